@@ -833,6 +833,9 @@ class FinishErasureResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ERASURE_FIELD_NUMBER: _builtins.int
+    WAIT_MS_FIELD_NUMBER: _builtins.int
+    wait_ms: _builtins.int
+    """For how long the receipt has to wait, in milliseconds; 0: it is written, or was given up with problem."""
     @_builtins.property
     def erasure(self) -> Global___Erasure:
         """It."""
@@ -841,10 +844,11 @@ class FinishErasureResponse(_message.Message):
         self,
         *,
         erasure: Global___Erasure | None = ...,
+        wait_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["erasure", b"erasure"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["erasure", b"erasure"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["erasure", b"erasure", "wait_ms", b"wait_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

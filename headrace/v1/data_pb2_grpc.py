@@ -560,6 +560,8 @@ class DataStoreServiceServicer(object):
     def FinishErasure(self, request, context):
         """Clear what deleted rows have left in the store's files, and write the receipt. Idempotent. May take minutes.
 
+        Of a store with several services it is not written while one of them may still store something that it was asked
+        before it knew of the erasure: wait_ms says how long; erase again then, and finish.
         Errors: STALE_LEASE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

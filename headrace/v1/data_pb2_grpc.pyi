@@ -285,6 +285,8 @@ class DataStoreServiceStub:
     FinishErasure: _grpc.UnaryUnaryMultiCallable[_data_pb2.FinishErasureRequest, _data_pb2.FinishErasureResponse]
     """Clear what deleted rows have left in the store's files, and write the receipt. Idempotent. May take minutes.
 
+    Of a store with several services it is not written while one of them may still store something that it was asked
+    before it knew of the erasure: wait_ms says how long; erase again then, and finish.
     Errors: STALE_LEASE.
     """
     ListHoldsInForce: _grpc.UnaryUnaryMultiCallable[_data_pb2.ListHoldsInForceRequest, _data_pb2.ListHoldsInForceResponse]
@@ -338,6 +340,8 @@ class DataStoreServiceAsyncStub(DataStoreServiceStub):
     FinishErasure: _aio.UnaryUnaryMultiCallable[_data_pb2.FinishErasureRequest, _data_pb2.FinishErasureResponse]  # type: ignore[assignment]
     """Clear what deleted rows have left in the store's files, and write the receipt. Idempotent. May take minutes.
 
+    Of a store with several services it is not written while one of them may still store something that it was asked
+    before it knew of the erasure: wait_ms says how long; erase again then, and finish.
     Errors: STALE_LEASE.
     """
     ListHoldsInForce: _aio.UnaryUnaryMultiCallable[_data_pb2.ListHoldsInForceRequest, _data_pb2.ListHoldsInForceResponse]  # type: ignore[assignment]
@@ -454,6 +458,8 @@ class DataStoreServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_data_pb2.FinishErasureResponse, _abc.Awaitable[_data_pb2.FinishErasureResponse]]:
         """Clear what deleted rows have left in the store's files, and write the receipt. Idempotent. May take minutes.
 
+        Of a store with several services it is not written while one of them may still store something that it was asked
+        before it knew of the erasure: wait_ms says how long; erase again then, and finish.
         Errors: STALE_LEASE.
         """
 

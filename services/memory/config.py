@@ -73,6 +73,10 @@ class Config:
     """Whether an erasure has PostgreSQL write its tables anew (VACUUM FULL), while everybody waits, so that not a byte
     of what was erased is in their files. Without, they are vacuumed: what is free is overwritten as it is used."""
 
+    erase_receipt_after_s: float = 120.0
+    """Seconds that an erasure in PostgreSQL lasts at least: by then no memory service has a request on its way that it
+    has taken before it knew of the erasure. More, where statements may take longer than 10 s."""
+
     audit_retention_days: int | None = 365
     """Days that lines of the audit log are kept at least; empty: for ever."""
 
@@ -119,6 +123,8 @@ class Config:
             raise ValueError("HEADRACE_MEMORY_FACT_EMBEDDINGS: needs HEADRACE_MEMORY_LLM_GATEWAY_ADDRESS")
         if self.database_statement_timeout_s <= 0:
             raise ValueError("HEADRACE_MEMORY_DATABASE_STATEMENT_TIMEOUT_S: expected more than 0")
+        if self.erase_receipt_after_s < 0:
+            raise ValueError("HEADRACE_MEMORY_ERASE_RECEIPT_AFTER_S: expected 0 or more")
         if self.message_history_max is not None and self.message_history_max < MESSAGES_MIN:
             raise ValueError(
                 f"HEADRACE_MEMORY_MESSAGE_HISTORY_MAX: {self.message_history_max}: expected {MESSAGES_MIN} or more"

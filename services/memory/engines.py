@@ -52,6 +52,7 @@ async def _open_store(config: Config) -> AsyncGenerator[Engine]:
             limits,
             audit_tenant=config.audit_tenant,
             scrub_rewrites=config.erase_rewrites,
+            receipt_after_s=config.erase_receipt_after_s,
             open_keys=open_keys,
         ) as engine:
             yield engine

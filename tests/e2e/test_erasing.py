@@ -27,6 +27,9 @@ from tests.e2e.test_crash import gone
 from tests.memory.conftest import needs_postgres
 from tests.otlp import collector
 
+AT_ONCE = {"HEADRACE_MEMORY_ERASE_REWRITES": "true", "HEADRACE_MEMORY_ERASE_RECEIPT_AFTER_S": "0"}
+"""Settings with which nothing of an erasure is left to the time after."""
+
 SCOPES = ["ask", "answer", "operate", "read_content", "publish", "admin"]
 KEYS = {"ada": "a" * 64, "bob": "b" * 64, "op": "c" * 64}
 MARK = "markofadathatnobodyelsehas"
@@ -167,7 +170,7 @@ class Place:
 
     @property
     def env(self) -> dict[str, str]:
-        return {"HEADRACE_DATABASE_URL": self.url, "HEADRACE_MEMORY_ERASE_REWRITES": "true"} if self.url else {}
+        return {"HEADRACE_DATABASE_URL": self.url} | AT_ONCE if self.url else {}
 
     async def has_come(self, moment: str, chats: list[str], live: str) -> bool:
         there = {chat_id: log for chat_id in chats if (log := await self._read_log(chat_id))}

@@ -150,6 +150,7 @@ async def memory_in(
     patience_s: float = PATIENCE_S,
     tells: bool = True,
     scrub_rewrites: bool = False,
+    receipt_after_s: float = 0.0,
     open_keys: OpenKeys = open_no_keys,
     place: Place | None = None,
     **options: Any,
@@ -157,6 +158,7 @@ async def memory_in(
     """A service over a database; it tells others of what it does, or does not."""
     limits = Limits(CONNECTIONS_MAX, STATEMENT_TIMEOUT_S, patience_s)
     opening: dict[str, Any] = {"cache_bytes_max": cache_bytes_max, "clock": clock, "scrub_rewrites": scrub_rewrites}
+    opening["receipt_after_s"] = receipt_after_s
     async with (
         open_postgres(url, limits, **opening, open_keys=open_keys) as store,
         placing_blobs(place, store) as engine,

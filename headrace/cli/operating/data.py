@@ -157,12 +157,14 @@ def erase(url: str, user: str, tenant: str, reason: str, yes: bool, wait: bool) 
 async def _erase(url: str, body: dict[str, str], *, wait: bool) -> None:
     async with FacadeClient(url) as facade:
         erasure = msgspec.json.decode(await facade.post("/api/data/erase", body), type=Erasure)
+        told = ""
         while wait and erasure.state != "done":
             await asyncio.sleep(LOOK_S)
             found = await facade.get("/api/data/erasure", erasureId=erasure.erasure_id)
             erasure = msgspec.json.decode(found, type=Erasure)
-            if erasure.problem:
-                click.echo(f"waits: {erasure.problem}", err=True)
+            if erasure.problem not in ("", told):
+                told = erasure.problem
+                click.echo(f"waits: {told}", err=True)
     erasure.show()
 
 

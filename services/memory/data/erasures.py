@@ -130,6 +130,10 @@ class ErasureStore:
         if left_s > 0:
             raise Overloaded("the erasure is not known everywhere; try again later", retry_after_s=left_s)
 
+    def get_wait_s(self, erasure: StoredErasure) -> float:
+        """Return for how long its receipt has to wait for requests that were taken before everybody knew of it."""
+        return max(0.0, self._engine.eraser.receipt_after_s - self._refusals.get_age_s(erasure))
+
     async def _find_going(self, tenant: str, user: str) -> StoredErasure | None:
         going = (found for found in await self._engine.erasures.list_all() if found.state == GOING)
         return next((found for found in going if (found.tenant, found.user) == (tenant, user)), None)

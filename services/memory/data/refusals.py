@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from headrace.errors import Erasing, HeadraceError
+from headrace.errors import Erasing, HeadraceError, Overloaded
 from services.memory.storage.people.records import GOING, StoredErasure
+from services.runtime.clock import monotonic_s
 from services.runtime.ending import guard_task
 
 if TYPE_CHECKING:
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 LOOK_S = 1.0
 """How often the records are looked at; erasing begins after three times as long (SETTLES_S of the store)."""
+
+KNOWN_S = 15.0
+"""For how long what was seen last is believed while the store cannot be asked: longer than calls wait for it."""
 
 NEW_WORK = frozenset(
     f"/headrace.v1.{service}Service/{method}"
@@ -43,10 +47,23 @@ class Refusals:
 
     def __init__(self, engine: Engine) -> None:
         self._erasures = engine.erasures
+        self._is_shared = engine.eraser.settles_s > 0
         self._going: tuple[StoredErasure, ...] = ()
+        self._looked_s = monotonic_s()
+        self._since_s: dict[str, float] = {}
+        """Since when each of them is known here."""
 
     async def look(self) -> None:
+        began_s = monotonic_s()
         self._going = tuple(found for found in await self._erasures.list_all() if found.state == GOING)
+        self._looked_s = began_s
+        now_s = monotonic_s()
+        self._since_s = {found.erasure_id: self._since_s.get(found.erasure_id, now_s) for found in self._going}
+
+    def get_age_s(self, erasure: StoredErasure) -> float:
+        """Return for how long everything new of its users has been refused here."""
+        now_s = monotonic_s()
+        return now_s - self._since_s.get(erasure.erasure_id, now_s)
 
     @asynccontextmanager
     async def following(self) -> AsyncGenerator[Refusals]:
@@ -61,11 +78,14 @@ class Refusals:
 
     def check_call(self, method: str, who: Identity | None) -> None:
         """Refuse an RPC that would make something of somebody who is being erased. Raises Erasing."""
-        if self._going and who is not None and method in NEW_WORK:
+        if who is not None and method in NEW_WORK:
             self.check(who)
 
     def check(self, who: Identity) -> None:
-        """Raise Erasing if the user is being erased."""
+        """Raise Erasing if the user is being erased, and Overloaded if nobody can say."""
+        if self._is_shared and monotonic_s() - self._looked_s > KNOWN_S:
+            message = "the database is away, and with it who is being erased; try again later"
+            raise Overloaded(message, retry_after_s=LOOK_S)
         for erasure in self._going:
             if erasure.covers(who.tenant, who.user):
                 whose = "user" if erasure.user else "tenant"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -28,6 +29,8 @@ Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 PIECE_BYTES = 64 * 1024
 
 RUNS_MAX = 1000
+
+_WAITS = "all that there was is erased; the receipt waits until no request can be on its way that was taken before"
 
 
 class DataStoreService(DataStoreServiceServicer):
@@ -124,6 +127,9 @@ class DataStoreService(DataStoreServiceServicer):
         erasure = await self._erasures.check_claim(request.erasure_id, request.owner)
         if request.problem:
             changed = await self._erasures.change(erasure, problem=request.problem, owner="", claimed_until=0)
+        elif wait_s := self._erasures.get_wait_s(erasure):
+            changed = await self._erasures.change(erasure, problem=_WAITS)
+            return data_pb2.FinishErasureResponse(erasure=_make_erasure(changed), wait_ms=math.ceil(wait_s * 1000))
         else:
             erasure = await self._erasures.prolong(erasure, TTL_MS_MAX, erasure.counts)
             changed = await self._eraser.finish(erasure)

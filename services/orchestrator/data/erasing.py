@@ -39,6 +39,9 @@ TOOLS_TIMEOUT_S = 600.0
 FINISH_TIMEOUT_S = 6 * 3600.0
 """A large store is cleared in minutes, or hours where its tables are written anew."""
 
+ROUND_S = 20.0
+"""Longest pause before an erasure whose receipt has to wait erases once more, and prolongs its claim."""
+
 AGAIN_S = 0.3
 """Time between looks at runs that are about to end."""
 
@@ -76,17 +79,25 @@ class Erasing:
         erasure_id = erasure.erasure_id
         with _log_errors(erasure_id):
             try:
-                await self._end_runs(erasure)
-                left = await self._erase_stored(erasure_id, [])
-                # What a run has still written while it ended goes with the rest: nobody else has the files by now.
-                await self._erase_stored(erasure_id, await self._erase_files(erasure, left))
-                request = data_pb2.FinishErasureRequest(erasure_id=erasure_id, owner=self._owner)
-                done = await self._ask(self._stored.FinishErasure, request, FINISH_TIMEOUT_S)
-                log.info("data erased", erasure_id=erasure_id, state=done.erasure.state)
+                await self._erase(erasure)
+                log.info("data erased", erasure_id=erasure_id)
             except HeadraceError as error:
                 if not isinstance(error, StaleLease):
                     await self._report(erasure_id, error)
                 raise
+
+    async def _erase(self, erasure: data_pb2.Erasure) -> None:
+        """Erase all that there is, again and again until there is a receipt."""
+        erasure_id = erasure.erasure_id
+        finish = data_pb2.FinishErasureRequest(erasure_id=erasure_id, owner=self._owner)
+        while True:
+            await self._end_runs(erasure)
+            left = await self._erase_stored(erasure_id, [])
+            # What a run has still written while it ended goes with the rest: nobody else has the files by now.
+            await self._erase_stored(erasure_id, await self._erase_files(erasure, left))
+            if not (wait_ms := (await self._ask(self._stored.FinishErasure, finish, FINISH_TIMEOUT_S)).wait_ms):
+                return
+            await asyncio.sleep(min(wait_ms / 1000, ROUND_S))
 
     async def _end_runs(self, erasure: data_pb2.Erasure) -> None:
         loop = asyncio.get_running_loop()

@@ -3,20 +3,39 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
+import asyncpg
 import pytest
 
-from headrace.errors import Erasing, NotFound
+from headrace.errors import Erasing, NotFound, Overloaded
+from headrace.streams import rpc_errors
+from headrace.v1 import data_pb2
+from services.memory.data.refusals import KNOWN_S
 from services.runtime.auth.identity import acting_as
-from tests.memory.conftest import memory_in, needs_postgres
-from tests.memory.data.people import ADA, BOB, ask, furnish, mark, request_erasure, share, work_off
-
-pytestmark = needs_postgres
+from services.runtime.clock import CLOCK
+from tests.memory.conftest import ModelledTables, ModelServer, memory_in, needs_postgres
+from tests.memory.data.people import (
+    ADA,
+    BOB,
+    OWNER,
+    ask,
+    claim,
+    count,
+    erase_portion,
+    furnish,
+    mark,
+    request_erasure,
+    share,
+    work_off,
+)
+from tests.memory.writing import Memory
 
 REFUSED_WITHIN_S = 30.0
 """It is a second or two; the machine may be busy."""
 
 
+@needs_postgres
 async def test_what_one_service_erases_the_other_neither_takes_nor_shows(database_url: str) -> None:
     async with memory_in(database_url) as one, memory_in(database_url, tells=False) as other:
         ada, bob = await furnish(one, ADA), await furnish(one, BOB)
@@ -44,3 +63,60 @@ async def test_what_one_service_erases_the_other_neither_takes_nor_shows(databas
             assert b"[erased]" in said
             assert mark(ADA, "shared").encode() not in said
             await ask(other, BOB, "it goes on", bob["chat"])
+
+
+async def test_a_receipt_waits_for_requests_that_were_taken_before_it_was_known(modelled: ModelServer) -> None:
+    async with ModelledTables(modelled).memory(receipt_after_s=4.0) as memory:
+        await furnish(memory, ADA)
+        erasure_id = (await request_erasure(memory, user="ada")).erasure_id
+        await claim(memory)
+        waiting = await erase_and_finish(memory, erasure_id)
+        assert 0 < waiting.wait_ms <= 4000
+        assert (waiting.erasure.state, count(waiting.erasure)["facts"]) == ("going", 1)
+        assert "the receipt waits" in waiting.erasure.problem
+        with acting_as(ADA), pytest.raises(Erasing):
+            await memory.remember("more")
+        await asyncio.sleep(waiting.wait_ms / 1000)
+        done = await erase_and_finish(memory, erasure_id)
+        assert (done.wait_ms, done.erasure.state, done.erasure.problem) == (0, "done", "")
+
+
+async def erase_and_finish(memory: Memory, erasure_id: str) -> data_pb2.FinishErasureResponse:
+    while True:
+        try:
+            if (await erase_portion(memory, erasure_id)).is_done:
+                break
+        except Overloaded as error:  # it is not known everywhere yet
+            await asyncio.sleep(error.retry_after_s or 0.1)
+    with acting_as(None), rpc_errors():
+        return await memory.data.FinishErasure(data_pb2.FinishErasureRequest(erasure_id=erasure_id, owner=OWNER))
+
+
+class JumpingClock:
+    """The machine's clock, which may be set forward."""
+
+    def __init__(self) -> None:
+        self.ahead_s = 0.0
+        self.time_ns, self.thread_time = time.time_ns, time.thread_time
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.ahead_s
+
+
+async def test_nothing_new_is_taken_while_nobody_can_say_who_is_erased(modelled: ModelServer) -> None:
+    clock = JumpingClock()
+    CLOCK.set(clock)
+    async with ModelledTables(modelled).memory(patience_s=60.0) as memory:
+        modelled.crash(asyncpg.ConnectionDoesNotExistError("the server has crashed"))
+        clock.ahead_s += KNOWN_S
+        with acting_as(ADA), pytest.raises(Overloaded, match="who is being erased"):
+            await memory.remember("something")
+        modelled.start()
+        async with asyncio.timeout(REFUSED_WITHIN_S):
+            while True:
+                try:
+                    with acting_as(ADA):
+                        await memory.remember("something")
+                    break
+                except Overloaded:
+                    await asyncio.sleep(0.1)

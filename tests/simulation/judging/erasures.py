@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from headrace.v1 import keys_pb2, memory_pb2, schedule_pb2
+from services.memory.data.refusals import KNOWN_S, LOOK_S
 from services.runtime.auth.identity import DEFAULT_SCOPES, Identity, acting_as
 from services.runtime.randomness import new_uuid
 from tests.simulation.judging.chats import Logs, read_logs
@@ -33,6 +34,7 @@ async def judge_erasure(world: World, judge: User, erased: Erased) -> list[str]:
     problems = [f"the receipt says that {item.name} is kept" for item in erased.receipt.kept if item.name not in KEPT]
     if GUEST not in world.outside.cleared:
         problems.append("there is a receipt, and tools was not asked to erase anything")
+    problems += _judge_refusals(world, erased, erased.receipt.done_at)
     late = [*await _list_records(judge, erased.receipt, problems), *_list_late_lines(world, erased, problems)]
     problems += _search(world, [word for word in erased.words if not any(word in text for text in late)])
     return [*problems, *await _begin_anew(judge), *await _look_at_kept(judge, erased)]
@@ -80,6 +82,16 @@ def _search(world: World, words: Collection[str]) -> list[str]:
     stored = world.database.tables.read_all() if world.database is not None else world.storage.read_all()
     sought = [word.encode() for word in words]
     return [f"{name} has words of {GUEST}" for name, data in stored if any(word in data for word in sought)]
+
+
+def _judge_refusals(world: World, erased: Erased, done_at: int) -> list[str]:
+    """What was asked for when every service knew of the erasure was refused until there was a receipt."""
+    known_s = erased.requested_s + (KNOWN_S + LOOK_S if len(world.memories) > 1 else 0.0)
+    return [
+        f"a fact was taken at {asked_s:.3f}, while {GUEST} was erased"
+        for asked_s, made_at in erased.stored
+        if asked_s > known_s and made_at < done_at
+    ]
 
 
 async def _begin_anew(judge: User) -> list[str]:

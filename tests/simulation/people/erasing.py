@@ -37,6 +37,10 @@ class Erased:
     """Of the guest's key."""
     words: list[str] = field(default_factory=list[str])
     """One of each thing that the guest has said, which is nowhere else."""
+    stored: list[tuple[float, int]] = field(default_factory=list[tuple[float, int]])
+    """When each of the guest's facts was asked for, in seconds of the world, and made, by memory's clock."""
+    requested_s: float = 0.0
+    """When the erasure was known to be stored."""
     run_ids: set[str] = field(default_factory=set[str])
     """The guest's runs."""
     receipt: data_pb2.Erasure | None = None
@@ -78,9 +82,21 @@ async def _do_all(guest: User, acts: tuple[Act, ...], erased: Erased) -> None:
 
 async def _store_facts(guest: User, erased: Erased) -> None:
     while not erased.is_over.is_set():
-        request = memory_pb2.RememberRequest(text=erased.coin_word(), request_id=new_uuid())
-        await guest.try_until_answered(lambda request=request: guest.memory.Remember(request, timeout=CALL_S))
+        await _store_fact(guest, erased)
         await asyncio.sleep(RANDOM.get().uniform(*FACT_S))
+
+
+async def _store_fact(guest: User, erased: Erased) -> None:
+    request = memory_pb2.RememberRequest(text=erased.coin_word(), request_id=new_uuid())
+    asked_s = 0.0
+
+    async def remember() -> memory_pb2.RememberResponse:
+        nonlocal asked_s
+        asked_s = asyncio.get_running_loop().time()
+        return await guest.memory.Remember(request, timeout=CALL_S)
+
+    if (answer := await guest.try_until_answered(remember)) is not None:
+        erased.stored.append((asked_s, answer.fact.created_at))
 
 
 async def _make_schedule(guest: User, erased: Erased) -> None:
@@ -101,6 +117,7 @@ async def host_and_erase(host: User, planned: PlannedErasure, erased: Erased, un
         if answer is None:
             host.problems.append(f"the erasure was refused: {host.refusal}")
             return
+        erased.requested_s = loop.time()
         host.story.tell(f"{host.name} has {GUEST} erased", count="user erase")
         await _wait_for_receipt(host, answer.erasure.erasure_id, erased, until)
         if erased.receipt is None:

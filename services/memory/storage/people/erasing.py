@@ -17,6 +17,11 @@ class StoreEraser(Protocol):
         """After which time every service of the store has seen a record; 0: there is only this one."""
         ...
 
+    @property
+    def receipt_after_s(self) -> float:
+        """After which time no service has a request on its way that it has taken before it has seen a record."""
+        ...
+
     async def list_users(self, tenant: str) -> list[str]:
         """List everybody of whom the tenant's chats, runs, facts, schedules, keys or sums know."""
         ...

@@ -28,7 +28,7 @@ from services.memory.storage.postgres.leases import PostgresLeases
 from services.memory.storage.postgres.migrations import migrate_tables
 from services.memory.storage.postgres.notifications import Notifications
 from services.memory.storage.postgres.outbox import PostgresWebhooks
-from services.memory.storage.postgres.people.erasing import PostgresEraser
+from services.memory.storage.postgres.people.erasing import RECEIPT_AFTER_S, PostgresEraser
 from services.memory.storage.postgres.people.records import PostgresDataRecords
 from services.memory.storage.postgres.schedules import PostgresSchedules
 from services.memory.storage.postgres.spend.rows import PostgresSpend
@@ -52,12 +52,14 @@ async def open_postgres(
     clock: Callable[[], int] = now_ms,
     audit_tenant: str = AUDIT_TENANT,
     scrub_rewrites: bool = False,
+    receipt_after_s: float = RECEIPT_AFTER_S,
     open_keys: OpenKeys = open_no_keys,
 ) -> AsyncGenerator[Engine]:
     """Open the chats of the database at `url`, adding missing tables; leaving the block commits what waits.
 
     Leases end by `clock`, in Unix milliseconds. What is no tenant's is in the audit log of `audit_tenant`. With
-    `scrub_rewrites` an erasure has the tables written anew. `open_keys` makes the keyring of a store of data keys.
+    `scrub_rewrites` an erasure has the tables written anew; its receipt comes `receipt_after_s` after it was asked for
+    at the earliest. `open_keys` makes the keyring of a store of data keys.
 
     Raises:
         OSError: The database cannot be reached, or is of a later version.
@@ -104,7 +106,9 @@ async def open_postgres(
                     is_up=lambda: database.presence.is_up,
                     erasures=PostgresDataRecords(database, "erasure", StoredErasure),
                     holds=PostgresDataRecords(database, "hold", StoredHold),
-                    eraser=PostgresEraser(database, cache, peers, rewrites=scrub_rewrites, keys=keys),
+                    eraser=PostgresEraser(
+                        database, cache, peers, receipt_after_s=receipt_after_s, rewrites=scrub_rewrites, keys=keys
+                    ),
                     rewriting=rewriting,
                     key_uses=PostgresKeyUses(database, clock),
                 )

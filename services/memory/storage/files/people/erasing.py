@@ -54,6 +54,7 @@ class FileEraser:
     disk: Disk
     unread: UnreadRecords
     settles_s: float = 0.0
+    receipt_after_s: float = 0.0
 
     async def list_users(self, tenant: str) -> list[str]:
         users = set(await self.index.query_file(lambda database: database.list_users(tenant)))

@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 SETTLES_S = 3.0
 """Three looks of every service at the records (data/refusals.py)."""
 
+RECEIPT_AFTER_S = 120.0
+"""A service may have been cut off from the database: for KNOWN_S it believes what it has seen (data/refusals.py), a
+call waits PATIENCE_S for the database, as long for a connection, and then for its statements; an append does so behind
+another one of its chat."""
+
 SCRUB_TIMEOUT_S = 6 * 3600.0
 """Of one table: a large one takes what it takes."""
 
@@ -60,11 +65,13 @@ class PostgresEraser:
         cache: ChatCache,
         peers: Notifications,
         *,
+        receipt_after_s: float = RECEIPT_AFTER_S,
         rewrites: bool = False,
         keys: Keyring = NO_KEYS,
     ) -> None:
         """With `rewrites` scrubbing writes each table anew, under a lock that everybody waits for."""
         self.settles_s = SETTLES_S
+        self.receipt_after_s = receipt_after_s
         self._database = database
         self._cache = cache
         self._peers = peers
