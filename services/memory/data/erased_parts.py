@@ -77,7 +77,7 @@ class RemainingParts:
         unfinished: set[str] = set()
         for chat_id in {run.chat_id for run in found}:
             unfinished |= {run.run_id for run in await self._engine.index.list_unfinished(chat_id)}
-            if not await self._can_read(chat_id):  # nor to these, but whoever has one is to let it go
+            if await self._find_obstacle(chat_id) is not None:  # nor to these, but whoever has one is to let it go
                 ownerless = await self._engine.index.list_unfinished(chat_id, without_owner=True)
                 unfinished -= {run.run_id for run in ownerless}
         return [run for run in found if run.run_id in unfinished]
@@ -113,9 +113,10 @@ class RemainingParts:
                 break
             after = (runs[-1].began_at, runs[-1].run_id)
         for chat_id, run_ids in by_chat.items():
-            if not await self._can_read(chat_id):
-                reason = f"{len(run_ids)} runs of {who.user} are in it, which cannot be redacted: its key is lost"
-                self.unread.append(Kept("unreadable_chat", chat_id, reason))
+            if obstacle := await self._find_obstacle(chat_id):
+                name, why = obstacle
+                reason = f"{len(run_ids)} runs of {who.user} are in it, which cannot be redacted: {why}"
+                self.unread.append(Kept(name, chat_id, reason))
                 continue
             counts = {"runs_in_others_chats": len(run_ids)}
             redact = partial(self._redact_chat, who, chat_id, run_ids)
@@ -188,14 +189,17 @@ class RemainingParts:
         own = (hold for hold in self._holds.holds if hold.tenant == self._erasure.tenant)
         return next((hold for hold in own if hold.chat_id == chat_id), None)
 
-    async def _can_read(self, chat_id: str) -> bool:
-        """Return whether the chat's key can be had. Raises Overloaded where that may be so in a moment."""
+    async def _find_obstacle(self, chat_id: str) -> tuple[str, str] | None:
+        """Return what keeps the chat from being changed: the name of what is kept, and why. Raises Overloaded where its
+        key may be had in a moment."""
         with suppress(NotFound):
             try:
-                await self._engine.chats.load(chat_id)
+                chat = await self._engine.chats.load(chat_id)
             except KeyUnavailable:
-                return False
-        return True
+                return "unreadable_chat", "its key is lost"
+            if chat.info.is_damaged:
+                return "damaged_chat", "its log is damaged"
+        return None
 
     async def _list_runs_of_chat(self, tenant: str, chat_id: str) -> list[str]:
         run_ids: list[str] = []

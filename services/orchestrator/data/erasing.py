@@ -81,9 +81,9 @@ class Erasing:
             try:
                 await self._erase(erasure)
                 log.info("data erased", erasure_id=erasure_id)
-            except HeadraceError as error:
-                if not isinstance(error, StaleLease):
-                    await self._report(erasure_id, error)
+            except (HeadraceError, grpc.aio.AioRpcError) as error:
+                if problem := _describe_problem(error):
+                    await self._report(erasure_id, problem)
                 raise
 
     async def _erase(self, erasure: data_pb2.Erasure) -> None:
@@ -137,9 +137,8 @@ class Erasing:
                 return response
             request.ClearField("erased")
 
-    async def _report(self, erasure_id: str, error: HeadraceError) -> None:
+    async def _report(self, erasure_id: str, problem: str) -> None:
         """Say in the record why it does not go on; it is claimed again at the next look."""
-        problem = f"{error.reason}: {error.message}"[:PROBLEM_CHARS_MAX]
         request = data_pb2.FinishErasureRequest(erasure_id=erasure_id, owner=self._owner, problem=problem)
         with _log_errors(erasure_id):
             await self._ask(self._stored.FinishErasure, request)
@@ -158,6 +157,20 @@ class Erasing:
     async def _ask(rpc: Any, request: Any, timeout_s: float = UNARY_TIMEOUT_S) -> Any:
         with acting_as(None), translating_peer_errors():
             return await rpc(request, timeout=timeout_s)
+
+
+def _describe_problem(error: HeadraceError | grpc.aio.AioRpcError) -> str:
+    """Return what the record is to say; empty where there is no record to say it in."""
+    match error:
+        case StaleLease():
+            return ""
+        case HeadraceError():
+            return f"{error.reason}: {error.message}"[:PROBLEM_CHARS_MAX]
+        case _ if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+            return ""
+        case _:
+            details = error.details() or "a service's log says why"
+            return f"{error.code().name}: {details}"[:PROBLEM_CHARS_MAX]
 
 
 @contextmanager

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 
+from services.memory.storage.files.indexing.database import IndexDatabase
 from services.memory.storage.files.indexing.index_recovery import INDEX_NAME, SPEND
+from services.memory.storage.spend.rows import SpendKey, SpendSum
 from tests.memory.conftest import Serve
 from tests.memory.storage.test_spend import charge, said, total
 from tests.memory.writing import Memory, run_line
@@ -102,3 +106,19 @@ async def test_the_cut_end_of_the_file_is_set_aside(serve: Serve, folder: Path) 
     drop_index(folder)
     async with serve() as memory:
         assert await total(memory) == 120
+
+
+def test_another_name_in_the_bill_that_is_cut_and_repeated_changes_no_sum(tmp_path: Path) -> None:
+    path = tmp_path / "index.sqlite"
+    key = SpendKey(day=1, tenant="acme", user="ada", agent_key="writer", model="sim/demo", credential="")
+    with closing(IndexDatabase(path, is_new=True)) as database:
+        database.spend.add_rows("", [(key, SpendSum(10, 10, 10, 10, 10))])
+    cut = "CREATE TRIGGER cut BEFORE DELETE ON spend BEGIN SELECT RAISE(ABORT, 'cut'); END"
+    for statement in (cut, "DROP TRIGGER cut"):
+        with closing(sqlite3.connect(path)) as file:
+            file.execute(statement)
+            file.commit()
+        with closing(IndexDatabase(path)) as database, suppress(sqlite3.IntegrityError):
+            database.rename_spender("acme", "ada", "erased-1")
+    with closing(sqlite3.connect(path)) as file:
+        assert file.execute("SELECT user_name, input_tokens FROM spend").fetchall() == [("erased-1", 10)]

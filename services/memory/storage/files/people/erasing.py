@@ -124,7 +124,7 @@ class FileEraser:
             return row | {"user": name, "credential": ""} if is_theirs else row
 
         await self._change_ledger(rename)
-        return await self._change_index(lambda database: database.spend.rename_spender(tenant, user, name))
+        return await self._change_index(lambda database: database.rename_spender(tenant, user, name))
 
     async def delete_spend(self, tenant: str) -> int:
         await self._change_ledger(lambda row: None if row["tenant"] == tenant else row)
