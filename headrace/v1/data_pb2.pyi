@@ -263,8 +263,8 @@ class KeptItem(_message.Message):
     name: _builtins.str
     """held_chat, held_user, audit_lines, revoked_keys, spend, this_receipt; and where a key of the tenant is lost:
     unreadable_chat (the user's runs in another's chat cannot be redacted), unreadable_chats, unreadable_facts and
-    unreadable_schedules (of which the key alone would say whose they are). damaged_chat: the user's runs in another's
-    chat cannot be redacted, as its log is not what was written.
+    unreadable_schedules (of which the key alone would say whose they are; facts that are damaged are counted too).
+    damaged_chat: the user's runs in another's chat cannot be redacted, as its log is not what was written.
     """
     what: _builtins.str
     """A chat's id, a user, a number."""

@@ -179,7 +179,7 @@ class RemainingParts:
             if not going or (user and kind == "agents"):
                 continue
             if user or any(hold.user for hold in self._holds.holds if hold.tenant == tenant):
-                reason = "whose they are cannot be known: their key is lost"
+                reason = "whose they are cannot be known: their key is lost, or they are damaged"
                 self.unread.append(Kept(f"unreadable_{kind}", str(len(going)), reason))
             else:
                 delete = partial(engine.eraser.delete_unreadable, kind, going)

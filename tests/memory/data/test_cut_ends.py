@@ -6,19 +6,27 @@ from pathlib import Path
 
 import pytest
 
-from services.runtime.auth.identity import acting_as
-from tests.memory.conftest import Files
+from headrace.streams import rpc_errors
+from headrace.v1 import data_pb2
+from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
+from tests.memory.conftest import Files, open_keys
 from tests.memory.data.people import (
     ADA,
     BOB,
     FOREIGN,
     erase,
     find_marks,
+    furnish,
     furnished,
     mark,
+    name_kept,
     place_hold,
     read_bytes,
 )
+from tests.memory.encryption.stores import Store, WithoutTenant, opening
+from tests.memory.writing import new_id
+
+ELSE_OP = Identity("else", "op", scopes=ALL_SCOPES)
 
 
 def cut_line(where: str) -> bytes:
@@ -59,6 +67,25 @@ async def test_those_of_a_chat_that_is_held_stay(folder: Path) -> None:
         assert find_marks(await read_bytes(kept), mark(ADA, "bob"))
 
 
+async def test_those_of_a_chat_whose_key_is_lost_stay_with_it(folder: Path) -> None:
+    """The index has no row of it, as of chats that are gone: but it is another tenant's, and held."""
+    store = Store(Files(folder, open_keys), None)
+    async with store.memory() as memory:
+        await furnish(memory, ADA)
+        theirs = await furnish(memory, ELSE_OP)
+        with acting_as(ELSE_OP), rpc_errors():
+            await memory.data.PlaceHold(data_pb2.PlaceHoldRequest(chat=theirs["chat"], reason="matter"))
+    beside = folder / f"{theirs['chat']}.json.damaged"
+    beside.write_bytes(cut_line("foreign"))
+    nobodys = folder / f"{new_id()}.json.damaged"
+    nobodys.write_bytes(cut_line("gone"))
+    (folder / "index.sqlite").unlink()
+    async with store.opened_with(opening(WithoutTenant(ELSE_OP.tenant))).memory() as memory:
+        assert (await erase(memory, user="ada")).state == "done"
+    assert beside.exists()
+    assert not nobodys.exists()
+
+
 @pytest.mark.parametrize("name", ["bob", ""])
 async def test_a_damaged_fact_goes_too(folder: Path, name: str) -> None:
     """Whether or not there is another reason to write the facts anew."""
@@ -74,3 +101,24 @@ async def test_a_damaged_fact_goes_too(folder: Path, name: str) -> None:
         assert not find_marks(await read_bytes(kept), mark(ADA, "fact"))
         with acting_as(BOB):
             assert await memory.list_facts() == before
+
+
+@pytest.mark.parametrize("whose", ["user", "tenant", "tenant with a hold", "another tenant"])
+async def test_a_damaged_fact_of_an_encrypted_store_goes_with_the_tenant_and_is_named_until_then(
+    folder: Path, whose: str
+) -> None:
+    kept = Files(folder, open_keys)
+    async with kept.memory() as memory:
+        await furnish(memory, FOREIGN if whose == "another tenant" else ADA)
+    [facts] = (folder / "facts").glob("*.json")
+    first, *rest = facts.read_bytes().splitlines(keepends=True)
+    at = len(first) // 2
+    first = first[:at] + (b"B" if first[at : at + 1] == b"A" else b"A") + first[at + 1 :]
+    facts.write_bytes(first + b"".join(rest))
+    async with kept.memory() as memory:
+        if whose == "tenant with a hold":
+            await place_hold(memory, user="bob")
+        wanted = {"user": "ada"} if whose == "user" else {"tenant": "acme"}
+        named = name_kept(await erase(memory, **wanted)).get("unreadable_facts")
+        assert (first in facts.read_bytes()) == (whose != "tenant")
+        assert named == ("1" if whose in ("user", "tenant with a hold") else None)

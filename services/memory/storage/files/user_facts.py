@@ -96,18 +96,21 @@ class FactLog:
         with self._lock:
             with suppress(KeyUnavailable):
                 self._check_closed(tenant)
-            return [_name_line(line) for line in self._closed if _is_line_of_key(line, tenant)]
+            unread = (*self._closed, *self._damaged)
+            return [_name_line(line) for line in unread if _is_line_of_key(line, tenant)]
 
     def delete_closed(self, names: Collection[str]) -> None:
         """Delete lines that cannot be read."""
         with self._lock:
             if self._is_stale:
                 self._recover()
-            kept = [line for line in self._closed if _name_line(line) not in names]
+            closed, damaged = (
+                [line for line in lines if _name_line(line) not in names] for lines in (self._closed, self._damaged)
+            )
             self._is_stale = True
             with self._room.writing(_FILE):
-                self._write_all(self._list_all(), kept)
-            self._closed = kept
+                self._write_all(self._list_all(), (*closed, *damaged))
+            self._closed, self._damaged = closed, damaged
             self._is_stale = False
 
     def delete_all_of(self, owner: Identity) -> int:
@@ -201,13 +204,13 @@ class FactLog:
         key_id = envelope.find_key_id(line)
         return (self._keys.find_tenant(key_id) or "") if key_id is not None else ""
 
-    def _write_all(self, facts: Iterable[Fact], closed: Iterable[bytes] | None = None) -> None:
-        """Write the file anew, with all lines that cannot be read or with those of `closed`."""
+    def _write_all(self, facts: Iterable[Fact], unread: Iterable[bytes] | None = None) -> None:
+        """Write the file anew, with all lines that cannot be read or with those of `unread`."""
         by_tenant: defaultdict[str, list[Fact]] = defaultdict(list)
         for fact in facts:
             by_tenant[fact.owner.tenant].append(fact)
         lines = [line for tenant, own in by_tenant.items() for line in self._encode_all(tenant, own)]
-        data = b"".join([*(self._closed if closed is None else closed), *self._damaged, *lines])
+        data = b"".join([*((*self._closed, *self._damaged) if unread is None else unread), *lines])
         self._disk.rewrite_log(_FILE, data)
         self._end = len(data)
 
