@@ -54,7 +54,7 @@ class FailingStore(DataStoreServiceServicer):
 async def test_an_error_that_no_rule_names_is_the_problem_of_the_record(
     failure: grpc.StatusCode | None, problem: str
 ) -> None:
-    store = FailingStore(failure)
+    store = FailingStore(failure)  # pyright: ignore[reportAbstractUsage] - the stubs name all RPCs abstract
     served = GrpcService("headrace.v1.DataStoreService", store, add_DataStoreServiceServicer_to_server)
     async with (
         asyncio.timeout(60),
