@@ -58,8 +58,13 @@ class RemainingParts:
     async def list_users(self) -> list[str]:
         """List whose data goes."""
         erasure = self._erasure
-        users = [erasure.user] if erasure.user else await self._engine.eraser.list_users(erasure.tenant)
-        return [user for user in users if not self._holds.find(erasure.tenant, user)]
+        users = {erasure.user} if erasure.user else await self._list_users_of_tenant()
+        return [user for user in sorted(users) if not self._holds.find(erasure.tenant, user)]
+
+    async def _list_users_of_tenant(self) -> set[str]:
+        engine, tenant = self._engine, self._erasure.tenant
+        keys = await engine.keys.list_own(tenant)
+        return {*await engine.eraser.list_users(tenant), *(key.user for key in keys if not key.revoked_at)}
 
     async def list_live_runs(self) -> list[RunEntry]:
         """List runs that have not ended, of these users or in their chats."""

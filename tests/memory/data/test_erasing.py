@@ -290,3 +290,15 @@ async def test_furnishing_again_after_an_erasure_is_as_for_anybody(kept: Kept) -
         await erase(memory, user="ada")
         await furnish(memory, ADA)
         assert "facts.jsonl" in await export(memory, ADA)
+
+
+async def test_an_erasure_of_a_tenant_revokes_the_keys_of_who_has_nothing_else(kept: Kept) -> None:
+    async with kept.memory() as memory:
+        with acting_as(ADMIN), rpc_errors():
+            request = keys_pb2.CreateKeyRequest(name="k", user="carl", scopes=["ask"])
+            key_id = (await memory.keys.CreateKey(request)).key.key_id
+        erasure = await erase(memory, tenant="acme")
+        assert count(erasure) == {"keys": 1}
+        with acting_as(ADMIN), rpc_errors():
+            key = (await memory.keys.GetKey(keys_pb2.GetKeyRequest(key_id=key_id))).key
+        assert key.state == "revoked"

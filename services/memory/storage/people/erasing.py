@@ -23,7 +23,7 @@ class StoreEraser(Protocol):
         ...
 
     async def list_users(self, tenant: str) -> list[str]:
-        """List everybody of whom the tenant's chats, runs, facts, schedules, keys or sums know."""
+        """List everybody of whom the tenant's chats, runs, facts, schedules or sums know."""
         ...
 
     async def rewrite_chat(self, chat_id: str, redact: Callable[[bytes], bytes]) -> None:
