@@ -30,7 +30,7 @@ from services.memory.config import Config
 from services.memory.context.window.context_view import ContextWindow
 from services.memory.context.window.token_counter import TokenCounters
 from services.memory.data.eraser import Eraser
-from services.memory.data.erasures import ErasureStore
+from services.memory.data.erasures import TTL_MS_MAX, ErasureStore
 from services.memory.data.holds import HoldStore, check_deletion
 from services.memory.data.refusals import Refusals
 from services.memory.data.rpcs import DataStoreService
@@ -182,9 +182,12 @@ def build_audit_service(engine: Engine) -> GrpcService:
     return GrpcService(name, servicer, add_AuditServiceServicer_to_server)
 
 
-def build_data_service(engine: Engine, refusals: Refusals, clock: Callable[[], int] = now_ms) -> GrpcService:
-    """Build the service of what is kept of people; `refusals` learns of what it begins to erase."""
-    erasures = ErasureStore(engine, refusals, clock)
+def build_data_service(
+    engine: Engine, refusals: Refusals, clock: Callable[[], int] = now_ms, *, held_ms: int = TTL_MS_MAX
+) -> GrpcService:
+    """Build the service of what is kept of people; `refusals` learns of what it begins to erase. The claim of an
+    erasure's last step is prolonged by `held_ms`."""
+    erasures = ErasureStore(engine, refusals, clock, held_ms=held_ms)
     servicer = DataStoreService(engine, erasures, Eraser(engine, erasures, clock), HoldStore(engine, clock))
     name = data_pb2.DESCRIPTOR.services_by_name["DataStoreService"].full_name
     return GrpcService(name, servicer, add_DataStoreServiceServicer_to_server)

@@ -32,6 +32,7 @@ from services.memory.__main__ import (
 )
 from services.memory.compaction.summariser import SUMMARY_TIMEOUT_S
 from services.memory.config import Config
+from services.memory.data.erasures import TTL_MS_MAX
 from services.memory.data.refusals import Refusals
 from services.memory.encryption.data_keys import DataKeys
 from services.memory.encryption.keyring import Keyring
@@ -191,6 +192,7 @@ async def _serving(
     llm: LlmServiceAsyncStub | None = None,
     summary_timeout_s: float = SUMMARY_TIMEOUT_S,
     key_limits: Mapping[str, int] | None = None,
+    held_ms: int = TTL_MS_MAX,
     **config: Any,
 ) -> AsyncGenerator[Memory]:
     settings = ServerSettings(listen="127.0.0.1:0", drain_s=1, auth=KNOWN)
@@ -202,7 +204,7 @@ async def _serving(
         build_spend_service(engine, clock),
         build_webhook_service(engine, memory_config),
         build_audit_service(engine),
-        build_data_service(engine, refusals, clock),
+        build_data_service(engine, refusals, clock, held_ms=held_ms),
     )
     async with (
         refusals.following(),

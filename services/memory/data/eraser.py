@@ -77,6 +77,13 @@ class Eraser:
 
     async def finish(self, erasure: StoredErasure) -> StoredErasure:
         """Write the receipt of an erasure of which nothing is left. Raises ChatBusy otherwise."""
+        async with self._erasures.holding(erasure) as claim:
+            kept = await self._clear(erasure)
+        changes = {"state": DONE, "done_at": self._clock(), "counts": _strip_pending(erasure.counts), "kept": kept}
+        return await self._erasures.change(claim.erasure, **changes, redacted={}, problem="", owner="")
+
+    async def _clear(self, erasure: StoredErasure) -> tuple[Kept, ...]:
+        """Clear what deleted rows have left, tell the audit log, and return what is kept. Raises ChatBusy."""
         parts, holds = await self._find_parts(erasure)
         async with aclosing(parts.find_all()) as left:
             async for part in left:
@@ -96,10 +103,7 @@ class Eraser:
         await self._engine.audit.record_of(
             erasure.tenant, event, erasure.requested_by, erasure.credential, **told, **counts
         )
-        done_at = self._clock()
-        return await self._erasures.change(
-            erasure, state=DONE, done_at=done_at, counts=counts, kept=tuple(kept), redacted={}, problem="", owner=""
-        )
+        return tuple(kept)
 
     async def find_held(self, erasure: StoredErasure) -> tuple[list[str], list[str]]:
         """Return the chats and the users that holds keep."""

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+import structlog
 from msgspec.structs import replace
 
-from headrace.errors import InvalidRequest, NotFound, Overloaded, StaleLease
+from headrace.errors import HeadraceError, InvalidRequest, NotFound, Overloaded, StaleLease
 from services.memory.data.holds import HoldStore
 from services.memory.storage.people.records import DONE, GOING, StoredErasure
 from services.memory.storage.records.record_stores import change_record, keep_record, make_version
 from services.runtime.auth import identity
 from services.runtime.clock import now_ms
+from services.runtime.ending import guard_task
 from services.runtime.randomness import new_uuid
 
 if TYPE_CHECKING:
@@ -30,14 +36,27 @@ LIST_MAX = 1000
 
 TTL_MS_MAX = 10 * 60_000
 
+log = structlog.get_logger()
+
 _IDS = uuid.UUID("d5b4d2c0-4c1c-4a39-8b0e-6d4f3f0e9e6b")
 
 
+@dataclass(slots=True)
+class Claim:
+    """An erasure of which somebody has a claim that is prolonged, as it is stored."""
+
+    erasure: StoredErasure
+
+
 class ErasureStore:
-    def __init__(self, engine: Engine, refusals: Refusals, clock: Callable[[], int] = now_ms) -> None:
+    def __init__(
+        self, engine: Engine, refusals: Refusals, clock: Callable[[], int] = now_ms, *, held_ms: int = TTL_MS_MAX
+    ) -> None:
+        """A claim that is held is prolonged by `held_ms`, three times as often."""
         self._engine = engine
         self._refusals = refusals
         self._clock = clock
+        self._held_ms = held_ms
 
     async def begin(self, request: data_pb2.EraseDataRequest) -> StoredErasure:
         who = identity.require_identity()
@@ -121,6 +140,34 @@ class ErasureStore:
     async def prolong(self, erasure: StoredErasure, ttl_ms: int, counts: dict[str, int]) -> StoredErasure:
         until = self._clock() + _limit_ttl(ttl_ms)
         return await self.change(erasure, claimed_until=until, counts=counts, problem="")
+
+    @asynccontextmanager
+    async def holding(self, erasure: StoredErasure) -> AsyncGenerator[Claim]:
+        """Prolong the claim inside the block, however long it takes; its erasure may be changed behind it. It is
+        another's by then only if the store could not be reached: changing it raises StaleLease."""
+        claim = Claim(await self.prolong(erasure, self._held_ms, erasure.counts))
+        is_left = asyncio.Event()
+        task = guard_task(asyncio.create_task(self._prolong_until(is_left, claim)))
+        try:
+            yield claim
+        finally:
+            is_left.set()  # no cancelling: a change whose answer nobody reads would make ours one of an older version
+            await asyncio.wait([task])
+
+    async def _prolong_until(self, is_left: asyncio.Event, claim: Claim) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(self._held_ms / 1000 / 3):
+                    await is_left.wait()
+                return
+            except TimeoutError:
+                pass
+            try:
+                claim.erasure = await self.prolong(claim.erasure, self._held_ms, claim.erasure.counts)
+            except StaleLease:
+                return
+            except HeadraceError as error:  # in two more tries it may be there again
+                log.warning("claim of an erasure not prolonged", reason=error.reason)
 
     def check_ready(self, erasure: StoredErasure) -> None:
         """Raise Overloaded while some service of the store may take what is new, and while the index may lack chats."""

@@ -13,7 +13,6 @@ from msgspec.structs import asdict
 from headrace.v1 import data_pb2, memory_pb2
 from headrace.v1.data_pb2_grpc import DataStoreServiceServicer
 from services.memory.data.archive import UserArchive
-from services.memory.data.erasures import TTL_MS_MAX
 from services.runtime.auth import identity
 from services.runtime.auth.identity import Identity, check_scope
 
@@ -131,7 +130,6 @@ class DataStoreService(DataStoreServiceServicer):
             changed = await self._erasures.change(erasure, problem=_WAITS)
             return data_pb2.FinishErasureResponse(erasure=_make_erasure(changed), wait_ms=math.ceil(wait_s * 1000))
         else:
-            erasure = await self._erasures.prolong(erasure, TTL_MS_MAX, erasure.counts)
             changed = await self._eraser.finish(erasure)
         return data_pb2.FinishErasureResponse(erasure=_make_erasure(changed))
 
