@@ -98,7 +98,7 @@ ERASED_S, ERASING_S = (4.0, 40.0), 15.0
 ERASURE_FAULTS = (2, 5)
 """Faults that are to meet it, beside the others."""
 
-GUEST_AGENTS = ("oneshot", "small", "asks", "react")
+GUEST_AGENTS, HOST_AGENTS = ("oneshot", "small", "asks", "react"), ("oneshot", "small", "small", "compact")
 
 MINUTES_S = (60.0, 120.0, 180.0)
 """Times of schedules that have many, which every world has in its first minutes."""
@@ -181,6 +181,8 @@ class PlannedErasure:
     """From the world's start."""
     acts: tuple[Act, ...]
     """The guest's; chat 0 is the other's."""
+    host_acts: tuple[Act, ...] = ()
+    """The other's, in that chat."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +215,7 @@ class Plan:
 
     @property
     def size(self) -> int:
-        guests = (self.erasure.acts,) if self.erasure is not None else ()
+        guests = (self.erasure.acts, self.erasure.host_acts) if self.erasure is not None else ()
         acts = sum(1 + len(act.interferences) for acts in (*self.people, *guests) for act in acts)
         return len(self.faults) + len(self.schedules) + self.approvers + acts
 
@@ -267,7 +269,8 @@ def _add_erasure(plan: Plan, acts: Sequence[tuple[int, int]]) -> Plan:
         return plan
     at_s = random.uniform(*ERASED_S)
     count = random.randint(1, 4)
-    erasure = PlannedErasure(at_s, tuple(_choose_guest_act(random) for _ in range(count)))
+    guest_acts = tuple(_choose_guest_act(random) for _ in range(count))
+    erasure = PlannedErasure(at_s, guest_acts, tuple(_choose_host_act(random) for _ in range(random.randint(0, 3))))
     meeting = [
         replace(_choose_fault(random, plan, acts), at_s=at_s + random.uniform(0, ERASING_S), act=None, phase="")
         for _ in range(random.randint(*ERASURE_FAULTS))
@@ -278,6 +281,12 @@ def _add_erasure(plan: Plan, acts: Sequence[tuple[int, int]]) -> Plan:
 def _choose_guest_act(random: Random) -> Act:
     pause_s, chat, agent = random.uniform(0, 12), random.randrange(3), random.choice(GUEST_AGENTS)
     return Act(pause_s, chat, agent, "enqueue", answer=random.choice(("approve", "never")))
+
+
+def _choose_host_act(random: Random) -> Act:
+    agent, interference = random.choice(HOST_AGENTS), random.choice(("fork", "fork", "attach", "leave", ""))
+    interferences = (Interference(random.uniform(0, 20), interference),) if interference else ()
+    return Act(random.uniform(0, 15), 0, agent, "enqueue", interferences, answer="approve")
 
 
 def _choose_people(random: Random, chats: int) -> tuple[tuple[Act, ...], ...]:

@@ -16,6 +16,7 @@ from services.memory.log.checksums import add_checksum, remove_checksum
 from services.memory.log.lines import (
     CompactBoundary,
     CompactSummary,
+    Event,
     Line,
     Pin,
     Query,
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 ERASED_TEXT = "[erased]"
 
 REDACTED = "redacted"
+
+_ENDED = ("compaction.complete", "compaction.fallback")
+"""Types of the events that say what a compaction has done."""
 
 _PLACE = ("_n", "uuid", "chatId", "runId", "updatedAt", "_lines", "_batch")
 """Fields of a line that has nothing else to say."""
@@ -82,6 +86,8 @@ class Redaction:
             return _encode(self._redact_own(line, _OBJECT.decode(text)))
         if isinstance(line, _SUMMARIES) or (isinstance(line, Pin) and line.target in self._numbers):
             return _encode(_make_redacted(_OBJECT.decode(text)))
+        if isinstance(line, Event):
+            return _redact_receipt(text)
         if isinstance(line, Run) and line.recording:
             # What its model calls were sent has the erased words among the rest.
             without = {key: value for key, value in _OBJECT.decode(text).items() if key != "recording"}
@@ -96,6 +102,17 @@ class Redaction:
         if change := _CHANGES.get(type(line)):
             changed |= change(record)
         return changed
+
+
+def _redact_receipt(text: bytes) -> bytes:
+    """Take out of a compaction's end what it says that it has kept word for word."""
+    if b'"pinned"' not in text:
+        return text
+    record = _OBJECT.decode(text)
+    event = record["event"]
+    if event["type"] not in _ENDED or not (receipt := event.get("receipt")):
+        return text
+    return _encode(record | {"event": event | {"receipt": receipt | {"pinned": []}}})
 
 
 def _redact_query(record: dict[str, Any]) -> dict[str, Any]:

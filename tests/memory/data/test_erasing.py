@@ -41,7 +41,7 @@ from tests.memory.data.people import (
     take_samples,
     work_off,
 )
-from tests.memory.writing import Memory, content, new_id, run_line, step_line
+from tests.memory.writing import Memory, content, event_line, new_id, run_line, step_line
 
 pytestmark = pytest.mark.engines
 
@@ -145,15 +145,17 @@ async def test_a_summary_that_may_quote_a_participant_goes_with_their_runs(kept:
         texts = (await kept.log(chat_id)).splitlines()
         for number in range(8):
             await ask(memory, BOB, f"{number} " + "many words " * 400, chat_id)
+            await ask(memory, ADA, mark(ADA, "shared"), chat_id)  # of which the compaction keeps one word for word
         query_n = 1 + next(n for n, text in enumerate(texts) if mark(ADA, "shared").encode() in text)
         with acting_as(BOB), rpc_errors():
             request = memory_pb2.PinMessageRequest(chat_id=chat_id, n=query_n, request_id=new_id())
             await memory.stub.PinMessage(request)
-            _, run_id = await memory.begin("compact", chat_id)
+            _, run_id = await memory.begin("/compact", chat_id)
             compact = memory_pb2.CompactRequest(chat_id=chat_id, run_id=run_id, trigger="manual")
-            async for _ in memory.stub.Compact(compact):
-                pass
-            await memory.append(chat_id, run_id, run_line())
+            told = [delta async for delta in memory.stub.Compact(compact)][-1]
+            ended = event_line(seq=4, timestamp=1, compaction_fallback=told.fallback)
+            await memory.append(chat_id, run_id, ended, run_line())
+        assert mark(ADA, "shared").encode() in (await kept.log(chat_id)).splitlines()[-2]
         assert b"compact_summary" in await kept.log(chat_id)
         await erase(memory, user="ada")
         assert not find_marks(await read_bytes(kept), *list_marks(ADA))

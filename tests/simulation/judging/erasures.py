@@ -63,16 +63,21 @@ async def _list_records(judge: User, receipt: data_pb2.Erasure, problems: list[s
 
 
 def _list_late_lines(world: World, erased: Erased, problems: list[str]) -> list[str]:
-    """Return the lines that the guest's runs have written behind the receipt."""
+    """Return the lines of runs that the guest has begun behind the receipt."""
     assert erased.receipt is not None
     late: list[str] = []
     for chat_id, lines in read_logs(world).items():
+        begun = {
+            line["runId"]
+            for line in lines
+            if line["_type"] == "query" and line["_user"] == GUEST and line["updatedAt"] >= erased.receipt.done_at
+        }
         for line in lines:
             text = json.dumps(line)
             if not any(word in text for word in erased.words):
                 continue
-            if line["updatedAt"] < erased.receipt.done_at:
-                problems.append(f"line {line['_n']} of chat {chat_id} is {GUEST}'s, and older than the receipt")
+            if line.get("runId") not in begun:
+                problems.append(f"line {line['_n']} of chat {chat_id} has words of {GUEST} from before the receipt")
             late.append(text)
     return late
 

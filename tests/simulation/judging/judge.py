@@ -35,8 +35,9 @@ async def judge_world(world: World, judge: User, crowd: Crowd) -> list[str]:
     if erased is not None:
         problems += await judge_erasure(world, judge, erased)
     logs = chats.read_logs(world)
+    hosted = [erased.hosted] if erased is not None else []
     scheduled = {firing.chat_id for user in people for kept in user.kept for firing in kept.last.firings}
-    copies = chats.find_copies(logs, {*crowd.chat_ids, *scheduled})
+    copies = chats.find_copies(logs, {*crowd.chat_ids, *hosted, *scheduled})
     problems += chats.judge_chats(logs)
     gone = list_runs(logs, erased) if erased is not None else ()
     logs = chats.leave_out(logs, gone)

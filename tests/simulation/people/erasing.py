@@ -108,10 +108,17 @@ async def _make_schedule(guest: User, erased: Erased) -> None:
 
 async def host_and_erase(host: User, planned: PlannedErasure, erased: Erased, until: asyncio.Event) -> None:
     """Let the guest take part in a chat, have all that is the guest's erased, and wait for the receipt."""
+    await _host(host, erased)
+    begun = [asyncio.Event() for _ in planned.host_acts]
+    async with asyncio.TaskGroup() as group:
+        group.create_task(host.do_all(planned.host_acts, [erased.hosted], begun))
+        group.create_task(_erase(host, planned.at_s, erased, until))
+
+
+async def _erase(host: User, at_s: float, erased: Erased, until: asyncio.Event) -> None:
     loop = asyncio.get_running_loop()
     try:
-        await _host(host, erased)
-        await asyncio.sleep(max(0.0, planned.at_s - loop.time()))
+        await asyncio.sleep(max(0.0, at_s - loop.time()))
         request = data_pb2.EraseDataRequest(user=GUEST, reason="ticket 1", request_id=new_uuid())
         answer = await host.try_until_answered(lambda: host.data.EraseData(request, timeout=CALL_S))
         if answer is None:
