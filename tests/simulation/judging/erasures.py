@@ -35,7 +35,8 @@ async def judge_erasure(world: World, judge: User, erased: Erased) -> list[str]:
     if GUEST not in world.outside.cleared:
         problems.append("there is a receipt, and tools was not asked to erase anything")
     problems += _judge_refusals(world, erased, erased.receipt.done_at)
-    late = [*await _list_records(judge, erased.receipt, problems), *_list_late_lines(world, erased, problems)]
+    late = await _list_records(judge, erased.receipt, problems)
+    late += _list_late_lines(world, erased.receipt.done_at)
     problems += _search(world, [word for word in erased.words if not any(word in text for text in late)])
     return [*problems, *await _begin_anew(judge), *await _look_at_kept(judge, erased)]
 
@@ -62,23 +63,16 @@ async def _list_records(judge: User, receipt: data_pb2.Erasure, problems: list[s
     return [text for text, _ in stored]
 
 
-def _list_late_lines(world: World, erased: Erased, problems: list[str]) -> list[str]:
-    """Return the lines of runs that the guest has begun behind the receipt."""
-    assert erased.receipt is not None
+def _list_late_lines(world: World, done_at: int) -> list[str]:
+    """Return the lines of runs that the guest has begun behind the receipt, which later summaries may quote."""
     late: list[str] = []
-    for chat_id, lines in read_logs(world).items():
+    for lines in read_logs(world).values():
         begun = {
             line["runId"]
             for line in lines
-            if line["_type"] == "query" and line["_user"] == GUEST and line["updatedAt"] >= erased.receipt.done_at
+            if line["_type"] == "query" and line["_user"] == GUEST and line["updatedAt"] >= done_at
         }
-        for line in lines:
-            text = json.dumps(line)
-            if not any(word in text for word in erased.words):
-                continue
-            if line.get("runId") not in begun:
-                problems.append(f"line {line['_n']} of chat {chat_id} has words of {GUEST} from before the receipt")
-            late.append(text)
+        late += [json.dumps(line) for line in lines if line.get("runId") in begun]
     return late
 
 
