@@ -228,6 +228,7 @@ class RemainingParts:
         engine = self._engine
         with suppress(NotFound):
             chat = await engine.chats.load(chat_id)
+            chat.check_idle()  # before its lines name blobs that are gone
             before = await engine.chats.export(chat)
             redact = Redaction(who.user, self.name).redact_log
             after = await asyncio.to_thread(redact, before)

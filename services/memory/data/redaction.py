@@ -21,10 +21,12 @@ from services.memory.log.lines import (
     Pin,
     Query,
     Revert,
+    Revocation,
     Run,
     State,
     Step,
     SummaryEdit,
+    Unknown,
     decode_line,
 )
 from services.runtime.auth.identity import Identity
@@ -45,13 +47,14 @@ _PLACE = ("_n", "uuid", "chatId", "runId", "updatedAt", "_lines", "_batch")
 _STAMP = ("_type", *_PLACE, "_tenant", "_user", "_gen", "_charges")
 
 _KEPT: dict[type[Any], tuple[str, ...]] = {
-    Query: ("query", "_agentHash", "_agentVersion", "_agentVersionHash"),
+    Query: ("query", "_owner", "_agentHash", "_agentVersion", "_agentVersionHash"),
     Step: ("_stage", "_seq", "taskId", "contextId", "messages", "_events"),
     Run: ("state", "finishReason", "error", "usage", "_events"),
     State: ("contextId", "version", "set", "unset"),
     Revert: ("toCheckpointId", "scope"),
+    Revocation: ("grantId",),  # without which the grant would be in force again
 }
-"""What else lines of the user's runs keep, by kind."""
+"""What else lines of the user keep, by kind."""
 
 _QUERY_KEPT = ("chatId", "runId", "agentKey")
 
@@ -77,13 +80,15 @@ class Redaction:
         line = decode_line(text)
         if line is None:
             return text
-        if isinstance(line, Query) and Identity.from_stored(line.tenant, line.user).user == self.user:
+        is_by_user = not isinstance(line, Unknown) and Identity.from_stored(line.tenant, line.user).user == self.user
+        if isinstance(line, Query) and is_by_user:
             self.run_ids.append(line.run_id)
-        if not self.run_ids:
-            return text
-        if line.run_id in self.run_ids:
+        # What is of no run, a title or state, is the user's in a copy of a chat that was the user's own.
+        if line.run_id in self.run_ids or (is_by_user and not line.run_id):
             self._numbers.add(line.n)
             return _encode(self._redact_own(line, _OBJECT.decode(text)))
+        if not self.run_ids:
+            return text
         if isinstance(line, _SUMMARIES) or (isinstance(line, Pin) and line.target in self._numbers):
             return _encode(_make_redacted(_OBJECT.decode(text)))
         if isinstance(line, Event):

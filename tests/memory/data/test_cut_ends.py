@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -9,11 +11,13 @@ import pytest
 from headrace.streams import rpc_errors
 from headrace.v1 import data_pb2
 from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
+from services.runtime.randomness import new_uuid
 from tests.memory.conftest import Files, open_keys
 from tests.memory.data.people import (
     ADA,
     BOB,
     FOREIGN,
+    ask,
     erase,
     find_marks,
     furnish,
@@ -22,6 +26,7 @@ from tests.memory.data.people import (
     name_kept,
     place_hold,
     read_bytes,
+    share,
 )
 from tests.memory.encryption.stores import Store, WithoutTenant, opening
 from tests.memory.writing import new_id
@@ -122,3 +127,42 @@ async def test_a_damaged_fact_of_an_encrypted_store_goes_with_the_tenant_and_is_
         named = name_kept(await erase(memory, **wanted)).get("unreadable_facts")
         assert (first in facts.read_bytes()) == (whose != "tenant")
         assert named == ("1" if whose in ("user", "tenant with a hold") else None)
+
+
+async def test_a_file_that_a_crash_has_left_unfinished_goes_at_the_next_start(folder: Path) -> None:
+    """As a kill leaves one, of a fork, an import, a conversion or a log that is encrypted anew."""
+    kept = Files(folder)
+    async with furnished(kept, ADA) as (_, (ada,)):
+        pass
+    log = (folder / f"{ada['chat']}.json").read_bytes()
+    (folder / "spend").mkdir()
+    for place in (folder, folder / "spend"):
+        (place / f".{new_uuid()}").write_bytes(log)
+    (folder / ".keep").write_bytes(b"somebody else's")
+    async with kept.memory() as memory:
+        with acting_as(BOB):  # whose deleted chat is the first thing that the ledger has
+            await memory.delete((await ask(memory, BOB, "mine"))[0])
+        assert (await erase(memory, user="ada")).state == "done"
+        assert not find_marks(await read_bytes(kept), mark(ADA, "chat"))
+    assert (folder / ".keep").exists()
+
+
+async def test_an_unfinished_blob_goes_when_its_chat_is_redacted_and_one_that_is_being_written_stays(
+    folder: Path,
+) -> None:
+    kept = Files(folder)
+    async with furnished(kept, BOB) as (memory, (bob,)):
+        await share(memory, BOB, bob["chat"], "user:ada")
+        await ask(memory, ADA, mark(ADA, "shared"), bob["chat"])
+    blobs = folder / "blobs" / bob["chat"]
+    left, written = (blobs / f".{new_uuid()}" for _ in range(2))
+    left.write_bytes(mark(ADA, "blob").encode())
+    an_hour_ago_s = time.time() - 3600
+    os.utime(left, (an_hour_ago_s, an_hour_ago_s))
+    async with kept.memory() as memory:
+        written.write_bytes(b"of a call that goes on")
+        an_hour_later_s = time.time() + 3600
+        os.utime(written, (an_hour_later_s, an_hour_later_s))
+        assert (await erase(memory, user="ada")).state == "done"
+        assert not find_marks(await read_bytes(kept), mark(ADA, "blob"), mark(ADA, "shared"))
+    assert written.exists()

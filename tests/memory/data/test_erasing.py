@@ -137,6 +137,27 @@ async def test_a_participants_runs_are_redacted_and_the_chat_goes_on(kept: Kept)
             assert ran in {run.run_id for run in (await memory.tenant_runs()).runs}
 
 
+async def test_while_a_run_goes_on_in_anothers_chat_blobs_stay_as_their_lines_do(kept: Kept) -> None:
+    async with furnished(kept, BOB) as (memory, (bob,)):
+        chat_id = bob["chat"]
+        await share(memory, BOB, chat_id, "user:ada")
+        with acting_as(ADA):
+            blob = await memory.put_blob(chat_id, mark(ADA, "blob").encode())
+        await ask(memory, ADA, f"see {blob}", chat_id)
+        with acting_as(BOB):
+            _, run_id = await memory.begin("going on", chat_id)
+        erasure = await request_erasure(memory, user="ada")
+        with pytest.raises(ChatBusy):
+            await work_off(memory, erasure.erasure_id)
+        with acting_as(BOB):
+            await memory.blob(chat_id, blob)
+            await memory.append(chat_id, run_id, run_line())
+        await work_off(memory, erasure.erasure_id)
+        with acting_as(BOB), pytest.raises(NotFound):
+            await memory.blob(chat_id, blob)
+        assert blob.encode() not in await kept.log(chat_id)
+
+
 async def test_a_summary_that_may_quote_a_participant_goes_with_their_runs(kept: Kept) -> None:
     async with furnished(kept, BOB, **options_of(kept)) as (memory, (bob,)):
         chat_id = bob["chat"]

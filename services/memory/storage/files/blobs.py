@@ -17,7 +17,7 @@ from services.memory.encryption.envelope import HEAD_BYTES
 from services.memory.encryption.keyring import NO_KEYS
 from services.memory.log.blobs import Blob, is_blob_id
 from services.memory.storage.encrypted.blobs import decrypt_blob, encrypt_blob
-from services.memory.storage.files.disk import disk_errors
+from services.memory.storage.files.disk import delete_unfinished, disk_errors
 from services.runtime.clock import now_ms
 from services.runtime.files.disk import make_folder, sync_folder, write_whole
 from services.runtime.rpc.field_rules import is_uuid
@@ -36,6 +36,7 @@ class BlobFolder:
 
     def __init__(self, folder: Path, keys: Keyring = NO_KEYS) -> None:
         self._folder = folder
+        self._opened_s = now_ms() / 1000
         self._keys = keys
         self._wanted = threading.Lock()
         """Held while a chat's folder is made, touched or deleted."""
@@ -102,6 +103,10 @@ class BlobFolder:
     def delete_blob(self, chat_id: str, blob_id: str) -> None:
         if is_blob_id(blob_id):
             self._get_path(chat_id, blob_id).unlink(missing_ok=True)
+
+    def delete_unfinished(self, chat_id: str) -> None:
+        """Delete what a process before this one has left of a chat's blobs that it was killed while it wrote."""
+        delete_unfinished(self._get_chat_folder(chat_id), self._opened_s)
 
     def list_unused_since(self, time_s: float) -> list[str]:
         """List chats in whose folder nothing was put since `time_s` (Unix)."""

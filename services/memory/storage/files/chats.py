@@ -111,6 +111,8 @@ class FileChats:
     async def redact(self, chat_id: str, redact: Callable[[bytes], bytes]) -> None:
         """Put what `redact` makes of a log in its place; raises as Commits.rewrite_chat does."""
         chat = await self.load(chat_id)
+        with disk_errors(chat_id):
+            await asyncio.to_thread(self._blobs.delete_unfinished, chat_id)
         async with self._rewriting:
             await self._commits.rewrite_chat(chat, redact)
 

@@ -10,8 +10,9 @@ import fcntl
 import os
 import stat
 from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
 import structlog
@@ -70,6 +71,7 @@ class Disk:
         except BlockingIOError:
             os.close(self._lock)
             raise CannotServe(f"{folder} belongs to another memory service that runs; give this one its own") from None
+        delete_unfinished(folder)
 
     def close(self) -> None:
         os.close(self._lock)
@@ -212,12 +214,6 @@ class Disk:
     def write_older(self, chat_id: str, data: bytes) -> None:
         disk.write_whole(self._get_beside(chat_id, _OLDER), data)
 
-    def delete_unfinished(self) -> None:
-        """Delete what a crash has left of files that were to be written whole."""
-        for path in self.folder.glob(".*"):
-            if is_uuid(path.name[1:]):
-                path.unlink(missing_ok=True)
-
     def delete_log(self, chat_id: str) -> None:
         for path in (self._get_path(chat_id), *(self._get_beside(chat_id, suffix) for suffix in (_DAMAGED, _OLDER))):
             path.unlink(missing_ok=True)
@@ -228,6 +224,15 @@ class Disk:
 
     def _get_beside(self, chat_id: str, suffix: str) -> Path:
         return self._get_path(chat_id).with_suffix(_SUFFIX + suffix)
+
+
+def delete_unfinished(folder: Path, before_s: float = inf) -> None:
+    """Delete what a crash has left of files that were to be written whole, and were last written to before `before_s`
+    (Unix)."""
+    for path in folder.glob(".*"):
+        with suppress(FileNotFoundError):  # it is whole by now
+            if is_uuid(path.name[1:]) and path.stat().st_mtime < before_s:
+                path.unlink()
 
 
 def list_log_names(folder: Path) -> list[str]:

@@ -58,7 +58,6 @@ class RecordFolder(Generic[Record]):
         self._kind = kind
         self._lock = Lock()
         """Held while a record is written."""
-        self._disk.delete_unfinished()
         self._records: dict[str, Record] = {}
         """Those that have changed since the start at the end, in the order of their last changes."""
         self._closed: dict[str, bytes] = {}

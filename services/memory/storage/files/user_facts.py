@@ -53,7 +53,6 @@ class FactLog:
         self._keys = keys
         self._room = room
         self._lock = Lock()
-        self._disk.delete_unfinished()
         self._read_file()
 
     def close(self) -> None:

@@ -1,0 +1,55 @@
+"""A participant's copy of a chat stays the participant's when the chat's owner is erased, without the owner's words."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.streams import rpc_errors
+from headrace.v1 import memory_pb2
+from services.runtime.auth.identity import acting_as
+from tests.memory.conftest import Files, Kept
+from tests.memory.data.people import ADA, BOB, ask, erase, find_marks, furnished, mark, read_bytes, share
+from tests.memory.writing import new_id
+
+pytestmark = pytest.mark.engines
+
+
+async def test_a_participants_fork_stays_theirs_when_its_first_owner_is_erased(kept: Kept) -> None:
+    async with furnished(kept, ADA, BOB) as (memory, (ada, _)):
+        await share(memory, ADA, ada["chat"], "user:bob")
+        with acting_as(BOB):
+            fork = await memory.fork(ada["chat"])
+        await ask(memory, BOB, "mine", fork)
+        erasure = await erase(memory, user="ada")
+        with acting_as(BOB):
+            assert fork in {chat.chat_id for chat in (await memory.chats()).chats}
+            chat = await memory.chat(chat_id=fork)
+            asked = [event.request_query for event in chat.events if event.HasField("request_query")]
+            assert [query.message for query in asked] == ["[erased]", "asked mine"]
+            assert asked[0].by == f"erased-{erasure.erasure_id}"
+        await ask(memory, BOB, "it goes on", fork)
+
+
+async def test_no_title_pin_or_state_of_an_erased_owner_is_left_in_a_participants_fork(kept: Kept) -> None:
+    words = mark(ADA, "title"), mark(ADA, "state"), mark(ADA, "chat")
+    options = {} if isinstance(kept, Files) else {"scrub_rewrites": True}
+    async with furnished(kept, ADA, BOB, **options) as (memory, (ada, _)):
+        chat_id = ada["chat"]
+        await share(memory, ADA, chat_id, "user:bob")
+        with acting_as(ADA), rpc_errors():
+            title = memory_pb2.UpdateChatRequest(chat_id=chat_id, title=words[0], request_id=new_id())
+            await memory.stub.UpdateChat(title)
+            await memory.update_state(chat_id, 0, f'{{"note":"{words[1]}"}}')
+            await memory.stub.PinMessage(memory_pb2.PinMessageRequest(chat_id=chat_id, n=1, request_id=new_id()))
+        with acting_as(BOB):
+            fork = await memory.fork(chat_id)
+            await memory.update_state(fork, 1, '{"own":"his"}')
+        await erase(memory, user="ada")
+        assert not find_marks(await read_bytes(kept), *words)
+        assert b'"_user":"ada"' not in await kept.log(fork)
+        with acting_as(BOB):
+            assert {chat.title for chat in (await memory.chats()).chats if chat.chat_id == fork} == {"[erased]"}
+            await memory.update_state(fork, 2, '{"own":"again"}')  # versions of the state are as they were
+    async with kept.memory() as memory:
+        with acting_as(BOB):
+            await memory.chat(chat_id=fork)
