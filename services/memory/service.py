@@ -36,7 +36,6 @@ from services.memory.storage import log_copy
 from services.memory.storage.index_progress import describe_progress
 from services.runtime.auth import identity
 from services.runtime.auth.access import RUN_ONLY
-from services.runtime.randomness import new_uuid
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -258,8 +257,7 @@ class MemoryService(
         n = request.seq if request.HasField("seq") else len(chat.log)
         if request.HasField("run_id"):
             n = min(n, log_copy.find_last_n(chat, request.run_id))
-        target = new_uuid()
-        await self._engine.chats.fork(request.chat_id, n, identity.require_identity(), target)
+        target = await log_copy.fork_chat(self._engine.chats, request.chat_id, n, identity.require_identity())
         return memory_pb2.ForkChatResponse(chat_id=target)
 
     async def ListCheckpoints(

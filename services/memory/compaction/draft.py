@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from services.memory.context.context_source import AppliedCompaction, ContextSource
     from services.memory.context.window.token_counter import TokenCounter
     from services.memory.log.lines import Pin, Tokens
+    from services.memory.log.views.chat_info import CompactionBase
 
 SUMMARY_RATIO = 0.1
 """Share of the limit that a summary is expected to take at most, when it is planned what stays beside it."""
@@ -67,8 +68,8 @@ class CompactionDraft:
     counter: TokenCounter
     facts: PinnedFacts
     """What stands behind the summary whatever a model writes."""
-    base: str
-    """The line that the compaction has to follow: the context's last boundary, or a later revert."""
+    base: CompactionBase
+    """What the compaction has to follow: the context's last boundary, or a later revert, and all redactions."""
     pins: Sequence[Pin] = ()
     """Messages that the user has pinned, those that stay beside the summary too."""
     edited: str = ""

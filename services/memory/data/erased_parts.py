@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from headrace.errors import KeyUnavailable, NotFound
 from services.memory.data.redaction import Redaction
+from services.memory.log.lines import ERASED_PREFIX
 from services.memory.storage.operating.run_query import RunQuery
 from services.memory.storage.paging import PAGE_MAX, Page
 from services.memory.storage.people.records import Kept
@@ -53,7 +54,7 @@ class RemainingParts:
     @property
     def name(self) -> str:
         """What stands in place of the users' names."""
-        return f"erased-{self._erasure.erasure_id}"
+        return ERASED_PREFIX + self._erasure.erasure_id
 
     async def list_users(self) -> list[str]:
         """List whose data goes."""

@@ -238,8 +238,10 @@ class Chat:
                 chatId=self.chat_id,
                 checkpointId=line.to_checkpoint_id,
             )
-        if isinstance(line, CompactBoundary) and line.parent_uuid != self.info.bases.find(line.context_id):
-            raise StaleLease("the context was compacted or reverted meanwhile", chatId=self.chat_id)
+        if isinstance(line, CompactBoundary):
+            base = self.info.bases.find(line.context_id)
+            if (line.parent_uuid, line.redactions) != base:
+                raise StaleLease("the context was compacted, reverted or redacted meanwhile", chatId=self.chat_id)
         if isinstance(line, State):
             version = self.info.state_versions.get(line.context_id or "", 0)
             if line.version != version + 1:

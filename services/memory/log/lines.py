@@ -15,6 +15,9 @@ from services.memory.log.charges import Charge
 from services.memory.log.checksums import add_checksum
 from services.memory.log.encryption.lines import decrypt_text, encrypt_text
 
+ERASED_PREFIX = "erased-"
+"""Begins the names that stand in place of erased users' in the lines of their runs (docs/decisions/0027-erasing.md)."""
+
 ABSENT = Raw()
 """Missing JSON: false, and left out. `Raw | None` takes nothing but null (msgspec 0.22)."""
 
@@ -243,6 +246,8 @@ class CompactBoundary(Stamped, kw_only=True, tag="compact_boundary"):
     """The context's boundary before it or a later revert: no other has come since; empty: the first."""
     compact_metadata: CompactMetadata
     context_id: str | None = None
+    redactions: int = field(default=0, name="_redactions")
+    """Number of runs of erased users in the log that it was made from."""
 
 
 class RetainedFrom(Struct, frozen=True, gc=False):

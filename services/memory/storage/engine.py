@@ -75,7 +75,11 @@ class ChatLogs(Protocol):
     async def export(self, chat: Chat) -> bytes: ...
 
     async def fork(self, chat_id: str, n: int, owner: Identity, target: str) -> None:
-        """Make a chat `target` of `owner`'s of the first `n` lines."""
+        """Make a chat `target` of `owner`'s of the first `n` lines.
+
+        Raises ChatBusy if the chat was deleted, or something erased from it, since it was read: nobody who has looked
+        for what the copy says has found it. Nothing is copied then.
+        """
         ...
 
     async def import_log(self, chat_id: str, log: bytes) -> None:

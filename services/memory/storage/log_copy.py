@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from headrace.errors import LogDamaged, NotFound, OutOfRange
+from headrace.errors import ChatBusy, LogDamaged, NotFound, OutOfRange
 from services.memory.log import recovery
 from services.memory.log.checksums import add_checksum, remove_checksum
 from services.memory.log.lines import Line, Query, Range, Revocation, Run, Sharing, Unknown, decode_line, encode_line
@@ -23,6 +24,11 @@ from services.runtime.randomness import new_uuid
 
 if TYPE_CHECKING:
     from services.memory.log.chat import Chat
+    from services.memory.storage.engine import ChatLogs
+    from services.runtime.auth.identity import Identity
+
+FORKS_MAX = 3
+"""Times that a fork is made where each time something is erased from its chat meanwhile."""
 
 _ID = re.compile(rb'"([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})"')
 _NONE = msgspec.Raw(b"[]")
@@ -52,6 +58,21 @@ def check_copy(chat: Chat, n: int) -> None:
         raise LogDamaged(f"the log of chat {chat.chat_id} is damaged; it can be read, not copied", chatId=chat.chat_id)
     if not 1 <= n <= len(chat.log):
         raise OutOfRange(f"seq: chat {chat.chat_id} has lines 1 to {len(chat.log)}", chatId=chat.chat_id)
+
+
+def make_changed_error(chat_id: str) -> ChatBusy:
+    return ChatBusy(f"something was erased from chat {chat_id} while it was copied; try again", chatId=chat_id)
+
+
+async def fork_chat(chats: ChatLogs, chat_id: str, n: int, owner: Identity) -> str:
+    """Make a chat of `owner`'s of the first `n` lines, again where something is erased from them meanwhile; return its
+    id. Raises as ChatLogs.fork does."""
+    for _ in range(FORKS_MAX - 1):
+        with suppress(ChatBusy):
+            await chats.fork(chat_id, n, owner, target := new_uuid())
+            return target
+    await chats.fork(chat_id, n, owner, target := new_uuid())
+    return target
 
 
 @dataclass(frozen=True, slots=True)

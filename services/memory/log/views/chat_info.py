@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from services.memory.log.lines import (
+    ERASED_PREFIX,
     CompactBoundary,
     Event,
     Line,
@@ -99,6 +100,15 @@ class RunInfo:
         return replace(self, **added)
 
 
+class CompactionBase(NamedTuple):
+    """What a context's next compaction has to follow."""
+
+    uuid: str
+    """The line; empty if there is none."""
+    redactions: int
+    """Number of runs of erased users, whose words a view may have that was read before."""
+
+
 @dataclass(slots=True)
 class CompactionBases:
     """The lines that compactions have to follow, so that none is made from a view that another has changed."""
@@ -107,19 +117,21 @@ class CompactionBases:
     """Uuids of the last compactions' boundaries by context, without those before the last revert."""
     revert: str = ""
     """Uuid of the last revert, which changes what every context shows."""
+    redactions: int = 0
 
     def add_line(self, line: Line) -> None:
         if isinstance(line, CompactBoundary):
             self.boundaries[line.context_id or ""] = line.uuid
         elif isinstance(line, Revert):
             self.boundaries, self.revert = {}, line.uuid
+        elif isinstance(line, Query) and line.user.startswith(ERASED_PREFIX):
+            self.redactions += 1
 
-    def find(self, context_id: str | None) -> str:
-        """Return the uuid of the line that a context's next compaction has to follow; empty if there is none."""
-        return self.boundaries.get(context_id or "", self.revert)
+    def find(self, context_id: str | None) -> CompactionBase:
+        return CompactionBase(self.boundaries.get(context_id or "", self.revert), self.redactions)
 
     def copy(self) -> CompactionBases:
-        return CompactionBases(dict(self.boundaries), self.revert)
+        return CompactionBases(dict(self.boundaries), self.revert, self.redactions)
 
 
 @dataclass(slots=True)

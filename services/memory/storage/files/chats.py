@@ -55,7 +55,7 @@ class FileChats:
         self._cache: LruCache[Chat] = LruCache(cache_bytes_max)
         self._loading = asyncio.Lock()
         self._rewriting = asyncio.Lock()
-        """Held while a log is put in place of another, whose length is not its own."""
+        """Held while a log is put in place of another, whose length is not its own, or deleted, or a copy made."""
 
     async def load(self, chat_id: str) -> Chat:
         chat = await self._open_chat(chat_id)
@@ -89,12 +89,18 @@ class FileChats:
     async def fork(self, chat_id: str, n: int, owner: Identity, target: str) -> None:
         chat = await self.load(chat_id)
         log_copy.check_copy(chat, n)
+        lines = chat.log  # others, once something was erased from them
         log, run_ids = await self.export(chat), list(chat.info.runs)
-        self._index.put_change(
-            await asyncio.to_thread(
-                self._copy_chat, chat_id, target, log_copy.LogCut(log, n, run_ids, owner.user, chat.info.owner.tenant)
-            )
-        )
+        cut = log_copy.LogCut(log, n, run_ids, owner.user, chat.info.owner.tenant)
+        copy = await asyncio.to_thread(self._copy_chat, chat_id, target, cut)
+        # Who erases looks for copies when that is done: one that is made before is in the index by then.
+        async with self._rewriting:
+            if chat.log is lines and not chat.is_deleted:
+                self._index.put_change(await asyncio.to_thread(self._write_new, target, copy))
+                return
+        with disk_errors(target):
+            await asyncio.to_thread(self._blobs.delete_blobs, target)
+        raise log_copy.make_changed_error(chat_id)
 
     async def import_log(self, chat_id: str, log: bytes) -> None:
         self._index.put_change(await asyncio.to_thread(self._write_new, chat_id, log))
@@ -125,12 +131,13 @@ class FileChats:
         return all(is_current_line(line, self._keys, tenant) for line in lines)
 
     async def delete(self, chat_id: str) -> None:
-        try:
-            chat = await self.load(chat_id)
-        except KeyUnavailable:
-            await self._delete_unread(chat_id)
-        else:
-            await self._commits.delete_chat(chat)
+        async with self._rewriting:
+            try:
+                chat = await self.load(chat_id)
+            except KeyUnavailable:
+                await self._delete_unread(chat_id)
+            else:
+                await self._commits.delete_chat(chat)
         self._cache.drop_chat(chat_id)
         self._open.pop(chat_id, None)
         with disk_errors(chat_id):
@@ -184,10 +191,10 @@ class FileChats:
         if (key_id := envelope.find_key_id(head)) is not None:
             await self._keys.open_key(key_id)
 
-    def _copy_chat(self, source: str, target: str, cut: log_copy.LogCut) -> IndexChange:
+    def _copy_chat(self, source: str, target: str, cut: log_copy.LogCut) -> bytes:
         with self._room.writing(target):
             self._blobs.copy_blobs(source, target, cut.tenant)
-        return self._write_new(target, cut.copy_log(source, target))
+        return cut.copy_log(source, target)
 
     def _write_new(self, chat_id: str, log: bytes) -> IndexChange:
         chat = read_chat(chat_id, log, self._keys)

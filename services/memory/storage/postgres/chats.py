@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 _EXPORT = "SELECT data FROM lines JOIN chats ON chats.id = lines.chat WHERE chat_id = $1 AND n <= $2 ORDER BY n"
 
+_LOCK = "SELECT id FROM chats WHERE chat_id = $1 FOR UPDATE"
+
 _COUNT_OWNED = "SELECT count(*) FROM runs WHERE chat = $1 AND NOT is_ended AND owner <> '' AND expires_at > $2"
 
 N_MAX = 2**63 - 1
@@ -61,11 +63,7 @@ class PostgresChats:
         self._peers = peers
 
     async def load(self, chat_id: str) -> Chat:
-        cached = self._cache.use_chat(chat_id)
-        await self._read_new_lines(cached)
-        if not cached.row:
-            raise chat_not_found(chat_id)
-        return cached.chat
+        return (await self._load(chat_id)).chat
 
     async def load_settled(self, chat_id: str) -> Chat:
         cached = self._cache.use_chat(chat_id)
@@ -109,7 +107,8 @@ class PostgresChats:
         return await asyncio.to_thread(decrypt_log, chat.chat_id, log, self._keys) if self._keys.is_on else log
 
     async def fork(self, chat_id: str, n: int, owner: Identity, target: str) -> None:
-        chat = await self.load(chat_id)
+        cached = await self._load(chat_id)
+        chat, row = cached.chat, cached.row
         log_copy.check_copy(chat, n)
         log = await self.export(chat)
         cut = log_copy.LogCut(log, n, list(chat.info.runs), owner.user, chat.info.owner.tenant)
@@ -119,6 +118,9 @@ class PostgresChats:
             async with connection.transaction():
                 await copy_blobs(chat_id, target, cut.tenant, self._keys, connection)
                 await make_chat(target, log, self._keys, connection)
+                # Whoever erases something makes the row anew, or deletes it, and looks for copies when that is done.
+                if await connection.fetchval(_LOCK, chat_id) != row:
+                    raise log_copy.make_changed_error(chat_id)
 
         await self._keys.prepare(cut.tenant)
         await self._database.run(make)
@@ -150,6 +152,13 @@ class PostgresChats:
         self._cache.drop_chat(chat_id)
         self._peers.notify_change(chat_id)
 
+    async def _load(self, chat_id: str) -> CachedChat:
+        cached = self._cache.use_chat(chat_id)
+        await self._read_new_lines(cached)
+        if not cached.row:
+            raise chat_not_found(chat_id)
+        return cached
+
     async def _read_new_lines(self, cached: CachedChat) -> None:
         async with cached.lock:
             await self._database.run(lambda connection: cached.read_new_lines(connection, self._keys))
@@ -158,7 +167,7 @@ class PostgresChats:
 
 async def _delete_unread(chat_id: str, now: int, connection: Connection) -> None:
     async with connection.transaction():
-        row = await connection.fetchval("SELECT id FROM chats WHERE chat_id = $1 FOR UPDATE", chat_id)
+        row = await connection.fetchval(_LOCK, chat_id)
         if row is None:
             raise chat_not_found(chat_id)
         check_owned(chat_id, await connection.fetchval(_COUNT_OWNED, row, now))

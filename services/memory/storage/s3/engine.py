@@ -42,7 +42,13 @@ class S3Chats:
         chat = await self._chats.load(chat_id)
         log_copy.check_copy(chat, n)
         await self._blobs.copy_all(chat_id, target, chat.info.owner.tenant)
-        await self._chats.fork(chat_id, n, owner, target)
+        try:
+            await self._chats.fork(chat_id, n, owner, target)
+        except HeadraceError:
+            # What was erased from the chat meanwhile may be among them.
+            for blob_id in await self._blobs.list_ids(target):
+                await self._blobs.delete(target, blob_id)
+            raise
 
     async def delete(self, chat_id: str) -> None:
         with suppress(KeyUnavailable):  # of such a chat deleting it says whether it may go

@@ -1,0 +1,193 @@
+"""Work of others that has read an erased user's words, and goes on when they are erased, does not store them again."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from headrace.errors import NotFound
+from headrace.v1 import llm_pb2_grpc
+from services.runtime.auth.identity import acting_as
+from services.runtime.process.config import ServerSettings
+from services.runtime.rpc.channels import open_channel
+from services.runtime.rpc.server import GrpcService, serving_grpc
+from tests.memory.compaction.summarising import Compacted, Summariser, compact
+from tests.memory.compaction.test_compaction import LIMITS
+from tests.memory.conftest import Files, Kept, Tables, needs_postgres
+from tests.memory.data.people import ADA, BOB, ask, erase, find_marks, furnish, mark, read_bytes, share
+from tests.memory.writing import Memory
+from tests.summaries import write_summary
+
+SAID = mark(ADA, "shared")
+BLOB = "0" * 64
+WAIT_S = 60.0
+
+
+def quote(request: object) -> str:
+    return write_summary(f"ada said {SAID}." if SAID in str(request) else "They spoke.")
+
+
+@asynccontextmanager
+async def running(summariser: Summariser) -> AsyncGenerator[llm_pb2_grpc.LlmServiceAsyncStub]:
+    gateway = GrpcService("headrace.v1.LlmService", summariser, llm_pb2_grpc.add_LlmServiceServicer_to_server)
+    settings = ServerSettings(listen="127.0.0.1:0", drain_s=0)
+    async with serving_grpc(settings, [gateway]) as server, open_channel(server.addresses[0]) as channel:
+        yield llm_pb2_grpc.LlmServiceStub(channel)
+
+
+async def talk_with_ada(memory: Memory) -> tuple[str, str]:
+    chat_id = (await furnish(memory, BOB))["chat"]
+    await share(memory, BOB, chat_id, "user:ada")
+    await ask(memory, ADA, SAID, chat_id)
+    run_id = ""
+    for number in range(8):
+        _, run_id = await ask(memory, BOB, f"{number} " + "many words " * 400, chat_id)
+    return chat_id, run_id
+
+
+async def compact_as_bob(memory: Memory, chat_id: str, run_id: str) -> Compacted:
+    with acting_as(BOB):
+        return await compact(memory, chat_id, run_id, summary_only=True, limits=LIMITS)
+
+
+async def erase_meanwhile(memory: Memory, other: Memory, summariser: Summariser, chat_id: str, run_id: str) -> None:
+    """Erase ada while a summary of what she said is written."""
+    summariser.asked.clear()
+    summariser.gate.clear()
+    compacting = asyncio.create_task(compact_as_bob(memory, chat_id, run_id))
+    async with asyncio.timeout(WAIT_S):
+        await summariser.asked.wait()
+    assert SAID in str(summariser.requests)
+    assert (await erase(other, user="ada")).state == "done"
+    summariser.gate.set()
+    compacted = await compacting
+    assert (compacted.kinds[-1], compacted.last.reason) == ("fail", "ALREADY_COMPACTED")
+
+
+@pytest.mark.engines
+async def test_a_summary_of_words_that_are_erased_meanwhile_is_none(kept: Kept) -> None:
+    summariser = Summariser(quote)
+    async with running(summariser) as llm, kept.memory(llm=llm) as memory:
+        chat_id, run_id = await talk_with_ada(memory)
+        await erase_meanwhile(memory, memory, summariser, chat_id, run_id)
+        assert SAID.encode() not in await kept.log(chat_id)
+        assert b"compact_summary" not in await kept.log(chat_id)
+        # Another one is made of what there is, and is followed by the next.
+        for _ in range(2):
+            assert (await compact_as_bob(memory, chat_id, run_id)).kinds[-1] == "complete"
+            for number in range(8):
+                _, run_id = await ask(memory, BOB, f"{number} " + "more words " * 400, chat_id)
+    async with kept.memory() as memory:
+        assert SAID.encode() not in await kept.log(chat_id)
+
+
+@needs_postgres
+async def test_nor_is_one_that_another_service_of_the_database_makes(database_url: str) -> None:
+    kept, summariser = Tables(database_url), Summariser(quote)
+    async with AsyncExitStack() as stack:
+        llm = await stack.enter_async_context(running(summariser))
+        one, other = [await stack.enter_async_context(kept.memory(llm=llm, tells=False)) for _ in range(2)]
+        chat_id, run_id = await talk_with_ada(one)
+        await erase_meanwhile(one, other, summariser, chat_id, run_id)
+        assert SAID.encode() not in await kept.log(chat_id)
+
+
+async def wait_for_reader(fifo: Path) -> int:
+    """Return the end of a FIFO that somebody reads, who waits until it is closed."""
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            try:
+                return os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
+            except OSError as error:
+                if error.errno != errno.ENXIO:  # nobody reads it yet
+                    raise
+                await asyncio.sleep(0.01)
+
+
+def hold_copies(folder: Path, chat_id: str) -> Path:
+    """Have whoever copies the chat wait for one of its blobs."""
+    fifo = folder / "blobs" / chat_id / BLOB
+    fifo.parent.mkdir(parents=True, exist_ok=True)
+    os.mkfifo(fifo)
+    return fifo
+
+
+async def test_a_fork_of_a_chat_that_is_erased_meanwhile_is_none(folder: Path) -> None:
+    kept = Files(folder)
+    async with kept.memory() as memory:
+        chat_id = (await furnish(memory, ADA))["chat"]
+        await share(memory, ADA, chat_id, "user:bob")
+        fifo = hold_copies(folder, chat_id)
+        with acting_as(BOB):
+            forking = asyncio.create_task(memory.fork(chat_id))
+        held = await wait_for_reader(fifo)
+        assert (await erase(memory, user="ada")).state == "done"
+        os.close(held)
+        with pytest.raises(NotFound):
+            await forking
+        assert not find_marks(await read_bytes(kept), mark(ADA, "chat"), mark(ADA, "blob"))
+    async with kept.memory() as memory:
+        with acting_as(BOB):
+            assert not (await memory.chats()).chats
+
+
+async def test_a_fork_of_a_chat_that_is_redacted_meanwhile_is_made_again(folder: Path) -> None:
+    kept = Files(folder)
+    async with kept.memory() as memory:
+        chat_id = (await furnish(memory, BOB))["chat"]
+        await share(memory, BOB, chat_id, "user:ada")
+        with acting_as(ADA):
+            blob_id = await memory.put_blob(chat_id, mark(ADA, "blob").encode())
+        await ask(memory, ADA, f"{SAID} {blob_id}", chat_id)
+        fifo = hold_copies(folder, chat_id)
+        with acting_as(BOB):
+            forking = asyncio.create_task(memory.fork(chat_id))
+        held = await wait_for_reader(fifo)
+        fifo.unlink()
+        assert (await erase(memory, user="ada")).state == "done"
+        os.close(held)
+        fork = await forking
+        assert not find_marks(await read_bytes(kept), SAID, mark(ADA, "blob"))
+        assert b"[erased]" in await kept.log(fork)
+        with acting_as(BOB):
+            assert len((await memory.chats()).chats) == 2
+
+
+HOLD = """
+CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_advisory_xact_lock(42); RETURN NEW; END';
+CREATE TRIGGER hold BEFORE INSERT ON chats FOR EACH ROW EXECUTE FUNCTION hold();
+"""
+WAITING = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 42 AND NOT granted"
+
+
+@needs_postgres
+async def test_a_fork_of_a_chat_that_another_service_erases_meanwhile_is_none(database_url: str) -> None:
+    kept = Tables(database_url)
+    connection = await asyncpg.connect(database_url)
+    try:
+        async with kept.memory() as one, kept.memory(tells=False) as other:
+            chat_id = (await furnish(one, ADA))["chat"]
+            await share(one, ADA, chat_id, "user:bob")
+            await connection.execute(HOLD)
+            await connection.execute("SELECT pg_advisory_lock(42)")
+            with acting_as(BOB):
+                forking = asyncio.create_task(one.fork(chat_id))
+            async with asyncio.timeout(WAIT_S):
+                while not await connection.fetchval(WAITING):
+                    await asyncio.sleep(0.01)
+            assert (await erase(other, user="ada")).state == "done"
+            await connection.execute("SELECT pg_advisory_unlock(42)")
+            with pytest.raises(NotFound):
+                await forking
+            with acting_as(BOB):
+                assert not (await one.chats()).chats
+    finally:
+        await connection.execute("DROP TRIGGER IF EXISTS hold ON chats; DROP FUNCTION IF EXISTS hold")
+        await connection.close()
