@@ -55,8 +55,9 @@ class DataServiceStub:
     runs are ended first. Chats of theirs go with their logs, blobs, files, shares and index rows; facts, schedules and
     webhooks of runs go; keys are revoked, but for the one that asks. Their runs in others' chats are replaced by
     redacted lines, which leave the chat valid. What they have spent stays as numbers, under a name of nobody. Of a
-    tenant go also its agents and webhooks, and what it has spent. What a lost key keeps anybody from reading goes
-    unread; the receipt names what stays, as nobody can say whose it is.
+    tenant go also its agents and webhooks, and what it has spent. Webhooks of runs that are gone, and deliveries that
+    name the user, go too. What a lost key keeps anybody from reading goes unread; the receipt names what stays, as
+    nobody can say whose it is.
     Idempotent: while an erasure of the same goes on, and for the same request_id, that one is returned; one that is
     repeated later has nothing left to erase, and says so.
     Errors: INVALID_REQUEST; HELD where the user or the tenant is held; a held chat stays, and the receipt names it.
@@ -74,8 +75,9 @@ class DataServiceStub:
     PlaceHold: _grpc.UnaryUnaryMultiCallable[_data_pb2.PlaceHoldRequest, _data_pb2.PlaceHoldResponse]
     """Hold what is kept of a user, of the tenant, or in a chat: nothing of it is deleted or erased, by nobody.
 
-    Effect: from now on retention passes it by, and deleting its chats, facts and schedules is answered HELD. What is
-    being deleted at this moment may still go. Idempotent with a request_id.
+    Effect: from now on retention passes it by, and deleting its chats, facts and schedules is answered HELD; of a user
+    also deleting others' chats in which the user has runs. What is being deleted at this moment may still go.
+    Idempotent with a request_id.
     Errors: INVALID_REQUEST; ERASING where it is being erased; QUOTA_EXCEEDED beyond 10,000 holds of a tenant.
     """
     ListHolds: _grpc.UnaryUnaryMultiCallable[_data_pb2.ListHoldsRequest, _data_pb2.ListHoldsResponse]
@@ -113,8 +115,9 @@ class DataServiceAsyncStub(DataServiceStub):
     runs are ended first. Chats of theirs go with their logs, blobs, files, shares and index rows; facts, schedules and
     webhooks of runs go; keys are revoked, but for the one that asks. Their runs in others' chats are replaced by
     redacted lines, which leave the chat valid. What they have spent stays as numbers, under a name of nobody. Of a
-    tenant go also its agents and webhooks, and what it has spent. What a lost key keeps anybody from reading goes
-    unread; the receipt names what stays, as nobody can say whose it is.
+    tenant go also its agents and webhooks, and what it has spent. Webhooks of runs that are gone, and deliveries that
+    name the user, go too. What a lost key keeps anybody from reading goes unread; the receipt names what stays, as
+    nobody can say whose it is.
     Idempotent: while an erasure of the same goes on, and for the same request_id, that one is returned; one that is
     repeated later has nothing left to erase, and says so.
     Errors: INVALID_REQUEST; HELD where the user or the tenant is held; a held chat stays, and the receipt names it.
@@ -132,8 +135,9 @@ class DataServiceAsyncStub(DataServiceStub):
     PlaceHold: _aio.UnaryUnaryMultiCallable[_data_pb2.PlaceHoldRequest, _data_pb2.PlaceHoldResponse]  # type: ignore[assignment]
     """Hold what is kept of a user, of the tenant, or in a chat: nothing of it is deleted or erased, by nobody.
 
-    Effect: from now on retention passes it by, and deleting its chats, facts and schedules is answered HELD. What is
-    being deleted at this moment may still go. Idempotent with a request_id.
+    Effect: from now on retention passes it by, and deleting its chats, facts and schedules is answered HELD; of a user
+    also deleting others' chats in which the user has runs. What is being deleted at this moment may still go.
+    Idempotent with a request_id.
     Errors: INVALID_REQUEST; ERASING where it is being erased; QUOTA_EXCEEDED beyond 10,000 holds of a tenant.
     """
     ListHolds: _aio.UnaryUnaryMultiCallable[_data_pb2.ListHoldsRequest, _data_pb2.ListHoldsResponse]  # type: ignore[assignment]
@@ -180,8 +184,9 @@ class DataServiceServicer(metaclass=_abc_1.ABCMeta):
         runs are ended first. Chats of theirs go with their logs, blobs, files, shares and index rows; facts, schedules and
         webhooks of runs go; keys are revoked, but for the one that asks. Their runs in others' chats are replaced by
         redacted lines, which leave the chat valid. What they have spent stays as numbers, under a name of nobody. Of a
-        tenant go also its agents and webhooks, and what it has spent. What a lost key keeps anybody from reading goes
-        unread; the receipt names what stays, as nobody can say whose it is.
+        tenant go also its agents and webhooks, and what it has spent. Webhooks of runs that are gone, and deliveries that
+        name the user, go too. What a lost key keeps anybody from reading goes unread; the receipt names what stays, as
+        nobody can say whose it is.
         Idempotent: while an erasure of the same goes on, and for the same request_id, that one is returned; one that is
         repeated later has nothing left to erase, and says so.
         Errors: INVALID_REQUEST; HELD where the user or the tenant is held; a held chat stays, and the receipt names it.
@@ -217,8 +222,9 @@ class DataServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_data_pb2.PlaceHoldResponse, _abc.Awaitable[_data_pb2.PlaceHoldResponse]]:
         """Hold what is kept of a user, of the tenant, or in a chat: nothing of it is deleted or erased, by nobody.
 
-        Effect: from now on retention passes it by, and deleting its chats, facts and schedules is answered HELD. What is
-        being deleted at this moment may still go. Idempotent with a request_id.
+        Effect: from now on retention passes it by, and deleting its chats, facts and schedules is answered HELD; of a user
+        also deleting others' chats in which the user has runs. What is being deleted at this moment may still go.
+        Idempotent with a request_id.
         Errors: INVALID_REQUEST; ERASING where it is being erased; QUOTA_EXCEEDED beyond 10,000 holds of a tenant.
         """
 

@@ -25,8 +25,8 @@ class ListedWebhooks:
     async def list_own(self, tenant: str) -> list[Webhook]:
         return [*self._webhooks.values()]
 
-    async def list_ids(self, tenant: str) -> list[tuple[str, bool]]:
-        return [(webhook.webhook_id, bool(webhook.run_id)) for webhook in self._webhooks.values()]
+    async def list_ids(self, tenant: str) -> list[tuple[str, str]]:
+        return [(webhook.webhook_id, webhook.run_id) for webhook in self._webhooks.values()]
 
     async def list_of_run(self, tenant: str, run_id: str) -> list[Webhook]:
         return [webhook for webhook in self._webhooks.values() if webhook.run_id == run_id]

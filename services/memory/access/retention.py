@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from headrace.errors import HeadraceError
-from services.memory.data.holds import HoldStore
+from services.memory.data.holds import HoldStore, check_chat
 from services.runtime.clock import now_s
 from services.runtime.ending import guard_task
 
@@ -41,7 +41,7 @@ async def prune_chats(engine: Engine, rules: RetentionRules | SameForAll) -> lis
             days = rules.find_days(entry.tenant, entry.last_agent_key)
             if days is None or entry.updated_at >= _find_time(days):
                 continue
-            holds.check(entry.tenant, entry.owner.user, chat_id)
+            await check_chat(engine, holds, entry.owner, chat_id)
             await engine.chats.delete(chat_id)
             await engine.audit.record_of(entry.tenant, "chat.deleted", "retention", chatId=chat_id)
         except HeadraceError as error:  # somebody has just asked in it, or deleted it, or it is held

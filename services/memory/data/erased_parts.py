@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from headrace.errors import KeyUnavailable, NotFound
+from services.memory.data.holds import find_participants_hold
 from services.memory.data.redaction import Redaction
 from services.memory.log.lines import ERASED_PREFIX
 from services.memory.storage.operating.run_query import RunQuery
@@ -50,6 +51,8 @@ class RemainingParts:
         self._holds = holds
         self.unread: list[Kept] = []
         """What find_all has found that cannot be erased, as nobody can read it."""
+        self.held_chats: dict[str, StoredHold] = {}
+        """Chats that find_all has passed by."""
 
     @property
     def name(self) -> str:
@@ -91,6 +94,7 @@ class RemainingParts:
     async def find_all(self) -> AsyncGenerator[Part]:
         """Find what is left; what is erased meanwhile is not found again."""
         self.unread.clear()
+        self.held_chats.clear()
         for user in await self.list_users():
             who = Identity(self._erasure.tenant, user)
             async for part in self._find_chats(who):
@@ -100,6 +104,8 @@ class RemainingParts:
                 yield part
             async for part in self._find_records(who):
                 yield part
+        async for part in self._find_run_webhooks():
+            yield part
         if not self._erasure.user:
             async for part in self._find_of_tenant():
                 yield part
@@ -113,7 +119,11 @@ class RemainingParts:
             query = RunQuery(who.tenant, PAGE_MAX, after, user=who.user)
             runs, token = await self._engine.index.list_runs(query)
             for run in runs:
-                if run.chat_owner != who.user and not self._holds.find(who.tenant, run.chat_owner, run.chat_id):
+                if run.chat_owner == who.user:
+                    continue
+                if hold := self._holds.find(who.tenant, run.chat_owner, run.chat_id):
+                    self.held_chats[run.chat_id] = hold
+                else:
                     by_chat[run.chat_id].append(run.run_id)
             if not token:
                 break
@@ -134,7 +144,7 @@ class RemainingParts:
             page = Page(PAGE_MAX, after)
             entries, token = await self._engine.index.list_rows(who, page)
             for entry in entries:
-                if not self._holds.find(who.tenant, who.user, entry.chat_id):
+                if not await self._find_hold(who, entry.chat_id):
                     yield Part(f"chat/{entry.chat_id}", {"chats": 1}, partial(self._delete_chat, who, entry.chat_id))
             if not token:
                 return
@@ -158,11 +168,28 @@ class RemainingParts:
             if key.user == who.user and not key.revoked_at and not is_asking:
                 yield Part(f"key/{key.key_id}", {"keys": 1}, partial(self._revoke_key, key.key_id))
 
+    async def _find_run_webhooks(self) -> AsyncGenerator[Part]:
+        """Find webhooks of runs that are gone, of chats that were deleted before, whoever's they were; of a tenant all
+        but those of chats that are held. A user's go with their runs."""
+        engine, tenant = self._engine, self._erasure.tenant
+        of_runs = {webhook_id: run_id for webhook_id, run_id in await engine.webhooks.list_ids(tenant) if run_id}
+        if not of_runs or (await engine.eraser.list_unreadable(tenant)).get("chats"):
+            return  # or they may be of runs in those
+        run_ids, kept = sorted(set(of_runs.values())), set[str]()
+        for first in range(0, len(run_ids), PAGE_MAX):
+            query = RunQuery(tenant, PAGE_MAX, run_ids=run_ids[first : first + PAGE_MAX])
+            for run in (await engine.index.list_runs(query))[0]:
+                if self._erasure.user or await self._find_hold(Identity(tenant, run.chat_owner), run.chat_id):
+                    kept.add(run.run_id)
+        for webhook_id, run_id in of_runs.items():
+            if run_id not in kept:
+                yield Part(f"webhook/{webhook_id}", {"run_webhooks": 1}, partial(engine.webhooks.delete, webhook_id))
+
     async def _find_of_tenant(self) -> AsyncGenerator[Part]:
         engine, tenant = self._engine, self._erasure.tenant
-        for webhook_id, is_of_run in await engine.webhooks.list_ids(tenant):
-            name = "run_webhooks" if is_of_run else "webhooks"
-            yield Part(f"webhook/{webhook_id}", {name: 1}, partial(engine.webhooks.delete, webhook_id))
+        for webhook_id, run_id in await engine.webhooks.list_ids(tenant):
+            if not run_id:
+                yield Part(f"webhook/{webhook_id}", {"webhooks": 1}, partial(engine.webhooks.delete, webhook_id))
         for agent in await engine.agents.list_all():
             if agent.tenant == tenant and agent.definition:
                 yield Part(f"agent/{agent.record_id}", {"agents": 1}, partial(self._remove_agent, agent.agent_key))
@@ -190,6 +217,14 @@ class RemainingParts:
             else:
                 delete = partial(engine.eraser.delete_unreadable, kind, going)
                 yield Part(f"unreadable/{kind}", {kind: len(going)}, delete)
+
+    async def _find_hold(self, owner: Identity, chat_id: str) -> StoredHold | None:
+        """Return what keeps a chat from being deleted, and remember that it does."""
+        hold = self._holds.find(owner.tenant, owner.user, chat_id)
+        hold = hold or await find_participants_hold(self._engine, self._holds, owner.tenant, chat_id)
+        if hold is not None:
+            self.held_chats[chat_id] = hold
+        return hold
 
     def _find_hold_of_chat(self, chat_id: str) -> StoredHold | None:
         own = (hold for hold in self._holds.holds if hold.tenant == self._erasure.tenant)

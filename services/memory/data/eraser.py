@@ -53,8 +53,9 @@ class Eraser:
         parts, _ = await self._find_parts(erasure)
         return await parts.list_live_runs()
 
-    async def erase_portion(self, erasure: StoredErasure) -> tuple[StoredErasure, bool]:
-        """Erase for some seconds; return the erasure as it is stored, and whether nothing is left.
+    async def erase_portion(self, erasure: StoredErasure) -> tuple[StoredErasure, bool, set[str]]:
+        """Erase for some seconds; return the erasure as it is stored, whether nothing is left, and the chats that were
+        passed by so far, as they are held.
 
         Raises ChatBusy where a run must end before.
         """
@@ -67,13 +68,13 @@ class Eraser:
                 if len(batch) == PARTS_MAX:
                     break
         if not batch:
-            return erasure, True
+            return erasure, True, {*parts.held_chats}
         erasure = await self._count(erasure, batch)
         for part in batch:
             await part.erase()
             if monotonic_s() > until_s:
                 break
-        return erasure, False
+        return erasure, False, {*parts.held_chats}
 
     async def finish(self, erasure: StoredErasure) -> StoredErasure:
         """Write the receipt of an erasure of which nothing is left. Raises ChatBusy otherwise."""
@@ -91,11 +92,17 @@ class Eraser:
         await self._engine.blobs.finish_deletions()
         eraser = self._engine.eraser
         for user in await parts.list_users() if erasure.user else ():
+            await eraser.delete_deliveries_about(erasure.tenant, user)
             await eraser.rename_spender(erasure.tenant, user, parts.name)
-        if not erasure.user and not await self._list_held(erasure, holds):
+        held = await self._list_held(erasure, parts, holds)
+        if not erasure.user and not held:
             await eraser.delete_spend(erasure.tenant)
-        await eraser.scrub(erasure.tenant, lambda user, chat: bool(holds.find(erasure.tenant, user, chat)))
-        kept = await self._list_held(erasure, holds) + parts.unread + await self._list_kept(erasure, parts.name)
+
+        def is_held(user: str, chat_id: str) -> bool:
+            return chat_id in parts.held_chats or holds.find(erasure.tenant, user, chat_id) is not None
+
+        await eraser.scrub(erasure.tenant, is_held)
+        kept = held + parts.unread + await self._list_kept(erasure, parts.name)
         event = "user.erased" if erasure.user else "tenant.erased"
         counts = _strip_pending(erasure.counts)
         told = {"erasureId": erasure.erasure_id, "of": erasure.user, "reason": erasure.reason}
@@ -148,17 +155,18 @@ class Eraser:
         kept.append(Kept("this_receipt", erasure.erasure_id, "it says that the data was erased"))
         return kept
 
-    async def _list_held(self, erasure: StoredErasure, holds: HoldsInForce) -> list[Kept]:
-        """List what holds keep of the erasure's users."""
-        kept: list[Kept] = []
+    async def _list_held(self, erasure: StoredErasure, parts: RemainingParts, holds: HoldsInForce) -> list[Kept]:
+        """List what holds keep of the erasure's users, behind parts.find_all."""
+        chats = dict(parts.held_chats)
+        users: list[Kept] = []
         for hold in holds.holds:
             if hold.tenant != erasure.tenant:
                 continue
             if hold.chat_id and await self._has_part_in(erasure, hold.chat_id):
-                kept.append(Kept("held_chat", hold.chat_id, f"hold {hold.hold_id}"))
+                chats[hold.chat_id] = hold
             elif hold.user and not erasure.user:
-                kept.append(Kept("held_user", hold.user, f"hold {hold.hold_id}"))
-        return kept
+                users.append(Kept("held_user", hold.user, f"hold {hold.hold_id}"))
+        return [Kept("held_chat", chat_id, f"hold {hold.hold_id}") for chat_id, hold in sorted(chats.items())] + users
 
     async def _has_part_in(self, erasure: StoredErasure, chat_id: str) -> bool:
         try:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from headrace.errors import Erasing, Held, InvalidRequest, NotFound, QuotaExceeded
+from services.memory.storage.operating.run_query import RunQuery
+from services.memory.storage.paging import PAGE_MAX
 from services.memory.storage.people.records import GOING, StoredHold
 from services.memory.storage.records.record_stores import change_record, keep_record, make_version
 from services.runtime.auth import identity
@@ -134,6 +136,33 @@ class HoldStore:
         return (await self._engine.index.find_row(hold.chat_id)).owner.user if hold.chat_id else hold.user
 
 
+async def find_participants_hold(engine: Engine, holds: HoldsInForce, tenant: str, chat_id: str) -> StoredHold | None:
+    """Return a hold of somebody who has runs in the chat, which go with it."""
+    by_user = {hold.user: hold for hold in holds.holds if hold.tenant == tenant and hold.user}
+    after: tuple[int, str] | None = None
+    while by_user:
+        runs, token = await engine.index.list_runs(RunQuery(tenant, PAGE_MAX, after, chat_id=chat_id))
+        if held := next((by_user[run.user] for run in runs if run.user in by_user), None):
+            return held
+        if not token:
+            break
+        after = (runs[-1].began_at, runs[-1].run_id)
+    return None
+
+
+async def check_chat(engine: Engine, holds: HoldsInForce, owner: Identity, chat_id: str) -> None:
+    """Raise Held where the chat, its owner, or somebody who has runs in it is held."""
+    holds.check(owner.tenant, owner.user, chat_id)
+    if hold := await find_participants_hold(engine, holds, owner.tenant, chat_id):
+        # Who it is, is no business of the owner's.
+        message = f"chat {chat_id} has runs of somebody who is held: it may not be deleted until that hold is released"
+        raise Held(message, holdId=hold.hold_id)
+
+
 async def check_deletion(engine: Engine, owner: Identity, chat_id: str = "") -> None:
     """Raise Held where the owner's data, or the chat, is held."""
-    (await HoldStore(engine).read_in_force()).check(owner.tenant, owner.user, chat_id)
+    holds = await HoldStore(engine).read_in_force()
+    if chat_id:
+        await check_chat(engine, holds, owner, chat_id)
+    else:
+        holds.check(owner.tenant, owner.user)

@@ -113,11 +113,11 @@ class DataStoreService(DataStoreServiceServicer):
         for item in request.erased:
             counts[item.name] = counts.get(item.name, 0) + item.count
         erasure = await self._erasures.prolong(erasure, request.ttl_ms, counts)
-        erasure, is_done = await self._eraser.erase_portion(erasure)
+        erasure, is_done, passed = await self._eraser.erase_portion(erasure)
         held_chat_ids, held_users = await self._eraser.find_held(erasure)
         redacted = [data_pb2.ChatRuns(chat_id=chat, run_ids=runs) for chat, runs in erasure.redacted.items()]
         return data_pb2.EraseStoredResponse(
-            is_done=is_done, redacted=redacted, held_chat_ids=held_chat_ids, held_users=held_users
+            is_done=is_done, redacted=redacted, held_chat_ids=sorted({*held_chat_ids, *passed}), held_users=held_users
         )
 
     async def FinishErasure(

@@ -134,7 +134,7 @@ class WebhookStore:
 
     async def delete(self, webhook_id: str) -> None:
         own = await self._webhooks.list_ids(identity.require_identity().tenant)
-        if (webhook_id, False) not in own:
+        if (webhook_id, "") not in own:
             raise _not_found(webhook_id)
         await self._webhooks.delete(webhook_id)
 

@@ -15,7 +15,7 @@ import asyncpg
 
 from headrace.errors import Overloaded
 from headrace.streams import rpc_errors
-from headrace.v1 import data_pb2, keys_pb2, memory_pb2, schedule_pb2
+from headrace.v1 import data_pb2, keys_pb2, memory_pb2, schedule_pb2, webhook_pb2
 from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
 from tests.memory.conftest import Files, Kept, ModelledTables, Tables
 from tests.memory.writing import Memory, content, reasoning, run_line, step_line
@@ -185,3 +185,9 @@ async def furnished(
 ) -> AsyncGenerator[tuple[Memory, list[dict[str, str]]]]:
     async with kept.memory(**options) as memory:
         yield memory, [await furnish(memory, who) for who in people]
+
+
+async def put_run_webhook(memory: Memory, who: Identity, run_id: str, url: str) -> None:
+    request = webhook_pb2.PutRunWebhookRequest(run_id=run_id, config_id="one", url=url, token=mark(who, "token"))
+    with acting_as(Identity(who.tenant, who.user, scopes=ALL_SCOPES)), rpc_errors():
+        await memory.webhooks.PutRunWebhook(request)

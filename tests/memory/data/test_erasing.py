@@ -12,7 +12,7 @@ import pytest
 
 from headrace.errors import ChatBusy, Erasing, InvalidRequest, NotFound, Overloaded, PermissionDenied, StaleLease
 from headrace.streams import rpc_errors
-from headrace.v1 import agent_pb2, audit_pb2, data_pb2, keys_pb2, memory_pb2
+from headrace.v1 import agent_pb2, audit_pb2, data_pb2, keys_pb2, memory_pb2, webhook_pb2
 from services.runtime.auth.identity import Identity, acting_as
 from services.runtime.rpc.call_ids import forward_metadata
 from tests.memory.conftest import Files, Kept, is_encrypted
@@ -35,6 +35,7 @@ from tests.memory.data.people import (
     list_marks,
     mark,
     name_kept,
+    put_run_webhook,
     read_bytes,
     request_erasure,
     share,
@@ -325,3 +326,29 @@ async def test_an_erasure_of_a_tenant_revokes_the_keys_of_who_has_nothing_else(k
         with acting_as(ADMIN), rpc_errors():
             key = (await memory.keys.GetKey(keys_pb2.GetKeyRequest(key_id=key_id))).key
         assert key.state == "revoked"
+
+
+async def test_webhooks_and_deliveries_of_chats_that_were_deleted_before_go_too(kept: Kept) -> None:
+    url = "https://of-ada.example.com/"
+    async with kept.memory(**options_of(kept)) as memory:
+        with acting_as(ADMIN), rpc_errors():
+            request = webhook_pb2.CreateWebhookRequest(url="https://of-the-tenant.example.com/")
+            webhook_id = (await memory.webhooks.CreateWebhook(request)).webhook.webhook_id
+        # Another user, to whom case alone tells.
+        ada, other = await furnish(memory, ADA), await furnish(memory, Identity("acme", "Ada"))
+        await put_run_webhook(memory, ADA, ada["run"], url)
+        with acting_as(ADA):
+            await memory.delete(ada["chat"])
+        assert is_encrypted(kept) or find_marks(await read_bytes(kept), url)
+        assert await list_told_runs(memory, webhook_id) == {ada["run"], other["run"]}
+        erasure = await erase(memory, user="ada")
+        assert count(erasure)["run_webhooks"] == 1
+        assert await list_told_runs(memory, webhook_id) == {other["run"]}
+        assert not find_marks(await read_bytes(kept), url, mark(ADA, "token"))
+        assert count(await erase(memory, user="ada")) == {}
+
+
+async def list_told_runs(memory: Memory, webhook_id: str) -> set[str]:
+    with acting_as(ADMIN), rpc_errors():
+        request = webhook_pb2.ListDeliveriesRequest(webhook_id=webhook_id)
+        return {delivery.run_id for delivery in (await memory.webhooks.ListDeliveries(request)).deliveries}

@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from headrace.errors import Erasing, Held, InvalidRequest, NotFound, PermissionDenied
+from headrace.errors import Erasing, Held, InvalidRequest, NotFound, Overloaded, PermissionDenied
 from headrace.streams import rpc_errors
 from headrace.v1 import audit_pb2, data_pb2, schedule_pb2
 from services.memory.access.retention import prune_chats
@@ -21,12 +21,18 @@ from tests.memory.data.people import (
     ADA,
     ADMIN,
     BOB,
+    ask,
+    claim,
     count,
     erase,
+    erase_portion,
     export,
     furnished,
+    mark,
     place_hold,
+    put_run_webhook,
     request_erasure,
+    share,
 )
 from tests.memory.writing import Memory
 
@@ -151,3 +157,78 @@ async def test_retention_passes_by_what_is_held(kept: Kept) -> None:
             await asyncio.sleep(0.002)  # a millisecond must be over
             assert await prune_chats(engine, SameForAll(0.0)) == [bob["chat"]]
             assert await engine.index.list_chats() == [ada["chat"]]
+
+
+async def ask_in_shared(memory: Memory, owner: Identity, participant: Identity, chat_id: str) -> None:
+    await share(memory, owner, chat_id, f"user:{participant.user}")
+    await ask(memory, participant, mark(participant, "shared"), chat_id)
+
+
+async def test_a_held_users_runs_in_anothers_chat_keep_it(kept: Kept) -> None:
+    async with furnished(kept, ADA, BOB) as (memory, (ada, _)):
+        await ask_in_shared(memory, ADA, BOB, ada["chat"])
+        hold = await place_hold(memory, user="bob")
+        before = await export(memory, BOB)
+        with acting_as(ADA), pytest.raises(Held) as caught:
+            await memory.delete(ada["chat"])
+        assert caught.value.metadata["holdId"] == hold.hold_id
+        assert "bob" not in caught.value.message
+        erasure = await erase(memory, user="ada")
+        assert count(erasure) == {"facts": 1, "keys": 1, "schedules": 1}
+        assert [(item.what, item.reason) for item in erasure.kept if item.name == "held_chat"] == [
+            (ada["chat"], f"hold {hold.hold_id}")
+        ]
+        assert await export(memory, BOB) == before
+        await release(memory, hold.hold_id)
+        assert count(await erase(memory, user="ada")) == {"chats": 1}
+
+
+async def test_files_of_a_chat_that_a_participants_hold_keeps_stay_too(kept: Kept) -> None:
+    async with furnished(kept, ADA, BOB) as (memory, (ada, _)):
+        await ask_in_shared(memory, ADA, BOB, ada["chat"])
+        await place_hold(memory, user="bob")
+        erasure = await request_erasure(memory, user="ada")
+        await claim(memory)
+        while True:
+            try:
+                if (left := await erase_portion(memory, erasure.erasure_id)).is_done:
+                    break
+            except Overloaded as error:
+                await asyncio.sleep(error.retry_after_s or 0.1)
+        assert list(left.held_chat_ids) == [ada["chat"]]
+
+
+async def test_a_chat_of_who_is_held_is_named_where_an_erased_user_had_runs(kept: Kept) -> None:
+    async with furnished(kept, ADA, BOB) as (memory, (_, bob)):
+        await ask_in_shared(memory, BOB, ADA, bob["chat"])
+        hold = await place_hold(memory, user="bob")
+        before = await kept.log(bob["chat"])
+        erasure = await erase(memory, user="ada")
+        assert [(item.what, item.reason) for item in erasure.kept if item.name == "held_chat"] == [
+            (bob["chat"], f"hold {hold.hold_id}")
+        ]
+        assert await kept.log(bob["chat"]) == before
+
+
+async def test_a_tenants_erasure_leaves_webhooks_of_runs_that_are_held(kept: Kept) -> None:
+    async with furnished(kept, ADA, BOB) as (memory, (ada, bob)):
+        for who, ids in ((ADA, ada), (BOB, bob)):
+            await put_run_webhook(memory, who, ids["run"], "https://hooks.example.com/")
+        await place_hold(memory, user="bob")
+        before = await export(memory, BOB)
+        assert count(await erase(memory, tenant="acme"))["run_webhooks"] == 1
+        assert await export(memory, BOB) == before
+
+
+async def test_retention_passes_by_a_chat_in_which_a_held_user_has_runs(kept: Kept) -> None:
+    if not isinstance(kept, Files):
+        pytest.skip("the engine is opened by itself, in one process with the service")
+    async with furnished(kept, ADA, BOB) as (memory, (ada, bob)):
+        await ask_in_shared(memory, BOB, ADA, bob["chat"])
+        await place_hold(memory, user="ada")
+    with closing(Disk(kept.folder)) as disk:
+        async with open_files(disk, open_keys=kept.open_keys) as engine:
+            await engine.index.wait_until_complete()
+            await asyncio.sleep(0.002)  # a millisecond must be over
+            assert await prune_chats(engine, SameForAll(0.0)) == []
+            assert await engine.index.list_chats() == sorted([ada["chat"], bob["chat"]])

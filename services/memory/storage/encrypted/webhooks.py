@@ -30,7 +30,10 @@ _OF_RUN = f"{_ROW} WHERE tenant = $1 AND agents = $2 {_IN_ORDER}"
 _COUNT_OF_RUNS = f"SELECT count(*) FROM webhooks WHERE tenant = $1 AND {IS_OF_RUN}"
 ALL = f"{_ROW} {_IN_ORDER}"
 _FIND = f"{_ROW} WHERE webhook_id = $1"
-_LIST_IDS = f"SELECT webhook_id, {IS_OF_RUN} FROM webhooks WHERE tenant = $1 {_IN_ORDER}"
+_RUN_ID = f"substr(agents, {len(RUN_WORD) + 2}, length(agents) - {len(RUN_WORD) + 2})"
+_LIST_IDS = f"""
+SELECT webhook_id, CASE WHEN {IS_OF_RUN} THEN {_RUN_ID} ELSE '' END FROM webhooks WHERE tenant = $1 {_IN_ORDER}
+"""
 _IDS_OF_RUN = "SELECT webhook_id FROM webhooks WHERE tenant = $1 AND agents = $2"
 _STORED = "SELECT webhook_id, tenant, data FROM webhooks ORDER BY webhook_id"
 _REWRITE = "UPDATE webhooks SET data = $2 WHERE webhook_id = $1 AND data = $3 RETURNING 1"
@@ -79,8 +82,8 @@ class WebhookTable:
     async def list_all(self) -> list[Webhook]:
         return await self.read(await self._keys.select_readable(await self._fetch(ALL), get_data))
 
-    async def list_ids(self, tenant: str) -> list[tuple[str, bool]]:
-        return [(webhook_id, bool(is_of_run)) for webhook_id, is_of_run in await self._fetch(_LIST_IDS, tenant)]
+    async def list_ids(self, tenant: str) -> list[tuple[str, str]]:
+        return [(webhook_id, run_id) for webhook_id, run_id in await self._fetch(_LIST_IDS, tenant)]
 
     async def find(self, webhook_id: str) -> Webhook | None:
         return next(iter(await self.read(await self._fetch(_FIND, webhook_id))), None)

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+import msgspec
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
 IsHeld: TypeAlias = "Callable[[str, str], bool]"
 """Says of a user and a chat of theirs whether a hold keeps it."""
+
+DELETE_DELIVERIES_ABOUT = """
+DELETE FROM deliveries WHERE tenant = $1 AND replace(payload, $2, '') <> payload RETURNING 1
+"""
+"""In SQL that both engines take, which both tell letters' cases apart."""
+
+
+def make_name_member(user: str) -> str:
+    """Return what the payload of an event about a user has in it (event_rows.make_run_ended), and no other one."""
+    return f'"user":{msgspec.json.encode(user).decode()}'
 
 
 class StoreEraser(Protocol):
@@ -54,6 +66,10 @@ class StoreEraser(Protocol):
 
     async def delete_deliveries(self, tenant: str, run_ids: Collection[str]) -> int:
         """Delete what webhooks are told, or were, of the runs."""
+        ...
+
+    async def delete_deliveries_about(self, tenant: str, user: str) -> int:
+        """Delete what webhooks are told, or were, with the user's name in it: of runs that are gone, too."""
         ...
 
     async def rename_spender(self, tenant: str, user: str, name: str) -> int:

@@ -226,8 +226,8 @@ class Webhooks(Protocol):
         """List the webhooks of all tenants whose keys can be had."""
         ...
 
-    async def list_ids(self, tenant: str) -> list[tuple[str, bool]]:
-        """List the ids of all webhooks of the tenant, and which are of single runs; no key is needed."""
+    async def list_ids(self, tenant: str) -> list[tuple[str, str]]:
+        """List the ids of all webhooks of the tenant, and of which run each is, empty for none; no key is needed."""
         ...
 
     async def find(self, webhook_id: str) -> Webhook | None: ...

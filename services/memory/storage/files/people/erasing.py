@@ -10,6 +10,7 @@ from headrace.errors import NotFound
 from services.memory.encryption.envelope import find_key_id
 from services.memory.encryption.keyring import is_of_tenant
 from services.memory.storage.files.disk import disk_errors
+from services.memory.storage.people.erasing import DELETE_DELIVERIES_ABOUT, make_name_member
 from services.runtime.auth.identity import Identity
 
 if TYPE_CHECKING:
@@ -117,6 +118,10 @@ class FileEraser:
     async def delete_deliveries(self, tenant: str, run_ids: Collection[str]) -> int:
         statements = [(_DELETE_DELIVERIES, (tenant, run_id)) for run_id in run_ids]
         return sum(map(len, await asyncio.to_thread(self.outbox.run, statements)))
+
+    async def delete_deliveries_about(self, tenant: str, user: str) -> int:
+        statement = (DELETE_DELIVERIES_ABOUT, (tenant, make_name_member(user)))
+        return sum(map(len, await asyncio.to_thread(self.outbox.run, [statement])))
 
     async def rename_spender(self, tenant: str, user: str, name: str) -> int:
         def rename(row: dict[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from services.memory.encryption.keyring import NO_KEYS
 from services.memory.log.chat import chat_not_found
 from services.memory.log.encryption.lines import decrypt_log
+from services.memory.storage.people.erasing import DELETE_DELIVERIES_ABOUT, make_name_member
 from services.memory.storage.postgres.chats import make_chat
 from services.memory.storage.postgres.spend.rows import delete_spend_of_chat, rename_spender
 
@@ -133,6 +134,9 @@ class PostgresEraser:
 
     async def delete_deliveries(self, tenant: str, run_ids: Collection[str]) -> int:
         return await self._count(_DELETE_DELIVERIES, tenant, list(run_ids))
+
+    async def delete_deliveries_about(self, tenant: str, user: str) -> int:
+        return await self._count(DELETE_DELIVERIES_ABOUT, tenant, make_name_member(user))
 
     async def rename_spender(self, tenant: str, user: str, name: str) -> int:
         return await self._database.run(partial(rename_spender, tenant, user, name))
