@@ -22,6 +22,7 @@ from tests.memory.compaction.summarising import Compacted, Summariser, compact
 from tests.memory.compaction.test_compaction import LIMITS
 from tests.memory.conftest import Files, Kept, Tables, needs_postgres
 from tests.memory.data.people import ADA, BOB, ask, erase, find_marks, furnish, mark, read_bytes, share
+from tests.memory.s3.store import needs_s3
 from tests.memory.writing import Memory
 from tests.summaries import write_summary
 
@@ -99,6 +100,12 @@ async def test_nor_is_one_that_another_service_of_the_database_makes(database_ur
         assert SAID.encode() not in await kept.log(chat_id)
 
 
+@pytest.fixture(params=["folder", pytest.param("bucket", marks=needs_s3)])
+def in_files(request: pytest.FixtureRequest, folder: Path) -> Files:
+    """Chats in a folder, with their blobs in it or in a bucket."""
+    return Files(folder, place=request.getfixturevalue("place") if request.param == "bucket" else None)
+
+
 async def wait_for_reader(fifo: Path) -> int:
     """Return the end of a FIFO that somebody reads, who waits until it is closed."""
     async with asyncio.timeout(WAIT_S):
@@ -119,8 +126,8 @@ def hold_copies(folder: Path, chat_id: str) -> Path:
     return fifo
 
 
-async def test_a_fork_of_a_chat_that_is_erased_meanwhile_is_none(folder: Path) -> None:
-    kept = Files(folder)
+async def test_a_fork_of_a_chat_that_is_erased_meanwhile_is_none(in_files: Files) -> None:
+    kept, folder = in_files, in_files.folder
     async with kept.memory() as memory:
         chat_id = (await furnish(memory, ADA))["chat"]
         await share(memory, ADA, chat_id, "user:bob")
@@ -138,8 +145,8 @@ async def test_a_fork_of_a_chat_that_is_erased_meanwhile_is_none(folder: Path) -
             assert not (await memory.chats()).chats
 
 
-async def test_a_fork_of_a_chat_that_is_redacted_meanwhile_is_made_again(folder: Path) -> None:
-    kept = Files(folder)
+async def test_a_fork_of_a_chat_that_is_redacted_meanwhile_is_made_again(in_files: Files) -> None:
+    kept, folder = in_files, in_files.folder
     async with kept.memory() as memory:
         chat_id = (await furnish(memory, BOB))["chat"]
         await share(memory, BOB, chat_id, "user:ada")
