@@ -54,7 +54,8 @@ class _Shrinking:
             _leave_out(self.plan.people[at], lambda acts, at=at: bool(acts) and self.keeps(self._put_acts(at, acts)))
         _leave_out(self.plan.schedules, lambda schedules: self.keeps(replace(self.plan, schedules=schedules)))
         if (erasure := self.plan.erasure) is not None:
-            _leave_out(erasure.acts, lambda acts: self.keeps(replace(self.plan, erasure=replace(erasure, acts=acts))))
+            _leave_out(erasure.acts, lambda acts: self._keeps_erasure(acts=acts))
+            _leave_out(erasure.host_acts, lambda acts: self._keeps_erasure(host_acts=acts))
         for at, acts in enumerate(self.plan.people):
             for number, act in enumerate(acts):
                 _leave_out(
@@ -78,6 +79,10 @@ class _Shrinking:
         for at in range(len(self.plan.faults)):
             fault = replace(self.plan.faults[at], lasts_s=1.0)
             self.keeps(replace(self.plan, faults=(*self.plan.faults[:at], fault, *self.plan.faults[at + 1 :])))
+
+    def _keeps_erasure(self, **fields: Any) -> bool:
+        erasure = self.plan.erasure
+        return erasure is None or self.keeps(replace(self.plan, erasure=replace(erasure, **fields)))
 
     def _keeps_act(self, at: int, number: int, **fields: Any) -> bool:
         acts = self.plan.people[at]
