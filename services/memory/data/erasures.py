@@ -16,7 +16,12 @@ from msgspec.structs import replace
 from headrace.errors import HeadraceError, InvalidRequest, NotFound, Overloaded, StaleLease
 from services.memory.data.holds import HoldStore
 from services.memory.storage.people.records import DONE, GOING, StoredErasure
-from services.memory.storage.records.record_stores import change_record, keep_record, make_version
+from services.memory.storage.records.record_stores import (
+    change_record,
+    keep_record,
+    make_taken_back_error,
+    make_version,
+)
 from services.runtime.auth import identity
 from services.runtime.clock import now_ms
 from services.runtime.ending import guard_task
@@ -92,7 +97,10 @@ class ErasureStore:
     async def _keep(self, erasure: StoredErasure) -> StoredErasure:
         erasures = self._engine.erasures
         find = partial(erasures.find, erasure.erasure_id)
-        return await change_record("erasure", erasure, keep_record, erasures.put, find) or erasure
+        kept = await change_record("erasure", erasure, keep_record, erasures.put, find)
+        if kept is None:
+            raise make_taken_back_error("erasure")
+        return kept
 
     async def get(self, erasure_id: str) -> StoredErasure:
         erasure = await self._engine.erasures.find(erasure_id)

@@ -13,7 +13,12 @@ from headrace.errors import Erasing, Held, InvalidRequest, NotFound, QuotaExceed
 from services.memory.storage.operating.run_query import RunQuery
 from services.memory.storage.paging import PAGE_MAX
 from services.memory.storage.people.records import GOING, StoredHold
-from services.memory.storage.records.record_stores import change_record, keep_record, make_version
+from services.memory.storage.records.record_stores import (
+    change_record,
+    keep_record,
+    make_taken_back_error,
+    make_version,
+)
 from services.runtime.auth import identity
 from services.runtime.clock import now_ms
 from services.runtime.randomness import new_uuid
@@ -122,7 +127,10 @@ class HoldStore:
 
     async def _change(self, hold: StoredHold, change: Callable[[StoredHold], StoredHold]) -> StoredHold:
         holds = self._engine.holds
-        return await change_record("hold", hold, change, holds.put, partial(holds.find, hold.hold_id)) or hold
+        changed = await change_record("hold", hold, change, holds.put, partial(holds.find, hold.hold_id))
+        if changed is None:
+            raise make_taken_back_error("hold")
+        return changed
 
     async def _refuse_erased(self, hold: StoredHold) -> None:
         owner = await self._find_owner(hold)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from headrace.v1 import data_pb2
     from tests.simulation.people.erasing import Erased
     from tests.simulation.people.users import User
+    from tests.simulation.world.history import History
     from tests.simulation.world.world import World
 
 CALL_S = 20.0
@@ -41,11 +42,13 @@ async def judge_erasure(world: World, judge: User, erased: Erased) -> list[str]:
     return [*problems, *await _begin_anew(judge), *await _look_at_kept(judge, erased)]
 
 
-def list_runs(logs: Logs, erased: Erased) -> set[str]:
-    """Return all runs of the guest, those that are in the logs under nobody's name included."""
+def list_runs(history: History, logs: Logs, erased: Erased) -> set[str]:
+    """Return all runs of the guest, also those of which the guest was told nothing, and those in the logs that are
+    under nobody's name."""
     name = f"erased-{erased.receipt.erasure_id}" if erased.receipt is not None else GUEST
     lines = [line for lines in logs.values() for line in lines]
-    return erased.run_ids | {line.get("runId", "") for line in lines if line.get("_user") in (GUEST, name)}
+    begun = {append.run_id for append in history.list_appends() if append.chat_id in erased.own}
+    return erased.run_ids | begun | {line.get("runId", "") for line in lines if line.get("_user") in (GUEST, name)}
 
 
 async def _list_records(judge: User, receipt: data_pb2.Erasure, problems: list[str]) -> list[str]:

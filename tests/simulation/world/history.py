@@ -63,8 +63,11 @@ class History:
 
     def find_owner(self, run_id: str) -> str:
         """Return the address of who has begun the run."""
-        appends = (get_append(call) for call in self.operations if call.kind in ("Append", "BeginRun"))
-        return next(append.owner for append in appends if append.run_id == run_id and append.owner)
+        return next(append.owner for append in self.list_appends() if append.run_id == run_id and append.owner)
+
+    def list_appends(self) -> list[Any]:
+        """Return what was to be appended, in the order in which it was asked for."""
+        return [get_append(call) for call in self.operations if call.kind in ("Append", "BeginRun")]
 
     def note_up(self, connection: int, what: str, args: Sequence[Any], now_s: float) -> None:
         """Note what a client sends."""

@@ -62,6 +62,11 @@ def make_version() -> int:
     return int(new_hex(7), 16) + 1
 
 
+def make_taken_back_error(what: str) -> Overloaded:
+    """Return the error of a record that nobody deletes, and that is gone: whoever asks again stores it anew."""
+    return Overloaded(f"the database has taken the {what} back in a fail-over; try again", retry_after_s=1.0)
+
+
 def keep_record(record: Record) -> Record:
     """Change nothing: what a request repeats."""
     return record
