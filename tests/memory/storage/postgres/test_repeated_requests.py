@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import asyncpg
+import grpc
 import pytest
 from msgspec.structs import replace
 
@@ -163,6 +164,26 @@ async def test_a_change_of_what_a_fail_over_took_back_does_not_fit_what_is_there
         change = replace(taken_back, name="behind it", version=make_version())
         assert not await engine.schedules.put(change, taken_back.version)
         assert await find() == instead
+
+
+@pytest.mark.parametrize("ask", [place_hold, erase_user])
+async def test_nobody_is_answered_with_what_a_fail_over_takes_back_meanwhile(modelled: ModelServer, ask: Ask) -> None:
+    """Found by seed 37647 of tests/simulation."""
+    record_id = new_id()
+    async with ModelledTables(modelled).memory() as memory:
+        with acting_as(Identity("acme", "ada", scopes=ALL_SCOPES)), closing(modelled.tables.keep_copy()) as standby:
+            await ask(memory, record_id)
+            modelled.has_standby = False
+            repeated = asyncio.create_task(_wait_for(ask(memory, record_id)))
+            await asyncio.wait([repeated], timeout=SETTLES_S)
+            assert not repeated.done(), "the standby does not have it"
+            modelled.crash(asyncpg.ConnectionDoesNotExistError("gone"), keeps_last=False)
+            modelled.tables.restore(standby)
+            modelled.find_standby()
+            modelled.start()
+            with pytest.raises(grpc.aio.AioRpcError, match="back in a fail-over"):
+                await repeated
+            assert await ask(memory, record_id), "who asks again has it stored anew"
 
 
 async def test_what_is_stored_once_more_is_in_nobodys_way(modelled: ModelServer) -> None:
