@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -43,6 +43,12 @@ class Watch:
                     self._is_listed |= told.HasField("list_end")
                     return told
 
+    async def find(self, is_sought: Callable[[gates_pb2.Gate], bool]) -> gates_pb2.Gate:
+        """Read until a gate is as it is sought: a list that comes again tells of the others, too."""
+        while True:
+            if is_sought(gate := (await self.read()).gate):
+                return gate
+
     async def next(self, count: int = 1) -> list[str]:
         return [show(await self.read()) for _ in range(count)]
 
@@ -68,17 +74,17 @@ async def test_what_waits_is_told_first_and_then_each_change(memory: Memory) -> 
     async with watching(memory) as watch:
         assert await watch.next(4) == ["list_begin", "t_0 open", "t_1 open", "list_end"]
         await memory.append(chat_id, run_id, approval("approval_1", "high"))
-        told = await watch.read()
-        assert told.gate == await memory.gate(run_id, "approval_1")
-        assert (told.gate.risk, told.gate.chat_id) == ("high", chat_id)
+        gate = await watch.find(lambda gate: gate.gate_id == "approval_1")
+        assert gate == await memory.gate(run_id, "approval_1")
+        assert (gate.risk, gate.chat_id) == ("high", chat_id)
         await memory.append(chat_id, run_id, step("t_0", "claimed", "ada", until=4_000_000_000_000))
-        assert (await watch.read()).gate.claimed_by == "ada"
+        assert await watch.find(lambda gate: (gate.gate_id, gate.claimed_by) == ("t_0", "ada"))
         await memory.append(chat_id, run_id, step("t_0", "vote", "ada", decision="approve"))
-        assert (await watch.read()).gate.voters == ["ada"]
+        assert await watch.find(lambda gate: (gate.gate_id, [*gate.voters]) == ("t_0", ["ada"]))
         await memory.append(chat_id, run_id, submitted("t_0"))
-        assert await watch.next() == ["t_0 answered"]
+        assert await watch.find(lambda gate: (gate.gate_id, gate.state) == ("t_0", "answered"))
         await memory.append(chat_id, run_id, closing("approval_1", "expired"))
-        assert await watch.next() == ["approval_1 expired"]
+        assert await watch.find(lambda gate: (gate.gate_id, gate.state) == ("approval_1", "expired"))
         await memory.append(chat_id, run_id, run_line("cancelled"))
         # Of the other gates of the run, which were closed before, it may be told again how they stand.
         told_at_end = [await watch.next() for _ in range(1)]
