@@ -16,6 +16,7 @@ from services.orchestrator.calls.gates.ask_input import check_answer
 from services.orchestrator.calls.result_schema import check_payload, find_result_schema, is_schema_known
 from services.orchestrator.lifecycle.live_calls import approval_answers, approval_grants, live_input
 from services.orchestrator.lifecycle.live_calls.approval_answers import check_answerer, check_scope, is_answerer
+from services.orchestrator.lifecycle.live_calls.unknown_gates import OPEN
 from services.orchestrator.lifecycle.live_runs import LiveRuns
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
@@ -23,6 +24,7 @@ from services.orchestrator.run.control.gate_state import VOTE, GateState
 from services.orchestrator.run.control.waits import Submission
 from services.orchestrator.run.run import Run
 from services.runtime.auth import identity
+from services.runtime.auth.answerers import may_answer
 from services.runtime.auth.identity import Identity, acting_as
 from services.runtime.randomness import new_uuid
 from services.runtime.rpc.call_ids import forward_metadata
@@ -186,18 +188,25 @@ async def find_requester(live: LiveRuns, peers: Peers, run_id: str, wait_id: str
     run = live.find_of_tenant(run_id)
     if run is not None and run.identity == caller:
         return caller
-    # One that is not known here may be of an owner that has the run by now.
-    if run is not None and (gate := run.waits.find_gate(wait_id)) is not None:
-        may = "operate" in caller.scopes or await is_answerer(gate, run.identity, caller)
-        return run.identity if may else caller
+    # One that is not known here, or whom it was passed to, may be so by an owner that has the run by now.
+    gate = run.waits.find_gate(wait_id) if run is not None else None
+    may_do_all = "operate" in caller.scopes
+    if run is not None and gate is not None and (may_do_all or await is_answerer(gate, run.identity, caller)):
+        return run.identity
     try:
         with translating_peer_errors():
             wanted = gates_pb2.GetGateRequest(run_id=run_id, gate_id=wait_id)
             response = await peers.memory.GetGate(wanted, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
     except NotFound:
         return caller
-    requester = Identity.from_stored(caller.tenant, response.gate.requester)
-    return caller if requester == caller else requester
+    stored = response.gate
+    requester = Identity.from_stored(caller.tenant, stored.requester)
+    if gate is None:
+        return caller if requester == caller else requester
+    rule = stored.answerers
+    if stored.state == OPEN and may_answer(rule.any_of, requester.user, caller, not_requester=rule.not_requester):
+        raise Overloaded(f"another process has the run of gate {wait_id!r} by now; try again")
+    return caller
 
 
 async def too_late(peers: Peers, request: agent_pb2.SubmitRequest, by: str) -> agent_pb2.SubmitResponse:
