@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from headrace.errors import NotFound
+from services.memory.data.all_runs import read_runs
 from services.memory.log.lines import decode_line
 from services.memory.storage.gates.grant_query import GrantQuery
 from services.memory.storage.gates.query import GateQuery
@@ -98,16 +99,10 @@ class UserArchive:
     async def _read_others_chats(self) -> AsyncGenerator[Entry]:
         """Read the user's runs in chats of others, without anybody else's."""
         by_chat: dict[str, set[str]] = {}
-        after: tuple[int, str] | None = None
-        while True:
-            query = RunQuery(self._owner.tenant, PAGE_MAX, after, user=self._owner.user)
-            runs, token = await self._engine.index.list_runs(query)
-            for run in runs:
-                if run.chat_owner != self._owner.user:
-                    by_chat.setdefault(run.chat_id, set()).add(run.run_id)
-            if not token:
-                break
-            after = (runs[-1].began_at, runs[-1].run_id)
+        query = RunQuery(self._owner.tenant, PAGE_MAX, user=self._owner.user)
+        async for run in read_runs(self._engine, query):
+            if run.chat_owner != self._owner.user:
+                by_chat.setdefault(run.chat_id, set()).add(run.run_id)
         for chat_id, run_ids in by_chat.items():
             self._run_ids |= run_ids
             try:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from headrace.errors import KeyUnavailable, NotFound
+from services.memory.data.all_runs import read_runs
 from services.memory.data.holds import find_participants_hold
 from services.memory.data.redaction import Redaction
 from services.memory.log.lines import ERASED_PREFIX
@@ -74,14 +75,8 @@ class RemainingParts:
         """List runs that have not ended, of these users or in their chats."""
         tenant = self._erasure.tenant
         users = set(await self.list_users())
-        found: list[RunEntry] = []
-        after: tuple[int, str] | None = None
-        while True:
-            runs, token = await self._engine.index.list_runs(RunQuery(tenant, PAGE_MAX, after, state="live"))
-            found += [run for run in runs if users & {run.user, run.chat_owner}]
-            if not token:
-                break
-            after = (runs[-1].began_at, runs[-1].run_id)
+        live = read_runs(self._engine, RunQuery(tenant, PAGE_MAX, state="live"))
+        found = [run async for run in live if users & {run.user, run.chat_owner}]
         # Not those of logs that are damaged, to which no end can be written.
         unfinished: set[str] = set()
         for chat_id in {run.chat_id for run in found}:
@@ -114,20 +109,13 @@ class RemainingParts:
 
     async def _find_redactions(self, who: Identity) -> AsyncGenerator[Part]:
         by_chat: defaultdict[str, list[str]] = defaultdict(list)
-        after: tuple[int, str] | None = None
-        while True:
-            query = RunQuery(who.tenant, PAGE_MAX, after, user=who.user)
-            runs, token = await self._engine.index.list_runs(query)
-            for run in runs:
-                if run.chat_owner == who.user:
-                    continue
-                if hold := self._holds.find(who.tenant, run.chat_owner, run.chat_id):
-                    self.held_chats[run.chat_id] = hold
-                else:
-                    by_chat[run.chat_id].append(run.run_id)
-            if not token:
-                break
-            after = (runs[-1].began_at, runs[-1].run_id)
+        async for run in read_runs(self._engine, RunQuery(who.tenant, PAGE_MAX, user=who.user)):
+            if run.chat_owner == who.user:
+                continue
+            if hold := self._holds.find(who.tenant, run.chat_owner, run.chat_id):
+                self.held_chats[run.chat_id] = hold
+            else:
+                by_chat[run.chat_id].append(run.run_id)
         for chat_id, run_ids in by_chat.items():
             if obstacle := await self._find_obstacle(chat_id):
                 name, why = obstacle
@@ -243,15 +231,8 @@ class RemainingParts:
         return None
 
     async def _list_runs_of_chat(self, tenant: str, chat_id: str) -> list[str]:
-        run_ids: list[str] = []
-        after: tuple[int, str] | None = None
-        while True:
-            query = RunQuery(tenant, PAGE_MAX, after, chat_id=chat_id)
-            runs, token = await self._engine.index.list_runs(query)
-            run_ids += [run.run_id for run in runs]
-            if not token:
-                return run_ids
-            after = (runs[-1].began_at, runs[-1].run_id)
+        query = RunQuery(tenant, PAGE_MAX, chat_id=chat_id)
+        return [run.run_id async for run in read_runs(self._engine, query)]
 
     async def _delete_chat(self, who: Identity, chat_id: str) -> None:
         with suppress(NotFound):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from headrace.errors import Erasing, Held, InvalidRequest, NotFound, QuotaExceeded
+from services.memory.data.all_runs import read_runs
 from services.memory.storage.operating.run_query import RunQuery
 from services.memory.storage.paging import PAGE_MAX
 from services.memory.storage.people.records import GOING, StoredHold
@@ -147,14 +149,12 @@ class HoldStore:
 async def find_participants_hold(engine: Engine, holds: HoldsInForce, tenant: str, chat_id: str) -> StoredHold | None:
     """Return a hold of somebody who has runs in the chat, which go with it."""
     by_user = {hold.user: hold for hold in holds.holds if hold.tenant == tenant and hold.user}
-    after: tuple[int, str] | None = None
-    while by_user:
-        runs, token = await engine.index.list_runs(RunQuery(tenant, PAGE_MAX, after, chat_id=chat_id))
-        if held := next((by_user[run.user] for run in runs if run.user in by_user), None):
-            return held
-        if not token:
-            break
-        after = (runs[-1].began_at, runs[-1].run_id)
+    if not by_user:
+        return None
+    async with aclosing(read_runs(engine, RunQuery(tenant, PAGE_MAX, chat_id=chat_id))) as runs:
+        async for run in runs:
+            if run.user in by_user:
+                return by_user[run.user]
     return None
 
 
