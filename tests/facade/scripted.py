@@ -147,6 +147,9 @@ class Script(_AgentServicer, _GateServicer):
     publish: Sequence[str] = ()
     """The protocols by which the agent is shown."""
 
+    submit_error: HeadraceError | None = None
+    """What Submit fails with."""
+
     claim_error: HeadraceError | None = None
     """What ClaimGate fails with."""
 
@@ -206,6 +209,8 @@ class Script(_AgentServicer, _GateServicer):
     async def Submit(self, request: Any, context: Context) -> agent_pb2.SubmitResponse:
         self._heard(request, context)
         self.submitted.set()
+        if self.submit_error is not None:
+            raise self.submit_error
         return agent_pb2.SubmitResponse(accepted=True, status="accepted", run_id=request.run_id)
 
     async def ListGates(self, request: Any, context: Context) -> gates_pb2.ListGatesResponse:

@@ -113,11 +113,12 @@ class Runs:
         run_id = results[0].call.run_id
         run = await self.get_run(run_id)
         last_seq = min(result.call.last_seq for result in results)
-        yield RunStarted(last_seq, run_id, run.chat_id, run.agent_key, run.created_at // 1000)
         for result in results:
             request = agent_pb2.SubmitRequest(run_id=run_id, tool_id=result.call.tool_id, payload=result.payload)
             with rpc_errors():
                 await self._agents.Submit(request, timeout=UNARY_TIMEOUT_S, metadata=call_ids.forward_metadata())
+        # Not before: until it has its results the run waits for them, whatever becomes of this request.
+        yield RunStarted(last_seq, run_id, run.chat_id, run.agent_key, run.created_at // 1000)
         answered = frozenset(result.call.tool_id for result in results)
         request = agent_pb2.AttachRequest(run_id=run_id, last_seq=last_seq)
         call = self._agents.Attach(request, metadata=call_ids.forward_metadata())

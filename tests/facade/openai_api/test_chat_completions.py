@@ -11,7 +11,7 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletionChunk
 
-from headrace.errors import ChatBusy, InvalidRequest, NotFound, RateLimited
+from headrace.errors import ChatBusy, InvalidRequest, NotFound, Overloaded, RateLimited
 from headrace.v1 import agent_pb2, common_pb2
 from tests.conformance.fronts import Timing
 from tests.facade.openai_api.speaking import (
@@ -179,6 +179,43 @@ async def test_a_function_is_called_and_its_result_goes_to_the_run_that_waits(tm
     assert json.loads(query.client_tools[0].parameters) == FUNCTION["parameters"]
     assert (first.run_id, first.tool_id, first.payload) == (RUN, "t_0000000a", "20")
     assert (second.tool_id, attach.last_seq) == ("t_0000000b", 9)
+
+
+async def test_a_result_that_cannot_be_given_leaves_the_run_waiting_for_it(tmp_path: Path) -> None:
+    waits = [*opening(), *client_call(4, "t_0000000a"), asyncio.Event()]
+    rest = [result(7, "t_0000000a"), *answer_from(8, "20 °C")]
+    script = Script(query=waits, attaches=[rest], run=a_run("waiting"), submit_error=Overloaded("its owner is away"))
+    async with client(tmp_path, script) as (api, facade):
+        asked = await api.chat.completions.create(**ASK, tools=TOOLS)
+        (call,) = asked.choices[0].message.tool_calls or []
+        answered: Any = {"role": "tool", "tool_call_id": call.id, "content": "20"}
+        history: Any = [*ANSWERED, asked.choices[0].message.model_dump(exclude_none=True), answered]
+        with pytest.raises(openai.InternalServerError, match="its owner is away"):
+            await api.chat.completions.create(model="helper", messages=history, tools=TOOLS)
+        assert not facade.script.cancelled.is_set()
+        script.submit_error = None
+        answer = await api.chat.completions.create(model="helper", messages=history, tools=TOOLS)
+    assert answer.choices[0].message.content == "20 °C"
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_call_that_was_answered_is_not_told_when_the_run_is_told_again(tmp_path: Path, stream: bool) -> None:
+    past: dict[str, Any] = {"tool_type": "frontend", "tool_api": "client", "tool_params": '{"room":1}'}
+    call = agent_pb2.ToolSnapshot(tool_id="t_0000000b", tool_name="thermometer", **past)
+    waits = [*opening(), *client_call(4, "t_0000000a"), asyncio.Event()]
+    rest = [result(7, "t_0000000a"), delta(10, tool_snapshot=call), 0.05, result(11, "t_0000000b")]
+    script = Script(query=waits, attaches=[[*rest, *answer_from(12, "20 °C")]], run=a_run("waiting"))
+    async with client(tmp_path, script) as (api, _):
+        asked = await api.chat.completions.create(**ASK, tools=TOOLS)
+        (asked_call,) = asked.choices[0].message.tool_calls or []
+        answered: Any = {"role": "tool", "tool_call_id": asked_call.id, "content": "20"}
+        history: Any = [*ANSWERED, asked.choices[0].message.model_dump(exclude_none=True), answered]
+        answer: Any = await api.chat.completions.create(model="helper", messages=history, tools=TOOLS, stream=stream)
+        if stream:
+            chunks = [chunk async for chunk in answer]
+            assert (said(chunks), chunks[-1].choices[0].finish_reason) == ("20 °C", "stop")
+        else:
+            assert (answer.choices[0].message.content, answer.choices[0].finish_reason) == ("20 °C", "stop")
 
 
 async def test_a_streamed_function_call_ends_the_answer_while_the_run_goes_on(tmp_path: Path) -> None:
