@@ -31,8 +31,13 @@ TURN_QUIET_S = 0.25
 CLIENT = "client"
 
 _MODEL_EVENTS = frozenset(
-    {"reasoning_start", "reasoning_delta", "content_start", "content_delta", "tool_start", "tool_args", "tool_end"}
+    {
+        *("reasoning_start", "reasoning_delta", "reasoning_snapshot"),
+        *("content_start", "content_delta", "content_snapshot"),
+        *("tool_start", "tool_args", "tool_end", "tool_snapshot"),
+    }
 )
+"""What a model says, also as it is told later: behind a past call its result may come at once."""
 
 
 async def map_events(deltas: AsyncIterator[agent_pb2.AgentDelta], answered: frozenset[str]) -> AsyncGenerator[RunEvent]:
