@@ -83,7 +83,7 @@ class _OpenAIHandlers:
         async with aclosing(self._runs.follow_run(agent_request)) as events:
             if agent_request.stream:
                 chunks = stream_chunks(agent_request, events, lambda: has_begun(request))
-                return await self._send_events(request, chunks, build_error_chunk)
+                return await self._send_events(request, chunks, build_error_chunk, tells_breaks=True)
             start, output, end = await _read_to_end(events)
         if (why := end.failure) is not None:
             details = orjson.loads(why.details or "{}")
@@ -146,10 +146,10 @@ class _OpenAIHandlers:
             return build_response(_unknown_request(), start, Output(), None)
 
     async def _send_events(
-        self, request: web.Request, frames: AsyncGenerator[bytes], words: ErrorEncoder
+        self, request: web.Request, frames: AsyncGenerator[bytes], words: ErrorEncoder, *, tells_breaks: bool = False
     ) -> web.StreamResponse:
         async with aclosing(frames):
-            return await sse.send_frames(request, frames, words, self._timeouts)
+            return await sse.send_frames(request, frames, words, self._timeouts, tells_breaks=tells_breaks)
 
 
 async def _read_start(events: AsyncIterator[RunEvent]) -> RunStarted:

@@ -66,19 +66,21 @@ async def stream_messages(
 
 
 async def send_frames(
-    request: web.Request, frames: AsyncIterator[bytes], encode_failure: ErrorEncoder, timeouts: StreamTimeouts
+    request: web.Request,
+    frames: AsyncIterator[bytes],
+    encode_failure: ErrorEncoder,
+    timeouts: StreamTimeouts,
+    *,
+    tells_breaks: bool = False,
 ) -> web.StreamResponse:
-    """Answer `request` with whole `frames`, which the caller closes.
-
-    A failure before the first frame is raised, or sent by `encode_failure` if the answer has begun.
-    """
+    """Answer `request` with whole `frames`, which the caller closes; failures are told as by `send_stream`."""
     writer = FrameWriter(request, timeouts)
 
     async def write_all() -> None:
         async for frame in frames:
             await writer.write_frame(frame)
 
-    return await send_stream(writer, write_all(), encode_failure)
+    return await send_stream(writer, write_all(), encode_failure, tells_breaks=tells_breaks)
 
 
 async def send_stream(

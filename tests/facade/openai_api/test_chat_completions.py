@@ -350,6 +350,14 @@ async def test_a_run_that_fails_later_ends_its_stream_with_an_error(tmp_path: Pa
             await anext(stream)
 
 
+async def test_a_stream_that_breaks_says_so(tmp_path: Path) -> None:
+    async with client(tmp_path, Script(query=[*answering("half")[:-2], Overloaded("its owner is gone")])) as (api, _):
+        stream = await api.chat.completions.create(**ASK, stream=True)
+        assert (await anext(stream)).choices[0].delta.content == "half"
+        with pytest.raises(openai.APIError, match="its owner is gone"):
+            await anext(stream)
+
+
 async def test_a_refusal_behind_the_headers_is_an_error_in_the_stream(tmp_path: Path) -> None:
     script = Script(query=[0.05, RateLimited("slow down")])
     async with client(tmp_path, script, Timing(heartbeat_s=0.01)) as (api, _):
