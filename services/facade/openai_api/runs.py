@@ -14,7 +14,7 @@ from headrace.v1 import agent_pb2, agent_pb2_grpc
 from services.facade.openai_api.event_mapper import map_events
 from services.facade.openai_api.events import FunctionCall, RunEnded, RunEvent, RunStarted
 from services.facade.openai_api.request import AgentRequest, ToolResult
-from services.facade.openai_api.structured_output import keep_output
+from services.facade.openai_api.structured_output import TAKEN_BACK, keep_output
 from services.runtime.rpc import call_ids
 
 UNARY_TIMEOUT_S = 30.0
@@ -45,7 +45,9 @@ class Runs:
                 async for event in events:
                     if isinstance(event, RunStarted):
                         run_id = event.run_id
-                    is_over = is_over or isinstance(event, (FunctionCall, RunEnded))
+                    # An answer that a stream cannot take back ends the stream, and not the run.
+                    is_end = isinstance(event, RunEnded) and event.failure is not TAKEN_BACK
+                    is_over = is_over or is_end or isinstance(event, FunctionCall)
                     yield event
         finally:
             if run_id and not is_over:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from pydantic import BaseModel
 from headrace.v1 import agent_pb2
 from tests.facade.openai_api.speaking import ANSWERED, FUNCTION, block, client, own_call, reset
 from tests.facade.scripted import BLOCK, RUN, USAGE, Script, Step, answering, delta, opening
+from tests.timing import within
 
 ASK: dict[str, Any] = {"model": "helper", "messages": ANSWERED}
 TOOLS: Any = [
@@ -110,6 +112,17 @@ async def test_an_answer_that_was_taken_back_is_an_error_of_a_stream_alone(tmp_p
             async with api.chat.completions.stream(**ASK, response_format=Place) as stream:
                 await stream.until_done()
     assert whole.choices[0].message.parsed == PLACE
+
+
+async def test_a_run_whose_answer_a_stream_cannot_take_back_is_cancelled(tmp_path: Path) -> None:
+    form: Any = {"type": "json_schema", "json_schema": {"name": "place", "schema": Place.model_json_schema()}}
+    async with client(tmp_path, Script(query=[*taken_back()[:-1], asyncio.Event()])) as (api, facade):
+        stream = await api.chat.completions.create(**ASK, response_format=form, tools=TOOLS, stream=True)
+        with pytest.raises(openai.APIError, match="which a stream cannot take back"):
+            async for _ in stream:
+                pass
+        async with within(5):
+            await facade.script.cancelled.wait()
 
 
 async def test_an_answer_that_was_cut_says_so(tmp_path: Path) -> None:
