@@ -106,11 +106,10 @@ class TaskView:
             case "run_start":
                 return self.send_task(delta.seq)
             case "content_snapshot":
+                self._begin_block(delta.content_snapshot.content_id)
                 return self._send_piece(delta.seq, delta.content_snapshot.content_id, delta.content_snapshot.text)
             case "content_start":
-                if delta.content_start.content_id in self._begun:
-                    self._is_text_open = False  # it is told again, to a reader that fell behind
-                self._begun.add(delta.content_start.content_id)
+                self._begin_block(delta.content_start.content_id)
             case "tool_start" | "attempt_reset" if not (delta.subagent_id or delta.task_id):
                 self._is_text_open = False
             case "gate_open" if delta.gate_open.gate_id not in self.answered:
@@ -126,6 +125,11 @@ class TaskView:
             case _:
                 pass
         return True
+
+    def _begin_block(self, block_id: str) -> None:
+        if block_id in self._begun:
+            self._is_text_open = False  # it is told again, to a reader that fell behind
+        self._begun.add(block_id)
 
     def _send_piece(self, seq: int, block_id: str, text: str) -> bool:
         block = self.fold.blocks.get(block_id)

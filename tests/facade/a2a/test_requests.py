@@ -216,6 +216,14 @@ async def test_a_subscriber_goes_on_behind_its_cursor(tmp_path: Path) -> None:
     assert len(rest) == len(whole) - 1
 
 
+async def test_a_block_that_is_told_again_whole_replaces_the_part_that_was_told(tmp_path: Path) -> None:
+    again = delta(7, content_snapshot=agent_pb2.ContentSnapshot(content_id=BLOCK, text="one two"))
+    script = Script(query=[*block(4, BLOCK, "one ")[:-1], again, complete(8)], publish=["a2a"])
+    script.query = [*opening(), *script.query]
+    async with suite(tmp_path, script) as facade:
+        assert fold(await stream(facade, "SendStreamingMessage", message())) == ("one two", "TASK_STATE_COMPLETED")
+
+
 async def test_errors_before_and_in_the_stream_are_errors_of_the_request(tmp_path: Path) -> None:
     async with suite(tmp_path, Script(query=[ChatBusy("busy")], publish=["a2a"])) as facade:
         _, answer = await post(facade, rpc("SendStreamingMessage", message()))
