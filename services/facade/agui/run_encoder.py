@@ -119,7 +119,7 @@ class RunEncoder:
                 return self._drop(find_scope(delta), payload.from_seq)
             case "run_start":
                 self._run_id = payload.run_id
-                return b"" if self._segment.is_continued else self._start_run()
+                return b"" if self._segment.is_continued or self._is_silent else self._start_run()
             case "gate_open":
                 self._waits.open_gate(payload, delta.subagent_id, self._find_call_id(payload.tool_id))
                 return b""
@@ -172,7 +172,8 @@ class RunEncoder:
         if message is None or message.is_own:
             return b""
         message.result = result
-        self.is_state_due = self.is_state_due or message.tool_type == ORCHESTRATOR
+        # In the silence the reader is told nothing, and behind it the state as a whole.
+        self.is_state_due = self.is_state_due or (message.tool_type == ORCHESTRATOR and not self._is_silent)
         if message.result_id in self._known_ids:
             return b""
         return self._reader.close_message(message.id) + encode_frame(

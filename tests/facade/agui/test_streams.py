@@ -23,6 +23,7 @@ from tests.facade.scripted import (
     Step,
     Suite,
     answering,
+    complete,
     delta,
     frames_of,
     opening,
@@ -221,6 +222,34 @@ async def test_a_run_that_waits_for_the_frontend_goes_on_with_its_result(tmp_pat
     assert (submitted.run_id, submitted.tool_id, submitted.payload) == (RUN, "t_0000000a", "20")
     assert kinds(events)[:2] == ["RUN_STARTED", "TEXT_MESSAGE_START"]
     assert (events[0]["runId"], events[-1]["type"]) == ("r-2", "RUN_FINISHED")
+
+
+async def test_a_stream_that_goes_on_begins_with_its_run_whatever_was_done_before(tmp_path: Path) -> None:
+    kept: dict[str, Any] = {"tool_type": "orchestrator", "tool_name": "write_todos", "tool_params": "{}"}
+    past = delta(4, tool_snapshot=agent_pb2.ToolSnapshot(tool_id="x", **kept))
+    written = delta(5, tool_result=agent_pb2.ToolResult(tool_id="x", result="ok", ok=True))
+    waiting: list[Step] = [*opening(), past, written, *client_call(6, "t_0000000a"), asyncio.Event()]
+    script = Script(query=waiting, publish=PUBLISH, run=a_run("waiting"))
+    async with suite(tmp_path, script) as facade:
+        facade.memory.state = '{"todos": []}'
+        (*_, end) = await read_events(facade, ask(tools=[{"name": "thermometer", "description": "Reads."}]))
+        (call_id,) = end["outcome"]["pendingToolCallIds"]
+        result = delta(9, tool_result=agent_pb2.ToolResult(tool_id="t_0000000a", result="20", ok=True))
+        script.attaches = [[*waiting[:-1], result, *block(10, BLOCK, "20 °C"), complete(13)]]
+        answer = {"id": "t", "role": "tool", "toolCallId": call_id, "content": "20"}
+        events = await read_events(facade, ask(runId="r-2", messages=[*ask()["messages"], answer]))
+    assert kinds(events)[:2] == ["RUN_STARTED", "STATE_SNAPSHOT"]
+
+
+async def test_who_comes_back_is_told_the_state_behind_the_cursor(tmp_path: Path) -> None:
+    async with suite(tmp_path, Script(query=thinking(), publish=PUBLISH)) as facade:
+        facade.memory.state = '{"todos": []}'
+        whole = await read_frames(facade, ask())
+        cursor = [frame.id for frame in whole if frame.id][-3] or ""
+        rest = await read_frames(facade, ask(), cursor)
+    assert "STATE_SNAPSHOT" in kinds([json.loads(frame.data) for frame in rest])
+    seqs = [int(id.partition(";")[0]) for id in [cursor, *(frame.id for frame in rest if frame.id)]]
+    assert seqs == sorted(seqs)
 
 
 async def test_a_reader_that_leaves_ends_the_call(tmp_path: Path) -> None:
