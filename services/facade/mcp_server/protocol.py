@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import re
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -136,9 +137,10 @@ def _check_modern(request: web.Request, method: str, params: dict[str, Any], met
 
 
 def _decode_header(value: str) -> str:
-    """Decode a value that no header can have: =?base64?…?=."""
+    """Decode a value that no header can have: =?base64?…?=; what is no base64 stays as it is."""
     if value.startswith("=?base64?") and value.endswith("?="):
-        return base64.b64decode(value[9:-2]).decode(errors="replace")
+        with suppress(ValueError):
+            return base64.b64decode(value[9:-2]).decode(errors="replace")
     return value
 
 

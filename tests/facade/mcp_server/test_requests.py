@@ -82,6 +82,8 @@ async def test_requests_that_say_their_version_are_checked_against_their_headers
         assert (status, answer["result"]["resultType"]) == (200, "complete")
         status, answer = await post(facade, call(_meta=META), **headers | {"Mcp_Name": "other"})
         assert (status, answer["error"]["code"]) == (400, -32020)
+        status, answer = await post(facade, call(_meta=META), **headers | {"Mcp_Name": "=?base64?x?="})
+        assert (status, answer["error"]["code"]) == (400, -32020)
         future = META | {META_VERSION: "2099-01-01"}
         status, answer = await post(facade, call(_meta=future), **headers | {"MCP_Protocol_Version": "2099-01-01"})
         assert (status, answer["error"]["code"], MODERN in answer["error"]["data"]["supported"]) == (400, -32022, True)
