@@ -58,8 +58,10 @@ class EmbeddingCaller:
         plan = RetryPlan(self._iterate_targets(request), due_s, tenant=current_tenant())
         while True:
             planned = plan.start_attempt()
+            call = CallRecord(EMBEDDINGS, planned.target.provider.key, planned.target.model, planned.number)
             try:
-                return await self._attempt(request, planned, due_s)
+                with tracing.tracing_attempt(call, names.EMBEDDINGS):
+                    return await self._attempt(request, planned, call, due_s)
             except HeadraceError as error:
                 wait_s = plan.plan_retry(error)
             await asyncio.sleep(wait_s)
@@ -93,10 +95,9 @@ class EmbeddingCaller:
         )
 
     async def _attempt(
-        self, request: llm_pb2.EmbedRequest, planned: PlannedAttempt, due_s: float
+        self, request: llm_pb2.EmbedRequest, planned: PlannedAttempt, call: CallRecord, due_s: float
     ) -> llm_pb2.EmbedResponse:
         target, succeeded = planned.target, None
-        call = CallRecord(EMBEDDINGS, target.provider.key, target.model, planned.number)
         account = self.models.accounts.get_account(target.provider)
         expected_tokens = request.ByteSize() // TOKEN_BYTES
 
@@ -104,15 +105,15 @@ class EmbeddingCaller:
             return call.usage.input_tokens if call.usage else 0
 
         try:
-            with tracing.tracing_attempt(call, names.EMBEDDINGS):
-                async with account.admitting(expected_tokens, due_s, count_spent, tenant=planned.breaker_call.tenant):
-                    body = await self._post(request, planned)
+            async with account.admitting(expected_tokens, due_s, count_spent, tenant=planned.breaker_call.tenant):
+                body = await self._post(request, planned)
                 read = embeddings.read_answer
                 if len(body) > INLINE_BYTES_MAX:
                     vectors, usage = await asyncio.to_thread(read, body, len(request.inputs))
                 else:
                     vectors, usage = read(body, len(request.inputs))
-            call.usage, call.outcome, succeeded = _complete_usage(usage, expected_tokens, target.entry), "stop", True
+                call.usage = _complete_usage(usage, expected_tokens, target.entry)  # counted at the block's end
+            call.outcome, succeeded = "stop", True
             return llm_pb2.EmbedResponse(
                 provider_key=target.provider.key, model=target.model, embeddings=vectors, usage=usage
             )

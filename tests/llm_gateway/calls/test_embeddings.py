@@ -22,6 +22,7 @@ from headrace.errors import (
 from headrace.streams import rpc_errors
 from headrace.v1 import llm_pb2
 from tests.llm_gateway.conftest import answering, http_answer
+from tests.spans import recording
 
 if TYPE_CHECKING:
     from tests.llm_gateway.conftest import Asking, Gateway
@@ -217,3 +218,23 @@ async def test_a_call_waits_for_the_accounts_quota(asking: Asking) -> None:
         await embed(gateway, *text("a"))
         with pytest.raises(QuotaExceeded), rpc_errors():
             await gateway.llm.Embed(llm_pb2.EmbedRequest(model="embed-1", inputs=text("b")), timeout=1)
+
+
+async def test_the_tokens_of_an_answer_count_in_the_accounts_minute(asking: Asking) -> None:
+    async with asking(models=MODELS, quota={"tokensPerMinute": 12}) as gateway:
+        reply = await embed(gateway, *text("warm day in Paris", "a warm day in Paris", "cold tea"))
+        (provider,) = (await gateway.llm.ListProviders(llm_pb2.ListProvidersRequest(), timeout=60)).providers[:1]
+        assert provider.minute_tokens == reply.usage.input_tokens == 11
+        with pytest.raises(QuotaExceeded), rpc_errors():
+            await gateway.llm.Embed(llm_pb2.EmbedRequest(model="embed-1", inputs=text("b" * 50)), timeout=1)
+
+
+async def test_the_span_of_an_attempt_tells_how_it_ended_and_what_it_cost(asking: Asking) -> None:
+    with recording() as recorded:
+        async with asking(models=MODELS) as gateway:
+            await embed(gateway, *text("warm day in Paris", "a warm day in Paris", "cold tea"))
+            await recorded.until(lambda: "headrace.v1.LlmService/Embed" in recorded.names)
+    told = recorded.only("embeddings embed-1").attributes
+    assert told is not None
+    assert told["gen_ai.response.finish_reasons"] == ("stop",)
+    assert told["gen_ai.usage.input_tokens"] == 11
