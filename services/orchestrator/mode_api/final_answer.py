@@ -50,7 +50,8 @@ async def finish_answer(talk: Conversation, answer: Answer, reason: str = "") ->
     if not answer.text.strip() and reason and talk.scope.notes.last_text:
         answer = await verify.release_text(talk, talk.scope.notes.last_text, "stop")
     if not answer.text.strip():
-        limit = f" at its limit ({reason})" if reason else ""
+        reached = reason or ("maxTokens" if answer.finish_reason == "length" else "")
+        limit = f" at its limit ({reached})" if reached else ""
         raise NoAnswer(f"the model ended without an answer{limit}; ask again or another model")
     if (form := output_form.find_form(talk.scope)) is not None and answer.finish_reason != "length":
         talk.scope.notes.output = form.read_output(answer.text).require_json()

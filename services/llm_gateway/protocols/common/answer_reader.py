@@ -83,7 +83,8 @@ class AnswerReader:
                 model=self._model,
                 providerReason=reason,
             )
-        if reason == "length" and not self.deltas:
+        # One that wrote something that is not shown, as hidden reasoning, had room.
+        if reason == "length" and not (self.deltas or self.build_usage().output_tokens):
             raise ContextLengthExceeded(
                 f"model {self._model!r} had no room left for an answer", provider=self._provider, model=self._model
             )
