@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import grpc
 
 from headrace.errors import Interrupted
+from headrace.fold import TERMINAL
 from headrace.v1 import agent_pb2
 from services.runtime.rpc.push_stream import push_messages
 
@@ -21,7 +22,7 @@ TURN_QUIET_S = 0.25
 class RunTaker(Protocol):
     @property
     def is_over(self) -> bool:
-        """Whether the run has ended."""
+        """Whether the run has ended, or its reader has all that it wants."""
         ...
 
     @property
@@ -50,10 +51,13 @@ async def pipe_run(call: grpc.aio.UnaryStreamCall[Any, bytes], taker: RunTaker) 
         nonlocal is_timed
         if taker.is_over:
             return True
-        is_ready = taker.take(agent_pb2.AgentDelta.FromString(message))
+        delta = agent_pb2.AgentDelta.FromString(message)
+        is_ready = taker.take(delta)
         if taker.is_over:
-            # Leaving before the call has ended would count as a cancellation in logs and metrics.
-            ending.reschedule(now() + CALL_END_TIMEOUT_S)
+            # Leaving before the call of a run that has ended has ended itself would count as a cancellation in logs and
+            # metrics; one that goes on is left.
+            has_ended = delta.WhichOneof("payload") in TERMINAL
+            ending.reschedule(now() + (CALL_END_TIMEOUT_S if has_ended else 0.0))
         elif taker.is_waiting:
             is_timed = True
             ending.reschedule(now() + TURN_QUIET_S)

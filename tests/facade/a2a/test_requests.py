@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -214,6 +215,18 @@ async def test_a_subscriber_goes_on_behind_its_cursor(tmp_path: Path) -> None:
         rest = await stream(facade, "SubscribeToTask", {"id": RUN}, **{"Last-Event-ID": "5"})
     assert fold(whole) == fold(rest) == ("one two", "TASK_STATE_COMPLETED")
     assert len(rest) == len(whole) - 1
+
+
+async def test_who_does_not_wait_for_the_task_has_it_as_soon_as_it_has_begun(tmp_path: Path) -> None:
+    sent = message() | {"configuration": {"returnImmediately": True}}
+    waits: list[float] = []
+    async with suite(tmp_path, Script(query=[*opening(), asyncio.Event()], publish=["a2a"])) as facade:
+        for _ in range(5):  # a busy machine may be slow once
+            begun_s = time.monotonic()
+            _, answer = await post(facade, rpc("SendMessage", sent))
+            waits.append(time.monotonic() - begun_s)
+            assert answer["result"]["task"]["status"]["state"] == "TASK_STATE_WORKING"
+    assert min(waits) < 0.9, "it is not kept back for the end of a call that goes on"
 
 
 async def test_a_block_that_is_told_again_whole_replaces_the_part_that_was_told(tmp_path: Path) -> None:
