@@ -13,7 +13,11 @@ from aiohttp import web
 from services.facade.middleware.request_lifecycle import REQUEST_ID, Handler
 
 METHODS = "GET, HEAD, POST, DELETE"
-EXPOSED = f"{REQUEST_ID}, X-Chat-Id, Retry-After, Content-Disposition, Content-Range, ETag"
+EXPOSED = (
+    f"{REQUEST_ID}, X-Chat-Id, Retry-After, Content-Disposition, Content-Range, ETag, Mcp-Session-Id, X-Should-Retry"
+)
+"""Headers that pages may read; the last two are for clients of MCP and of OpenAI's API in them."""
+
 MAX_AGE_S = 600
 
 _HEADER_NAMES = re.compile(r"[A-Za-z0-9-]+( *, *[A-Za-z0-9-]+){0,63}")
