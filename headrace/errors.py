@@ -255,7 +255,7 @@ class PriceUnknown(HeadraceError):
 
 
 class FactsFull(HeadraceError):
-    """A user, or a tenant, has as many facts as are stored of one, all of them valid."""
+    """A user, or a tenant, has as many facts as are stored of one, all of them valid or held."""
 
     code = grpc.StatusCode.RESOURCE_EXHAUSTED
     reason = "FACTS_FULL"

@@ -132,7 +132,8 @@ def build_service(
         Compactor(engine, access, window, counting, llm, summary_timeout_s),
     )
     vectors = FactVectors(llm, config.fact_embeddings) if llm is not None and config.fact_embeddings else None
-    facts = FactStore(engine.facts, access, allows_tenant=config.tenant_facts, vectors=vectors)
+    read_holds = HoldStore(engine).read_in_force
+    facts = FactStore(engine.facts, access, read_holds, allows_tenant=config.tenant_facts, vectors=vectors)
     decoder, refusals = AppendDecoder(counting, config.action_tools), refusals or Refusals(engine)
     servicer = MemoryService(engine, access, decoder, loading, compacting, facts, refusals)
     name = memory_pb2.DESCRIPTOR.services_by_name["MemoryService"].full_name

@@ -15,7 +15,6 @@ from services.memory.agents.rpcs import AgentRpcs
 from services.memory.audit.answers import find_answers
 from services.memory.budget_rpcs import BudgetRpcs
 from services.memory.chat_rpcs import ChatRpcs
-from services.memory.data.holds import check_deletion
 from services.memory.facts.rpcs import FactRpcs
 from services.memory.gate_audit_rpcs import GateAuditRpcs
 from services.memory.gate_rpcs import GateRpcs
@@ -49,7 +48,6 @@ if TYPE_CHECKING:
     from services.memory.requests.append_decoder import AppendDecoder
     from services.memory.requests.context_loader import ContextLoader
     from services.memory.storage.engine import Engine
-    from services.runtime.auth.identity import Identity
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
@@ -76,9 +74,6 @@ class MemoryService(
         self._compacting = compacting
         self._facts = facts
         self._refusals = refusals
-
-    async def _check_deletion(self, owner: Identity) -> None:
-        await check_deletion(self._engine, owner)
 
     async def Append(self, request: memory_pb2.AppendRequest, context: Context) -> memory_pb2.AppendResponse:
         return await self._append(request, *await self._decoder.decode_append(request))

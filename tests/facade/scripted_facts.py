@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from services.memory.data.holds import HoldsInForce
 from services.memory.facts.store import FactStore
 from services.memory.storage.records.user_facts import Fact, MakeChange
 from services.runtime.auth.identity import Identity
@@ -34,4 +35,8 @@ class ListedFacts:
 
 def make_fact_store() -> FactStore:
     no_chats: Any = None  # facts without a source ask for none
-    return FactStore(ListedFacts(), no_chats, allows_tenant=False)
+    return FactStore(ListedFacts(), no_chats, _read_no_holds, allows_tenant=False)
+
+
+async def _read_no_holds() -> HoldsInForce:
+    return HoldsInForce(())

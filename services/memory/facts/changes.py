@@ -6,6 +6,7 @@ Each function takes those facts and returns what is to be stored; made again aft
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -13,17 +14,22 @@ from headrace.errors import FactsFull, NotFound, PermissionDenied
 from services.memory.storage.records.user_facts import NO_SOURCE, Fact, FactChange
 from services.runtime.clock import now_ms
 
+if TYPE_CHECKING:
+    from services.memory.data.holds import HoldsInForce
+
 FACTS_MAX = 2000
 """Facts of a user, or of a tenant, that are not deleted: each recall reads them all. The oldest ended ones go first."""
 
 
-def add_fact(known: Sequence[Fact], fact: Fact, replaces: Collection[str], *, allows_tenant: bool) -> FactChange:
+def add_fact(
+    known: Sequence[Fact], fact: Fact, replaces: Collection[str], *, allows_tenant: bool, holds: HoldsInForce
+) -> FactChange:
     """Store `fact`, which ends the facts it replaces and those of its scope with its topic.
 
     Raises:
         NotFound: A fact to replace is not there.
         PermissionDenied: The fact, or one to replace, is the tenant's, and the user may not write those.
-        FactsFull: There are FACTS_MAX valid ones.
+        FactsFull: There are FACTS_MAX that are valid or held.
     """
     for other in known:
         if other.owner == fact.owner and (other.uuid == fact.uuid or (fact.request_id and other.key == fact.key)):
@@ -33,15 +39,26 @@ def add_fact(known: Sequence[Fact], fact: Fact, replaces: Collection[str], *, al
     for other in ended:
         _check_may_write(other, allows_tenant)
     ended += [other for other in known if _has_same_topic(other, fact)]
-    return FactChange(fact, [*_make_room(known, fact), fact, *_end_facts(ended, fact)])
+    return FactChange(fact, [*_make_room(known, fact, holds), fact, *_end_facts(ended, fact)])
 
 
 def update_fact(
-    known: Sequence[Fact], fact_id: str, text: str | None, topic: str | None, *, allows_tenant: bool
+    known: Sequence[Fact],
+    fact_id: str,
+    text: str | None,
+    topic: str | None,
+    *,
+    allows_tenant: bool,
+    holds: HoldsInForce,
 ) -> FactChange:
-    """Change a fact's text or topic; None leaves it. Raises NotFound, PermissionDenied as add_fact does."""
+    """Change a fact's text or topic; None leaves it.
+
+    Raises NotFound, PermissionDenied as add_fact does, and Held for a fact of somebody who is held: its text would be
+    gone.
+    """
     fact = find_fact(known, fact_id)
     _check_may_write(fact, allows_tenant)
+    holds.check(fact.owner.tenant, fact.owner.user)
     changed = replace(
         fact,
         text=fact.text if text is None else text,
@@ -58,14 +75,15 @@ def update_fact(
     return FactChange(changed, [changed, *_end_facts(others, changed)])
 
 
-def delete_fact(known: Sequence[Fact], fact_id: str, *, allows_tenant: bool) -> FactChange:
-    """Make a fact a tombstone. Raises NotFound, PermissionDenied as add_fact does."""
+def delete_fact(known: Sequence[Fact], fact_id: str, *, allows_tenant: bool, holds: HoldsInForce) -> FactChange:
+    """Make a fact a tombstone. Raises NotFound, PermissionDenied and Held as update_fact does."""
     fact = next((fact for fact in known if fact.uuid == fact_id), None)
     if fact is None:
         raise fact_not_found(fact_id)
     _check_may_write(fact, allows_tenant)
     if fact.deleted_at:
         return FactChange(fact)
+    holds.check(fact.owner.tenant, fact.owner.user)
     tombstone = _bury(fact)
     return FactChange(tombstone, [tombstone])
 
@@ -103,13 +121,14 @@ def _end_facts(ended: Iterable[Fact], by: Fact) -> list[Fact]:
     ]
 
 
-def _make_room(known: Sequence[Fact], fact: Fact) -> list[Fact]:
+def _make_room(known: Sequence[Fact], fact: Fact, holds: HoldsInForce) -> list[Fact]:
     kept = [other for other in known if other.place == fact.place and not other.deleted_at]
     if len(kept) < FACTS_MAX:
         return []
-    ended = [other for other in kept if other.ended_at]
+    ended = [other for other in kept if other.ended_at and holds.find(other.owner.tenant, other.owner.user) is None]
     if not ended:
-        raise FactsFull(f"{FACTS_MAX} facts are stored already; delete some", factsMax=FACTS_MAX)
+        why = "those that have ended are held" if any(other.ended_at for other in kept) else "delete some"
+        raise FactsFull(f"{FACTS_MAX} facts are stored already; {why}", factsMax=FACTS_MAX)
     return [_bury(min(ended, key=lambda other: (other.ended_at, other.n)))]
 
 

@@ -13,11 +13,9 @@ from headrace.v1.memory_pb2_grpc import MemoryServiceServicer
 from services.memory.storage.paging import PAGE_DEFAULT, PAGE_MAX
 from services.memory.storage.records.user_facts import Fact
 from services.memory.storage.search import read_limit
-from services.runtime.auth import identity
 
 if TYPE_CHECKING:
     from services.memory.facts.store import FactStore
-    from services.runtime.auth.identity import Identity
 
 EXPORT_PAGE = 1000
 """Facts of one answer: 8 MiB of the longest ones."""
@@ -31,9 +29,6 @@ class FactRpcs(MemoryServiceServicer):
     """The part of the memory service that serves `_facts`."""
 
     _facts: FactStore
-
-    async def _check_deletion(self, owner: Identity) -> None:
-        """Raise Held where nothing of the owner's may be deleted; here nothing is held."""
 
     async def Remember(self, request: memory_pb2.RememberRequest, context: Context) -> memory_pb2.RememberResponse:
         fact = await self._facts.add(request)
@@ -58,7 +53,6 @@ class FactRpcs(MemoryServiceServicer):
     async def UpdateFact(
         self, request: memory_pb2.UpdateFactRequest, context: Context
     ) -> memory_pb2.UpdateFactResponse:
-        await self._check_deletion(identity.require_identity())  # its text would be gone
         text = request.text if request.HasField("text") else None
         topic = request.topic if request.HasField("topic") else None
         fact = await self._facts.update(request.fact_id, text, topic)
@@ -67,7 +61,6 @@ class FactRpcs(MemoryServiceServicer):
     async def DeleteFact(
         self, request: memory_pb2.DeleteFactRequest, context: Context
     ) -> memory_pb2.DeleteFactResponse:
-        await self._check_deletion(identity.require_identity())
         return memory_pb2.DeleteFactResponse(fact=make_message(await self._facts.delete(request.fact_id)))
 
     async def ExportFacts(

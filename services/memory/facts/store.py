@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import structlog
 from msgspec.structs import replace
@@ -18,24 +18,35 @@ from services.memory.storage.search import Hit, Question
 from services.runtime.auth import identity
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from headrace.v1 import memory_pb2
     from services.memory.access.chat_access import ChatAccess
+    from services.memory.data.holds import HoldsInForce
     from services.memory.facts.vectors import FactVectors
     from services.memory.storage.records.record_stores import UserFacts
+    from services.memory.storage.records.user_facts import FactChange
+
+ReadHolds: TypeAlias = "Callable[[], Awaitable[HoldsInForce]]"
 
 log = structlog.get_logger()
 
 
 class FactStore:
     def __init__(
-        self, facts: UserFacts, access: ChatAccess, *, allows_tenant: bool, vectors: FactVectors | None = None
+        self,
+        facts: UserFacts,
+        access: ChatAccess,
+        read_holds: ReadHolds,
+        *,
+        allows_tenant: bool,
+        vectors: FactVectors | None = None,
     ) -> None:
         """Work on `facts`; with `allows_tenant` every user may write those of the tenant. Without `vectors` facts are
         found by their words alone."""
         self._facts = facts
         self._access = access
+        self._read_holds = read_holds
         self._allows_tenant = allows_tenant
         self._vectors = vectors
 
@@ -51,17 +62,19 @@ class FactStore:
             topic=_clean_topic(request.topic),
             source=await self._read_source(request.source),
         )
-        make = partial(add_fact, fact=fact, replaces=list(request.replaces), allows_tenant=self._allows_tenant)
-        return await self._facts.change(owner, make)
+        make = partial(add_fact, fact=fact, replaces=list(request.replaces))
+        return await self._change(make)
 
     async def update(self, fact_id: str, text: str | None, topic: str | None) -> Fact:
         text = None if text is None else _clean_text(text)
         topic = None if topic is None else _clean_topic(topic)
-        make = partial(update_fact, fact_id=fact_id, text=text, topic=topic, allows_tenant=self._allows_tenant)
-        return await self._facts.change(identity.require_identity(), make)
+        return await self._change(partial(update_fact, fact_id=fact_id, text=text, topic=topic))
 
     async def delete(self, fact_id: str) -> Fact:
-        make = partial(delete_fact, fact_id=fact_id, allows_tenant=self._allows_tenant)
+        return await self._change(partial(delete_fact, fact_id=fact_id))
+
+    async def _change(self, make: Callable[..., FactChange]) -> Fact:
+        make = partial(make, allows_tenant=self._allows_tenant, holds=await self._read_holds())
         return await self._facts.change(identity.require_identity(), make)
 
     async def list_seen(

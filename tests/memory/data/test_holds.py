@@ -75,6 +75,23 @@ async def test_what_is_held_is_not_deleted_until_the_hold_is_released(kept: Kept
             await memory.delete(ada["chat"])
 
 
+async def test_a_tenants_fact_of_who_is_held_is_not_deleted_by_others(kept: Kept) -> None:
+    async with furnished(kept, ADA, BOB, tenant_facts=True) as (memory, (_, bob)):
+        with acting_as(ADA):
+            fact_id = await memory.remember("the office is in Oslo", scope="tenant")
+        await place_hold(memory, user="ada")
+        with acting_as(BOB):
+            with pytest.raises(Held):
+                await memory.delete_fact(fact_id)
+            with pytest.raises(Held):
+                await memory.update_fact(fact_id, text="another")
+            await memory.remember("the office is in Bergen", scope="tenant", replaces=[fact_id])
+            await memory.delete_fact(bob["fact"])
+        with acting_as(ADA):
+            ended = [fact.text for fact in await memory.list_facts(include_ended=True) if fact.fact_id == fact_id]
+        assert ended == ["the office is in Oslo"]
+
+
 async def test_an_erasure_of_who_is_held_is_refused_and_a_held_chat_stays_alone(kept: Kept) -> None:
     async with furnished(kept, ADA, BOB) as (memory, (ada, _)):
         hold = await place_hold(memory, user="ada")
