@@ -8,19 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TypeVar
+
+from services.runtime.completion import complete
 
 T = TypeVar("T")
 
 
 async def run_to_end(work: Callable[[], T]) -> T:
     """Runs `work` in a thread; a cancelled caller gets its CancelledError when the work has ended."""
-    running = asyncio.ensure_future(asyncio.to_thread(work))
-    try:
-        return await asyncio.shield(running)
-    except asyncio.CancelledError:
-        while not running.done():
-            with suppress(asyncio.CancelledError):  # raised below, once
-                await asyncio.wait({running})
-        raise
+    return await complete(asyncio.to_thread(work))

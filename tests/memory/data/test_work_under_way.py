@@ -145,6 +145,24 @@ async def test_a_fork_of_a_chat_that_is_erased_meanwhile_is_none(in_files: Files
             assert not (await memory.chats()).chats
 
 
+async def test_a_fork_whose_caller_leaves_is_whole(in_files: Files) -> None:
+    async with in_files.memory() as memory:
+        chat_id = (await furnish(memory, ADA))["chat"]
+        fifo = hold_copies(in_files.folder, chat_id)
+        with acting_as(ADA):
+            forking = asyncio.create_task(memory.fork(chat_id))
+            held = await wait_for_reader(fifo)
+            forking.cancel()
+            await asyncio.wait([forking])
+            assert len((await memory.chats()).chats) == 1  # the server has seen the cancel before this call
+            os.close(held)
+            async with asyncio.timeout(WAIT_S):
+                while len(chats := (await memory.chats()).chats) < 2:
+                    await asyncio.sleep(0.01)
+            [fork] = [chat.chat_id for chat in chats if chat.chat_id != chat_id]
+        assert mark(ADA, "chat").encode() in await in_files.log(fork)
+
+
 async def test_a_fork_of_a_chat_that_is_redacted_meanwhile_is_made_again(in_files: Files) -> None:
     kept, folder = in_files, in_files.folder
     async with kept.memory() as memory:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import pytest
 
 from headrace.errors import InvalidRequest, NotFound, StaleLease
 from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2
+from services.memory.storage.files.disk import Disk
+from services.memory.storage.files.engine import open_files
 from tests.memory.conftest import HeldSync, Kept, Serve, memory_over
 from tests.memory.writing import (
     USAGE,
@@ -308,3 +311,22 @@ async def test_a_caller_that_leaves_does_not_take_its_lines_back(folder: Path) -
         sync.go_on.set()
         assert (await memory.append(chat_id, run_id, step_line(user("b")))).first_n == 3
         assert len(await memory.context(chat_id, run_id)) == 3
+
+
+async def test_a_caller_that_leaves_does_not_keep_what_it_deletes(folder: Path) -> None:
+    async with memory_over(folder) as memory:
+        chats = [(await memory.begin_and_end())[0] for _ in range(12)]
+        for chat_id in chats:
+            await memory.put_blob(chat_id, b"picture")
+    with closing(Disk(folder)) as disk:
+        async with open_files(disk) as engine:
+            for turns, chat_id in enumerate(chats, 1):
+                leaving = asyncio.create_task(engine.chats.delete(chat_id))
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                leaving.cancel()
+                await asyncio.wait([leaving])
+                assert not (folder / f"{chat_id}.json").exists(), turns
+                assert not (folder / "blobs" / chat_id).exists()
+                with pytest.raises(NotFound):
+                    await engine.chats.load(chat_id)

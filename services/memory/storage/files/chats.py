@@ -19,6 +19,7 @@ from services.memory.storage.index_rows import IndexChange, make_full_change
 from services.memory.storage.leases import check_owned
 from services.memory.storage.lru import CACHE_BYTES_MAX, LruCache
 from services.runtime.auth.identity import Identity
+from services.runtime.completion import complete
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -87,6 +88,10 @@ class FileChats:
         return chat, answer
 
     async def fork(self, chat_id: str, n: int, owner: Identity, target: str) -> None:
+        # Half of it would be blobs of no chat, or a log that no list has.
+        await complete(self._fork(chat_id, n, owner, target))
+
+    async def _fork(self, chat_id: str, n: int, owner: Identity, target: str) -> None:
         chat = await self.load(chat_id)
         log_copy.check_copy(chat, n)
         lines = chat.log  # others, once something was erased from them
@@ -131,13 +136,15 @@ class FileChats:
         return all(is_current_line(line, self._keys, tenant) for line in lines)
 
     async def delete(self, chat_id: str) -> None:
+        await complete(self._delete(chat_id))
+
+    async def _delete(self, chat_id: str) -> None:
+        try:
+            chat = await self.load(chat_id)
+        except KeyUnavailable:
+            chat = None
         async with self._rewriting:
-            try:
-                chat = await self.load(chat_id)
-            except KeyUnavailable:
-                await self._delete_unread(chat_id)
-            else:
-                await self._commits.delete_chat(chat)
+            await (self._delete_unread(chat_id) if chat is None else self._commits.delete_chat(chat))
         self._cache.drop_chat(chat_id)
         self._open.pop(chat_id, None)
         with disk_errors(chat_id):

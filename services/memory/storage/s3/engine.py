@@ -16,6 +16,7 @@ from services.memory.storage import log_copy
 from services.memory.storage.s3.blobs import WAITING_MAX, S3Blobs
 from services.memory.storage.s3.bucket import open_bucket
 from services.memory.storage.s3.requests import LIMITS, Limits
+from services.runtime.completion import complete
 
 if TYPE_CHECKING:
     from services.memory.encryption.data_keys import DataKeys
@@ -39,6 +40,9 @@ class S3Chats:
         self.append, self.load, self.export, self.import_log = chats.append, chats.load, chats.export, chats.import_log
 
     async def fork(self, chat_id: str, n: int, owner: Identity, target: str) -> None:
+        await complete(self._fork(chat_id, n, owner, target))
+
+    async def _fork(self, chat_id: str, n: int, owner: Identity, target: str) -> None:
         chat = await self._chats.load(chat_id)
         log_copy.check_copy(chat, n)
         await self._blobs.copy_all(chat_id, target, chat.info.owner.tenant)
