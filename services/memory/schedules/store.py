@@ -223,11 +223,13 @@ class ScheduleStore:
             now = self._clock()
             if any(known.due_at == firing.due_at for known in schedule.firings):
                 return _correct(schedule, firing)
+            if firing.outcome in (QUEUED, REFUSED):
+                if firing.due_at != schedule.due_at:
+                    return schedule  # another has come before it meanwhile, or a pause: its turn is later
+                queued_at = now if firing.outcome == QUEUED else schedule.queued_at
+                return replace(schedule, queued_at=queued_at, retry_at=now + RETRY_MS, refusal=firing.failure)
             changed, passed = schedule, 0
             if firing.due_at == schedule.due_at:
-                if firing.outcome in (QUEUED, REFUSED):
-                    queued_at = now if firing.outcome == QUEUED else schedule.queued_at
-                    return replace(schedule, queued_at=queued_at, retry_at=now + RETRY_MS, refusal=firing.failure)
                 changed = replace(schedule, **NOT_TRIED)
             post = schedule.find_post(firing.due_at)
             if post is not None:

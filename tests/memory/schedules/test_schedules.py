@@ -366,6 +366,24 @@ async def test_a_change_of_something_else_takes_no_time_away(memory: Memory, clo
     assert [due.due_at for due in (await list_due(memory)).due] == [schedule.next_at]
 
 
+@pytest.mark.parametrize("outcome", ["queued", "refused"])
+async def test_a_time_that_waits_is_not_taken_away_by_what_comes_before_it(
+    memory: Memory, clock: Clock, outcome: str
+) -> None:
+    schedule = await create(memory, cron="0 * * * *", overlap="queue")
+    clock.pass_to(schedule.next_at)
+    (due,) = (await list_due(memory)).due
+    clock.pass_to(schedule.next_at - 1000)  # of a trigger that takes long to be stored
+    with rpc_errors():
+        await memory.schedules.TriggerSchedule(schedule_pb2.TriggerScheduleRequest(schedule_id=schedule.schedule_id))
+    clock.pass_to(schedule.next_at + 1000)
+    await record(memory, due, outcome)
+    (triggered,) = (await list_due(memory)).due
+    assert triggered.due_at == schedule.next_at - 1000
+    await record(memory, triggered, run_id="triggered")
+    assert [again.due_at for again in (await list_due(memory)).due] == [due.due_at]
+
+
 async def test_a_trigger_takes_no_time_away(memory: Memory, clock: Clock) -> None:
     schedule = await create(memory, cron="0 * * * *", overlap="queue")
     clock.pass_to(schedule.next_at)
