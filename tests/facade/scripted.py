@@ -40,6 +40,7 @@ from services.memory.facts.store import FactStore
 from services.memory.keys.rpcs import KeyService
 from services.memory.schedules.rpcs import ScheduleService
 from services.memory.webhooks.rpcs import WebhookService
+from services.orchestrator.lifecycle.live_calls import run_list
 from services.runtime.clock import now_ms
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.interceptors import Context
@@ -140,6 +141,9 @@ class Script(_AgentServicer, _GateServicer):
 
     run: agent_pb2.Run | None = None
     """What GetRun gives; None: a bug of the orchestrator."""
+
+    runs: Sequence[agent_pb2.Run] = ()
+    """The runs of each chat, the oldest first."""
 
     vectors: Sequence[bytes] | HeadraceError = ()
     """What Embed gives."""
@@ -331,6 +335,9 @@ class Script(_AgentServicer, _GateServicer):
         if self.run is None:
             raise KeyError("secret inside")
         return agent_pb2.GetRunResponse(run=self.run)
+
+    async def ListRuns(self, request: Any, context: Context) -> agent_pb2.ListRunsResponse:
+        return run_list.page(self.runs, request)
 
     async def GetContext(self, request: Any, context: Context) -> agent_pb2.GetContextResponse:
         self._heard(request, context)

@@ -14,7 +14,7 @@ import grpc
 
 from headrace.errors import Interrupted, NotFound
 from headrace.streams import rpc_errors
-from headrace.v1 import agent_pb2, agent_pb2_grpc, memory_pb2, memory_pb2_grpc
+from headrace.v1 import agent_pb2, memory_pb2, memory_pb2_grpc
 from services.facade.a2a.message import SentMessage, answer_gate, is_uuid, make_query
 from services.facade.a2a.protocol import BAD_PARAMS, NOT_CANCELABLE, UNSUPPORTED, A2aError
 from services.facade.a2a.push_configs import PushConfigs
@@ -40,7 +40,6 @@ class Tasks:
         self, orchestrator: grpc.aio.Channel, memory: grpc.aio.Channel, uploads: Uploads, push: PushConfigs
     ) -> None:
         # Any: the stubs' types know the RPCs of synchronous channels too.
-        self._agents: Any = agent_pb2_grpc.AgentServiceStub(orchestrator)
         self._memory: Any = memory_pb2_grpc.MemoryServiceStub(memory)
         self._runs = FaceRuns(orchestrator)
         self._uploads = uploads
@@ -112,48 +111,40 @@ class Tasks:
         return view.build_task()
 
     async def list_tasks(self, agent_key: str, params: dict[str, Any], base_url: str) -> dict[str, Any]:
-        """Return the tasks of a context, or of the caller's newest contexts; the newest first."""
+        """Return a page of the tasks of a context, or of the caller's newest contexts; the newest first."""
         size = params.get("pageSize") or PAGE
         if not isinstance(size, int) or not 1 <= size <= PAGE_MAX:
             raise A2aError(BAD_PARAMS, f"pageSize: must be 1 to {PAGE_MAX}")
-        context_id, token = params.get("contextId") or "", params.get("pageToken") or ""
-        if not isinstance(context_id, str) or not isinstance(token, str):
-            raise A2aError(BAD_PARAMS, "contextId and pageToken: must be ones that this server has given")
-        chats = [context_id] if context_id else await self._list_chats(agent_key)
-        found: list[agent_pb2.Run] = []
-        next_token = ""
-        for chat_id in chats:
-            reply = await self._list_runs(chat_id, size, token)
-            found += [run for run in reply.runs if run.agent_key == agent_key]
-            next_token = reply.next_page_token if context_id else ""
-        if state := params.get("status"):
-            found = [run for run in found if STATES[run.state] == state]
-        found.sort(key=lambda run: run.updated_at, reverse=True)
-        shown = found[:size]
+        found = await self._find_runs(agent_key, params)
+        token, ids = params.get("pageToken") or "", [run.run_id for run in found]
+        if token and token not in ids:
+            raise A2aError(BAD_PARAMS, "pageToken: must be the nextPageToken of an answer")
+        first = ids.index(token) + 1 if token else 0
+        shown = found[first : first + size]
         if params.get("includeArtifacts") is True:
             tasks = [await self._build_task(run, base_url) for run in shown]
         else:
             tasks = [_summarize(run) for run in shown]
+        next_token = shown[-1].run_id if first + size < len(found) else ""
         return {"tasks": tasks, "nextPageToken": next_token, "pageSize": size, "totalSize": len(found)}
+
+    async def _find_runs(self, agent_key: str, params: dict[str, Any]) -> list[agent_pb2.Run]:
+        """Return the runs that ListTasks asks for, the last changed first."""
+        context_id, after_ms = params.get("contextId") or "", _read_time(params.get("statusTimestampAfter"))
+        if not isinstance(context_id, str):
+            raise A2aError(BAD_PARAMS, "contextId: must be one that this server has given")
+        chats = [context_id] if context_id else await self._list_chats(agent_key)
+        runs = [run for chat_id in chats if is_uuid(chat_id) for run in await self._runs.list_runs(chat_id)]
+        found = [run for run in runs if run.agent_key == agent_key and run.updated_at > after_ms]
+        if state := params.get("status"):
+            found = [run for run in found if STATES[run.state] == state]
+        return sorted(found, key=lambda run: run.updated_at, reverse=True)
 
     async def _list_chats(self, agent_key: str) -> list[str]:
         request = memory_pb2.ListChatsRequest(page_size=CHATS_MAX)
         with rpc_errors():
             reply = await self._memory.ListChats(request, timeout=UNARY_TIMEOUT_S, metadata=call_ids.forward_metadata())
         return [chat.chat_id for chat in reply.chats if chat.first_agent_key == agent_key]
-
-    async def _list_runs(self, chat_id: str, size: int, token: str) -> agent_pb2.ListRunsResponse:
-        """Return a page of a context's runs; one that is not there, or another's, has none."""
-        if not is_uuid(chat_id):
-            return agent_pb2.ListRunsResponse()
-        request = agent_pb2.ListRunsRequest(chat_id=chat_id, page_size=size, page_token=token)
-        try:
-            with rpc_errors():
-                return await self._agents.ListRuns(
-                    request, timeout=UNARY_TIMEOUT_S, metadata=call_ids.forward_metadata()
-                )
-        except NotFound:
-            return agent_pb2.ListRunsResponse()
 
     async def find_run(self, agent_key: str, task_id: Any) -> agent_pb2.Run:
         if not is_uuid(task_id):
@@ -232,6 +223,19 @@ class _UntilOver(_UntilBegun):
     @property
     def is_over(self) -> bool:
         return self._view.is_over
+
+
+def _read_time(given: Any) -> float:
+    """Return a Timestamp of protobuf's JSON in Unix milliseconds; one that is not given is before all."""
+    if given is None:
+        return 0
+    try:
+        at = datetime.fromisoformat(given)
+    except (TypeError, ValueError):
+        at = None
+    if at is None or at.tzinfo is None:
+        raise A2aError(BAD_PARAMS, "statusTimestampAfter: must be a time, as 2026-11-26T12:00:00Z")
+    return at.timestamp() * 1000
 
 
 def _summarize(run: agent_pb2.Run) -> dict[str, Any]:

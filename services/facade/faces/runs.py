@@ -16,6 +16,9 @@ from services.runtime.rpc import call_ids
 
 UNARY_TIMEOUT_S = 30.0
 
+RUNS_PAGE = 200
+"""As many as ListRuns gives at once; it begins with the oldest."""
+
 CANCEL_TIMEOUT_S = 2.0
 """Nobody waits for this answer: the caller has left."""
 
@@ -47,6 +50,21 @@ class FaceRuns:
         if reply.run.agent_key not in agent_keys:
             raise NotFound(f"no run {run_id} of an agent that is published here", field="runId")
         return reply.run
+
+    async def list_runs(self, chat_id: str) -> list[agent_pb2.Run]:
+        """Return a chat's runs, the newest first; none of a chat that is not there, or not the caller's."""
+        runs: list[agent_pb2.Run] = []
+        request = agent_pb2.ListRunsRequest(chat_id=chat_id, page_size=RUNS_PAGE)
+        with suppress(NotFound), rpc_errors():
+            while True:
+                reply = await self._agents.ListRuns(
+                    request, timeout=UNARY_TIMEOUT_S, metadata=call_ids.forward_metadata()
+                )
+                runs += reply.runs
+                if not reply.next_page_token:
+                    return runs[::-1]
+                request.page_token = reply.next_page_token
+        return []
 
     async def answer_run(self, answers: Sequence[Answer]) -> None:
         """Give a run its answers; one that comes twice or too late changes nothing."""

@@ -63,7 +63,7 @@ def add_routes(
 ) -> None:
     published = PublishedAgents(peers["orchestrator"], FACE, published_faces)
     runs, resources = FaceRuns(peers["orchestrator"]), Resources(peers["memory"], peers["tools"])
-    tasks = Tasks(peers["orchestrator"], peers["memory"], runs)
+    tasks = Tasks(peers["memory"], runs)
     handlers = _McpHandlers(published, runs, Uploads(peers["tools"]), tasks, resources, timeouts)
     application.router.add_post("/mcp", handlers.answer)
     application.router.add_delete("/mcp", handlers.end_session)

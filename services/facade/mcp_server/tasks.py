@@ -16,7 +16,7 @@ import grpc
 
 from headrace.errors import Interrupted, InvalidRequest, NotFound
 from headrace.streams import rpc_errors
-from headrace.v1 import agent_pb2, agent_pb2_grpc, memory_pb2, memory_pb2_grpc
+from headrace.v1 import agent_pb2, memory_pb2, memory_pb2_grpc
 from services.facade.faces.gate_answers import Answer, parse_gate_ref
 from services.facade.faces.run_pipe import pipe_run
 from services.facade.faces.runs import FaceRuns
@@ -36,7 +36,7 @@ CHATS_PAGE = 20
 """Chats whose runs are a page of tasks, the last changed first."""
 
 RUNS_MAX = 50
-"""Tasks of a chat that are listed."""
+"""Tasks of a chat that are listed, the newest."""
 
 RELATED = "io.modelcontextprotocol/related-task"
 
@@ -47,9 +47,8 @@ _CORE_METHODS = frozenset({"tasks/get", "tasks/list", "tasks/cancel", "tasks/res
 
 
 class Tasks:
-    def __init__(self, orchestrator: grpc.aio.Channel, memory: grpc.aio.Channel, runs: FaceRuns) -> None:
+    def __init__(self, memory: grpc.aio.Channel, runs: FaceRuns) -> None:
         # Any: the stubs' types know the RPCs of synchronous channels too.
-        self._agents: Any = agent_pb2_grpc.AgentServiceStub(orchestrator)
         self._memory: Any = memory_pb2_grpc.MemoryServiceStub(memory)
         self._runs = runs
 
@@ -151,17 +150,9 @@ class Tasks:
         runs: list[agent_pb2.Run] = []
         for chat in page.chats:
             if chat.first_agent_key in agent_keys:
-                runs += await self._list_runs(chat.chat_id)
+                runs += (await self._runs.list_runs(chat.chat_id))[:RUNS_MAX]
         tasks = [_build_task(message, run) for run in runs if run.agent_key in agent_keys]
         return {"tasks": tasks} | ({"nextCursor": page.next_page_token} if page.next_page_token else {})
-
-    async def _list_runs(self, chat_id: str) -> list[agent_pb2.Run]:
-        """Return a chat's runs, the newest first; none of one that was deleted meanwhile."""
-        request = agent_pb2.ListRunsRequest(chat_id=chat_id, page_size=RUNS_MAX)
-        with suppress(NotFound), rpc_errors():
-            reply = await self._agents.ListRuns(request, timeout=UNARY_TIMEOUT_S, metadata=call_ids.forward_metadata())
-            return [*reversed(reply.runs)]
-        return []
 
 
 def check_method(message: Message) -> None:

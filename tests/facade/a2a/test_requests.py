@@ -14,7 +14,7 @@ import pytest
 from headrace.errors import ChatBusy, InvalidRequest, ProviderUnavailable
 from headrace.v1 import agent_pb2, common_pb2
 from tests.conformance.fronts import Timing
-from tests.facade.openai_api.speaking import a_run, block, client_call, own_call, reset
+from tests.facade.openai_api.speaking import a_run, block, client_call, many_runs, own_call, reset
 from tests.facade.scripted import (
     BLOCK,
     CHAT,
@@ -132,6 +132,29 @@ async def test_a_card_that_is_known_is_not_sent_again(tmp_path: Path) -> None:
         for tag, status in ((known, 304), ('"other"', 200)):
             async with facade.http.get(path, headers={"If-None-Match": tag}) as response:
                 assert response.status == status
+
+
+@pytest.mark.parametrize("context", [{"contextId": CHAT}, {}])
+async def test_tasks_are_listed_in_pages_the_newest_first(tmp_path: Path, context: dict[str, str]) -> None:
+    runs = many_runs(230)
+    async with suite(tmp_path, Script(publish=["a2a"], runs=runs)) as facade:
+        _, newest = await post(facade, rpc("ListTasks", context | {"pageSize": 1}))
+        assert [task["id"] for task in newest["result"]["tasks"]] == [runs[-1].run_id]
+        found: list[str] = []
+        token: str | None = None
+        while token != "":
+            _, answer = await post(facade, rpc("ListTasks", context | {"pageSize": 100, "pageToken": token or ""}))
+            found += [task["id"] for task in answer["result"]["tasks"]]
+            token = answer["result"]["nextPageToken"]
+            assert answer["result"]["totalSize"] == 230
+        assert found == [run.run_id for run in reversed(runs)]
+        changed = context | {"statusTimestampAfter": "2023-11-14T22:17:07.500Z"}  # the 227.5th second
+        _, answer = await post(facade, rpc("ListTasks", changed))
+        assert [task["id"][-3:] for task in answer["result"]["tasks"]] == ["229", "228"]
+        async with facade.http.get(f"{URL}/tasks", params=changed) as response:
+            assert (await response.json())["totalSize"] == 2
+        for wrong in ({"statusTimestampAfter": "yesterday"}, {"statusTimestampAfter": 1}, {"pageToken": "x"}):
+            assert (await post(facade, rpc("ListTasks", context | wrong)))[1]["error"]["code"] == -32602
 
 
 async def test_a_subscriber_reads_on_while_the_task_waits(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from headrace.errors import ChatBusy, InvalidRequest, ProviderUnavailable
 from headrace.v1 import agent_pb2
 from services.facade.mcp_server.protocol import META_CAPABILITIES, META_VERSION, MODERN, TASKS
 from tests.conformance.fronts import Timing
+from tests.facade.openai_api.speaking import many_runs
 from tests.facade.scripted import CHAT, Script, Step, Suite, answering, frames_of, opening, suite, text
 from tests.timing import within
 
@@ -115,6 +116,13 @@ async def test_tasks_that_are_not_there_and_clients_that_do_not_declare_them(
     body, headers = asked
     async with suite(tmp_path, Script(run=agent_pb2.Run(agent_key="of another"), publish=["mcp"])) as facade:
         assert (await post(facade, body, **headers))[1]["error"]["code"] == code
+
+
+async def test_tasks_are_listed_the_newest_first(tmp_path: Path) -> None:
+    runs = many_runs(230)
+    async with suite(tmp_path, Script(publish=["mcp"], runs=runs)) as facade:
+        _, answer = await post(facade, {"jsonrpc": "2.0", "id": 7, "method": "tasks/list", "params": {}})
+    assert [task["taskId"] for task in answer["result"]["tasks"]] == [run.run_id for run in reversed(runs[-50:])]
 
 
 async def test_a_call_of_an_earlier_version_than_tasks_is_none(tmp_path: Path) -> None:

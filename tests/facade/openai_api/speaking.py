@@ -35,6 +35,18 @@ def a_run(state: str) -> agent_pb2.Run:
     return agent_pb2.Run(run_id=RUN, chat_id=CHAT, agent_key="helper", state=state, created_at=1_700_000_000_000)
 
 
+def many_runs(count: int) -> list[agent_pb2.Run]:
+    """Runs of a chat, each a second after the one before; the n-th ends with n."""
+    runs: list[agent_pb2.Run] = []
+    for number in range(count):
+        at = 1_700_000_000_000 + number * 1000
+        run_id = f"{RUN[:-6]}{number:06}"
+        run = agent_pb2.Run(run_id=run_id, chat_id=CHAT, agent_key="helper", state="completed")
+        run.created_at = run.updated_at = at
+        runs.append(run)
+    return runs
+
+
 def thinking() -> list[Step]:
     """A run that thinks, calls a tool of its own, and answers in two blocks."""
     return [
