@@ -27,7 +27,7 @@ from services.runtime.rpc import call_ids
 UNARY_TIMEOUT_S = 30.0
 
 LOOK_TIMEOUT_S = 2.0
-"""Longest read of a run's events for its task as it stands."""
+"""Longest read of the events of a run that goes on, for its task as it stands."""
 
 PAGE, PAGE_MAX = 50, 100
 
@@ -69,7 +69,7 @@ class Tasks:
         if run.state not in LIVE:
             raise A2aError(UNSUPPORTED, f"the task has ended ({run.state}); send a message with its contextId alone")
         seen = TaskView()
-        await self._look(run.run_id, seen)
+        await self._look(run, seen)
         if not seen.gates:
             raise A2aError(UNSUPPORTED, "the task waits for no message; its agent is at work")
         answer = answer_gate(run.run_id, seen.gates, sent)
@@ -107,8 +107,8 @@ class Tasks:
             raise A2aError(NOT_CANCELABLE, f"the task has ended ({run.state})")
         await self._runs.cancel_run(run.run_id)
         view = TaskView(base_url=base_url)
-        await self._look(run.run_id, view, until_over=True)
-        return view.build_task()
+        await self._look(run, view, until_over=True)
+        return view.build_task() if view.fold.run_id else _summarize(await self.find_run(agent_key, task_id))
 
     async def list_tasks(self, agent_key: str, params: dict[str, Any], base_url: str) -> dict[str, Any]:
         """Return a page of the tasks of a context, or of the caller's newest contexts; the newest first."""
@@ -156,15 +156,18 @@ class Tasks:
         if run.state in ("queued", "running"):
             return _summarize(run)
         view = TaskView(base_url=base_url)
-        await self._look(run.run_id, view)
+        await self._look(run, view)
         return view.build_task() if view.fold.run_id else _summarize(run)
 
-    async def _look(self, run_id: str, view: TaskView, *, until_over: bool = False) -> None:
+    async def _look(self, run: agent_pb2.Run, view: TaskView, *, until_over: bool = False) -> None:
         """Read a run's events, to its end or until it waits; of one that goes on, what there is."""
+        if run.state not in LIVE:
+            await self._runs.read_ended(run.run_id, _UntilOver(view))
+            return
         taker = _UntilOver(view) if until_over else view
         with suppress(TimeoutError, Interrupted):
             async with asyncio.timeout(LOOK_TIMEOUT_S):
-                await pipe_run(self._runs.attach_run(run_id), taker)
+                await pipe_run(self._runs.attach_run(run.run_id), taker)
 
 
 class _UntilBegun:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 import grpc
 
-from headrace.errors import HeadraceError, NotFound
+from headrace.errors import HeadraceError, NotFound, Overloaded
 from headrace.streams import rpc_errors
 from headrace.v1 import agent_pb2, agent_pb2_grpc
 from services.facade.faces.gate_answers import Answer
+from services.facade.faces.run_pipe import RunTaker, pipe_run
 from services.runtime.rpc import call_ids
 
 UNARY_TIMEOUT_S = 30.0
@@ -50,6 +52,14 @@ class FaceRuns:
         if reply.run.agent_key not in agent_keys:
             raise NotFound(f"no run {run_id} of an agent that is published here", field="runId")
         return reply.run
+
+    async def read_ended(self, run_id: str, taker: RunTaker) -> None:
+        """Have `taker` take all events of a run that has ended; raises Overloaded where that takes too long."""
+        try:
+            async with asyncio.timeout(UNARY_TIMEOUT_S):
+                await pipe_run(self.attach_run(run_id), taker)
+        except TimeoutError:
+            raise Overloaded("the run's events could not be read in time; try again", runId=run_id) from None
 
     async def list_runs(self, chat_id: str) -> list[agent_pb2.Run]:
         """Return a chat's runs, the newest first; none of a chat that is not there, or not the caller's."""

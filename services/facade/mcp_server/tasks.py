@@ -85,8 +85,7 @@ class Tasks:
         """Read an ended run whole, and one that goes on up to what there is."""
         look = _UntilQuiet()
         if run.state not in ("queued", "running", "waiting"):
-            async with asyncio.timeout(UNARY_TIMEOUT_S):
-                await pipe_run(self._runs.attach_run(run.run_id), _UntilOver(look.view))
+            await self._runs.read_ended(run.run_id, _UntilOver(look.view))
             return look.view
         with suppress(TimeoutError, Interrupted):
             async with asyncio.timeout(LOOK_TIMEOUT_S):

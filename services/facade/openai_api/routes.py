@@ -13,7 +13,7 @@ import grpc
 import orjson
 from aiohttp import web
 
-from headrace.errors import Interrupted, InvalidRequest
+from headrace.errors import Interrupted, InvalidRequest, Overloaded
 from headrace.v1 import agent_pb2
 from services.facade.faces.attachments.uploads import Uploads
 from services.facade.middleware.request_lifecycle import has_begun
@@ -28,7 +28,7 @@ from services.facade.openai_api.responses.answer import build_response
 from services.facade.openai_api.responses.events import build_attach_error, build_error_event, stream_events
 from services.facade.openai_api.responses.request import parse_response_id, parse_response_request
 from services.facade.openai_api.responses.stored import StoredResponses
-from services.facade.openai_api.runs import Runs
+from services.facade.openai_api.runs import UNARY_TIMEOUT_S, Runs
 from services.facade.requests.body import LargeBodies
 from services.facade.responses import envelope, sse
 from services.facade.responses.frame_writer import StreamTimeouts
@@ -139,10 +139,14 @@ class _OpenAIHandlers:
         start = RunStarted(0, run.run_id, run.chat_id, run.agent_key, run.created_at // 1000)
         if run.state in LIVE_STATES and not is_ending:
             return build_response(_unknown_request(), start, Output(), None)
+        has_ended = run.state not in (*LIVE_STATES, "waiting")
         try:
-            async with asyncio.timeout(LOOK_TIMEOUT_S), aclosing(self._runs.attach_run(run_id)) as events:
+            timeout_s = UNARY_TIMEOUT_S if has_ended else LOOK_TIMEOUT_S
+            async with asyncio.timeout(timeout_s), aclosing(self._runs.attach_run(run_id)) as events:
                 return build_response(_unknown_request(), *await _read_to_end(events))
         except TimeoutError:
+            if has_ended:
+                raise Overloaded("the run's events could not be read in time; try again", runId=run_id) from None
             return build_response(_unknown_request(), start, Output(), None)
 
     async def _send_events(

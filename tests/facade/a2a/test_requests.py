@@ -157,6 +157,22 @@ async def test_tasks_are_listed_in_pages_the_newest_first(tmp_path: Path, contex
             assert (await post(facade, rpc("ListTasks", context | wrong)))[1]["error"]["code"] == -32602
 
 
+async def test_a_task_that_has_ended_has_its_answer_however_long_it_takes_to_read(tmp_path: Path) -> None:
+    *begun, end = answering("20 °C")
+    script = Script(publish=["a2a"], run=a_run("completed"), attaches=[[*begun, 2.5, end]])
+    async with suite(tmp_path, script) as facade:
+        _, answer = await post(facade, rpc("GetTask", {"id": RUN}))
+    assert answer["result"]["status"]["state"] == "TASK_STATE_COMPLETED"
+    assert answer["result"]["artifacts"][0]["parts"] == [{"text": "20 °C"}]
+
+
+async def test_a_cancelled_task_whose_events_do_not_come_has_its_ids_all_the_same(tmp_path: Path) -> None:
+    script = Script(publish=["a2a"], run=a_run("running"), attaches=[[3600.0]])
+    async with suite(tmp_path, script) as facade:
+        _, answer = await post(facade, rpc("CancelTask", {"id": RUN}))
+    assert (answer["result"]["id"], answer["result"]["contextId"]) == (RUN, CHAT)
+
+
 async def test_a_subscriber_reads_on_while_the_task_waits(tmp_path: Path) -> None:
     gate = agent_pb2.GateOpen(gate_id="g", kind="approval", tool_name="pay")
     close = agent_pb2.GateClose(gate_id="g")

@@ -167,6 +167,13 @@ async def test_a_background_run_is_left_alone_and_looked_at(tmp_path: Path) -> N
         assert [event.sequence_number async for event in stream][-1] == 18
 
 
+async def test_a_run_that_has_ended_is_told_whole_however_long_it_takes_to_read(tmp_path: Path) -> None:
+    *begun, end = answering("20 °C")
+    async with client(tmp_path, Script(attaches=[[*begun, 1.5, end]], run=a_run("completed"))) as (api, _):
+        done = await api.responses.retrieve(ID)
+    assert (done.status, done.output_text) == ("completed", "20 °C")
+
+
 async def test_a_response_is_cancelled_and_then_told(tmp_path: Path) -> None:
     end = delta(5, run_cancel=agent_pb2.RunCancel(run_id=RUN, usage=common_pb2.Usage(input_tokens=3)))
     async with client(tmp_path, Script(attaches=[[*opening(), end]], run=a_run("running"))) as (api, facade):
