@@ -95,6 +95,12 @@ func (g *gateway) newFacadeProxy() *httputil.ReverseProxy {
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(&url.URL{Scheme: "http", Host: "localhost"})
 			r.SetXForwarded()
+			// Behind a proxy that ends TLS, agents' cards name that one's address, as the facade's own do.
+			for _, name := range []string{"X-Forwarded-Proto", "X-Forwarded-Host"} {
+				if given := r.In.Header.Get(name); given != "" {
+					r.Out.Header.Set(name, given)
+				}
+			}
 			r.Out.Host = "localhost"
 			// The gateway has looked at what pages may ask for; to the facade it is no page of another name. A session
 			// is for the pages of one origin, which the facade knows.
