@@ -425,6 +425,10 @@ class ScriptedMemory(_MemoryServicer):
     reverted: list[memory_pb2.RevertRequest] = field(default_factory=list[memory_pb2.RevertRequest])
     state: str = "{}"
     state_version: int = 0
+    state_error: HeadraceError | None = None
+    """What GetState fails with."""
+
+    state_reads: int = 0
     pinned: list[memory_pb2.PinMessageRequest] = field(default_factory=list[memory_pb2.PinMessageRequest])
     edits: list[memory_pb2.EditSummaryRequest] = field(default_factory=list[memory_pb2.EditSummaryRequest])
 
@@ -468,6 +472,9 @@ class ScriptedMemory(_MemoryServicer):
         return memory_pb2.RevertResponse(n=9)
 
     async def GetState(self, request: Any, context: Context) -> memory_pb2.GetStateResponse:
+        self.state_reads += 1
+        if self.state_error is not None:
+            raise self.state_error
         return memory_pb2.GetStateResponse(version=self.state_version, state=self.state)
 
     async def UpdateState(self, request: Any, context: Context) -> memory_pb2.UpdateStateResponse:

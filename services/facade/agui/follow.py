@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import grpc
@@ -13,6 +14,9 @@ from services.facade.agui.state import States, StateView
 from services.facade.faces.run_pipe import pipe_run
 from services.facade.responses.frame_writer import FrameWriter
 
+RETRY_S = 15.0
+"""Time for which memory is not asked again that has not given the state."""
+
 
 class _StateRefresh:
     def __init__(self, encoder: RunEncoder, writer: FrameWriter, states: States, chat_id: str) -> None:
@@ -21,12 +25,19 @@ class _StateRefresh:
         self._states = states
         self._chat_id = chat_id
         self._view = StateView()
+        self._now = asyncio.get_running_loop().time
+        self._retry_at_s = 0.0
+
+    @property
+    def is_due(self) -> bool:
+        return self._encoder.is_state_due and not self._encoder.is_over and self._now() >= self._retry_at_s
 
     async def send_state(self) -> None:
         """Tell what has changed; a state that cannot be had now is told another time."""
         try:
             state = await self._states.load_state(self._chat_id)
         except (HeadraceError, grpc.aio.AioRpcError):
+            self._retry_at_s = self._now() + RETRY_S  # the events behind it wait for the answer, each time
             return
         self._encoder.is_state_due = False
         if state is not None and (change := self._view.describe_change(state)) is not None:
@@ -53,10 +64,10 @@ class _RunSink:
     def take(self, delta: agent_pb2.AgentDelta) -> bool:
         frames = self._encoder.encode(delta)
         is_ready = self._writer.send_frame(frames) if frames else True
-        return is_ready and not self._encoder.is_state_due
+        return is_ready and not self._refresh.is_due
 
     async def wait_until_ready(self) -> None:
-        if self._encoder.is_state_due and not self._encoder.is_over:
+        if self._refresh.is_due:
             await self._refresh.send_state()
         if self._writer.has_frames:
             await self._writer.wait_until_drained()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headrace.errors import ChatBusy, InvalidRequest, ProviderUnavailable
+from headrace.errors import ChatBusy, InvalidRequest, Overloaded, ProviderUnavailable
 from headrace.sse import SseFrame
 from headrace.v1 import agent_pb2, common_pb2
 from tests.conformance.fronts import Timing
@@ -250,6 +250,14 @@ async def test_who_comes_back_is_told_the_state_behind_the_cursor(tmp_path: Path
     assert "STATE_SNAPSHOT" in kinds([json.loads(frame.data) for frame in rest])
     seqs = [int(id.partition(";")[0]) for id in [cursor, *(frame.id for frame in rest if frame.id)]]
     assert seqs == sorted(seqs)
+
+
+async def test_a_memory_that_is_away_is_not_asked_for_the_state_at_each_event(tmp_path: Path) -> None:
+    async with suite(tmp_path, Script(query=answering(*"a long answer"), publish=PUBLISH)) as facade:
+        facade.memory.state_error = Overloaded("a fail-over")
+        events = await read_events(facade, ask())
+        assert facade.memory.state_reads < 3
+    assert list(fold(events).values()) == ["a long answer"]
 
 
 async def test_a_reader_that_leaves_ends_the_call(tmp_path: Path) -> None:
