@@ -154,6 +154,8 @@ def use_json_names(given: dict[str, Any]) -> dict[str, Any]:
     for field in ("message", "configuration", "taskPushNotificationConfig"):
         if isinstance(named.get(field), dict):
             named[field] = use_json_names(named[field])
+    if isinstance(parts := named.get("parts"), list):
+        named["parts"] = [use_json_names(part) if isinstance(part, dict) else part for part in parts]
     return named
 
 

@@ -308,13 +308,14 @@ def raw(data: bytes = PNG, **fields: str) -> dict[str, str]:
 
 
 async def test_files_of_a_message_are_references_of_its_query(tmp_path: Path) -> None:
-    parts = [{"text": "Compare"}, raw(mediaType="image/png"), raw(b"a,b", filename="a.csv", mediaType="text/csv")]
+    parts = [{"text": "Compare"}, raw(media_type="image/png"), raw(b"a,b", filename="a.csv", mediaType="text/csv")]
     async with suite(tmp_path, Script(query=answering("alike"), publish=["a2a"])) as facade:
         _, answer = await post(facade, rpc("SendMessage", message(*parts)))
         query = next(one for one in facade.script.requests if isinstance(one, agent_pb2.QueryRequest))
         uploaded = facade.tools.uploaded
     assert answer["result"]["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
     assert [data for _, data in uploaded] == [PNG, b"a,b"]
+    assert uploaded[0][0].name.startswith("image-"), "a part's fields have either name, too"
     assert [reference.name for reference in query.references] == [uploaded[0][0].name, "a.csv"]
     assert query.message == f"Compare\n[{uploaded[0][0].name}]\n[a.csv]"
     assert query.chat_id == CHAT
