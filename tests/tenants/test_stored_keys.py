@@ -24,7 +24,7 @@ from services.orchestrator.server import orchestrator
 from services.runtime.auth.identity import Identity, acting_as
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
-from tests.tenants.house import ADA, KEYS, SLOW, TIMEOUT_S, House, behind_gateway, house
+from tests.tenants.house import ADA, KEYS, SLOW, TIMEOUT_S, House, behind_gateway, fresh, house
 
 CAT = Identity("acme", "cat")
 
@@ -237,3 +237,16 @@ async def until_begun(client: Client, begun: asyncio.Queue[str]) -> None:
             return await ask_slowly(client, begun)
         except QuotaExceeded:
             await asyncio.sleep(0.02)
+
+
+async def test_a_request_is_one_call_of_its_key_at_either_facade(tmp_path: Path) -> None:
+    async with stage(tmp_path) as stage_, AsyncExitStack() as stack:
+        fronts = (stage_.it.http, await stack.enter_async_context(behind_gateway(stage_.it)))
+        for http in fronts:
+            for path in ("/api/cancel", f"/v1/responses/resp_{fresh()}/cancel"):
+                limited, statuses = await stage_.make_key(requests_per_minute=2), list[int]()
+                for _ in range(3):
+                    headers = {"X-API-Key": limited.secret}
+                    async with http.post(path, json={"runId": fresh()}, headers=headers) as response:
+                        statuses.append(response.status)
+                assert statuses == [404, 404, 429], path

@@ -30,6 +30,9 @@ AUTHORIZATION, API_KEY = "authorization", "x-api-key"
 CALLER, TOKEN = "x-headrace-caller", "x-headrace-token"
 """Headers in which a service without a certificate names itself and proves it."""
 
+WHO_ASKS = "/headrace.v1.AgentService/GetIdentity"
+"""A call that takes none of its key's: deploy/gateway asks it before it reads a body, and then makes the call."""
+
 _HEADERS = frozenset({AUTHORIZATION, API_KEY, CALLER, TOKEN, TENANT, USER, CREDENTIAL, ROLES, SCOPES})
 
 
@@ -86,7 +89,7 @@ class Authenticator:
                 note_service()
             return anybody
         if caller == callers.CLIENT:
-            identity = await self.identify_client(headers, is_foreign_user)
+            identity = await self.identify_client(headers, is_foreign_user, is_call=method != WHO_ASKS)
             callers.check_caller(caller, method)
             callers.check_method_scope(method, identity)
             return identity
@@ -105,24 +108,25 @@ class Authenticator:
         if method in callers.WITHOUT_USER:
             return None
         # A facade that leaves credentials to us (deploy/gateway) passes them on.
-        identity = await self.identify_client(headers)
+        identity = await self.identify_client(headers, is_call=method != WHO_ASKS)
         callers.check_method_scope(method, identity)
         return identity
 
     async def identify_client(
-        self, headers: Mapping[str, str], is_foreign_user: Callable[[], bool] = _is_own_user
+        self, headers: Mapping[str, str], is_foreign_user: Callable[[], bool] = _is_own_user, *, is_call: bool = True
     ) -> Identity:
-        """Return the owner of the credential in these headers; raises as `admit_call` does."""
+        """Return the owner of the credential in these headers, and count a call of a key if this `is_call`; raises as
+        `admit_call` does."""
         if self._settings.is_none:
             return self._admit_anybody(is_foreign_user)
         if API_KEY in headers:
-            return await self._find_key_holder(headers[API_KEY])
+            return await self._find_key_holder(headers[API_KEY], is_call=is_call)
         scheme, _, credential = headers.get(AUTHORIZATION, "").partition(" ")
         if scheme.lower() != "bearer" or not credential:
             raise Unauthenticated("show a credential: Authorization: Bearer …, or X-API-Key")
         if self._tokens is not None and credential.count(".") == 2:
             return await self._tokens.verify_token(credential)
-        return await self._find_key_holder(credential)
+        return await self._find_key_holder(credential, is_call=is_call)
 
     def ending_with_key(self, who: Identity | None) -> AbstractAsyncContextManager[None]:
         """Run the block for as long as the key is good that `who` has shown to this process; raises CredentialEnded."""
@@ -155,10 +159,10 @@ class Authenticator:
             )
         return DEFAULT
 
-    async def _find_key_holder(self, key: str) -> Identity:
+    async def _find_key_holder(self, key: str, *, is_call: bool) -> Identity:
         identity = self._api_keys.find_identity(key) if self._api_keys is not None else None
         if identity is None and self._takes_keys and key.startswith(PREFIX):
-            return await self._keys.find_identity(key)
+            return await self._keys.find_identity(key, is_call=is_call)
         if identity is None:
             raise Unauthenticated("the credential is not valid here")
         return identity

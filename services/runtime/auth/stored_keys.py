@@ -90,8 +90,8 @@ class StoredKeys:
         self.calls = KeyCalls()
         self._listeners: list[Callable[[], None]] = []
 
-    async def find_identity(self, text: str) -> Identity:
-        """Return the holder of the key, and count a call.
+    async def find_identity(self, text: str, *, is_call: bool = True) -> Identity:
+        """Return the holder of the key, and count a call if this `is_call`.
 
         Raises:
             Unauthenticated: There is no such key. CredentialEnded: It is of no use any more.
@@ -104,7 +104,7 @@ class StoredKeys:
         if key is None:
             raise Unauthenticated("the credential is not valid here")
         key.check()
-        if key.requests_per_minute:
+        if is_call and key.requests_per_minute:
             await self.calls.count(key.identity.key_id, key.requests_per_minute)
         return key.identity
 
