@@ -116,6 +116,9 @@ async def test_tasks_and_resources_are_their_tenants_alone(it: House) -> None:
     message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hello"}]}
     task = (await ask(ADA, "/a2a/plain", "SendMessage", message=message))["result"]["task"]
     assert (await ask(ADA, "/a2a/plain", "GetTask", id=task["id"]))["result"]["artifacts"] == task["artifacts"]
+    again = [(await ask(who, "/a2a/plain", "SendMessage", message=message))["result"]["task"] for who in (ADA, BOB)]
+    assert again[0]["id"] == task["id"], "the same message is one task"
+    assert again[1]["id"] != task["id"], "but one for each user"
     for method, params in (
         ("GetTask", {"id": task["id"]}),
         ("CancelTask", {"id": task["id"]}),

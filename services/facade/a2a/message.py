@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,10 @@ from services.facade.a2a.protocol import BAD_PARAMS, NO_CONTENT_TYPE, NO_TASK, A
 from services.facade.a2a.push_configs import PushConfig, parse_push_config
 from services.facade.faces.attachments.attachment import Attachment, check_number, decode_base64, make_attachment
 from services.facade.faces.gate_answers import APPROVAL, Answer, GateRef, make_answer
+from services.runtime.auth import identity
+
+CONTEXTS = uuid.UUID("0c6f5b0e-5b7e-5d57-8f5a-2b1f9a4c7d63")
+"""Namespace of chats whose first message names no context."""
 
 _URL_SAFE = str.maketrans("-_", "+/")
 
@@ -120,6 +125,18 @@ def is_uuid(value: Any) -> bool:
         isinstance(value, str)
         and re.fullmatch(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", value) is not None
     )
+
+
+def find_context(agent_key: str, sent: SentMessage) -> str:
+    """Return the chat of a message: its context's, or a new one, which is the same when the message comes again.
+
+    The words count, too: what a client says under an id that it uses for everything is no repetition.
+    """
+    if sent.context_id:
+        return sent.context_id
+    caller = identity.require_identity()
+    name = "\0".join((caller.tenant, caller.user, agent_key, sent.message_id, sent.text))
+    return str(uuid.uuid5(CONTEXTS, name))
 
 
 def make_query(agent_key: str, sent: SentMessage) -> agent_pb2.QueryRequest:

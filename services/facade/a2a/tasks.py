@@ -15,7 +15,7 @@ import grpc
 from headrace.errors import Interrupted, NotFound
 from headrace.streams import rpc_errors
 from headrace.v1 import agent_pb2, memory_pb2, memory_pb2_grpc
-from services.facade.a2a.message import SentMessage, answer_gate, is_uuid, make_query
+from services.facade.a2a.message import SentMessage, answer_gate, find_context, is_uuid, make_query
 from services.facade.a2a.protocol import BAD_PARAMS, NOT_CANCELABLE, UNSUPPORTED, A2aError
 from services.facade.a2a.push_configs import PushConfigs
 from services.facade.a2a.task_view import LIVE, STATES, TaskView
@@ -53,7 +53,8 @@ class Tasks:
             return
         if sent.push is not None:
             await self._push.check(sent.push)
-        query = make_query(agent_key, await self._store_files(sent))
+        placed = replace(sent, context_id=find_context(agent_key, sent))
+        query = make_query(agent_key, await self._store_files(placed))
         await self._follow(lambda: self._runs.start_run(query), view, sent)
 
     async def _store_files(self, sent: SentMessage) -> SentMessage:

@@ -256,6 +256,17 @@ async def test_a_subscriber_goes_on_behind_its_cursor(tmp_path: Path) -> None:
     assert len(rest) == len(whole) - 1
 
 
+async def test_a_message_that_comes_again_begins_no_other_context(tmp_path: Path) -> None:
+    async with suite(tmp_path, Script(query=answering("x"), publish=["a2a"])) as facade:
+        for sent in (message(), message(), message({"text": "bye"}), message(messageId="n"), message(contextId=CHAT)):
+            await post(facade, rpc("SendMessage", sent))
+        queries = [one for one in facade.script.requests if isinstance(one, agent_pb2.QueryRequest)]
+    first, again, other_words, other_id, in_context = (query.chat_id for query in queries)
+    assert first == again
+    assert len({first, other_words, other_id, in_context}) == 4
+    assert in_context == CHAT
+
+
 async def test_who_does_not_wait_for_the_task_has_it_as_soon_as_it_has_begun(tmp_path: Path) -> None:
     sent = message() | {"configuration": {"returnImmediately": True}}
     waits: list[float] = []
@@ -318,7 +329,7 @@ async def test_files_of_a_message_are_references_of_its_query(tmp_path: Path) ->
     assert uploaded[0][0].name.startswith("image-"), "a part's fields have either name, too"
     assert [reference.name for reference in query.references] == [uploaded[0][0].name, "a.csv"]
     assert query.message == f"Compare\n[{uploaded[0][0].name}]\n[a.csv]"
-    assert query.chat_id == CHAT
+    assert {start.chat_id for start, _ in uploaded} == {query.chat_id}
 
 
 @pytest.mark.parametrize(
