@@ -14,7 +14,7 @@ import pytest
 
 from headrace.client import Client
 from headrace.errors import HeadraceError, InvalidRequest, NotFound, PermissionDenied
-from headrace.v1 import gates_pb2, memory_pb2, tools_pb2
+from headrace.v1 import agent_pb2, gates_pb2, memory_pb2, tools_pb2
 from tests.orchestrator.conftest import House, Open, as_json, call, content, finish
 from tests.orchestrator.owners import Crashes
 from tests.orchestrator.people import tool
@@ -162,6 +162,30 @@ async def test_a_gate_that_another_process_has_opened_is_not_said_to_be_none_to_
         assert await try_answer(it.address, "cleo", (run_id, "t_other")) == "OVERLOADED"
         assert await try_answer(it.address, "bob", (run_id, "t_other")) == SILENT
         assert await try_answer(it.address, "cleo", (run_id, gate_id)) == ACCEPTED
+        await run
+
+
+async def test_whom_another_process_has_passed_a_gate_to_is_not_said_to_have_none(house: Open) -> None:
+    """Found by seed 39100 of tests/simulation: the answer was told NOT_FOUND."""
+    async with house(asking("form"), ANSWER, keys=KEYS, **LISTED) as it, asyncio.TaskGroup() as group:
+        offer(it, {"any_of": ["user:bob"]}, "form")
+
+        async def escalate(request: memory_pb2.AppendRequest) -> None:
+            for line in [line for line in request.lines if line.event.event.HasField("gate_open")]:
+                gate_id = line.event.event.gate_open.gate_id
+                request.lines.add().CopyFrom(line)
+                step = agent_pb2.GateStep(gate_id=gate_id, step="escalated", to=["user:cleo"])
+                request.lines[-1].event.event.gate_step.CopyFrom(step)
+
+        it.memory.before = escalate
+        asked = Asked()
+        run = group.create_task(asked.follow(it.client))
+        gate = await asked.gate
+        async with as_user(it.address, "cleo") as cleo:
+            assert [one.gate_id for one in (await cleo.gates()).gates] == [gate[1]]
+        assert await try_answer(it.address, "cleo", gate) == "OVERLOADED"
+        assert await try_answer(it.address, "stranger", gate) == SILENT
+        assert await try_answer(it.address, "bob", gate) == ACCEPTED
         await run
 
 
