@@ -2967,7 +2967,9 @@ class RevertRequest(_message.Message):
     checkpoint_id: _builtins.int
     """The checkpoint's id."""
     scope: _builtins.str
-    """all (when empty), or model for the model's view alone."""
+    """all (when empty), or model for the model's view alone, in which pins of messages before the checkpoint stay, and
+    people's texts for a summary.
+    """
     run_id: _builtins.str
     """The run that takes others back before it begins, for its owner and with scope model; empty: none."""
     generation: _builtins.int

@@ -98,6 +98,11 @@ ERASED_S, ERASING_S = (4.0, 40.0), 15.0
 ERASURE_FAULTS = (2, 5)
 """Faults that are to meet it, beside the others."""
 
+EDITED, EDITED_S, EDITS = 0.5, (3.0, 80.0), (2, 6)
+"""Share of the worlds in which somebody edits chats, when that is, and how often."""
+
+EDIT_KINDS = ("title", "title", "pin", "pin", "unpin", "summary", "revert")
+
 GUEST_AGENTS, HOST_AGENTS = ("oneshot", "small", "asks", "react"), ("oneshot", "small", "small", "compact")
 
 MINUTES_S = (60.0, 120.0, 180.0)
@@ -174,6 +179,17 @@ class PlannedSchedule:
 
 
 @dataclass(frozen=True, slots=True)
+class PlannedEdit:
+    """A change of what a chat shows, by its owner."""
+
+    at_s: float
+    """From the world's start, or when the one before is done."""
+    chat: int
+    kind: str
+    """One of EDIT_KINDS."""
+
+
+@dataclass(frozen=True, slots=True)
 class PlannedErasure:
     """A guest in another's chat, whose data is erased in the midst of what the guest does."""
 
@@ -212,12 +228,13 @@ class Plan:
     """Whether somebody watches the gates that wait."""
     erasure: PlannedErasure | None = None
     """In worlds with users alone."""
+    edits: tuple[PlannedEdit, ...] = ()
 
     @property
     def size(self) -> int:
         guests = (self.erasure.acts, self.erasure.host_acts) if self.erasure is not None else ()
         acts = sum(1 + len(act.interferences) for acts in (*self.people, *guests) for act in acts)
-        return len(self.faults) + len(self.schedules) + self.approvers + acts
+        return len(self.faults) + len(self.schedules) + len(self.edits) + self.approvers + acts
 
     @property
     def orchestrators(self) -> list[str]:
@@ -259,7 +276,16 @@ def make_plan(seed: int) -> Plan:
     plan = replace(plan, has_facade=not plan.gate_rule and random.random() < 0.8)
     acts = [(person, number) for person, acts in enumerate(people) for number in range(len(acts))]
     plan = replace(plan, faults=tuple(_choose_fault(random, plan, acts) for _ in range(random.randint(*FAULTS))))
+    plan = replace(plan, edits=_choose_edits(seed, chats))
     return _add_erasure(plan, acts) if plan.gate_rule else plan
+
+
+def _choose_edits(seed: int, chats: int) -> tuple[PlannedEdit, ...]:
+    random = Random(f"{seed}/edits")  # of its own: worlds without them are as they were
+    if random.random() >= EDITED:
+        return ()
+    times_s = sorted(random.uniform(*EDITED_S) for _ in range(random.randint(*EDITS)))
+    return tuple(PlannedEdit(at_s, random.randrange(chats), random.choice(EDIT_KINDS)) for at_s in times_s)
 
 
 def _add_erasure(plan: Plan, acts: Sequence[tuple[int, int]]) -> Plan:

@@ -53,6 +53,7 @@ class _Shrinking:
         for at in range(len(self.plan.people)):
             _leave_out(self.plan.people[at], lambda acts, at=at: bool(acts) and self.keeps(self._put_acts(at, acts)))
         _leave_out(self.plan.schedules, lambda schedules: self.keeps(replace(self.plan, schedules=schedules)))
+        _leave_out(self.plan.edits, lambda edits: self.keeps(replace(self.plan, edits=edits)))
         if (erasure := self.plan.erasure) is not None:
             _leave_out(erasure.acts, lambda acts: self._keeps_erasure(acts=acts))
             _leave_out(erasure.host_acts, lambda acts: self._keeps_erasure(host_acts=acts))
@@ -124,7 +125,8 @@ def _list_simpler(plan: Plan) -> Iterator[dict[str, Any]]:
         yield {"approvers": count}
     people = tuple(tuple(replace(act, chat=0) for act in acts) for acts in plan.people)
     schedules = tuple(replace(one, chat=one.chat and 0) for one in plan.schedules)
-    yield {"chats": 1, "people": people, "schedules": schedules}
+    edits = tuple(replace(edit, chat=0) for edit in plan.edits)
+    yield {"chats": 1, "people": people, "schedules": schedules, "edits": edits}
 
 
 def _drop_processes(plan: Plan, *, replicas: int = 0, gateways: int = 0, memories: int = 0) -> Plan:

@@ -113,3 +113,39 @@ async def test_an_edited_summary_is_shown_and_the_old_one_stays(folder: Path) ->
         with pytest.raises(ChatBusy):
             await memory.revert(chat_id, 0)
     assert "They spoke of the weather." in (folder / f"{chat_id}.json").read_text()
+
+
+@pytest.mark.engines
+async def test_a_rollback_takes_back_no_pins_of_messages_that_stay(memory: Memory) -> None:
+    """Found by seed 739 of tests/simulation: a pin that was taken back while a run waited was there again."""
+    chat_id = new_id()
+    for text in ("My boat is Ada.", "It is blue.", "It is in the harbour."):
+        await memory.append(chat_id, new_id(), query_line(text), run_line())
+    await pin(memory, chat_id, 1)
+    run_id = new_id()
+    await memory.append(chat_id, run_id, query_line("Where is it?"))
+    await pin(memory, chat_id, 1, remove=True)
+    await pin(memory, chat_id, 3)
+    await pin(memory, chat_id, 8)
+    await memory.append(chat_id, run_id, run_line())
+    await memory.revert(chat_id, 3, scope="model")
+    assert await pins(memory, chat_id) == [(3, "It is blue.")]
+    await memory.append(chat_id, new_id(), query_line("And now?"), run_line())
+    await memory.revert(chat_id, 2, scope="model")
+    assert await pins(memory, chat_id) == [(3, "It is blue.")]
+    await memory.revert(chat_id, 0, scope="model")
+    assert await pins(memory, chat_id) == []
+
+
+async def test_a_rollback_takes_back_no_edit_of_a_summary_that_stays(folder: Path) -> None:
+    async with summarising(folder, Summariser(SUMMARY)) as memory:
+        chat_id, run_id = await talk(memory)
+        await compact(memory, chat_id, run_id, limits=LIMITS)
+        await memory.append(chat_id, run_id, run_line())
+        later = new_id()
+        await memory.append(chat_id, later, query_line("one more"))
+        await edit(memory, chat_id, (await summary(memory, chat_id)).n, "They spoke of boats.")
+        await memory.append(chat_id, later, run_line())
+        before = (await memory.checkpoints(chat_id)).checkpoints[0]
+        await memory.revert(chat_id, before.checkpoint_id, scope="model")
+        assert (await summary(memory, chat_id)).text == "They spoke of boats."

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.judging import chats
 from tests.simulation.judging.budgets import judge_budgets
+from tests.simulation.judging.edits import judge_edits
 from tests.simulation.judging.effects import judge_effects
 from tests.simulation.judging.erasures import judge_erasure, list_runs
 from tests.simulation.judging.gates import judge_gates
@@ -55,6 +56,7 @@ async def judge_world(world: World, judge: User, crowd: Crowd) -> list[str]:
     problems += [*judge_schedules(people, logs, copies), *judge_budgets(logs, copies)]
     problems += judge_history(world.wire.history, erased.own if erased is not None else (), reads_hold=reads_hold)
     problems += [*await judge_shares(world, judge, people), *await judge_webhook(world, copies, gone)]
+    problems += await judge_edits(judge, people, logs)
     problems += [*judge_logs(world), *judge_tasks(world)]
     problems += [problem for user in people for problem in user.problems]
     return [*problems, *world.outside.problems, *world.wire.problems]

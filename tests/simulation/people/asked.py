@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from headrace.v1 import agent_pb2, schedule_pb2
 from services.runtime.formats import json_form
@@ -92,6 +92,18 @@ class StateMove:
 class Fork:
     source: str
     copy: str
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """A change of what a chat shows that was answered."""
+
+    chat_id: str
+    kind: str
+    """One of EDIT_KINDS."""
+    request: Any
+    n: int
+    """Number of the line that says so; 0: nothing had to change."""
 
 
 @dataclass(frozen=True, slots=True)

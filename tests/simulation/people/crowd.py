@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.outside.outside import FIRST, GUEST, REQUESTER, SECOND
 from tests.simulation.people.asked import find_phases
+from tests.simulation.people.editing import edit_chats
 from tests.simulation.people.erasing import Erased, host_and_erase, visit
 from tests.simulation.people.gates import look_for_gates
 from tests.simulation.people.schedules import keep_schedules
@@ -62,6 +63,9 @@ class Crowd:
             self._watched = self._start_user("watcher", watch, into=self.watchers)
         if plan.erasure is not None:
             self._start_erasing(plan.erasure)
+        if plan.edits:
+            edit = partial(edit_chats, planned=plan.edits, chat_ids=self.chat_ids)
+            self._beside.append(self._start_user("editor", edit))
         if plan.schedules:
             keep = partial(keep_schedules, planned=plan.schedules, chat_ids=self.chat_ids, until=self._over)
             self._beside.append(self._start_user("scheduler", keep))

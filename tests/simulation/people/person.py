@@ -28,7 +28,7 @@ from tests.simulation.planted.bugs import USER_BUGS
 
 if TYPE_CHECKING:
     from tests.order import Event
-    from tests.simulation.people.asked import Asked, Fork, GateTry, Kept, Shown, StateMove
+    from tests.simulation.people.asked import Asked, Edit, Fork, GateTry, Kept, Shown, StateMove
     from tests.simulation.world.world import World
 
 AGAIN_S = 0.5
@@ -56,6 +56,8 @@ class Person:
         self.kept: list[Kept] = []
         """Schedules."""
         self.forks: list[Fork] = []
+        self.edits: list[Edit] = []
+        """In the order in which they were asked for, one after the other."""
         self.watched: Shown = {}
         """Gates that wait, as this person sees them who watches."""
         self.shared: list[str] = []

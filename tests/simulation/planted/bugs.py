@@ -30,6 +30,7 @@ BUGS = {
     "old state": "a state is read as it was first read",
     "lost vote": "a vote is answered and is in the log as something else",
     "lost share": "a chat is said to be shared, and is not",
+    "lost pin": "a message is said to be pinned, and is not",
     "lost closing": "who watches gates is not told that one is closed",
     "untold event": "an event that a webhook's receiver has not taken is not told again",
     "open purse": "no budget limits what all runs of an agent spend together",
@@ -139,6 +140,11 @@ class _LosingShares(_Wrapped):
         return memory_pb2.ShareChatResponse(shared_with=request.shared_with)
 
 
+class _LosingPins(_Wrapped):
+    async def PinMessage(self, request: Any, context: Any) -> Any:
+        return memory_pb2.PinMessageResponse(n=request.n)
+
+
 class _ForgettingTimes(_Wrapped):
     async def RecordFiring(self, request: Any, context: Any) -> Any:
         return await self._real.GetSchedule(request, context)
@@ -154,6 +160,7 @@ MEMORY_BUGS: dict[str, Callable[[Any], Any]] = {
     "same generation": _RepeatingGenerations,
     "lost vote": _LosingVotes,
     "lost share": _LosingShares,
+    "lost pin": _LosingPins,
 }
 
 

@@ -1,15 +1,16 @@
 """The lines shown after reverts.
 
 Every line knows the one shown before it, so a revert is a step back. Unfinished runs keep their queries, which still
-need answers.
+need answers; for the model alone, what people have pinned and edited of what is before stays.
 """
 
 from __future__ import annotations
 
 from array import array
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from services.memory.log.lines import Line, Query, Revert, Run, Step
+from services.memory.log.lines import Line, Pin, Query, Revert, Run, Step, SummaryEdit
 from services.memory.log.views.chat_info import SCOPE_ALL
 
 if TYPE_CHECKING:
@@ -50,14 +51,26 @@ class Timeline:
         if target is None:
             return  # in no log of ours: a revert is held against its chat before it is committed
         kept = {run_id: node for run_id, node in self._open.items() if node >= target}
+        edits = [] if line.scope == SCOPE_ALL else self._list_edits_since(target)
         self._last_told = self._before_told[target]
         if line.scope == SCOPE_ALL:
             self._last_shown = self._before_shown[target]
+        for edit in edits:
+            self._last_told = self._add_node(edit)
         for run_id, query in kept.items():
             node = self._add_node(self._nodes[query])
             self._last_told = node
             if line.scope == SCOPE_ALL:
                 self._last_shown = self._open[run_id] = node
+
+    def _list_edits_since(self, target: int) -> list[Line]:
+        """List what people have changed since of what models see before `target`: it is none of what is taken back."""
+        limit_n = self._nodes[target].n
+        since = takewhile(lambda node: node > target, self._walk_back(self._last_told, self._before_told))
+        lines = [self._nodes[node] for node in since][::-1]
+        return [
+            line for line in lines if isinstance(line, SummaryEdit) or (isinstance(line, Pin) and line.target < limit_n)
+        ]
 
     def _add_node(self, line: Line) -> int:
         self._nodes.append(line)
