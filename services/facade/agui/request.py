@@ -248,7 +248,7 @@ def _make_query(given: _Body, agent_key: str, chat_id: str, conversation: Conver
         message=conversation.message,
         history=history,
         progress=[earlier.to_proto() for earlier in conversation.progress],
-        params=orjson.dumps(params).decode() if params else None,
+        params=msgspec.json.encode(params).decode() if params else None,  # orjson has no integers of more than 64 bits
         client_tools=[
             make_client_tool(Function(tool.name, tool.description, tool.parameters), f"tools[{at}]")
             for at, tool in enumerate(given.tools or ())

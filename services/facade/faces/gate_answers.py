@@ -7,7 +7,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
+import msgspec
 
 from headrace.errors import InvalidRequest
 
@@ -61,7 +61,7 @@ def make_answer(gate: GateRef, given: Any, name: str, *, is_refused: bool) -> An
         payload = {"decision": "reject"} if is_refused else _read_decision(given, name)
     else:
         payload = {"cancelled": True} if is_refused else given
-    return Answer(gate.run_id, gate.gate_id, gate.is_approval, orjson.dumps(payload).decode())
+    return Answer(gate.run_id, gate.gate_id, gate.is_approval, msgspec.json.encode(payload).decode())
 
 
 def _read_decision(given: Any, name: str) -> dict[str, Any]:

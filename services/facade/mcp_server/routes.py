@@ -115,8 +115,9 @@ class _McpHandlers:
             return await self._follow_task(request, message)
         answer = _json_response(build_result(message, await self._get_result(message), SERVER))
         if message.method == "initialize":
-            capabilities = message.params.get("capabilities") or {}
-            answer.headers[SESSION_ID] = make_session_id(can_elicit="elicitation" in capabilities)
+            declared = message.params.get("capabilities")
+            can_elicit = isinstance(declared, dict) and "elicitation" in declared
+            answer.headers[SESSION_ID] = make_session_id(can_elicit=can_elicit)
         return answer
 
     async def _get_result(self, message: Message) -> dict[str, Any]:

@@ -65,10 +65,12 @@ def kinds(events: list[dict[str, Any]]) -> list[str]:
 
 async def test_a_run_begins_and_ends_as_the_client_named_it(tmp_path: Path) -> None:
     async with suite(tmp_path, Script(query=answering("20", " °C"), publish=PUBLISH)) as facade:
-        events = await read_events(facade, ask(context=[{"description": "Unit", "value": "Celsius"}]))
+        context = [{"description": "Unit", "value": "Celsius"}]
+        events = await read_events(facade, ask(context=context, forwardedProps={"account": 10**30}))
         query = next(one for one in facade.script.requests if isinstance(one, agent_pb2.QueryRequest))
     assert (query.chat_id, query.request_id, query.agent_key, query.message) == (CHAT, "r-1", "helper", "hi")
     assert [(one.role, one.content) for one in query.history] == [("system", "Unit: Celsius")]
+    assert json.loads(query.params) == {"account": 10**30}
     assert kinds(events) == [
         *("RUN_STARTED", "TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_CONTENT"),
         *("TEXT_MESSAGE_END", "RUN_FINISHED"),

@@ -69,6 +69,13 @@ async def test_what_is_wrong_has_the_codes_of_the_protocol(tmp_path: Path, body:
         assert not [one for one in facade.script.requests if isinstance(one, agent_pb2.QueryRequest)]
 
 
+async def test_capabilities_in_another_form_are_none(tmp_path: Path) -> None:
+    async with suite(tmp_path, Script(publish=["mcp"])) as facade:
+        hello = {"jsonrpc": "2.0", "id": 7, "method": "initialize", "params": {"capabilities": 1}}
+        status, answer = await post(facade, hello)
+    assert (status, answer["result"]["protocolVersion"]) == (200, "2025-11-25")
+
+
 async def test_an_agent_that_is_not_published_is_no_tool(tmp_path: Path) -> None:
     async with suite(tmp_path, Script(query=answering("x"), publish=["a2a"])) as facade:
         assert (await post(facade, call()))[1]["error"]["message"] == "unknown tool: helper"
