@@ -162,7 +162,8 @@ class Attempt:
         )
 
     def _count_spent_tokens(self) -> int:
-        if not self._account.counts_tokens or not self.has_begun:
+        # An answer that is whole was billed, though nothing of it may be shown, as one that was filtered.
+        if not self._account.counts_tokens or not (self.has_begun or self.call.usage):
             return 0
         usage = self._reader.build_usage()
         return (usage.input_tokens or estimate_input(self._request)) + usage.output_tokens

@@ -11,6 +11,7 @@ import pytest
 
 from headrace.errors import HeadraceError, QueueFull, QuotaExceeded
 from headrace.streams import reading
+from headrace.v1 import llm_pb2
 from services.llm_gateway.limits.quota import ANSWER_S, WAITING_MAX, Account, Accounts
 from services.llm_gateway.providers.provider_file import Provider, Quota
 from tests.llm_gateway.conftest import provider_entry
@@ -181,3 +182,12 @@ async def test_concurrency_makes_calls_wait_for_each_other(asking: Asking) -> No
         assert all(task.result().error is None for task in tasks)
         spans = [(request.started_at_s, request.ended_at_s or 0) for request in gateway.sim.requests]
         assert max(sum(begin <= at < end for begin, end in spans) for at, _ in spans) == 2
+
+
+async def test_an_answer_of_which_nothing_is_shown_counts_with_its_tokens(asking: Asking) -> None:
+    usage = {"usage": {"prompt_tokens": 100, "completion_tokens": 500}}
+    async with asking([{"steps": [usage, {"finish": "length"}]}], quota={"tokensPerMinute": 10_000}) as gateway:
+        heard = await gateway.hear()
+        (provider, *_) = (await gateway.llm.ListProviders(llm_pb2.ListProvidersRequest(), timeout=60)).providers
+    assert heard.kinds == ["started", "usage", "finish"]
+    assert provider.minute_tokens == 600
