@@ -31,6 +31,9 @@ STATES = {
 AUTH_REQUIRED = "TASK_STATE_AUTH_REQUIRED"
 """Of a task that waits, where what it waits for is an authorization."""
 
+_BREAKS = frozenset({"tool_start", "tool_snapshot", "action_start", "action_snapshot", "attempt_reset"})
+"""Events of the run itself after which its answer begins anew."""
+
 LIVE = frozenset({"queued", "running", "waiting"})
 
 
@@ -110,7 +113,7 @@ class TaskView:
                 return self._send_piece(delta.seq, delta.content_snapshot.content_id, delta.content_snapshot.text)
             case "content_start":
                 self._begin_block(delta.content_start.content_id)
-            case "tool_start" | "attempt_reset" if not (delta.subagent_id or delta.task_id):
+            case _ if kind in _BREAKS and not (delta.subagent_id or delta.task_id):
                 self._is_text_open = False
             case "gate_open" if delta.gate_open.gate_id not in self.answered:
                 self.gates[delta.gate_open.gate_id] = delta.gate_open

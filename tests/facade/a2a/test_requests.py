@@ -247,6 +247,24 @@ async def test_the_answer_is_what_stands_behind_the_last_call(tmp_path: Path) ->
         assert fold(events) == ("20 °C", "TASK_STATE_COMPLETED")
 
 
+@pytest.mark.parametrize(
+    "past",
+    [
+        {"tool_snapshot": agent_pb2.ToolSnapshot(tool_id="x", tool_name="weather", tool_params="{}")},
+        {"action_snapshot": agent_pb2.ActionSnapshot(action_id="x", action_name="show")},
+        {"action_start": agent_pb2.ActionStart(action_id="x", run_id=RUN, action_name="show")},
+    ],
+    ids=["a past call", "a past action", "an action"],
+)
+async def test_a_remark_is_no_part_of_the_answer_for_who_comes_later(tmp_path: Path, past: dict[str, Any]) -> None:
+    remark = agent_pb2.ContentSnapshot(content_id=BLOCK, run_id=RUN, text="I look.")
+    steps: list[Step] = [*opening(), delta(6, content_snapshot=remark), delta(7, **past)]
+    told = [*steps, *block(9, f"{RUN}_c_2", "20", " °C"), complete(13)]
+    async with suite(tmp_path, Script(publish=["a2a"], run=a_run("running"), attaches=[told])) as facade:
+        events = await stream(facade, "SubscribeToTask", {"id": RUN})
+    assert fold(events) == ("20 °C", "TASK_STATE_COMPLETED")
+
+
 async def test_a_subscriber_goes_on_behind_its_cursor(tmp_path: Path) -> None:
     script = Script(publish=["a2a"], run=a_run("running"), attaches=[answering("one", " two")])
     async with suite(tmp_path, script) as facade:
