@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -69,6 +70,8 @@ class Operations:
         if method == "SubscribeToTask":
             await self._tasks.subscribe(agent_key, params.get("id"), view)
         else:
-            await self._tasks.send_message(agent_key, parse_message(params), view)
+            # To wait or not is a matter of answers: a stream tells what comes.
+            sent = replace(parse_message(params), returns_immediately=False)
+            await self._tasks.send_message(agent_key, sent, view)
         if not view.is_over:
             view.send_status(view.fold.last_seq)

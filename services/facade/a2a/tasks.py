@@ -46,9 +46,12 @@ class Tasks:
         self._push = push
 
     async def send_message(self, agent_key: str, sent: SentMessage, view: TaskView) -> None:
-        """Start a run, or answer the one that waits, and follow it to its end or until it waits (again)."""
+        """Start a run, or answer the one that waits, and follow it to its end or until it waits (again); of a message
+        that `returns_immediately`, until there is a task."""
         if sent.task_id:
             await self._answer(agent_key, sent, view)
+            if sent.returns_immediately:
+                return
             await self._follow(lambda: self._runs.attach_run(sent.task_id, view.fold.last_seq), view, sent)
             return
         if sent.push is not None:

@@ -231,6 +231,24 @@ async def test_who_was_sent_to_an_address_says_when_that_is_done(tmp_path: Path,
     assert json.loads(submit.payload) == payload
 
 
+async def test_who_answers_a_task_and_does_not_wait_has_it_at_once(tmp_path: Path) -> None:
+    gate = agent_pb2.GateOpen(gate_id="g", kind="approval", tool_name="pay")
+    begun: list[Step] = [*opening(), delta(4, gate_open=gate)]
+    closed = delta(5, gate_close=agent_pb2.GateClose(gate_id="g"))
+    script = Script(publish=["a2a"], run=a_run("waiting"), attaches=[[*begun, 3600.0], [*begun, closed, 3600.0]])
+    sent = {"message": message({"text": "approve"})["message"] | {"taskId": RUN}}
+    async with suite(tmp_path, script) as facade:
+        _, answer = await post(facade, rpc("SendMessage", sent | {"configuration": {"returnImmediately": True}}))
+    assert answer["result"]["task"]["status"]["state"] == "TASK_STATE_WORKING"
+    assert script.submitted.is_set()
+
+
+async def test_a_stream_goes_on_whether_or_not_its_reader_wants_to_wait(tmp_path: Path) -> None:
+    async with suite(tmp_path, Script(query=answering("20", " °C"), publish=["a2a"])) as facade:
+        sent = message() | {"configuration": {"returnImmediately": True}}
+        assert fold(await stream(facade, "SendStreamingMessage", sent)) == ("20 °C", "TASK_STATE_COMPLETED")
+
+
 async def test_another_version_is_refused_and_rest_says_it_by_status(tmp_path: Path) -> None:
     async with suite(tmp_path, Script(query=answering("x"), publish=["a2a"])) as facade:
         status, answer = await post(facade, message(), f"{URL}/message:send", **{"A2A-Version": "9.0"})
