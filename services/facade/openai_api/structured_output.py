@@ -6,7 +6,7 @@ text is left out unless it begins as JSON does, and the end has the answer that 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 
 from headrace.errors import OutputMismatch
 from headrace.v1 import common_pb2
@@ -41,7 +41,7 @@ class _OutputGate:
         self._held: dict[str, list[RunEvent]] = {}
         """Events of text blocks that have not shown how they begin, or that hold other text."""
         self._sent: set[str] = set()
-        self._last_text = ""
+        self._last_held: list[RunEvent] = []
 
     def filter_event(self, event: RunEvent) -> list[RunEvent]:
         match event:
@@ -60,8 +60,8 @@ class _OutputGate:
     def _hold(self, event: TextDelta | BlockEnded) -> list[RunEvent]:
         held = self._held[event.block_id]
         held.append(event)
-        self._last_text = "".join(piece.text for piece in held if isinstance(piece, TextDelta))
-        if not (self._is_stream and self._last_text.lstrip().startswith(JSON_STARTS)):
+        self._last_held = held
+        if not (self._is_stream and _begins_as_json(held)):
             return []
         if self._sent:
             return self._break_off(event)
@@ -74,8 +74,18 @@ class _OutputGate:
 
     def _build_answer(self, end: RunEnded) -> list[RunEvent]:
         """Return the answer as a block; none where it was streamed, or where the run has none."""
-        text = end.output or self._last_text
+        text = end.output or "".join(_list_texts(self._last_held))
         if self._sent or not text or end.reason in ("failed", "cancelled", "calls"):
             return []
         seq = end.seq - 1
         return [BlockStarted(seq, "text", OUTPUT_ID), TextDelta(seq, OUTPUT_ID, text), BlockEnded(seq, OUTPUT_ID)]
+
+
+def _begins_as_json(held: Sequence[RunEvent]) -> bool:
+    """Say how a block begins; its pieces are not joined, as this is asked with each of them."""
+    begin = next((text for text in map(str.lstrip, _list_texts(held)) if text), "")
+    return begin.startswith(JSON_STARTS)
+
+
+def _list_texts(held: Sequence[RunEvent]) -> Iterator[str]:
+    return (event.text for event in held if isinstance(event, TextDelta))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,8 @@ import pytest
 from pydantic import BaseModel
 
 from headrace.v1 import agent_pb2
+from services.facade.openai_api.events import BlockStarted, RunEnded, RunEvent, TextDelta
+from services.facade.openai_api.structured_output import keep_output
 from tests.facade.openai_api.speaking import ANSWERED, FUNCTION, block, client, own_call, reset
 from tests.facade.scripted import BLOCK, RUN, USAGE, Script, Step, answering, delta, opening
 from tests.timing import within
@@ -123,6 +127,23 @@ async def test_a_run_whose_answer_a_stream_cannot_take_back_is_cancelled(tmp_pat
                 pass
         async with within(5):
             await facade.script.cancelled.wait()
+
+
+async def test_a_long_answer_takes_time_in_proportion() -> None:
+    async def measure_cpu_s(deltas: int) -> float:
+        async def say() -> AsyncGenerator[RunEvent]:
+            yield BlockStarted(1, "text", BLOCK)
+            for seq in range(deltas):
+                yield TextDelta(seq, BLOCK, '{"a"')
+            yield RunEnded(deltas, "stop")
+
+        begun_s = time.process_time()
+        kept = [event async for event in keep_output(say(), is_stream=False)]
+        assert sum(len(event.text) for event in kept if isinstance(event, TextDelta)) == 4 * deltas
+        return time.process_time() - begun_s
+
+    await measure_cpu_s(1_000)
+    assert await measure_cpu_s(16_000) < 8 * await measure_cpu_s(4_000), "a text is not joined anew with each delta"
 
 
 async def test_an_answer_that_was_cut_says_so(tmp_path: Path) -> None:
