@@ -17,9 +17,8 @@ from headrace.errors import HeadraceError, InvalidRequest, NotFound, Overloaded,
 from services.memory.data.holds import HoldStore
 from services.memory.storage.people.records import DONE, GOING, StoredErasure
 from services.memory.storage.records.record_stores import (
-    change_record,
+    change_lasting_record,
     keep_record,
-    make_taken_back_error,
     make_version,
 )
 from services.runtime.auth import identity
@@ -97,10 +96,7 @@ class ErasureStore:
     async def _keep(self, erasure: StoredErasure) -> StoredErasure:
         erasures = self._engine.erasures
         find = partial(erasures.find, erasure.erasure_id)
-        kept = await change_record("erasure", erasure, keep_record, erasures.put, find)
-        if kept is None:
-            raise make_taken_back_error("erasure")
-        return kept
+        return await change_lasting_record("erasure", erasure, keep_record, erasures.put, find)
 
     async def get(self, erasure_id: str) -> StoredErasure:
         erasure = await self._engine.erasures.find(erasure_id)

@@ -16,9 +16,8 @@ from services.memory.storage.operating.run_query import RunQuery
 from services.memory.storage.paging import PAGE_MAX
 from services.memory.storage.people.records import GOING, StoredHold
 from services.memory.storage.records.record_stores import (
-    change_record,
+    change_lasting_record,
     keep_record,
-    make_taken_back_error,
     make_version,
 )
 from services.runtime.auth import identity
@@ -129,10 +128,7 @@ class HoldStore:
 
     async def _change(self, hold: StoredHold, change: Callable[[StoredHold], StoredHold]) -> StoredHold:
         holds = self._engine.holds
-        changed = await change_record("hold", hold, change, holds.put, partial(holds.find, hold.hold_id))
-        if changed is None:
-            raise make_taken_back_error("hold")
-        return changed
+        return await change_lasting_record("hold", hold, change, holds.put, partial(holds.find, hold.hold_id))
 
     async def _refuse_erased(self, hold: StoredHold) -> None:
         owner = await self._find_owner(hold)

@@ -56,15 +56,28 @@ async def change_record(
     raise Overloaded(f"the {what} is being changed by others; try again later")
 
 
+async def change_lasting_record(
+    what: str,
+    record: Record,
+    change: Callable[[Record], Record],
+    put: Callable[[Record, int], Awaitable[bool]],
+    find: Callable[[], Awaitable[Record | None]],
+) -> Record:
+    """Change a record that nobody deletes, as change_record does.
+
+    Raises:
+        Overloaded: Others change it all the time, or it is gone: whoever asks again stores it anew.
+    """
+    changed = await change_record(what, record, change, put, find)
+    if changed is None:
+        raise Overloaded(f"the database has taken the {what} back in a fail-over; try again", retry_after_s=1.0)
+    return changed
+
+
 def make_version() -> int:
     """Return a number for what a record becomes, which it has never had: with one more than before, a change of what a
     fail-over has taken back would fit what somebody else has stored since."""
     return int(new_hex(7), 16) + 1
-
-
-def make_taken_back_error(what: str) -> Overloaded:
-    """Return the error of a record that nobody deletes, and that is gone: whoever asks again stores it anew."""
-    return Overloaded(f"the database has taken the {what} back in a fail-over; try again", retry_after_s=1.0)
 
 
 def keep_record(record: Record) -> Record:
