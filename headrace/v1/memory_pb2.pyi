@@ -481,22 +481,28 @@ class ForkChatRequest(_message.Message):
     CHAT_ID_FIELD_NUMBER: _builtins.int
     RUN_ID_FIELD_NUMBER: _builtins.int
     SEQ_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
     chat_id: _builtins.str
     """The chat to copy from."""
     run_id: _builtins.str
     """The last run to copy; or else seq."""
     seq: _builtins.int
     """The last line number to copy."""
+    request_id: _builtins.str
+    """The caller's id of this request: a repeated one is answered with the copy that it has made, for as long as that is
+    there. Empty: each makes one.
+    """
     def __init__(
         self,
         *,
         chat_id: _builtins.str = ...,
         run_id: _builtins.str | None = ...,
         seq: _builtins.int | None = ...,
+        request_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_run_id", b"_run_id", "_seq", b"_seq", "run_id", b"run_id", "seq", b"seq"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_run_id", b"_run_id", "_seq", b"_seq", "chat_id", b"chat_id", "run_id", b"run_id", "seq", b"seq"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_run_id", b"_run_id", "_seq", b"_seq", "chat_id", b"chat_id", "request_id", b"request_id", "run_id", b"run_id", "seq", b"seq"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__run_id: _TypeAlias = _typing.Literal["run_id"]  # noqa: Y015
     _WhichOneofArgType__run_id: _TypeAlias = _typing.Literal["_run_id", b"_run_id"]  # noqa: Y015

@@ -358,7 +358,8 @@ class MemoryServiceServicer(object):
         """Make a new chat that holds the log up to a point. It is the caller's, and private; who takes part in a chat may copy it.
 
         Effect: a copy; the two go their own ways. Its runs have new ids; those that the copy does not hold to their end
-        are cancelled in it. Line numbers stay. Without run_id and seq everything is copied.
+        are cancelled in it. Line numbers stay. Without run_id and seq everything is copied. Idempotent by request_id, also
+        when the first chat is gone by then.
         Errors: NOT_FOUND (chat, run); OUT_OF_RANGE for a line that is not there; LOG_DAMAGED; INVALID_REQUEST.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

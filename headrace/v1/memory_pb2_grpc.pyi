@@ -79,7 +79,8 @@ class MemoryServiceStub:
     """Make a new chat that holds the log up to a point. It is the caller's, and private; who takes part in a chat may copy it.
 
     Effect: a copy; the two go their own ways. Its runs have new ids; those that the copy does not hold to their end
-    are cancelled in it. Line numbers stay. Without run_id and seq everything is copied.
+    are cancelled in it. Line numbers stay. Without run_id and seq everything is copied. Idempotent by request_id, also
+    when the first chat is gone by then.
     Errors: NOT_FOUND (chat, run); OUT_OF_RANGE for a line that is not there; LOG_DAMAGED; INVALID_REQUEST.
     """
     Search: _grpc.UnaryUnaryMultiCallable[_memory_pb2.SearchRequest, _memory_pb2.SearchResponse]
@@ -392,7 +393,8 @@ class MemoryServiceAsyncStub(MemoryServiceStub):
     """Make a new chat that holds the log up to a point. It is the caller's, and private; who takes part in a chat may copy it.
 
     Effect: a copy; the two go their own ways. Its runs have new ids; those that the copy does not hold to their end
-    are cancelled in it. Line numbers stay. Without run_id and seq everything is copied.
+    are cancelled in it. Line numbers stay. Without run_id and seq everything is copied. Idempotent by request_id, also
+    when the first chat is gone by then.
     Errors: NOT_FOUND (chat, run); OUT_OF_RANGE for a line that is not there; LOG_DAMAGED; INVALID_REQUEST.
     """
     Search: _aio.UnaryUnaryMultiCallable[_memory_pb2.SearchRequest, _memory_pb2.SearchResponse]  # type: ignore[assignment]
@@ -738,7 +740,8 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         """Make a new chat that holds the log up to a point. It is the caller's, and private; who takes part in a chat may copy it.
 
         Effect: a copy; the two go their own ways. Its runs have new ids; those that the copy does not hold to their end
-        are cancelled in it. Line numbers stay. Without run_id and seq everything is copied.
+        are cancelled in it. Line numbers stay. Without run_id and seq everything is copied. Idempotent by request_id, also
+        when the first chat is gone by then.
         Errors: NOT_FOUND (chat, run); OUT_OF_RANGE for a line that is not there; LOG_DAMAGED; INVALID_REQUEST.
         """
 

@@ -248,11 +248,15 @@ class MemoryService(
         return memory_pb2.ListUnfinishedRunsResponse(runs=runs, index_progress=describe_progress(progress))
 
     async def ForkChat(self, request: memory_pb2.ForkChatRequest, context: Context) -> memory_pb2.ForkChatResponse:
+        who, chats = identity.require_identity(), self._engine.chats
+        target = log_copy.name_copy(who, request)
+        if request.request_id and await log_copy.has_copy(chats, target):
+            return memory_pb2.ForkChatResponse(chat_id=target)
         chat = await self._access.load_copied_chat(request.chat_id)
         n = request.seq if request.HasField("seq") else len(chat.log)
         if request.HasField("run_id"):
             n = min(n, log_copy.find_last_n(chat, request.run_id))
-        target = await log_copy.fork_chat(self._engine.chats, request.chat_id, n, identity.require_identity())
+        await log_copy.fork_chat(chats, request.chat_id, n, who, target)
         return memory_pb2.ForkChatResponse(chat_id=target)
 
     async def ListCheckpoints(

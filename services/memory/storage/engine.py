@@ -77,8 +77,8 @@ class ChatLogs(Protocol):
     async def fork(self, chat_id: str, n: int, owner: Identity, target: str) -> None:
         """Make a chat `target` of `owner`'s of the first `n` lines.
 
-        Raises ChatBusy if the chat was deleted, or something erased from it, since it was read: nobody who has looked
-        for what the copy says has found it. Nothing is copied then.
+        Raises InvalidRequest if there is one already, and ChatBusy if the chat was deleted, or something erased from
+        it, since it was read: nobody who has looked for what the copy says has found it. Nothing is copied then.
         """
         ...
 

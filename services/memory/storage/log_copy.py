@@ -7,6 +7,7 @@ refers to a position.
 from __future__ import annotations
 
 import re
+import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from headrace.errors import ChatBusy, LogDamaged, NotFound, OutOfRange
+from headrace.errors import ChatBusy, InvalidRequest, LogDamaged, NotFound, OutOfRange
 from services.memory.log import recovery
 from services.memory.log.checksums import add_checksum, remove_checksum
 from services.memory.log.lines import Line, Query, Range, Revocation, Run, Sharing, Unknown, decode_line, encode_line
@@ -23,6 +24,7 @@ from services.runtime.clock import now_ms
 from services.runtime.randomness import new_uuid
 
 if TYPE_CHECKING:
+    from headrace.v1 import memory_pb2
     from services.memory.log.chat import Chat
     from services.memory.storage.engine import ChatLogs
     from services.runtime.auth.identity import Identity
@@ -31,6 +33,7 @@ FORKS_MAX = 3
 """Times that a fork is made where each time something is erased from its chat meanwhile."""
 
 _ID = re.compile(rb'"([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})"')
+_COPIES = uuid.UUID("c1d6f6a4-6c2e-4f0a-8b57-2f9d4f1f6c03")
 _NONE = msgspec.Raw(b"[]")
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -60,19 +63,45 @@ def check_copy(chat: Chat, n: int) -> None:
         raise OutOfRange(f"seq: chat {chat.chat_id} has lines 1 to {len(chat.log)}", chatId=chat.chat_id)
 
 
+def make_exists_error(chat_id: str) -> InvalidRequest:
+    return InvalidRequest.of("chatId", f"chat {chat_id} exists already")
+
+
 def make_changed_error(chat_id: str) -> ChatBusy:
     return ChatBusy(f"something was erased from chat {chat_id} while it was copied; try again", chatId=chat_id)
 
 
-async def fork_chat(chats: ChatLogs, chat_id: str, n: int, owner: Identity) -> str:
-    """Make a chat of `owner`'s of the first `n` lines, again where something is erased from them meanwhile; return its
-    id. Raises as ChatLogs.fork does."""
-    for _ in range(FORKS_MAX - 1):
-        with suppress(ChatBusy):
-            await chats.fork(chat_id, n, owner, target := new_uuid())
-            return target
-    await chats.fork(chat_id, n, owner, target := new_uuid())
-    return target
+def name_copy(owner: Identity, request: memory_pb2.ForkChatRequest) -> str:
+    """Return the id of the copy that `owner` asks for: the same for a repeated request."""
+    if not request.request_id:
+        return new_uuid()
+    seq = str(request.seq) if request.HasField("seq") else ""
+    asked = (owner.tenant, owner.user, request.chat_id, request.run_id, seq, request.request_id)
+    return str(uuid.uuid5(_COPIES, "\0".join(asked)))
+
+
+async def has_copy(chats: ChatLogs, target: str) -> bool:
+    """Return whether an earlier try has made the copy, which nothing takes back."""
+    with suppress(NotFound):
+        await chats.load_settled(target)
+        return True
+    return False
+
+
+async def fork_chat(chats: ChatLogs, chat_id: str, n: int, owner: Identity, target: str) -> None:
+    """Make a chat `target` of `owner`'s of the first `n` lines, again where something is erased from them meanwhile;
+    raises as ChatLogs.fork does."""
+    for tries_left in reversed(range(FORKS_MAX)):
+        try:
+            await chats.fork(chat_id, n, owner, target)
+            return
+        except ChatBusy:
+            if not tries_left:
+                raise
+        except InvalidRequest:  # it is there
+            if not await has_copy(chats, target):
+                raise
+            return
 
 
 @dataclass(frozen=True, slots=True)

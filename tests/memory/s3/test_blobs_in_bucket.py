@@ -16,6 +16,7 @@ import asyncpg
 import pytest
 
 from headrace.errors import NotFound
+from headrace.v1 import memory_pb2
 from services.memory.access.retention import DAY_S, ORPHAN_AGE_S
 from services.memory.encryption.envelope import is_encrypted
 from services.memory.storage.encrypted.reencryption import run_pass
@@ -71,6 +72,14 @@ async def chat_with_blob(memory: Memory) -> str:
     _, run_id = await memory.begin(chat_id=chat_id)
     await memory.append(chat_id, run_id, run_line())
     return chat_id
+
+
+async def test_a_repeated_change_of_a_chat_is_answered_as_the_first_was(kept: Kept) -> None:
+    async with kept.memory() as memory:
+        chat_id, _ = await memory.begin()
+        request = memory_pb2.UpdateChatRequest(chat_id=chat_id, title="of boats", request_id=new_id())
+        first = await memory.stub.UpdateChat(request)
+        assert await memory.stub.UpdateChat(request) == first
 
 
 async def test_a_blob_is_an_object_and_goes_with_its_chat(kept: Kept, place: Place) -> None:

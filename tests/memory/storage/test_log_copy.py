@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import orjson
@@ -68,6 +69,38 @@ async def test_a_fork_ends_with_a_run_or_a_line(memory: Memory, kept: Kept) -> N
         assert {line["chatId"] for line in lines} == {copy}
         assert len(await texts(memory, copy)) == (n + 2) // 4 + (n + 3) // 4
     assert await memory.list_unfinished() == []
+
+
+async def test_a_repeated_fork_is_the_same_copy(serve: Serve) -> None:
+    request_id = new_id()
+    async with serve() as memory:
+        chat_id, runs = await three_runs(memory)
+        copies = await asyncio.gather(*(memory.fork(chat_id, request_id=request_id) for _ in range(4)))
+        assert len({*copies, await memory.fork(chat_id, request_id=request_id)}) == 1
+        others = [
+            await memory.fork(chat_id, request_id=new_id()),
+            await memory.fork(chat_id, request_id=request_id, run_id=runs[1]),
+            await memory.fork(chat_id, request_id=request_id, seq=8),
+            await memory.fork(chat_id),
+        ]
+        assert len({copies[0], *others}) == 5
+        assert {chat.chat_id for chat in (await memory.chats()).chats} == {chat_id, copies[0], *others}
+        assert await texts(memory, copies[0]) == ["q0", "a0", "q1", "a1", "q2", "a2"]
+        await memory.delete(chat_id)
+    async with serve() as memory:
+        assert await memory.fork(chat_id, request_id=request_id) == copies[0]
+        await memory.delete(copies[0])
+        with pytest.raises(NotFound):
+            await memory.fork(chat_id, request_id=request_id)
+
+
+async def test_a_repeated_fork_keeps_its_blobs(serve: Serve) -> None:
+    request_id = new_id()
+    async with serve() as memory:
+        chat_id, _ = await three_runs(memory)
+        blob_id = await memory.put_blob(chat_id, b"picture")
+        copies = await asyncio.gather(*(memory.fork(chat_id, request_id=request_id) for _ in range(4)))
+        assert (await memory.blob(copies[0], blob_id)).data == b"picture"
 
 
 async def test_a_fork_takes_reverts_along(memory: Memory) -> None:

@@ -103,6 +103,12 @@ async def wait_for_chats(judge: User, people: Iterable[User]) -> list[str]:
     return problems
 
 
+def judge_copies(logs: Logs, copies: Collection[str], forked: Collection[str]) -> list[str]:
+    """Each copy of a chat was answered: one whose answer was lost is what the repeated request was answered with."""
+    made = {chat_id for chat_id, lines in logs.items() for line in lines if line.get("runId") in copies}
+    return [f"nobody was told of chat {chat_id}, which is a copy" for chat_id in sorted(made - {*forked})]
+
+
 def judge_chats(logs: Logs) -> list[str]:
     """Lines are numbered without gaps, and each run has one query and one end."""
     problems: list[str] = []

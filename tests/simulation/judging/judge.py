@@ -40,6 +40,7 @@ async def judge_world(world: World, judge: User, crowd: Crowd) -> list[str]:
     scheduled = {firing.chat_id for user in people for kept in user.kept for firing in kept.last.firings}
     copies = chats.find_copies(logs, {*crowd.chat_ids, *hosted, *scheduled})
     problems += chats.judge_chats(logs)
+    problems += chats.judge_copies(logs, copies, {fork.copy for user in people for fork in user.forks})
     gone = list_runs(world.wire.history, logs, erased) if erased is not None else ()
     logs = chats.leave_out(logs, gone)
     # PostgreSQL shows a commit that its client has given up while it waited for the standby; a fail-over takes it back.

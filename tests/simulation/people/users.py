@@ -170,14 +170,12 @@ class User(Person):
             self.shared.append(chat_id)
 
     async def _fork(self, chat_id: str) -> None:
-        """Copy a chat, once: an answer that is lost may leave a copy that nobody knows."""
-        try:
-            with rpc_errors():
-                made = await self.memory.ForkChat(memory_pb2.ForkChatRequest(chat_id=chat_id), timeout=CALL_S)
-        except (HeadraceError, grpc.aio.AioRpcError):
-            return
-        self.story.tell(f"{self.name} has copied chat {chat_id[:4]} as {made.chat_id[:4]}", count="user fork")
-        self.forks.append(Fork(chat_id, made.chat_id))
+        """Copy a chat."""
+        request = memory_pb2.ForkChatRequest(chat_id=chat_id, request_id=new_uuid())
+        made = await self.try_until_answered(lambda: self.memory.ForkChat(request, timeout=CALL_S))
+        if made is not None:
+            self.story.tell(f"{self.name} has copied chat {chat_id[:4]} as {made.chat_id[:4]}", count="user fork")
+            self.forks.append(Fork(chat_id, made.chat_id))
 
     async def _change_state(self, chat_id: str) -> None:
         """Read a chat's state and change it, once each; what is not answered says nothing."""

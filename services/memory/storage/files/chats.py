@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
-from headrace.errors import ChatBusy, InvalidRequest, KeyUnavailable
+from headrace.errors import ChatBusy, KeyUnavailable
 from services.memory.encryption import envelope
 from services.memory.encryption.keyring import NO_KEYS, Keyring
 from services.memory.log.chat import Chat, Span, chat_not_found, check_run_chat
@@ -214,7 +214,7 @@ class FileChats:
             try:
                 mtime_ns = self._disk.create_log(chat_id, log)
             except FileExistsError as error:
-                raise InvalidRequest.of("chatId", f"chat {chat_id} exists already") from error
+                raise log_copy.make_exists_error(chat_id) from error
         # What a copy says has happened elsewhere: nobody is told of it again.
         return replace(make_full_change(chat, mtime_ns), events=NO_EVENTS)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from headrace.errors import InvalidRequest, KeyUnavailable
+from headrace.errors import KeyUnavailable
 from services.memory.encryption.keyring import NO_KEYS, Keyring
 from services.memory.log.chat import Chat, Span, chat_not_found, check_run_chat
 from services.memory.log.encryption.lines import decrypt_log, encrypt_log
@@ -116,8 +116,9 @@ class PostgresChats:
 
         async def make(connection: Connection) -> None:
             async with connection.transaction():
+                if not await make_chat(target, log, self._keys, connection):
+                    raise log_copy.make_exists_error(target)
                 await copy_blobs(chat_id, target, cut.tenant, self._keys, connection)
-                await make_chat(target, log, self._keys, connection)
                 # Whoever erases something makes the row anew, or deletes it, and looks for copies when that is done.
                 if await connection.fetchval(_LOCK, chat_id) != row:
                     raise log_copy.make_changed_error(chat_id)
@@ -133,7 +134,7 @@ class PostgresChats:
         if self._keys.encrypts:
             await self._keys.prepare(await asyncio.to_thread(_find_tenant, chat_id, log))
         if not await self._database.run(make):
-            raise InvalidRequest.of("chatId", f"chat {chat_id} exists already")
+            raise log_copy.make_exists_error(chat_id)
 
     async def delete(self, chat_id: str) -> None:
         cached = self._cache.use_chat(chat_id)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from headrace.errors import HeadraceError, KeyUnavailable
+from headrace.errors import HeadraceError, InvalidRequest, KeyUnavailable
 from services.memory.storage import log_copy
 from services.memory.storage.s3.blobs import WAITING_MAX, S3Blobs
 from services.memory.storage.s3.bucket import open_bucket
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from services.memory.encryption.data_keys import DataKeys
     from services.memory.encryption.keyring import Keyring
     from services.memory.storage.encrypted.reencryption import Rewriting
-    from services.memory.storage.engine import ChatLogs, Engine
+    from services.memory.storage.engine import Blobs, ChatLogs, Engine
     from services.memory.storage.s3.settings import S3Settings
     from services.runtime.auth.identity import Identity
 
@@ -37,7 +37,8 @@ class S3Chats:
 
     def __init__(self, chats: ChatLogs, blobs: S3Blobs) -> None:
         self._chats, self._blobs = chats, blobs
-        self.append, self.load, self.export, self.import_log = chats.append, chats.load, chats.export, chats.import_log
+        self.append, self.load, self.load_settled = chats.append, chats.load, chats.load_settled
+        self.export, self.import_log = chats.export, chats.import_log
 
     async def fork(self, chat_id: str, n: int, owner: Identity, target: str) -> None:
         await complete(self._fork(chat_id, n, owner, target))
@@ -48,6 +49,8 @@ class S3Chats:
         await self._blobs.copy_all(chat_id, target, chat.info.owner.tenant)
         try:
             await self._chats.fork(chat_id, n, owner, target)
+        except InvalidRequest:  # it is there, with these
+            raise
         except HeadraceError:
             # What was erased from the chat meanwhile may be among them.
             for blob_id in await self._blobs.list_ids(target):
@@ -94,9 +97,8 @@ async def keeping_blobs_in(
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(WAITING_MAX + OTHER_THREADS_MAX, "work"))
     async with open_bucket(url, settings, limits) as bucket:
         blobs = S3Blobs(bucket, engine.blobs, engine.index, engine.rewriting.keys)
-        yield replace(
-            engine,
-            blobs=blobs,
-            chats=S3Chats(engine.chats, blobs),
-            rewriting=S3Rewriting(engine.rewriting, blobs),
-        )
+        # Named, as the arguments of `replace` are of any type: they have all that an engine's parts have.
+        chats: ChatLogs = S3Chats(engine.chats, blobs)
+        rewriting: Rewriting = S3Rewriting(engine.rewriting, blobs)
+        stored: Blobs = blobs
+        yield replace(engine, blobs=stored, chats=chats, rewriting=rewriting)

@@ -69,7 +69,7 @@ export const cancelRun = async (runId) => (await fetchEnvelope("/api/cancel", bu
 export const steerRun = async (runId, message) =>
   (await fetchEnvelope("/api/steer", buildPost({ runId, message, requestId: createId() }))).data;
 export const forkChat = async (chatId, runId) =>
-  (await fetchEnvelope("/api/chat/fork", buildPost({ chatId, runId }))).data.chatId;
+  (await fetchEnvelope("/api/chat/fork", buildPost({ chatId, runId, requestId: createId() }))).data.chatId;
 
 /** List the places before a run's question (kind query) or its steps (kind step), the latest first. */
 export const listCheckpoints = async (chatId, runId, kind) =>
