@@ -103,10 +103,11 @@ async def test_the_path_stands_beside_that_of_chat_completions(asking: Asking, p
     assert reply.usage.input_tokens == 7
 
 
-async def test_vectors_are_given_in_the_order_of_the_inputs(asking: Asking) -> None:
+@pytest.mark.parametrize("usage", [None, {"prompt_tokens": -1, "total_tokens": 10**30}])
+async def test_vectors_are_given_in_the_order_of_the_inputs(asking: Asking, usage: Any) -> None:
     turned = [{"index": 1, "embedding": [2.0]}, {"index": 0, "embedding": [1.0]}]
     async with (
-        answering(answer(data=turned, usage=None)) as provider,
+        answering(answer(data=turned, usage=usage)) as provider,
         asking(models=MODELS, baseUrl=provider.base_url) as gateway,
     ):
         reply = await embed(gateway, *text("a", "b"))

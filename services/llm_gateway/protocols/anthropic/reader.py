@@ -11,6 +11,7 @@ from services.llm_gateway.protocols.common.answer_reader import AnswerReader
 from services.llm_gateway.protocols.common.call_ids import CallIds
 from services.llm_gateway.protocols.common.finish_reasons import translate_finish
 from services.llm_gateway.protocols.common.provider_state import pack_state
+from services.llm_gateway.protocols.common.token_numbers import drop_impossible
 from services.llm_gateway.provider_errors.error_object import UNREADABLE
 
 if TYPE_CHECKING:
@@ -124,6 +125,7 @@ class AnthropicReader(AnswerReader):
             self._thinking = None
 
     def _merge_usage(self, report: UsageReport) -> None:
+        drop_impossible(report)
         for field in report.__struct_fields__:
             if (value := getattr(report, field)) is not None:
                 setattr(self._usage, field, value)

@@ -8,7 +8,6 @@ OpenRouter and Gemini send each picture whole, as a data URL
 from __future__ import annotations
 
 import base64
-import binascii
 import struct
 
 from headrace.v1.llm_pb2 import LlmMedia
@@ -45,7 +44,7 @@ class AnswerMedia:
             return LlmMedia(problem="a picture is not in base64")
         try:
             data = base64.b64decode(text, validate=True)
-        except binascii.Error:
+        except ValueError:  # also for characters beyond ASCII
             return LlmMedia(problem="a picture is not in base64")
         if len(data) > IMAGE_BYTES_MAX:
             return LlmMedia(problem=f"a picture is larger than {IMAGE_BYTES_MAX >> 20} MiB")
@@ -63,7 +62,7 @@ class AnswerMedia:
         text, self._rest = text[:whole], text[whole:]
         try:
             self._sound += base64.b64decode(text, validate=True)
-        except binascii.Error:
+        except ValueError:  # also for characters beyond ASCII
             self._drop_sound("the sound is not in base64")
         if len(self._sound) > SOUND_BYTES_MAX:
             self._drop_sound(f"the sound is larger than {SOUND_BYTES_MAX >> 20} MiB")

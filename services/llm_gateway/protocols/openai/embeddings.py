@@ -16,6 +16,7 @@ import orjson
 
 from headrace.errors import BadFrame, InvalidRequest
 from headrace.v1 import common_pb2, llm_pb2
+from services.llm_gateway.protocols.common.token_numbers import drop_impossible
 
 if TYPE_CHECKING:
     from services.llm_gateway.providers.provider_file import Model, Provider
@@ -83,6 +84,7 @@ def read_answer(body: bytes, inputs: int) -> tuple[list[llm_pb2.Embedding], comm
     if not vectors[0] or len(vectors[0]) % FLOAT_BYTES:
         raise BadFrame("the provider's embeddings are empty, or none of 32-bit floats")
     told = answer.usage or _Usage()
+    drop_impossible(told)
     usage = common_pb2.Usage(input_tokens=told.prompt_tokens or told.total_tokens or 0, model_calls=1)
     return [llm_pb2.Embedding(vector=vector) for vector in vectors], usage
 

@@ -8,6 +8,7 @@ from headrace.v1 import common_pb2
 from services.llm_gateway.protocols.common.answer_reader import AnswerReader
 from services.llm_gateway.protocols.common.finish_reasons import translate_finish
 from services.llm_gateway.protocols.common.provider_state import pack_state
+from services.llm_gateway.protocols.common.token_numbers import drop_impossible
 from services.llm_gateway.protocols.openai.answer_media import AnswerMedia
 from services.llm_gateway.protocols.openai.frames import UsageReport, decode_frame, decode_top_level_error
 from services.llm_gateway.protocols.openai.inline_thinking import InlineThinking
@@ -163,7 +164,10 @@ class OpenAiReader(AnswerReader):
             self._add_content(f"![image]({url})")
 
     def _add_usage(self, report: UsageReport | None) -> None:
-        if report is None or not report.says_something:
+        if report is None:
+            return
+        drop_impossible(report)
+        if not report.says_something:
             return
         if self._usage is None:
             self._usage = report

@@ -36,6 +36,7 @@ class ReasoningDetails:
             return
         for key, value in item.items():
             if key in _TEXTS and isinstance(value, str):
-                last[key] = (last.get(key) or "") + value
+                said = last.get(key)
+                last[key] = said + value if isinstance(said, str) else value
             elif value is not None:
                 last[key] = value
