@@ -37,6 +37,7 @@ class RunEncoder:
         self._segment = segment
         self._run_id = run_id
         self._known_ids = segment.list_known_ids()
+        self._told_calls = segment.map_told_calls()
         self._silent_to = segment.known_seq
         self._is_silent = self._silent_to > 0
         self._reader = Reader()
@@ -154,13 +155,18 @@ class RunEncoder:
             text = getattr(payload, "text", "")
         else:
             is_own = getattr(payload, "tool_api", "") == CLIENT
-            call_id = str(CallId(self._run_id, block_id, delta.seq)) if is_own else f"{block_id}.{self._run_id[:8]}"
+            call_id = self._make_own_id(block_id, delta.seq) if is_own else f"{block_id}.{self._run_id[:8]}"
             message = _make("call", call_id, delta.seq, scope)
             message.is_own, message.tool_type = is_own, getattr(payload, "tool_type", "")
             message.name = getattr(payload, "tool_name", "") or getattr(payload, "action_name", "")
             text = getattr(payload, "arguments", "") or getattr(payload, "tool_params", "")
         message.pieces = [text] if text else []
         return message
+
+    def _make_own_id(self, tool_id: str, seq: int) -> str:
+        """Return the client's id of a call, which it keeps however the run tells it later: as a past one it has the
+        number of its end."""
+        return self._told_calls.get((self._run_id, tool_id)) or str(CallId(self._run_id, tool_id, seq))
 
     def _close(self, block_id: str) -> bytes:
         message = self._messages.get(block_id)

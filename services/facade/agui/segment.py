@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from services.facade.agui.cursor import Cursor
+from services.facade.faces.call_ids import parse_call_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,5 +40,11 @@ class Segment:
     def list_known_ids(self) -> frozenset[str]:
         """Return the ids of the request's messages and calls, which the client has."""
         calls = [call.get("id", "") for message in self.messages for call in message.get("toolCalls") or ()]
-        results = [f"{message['toolCallId']}_result" for message in self.messages if "toolCallId" in message]
-        return frozenset([*(message["id"] for message in self.messages), *calls, *results])
+        answered = [message["toolCallId"] for message in self.messages if "toolCallId" in message]
+        results = [f"{call_id}_result" for call_id in answered]
+        return frozenset([*(message["id"] for message in self.messages), *calls, *answered, *results])
+
+    def map_told_calls(self) -> dict[tuple[str, str], str]:
+        """Return the client's ids of calls of its functions that it was told, by run and call."""
+        told = [*self.list_known_ids(), *(self.cursor.open_ids if self.cursor else ())]
+        return {(call.run_id, call.tool_id): text for text in told if (call := parse_call_id(text)) is not None}

@@ -226,6 +226,41 @@ async def test_a_run_that_waits_for_the_frontend_goes_on_with_its_result(tmp_pat
     assert (events[0]["runId"], events[-1]["type"]) == ("r-2", "RUN_FINISHED")
 
 
+@pytest.mark.parametrize("says_all", [True, False], ids=["with its messages", "with the result alone"])
+async def test_a_call_that_the_frontend_has_answered_is_not_told_once_more(tmp_path: Path, says_all: bool) -> None:
+    """A call with its result is told as a past one, with the number of its end."""
+    waiting: list[Step] = [*opening(), *client_call(4, "t_0000000a"), asyncio.Event()]
+    script = Script(query=waiting, publish=PUBLISH, run=a_run("waiting"))
+    async with suite(tmp_path, script) as facade:
+        (*_, end) = await read_events(facade, ask(tools=[{"name": "thermometer", "description": "Reads."}]))
+        (call_id,) = end["outcome"]["pendingToolCallIds"]
+        past: dict[str, Any] = {"tool_type": "frontend", "tool_api": "client", "tool_name": "thermometer"}
+        told = delta(6, tool_snapshot=agent_pb2.ToolSnapshot(tool_id="t_0000000a", tool_params='{"room":1}', **past))
+        result = delta(7, tool_result=agent_pb2.ToolResult(tool_id="t_0000000a", result="20", ok=True))
+        script.attaches = [[*opening(), told, result, *block(8, BLOCK, "20 °C"), complete(11)]]
+        call = {"id": call_id, "type": "function", "function": {"name": "thermometer", "arguments": '{"room":1}'}}
+        said = [{"id": "a", "role": "assistant", "toolCalls": [call]}] if says_all else []
+        answer = {"id": "t", "role": "tool", "toolCallId": call_id, "content": "20"}
+        events = await read_events(facade, ask(runId="r-2", messages=[*ask()["messages"], *said, answer]))
+    assert "TOOL_CALL_START" not in kinds(events)
+    assert list(fold(events).values()) == ["20 °C"]
+
+
+async def test_a_call_is_one_for_who_comes_back_while_it_is_told(tmp_path: Path) -> None:
+    steps = [*opening(), *client_call(4, "t_0000000a"), asyncio.Event()]
+    script = Script(query=steps, publish=PUBLISH)
+    async with suite(tmp_path, script) as facade:
+        whole = await read_frames(facade, ask(tools=[{"name": "thermometer", "description": "Reads."}]))
+        begun = next(at for at, frame in enumerate(whole) if b"TOOL_CALL_START" in frame.data)
+        past: dict[str, Any] = {"tool_type": "frontend", "tool_api": "client", "tool_name": "thermometer"}
+        told = delta(6, tool_snapshot=agent_pb2.ToolSnapshot(tool_id="t_0000000a", tool_params='{"room":1}', **past))
+        script.query = [*opening(), told, asyncio.Event()]
+        rest = await read_frames(facade, ask(), whole[begun].id or "")
+    events = [json.loads(frame.data) for frame in [*whole[: begun + 1], *rest]]
+    assert list(fold(events).values()) == ['{"room":1}']
+    assert events[-1]["outcome"]["pendingToolCallIds"] == list(fold(events))
+
+
 async def test_a_stream_that_goes_on_begins_with_its_run_whatever_was_done_before(tmp_path: Path) -> None:
     kept: dict[str, Any] = {"tool_type": "orchestrator", "tool_name": "write_todos", "tool_params": "{}"}
     past = delta(4, tool_snapshot=agent_pb2.ToolSnapshot(tool_id="x", **kept))
