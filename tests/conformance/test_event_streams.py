@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from pathlib import Path
 
 import aiohttp
@@ -179,6 +180,27 @@ async def test_a_client_that_stops_reading_is_dropped_and_others_are_not(tmp_pat
             await asyncio.sleep(0.05)
         assert script.sent < len(flood)
         writer.transport.abort()
+
+
+async def test_a_client_that_takes_a_large_frame_slowly_has_it_in_the_end(tmp_path: Path, front: Front) -> None:
+    script, body = Script(query=answering("x" * (8 << 20))), orjson.dumps(ASK)
+    async with suite(tmp_path, script, front=front, timing=Timing(slow_reader_s=0.5)) as facade:
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+            client.connect(("127.0.0.1", int(facade.url.rpartition(":")[2])))
+            client.sendall(
+                b"POST /api/query HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+            )
+            client.setblocking(False)
+            got = bytearray()
+            async with within(50):
+                while b"[DONE]" not in got[-100:]:
+                    piece = await asyncio.get_running_loop().sock_recv(client, 1 << 16)
+                    assert piece, f"it was cut after {len(got)} bytes"
+                    got += piece
+                    await asyncio.sleep(0.01)  # some MB in a second, where a client that takes nothing has half of one
+    assert len(got) > 8 << 20
 
 
 async def test_a_silent_stream_gets_heartbeats_that_no_reader_sees_as_events(tmp_path: Path, front: Front) -> None:

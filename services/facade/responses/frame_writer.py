@@ -33,7 +33,7 @@ class StreamTimeouts:
     """Silence after which a comment is sent, so that proxies keep the stream open."""
 
     slow_reader_s: float
-    """Longest wait of a write before the client is disconnected."""
+    """Longest time in which a client takes nothing of a write before it is disconnected."""
 
 
 class FrameWriter:
@@ -55,6 +55,8 @@ class FrameWriter:
         self._last_s = self._now()
         """When something was written last, or the wait of a write began."""
         self._is_blocked = False
+        self._unsent_bytes = 0
+        """What the socket had not taken when a write was looked at last."""
 
     def send_frame(self, frame: bytes) -> bool:
         """Write a frame; False if `wait_until_drained` is due. ConnectionResetError if the client has gone."""
@@ -67,7 +69,7 @@ class FrameWriter:
     async def wait_until_drained(self) -> None:
         """Begin the answer if it has not begun; wait until the client has taken enough."""
         stream = await self._begin_answer()
-        self._is_blocked = True
+        self._is_blocked, self._unsent_bytes = True, self._count_unsent()
         await stream.drain()
         self._is_blocked = False
 
@@ -82,6 +84,8 @@ class FrameWriter:
             wait_s = self._last_s + (timeouts.slow_reader_s if self._is_blocked else timeouts.heartbeat_s) - self._now()
             if wait_s > 0:
                 await asyncio.sleep(min(wait_s, timeouts.slow_reader_s))
+            elif self._is_blocked and self._count_unsent() < self._unsent_bytes:
+                self._unsent_bytes, self._last_s = self._count_unsent(), self._now()  # a large frame, taken slowly
             elif self._is_blocked:
                 log.info("slow reader dropped", slow_reader_s=timeouts.slow_reader_s)
                 if self._request.transport is not None:
@@ -90,6 +94,9 @@ class FrameWriter:
             else:
                 await self._begin_answer()
                 self._write(HEARTBEAT)
+
+    def _count_unsent(self) -> int:
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     async def _begin_answer(self) -> AbstractStreamWriter:
         async with self._beginning:

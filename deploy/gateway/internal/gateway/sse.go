@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -17,7 +18,11 @@ import (
 	"headrace/gateway/internal/jsonform"
 )
 
-const credentialEnded = "CREDENTIAL_ENDED"
+const (
+	credentialEnded = "CREDENTIAL_ENDED"
+	// writeBytesMax is what a client must take in the time of a write.
+	writeBytesMax = 64 << 10
+)
 
 var (
 	heartbeat = []byte(": heartbeat\n\n")
@@ -142,11 +147,13 @@ func (s *sse) writeFrame(frame []byte) error {
 	return s.writeLocked(frame)
 }
 
-// writeLocked writes a frame; the caller holds the mutex.
+// writeLocked writes a frame, a large one in pieces, each of which has its time; the caller holds the mutex.
 func (s *sse) writeLocked(frame []byte) error {
-	_ = s.control.SetWriteDeadline(time.Now().Add(s.writeTimeout))
-	if _, err := s.writer.Write(frame); err != nil {
-		return err
+	for piece := range slices.Chunk(frame, writeBytesMax) {
+		_ = s.control.SetWriteDeadline(time.Now().Add(s.writeTimeout))
+		if _, err := s.writer.Write(piece); err != nil {
+			return err
+		}
 	}
 	return s.control.Flush()
 }
