@@ -6,6 +6,7 @@ aiohttp's own connections answer in plain text and log a traceback with the user
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Any
 
 import structlog
@@ -23,11 +24,13 @@ log = structlog.get_logger()
 
 
 class Connection(web.RequestHandler):
-    __slots__ = ("_strangers",)
+    __slots__ = ("_look", "_slow_reader_s", "_strangers")
 
-    def __init__(self, server: web.Server, strangers: Strangers, **settings: Any) -> None:
+    def __init__(self, server: web.Server, strangers: Strangers, slow_reader_s: float, **settings: Any) -> None:
+        """`slow_reader_s` is the longest time in which a client takes nothing of an answer that waits for it."""
         super().__init__(server, **settings)
         self._strangers = strangers
+        self._slow_reader_s = slow_reader_s
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -37,6 +40,28 @@ class Connection(web.RequestHandler):
         if self.transport is not None:
             self._strangers.remove_connection(self.transport)
         super().connection_lost(exc)
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        """Send the answer; aiohttp itself would keep it for ever for a client that takes nothing."""
+        self._look_later(math.inf)
+        try:
+            return await super().finish_response(request, resp, start_time)
+        finally:
+            self._look.cancel()
+
+    def _look_later(self, unsent_bytes: float) -> None:
+        self._look = asyncio.get_running_loop().call_later(self._slow_reader_s, self._check_reader, unsent_bytes)
+
+    def _check_reader(self, unsent_bytes: float) -> None:
+        if self.transport is None:
+            return
+        if (left := self.transport.get_write_buffer_size()) < unsent_bytes:
+            self._look_later(left or math.inf)
+            return
+        log.info("slow reader dropped", slow_reader_s=self._slow_reader_s)
+        self.transport.abort()
 
     def handle_error(
         self,

@@ -110,7 +110,7 @@ async def _listen(config: Config, server: web.Server, strangers: Strangers) -> l
     }
 
     def connection() -> Connection:
-        return Connection(server, strangers, loop=loop, **settings)
+        return Connection(server, strangers, config.slow_reader_s, loop=loop, **settings)
 
     reuse_port = config.process.reuse_port or None  # False is refused where a system lacks it
     listener = await loop.create_server(connection, config.host, config.port, backlog=BACKLOG, reuse_port=reuse_port)

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import overload
 
 import pytest
+import structlog
 
 from tests.conformance.fronts import Timing
-from tests.facade.scripted import Script, Step, answering, frames_of, opening, suite, text
+from tests.facade.scripted import CHAT, Script, Step, answering, frames_of, opening, suite, text
 from tests.timing import within
 
 JSON = b"Host: localhost\r\nContent-Type: application/json\r\n"
@@ -93,3 +94,25 @@ async def test_a_client_that_waits_for_a_silent_run_is_not_taken_for_one_that_do
         facade.http.post("/api/query", json={"message": "a"}) as response,
     ):
         assert (await frames_of(response))[-1].data == b"[DONE]"
+
+
+async def test_a_client_that_does_not_read_a_whole_answer_is_left_in_the_end(tmp_path: Path) -> None:
+    asked = f"GET /api/chat?chatId={CHAT} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+    with structlog.testing.capture_logs() as logged:
+        async with suite(tmp_path, timing=Timing(slow_reader_s=0.5)) as facade:
+            facade.memory.chat.events.append(text(1, "x" * (16 << 20)))
+            with deaf(facade.url, asked):
+                async with within(20):
+                    while not any(line["event"] == "slow reader dropped" for line in logged):
+                        await asyncio.sleep(0.05)
+
+
+async def test_a_client_that_takes_a_whole_answer_slowly_has_it_in_the_end(tmp_path: Path) -> None:
+    async with suite(tmp_path, timing=Timing(slow_reader_s=0.3)) as facade:
+        facade.memory.chat.events.append(text(1, "x" * (16 << 20)))
+        got = 0
+        async with within(50), facade.http.get("/api/chat", params={"chatId": CHAT}) as response:
+            async for piece in response.content.iter_chunked(1 << 18):
+                got += len(piece)
+                await asyncio.sleep(0.02)
+    assert got > 16 << 20
