@@ -81,7 +81,7 @@ async def test_a_success_is_enveloped_and_other_fields_stand_beside_data(tmp_pat
         ("GET", "/api/nothing", 404, "NOT_FOUND"),
         ("GET", "/api/query", 405, "UNSUPPORTED"),
         ("GET", f"/api/run?runId={RUN}", 500, "INTERNAL"),
-        ("GET", f"/api/runs?chatId={CHAT}", 501, "UNIMPLEMENTED"),
+        ("GET", f"/api/cassette?runId={RUN}", 501, "UNIMPLEMENTED"),
         ("GET", f"/api/resource?chatId={CHAT}&path=x", 404, "NOT_FOUND"),
         ("POST", "/api/upload", 400, "INVALID_REQUEST"),
         ("DELETE", "/api/chat?chatId=../../x", 400, "INVALID_REQUEST"),
