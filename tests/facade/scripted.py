@@ -151,6 +151,9 @@ class Script(_AgentServicer, _GateServicer):
     publish: Sequence[str] = ()
     """The protocols by which the agent is shown."""
 
+    submit_status: str = "accepted"
+    """What Submit says of an answer."""
+
     submit_error: HeadraceError | None = None
     """What Submit fails with."""
 
@@ -215,7 +218,8 @@ class Script(_AgentServicer, _GateServicer):
         self.submitted.set()
         if self.submit_error is not None:
             raise self.submit_error
-        return agent_pb2.SubmitResponse(accepted=True, status="accepted", run_id=request.run_id)
+        is_taken = self.submit_status == "accepted"
+        return agent_pb2.SubmitResponse(accepted=is_taken, status=self.submit_status, run_id=request.run_id)
 
     async def ListGates(self, request: Any, context: Context) -> gates_pb2.ListGatesResponse:
         self._heard(request, context)

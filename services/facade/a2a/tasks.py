@@ -50,7 +50,7 @@ class Tasks:
         that `returns_immediately`, until there is a task."""
         if sent.task_id:
             await self._answer(agent_key, sent, view)
-            if sent.returns_immediately:
+            if sent.returns_immediately or view.is_waiting:
                 return
             await self._follow(lambda: self._runs.attach_run(sent.task_id, view.fold.last_seq), view, sent)
             return
@@ -79,9 +79,9 @@ class Tasks:
         answer = answer_gate(run.run_id, seen.gates, sent)
         if sent.push is not None:
             await self._push.put(run.run_id, sent.push)
-        await self._runs.answer_run([answer])
+        answered = await self._runs.answer_run([answer])
         # The view goes on where the look has ended: what came before is the earlier message's.
-        view.adopt(seen, frozenset({answer.gate_id}))
+        view.adopt(seen, answered)
 
     async def _follow(self, open_call: Callable[[], Any], view: TaskView, sent: SentMessage) -> None:
         taker = _UntilBegun(view) if sent.returns_immediately else view

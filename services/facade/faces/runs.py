@@ -21,6 +21,9 @@ UNARY_TIMEOUT_S = 30.0
 RUNS_PAGE = 200
 """As many as ListRuns gives at once; it begins with the oldest."""
 
+VOTED = "voted"
+"""Status of an approval that was counted, and is not the last one."""
+
 CANCEL_TIMEOUT_S = 2.0
 """Nobody waits for this answer: the caller has left."""
 
@@ -76,8 +79,10 @@ class FaceRuns:
                 request.page_token = reply.next_page_token
         return []
 
-    async def answer_run(self, answers: Sequence[Answer]) -> None:
-        """Give a run its answers; one that comes twice or too late changes nothing."""
+    async def answer_run(self, answers: Sequence[Answer]) -> frozenset[str]:
+        """Give a run its answers; one that comes twice or too late changes nothing. Return the gates that are answered,
+        without those that want further approvals."""
+        answered: set[str] = set()
         for answer in answers:
             submit = agent_pb2.SubmitRequest(run_id=answer.run_id, payload=answer.payload)
             if answer.is_approval:
@@ -85,7 +90,10 @@ class FaceRuns:
             else:
                 submit.tool_id = answer.gate_id
             with rpc_errors():
-                await self._agents.Submit(submit, timeout=UNARY_TIMEOUT_S, metadata=call_ids.forward_metadata())
+                reply = await self._agents.Submit(submit, timeout=UNARY_TIMEOUT_S, metadata=call_ids.forward_metadata())
+            if reply.status != VOTED:
+                answered.add(answer.gate_id)
+        return frozenset(answered)
 
     async def cancel_run(self, run_id: str) -> None:
         request = agent_pb2.CancelRequest(run_id=run_id)

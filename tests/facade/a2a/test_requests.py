@@ -243,6 +243,16 @@ async def test_who_answers_a_task_and_does_not_wait_has_it_at_once(tmp_path: Pat
     assert script.submitted.is_set()
 
 
+async def test_a_task_that_wants_further_approvals_waits_on(tmp_path: Path) -> None:
+    gate = agent_pb2.GateOpen(gate_id="g", kind="approval", tool_name="pay")
+    begun: list[Step] = [*opening(), delta(4, gate_open=gate), 3600.0]
+    script = Script(publish=["a2a"], run=a_run("waiting"), attaches=[begun], submit_status="voted")
+    sent = {"message": message({"text": "approve"})["message"] | {"taskId": RUN}}
+    async with suite(tmp_path, script) as facade, within(20):
+        _, answer = await post(facade, rpc("SendMessage", sent))
+    assert answer["result"]["task"]["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+
+
 async def test_a_stream_goes_on_whether_or_not_its_reader_wants_to_wait(tmp_path: Path) -> None:
     async with suite(tmp_path, Script(query=answering("20", " °C"), publish=["a2a"])) as facade:
         sent = message() | {"configuration": {"returnImmediately": True}}
