@@ -31,6 +31,7 @@ BUGS = {
     "lost vote": "a vote is answered and is in the log as something else",
     "lost share": "a chat is said to be shared, and is not",
     "lost pin": "a message is said to be pinned, and is not",
+    "second copy": "a repeated request to copy a chat makes another copy",
     "lost closing": "who watches gates is not told that one is closed",
     "untold event": "an event that a webhook's receiver has not taken is not told again",
     "open purse": "no budget limits what all runs of an agent spend together",
@@ -145,6 +146,12 @@ class _LosingPins(_Wrapped):
         return memory_pb2.PinMessageResponse(n=request.n)
 
 
+class _CopyingTwice(_Wrapped):
+    async def ForkChat(self, request: Any, context: Any) -> Any:
+        request.request_id = ""
+        return await self._real.ForkChat(request, context)
+
+
 class _ForgettingTimes(_Wrapped):
     async def RecordFiring(self, request: Any, context: Any) -> Any:
         return await self._real.GetSchedule(request, context)
@@ -161,6 +168,7 @@ MEMORY_BUGS: dict[str, Callable[[Any], Any]] = {
     "lost vote": _LosingVotes,
     "lost share": _LosingShares,
     "lost pin": _LosingPins,
+    "second copy": _CopyingTwice,
 }
 
 
