@@ -328,7 +328,7 @@ class MemoryService(
     async def GetBlob(self, request: memory_pb2.GetBlobRequest, context: Context) -> memory_pb2.GetBlobResponse:
         blob = None
         if await self._access.may_read_blobs(request.chat_id):
-            blob = await asyncio.to_thread(self._engine.blobs.find, request.chat_id, request.blob_id)
+            blob = await self._engine.blobs.load(request.chat_id, request.blob_id)
         if blob is None:
             raise NotFound(f"chat {request.chat_id} has no such blob", chatId=request.chat_id)
         return memory_pb2.GetBlobResponse(mime_type=blob.mime_type, data=blob.data)

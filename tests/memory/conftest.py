@@ -56,6 +56,7 @@ from services.runtime.auth.caller_credentials import build_caller_metadata
 from services.runtime.auth.callers import ORCHESTRATOR
 from services.runtime.auth.settings import AuthSettings
 from services.runtime.clock import now_ms
+from services.runtime.files.disk import sync_file_system
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import serving_grpc
@@ -120,6 +121,7 @@ async def memory_over(
     folder: Path,
     *,
     sync: Callable[[int], None] = os.fdatasync,
+    sync_system: Callable[[int], None] = sync_file_system,
     cache_bytes_max: int = CACHE_BYTES_MAX,
     clock: Callable[[], int] = now_ms,
     probe_s: float = PROBE_S,
@@ -132,7 +134,7 @@ async def memory_over(
     """A service over the logs of a folder, and a place for blobs if there is one."""
     opening: dict[str, Any] = {"cache_bytes_max": cache_bytes_max, "clock": clock, "probe_s": probe_s}
     opening |= {"start_logs_max": start_logs_max, "run_backlog": run_backlog, "open_keys": open_keys}
-    with closing(Disk(folder, sync=sync)) as disk:
+    with closing(Disk(folder, sync=sync, sync_system=sync_system)) as disk:
         async with (
             open_files(disk, **opening) as store,
             placing_blobs(place, store) as engine,

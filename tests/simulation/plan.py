@@ -103,6 +103,9 @@ EDITED, EDITED_S, EDITS = 0.5, (3.0, 80.0), (2, 6)
 
 EDIT_KINDS = ("title", "title", "pin", "pin", "unpin", "summary", "revert")
 
+RECORDED = 0.2
+"""Share of the questions whose runs are recorded."""
+
 GUEST_AGENTS, HOST_AGENTS = ("oneshot", "small", "asks", "react"), ("oneshot", "small", "small", "compact")
 
 MINUTES_S = (60.0, 120.0, 180.0)
@@ -159,6 +162,8 @@ class Act:
     """One of ANSWERS."""
     is_http: bool = False
     """Whether it is asked and read over HTTP, where there is a facade."""
+    is_recorded: bool = False
+    """Whether its run is to be recorded for a cassette."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +282,20 @@ def make_plan(seed: int) -> Plan:
     acts = [(person, number) for person, acts in enumerate(people) for number in range(len(acts))]
     plan = replace(plan, faults=tuple(_choose_fault(random, plan, acts) for _ in range(random.randint(*FAULTS))))
     plan = replace(plan, edits=_choose_edits(seed, chats))
-    return _add_erasure(plan, acts) if plan.gate_rule else plan
+    return _choose_recorded(_add_erasure(plan, acts) if plan.gate_rule else plan)
+
+
+def _choose_recorded(plan: Plan) -> Plan:
+    random = Random(f"{plan.seed}/recorded")
+
+    def choose(acts: tuple[Act, ...]) -> tuple[Act, ...]:
+        return tuple(replace(act, is_recorded=random.random() < RECORDED) for act in acts)
+
+    plan = replace(plan, people=tuple(choose(acts) for acts in plan.people))
+    if (erasure := plan.erasure) is None:
+        return plan
+    erasure = replace(erasure, acts=choose(erasure.acts), host_acts=choose(erasure.host_acts))
+    return replace(plan, erasure=erasure)
 
 
 def _choose_edits(seed: int, chats: int) -> tuple[PlannedEdit, ...]:

@@ -17,6 +17,16 @@ AGENTS = ("oneshot", "react", "asks")
 """Agents in the place of others, the simplest first."""
 
 
+SIMPLER: tuple[dict[str, Any], ...] = (
+    {"when_busy": ""},
+    {"answer": "approve"},
+    {"is_http": False},
+    {"is_recorded": False},
+    {"pause_s": 1.0},
+)
+"""What makes a question simpler."""
+
+
 def shrink(plan: Plan, breaks: Callable[[Plan], bool]) -> Plan:
     """Return a plan that `breaks` as `plan` does, and of which nothing more can be left out within TRIES_MAX tries."""
     shrinking = _Shrinking(plan, breaks)
@@ -75,7 +85,7 @@ class _Shrinking:
                 for agent in AGENTS[: AGENTS.index(act.agent)] if act.agent in AGENTS else AGENTS:
                     if self._keeps_act(at, number, agent=agent):
                         break
-                for fields in ({"when_busy": ""}, {"answer": "approve"}, {"is_http": False}, {"pause_s": 1.0}):
+                for fields in SIMPLER:
                     self._keeps_act(at, number, **fields)
         for at in range(len(self.plan.faults)):
             fault = replace(self.plan.faults[at], lasts_s=1.0)

@@ -90,7 +90,7 @@ async def verify_database(engine: Engine, chat_ids: Sequence[str]) -> bool:
 
 async def _list_damaged(engine: Engine, chat_id: str) -> list[str]:
     blob_ids = await engine.blobs.list_ids(chat_id)
-    lost = [it for it in blob_ids if await asyncio.to_thread(engine.blobs.find, chat_id, it) is None]
+    lost = [it for it in blob_ids if await engine.blobs.load(chat_id, it) is None]
     if not lost:
         return []
     there = await engine.blobs.list_ids(chat_id)  # some may have been deleted meanwhile

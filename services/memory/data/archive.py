@@ -92,7 +92,7 @@ class UserArchive:
         self._run_ids |= set(chat.info.runs)
         yield Entry(f"chats/{entry.chat_id}.json", await self._engine.chats.export(chat), entry.updated_at)
         for blob_id in await self._engine.blobs.list_ids(entry.chat_id):
-            blob = await asyncio.to_thread(self._engine.blobs.find, entry.chat_id, blob_id)
+            blob = await self._engine.blobs.load(entry.chat_id, blob_id)
             if blob is not None:
                 yield Entry(f"chats/{entry.chat_id}/{blob_id}", blob.data, entry.updated_at)
 

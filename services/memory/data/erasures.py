@@ -72,7 +72,9 @@ class ErasureStore:
         known = await self._engine.erasures.find(erasure_id)
         known = known or await self._find_going(who.tenant, request.user)
         if known is not None:
-            return await self._keep(known)
+            kept = await self._keep(known)
+            await self._refusals.look()
+            return kept
         (await HoldStore(self._engine).read_in_force()).check(who.tenant, request.user)
         erasure = StoredErasure(
             erasure_id=erasure_id,

@@ -55,8 +55,10 @@ class Refusals:
 
     async def look(self) -> None:
         began_s = monotonic_s()
-        self._going = tuple(found for found in await self._erasures.list_all() if found.state == GOING)
-        self._looked_s = began_s
+        going = tuple(found for found in await self._erasures.list_all() if found.state == GOING)
+        if began_s < self._looked_s:
+            return  # somebody has looked meanwhile, and knows more
+        self._going, self._looked_s = going, began_s
         now_s = monotonic_s()
         self._since_s = {found.erasure_id: self._since_s.get(found.erasure_id, now_s) for found in self._going}
 

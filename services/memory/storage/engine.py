@@ -234,8 +234,12 @@ class Blobs(Protocol):
         """Keep blobs of a tenant's chat, which may be still to come."""
         ...
 
+    async def load(self, chat_id: str, blob_id: str) -> Blob | None:
+        """Return the blob if the chat has it."""
+        ...
+
     def find(self, chat_id: str, blob_id: str) -> Blob | None:
-        """Return the blob if the chat has it. Blocks."""
+        """Return what `load` does, for threads beside the event loop's. Blocks."""
         ...
 
     async def list_all(self, chat_id: str) -> list[Blob]: ...

@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from pathlib import Path
 
 import pytest
 
+from headrace.errors import HeadraceError
 from headrace.streams import rpc_errors
 from headrace.v1 import data_pb2
 from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
 from services.runtime.randomness import new_uuid
-from tests.memory.conftest import Files, open_keys
+from tests.memory.conftest import Files, memory_over, open_keys
 from tests.memory.data.people import (
     ADA,
     BOB,
     FOREIGN,
     ask,
+    claim,
     erase,
+    erase_portion,
     find_marks,
+    finish,
     furnish,
     furnished,
     mark,
     name_kept,
     place_hold,
     read_bytes,
+    request_erasure,
     share,
 )
 from tests.memory.encryption.stores import Store, WithoutTenant, opening
@@ -166,3 +172,32 @@ async def test_an_unfinished_blob_goes_when_its_chat_is_redacted_and_one_that_is
         assert (await erase(memory, user="ada")).state == "done"
         assert not find_marks(await read_bytes(kept), mark(ADA, "blob"), mark(ADA, "shared"))
     assert written.exists()
+
+
+async def test_there_is_no_receipt_before_what_went_stays_away_over_a_power_cut(folder: Path) -> None:
+    """Found by seed 109 of tests/simulation: a recording's file was there again."""
+
+    def sync_system(fd: int) -> None:
+        synced.append((folder / "blobs" / chat_id / blob_id).exists())
+        if is_broken:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    synced: list[bool] = []
+    chat_id, blob_id, is_broken = "", "", False
+    async with memory_over(folder, sync_system=sync_system) as memory:
+        chat_id = (await furnish(memory, BOB))["chat"]
+        await share(memory, BOB, chat_id, "user:ada")
+        with acting_as(ADA):
+            blob_id = await memory.put_blob(chat_id, mark(ADA, "blob").encode())
+        await ask(memory, ADA, f"{mark(ADA, 'shared')} {blob_id}", chat_id)
+        erasure = await request_erasure(memory, user="ada")
+        await claim(memory)
+        while not (await erase_portion(memory, erasure.erasure_id)).is_done:
+            pass
+        synced.clear()
+        is_broken = True
+        with pytest.raises(HeadraceError):
+            await finish(memory, erasure.erasure_id)
+        is_broken = False
+        assert (await finish(memory, erasure.erasure_id)).state == "done"
+    assert synced == [False, False]

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
 from google.protobuf.descriptor_pool import Default
 
-from services.memory.data.refusals import NEW_WORK
+from headrace.errors import Erasing
+from services.memory.data.refusals import NEW_WORK, Refusals
+from services.memory.storage.people.records import StoredErasure
+from services.runtime.auth.identity import Identity
 
 GOES_ON = {
     "AuditService": "ListAudit ExportAudit VerifyAudit RecordAudit",
@@ -36,3 +44,33 @@ def test_each_rpc_of_memory_is_refused_or_named_here() -> None:
     going = {f"/headrace.v1.{service}/{name}" for service, names in GOES_ON.items() for name in names.split()}
     assert going | NEW_WORK == rpcs
     assert not going & NEW_WORK
+
+
+class SlowErasures:
+    """Records that are read at once, and told when the reader is let go on."""
+
+    def __init__(self) -> None:
+        self.stored: list[StoredErasure] = []
+        self.goes_on = asyncio.Event()
+
+    async def list_all(self) -> list[StoredErasure]:
+        found = [*self.stored]
+        await self.goes_on.wait()
+        return found
+
+
+async def test_a_look_that_takes_long_does_not_hide_what_a_later_one_has_found() -> None:
+    """Found by seed 48786 of tests/simulation: a fact was taken behind the answer to EraseData."""
+    erasures = SlowErasures()
+    engine: Any = SimpleNamespace(erasures=erasures, eraser=SimpleNamespace(settles_s=3.0))
+    refusals = Refusals(engine)
+    first = asyncio.create_task(refusals.look())
+    await asyncio.sleep(0)
+    was_held, erasures.goes_on = erasures.goes_on, asyncio.Event()
+    erasures.goes_on.set()
+    erasures.stored.append(StoredErasure("1", "acme", "ada", 1, "op", 1))
+    await refusals.look()
+    was_held.set()
+    await first
+    with pytest.raises(Erasing):
+        refusals.check(Identity("acme", "ada"))

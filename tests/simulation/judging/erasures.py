@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import zlib
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from headrace.v1 import keys_pb2, memory_pb2, schedule_pb2
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
     from tests.simulation.world.world import World
 
 CALL_S = 20.0
+
+_GZIP = b"\x1f\x8b\x08"
+"""Begins a gzip stream."""
 
 KEPT = ("audit_lines", "revoked_keys", "spend", "this_receipt")
 """What a receipt may say that is kept, where nothing is held."""
@@ -80,10 +85,21 @@ def _list_late_lines(world: World, done_at: int) -> list[str]:
 
 
 def _search(world: World, words: Collection[str]) -> list[str]:
-    """Search all bytes of memory's folder, or all rows of its tables."""
+    """Search all bytes of memory's folder, or all rows of its tables, cassettes decompressed."""
     stored = world.database.tables.read_all() if world.database is not None else world.storage.read_all()
     sought = [word.encode() for word in words]
-    return [f"{name} has words of {GUEST}" for name, data in stored if any(word in data for word in sought)]
+    texts = ((name, data + _decompress(data)) for name, data in stored)
+    return [f"{name} has words of {GUEST}" for name, data in texts if any(word in data for word in sought)]
+
+
+def _decompress(data: bytes) -> bytes:
+    """Return what the first gzip stream in `data` says, or as much of it as there is."""
+    at = data.find(_GZIP)
+    if at < 0:
+        return b""
+    with suppress(zlib.error):
+        return zlib.decompressobj(wbits=31).decompress(data[at:])
+    return b""
 
 
 def _judge_refusals(world: World, erased: Erased, done_at: int) -> list[str]:

@@ -13,6 +13,7 @@ from tests.simulation.judging.erasures import judge_erasure, list_runs
 from tests.simulation.judging.gates import judge_gates
 from tests.simulation.judging.linearizability import judge_history
 from tests.simulation.judging.readers import judge_acts, judge_reader, judge_readings
+from tests.simulation.judging.recordings import judge_recordings
 from tests.simulation.judging.schedules import judge_schedules
 from tests.simulation.judging.services import judge_logs, judge_tasks
 from tests.simulation.judging.shares import judge_shares
@@ -58,6 +59,7 @@ async def judge_world(world: World, judge: User, crowd: Crowd) -> list[str]:
     problems += judge_history(world.wire.history, erased.own if erased is not None else (), reads_hold=reads_hold)
     problems += [*await judge_shares(world, judge, people), *await judge_webhook(world, copies, gone)]
     problems += await judge_edits(judge, people, logs)
+    problems += await judge_recordings(judge, people, logs)
     problems += [*judge_logs(world), *judge_tasks(world)]
     problems += [problem for user in people for problem in user.problems]
     return [*problems, *world.outside.problems, *world.wire.problems]

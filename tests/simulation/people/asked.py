@@ -38,6 +38,7 @@ class Asked:
     """What its reader does at its gates, one of ANSWERS."""
     is_http: bool = False
     """Whether it is asked and read over HTTP."""
+    is_recorded: bool = False
     run_id: str = ""
     events: list[Event] = field(default_factory=list[Event])
     tries: int = 0

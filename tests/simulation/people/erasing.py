@@ -73,7 +73,8 @@ async def _do_all(guest: User, acts: tuple[Act, ...], erased: Erased) -> None:
         for act in acts:
             await asyncio.sleep(act.pause_s)
             chat_id = erased.own[act.chat - 1] if act.chat else erased.hosted
-            asked = Asked(chat_id, new_uuid(), erased.coin_word(), act.agent, act.when_busy, act.answer)
+            word = erased.coin_word()
+            asked = Asked(chat_id, new_uuid(), word, act.agent, act.when_busy, act.answer, is_recorded=act.is_recorded)
             try:
                 await guest.ask(asked)
             finally:

@@ -64,6 +64,7 @@ def _make_request(asked: Asked) -> bytes:
         lines = ["POST /api/query HTTP/1.1", "Content-Type: application/json"]
         query: dict[str, Any] = {"message": asked.message, "agentKey": asked.agent, "chatId": asked.chat_id}
         query |= {"requestId": asked.request_id} | ({"whenBusy": asked.when_busy} if asked.when_busy else {})
+        query |= {"record": True} if asked.is_recorded else {}
         body = json.dumps(query).encode()
     return "\r\n".join([*lines, f"Host: {FACADE_HOST}", f"Content-Length: {len(body)}", "", ""]).encode() + body
 

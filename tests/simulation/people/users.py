@@ -47,7 +47,8 @@ class User(Person):
             if agent == "compact":
                 message, agent = "/compact", "react"
             is_http = act.is_http and self.world.has_facade
-            asked = Asked(chat_ids[act.chat], new_uuid(), message, agent, act.when_busy, act.answer, is_http)
+            chat_id, request_id = chat_ids[act.chat], new_uuid()
+            asked = Asked(chat_id, request_id, message, agent, act.when_busy, act.answer, is_http, act.is_recorded)
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.ask(asked))
                 for interference in act.interferences:
@@ -99,6 +100,7 @@ class User(Person):
                     chat_id=asked.chat_id,
                     request_id=asked.request_id,
                     when_busy=asked.when_busy or None,
+                    record=asked.is_recorded or None,
                 )
             )
         async with reading(call) as deltas:

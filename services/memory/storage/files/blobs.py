@@ -148,6 +148,9 @@ class FileBlobs:
             with self._room.writing(chat_id):
                 await asyncio.to_thread(self._folder.put_blob, chat_id, blob, tenant)
 
+    async def load(self, chat_id: str, blob_id: str) -> Blob | None:
+        return await asyncio.to_thread(self.find, chat_id, blob_id)
+
     def find(self, chat_id: str, blob_id: str) -> Blob | None:
         with disk_errors(chat_id):
             return self._folder.find_blob(chat_id, blob_id)

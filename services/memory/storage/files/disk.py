@@ -110,7 +110,7 @@ class Disk:
         return self._get_path(chat_id).lstat().st_mtime_ns
 
     def sync_all(self) -> None:
-        """Make durable what an earlier process wrote and was killed before it synced."""
+        """Make durable all that was written and removed, also what an earlier process was killed before it synced."""
         self._sync_system(self._lock)
 
     def create_log(self, chat_id: str, data: bytes) -> int:

@@ -53,12 +53,16 @@ class PostgresBlobs:
             row = (chat_id, blob.id, *encode_blob(chat_id, blob, self._keys, tenant), now_ms())
             await self._database.run(lambda connection, row=row: connection.execute(_PUT, *row))
 
-    def find(self, chat_id: str, blob_id: str) -> Blob | None:
-        if not is_blob_id(blob_id):
+    async def load(self, chat_id: str, blob_id: str) -> Blob | None:
+        row = await self._read_row(chat_id, blob_id)
+        if row is None:
             return None
-        finding = self._database.run(lambda connection: connection.fetchrow(_FIND, chat_id, blob_id))
-        row = asyncio.run_coroutine_threadsafe(finding, self._loop).result()
-        return decode_blob(self._keys, chat_id, blob_id, *row).check_id(chat_id, blob_id) if row else None
+        await self._keys.open_for([row[1]])
+        return await asyncio.to_thread(_check_blob, self._keys, chat_id, blob_id, row)
+
+    def find(self, chat_id: str, blob_id: str) -> Blob | None:
+        row = asyncio.run_coroutine_threadsafe(self._read_row(chat_id, blob_id), self._loop).result()
+        return None if row is None else _check_blob(self._keys, chat_id, blob_id, row)
 
     async def list_all(self, chat_id: str) -> list[Blob]:
         rows = await self._database.run(lambda connection: connection.fetch(_LIST, chat_id))
@@ -70,6 +74,11 @@ class PostgresBlobs:
 
     async def delete(self, chat_id: str, blob_id: str) -> None:
         await self._database.run(lambda connection: connection.execute(_DELETE, chat_id, blob_id))
+
+    async def _read_row(self, chat_id: str, blob_id: str) -> tuple[str, bytes] | None:
+        if not is_blob_id(blob_id):
+            return None
+        return await self._database.run(lambda connection: connection.fetchrow(_FIND, chat_id, blob_id))
 
     async def finish_deletions(self) -> None:
         """Do nothing: a chat's blobs go in one transaction with it."""
@@ -85,6 +94,10 @@ def encode_blob(chat_id: str, blob: Blob, keys: Keyring, tenant: str) -> tuple[s
     if not keys.encrypts:
         return blob.mime_type, blob.data
     return ENCRYPTED, encrypt_blob(chat_id, blob.id, blob.encode(), keys, tenant)
+
+
+def _check_blob(keys: Keyring, chat_id: str, blob_id: str, row: tuple[str, bytes]) -> Blob | None:
+    return decode_blob(keys, chat_id, blob_id, *row).check_id(chat_id, blob_id)
 
 
 def decode_blob(keys: Keyring, chat_id: str, blob_id: str, mime_type: str, data: bytes) -> Blob:

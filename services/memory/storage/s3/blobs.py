@@ -55,6 +55,9 @@ class S3Blobs:
     async def put_all(self, chat_id: str, tenant: str, blobs: Iterable[Blob]) -> None:
         await _do_all([partial(self._put, chat_id, tenant, blob) for blob in blobs])
 
+    async def load(self, chat_id: str, blob_id: str) -> Blob | None:
+        return await asyncio.to_thread(self.find, chat_id, blob_id)
+
     def find(self, chat_id: str, blob_id: str) -> Blob | None:
         if not is_blob_id(blob_id):
             return None
@@ -70,7 +73,7 @@ class S3Blobs:
         return _decode(chat_id, blob_id, found[0], self._keys) if found else None
 
     async def list_all(self, chat_id: str) -> list[Blob]:
-        found = [await asyncio.to_thread(self.find, chat_id, blob_id) for blob_id in await self._list_objects(chat_id)]
+        found = [await self.load(chat_id, blob_id) for blob_id in await self._list_objects(chat_id)]
         there = {blob.id: blob for blob in [*await self.earlier.list_all(chat_id), *filter(None, found)]}
         return [blob for _, blob in sorted(there.items())]
 

@@ -146,6 +146,8 @@ class FileEraser:
         await asyncio.to_thread(self.facts.scrub)
         await self.index.change_file(lambda database: database.scrub())
         await asyncio.to_thread(self.outbox.scrub)
+        with disk_errors("what was erased"):
+            await asyncio.to_thread(self.disk.sync_all)  # or a power cut would bring names back, as of blobs
 
     async def _is_nobodys(self, chat_id: str, tenant: str, is_held: IsHeld) -> bool:
         """Return whether an end beside a log may go: anybody who takes part in the chat may have written it."""
