@@ -244,16 +244,17 @@ class RemainingParts:
     async def _redact_chat(self, who: Identity, chat_id: str, run_ids: list[str]) -> None:
         engine = self._engine
         with suppress(NotFound):
+            # Before the chat: a run has its query in the log when it stores one, and what has ended has named its own.
+            blob_ids = await engine.blobs.list_ids(chat_id)
             chat = await engine.chats.load(chat_id)
             chat.check_idle()  # before its lines name blobs that are gone
             before = await engine.chats.export(chat)
             redact = Redaction(who.user, self.name).redact_log
             after = await asyncio.to_thread(redact, before)
             # First, because who goes on after a crash finds the chat by the lines that are redacted last.
-            for blob_id in await engine.blobs.list_ids(chat_id):
-                # One that neither log has is of a line that is on its way.
-                if await asyncio.to_thread(_has_gone, blob_id.encode(), before, after):
-                    await engine.blobs.delete(chat_id, blob_id)
+            # One that no line names is what a line was to name that never came.
+            for blob_id in await asyncio.to_thread(lambda: [it for it in blob_ids if it.encode() not in after]):
+                await engine.blobs.delete(chat_id, blob_id)
             # Another line may have come meanwhile.
             again = Redaction(who.user, self.name).redact_log
             await engine.eraser.rewrite_chat(chat_id, lambda log: after if log == before else again(log))
@@ -282,7 +283,3 @@ class RemainingParts:
         agents, tenant = self._engine.agents, self._erasure.tenant
         if (agent := await agents.find(tenant, agent_key)) is not None and agent.definition:
             await change_record("agent", agent, remove, agents.put, partial(agents.find, tenant, agent_key))
-
-
-def _has_gone(blob_id: bytes, before: bytes, after: bytes) -> bool:
-    return blob_id in before and blob_id not in after

@@ -126,6 +126,24 @@ def hold_copies(folder: Path, chat_id: str) -> Path:
     return fifo
 
 
+@pytest.mark.engines
+async def test_a_blob_that_no_line_names_goes_with_what_is_redacted(kept: Kept) -> None:
+    """A recording of a shared chat's run is one where the answer to PutBlob was lost."""
+    async with kept.memory() as memory:
+        chat_id = (await furnish(memory, BOB))["chat"]
+        await share(memory, BOB, chat_id, "user:ada")
+        await ask(memory, ADA, SAID, chat_id)
+        with acting_as(BOB):
+            named = await memory.put_blob(chat_id, mark(BOB, "named").encode())
+            unnamed = await memory.put_blob(chat_id, SAID.encode())
+        await ask(memory, BOB, f"look at {named}", chat_id)
+        assert (await erase(memory, user="ada")).state == "done"
+        with acting_as(BOB):
+            assert (await memory.blob(chat_id, named)).data == mark(BOB, "named").encode()
+            with pytest.raises(NotFound):
+                await memory.blob(chat_id, unnamed)
+
+
 async def test_a_fork_of_a_chat_that_is_erased_meanwhile_is_none(in_files: Files) -> None:
     kept, folder = in_files, in_files.folder
     async with kept.memory() as memory:
