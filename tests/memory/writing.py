@@ -16,6 +16,7 @@ from headrace.v1.memory_pb2_grpc import MemoryServiceStub
 from headrace.v1.schedule_pb2_grpc import ScheduleServiceStub
 from headrace.v1.spend_pb2_grpc import SpendServiceStub
 from headrace.v1.webhook_pb2_grpc import WebhookServiceStub
+from services.memory.data.holds import HoldsInForce
 from services.memory.facts.changes import add_fact
 from services.memory.storage.records.user_facts import make_fact
 
@@ -224,7 +225,8 @@ class Memory:
 async def store_fact(engine: Engine, owner: Identity, text: str, request_id: str) -> str:
     """Store a fact without a service, and return its id."""
     fact = make_fact(owner, text, request_id)
-    return (await engine.facts.change(owner, partial(add_fact, fact=fact, replaces=(), allows_tenant=False))).uuid
+    make = partial(add_fact, fact=fact, replaces=(), allows_tenant=False, holds=HoldsInForce(()))
+    return (await engine.facts.change(owner, make)).uuid
 
 
 def query_line(message: str = "hello", **query: Any) -> memory_pb2.LogLine:
