@@ -237,8 +237,8 @@ class RemainingParts:
     async def _delete_chat(self, who: Identity, chat_id: str) -> None:
         with suppress(NotFound):
             await self._forget_runs(who.tenant, await self._list_runs_of_chat(who.tenant, chat_id))
-            for blob_id in await self._engine.blobs.list_ids(chat_id):  # first, as in _redact_chat
-                await self._engine.blobs.delete(chat_id, blob_id)
+            blobs = self._engine.blobs
+            await blobs.delete_each(chat_id, await blobs.list_ids(chat_id))  # first, as in _redact_chat
             await self._engine.chats.delete(chat_id)
 
     async def _redact_chat(self, who: Identity, chat_id: str, run_ids: list[str]) -> None:
@@ -253,8 +253,8 @@ class RemainingParts:
             after = await asyncio.to_thread(redact, before)
             # First, because who goes on after a crash finds the chat by the lines that are redacted last.
             # One that no line names is what a line was to name that never came.
-            for blob_id in await asyncio.to_thread(lambda: [it for it in blob_ids if it.encode() not in after]):
-                await engine.blobs.delete(chat_id, blob_id)
+            gone = await asyncio.to_thread(lambda: [it for it in blob_ids if it.encode() not in after])
+            await engine.blobs.delete_each(chat_id, gone)
             # Another line may have come meanwhile.
             again = Redaction(who.user, self.name).redact_log
             await engine.eraser.rewrite_chat(chat_id, lambda log: after if log == before else again(log))

@@ -246,8 +246,8 @@ class Blobs(Protocol):
 
     async def list_ids(self, chat_id: str) -> list[str]: ...
 
-    async def delete(self, chat_id: str, blob_id: str) -> None:
-        """Delete a blob, which need not be there."""
+    async def delete_each(self, chat_id: str, blob_ids: Collection[str]) -> None:
+        """Delete blobs, which need not be there; none of them comes back, over a power cut too, when this returns."""
         ...
 
     async def delete_orphans(self, age_s: float) -> list[str]:

@@ -12,7 +12,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryFile
+from typing import IO, Any
 
 from tests.deploy.image.programs import environment, podman_command, run_podman
 
@@ -92,23 +93,25 @@ def starting(image: str, options: list[str], *command: str) -> Generator[Running
         # Its process is there before the entry point is: that of the runtime, which becomes it.
         run_podman("init", name)
         pid = int(json.loads(run_podman("inspect", name))[0]["State"]["Pid"])
-        starter = subprocess.Popen(
-            podman_command("start", name), env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        try:
-            _await_entry_point(pid)
-            yield Running(pid)
-        finally:
-            starter.wait(timeout=START_S)
+        with TemporaryFile() as said:
+            starter = subprocess.Popen(podman_command("start", name), env=environment(), stdout=said, stderr=said)
+            try:
+                _await_entry_point(pid, starter, said)
+                yield Running(pid)
+            finally:
+                starter.wait(timeout=START_S)
     finally:
         run_podman("rm", "--force", "--time", "0", name)
 
 
-def _await_entry_point(pid: int) -> None:
+def _await_entry_point(pid: int, starter: subprocess.Popen[bytes], said: IO[bytes]) -> None:
     """Until tini has signals held back for itself; for microseconds before, the kernel keeps them from it."""
     end = time.monotonic() + START_S
-    while b"tini" not in Path(f"/proc/{pid}/cmdline").read_bytes() or not _blocks_signals(pid):
-        assert time.monotonic() < end, "the entry point does not come"
+    while b"tini" not in (command := Path(f"/proc/{pid}/cmdline").read_bytes()) or not _blocks_signals(pid):
+        if time.monotonic() > end or starter.poll():
+            said.seek(0)
+            status = Path(f"/proc/{pid}/status").read_text()
+            raise AssertionError(f"no entry point: {command!r}, podman: {starter.poll()} {said.read()!r}\n{status}")
 
 
 def _blocks_signals(pid: int) -> bool:

@@ -23,7 +23,7 @@ from services.runtime.files.disk import make_folder, sync_folder, write_whole
 from services.runtime.rpc.field_rules import is_uuid
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
     from pathlib import Path
 
     from services.memory.encryption.keyring import Keyring
@@ -100,9 +100,11 @@ class BlobFolder:
     def list_ids(self, chat_id: str) -> list[str]:
         return self._list_names(chat_id)
 
-    def delete_blob(self, chat_id: str, blob_id: str) -> None:
-        if is_blob_id(blob_id):
+    def delete_each(self, chat_id: str, blob_ids: Iterable[str]) -> None:
+        for blob_id in filter(is_blob_id, blob_ids):
             self._get_path(chat_id, blob_id).unlink(missing_ok=True)
+        if (folder := self._get_chat_folder(chat_id)).exists():
+            sync_folder(folder)  # also where an earlier try has deleted them, and could not
 
     def delete_unfinished(self, chat_id: str) -> None:
         """Delete what a process before this one has left of a chat's blobs that it was killed while it wrote."""
@@ -162,9 +164,9 @@ class FileBlobs:
         with disk_errors(chat_id):
             return await asyncio.to_thread(self._folder.list_ids, chat_id)
 
-    async def delete(self, chat_id: str, blob_id: str) -> None:
+    async def delete_each(self, chat_id: str, blob_ids: Collection[str]) -> None:
         with disk_errors(chat_id):
-            await asyncio.to_thread(self._folder.delete_blob, chat_id, blob_id)
+            await asyncio.to_thread(self._folder.delete_each, chat_id, blob_ids)
 
     async def finish_deletions(self) -> None:
         """Do nothing: a chat's folder goes with it, or as an orphan."""

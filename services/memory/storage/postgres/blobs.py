@@ -9,7 +9,7 @@ from services.memory.storage.encrypted.blobs import decrypt_blob, encrypt_blob
 from services.runtime.clock import now_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from services.memory.encryption.keyring import Keyring
     from services.memory.storage.postgres.connection.pool import Database
@@ -23,7 +23,7 @@ _FIND = "SELECT mime_type, data FROM blobs WHERE chat_id = $1 AND blob_id = $2"
 _LIST = "SELECT blob_id, mime_type, data FROM blobs WHERE chat_id = $1 ORDER BY blob_id"
 
 _LIST_IDS = "SELECT blob_id FROM blobs WHERE chat_id = $1 ORDER BY blob_id"
-_DELETE = "DELETE FROM blobs WHERE chat_id = $1 AND blob_id = $2"
+_DELETE = "DELETE FROM blobs WHERE chat_id = $1 AND blob_id = ANY($2)"
 
 _COPY = "INSERT INTO blobs VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING"
 
@@ -72,8 +72,8 @@ class PostgresBlobs:
     async def list_ids(self, chat_id: str) -> list[str]:
         return [row[0] for row in await self._database.run(lambda connection: connection.fetch(_LIST_IDS, chat_id))]
 
-    async def delete(self, chat_id: str, blob_id: str) -> None:
-        await self._database.run(lambda connection: connection.execute(_DELETE, chat_id, blob_id))
+    async def delete_each(self, chat_id: str, blob_ids: Collection[str]) -> None:
+        await self._database.run(lambda connection: connection.execute(_DELETE, chat_id, [*blob_ids]))
 
     async def _read_row(self, chat_id: str, blob_id: str) -> tuple[str, bytes] | None:
         if not is_blob_id(blob_id):

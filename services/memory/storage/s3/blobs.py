@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -80,9 +80,10 @@ class S3Blobs:
     async def list_ids(self, chat_id: str) -> list[str]:
         return sorted({*await self.earlier.list_ids(chat_id), *await self._list_objects(chat_id)})
 
-    async def delete(self, chat_id: str, blob_id: str) -> None:
-        await self._bucket.delete(_name(chat_id, blob_id))
-        await self.earlier.delete(chat_id, blob_id)
+    async def delete_each(self, chat_id: str, blob_ids: Collection[str]) -> None:
+        for blob_id in blob_ids:
+            await self._bucket.delete(_name(chat_id, blob_id))
+        await self.earlier.delete_each(chat_id, blob_ids)
 
     async def delete_orphans(self, age_s: float) -> list[str]:
         await self.finish_deletions()
@@ -136,7 +137,7 @@ class S3Blobs:
             await self._put(chat_id, tenant, blob)
             if not await self._has_chat(chat_id):  # deleted meanwhile
                 await self._bucket.delete(_name(chat_id, blob.id))
-            await self.earlier.delete(chat_id, blob.id)
+            await self.earlier.delete_each(chat_id, [blob.id])
         return len(blobs)
 
     async def list_pieces(self) -> AsyncIterator[tuple[str, Callable[[], Awaitable[bool]]]]:

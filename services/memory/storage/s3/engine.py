@@ -53,8 +53,7 @@ class S3Chats:
             raise
         except HeadraceError:
             # What was erased from the chat meanwhile may be among them.
-            for blob_id in await self._blobs.list_ids(target):
-                await self._blobs.delete(target, blob_id)
+            await self._blobs.delete_each(target, await self._blobs.list_ids(target))
             raise
 
     async def delete(self, chat_id: str) -> None:
