@@ -28,6 +28,11 @@ CANCEL_TIMEOUT_S = 2.0
 """Nobody waits for this answer: the caller has left."""
 
 
+def make_unread_error(run_id: str) -> Overloaded:
+    """Return the error of a run that has ended, and whose events take too long."""
+    return Overloaded("the run's events could not be read in time; try again", runId=run_id)
+
+
 class FaceRuns:
     """Shared by all requests; holds no state of a run."""
 
@@ -62,7 +67,7 @@ class FaceRuns:
             async with asyncio.timeout(UNARY_TIMEOUT_S):
                 await pipe_run(self.attach_run(run_id), taker)
         except TimeoutError:
-            raise Overloaded("the run's events could not be read in time; try again", runId=run_id) from None
+            raise make_unread_error(run_id) from None
 
     async def list_runs(self, chat_id: str) -> list[agent_pb2.Run]:
         """Return a chat's runs, the newest first; none of a chat that is not there, or not the caller's."""

@@ -13,9 +13,10 @@ import grpc
 import orjson
 from aiohttp import web
 
-from headrace.errors import Interrupted, InvalidRequest, Overloaded
+from headrace.errors import Interrupted, InvalidRequest
 from headrace.v1 import agent_pb2
 from services.facade.faces.attachments.uploads import Uploads
+from services.facade.faces.runs import make_unread_error
 from services.facade.middleware.request_lifecycle import has_begun
 from services.facade.openai_api.attachments.files import Files
 from services.facade.openai_api.chat_completions.answer import build_completion, build_error_chunk, stream_chunks
@@ -146,7 +147,7 @@ class _OpenAIHandlers:
                 return build_response(_unknown_request(), *await _read_to_end(events))
         except TimeoutError:
             if has_ended:
-                raise Overloaded("the run's events could not be read in time; try again", runId=run_id) from None
+                raise make_unread_error(run_id) from None
             return build_response(_unknown_request(), start, Output(), None)
 
     async def _send_events(

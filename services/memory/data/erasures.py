@@ -17,7 +17,8 @@ from headrace.errors import HeadraceError, InvalidRequest, NotFound, Overloaded,
 from services.memory.data.holds import HoldStore
 from services.memory.storage.people.records import DONE, GOING, StoredErasure
 from services.memory.storage.records.record_stores import (
-    change_lasting_record,
+    change_record,
+    check_kept,
     keep_record,
     make_version,
 )
@@ -63,6 +64,12 @@ class ErasureStore:
         self._held_ms = held_ms
 
     async def begin(self, request: data_pb2.EraseDataRequest) -> StoredErasure:
+        """Store an erasure, or find what the request repeats; nothing new of its users is taken here behind it."""
+        erasure = await self._store(request)
+        await self._refusals.look()
+        return erasure
+
+    async def _store(self, request: data_pb2.EraseDataRequest) -> StoredErasure:
         who = identity.require_identity()
         if bool(request.user) == bool(request.tenant):
             raise InvalidRequest.of("user", "or tenant is required, and not both")
@@ -72,9 +79,7 @@ class ErasureStore:
         known = await self._engine.erasures.find(erasure_id)
         known = known or await self._find_going(who.tenant, request.user)
         if known is not None:
-            kept = await self._keep(known)
-            await self._refusals.look()
-            return kept
+            return await self._keep(known)
         (await HoldStore(self._engine).read_in_force()).check(who.tenant, request.user)
         erasure = StoredErasure(
             erasure_id=erasure_id,
@@ -92,13 +97,12 @@ class ErasureStore:
         if not await self._engine.erasures.put(erasure):
             # A statement whose answer was lost is repeated, and then finds its own erasure.
             erasure = await self._keep(await self._engine.erasures.find(erasure_id) or erasure)
-        await self._refusals.look()
         return erasure
 
     async def _keep(self, erasure: StoredErasure) -> StoredErasure:
         erasures = self._engine.erasures
         find = partial(erasures.find, erasure.erasure_id)
-        return await change_lasting_record("erasure", erasure, keep_record, erasures.put, find)
+        return check_kept("erasure", await change_record("erasure", erasure, keep_record, erasures.put, find))
 
     async def get(self, erasure_id: str) -> StoredErasure:
         erasure = await self._engine.erasures.find(erasure_id)

@@ -16,7 +16,8 @@ from services.memory.storage.operating.run_query import RunQuery
 from services.memory.storage.paging import PAGE_MAX
 from services.memory.storage.people.records import GOING, StoredHold
 from services.memory.storage.records.record_stores import (
-    change_lasting_record,
+    change_record,
+    check_kept,
     keep_record,
     make_version,
 )
@@ -128,7 +129,8 @@ class HoldStore:
 
     async def _change(self, hold: StoredHold, change: Callable[[StoredHold], StoredHold]) -> StoredHold:
         holds = self._engine.holds
-        return await change_lasting_record("hold", hold, change, holds.put, partial(holds.find, hold.hold_id))
+        changed = await change_record("hold", hold, change, holds.put, partial(holds.find, hold.hold_id))
+        return check_kept("hold", changed)
 
     async def _refuse_erased(self, hold: StoredHold) -> None:
         owner = await self._find_owner(hold)

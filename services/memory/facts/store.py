@@ -62,8 +62,7 @@ class FactStore:
             topic=_clean_topic(request.topic),
             source=await self._read_source(request.source),
         )
-        make = partial(add_fact, fact=fact, replaces=list(request.replaces))
-        return await self._change(make)
+        return await self._change(partial(add_fact, fact=fact, replaces=list(request.replaces)))
 
     async def update(self, fact_id: str, text: str | None, topic: str | None) -> Fact:
         text = None if text is None else _clean_text(text)
