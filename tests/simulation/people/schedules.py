@@ -24,6 +24,9 @@ AHEAD_MS = 8000
 SETTLED_S = 100.0
 """Time behind the last time that a schedule has, and behind the faults, until what became of it is asked."""
 
+LOOKS_MAX = 10
+"""Times at which that is asked while a trigger waits for a chat in which a run asks, and nobody answers."""
+
 
 async def keep_schedules(
     user: Person, planned: Sequence[PlannedSchedule], chat_ids: Sequence[str], until: asyncio.Event
@@ -63,14 +66,26 @@ async def _keep(user: Person, planned: PlannedSchedule, chat_ids: Sequence[str],
             group.create_task(_trigger(user, kept, after_s))
         await until.wait()
         await asyncio.sleep(max(0.0, (made.once_at - now_ms()) / 1000) + SETTLED_S)
-    get = schedule_pb2.GetScheduleRequest(schedule_id=schedule_id)
-    answer = await user.try_until_answered(lambda: user.schedules.GetSchedule(get, timeout=CALL_S))
-    if answer is None:
+    if not await _look_until_begun(user, kept):
         user.problems.append(f"schedule {schedule_id} is gone: {user.refusal}")
         return
-    kept.last = answer.schedule
     pause: Any = schedule_pb2.UpdateScheduleRequest(schedule_id=schedule_id, paused=True)
     await user.try_until_answered(lambda: user.schedules.UpdateSchedule(pause, timeout=CALL_S))
+
+
+async def _look_until_begun(user: Person, kept: Kept) -> bool:
+    """Ask what became of the schedule until no trigger waits, or LOOKS_MAX times; False: it is not there."""
+    get = schedule_pb2.GetScheduleRequest(schedule_id=kept.schedule_id)
+    for look in range(LOOKS_MAX):
+        if look:
+            await asyncio.sleep(SETTLED_S / 2)
+        answer = await user.try_until_answered(lambda: user.schedules.GetSchedule(get, timeout=CALL_S))
+        if answer is None:
+            return False
+        kept.last = answer.schedule
+        if not kept.last.triggered_at:
+            break
+    return True
 
 
 async def _trigger(user: Person, kept: Kept, after_s: float) -> None:
