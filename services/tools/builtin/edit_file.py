@@ -65,6 +65,9 @@ def _replace_text(workspace: Workspace, path: str, old: bytes, new: bytes, every
                 f"oldText occurs {count} times in {path!r} (lines {_find_lines(content, old)}); "
                 "add lines around it until it occurs once, or set replaceAll"
             )
+        # Before it is made: each letter of a file may become a megabyte.
+        if (size_bytes := len(content) + count * (len(new) - len(old))) > max(BYTES_MAX, len(content)):
+            raise ToolFailed(f"{path!r} would be too large to edit ({size_bytes} bytes); use a command")
         workspace.write_file(path, new.join(piece.replace(old, new) for piece in pieces))
     return f"replaced {count} occurrence{'s' if count > 1 else ''} in {path}"
 

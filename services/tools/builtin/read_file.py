@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from itertools import islice
 from typing import TextIO
@@ -75,8 +76,9 @@ def _iterate_lines(file: TextIO) -> Iterator[str]:
 def _take_lines(file: Iterable[str], first: int, lines: int | None) -> str:
     """Returns the lines that fit; a note after them says where to go on."""
     room, taken = RESULT_CHARS_MAX - NOTE_CHARS, list[str]()
-    stop = None if lines is None else first - 1 + lines
-    for number, line in enumerate(islice(file, first - 1, stop), start=first):
+    start = min(first - 1, sys.maxsize)
+    stop = None if lines is None else min(start + lines, sys.maxsize)
+    for number, line in enumerate(islice(file, start, stop), start=first):
         if len(line) > room:
             if not taken:
                 taken.append(line[:room])
@@ -84,7 +86,7 @@ def _take_lines(file: Iterable[str], first: int, lines: int | None) -> str:
             return f"{''.join(taken)}\n[… cut here; go on with firstLine {number} …]"
         room -= len(line)
         taken.append(line)
-    return "".join(taken)
+    return "".join(taken) if taken or first == 1 else f"[… the file ends before line {first} …]"
 
 
 TOOL = Tool(

@@ -10,7 +10,7 @@ import structlog
 from headrace.v1 import agent_pb2, tools_pb2
 from services.runtime.rpc.call_ids import list_tool_credentials
 from services.tools.errors import ToolFailed
-from services.tools.execution.secret_mask import mask_deltas, mask_text
+from services.tools.execution.secret_mask import list_forms, mask_deltas, mask_text
 from services.tools.toolkit.context import ToolContext
 from services.tools.toolkit.file_work import run_in_thread
 from services.tools.toolkit.tool import RESULT_CHARS_MAX, Tool, make_result
@@ -38,7 +38,8 @@ async def run_bounded(tool: Tool, context: ToolContext) -> AsyncGenerator[tools_
                     )
                 yield delta
     except ToolFailed as failure:
-        yield make_result(mask_text(shorten_result(str(failure), ""), list_tool_credentials()), ok=False)
+        text = mask_text(str(failure), list_forms(list_tool_credentials()))  # before a cut could leave half of one
+        yield make_result(shorten_result(text, ""), ok=False)
 
 
 def shorten_result(text: str, path: str) -> str:

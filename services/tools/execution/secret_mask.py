@@ -18,8 +18,7 @@ async def mask_deltas(
     deltas: AsyncGenerator[tools_pb2.ToolDelta], credentials: Iterable[str]
 ) -> AsyncGenerator[tools_pb2.ToolDelta]:
     """Stream the deltas with each credential replaced; the end of an output waits while it may be the begin of one."""
-    # In JSON text some characters are written otherwise. Short ones are found in harmless words.
-    secrets = {form for one in credentials if len(one) >= SECRET_CHARS_MIN for form in (one, json.dumps(one)[1:-1])}
+    secrets = list_forms(credentials)
     masks: dict[str, _StreamMask] = {}
     async with aclosing(deltas) as given:
         async for delta in given:
@@ -38,6 +37,12 @@ async def mask_deltas(
                         yield make_output(stream, rest)
                 delta.result.result = mask_text(delta.result.result, secrets)
             yield delta
+
+
+def list_forms(credentials: Iterable[str]) -> set[str]:
+    """Return what credentials look like in texts, without those that are too short to be told from words."""
+    # In JSON text some characters are written otherwise.
+    return {form for one in credentials if len(one) >= SECRET_CHARS_MIN for form in (one, json.dumps(one)[1:-1])}
 
 
 def mask_text(text: str, secrets: Iterable[str]) -> str:

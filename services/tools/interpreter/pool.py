@@ -74,24 +74,26 @@ class InterpreterPool:
                         self._remember_ended(key)
         finally:
             place.callers -= 1
-            if place.callers == 0 and place.session is None:
-                self._entries.pop(key, None)
+            if place.callers == 0 and place.session is None and self._entries.get(key) is place:
+                del self._entries[key]
 
     async def end_idle(self) -> None:
         """Ends idle interpreters until cancelled."""
         while True:
             await asyncio.sleep(self._idle_s / 10)
             oldest = asyncio.get_running_loop().time() - self._idle_s
-            for key in [key for key, place in self._list_idle() if place.used_at <= oldest]:
+            # Looked for again after each: while one ends, others are used, or end.
+            while (key := next((key for key, place in self._list_idle() if place.used_at <= oldest), None)) is not None:
                 await self._end_session(key)
 
     async def end_all(self) -> None:
-        for key in list(self._entries):
-            await self._end_session(key)
+        while self._entries:
+            await self._end_session(next(iter(self._entries)))
 
     async def end_of_chat(self, chat_id: str) -> None:
         for key in [key for key in self._entries if key[0] == chat_id]:
-            await self._end_session(key)
+            if key in self._entries:
+                await self._end_session(key)
 
     async def _add_entry(self, key: Key) -> _PoolEntry:
         while len(self._entries) >= self._count_max:

@@ -83,7 +83,7 @@ def _remove_folders(prefix: str) -> int:
     for parent in {HOME_PARENT, tempfile.gettempdir()}:
         for name in os.listdir(parent):
             if name.startswith(prefix) and _is_left(os.fsencode(name)):
-                with suppress(OSError, RecursionError):  # a tree too deep for us stays for whoever empties the folder
+                with suppress(OSError):  # it stays for whoever empties the folder
                     remove_tree(f"{parent}/{name}")
                     removed += 1
     return removed

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from errno import ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, EROFS, EXDEV
+from errno import EACCES, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, ENXIO, EROFS, EXDEV
 
 from headrace.errors import InvalidRequest, NotFound, Overloaded, QuotaExceeded
 from headrace.regular_files import PASSING
@@ -24,6 +24,10 @@ def file_errors(field: str) -> Generator[None]:
             raise InvalidRequest.of(field, "leads out of the workspace; must be relative to it") from error
         if error.errno == ENAMETOOLONG:
             raise InvalidRequest.of(field, "has a name that is too long") from error
+        if error.errno == EACCES:
+            raise InvalidRequest.of(field, "is closed to the service: a command has taken its mode away") from error
+        if error.errno == ENXIO:
+            raise InvalidRequest.of(field, "is not a file that can be read (a socket or a device)") from error
         if error.errno in NO_ROOM:
             raise make_full_error("files of chats") from error
         if error.errno in (*PASSING, EROFS):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from dataclasses import dataclass
 
 from services.tools.errors import ToolFailed
@@ -16,6 +17,8 @@ PDF = "application/pdf"
 TEXT = frozenset(
     {"application/json", "application/xml", "application/javascript", "application/yaml", "application/toml"}
 )
+
+NO_CHARSETS = frozenset({"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,8 @@ def _decode_text(fetched: FetchedResponse) -> str:
     if b"\0" in fetched.body[:8192] and not (fetched.charset or "").lower().startswith("utf-16"):
         raise ToolFailed("the answer says it is text and is not")
     try:
-        return fetched.body.decode(fetched.charset or "utf-8", errors="replace")
+        # Python has codecs that are no charsets: some refuse to replace what is wrong, punycode is slow without bound.
+        charset = codecs.lookup(fetched.charset or "utf-8").name
+        return fetched.body.decode("utf-8" if charset in NO_CHARSETS else charset, errors="replace")
     except LookupError:  # a charset that nobody knows
         return fetched.body.decode(errors="replace")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import shutil
 import stat
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -18,6 +17,7 @@ import structlog
 
 from services.runtime.files.disk import sync_folder
 from services.runtime.rpc.field_rules import is_uuid
+from services.tools.sandbox.supervisor.sweep import remove_tree
 
 DAY_S = 24 * 60 * 60
 
@@ -49,7 +49,7 @@ def remove_older(roots: Iterable[Path], days: float, is_held: Callable[[str], bo
     for root in roots:
         for folder in _set_aside_unused(root, before, is_held):
             try:
-                _remove_tree(folder)
+                remove_tree(str(folder))
             except OSError as error:
                 log.warning("folder not removed", folder=folder.name, problem=os.strerror(error.errno or 0))
             else:
@@ -61,7 +61,7 @@ def remove_folder(folder: Path) -> None:
     """Removes a chat's folder, which nobody finds any more from its first moment on; raises OSError. Blocks."""
     going = folder.with_name(f"{GOING}{folder.name}-{secrets.token_hex(4)}")
     folder.rename(going)
-    _remove_tree(going)
+    remove_tree(str(going))
     sync_folder(folder.parent)
 
 
@@ -69,13 +69,7 @@ def remove_leftovers(roots: Iterable[Path]) -> None:
     """Removes what removals that were cut have left; raises OSError. Blocks."""
     for root in roots:
         for folder in list(root.glob(f"{GOING}*")) if root.is_dir() else ():
-            _remove_tree(folder)
-
-
-def _remove_tree(folder: Path) -> None:
-    for path, _, _ in os.walk(folder):
-        os.chmod(path, 0o700)  # a folder may be read-only, as linked skills are; the walk goes on into it
-    shutil.rmtree(folder)
+            remove_tree(str(folder))
 
 
 def _set_aside_unused(root: Path, before: float, is_held: Callable[[str], bool]) -> Iterator[Path]:

@@ -301,3 +301,21 @@ async def test_a_picture_is_named_and_shown(serve: Serve) -> None:
     assert outcome.shown_paths == ["outputs/a.gif"]
     assert not text[1].shown_paths
     assert "too large to be shown" in said
+
+
+async def test_an_edit_that_would_make_the_file_too_large_changes_nothing(serve: Serve) -> None:
+    async with asyncio.timeout(100), serve() as suite:
+        file = put(suite, "a", "x" * 100_000)
+        said = await refused(suite, "edit_file", path="a", oldText="x", newText="y" * 1000, replaceAll=True)
+        assert file.read_text() == "x" * 100_000
+    assert said == "'a' would be too large to edit (100000000 bytes); use a command"
+
+
+@pytest.mark.parametrize("first", [5, 10**30])
+async def test_a_line_behind_the_end_of_a_file_is_told(serve: Serve, first: int) -> None:
+    async with asyncio.timeout(100), serve() as suite:
+        put(suite, "a", "one\ntwo\n")
+        said = await call(suite, "read_file", path="a", firstLine=first, lines=10**30)
+        whole = await call(suite, "read_file", path="a", lines=10**30)
+    assert said == f"[… the file ends before line {first} …]"
+    assert whole == "one\ntwo\n"

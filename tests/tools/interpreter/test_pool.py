@@ -41,6 +41,29 @@ async def test_an_idle_one_is_ended(tmp_path: Path) -> None:
             assert again.has_forgotten
 
 
+@pytest.mark.parametrize("is_used", [False, True], ids=["ended", "used"])
+async def test_what_changes_while_another_idle_one_ends_is_left_alone(tmp_path: Path, *, is_used: bool) -> None:
+    keys = [("chat 1", "run"), ("chat 2", "run")]
+    pool, sessions = InterpreterPool(2, idle_s=0.5), list[InterpreterSession]()
+    async with asyncio.timeout(100):
+        for key in keys:
+            async with pool.borrow_session(key, lambda: start_session(policy(tmp_path))) as borrowed:
+                sessions.append(borrowed.session)
+        await asyncio.sleep(0.5)  # both are due at the first look
+        sweeping = asyncio.create_task(pool.end_idle())
+        while sessions[0].is_alive:
+            await asyncio.sleep(0)
+        if is_used:
+            async with pool.borrow_session(keys[1], lambda: start_session(policy(tmp_path))) as again:
+                assert await said(again.session, "import time; time.sleep(0.3); 7") == "7\n"
+        else:
+            await pool.end_of_chat("chat 2")
+        await asyncio.sleep(0.2)
+        assert not sweeping.done()
+        sweeping.cancel()
+        await pool.end_all()
+
+
 async def test_those_in_use_do_not_give_way(tmp_path: Path) -> None:
     async with asyncio.timeout(100), run_pool(1) as found:
         async with found.borrow_session(("chat", "first"), lambda: start_session(policy(tmp_path))):

@@ -30,6 +30,7 @@ from services.tools.catalogue.catalogue import Catalogue
 from services.tools.config import Config
 from services.tools.mcp_client.oauth.completion import complete
 from services.tools.mcp_client.oauth.token_store import TokenStore
+from services.tools.mcp_client.oauth.tokens import LASTS_S_MAX
 from services.tools.sandbox.selftest import Sandbox
 from services.tools.server import tool_server
 from tests.tools import calls
@@ -333,3 +334,12 @@ async def test_nobody_sees_or_takes_back_anothers(tmp_path: Path) -> None:
         assert store.list_tokens(BEN) == store.list_tokens(Identity("acme", DEFAULT.user)) == []
         assert store.take_token("s", BEN) is None
         assert len(await list_own(suite)) == 1
+
+
+async def test_a_token_that_lasts_longer_than_the_calendar_is_listed(tmp_path: Path) -> None:
+    authority = Authority()
+    authority.lasts_s = 10**18
+    async with protected(authority) as http, serving(tmp_path, http) as suite:
+        await connect(suite)
+        [told] = await list_own(suite)
+    assert told.expires_at / 1000 - time.time() == pytest.approx(LASTS_S_MAX, abs=200)

@@ -101,6 +101,17 @@ async def test_a_declaration_that_is_none_leaves_the_tools_as_they_were(
     assert not outcome.HasField("needs")
 
 
+@pytest.mark.parametrize("value", ["", "a"])
+async def test_what_is_too_short_for_a_secret_garbles_no_failure(serve: Serve, value: str) -> None:
+    async with serve() as suite:
+        request = tools_pb2.ExecuteRequest(
+            run_id=RUN, tool_call_id="call_1", tool_name="read_file", arguments='{"path": "uploads/none"}', chat_id=CHAT
+        )
+        async with reading(suite.stub.Execute(request, metadata=((name_tool_credential("x"), value),))) as deltas:
+            said = [delta.result.result async for delta in deltas][-1]
+    assert said == "'uploads/none': No such file or directory"
+
+
 @pytest.mark.parametrize("size", range(1, 20))
 async def test_no_cut_of_an_output_shows_a_credential(size: int) -> None:
     text = f"a {SECRET} b {json.dumps(SECRET)} hunter hunter2-"

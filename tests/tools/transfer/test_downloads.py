@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import os
+import stat
 import threading
 from pathlib import Path
 
@@ -76,6 +77,7 @@ async def test_an_empty_file_is_one_piece(serve: Serve) -> None:
         ("uploads", 0, 0, InvalidRequest),
         (".", 0, 0, InvalidRequest),
         ("uploads/pipe", 0, 0, InvalidRequest),
+        ("uploads/socket", 0, 0, InvalidRequest),
         ("../../secret", 0, 0, InvalidRequest),
         ("uploads/../../../secret", 0, 0, InvalidRequest),
         ("/etc/passwd", 0, 0, InvalidRequest),
@@ -102,6 +104,7 @@ async def test_what_cannot_be_read_is_an_error_that_says_why(
         (uploads / "root").symlink_to("/proc/self/root")
         (uploads / "loop").symlink_to("loop")
         os.mkfifo(uploads / "pipe")
+        os.mknod(uploads / "socket", stat.S_IFSOCK | 0o600)
         with pytest.raises(error):
             await read(suite.stub, path, offset, length)
 

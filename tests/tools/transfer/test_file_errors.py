@@ -17,6 +17,8 @@ TABLE: list[tuple[Exception, type[HeadraceError]]] = [
     (OSError(errno.EXDEV, ""), InvalidRequest),
     (OSError(errno.ELOOP, ""), InvalidRequest),
     (OSError(errno.ENAMETOOLONG, ""), InvalidRequest),
+    (OSError(errno.ENXIO, ""), InvalidRequest),
+    (OSError(errno.EACCES, ""), InvalidRequest),
     (OSError(errno.ENOSPC, ""), Overloaded),
     (OSError(errno.EDQUOT, ""), Overloaded),
     (OSError(errno.EIO, ""), Overloaded),

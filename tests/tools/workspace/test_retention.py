@@ -75,6 +75,23 @@ def test_read_only_folders_go_too(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [".owners"]
 
 
+@pytest.mark.parametrize("depth", [1, 3000])
+def test_a_tree_of_any_depth_goes_and_what_comes_after_it_too(tmp_path: Path, depth: int) -> None:
+    fd = os.open(Workspaces(tmp_path).open_workspace(CHAT).folder, os.O_RDONLY)
+    for number in range(depth):  # as a command does it, in which no path is too long
+        os.mkdir("a", dir_fd=fd)
+        below = os.open("a", os.O_RDONLY, dir_fd=fd)
+        os.close(os.open(f"file {number}", os.O_CREAT | os.O_WRONLY, dir_fd=below))
+        os.symlink("a", "link", dir_fd=below)
+        os.fchmod(fd, 0o500)
+        os.close(fd)
+        fd = below
+    os.close(fd)
+    Workspaces(tmp_path).open_workspace(OTHER)
+    assert remove_older([tmp_path], NOW) == 2
+    assert [path.name for path in tmp_path.iterdir()] == [".owners"]
+
+
 def test_a_removal_that_was_cut_short_is_finished(tmp_path: Path) -> None:
     (tmp_path / f"{GOING}{CHAT}/outputs").mkdir(parents=True)
     assert remove_older([tmp_path], 7) == 1

@@ -12,6 +12,9 @@ import msgspec
 from services.tools.mcp_client.oauth.http import AuthorizationFailed, TokensRefused, send
 from services.tools.mcp_client.oauth.token_store import Client, Grantor, Pending, Token
 
+LASTS_S_MAX = 10 * 365 * 24 * 3600.0
+"""A longer life of a token is cut to ten years, which is a time that calendars have."""
+
 EARLY_S = 60.0
 """Time before its end at which a token is renewed."""
 
@@ -22,8 +25,9 @@ TOKEN_CHARS_MAX = 4_000
 class _Answer(msgspec.Struct):
     access_token: str
     token_type: str = "Bearer"
-    refresh_token: str = ""
-    expires_in: float = 0.0
+    # Some servers write null where they say nothing, and a number as text.
+    refresh_token: str | None = None
+    expires_in: float | None = None
 
 
 async def exchange_code(pending: Pending, code: str) -> Token:
@@ -88,8 +92,8 @@ async def _ask(grantor: Grantor, form: dict[str, str]) -> _Answer:
     if response.status_code not in (200, 201):
         raise AuthorizationFailed(f"the authorization server answers with status {response.status_code}")
     try:
-        answer = msgspec.json.decode(response.content, type=_Answer)
-    except msgspec.DecodeError:
+        answer = msgspec.convert(msgspec.json.decode(response.content), _Answer, strict=False)
+    except (msgspec.MsgspecError, RecursionError):
         raise AuthorizationFailed("the authorization server's answer has no token") from None
     token = answer.access_token
     if answer.token_type.casefold() != "bearer" or not 0 < len(token) <= TOKEN_CHARS_MAX:
@@ -100,9 +104,10 @@ async def _ask(grantor: Grantor, form: dict[str, str]) -> _Answer:
 
 
 def _make_token(before: Token, answer: _Answer) -> Token:
+    lasts_s = min(answer.expires_in or 0.0, LASTS_S_MAX)
     return msgspec.structs.replace(
         before,
         access=answer.access_token,
         refresh=answer.refresh_token or before.refresh,
-        expires_at=time.time() + answer.expires_in if answer.expires_in > 0 else 0.0,
+        expires_at=time.time() + lasts_s if lasts_s > 0 else 0.0,
     )

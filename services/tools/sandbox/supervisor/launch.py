@@ -63,7 +63,7 @@ def main() -> None:
         kill_children()
     with suppress(OSError):  # the service may have left
         os.write(link, json.dumps(ending).encode())
-    with suppress(OSError, RecursionError):  # a tree too deep for us stays for whoever empties the temporary folder
+    with suppress(OSError):  # what stays is swept by the next service (leftovers.py)
         remove_tree(home)
 
 

@@ -50,12 +50,41 @@ def read_parent(pid: int) -> int:
 
 
 def remove_tree(folder: str) -> None:
-    for path, _, _ in os.walk(folder):
-        os.chmod(path, 0o700)  # the walk goes on into it after this
-    for path, folders, files in os.walk(folder, topdown=False):
-        for name in files:
-            os.unlink(f"{path}/{name}")
-        for name in folders:
-            inner = f"{path}/{name}"
-            os.unlink(inner) if os.path.islink(inner) else os.rmdir(inner)
+    """Removes a folder of any depth, also what is read-only in it; follows no link. Raises OSError."""
+    fd = _open_writable(folder)
+    try:
+        while names := os.listdir(fd):
+            for name in names:
+                _remove_entry(fd, name)
+    finally:
+        os.close(fd)
     os.rmdir(folder)
+
+
+def _remove_entry(top_fd: int, name: str) -> None:
+    # Folders in a folder are moved to the top first: neither our stack nor a path may be as deep as a command builds.
+    try:
+        os.unlink(name, dir_fd=top_fd)
+        return
+    except IsADirectoryError:
+        fd = _open_writable(name, top_fd)
+    try:
+        for inner in os.listdir(fd):
+            try:
+                os.unlink(inner, dir_fd=fd)
+            except IsADirectoryError:
+                os.close(_open_writable(inner, fd))  # whoever moves a folder writes into it, too
+                os.rename(inner, f".{os.urandom(16).hex()}", src_dir_fd=fd, dst_dir_fd=top_fd)
+    finally:
+        os.close(fd)
+    os.rmdir(name, dir_fd=top_fd)
+
+
+def _open_writable(name: str, parent_fd: int | None = None) -> int:
+    handle = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent_fd)
+    try:
+        path = f"/proc/self/fd/{handle}"
+        os.chmod(path, 0o700)
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    finally:
+        os.close(handle)

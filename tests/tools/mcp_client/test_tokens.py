@@ -1,0 +1,71 @@
+"""Answers of authorization servers, as those in use write them, and as one that means harm could."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import web
+
+from services.tools.mcp_client.oauth.http import AuthorizationFailed
+from services.tools.mcp_client.oauth.token_store import Client, Grantor, Pending, Token
+from services.tools.mcp_client.oauth.tokens import LASTS_S_MAX, exchange_code, renew
+
+REDIRECT = "http://127.0.0.1:8080/console/authorized.html"
+
+
+@asynccontextmanager
+async def answering(body: bytes) -> AsyncGenerator[Grantor]:
+    """An authorization server that answers this to whatever it is asked."""
+
+    async def answer(request: web.Request) -> web.Response:
+        del request
+        return web.Response(body=body, content_type="application/json")
+
+    app = web.Application()
+    app.router.add_post("/token", answer)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    origin = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    try:
+        yield Grantor(origin, f"{origin}/token", "https://mcp.example", Client("headrace"))
+    finally:
+        await runner.cleanup()
+
+
+async def exchange(grantor: Grantor) -> Token:
+    made_at = time.time()
+    return await exchange_code(
+        Pending("s", "acme", "ann", grantor, "verifier", REDIRECT, says_issuer=False, made_at=made_at), "code"
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "lasts_s"),
+    [
+        (b'{"access_token": "a", "token_type": "bearer", "refresh_token": null, "expires_in": null}', 0),
+        (b'{"access_token": "a", "expires_in": "3600"}', 3600),
+        (b'{"access_token": "a", "expires_in": 3600.5}', 3600),
+        (b'{"access_token": "a", "expires_in": 1e308}', LASTS_S_MAX),
+        (b'{"access_token": "a", "expires_in": -5}', 0),
+    ],
+)
+async def test_a_token_is_taken_as_servers_in_use_write_it(answer: bytes, lasts_s: float) -> None:
+    async with answering(answer) as grantor:
+        token = await exchange(grantor)
+        renewed = await renew(token)
+    for one in (token, renewed):
+        assert (one.access, one.refresh) == ("a", "")
+        assert (one.expires_at - time.time() if one.expires_at else 0) == pytest.approx(lasts_s, abs=100)
+
+
+@pytest.mark.parametrize(
+    "answer", [b"", b"[]", b"{}", b'{"access_token": 1}', b'{"access_token": "a", "x": ' + b"[" * 100_000]
+)
+async def test_what_has_no_token_is_told(answer: bytes) -> None:
+    async with answering(answer) as grantor:
+        with pytest.raises(AuthorizationFailed, match="has no token"):
+            await exchange(grantor)
