@@ -10,7 +10,8 @@ import grpc
 from headrace.errors import HeadraceError
 from headrace.v1 import agent_pb2
 from services.facade.agui.run_encoder import RunEncoder
-from services.facade.agui.state import States, StateView
+from services.facade.agui.state import StateView
+from services.facade.faces.chat_states import ChatStates
 from services.facade.faces.run_pipe import pipe_run
 from services.facade.responses.frame_writer import FrameWriter
 
@@ -19,7 +20,7 @@ RETRY_S = 15.0
 
 
 class _StateRefresh:
-    def __init__(self, encoder: RunEncoder, writer: FrameWriter, states: States, chat_id: str) -> None:
+    def __init__(self, encoder: RunEncoder, writer: FrameWriter, states: ChatStates, chat_id: str) -> None:
         self._encoder = encoder
         self._writer = writer
         self._states = states
@@ -73,7 +74,7 @@ class _RunSink:
             await self._writer.wait_until_drained()
 
 
-async def follow_run(call: Any, encoder: RunEncoder, writer: FrameWriter, states: States, chat_id: str) -> None:
+async def follow_run(call: Any, encoder: RunEncoder, writer: FrameWriter, states: ChatStates, chat_id: str) -> None:
     """Write the run's events to its end, or until it waits.
 
     Raises:

@@ -23,7 +23,6 @@ from services.facade.openai_api.request import (
     EarlierCall,
     EarlierMessage,
     find_results,
-    select_attachments,
     split_conversation,
 )
 from services.runtime.auth import identity
@@ -116,11 +115,10 @@ class RunRequest:
     has_context: bool = False
     """Whether the query's history ends with a message of what the frontend knows now."""
 
-    entries: Sequence[EarlierMessage] = ()
-
-    def select_attachments(self, *, is_new: bool) -> Sequence[Attachment]:
+    def list_attachments(self, *, is_new: bool) -> Sequence[Attachment]:
         """Return what the query's own message brings, and where the chat `is_new` what those before it do."""
-        return select_attachments(self.entries, is_new=is_new)
+        said = self.conversation if is_new else replace(self.conversation, history=[])
+        return said.list_attachments()
 
     def make_query(self, references: Sequence[common_pb2.Reference], *, is_new: bool) -> agent_pb2.QueryRequest:
         """Return the query; without what was said before, unless the chat `is_new`: else its log has that."""
@@ -152,9 +150,9 @@ def parse_run_request(body: bytes, agent_key: str, cursor: Cursor | None) -> Run
     if results := find_results(entries, "messages"):
         answers = [Answer(result.call.run_id, result.call.tool_id, False, result.payload) for result in results]
         return _make_answering(chat_id, segment, answers, min(result.call.last_seq for result in results))
-    conversation = split_conversation(entries, "messages", is_new=True)
+    conversation = split_conversation(entries, "messages")
     query = _make_query(given, agent_key, chat_id, conversation)
-    return RunRequest(chat_id, segment, query, conversation, has_context=bool(given.context), entries=entries)
+    return RunRequest(chat_id, segment, query, conversation, has_context=bool(given.context))
 
 
 def find_chat_id(thread_id: str) -> str:

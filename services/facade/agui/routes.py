@@ -16,8 +16,8 @@ from services.facade.agui.follow import follow_run
 from services.facade.agui.frames import encode_frame
 from services.facade.agui.request import RunRequest, parse_run_request
 from services.facade.agui.run_encoder import RunEncoder
-from services.facade.agui.state import States
 from services.facade.faces.attachments.uploads import Uploads
+from services.facade.faces.chat_states import ChatStates
 from services.facade.faces.published import PublishedAgents
 from services.facade.faces.runs import FaceRuns
 from services.facade.requests.body import read_body, read_single_header
@@ -35,7 +35,7 @@ def add_routes(
 ) -> None:
     published = PublishedAgents(peers["orchestrator"], FACE, published_faces)
     runs, uploads = FaceRuns(peers["orchestrator"]), Uploads(peers["tools"])
-    handlers = _AguiHandlers(published, runs, uploads, States(peers["memory"]), timeouts)
+    handlers = _AguiHandlers(published, runs, uploads, ChatStates(peers["memory"]), timeouts)
     application.router.add_get("/agui", handlers.list_agents)
     application.router.add_get("/agui/{agent}", handlers.get_capabilities)
     application.router.add_post("/agui/{agent}", handlers.run_agent)
@@ -47,7 +47,7 @@ class _AguiHandlers:
         published: PublishedAgents,
         runs: FaceRuns,
         uploads: Uploads,
-        states: States,
+        states: ChatStates,
         timeouts: StreamTimeouts,
     ) -> None:
         self._published = published
@@ -86,7 +86,7 @@ class _AguiHandlers:
     async def _make_query(self, run_request: RunRequest, *, is_known: bool) -> agent_pb2.QueryRequest:
         """Return the query, its files uploaded; one that `is_known` attaches to its run, which has them."""
         is_new = await self._is_new_chat(run_request)
-        attachments = [] if is_known else run_request.select_attachments(is_new=is_new)
+        attachments = [] if is_known else run_request.list_attachments(is_new=is_new)
         _, references = await self._uploads.store_attachments(attachments, run_request.chat_id)
         return run_request.make_query(references, is_new=is_new)
 

@@ -63,8 +63,19 @@ class Conversation:
     message: str = ""
     """The query's; empty when the request has results for a run that waits."""
 
+    attachments: Sequence[Attachment] = ()
+    """Pictures, sounds and files of the query's message."""
+
     history: Sequence[EarlierMessage] = ()
     progress: Sequence[EarlierMessage] = ()
+
+    def list_attachments(self) -> list[Attachment]:
+        """Return the attachments of all messages; too many raise InvalidRequest."""
+        attachments = [one for message in self.history for one in message.attachments]
+        attachments += self.attachments
+        attachments += [one for message in self.progress for one in message.attachments]
+        check_number(attachments)
+        return attachments
 
     def rename_field(self, error: InvalidRequest) -> InvalidRequest:
         """Return the error with the request's name of the query's field."""
@@ -90,11 +101,11 @@ class AgentRequest:
 
     conversation: Conversation = field(default_factory=Conversation)
 
-    attachments: Sequence[Attachment] = ()
-    """Pictures, sounds and files of the messages in the query, which are not in the chat yet."""
+    known: int = 0
+    """How many of the messages before the query a chat that goes on has already, from the first one on."""
 
     references: Sequence[common_pb2.Reference] = ()
-    """The same, once they are in the chat."""
+    """The conversation's attachments, once they are in the chat."""
 
     results: Sequence[ToolResult] = ()
 
@@ -145,8 +156,8 @@ def find_query(entries: Sequence[EarlierMessage]) -> int:
     return next((at for at in range(len(entries) - 1, -1, -1) if entries[at].role == "user"), -1)
 
 
-def split_conversation(entries: Sequence[EarlierMessage], name: str, *, is_new: bool) -> Conversation:
-    """Split the messages at the user's last one; those before it are left out unless the chat `is_new`.
+def split_conversation(entries: Sequence[EarlierMessage], name: str) -> Conversation:
+    """Split the messages at the user's last one.
 
     Raises:
         InvalidRequest: It does not end with the user's message, or with what was done about it.
@@ -158,20 +169,12 @@ def split_conversation(entries: Sequence[EarlierMessage], name: str, *, is_new: 
     last, behind = entries[at], entries[at + 1 :]
     if not last.text:
         raise InvalidRequest.of(last.name, "must have text, as the last message of the user")
-    before = [*entries[:at], *(entry for entry in behind if entry.role in INSTRUCTING)]
     return Conversation(
         message=last.text,
-        history=before if is_new else [],
+        attachments=last.attachments,
+        history=[*entries[:at], *(entry for entry in behind if entry.role in INSTRUCTING)],
         progress=[entry for entry in behind if entry.role not in INSTRUCTING],
     )
-
-
-def select_attachments(entries: Sequence[EarlierMessage], *, is_new: bool) -> list[Attachment]:
-    """Return the attachments of the messages that `split_conversation` takes; too many raise InvalidRequest."""
-    first = 0 if is_new else find_query(entries)
-    selected = [attachment for entry in entries[first:] for attachment in entry.attachments]
-    check_number(selected)
-    return selected
 
 
 def _to_json(text: str) -> str:

@@ -16,6 +16,7 @@ from aiohttp import web
 from headrace.errors import Interrupted, InvalidRequest
 from headrace.v1 import agent_pb2
 from services.facade.faces.attachments.uploads import Uploads
+from services.facade.faces.chat_states import ChatStates
 from services.facade.faces.runs import make_unread_error
 from services.facade.middleware.request_lifecycle import has_begun
 from services.facade.openai_api.attachments.files import Files
@@ -24,7 +25,7 @@ from services.facade.openai_api.chat_completions.request import parse_chat_reque
 from services.facade.openai_api.embeddings import Embeddings
 from services.facade.openai_api.events import RunEnded, RunEvent, RunStarted
 from services.facade.openai_api.output import Output
-from services.facade.openai_api.request import AgentRequest
+from services.facade.openai_api.request import AgentRequest, Conversation
 from services.facade.openai_api.responses.answer import build_response
 from services.facade.openai_api.responses.events import build_attach_error, build_error_event, stream_events
 from services.facade.openai_api.responses.request import parse_response_id, parse_response_request
@@ -46,7 +47,8 @@ LIVE_STATES = frozenset({"queued", "running"})
 
 def add_routes(application: web.Application, peers: Mapping[str, grpc.aio.Channel], timeouts: StreamTimeouts) -> None:
     orchestrator = peers["orchestrator"]
-    handlers = _OpenAIHandlers(Runs(orchestrator), Uploads(peers["tools"]), timeouts)
+    states = ChatStates(peers["memory"])
+    handlers = _OpenAIHandlers(Runs(orchestrator), Uploads(peers["tools"]), states, timeouts)
     stored = StoredResponses(orchestrator, peers["memory"])
     files = Files(peers["tools"])
     router = application.router
@@ -64,9 +66,10 @@ def add_routes(application: web.Application, peers: Mapping[str, grpc.aio.Channe
 
 
 class _OpenAIHandlers:
-    def __init__(self, runs: Runs, uploads: Uploads, timeouts: StreamTimeouts) -> None:
+    def __init__(self, runs: Runs, uploads: Uploads, states: ChatStates, timeouts: StreamTimeouts) -> None:
         self._runs = runs
         self._uploads = uploads
+        self._states = states
         self._bodies = LargeBodies(BODY_BYTES_MAX)
         self._timeouts = timeouts
 
@@ -109,12 +112,18 @@ class _OpenAIHandlers:
             if agent_request.previous_response_id and not agent_request.results:
                 run = await self._runs.get_run(parse_response_id(agent_request.previous_response_id))
                 agent_request = replace(agent_request, chat_id=run.chat_id)
-            if not agent_request.attachments:
-                return agent_request
+            conversation = await self._leave_out_known(agent_request)
             chat_id, references = await self._uploads.store_attachments(
-                agent_request.attachments, agent_request.chat_id
+                conversation.list_attachments(), agent_request.chat_id
             )
-            return replace(agent_request, chat_id=chat_id, references=references, attachments=())
+            return replace(agent_request, conversation=conversation, chat_id=chat_id, references=references)
+
+    async def _leave_out_known(self, agent_request: AgentRequest) -> Conversation:
+        """Return the conversation without what the log of its chat has, if there is that chat."""
+        conversation, chat_id = agent_request.conversation, agent_request.chat_id
+        if not (chat_id and agent_request.known) or await self._states.load_state(chat_id) is None:
+            return conversation
+        return replace(conversation, history=conversation.history[agent_request.known :])
 
     async def get_response(self, request: web.Request) -> web.StreamResponse:
         """Answer with the current response, or its events after `starting_after`."""

@@ -122,6 +122,21 @@ async def test_earlier_messages_keep_their_roles_unless_the_chat_has_them(tmp_pa
     assert not going_on.history
 
 
+async def test_a_chat_that_is_not_there_yet_has_the_earlier_messages(tmp_path: Path) -> None:
+    messages: Any = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Hello"},
+        {"role": "assistant", "content": "Hi"},
+        {"role": "user", "content": "Again"},
+    ]
+    async with client(tmp_path, Script(query=answering("x"))) as (api, facade):
+        facade.memory.state_error = NotFound("there is no chat")
+        await api.chat.completions.create(model="helper", messages=messages, metadata={"chat_id": CHAT})
+        (query,) = facade.script.requests
+    assert (query.chat_id, query.message) == (CHAT, "Again")
+    assert [earlier.content for earlier in query.history] == ["Be brief.", "Hello", "Hi"]
+
+
 def foreign_call(*ids: str) -> Any:
     calls = [{"id": id, "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}} for id in ids]
     return {"role": "assistant", "content": None, "tool_calls": calls}

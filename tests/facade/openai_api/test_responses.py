@@ -192,6 +192,25 @@ async def test_a_chat_goes_on_by_the_id_of_its_last_response(tmp_path: Path) -> 
     assert answer.conversation.id == f"conv_{CHAT}"
 
 
+async def test_all_of_the_input_is_new_to_a_chat_that_goes_on(tmp_path: Path) -> None:
+    items: Any = [
+        {"role": "developer", "content": "Answer in French."},
+        {"role": "user", "content": "I am in Lyon."},
+        {"role": "user", "content": "How warm?"},
+    ]
+    asked: Any = {"model": "helper", "input": items, "instructions": "Be kind."}
+    async with client(tmp_path, Script(query=answering("x"), run=a_run("completed"))) as (api, facade):
+        await api.responses.create(**asked, previous_response_id=ID)
+        await api.responses.create(**asked, conversation=f"conv_{CHAT}")
+        facade.memory.state_error = NotFound("there is no chat")
+        await api.responses.create(**asked, conversation=f"conv_{CHAT}")
+        queries = facade.script.requests
+    assert [query.message for query in queries] == ["How warm?"] * 3
+    said = [[(earlier.role, earlier.content) for earlier in query.history] for query in queries]
+    new = [("system", "Answer in French."), ("user", "I am in Lyon.")]
+    assert said == [new, new, [("system", "Be kind."), *new]]
+
+
 @pytest.mark.parametrize("by_id", [True, False])
 async def test_a_functions_result_goes_to_the_run_that_waits(tmp_path: Path, by_id: bool) -> None:
     waits = [*opening(), *client_call(4, "t_0000000a"), asyncio.Event()]

@@ -25,7 +25,6 @@ from services.facade.openai_api.request import (
     EarlierCall,
     EarlierMessage,
     find_results,
-    select_attachments,
     split_conversation,
 )
 
@@ -79,19 +78,19 @@ def parse_chat_request(body: bytes) -> AgentRequest:
     output_format = read_output_format(given.response_format, "response_format")
     entries = [_parse_entry(message, f"messages[{at}]") for at, message in enumerate(given.messages)]
     metadata = given.metadata or {}
-    chat_id = metadata.get("chat_id", "")
     results = find_results(entries, "messages")
     tool_choice, tools = choose_tools(given.tool_choice, _parse_tools(given))
+    conversation = Conversation() if results else split_conversation(entries, "messages")
     return AgentRequest(
         model=given.model,
-        conversation=Conversation() if results else split_conversation(entries, "messages", is_new=not chat_id),
-        attachments=[] if results else select_attachments(entries, is_new=not chat_id),
+        conversation=conversation,
+        known=len(conversation.history),
         results=results,
         tools=tools,
         tool_choice=tool_choice,
         parallel_tool_calls=given.parallel_tool_calls,
         output_format=output_format,
-        chat_id=chat_id,
+        chat_id=metadata.get("chat_id", ""),
         stream=bool(given.stream),
         include_usage=bool(given.stream_options and given.stream_options.include_usage),
         metadata=metadata,

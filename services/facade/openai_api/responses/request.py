@@ -28,7 +28,6 @@ from services.facade.openai_api.request import (
     EarlierCall,
     EarlierMessage,
     find_results,
-    select_attachments,
     split_conversation,
 )
 
@@ -86,18 +85,17 @@ def parse_response_request(body: bytes) -> AgentRequest:
     entries = join_calls(
         _parse_entry(item, f"input[{at}]") for at, item in enumerate(items) if item.type not in SKIPPED_ITEMS
     )
-    goes_on = bool(given.conversation or given.previous_response_id)
     if given.conversation and given.previous_response_id:
         raise InvalidRequest.of("conversation", "must not be given beside previous_response_id")
-    if given.instructions and not goes_on:
+    if given.instructions:
         entries.insert(0, EarlierMessage("instructions", "system", given.instructions))
     chat_id = given.conversation.id if isinstance(given.conversation, _Conversation) else given.conversation or ""
     results = find_results(entries, "input")
     tool_choice, tools = choose_tools(given.tool_choice, _parse_tools(given))
     return AgentRequest(
         model=given.model,
-        conversation=Conversation() if results else split_conversation(entries, "input", is_new=not goes_on),
-        attachments=[] if results else select_attachments(entries, is_new=not goes_on),
+        conversation=Conversation() if results else split_conversation(entries, "input"),
+        known=1 if given.instructions else 0,
         results=results,
         tools=tools,
         tool_choice=tool_choice,

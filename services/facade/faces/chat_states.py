@@ -1,0 +1,31 @@
+"""The session state of a chat."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+import orjson
+
+from headrace.errors import NotFound
+from headrace.streams import rpc_errors
+from headrace.v1 import memory_pb2, memory_pb2_grpc
+from services.runtime.rpc import call_ids
+
+TIMEOUT_S = 5.0
+
+
+class ChatStates:
+    def __init__(self, memory: grpc.aio.Channel) -> None:
+        # Any: the stubs' types know the RPCs of synchronous channels too.
+        self._memory: Any = memory_pb2_grpc.MemoryServiceStub(memory)
+
+    async def load_state(self, chat_id: str) -> dict[str, Any] | None:
+        """Return a chat's state; None if the chat is not there, or not the caller's."""
+        request = memory_pb2.GetStateRequest(chat_id=chat_id)
+        try:
+            with rpc_errors():
+                reply = await self._memory.GetState(request, timeout=TIMEOUT_S, metadata=call_ids.forward_metadata())
+        except NotFound:
+            return None
+        return orjson.loads(reply.state or "{}")
