@@ -18,6 +18,7 @@ from services.facade.faces import call_ids
 from services.facade.faces.attachments.attachment import Attachment, check_number
 from services.facade.faces.call_ids import CallId
 from services.runtime.formats.json_depth import JSON_DEPTH_MAX, measure_json_depth
+from services.runtime.rpc.field_rules import is_uuid
 
 INSTRUCTING = ("system", "developer")
 """Roles whose texts hold wherever they stand."""
@@ -127,6 +128,13 @@ class AgentRequest:
 
     previous_response_id: str = ""
     metadata: dict[str, str] = field(default_factory=dict[str, str])
+
+
+def read_chat_id(chat_id: str, name: str) -> str:
+    """Return the chat that the field `name` says; InvalidRequest, of that field, if it cannot be one's id."""
+    if chat_id and not is_uuid(chat_id):
+        raise InvalidRequest.of(name, "must be a UUID in lower case")
+    return chat_id
 
 
 def find_results(entries: Sequence[EarlierMessage], name: str) -> list[ToolResult]:

@@ -137,6 +137,14 @@ async def test_a_chat_that_is_not_there_yet_has_the_earlier_messages(tmp_path: P
     assert [earlier.content for earlier in query.history] == ["Be brief.", "Hello", "Hi"]
 
 
+async def test_a_chat_that_cannot_be_one_is_refused_by_name(tmp_path: Path) -> None:
+    async with client(tmp_path, Script(query=answering("x"))) as (api, facade):
+        with pytest.raises(openai.BadRequestError) as caught:
+            await api.chat.completions.create(**ASK, metadata={"chat_id": "my-chat"})
+        assert not facade.script.requests
+    assert (caught.value.param, caught.value.code) == ("metadata.chat_id", "invalid_request")
+
+
 def foreign_call(*ids: str) -> Any:
     calls = [{"id": id, "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}} for id in ids]
     return {"role": "assistant", "content": None, "tool_calls": calls}

@@ -211,6 +211,14 @@ async def test_all_of_the_input_is_new_to_a_chat_that_goes_on(tmp_path: Path) ->
     assert said == [new, new, [("system", "Be kind."), *new]]
 
 
+async def test_a_conversation_that_cannot_be_a_chat_is_refused_by_name(tmp_path: Path) -> None:
+    async with client(tmp_path, Script(query=answering("x"))) as (api, facade):
+        with pytest.raises(openai.BadRequestError) as caught:
+            await api.responses.create(**ASK, conversation="conv_68a0")
+        assert not facade.script.requests
+    assert (caught.value.param, caught.value.code) == ("conversation", "invalid_request")
+
+
 @pytest.mark.parametrize("by_id", [True, False])
 async def test_a_functions_result_goes_to_the_run_that_waits(tmp_path: Path, by_id: bool) -> None:
     waits = [*opening(), *client_call(4, "t_0000000a"), asyncio.Event()]

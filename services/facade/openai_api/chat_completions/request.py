@@ -25,6 +25,7 @@ from services.facade.openai_api.request import (
     EarlierCall,
     EarlierMessage,
     find_results,
+    read_chat_id,
     split_conversation,
 )
 
@@ -90,7 +91,7 @@ def parse_chat_request(body: bytes) -> AgentRequest:
         tool_choice=tool_choice,
         parallel_tool_calls=given.parallel_tool_calls,
         output_format=output_format,
-        chat_id=metadata.get("chat_id", ""),
+        chat_id=read_chat_id(metadata.get("chat_id", ""), "metadata.chat_id"),
         stream=bool(given.stream),
         include_usage=bool(given.stream_options and given.stream_options.include_usage),
         metadata=metadata,

@@ -28,6 +28,7 @@ from services.facade.openai_api.request import (
     EarlierCall,
     EarlierMessage,
     find_results,
+    read_chat_id,
     split_conversation,
 )
 
@@ -101,7 +102,7 @@ def parse_response_request(body: bytes) -> AgentRequest:
         tool_choice=tool_choice,
         parallel_tool_calls=given.parallel_tool_calls,
         output_format=output_format,
-        chat_id=chat_id.removeprefix(CONVERSATION_PREFIX),
+        chat_id=read_chat_id(chat_id.removeprefix(CONVERSATION_PREFIX), "conversation"),
         stream=bool(given.stream),
         background=bool(given.background),
         previous_response_id=given.previous_response_id or "",
