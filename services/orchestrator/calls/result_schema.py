@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import msgspec
 
 from headrace.errors import InvalidRequest
 from services.orchestrator.run.answers.call import Call
-from services.runtime.formats.json_schema import compile_validator, describe_violations, refuse_constant
+from services.runtime.formats.json_schema import compile_validator, describe_violations, load_json
 
 ASK_HUMAN = "ask_human"
 
@@ -54,7 +53,7 @@ def check_payload(schema: str, payload: str) -> None:
         return
     validator = compile_validator(schema, mask="it")  # what a person wrote is in no error
     try:
-        problem = describe_violations(json.loads(payload, parse_constant=refuse_constant), validator)
+        problem = describe_violations(load_json(payload), validator)
     except (ValueError, RecursionError):
         problem = "$: not valid JSON"
     if problem:

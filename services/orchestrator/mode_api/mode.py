@@ -22,9 +22,10 @@ from services.orchestrator.calls.result_schema import ASK_HUMAN
 from services.orchestrator.ids import derived_id
 from services.orchestrator.mode_api import answering, kept_values, made_answers
 from services.orchestrator.mode_api.made_answers import CallResult
-from services.orchestrator.mode_api.mode_run import TOGETHER_MAX, ModeRun
+from services.orchestrator.mode_api.mode_run import TOGETHER_MAX, ModeRun, Stopped
 from services.orchestrator.mode_api.plan import Task
 from services.orchestrator.mode_api.steps import StepCount, make_fit
+from services.orchestrator.mode_api.task_scope import CODE_FAILED
 from services.orchestrator.run import session_state
 from services.orchestrator.run.replay.fit import Kept
 from services.orchestrator.turn.conversation import Conversation
@@ -188,10 +189,14 @@ class Mode(ModeRun):
         try:
             yield mode
             mode.check_end()
-        except (ModeChanged, StaleLease):
+        except (ModeChanged, StaleLease, Stopped):
             raise
         except HeadraceError as error:
             await opened.end("", to_failure(error))
+            raise
+        except Exception:
+            # The code's own error, which it may catch outside the block: what it says may be anybody's text.
+            await opened.end("", CODE_FAILED)
             raise
         await opened.mark("completed")
         await opened.end(mode.last_text)

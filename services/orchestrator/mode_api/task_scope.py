@@ -14,6 +14,7 @@ INTERRUPTED_RESULT = '{"ok":false,"error":"interrupted"}'
 
 NOT_TOLD = common_pb2.Failure(code="TASK_NOT_UPDATED", message="the model did not say how the task ended")
 FAILED = common_pb2.Failure(code="TASK_FAILED", message="the model could not do the task")
+CODE_FAILED = common_pb2.Failure(code="TASK_FAILED", message="the mode's code ended the task with an error")
 
 
 class TaskScope:

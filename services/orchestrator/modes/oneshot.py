@@ -9,7 +9,10 @@ from services.orchestrator.mode_api.mode_run import ModeRun
 
 async def run_oneshot(mode: ModeRun) -> str:
     choice, parallel = mode.choose_first_turn(), mode.allows_parallel_calls(by_default=True)
-    answer = await mode.ask_first_turn(choice, parallel=parallel)
+    try:
+        answer = await mode.ask_first_turn(choice, parallel=parallel)
+    except OutOfCalls:
+        return await mode.ask_for_final_answer("budget")
     if not answer.calls or choice == "none" or not mode.has_tools:
         await mode.refuse_calls(answer, NO_TOOLS)
         return await mode.finish_answer(answer)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -350,6 +350,11 @@ class Run:
 
 def _list_agents(known: Mapping[str, Definition], scopes: ScopeTree) -> set[str]:
     """List all agents that a run may ask, itself among them."""
-    main = scopes.main
-    roots = [main.agent.key, *main.agent.subagents, *main.attention.agents]
-    return list_agents_below(roots, lambda key: known[key].subagents if key in known else ())
+    main, there_are = scopes.main, {key.casefold(): agent for key, agent in known.items()}
+
+    def find_keys(names: Collection[str]) -> list[str]:
+        """Return the agents' own keys: who names one may write it in another case."""
+        return [there_are[name.casefold()].key if name.casefold() in there_are else name for name in names]
+
+    roots = [main.agent.key, *find_keys([*main.agent.subagents, *main.attention.agents])]
+    return list_agents_below(roots, lambda key: find_keys(known[key].subagents) if key in known else ())

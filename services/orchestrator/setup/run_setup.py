@@ -84,8 +84,9 @@ async def _report_missing(run: Run, offered: list[tools_pb2.Skill]) -> None:
     for name in run.agent.skills:
         if not any(is_named(skill, [name.casefold()]) for skill in offered):
             await run.main.notice("SKILL_UNAVAILABLE", f"there is no skill {name!r}; the agent goes on without it")
+    there_are = {key.casefold() for key in run.services.agents}
     for key in run.agent.subagents:
-        if key not in run.services.agents:
+        if key.casefold() not in there_are:
             await run.main.notice("AGENT_UNAVAILABLE", f"there is no agent {key!r}; it cannot be called")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 
@@ -16,7 +15,7 @@ from services.runtime.formats.json_schema import (
     compile_validator,
     describe_violations,
     find_schema_problem,
-    refuse_constant,
+    load_json,
 )
 
 REPAIR_PROMPT = (
@@ -56,7 +55,7 @@ class OutputForm:
         if fenced := _FENCED.fullmatch(text):
             text = fenced[1].strip()
         try:
-            value = json.loads(text, parse_constant=refuse_constant)
+            value = load_json(text)
         except (ValueError, RecursionError):
             return Output(text, "$: not valid JSON")
         return Output(text, describe_violations(value, self.validator))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import lru_cache
 from typing import Any
 
@@ -49,8 +50,20 @@ def describe_violations(value: Any, *validators: Draft202012Validator) -> str:
     return "; ".join([*dict.fromkeys(violations)][:VIOLATIONS_SHOWN_MAX])
 
 
-def refuse_constant(name: str) -> float:
-    """Refuse NaN and the infinities, which json.loads takes unless this is its `parse_constant`."""
+def load_json(text: str) -> Any:
+    """Parse JSON, integers of any size whole.
+
+    Raises:
+        UnicodeEncodeError: It spells half a surrogate pair, which is no character and cannot be stored or sent.
+        ValueError: It is no JSON; NaN and the infinities, which json.loads takes, are none.
+        RecursionError: It is nested too deeply.
+    """
+    value = json.loads(text, parse_constant=_refuse_constant)
+    json.dumps(value, ensure_ascii=False).encode()
+    return value
+
+
+def _refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is not JSON")
 
 

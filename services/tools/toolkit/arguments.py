@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from typing import Any
 
 from jsonschema_rs import Draft202012Validator, ValidationError
 
-from services.runtime.formats.json_schema import compile_validator, describe_violations, format_path, refuse_constant
+from services.runtime.formats.json_schema import compile_validator, describe_violations, format_path, load_json
 from services.tools.errors import ToolFailed
 
 BYTES_MAX = 4 * 1024 * 1024
@@ -36,13 +35,10 @@ def _load_json(text: str) -> Any:
     if len(text) > BYTES_MAX:
         raise ToolFailed(f"invalid arguments: $: longer than {BYTES_MAX} characters")
     try:
-        value = json.loads(text, parse_constant=refuse_constant)
-        # JSON may spell half a surrogate pair, which is no character and cannot be stored or sent.
-        json.dumps(value, ensure_ascii=False).encode()
+        return load_json(text)
     except RecursionError:
         raise ToolFailed("invalid arguments: $: nested too deeply") from None
     except UnicodeEncodeError:
         raise ToolFailed("invalid arguments: $: half a surrogate pair is not a character") from None
     except ValueError as error:
         raise ToolFailed(f"invalid arguments: $: not valid JSON: {error}") from None
-    return value

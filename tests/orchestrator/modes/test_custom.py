@@ -477,3 +477,25 @@ async def test_a_mode_waits_for_people_through_a_takeover_and_a_cancel_ends_it(h
                 await client.cancel(events[-1]["runId"] if "runId" in events[-1] else it_run(events))
                 events += [as_json(delta) async for delta in asking]
             assert events[-1]["type"] == "run.cancel"
+
+
+async def test_an_error_of_the_code_ends_its_task_as_failed(house: Open, tmp_path: Path) -> None:
+    code = """
+async def run(mode):
+    [task] = await mode.plan(["part a"])
+    try:
+        async with mode.task(task) as work:
+            raise KeyError(await work.ask("Which?", tools="none"))
+    except KeyError:
+        return "It goes on."
+"""
+    write_mode(tmp_path, code)
+    async with house() as it:
+        World(it, speak)
+        events = await it.ask(agent="own")
+    [failed] = [event for event in events if event["type"] == "task.fail"]
+    assert failed["error"]["code"] == "TASK_FAILED"
+    assert "Which?" not in failed["error"]["message"]
+    plans = [event["plan"] for event in events if event["type"] == "plan.update"]
+    assert [task["status"] for task in plans[-1]] == ["failed"]
+    assert text(events) == "It goes on."

@@ -73,3 +73,23 @@ async def test_spent_tool_calls_end_with_an_answer(house: Open, mode: dict[str, 
         assert len(it.tools.requests) == 1
     assert events[-1]["finishReason"] == "budget"
     assert [code for code, _ in list_notices(events)] == ["LIMIT_REACHED"]
+
+
+async def test_one_shot_that_uses_up_its_calls_before_it_calls_a_tool_gives_its_answer(house: Open) -> None:
+    required = {"mode": "ONESHOT", "plain": {}, "toolPolicy": "REQUIRE", "budget": {"maxModelCalls": 1}}
+    async with house(content("No.") + finish(), ANSWER, **required) as it:
+        events = await it.ask()
+        assert [request.tool_choice for request in it.llm.requests] == ["required", "none"]
+    assert events[-1]["finishReason"] == "budget"
+    assert [code for code, _ in list_notices(events)] == ["LIMIT_REACHED"]
+
+
+async def test_a_one_shot_sub_agent_without_calls_left_fails_and_its_caller_answers(house: Open) -> None:
+    calling = call("call_subagent", '{"task":"help","agentKey":"oneshot"}') + finish("tool_calls")
+    async with house(calling, ANSWER, subagents=["oneshot"], budget={"maxModelCalls": 1}) as it:
+        events = await it.ask()
+    [result] = [event for event in events if event["type"] == "tool.result"]
+    assert "BUDGET_EXCEEDED" in result["result"]
+    kinds = [event["type"] for event in events]
+    assert kinds.index("subagent.end") < kinds.index("content.start")
+    assert events[-1]["finishReason"] == "budget"

@@ -224,3 +224,18 @@ async def test_deep_think_chooses_the_mode_of_an_agent_with_both_sections(house:
         assert it.llm.requests[-1].stage == "react"
         events = await asked(it, model(add("look")), deep_think=1)
         assert outline(events)[0] == "start look"
+
+
+async def test_the_section_of_the_tasks_says_whether_their_first_turns_must_call_a_tool(house: Open) -> None:
+    execute = {"systemPrompt": "You work on {{task_id}}.", "toolPolicy": "REQUIRE"}
+    async with house(**agent(execute=execute)) as it:
+        it.llm.reply = model(add("a"))
+        await it.ask()
+        choices = [request.tool_choice for request in it.llm.requests if request.stage == "execute"]
+        assert choices == ["required"] * 3, "the model called none, and was told twice"
+    async with house(**agent(execute=execute | {"toolPolicy": "ALLOW"}), toolPolicy="REQUIRE") as it:
+        it.llm.reply = model(add("a"))
+        events = await it.ask()
+        choices = [request.tool_choice for request in it.llm.requests if request.stage == "execute"]
+        assert choices[0] == "auto"
+    assert events[-1]["type"] == "run.complete"

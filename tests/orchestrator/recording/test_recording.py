@@ -8,7 +8,12 @@ import pytest
 
 from headrace.cassette.lines import read_cassette
 from headrace.errors import InvalidRequest, NotFound
+from headrace.v1 import agent_pb2, agent_pb2_grpc
+from services.orchestrator.lifecycle.live_calls.cassette_rpc import PAGE_BYTES
+from services.runtime.rpc.channels import open_channel
 from tests.orchestrator.conftest import Open, call, content, finish, reasoning
+
+END = content("All good.") + finish()
 
 
 async def test_a_recorded_run_has_all_that_it_heard_and_said(house: Open) -> None:
@@ -63,3 +68,37 @@ async def test_a_run_that_goes_on_has_no_cassette_yet(house: Open) -> None:
 
 def _without_time(event: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in event.items() if name != "timestamp"}
+
+
+async def test_a_line_of_a_recording_is_one_line_whatever_was_said(house: Open) -> None:
+    said = "one\u2028line\u2029of\x85text"
+    async with house(content(said) + finish()) as h:
+        await h.ask(said, record=True)
+        cassette = read_cassette(await h.client.cassette(h.run_ids[-1]))
+    assert cassette.query["message"] == said
+    assert _said(cassette.tape) == [said]
+
+
+async def test_a_page_of_a_recording_is_counted_in_bytes(house: Open) -> None:
+    async with (
+        house(*(content("雨" * 200_000) + call("look") + finish("tool_calls") for _ in range(4)), END) as h,
+        open_channel(h.address) as channel,
+    ):
+        await h.ask(record=True)
+        lines, token = 0, ""
+        get_cassette: Any = agent_pb2_grpc.AgentServiceStub(channel).GetCassette
+        while True:
+            page = await get_cassette(agent_pb2.GetCassetteRequest(run_id=h.run_ids[-1], page_token=token or None))
+            assert len(page.lines) == 1 or page.ByteSize() <= PAGE_BYTES + 100 * len(page.lines)
+            lines, token = lines + len(page.lines), page.next_page_token
+            if not token:
+                break
+        assert lines == len(await h.client.cassette(h.run_ids[-1]))
+
+
+async def test_agents_below_a_recorded_one_are_found_by_any_case_of_their_key(house: Open) -> None:
+    async with house(content("Yes.") + finish(), subagents=["OneShot"]) as h:
+        events = await h.ask(record=True)
+        cassette = read_cassette(await h.client.cassette(h.run_ids[-1]))
+    assert sorted(cassette.agents) == ["oneshot", "react"]
+    assert [event for event in events if event["type"] == "run.notice"] == []

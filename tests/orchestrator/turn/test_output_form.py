@@ -183,3 +183,12 @@ async def test_the_callers_own_tools_are_called_in_parallel_unless_it_says_no(
     async with house(answer("Done.")) as it:
         await it.ask(**fields)
         assert it.llm.requests[0].parallel_tool_calls == parallel
+
+
+@pytest.mark.parametrize("half", ['{"\\ud83d": 1}', '{"city": "\\ud83d", "people": 1}'])
+async def test_an_answer_with_half_a_character_is_no_json(house: Open, half: str) -> None:
+    async with house(answer(half), answer(PARIS)) as it:
+        it.llm.models = IN_WORDS
+        events = await it.ask(output_format=FORM)
+    assert events[-1]["type"] == "run.complete", events[-1]
+    assert events[-1]["output"] == json.loads(PARIS)

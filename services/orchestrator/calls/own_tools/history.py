@@ -24,16 +24,19 @@ WINDOW_CHARS_RATIO = 0.25
 
 CHARS_MIN, CHARS_MAX = 1_000, 12_000
 
+NUMBER_MAX = 10**12
+"""Of lines and characters: more than any chat has, and fewer than a field of the request takes."""
+
 READ_HISTORY = tools_pb2.Tool(
     name="read_history",
     description="Read earlier messages of this conversation that you are not shown any more: by line numbers, such as "
     "those that a summary or a notice names, or by words that they hold. One line alone comes with its images and "
     "files.",
-    parameters="""{"type":"object","properties":{
-"first":{"type":"integer","minimum":1,"description":"First line"},
-"last":{"type":"integer","minimum":1,"description":"Last line"},
-"query":{"type":"string","maxLength":500,"description":"Words; messages that hold most of them come first"}},
-"additionalProperties":false}""",
+    parameters=f"""{{"type":"object","properties":{{
+"first":{{"type":"integer","minimum":1,"maximum":{NUMBER_MAX},"description":"First line"}},
+"last":{{"type":"integer","minimum":1,"maximum":{NUMBER_MAX},"description":"Last line"}},
+"query":{{"type":"string","maxLength":500,"description":"Words; messages that hold most of them come first"}}}},
+"additionalProperties":false}}""",
     kind="own",
     tier="discovered",
     effect="read",
@@ -43,10 +46,10 @@ READ_RESULT = tools_pb2.Tool(
     name="read_result",
     description="Read the whole result of an earlier tool call that you were shown in part, one part at a time; with "
     "its images and files.",
-    parameters="""{"type":"object","properties":{
-"id":{"type":"string","minLength":1,"maxLength":256,"description":"The call's id"},
-"offset":{"type":"integer","minimum":0,"description":"Characters to skip"}},
-"required":["id"],"additionalProperties":false}""",
+    parameters=f"""{{"type":"object","properties":{{
+"id":{{"type":"string","minLength":1,"maxLength":256,"description":"The call's id"}},
+"offset":{{"type":"integer","minimum":0,"maximum":{NUMBER_MAX},"description":"Characters to skip"}}}},
+"required":["id"],"additionalProperties":false}}""",
     kind="own",
     tier="discovered",
     effect="read",
@@ -68,7 +71,7 @@ class _ResultArguments(msgspec.Struct):
 
 
 async def read_history(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
-    given = msgspec.json.decode(call.effective, type=_HistoryArguments)
+    given = msgspec.json.decode(call.effective, type=_HistoryArguments, strict=False)
     request = memory_pb2.ReadHistoryRequest(
         **_describe_reader(scope),
         first_n=given.first,
@@ -92,7 +95,7 @@ async def read_history(scope: Scope, peers: Peers, call: Call) -> tools_pb2.Tool
 
 
 async def read_result(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
-    given = msgspec.json.decode(call.effective, type=_ResultArguments)
+    given = msgspec.json.decode(call.effective, type=_ResultArguments, strict=False)
     request = memory_pb2.ReadResultRequest(
         **_describe_reader(scope),
         tool_call_id=given.id,

@@ -62,7 +62,7 @@ def describe_tool(scope: Scope) -> tools_pb2.Tool:
 
 
 async def execute_subagent(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
-    given = msgspec.json.decode(call.effective, type=_SubagentArguments)
+    given = _read_arguments(call)
     agent = _list_callable(scope).get(given.agentKey.casefold())
     if agent is None and given.agentKey:
         known = ", ".join(agent.key for agent in _list_callable(scope).values()) or "none; leave agentKey out"
@@ -90,8 +90,13 @@ def keep_result(scope: Scope, call: Call, result: str) -> None:
     # In the log, notes for the model may follow on further lines.
     answer = msgspec.json.decode(result.partition("\n")[0], type=_SubagentResult)
     if answer.contextId and scope.agent.memory.recap.enabled:
-        task = msgspec.json.decode(call.effective, type=_SubagentArguments).task
+        task = _read_arguments(call).task
         scope.notes.keep_return(call.tool_id, SubagentReturn(task, answer.result or answer.error))
+
+
+def _read_arguments(call: Call) -> _SubagentArguments:
+    # Some models write whole numbers as 10.0, which is an integer to JSON Schema.
+    return msgspec.json.decode(call.effective, type=_SubagentArguments, strict=False)
 
 
 def _list_callable(scope: Scope) -> dict[str, Definition]:

@@ -35,7 +35,7 @@ MIME_TYPE = "application/vnd.headrace.cassette+gzip"
 STORE_TIMEOUT_S = 5.0
 """The run's end waits for it."""
 
-LINE_CHARS_MAX = 3 * 1024 * 1024
+LINE_BYTES_MAX = 3 * 1024 * 1024
 """A page has a line at least, and callers outside the suite take messages of 4 MiB."""
 
 log = structlog.get_logger()
@@ -83,10 +83,11 @@ def _mask(text: str, secrets: tuple[str, ...]) -> str:
 
 
 def _compress(run: Run, tape: Tape, mask: Mask) -> bytes:
-    lines = (*_write_opening(run, mask), *write_tape(tape.entries, run.state.created_at, mask))
-    if max(map(len, lines)) > LINE_CHARS_MAX:
+    written = (*_write_opening(run, mask), *write_tape(tape.entries, run.state.created_at, mask))
+    lines = [line.encode() for line in written]
+    if max(map(len, lines)) > LINE_BYTES_MAX:
         raise ValueError("a line is too long")
-    return gzip.compress("".join(f"{line}\n" for line in lines).encode(), compresslevel=6, mtime=0)
+    return gzip.compress(b"".join(line + b"\n" for line in lines), compresslevel=6, mtime=0)
 
 
 def _write_opening(run: Run, mask: Mask) -> Iterator[str]:

@@ -16,7 +16,7 @@ from services.runtime.rpc.peer_calls import translating_peer_errors
 
 PAGE_BYTES = 1024 * 1024
 
-_MODE_LINE = '{"mode":'
+_MODE_LINE = b'{"mode":'
 """Begins the lines that have the code of a mode (docs/reference/cassette.md)."""
 
 WHY = {
@@ -48,17 +48,17 @@ async def get_cassette(peers: Peers, request: agent_pb2.GetCassetteRequest) -> a
             timeout=UNARY_TIMEOUT_S,
             metadata=forward_metadata(),
         )
-    lines = (await asyncio.to_thread(gzip.decompress, blob.data)).decode().splitlines()
+    lines = (await asyncio.to_thread(gzip.decompress, blob.data)).splitlines()
     if "operate" not in require_identity().scopes:
         lines = [_withhold_code(line) for line in lines]
     return _make_page(lines, _read_token(request.page_token, len(lines)))
 
 
-def _withhold_code(line: str) -> str:
+def _withhold_code(line: bytes) -> bytes:
     """Return a line without the source of a mode, which is the operator's program and none of the user's data."""
     if not line.startswith(_MODE_LINE):
         return line
-    return json.dumps(json.loads(line) | {"source": "", "withheld": "operate"}, separators=(",", ":"))
+    return json.dumps(json.loads(line) | {"source": "", "withheld": "operate"}, separators=(",", ":")).encode()
 
 
 def _say_why(run_id: str, problem: str) -> str:
@@ -75,11 +75,11 @@ def _read_token(token: str, lines: int) -> int:
     return int(token)
 
 
-def _make_page(lines: list[str], first: int) -> agent_pb2.GetCassetteResponse:
+def _make_page(lines: list[bytes], first: int) -> agent_pb2.GetCassetteResponse:
     size, last = 0, first
     while last < len(lines) and (last == first or size + len(lines[last]) <= PAGE_BYTES):
         size += len(lines[last])
         last += 1
     return agent_pb2.GetCassetteResponse(
-        lines=lines[first:last], next_page_token=str(last) if last < len(lines) else None
+        lines=[line.decode() for line in lines[first:last]], next_page_token=str(last) if last < len(lines) else None
     )

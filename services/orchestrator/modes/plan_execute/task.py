@@ -65,7 +65,7 @@ class TaskExecutor:
             OutOfCalls, RecordedTaskFailure: The task ended before that.
         """
         await self._add_prompt("task_work")
-        choice = "required" if self._mode.choose_first_turn() == "required" else "auto"
+        choice = self._mode.wanted_choice or self._work.choose_first_turn()
         repetition = Repetition(self._mode.agent.limits.max_repeats)
         for _ in range(self._work.settings.steps_max):
             self._check_recorded_end()

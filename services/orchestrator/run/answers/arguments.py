@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
-
 from services.orchestrator.run.answers.call import Call
-from services.runtime.formats.json_schema import compile_validator, describe_violations, format_path
+from services.runtime.formats.json_schema import compile_validator, describe_violations, format_path, load_json
 
 
 def violation(call: Call) -> str:
     """Describe for the model what is wrong with the arguments; empty when nothing is."""
     try:
-        value = json.loads(call.effective)
+        value = load_json(call.effective)
     except (ValueError, RecursionError):
         return "invalid arguments: $: not valid JSON"
     if not isinstance(value, dict):
@@ -28,7 +26,7 @@ def find_violation(call: Call) -> tuple[str, str] | None:
     """
     assert call.tool is not None, "a call without a tool is refused before"
     try:
-        value = json.loads(call.effective)
+        value = load_json(call.effective)
     except RecursionError:
         return "", "it is nested too deeply"
     validator = compile_validator(call.tool.parameters or "{}", mask="the value")

@@ -82,7 +82,8 @@ def _iterate_strings(value: Any) -> Iterator[str]:
     while waiting:
         value = waiting.pop()
         if isinstance(value, str):
-            yield value
+            # Half of a surrogate pair, which a model may write as an escape, is no text for the patterns.
+            yield value if value.isascii() else value.encode(errors="replace").decode()
         elif isinstance(value, dict):
             waiting += value.values()
         elif isinstance(value, list):
