@@ -47,6 +47,8 @@ class RunStream(AsyncIterator[agent_pb2.AgentDelta]):
         self._reattach_s = reattach_s
         self._pause_s = FIRST_PAUSE_S
         self._cut_at_s: float | None = None
+        self._words = _Unrepeated()
+        """Kept between two readers of `text`, of whom the second goes on where the first has stopped."""
 
     async def __anext__(self) -> agent_pb2.AgentDelta:
         while True:
@@ -84,7 +86,7 @@ class RunStream(AsyncIterator[agent_pb2.AgentDelta]):
 
         What it says before a tool call is among them, so that all of them may be more than `state.answer`.
         """
-        pieces, last_id = _Unrepeated(), ""
+        last_id = ""
         async for delta in self:
             match delta.WhichOneof("payload"):
                 case "content_start":
@@ -99,8 +101,8 @@ class RunStream(AsyncIterator[agent_pb2.AgentDelta]):
             if block is None or not block.is_answer:
                 continue
             if is_start:
-                pieces.restart_block(block_id)
-            if new := pieces.take_new(block_id, piece):
+                self._words.restart_block(block_id)
+            if new := self._words.take_new(block_id, piece):
                 yield new if last_id in ("", block_id) else f"\n\n{new}"
                 last_id = block_id
 
@@ -117,7 +119,8 @@ class _Unrepeated:
         self._repeated[block_id] = self._taken.setdefault(block_id, 0)
 
     def take_new(self, block_id: str, piece: str) -> str:
-        known = min(len(piece), self._repeated[block_id])
-        self._repeated[block_id] -= known
-        self._taken[block_id] += len(piece) - known
+        repeated = self._repeated.get(block_id, 0)
+        known = min(len(piece), repeated)
+        self._repeated[block_id] = repeated - known
+        self._taken[block_id] = self._taken.get(block_id, 0) + len(piece) - known
         return piece[known:]

@@ -52,6 +52,20 @@ async def test_what_is_repeated_is_told_once() -> None:
     assert await read_pieces(recall("a", "one"), recall("b", "two")) == ["one", "\n\ntwo"]
 
 
+async def test_who_stops_reading_reads_on_where_they_were() -> None:
+    run = RunStream(play([start("a"), say("a", "one "), say("a", "two "), recall("a", "one two three")]))
+    async for piece in run.text():
+        assert piece == "one "
+        break
+    assert [piece async for piece in run.text()] == ["two ", "three"]
+
+
+async def test_words_of_a_block_that_began_before_are_told() -> None:
+    run = RunStream(play([start("a"), say("a", "one "), say("a", "two")]))
+    await anext(run)
+    assert [piece async for piece in run.text()] == ["one ", "two"]
+
+
 async def test_nobody_else_is_told() -> None:
     asides = [start("p", stage="plan", is_answer=False), say("p", "I plan."), say("unknown", "x")]
     task = start("t", stage="execute")

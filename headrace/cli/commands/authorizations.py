@@ -9,6 +9,7 @@ import msgspec
 
 from headrace.cli.facade.client import make_request
 from headrace.cli.facade.options import url_option
+from headrace.cli.run_view.printing import print_text
 from headrace.cli.run_view.times import format_time
 
 
@@ -38,7 +39,7 @@ def list_authorizations(url: str) -> None:
     """List your authorizations: MCP server, since when, by which authorization server."""
     data = make_request(url, lambda facade: facade.get("/api/mcp/authorizations"))
     for one in msgspec.json.decode(data, type=list[_Authorization]):
-        click.echo(one.line)
+        print_text(one.line)
 
 
 @authorizations.command()

@@ -10,6 +10,7 @@ import msgspec
 
 from headrace.cli.facade.client import FacadeClient, make_request
 from headrace.cli.facade.options import url_option
+from headrace.cli.run_view.printing import print_text
 from headrace.cli.run_view.times import format_time
 
 
@@ -65,7 +66,7 @@ def list_facts(url: str, count: int, scope: str | None, ended: bool) -> None:
     )
     data = make_request(url, lambda facade: facade.get("/api/facts", **wanted))
     for fact in msgspec.json.decode(data, type=_Page).facts:
-        click.echo(fact.line)
+        print_text(fact.line)
 
 
 @facts.command("search")
@@ -76,7 +77,7 @@ def search_facts(url: str, count: int, query: str) -> None:
     """Find facts that hold words of QUERY, the best first."""
     data = make_request(url, lambda facade: facade.get("/api/facts/search", query=query, limit=str(count)))
     for hit in msgspec.json.decode(data, type=_Hits).hits:
-        click.echo(hit.fact.line)
+        print_text(hit.fact.line)
 
 
 @facts.command()

@@ -9,6 +9,7 @@ import msgspec
 
 from headrace.cli.facade.client import FacadeClient, make_request
 from headrace.cli.facade.options import url_option
+from headrace.cli.run_view.printing import print_text
 from headrace.cli.run_view.times import Instant, format_time
 
 
@@ -83,7 +84,7 @@ def list_schedules(url: str) -> None:
     """List your schedules, the oldest first: id, times, next time, last outcome, agent, name."""
     data = make_request(url, lambda facade: facade.get("/api/schedules"))
     for schedule in msgspec.json.decode(data, type=tuple[Schedule, ...]):
-        click.echo(schedule.line)
+        print_text(schedule.line)
 
 
 @schedules.command()
@@ -93,9 +94,9 @@ def show(url: str, schedule_id: str) -> None:
     """Show a schedule and what became of its last times, the newest first."""
     data = make_request(url, lambda facade: facade.get("/api/schedule", scheduleId=schedule_id))
     schedule = msgspec.json.decode(data, type=Schedule)
-    click.echo(schedule.line)
+    print_text(schedule.line)
     for firing in schedule.firings:
-        click.echo(firing.line)
+        print_text(firing.line)
 
 
 @schedules.command()

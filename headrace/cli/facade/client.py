@@ -48,6 +48,10 @@ class _FailureEnvelope(msgspec.Struct):
     error: _Error = _Error()
 
 
+class _ReadinessEnvelope(msgspec.Struct):
+    data: dict[str, bool]
+
+
 class FacadeClient:
     """Connections to one facade, on one event loop, opened by `async with`."""
 
@@ -87,8 +91,11 @@ class FacadeClient:
     async def upload(self, file: Path, chat_id: str) -> msgspec.Raw:
         """Store a file in a chat's uploads and return its reference; OSError where it cannot be read."""
         with self._translate_errors(), file.open("rb") as content:
-            form = aiohttp.FormData({"chatId": chat_id})
-            form.add_field("file", content, filename=file.name)
+            # As browsers write it: else `a b` would be stored as `a%20b`. What is no text, or ends a header, becomes ?.
+            name = "".join(letter if letter.isprintable() else "?" for letter in file.name)
+            form = aiohttp.FormData({"chatId": chat_id}, quote_fields=False)
+            # aiohttp looks for a name in the opened file, too.
+            form.add_field("file", aiohttp.BufferedReaderPayload(content, filename=name), filename=name)
             async with self._http.post("/api/upload", data=form, timeout=_UPLOAD_TIMEOUT) as response:
                 return await _read_data(response)
 
@@ -110,7 +117,7 @@ class FacadeClient:
     async def fetch_readiness(self) -> dict[str, bool]:
         with self._translate_errors():
             async with self._http.get("/readyz", params={"all": ""}, timeout=_ANSWER_TIMEOUT) as response:
-                return msgspec.json.decode(await response.read(), type=_FailureEnvelope).data
+                return msgspec.json.decode(await response.read(), type=_ReadinessEnvelope).data
 
     @asynccontextmanager
     async def query(self, body: dict[str, Any]) -> AsyncGenerator[AsyncIterator[agent_pb2.AgentDelta]]:

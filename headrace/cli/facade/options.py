@@ -12,19 +12,30 @@ if TYPE_CHECKING:
     from headrace.tls import Tls
 
 
-def _check_url(_context: click.Context, _option: click.Parameter, text: str) -> str:
+def _check_url(context: click.Context, _option: click.Parameter, text: str) -> str:
     try:
         url = urlsplit(text)
         is_address = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+        # Requests would go to the host's root, and not below a path.
+        is_address = is_address and url.path in ("", "/") and not (url.query or url.fragment)
+        (url.hostname or "").encode("idna")
     except ValueError:
         is_address = False
     if not is_address:
         raise click.BadParameter(f"{text!r} is no address such as http://127.0.0.1:8080")
+    context.meta["headrace.url"] = text
     return text
 
 
 def _store_value(context: click.Context, option: click.Parameter, value: str | None) -> None:
     context.meta[f"headrace.{option.name}"] = value or ""
+
+
+def _store_token(context: click.Context, option: click.Parameter, value: str | None) -> None:
+    token = (value or "").strip()  # a file or a variable of another program may end with a line's end
+    if not (token.isascii() and token.isprintable()):
+        raise click.BadParameter("it has a character that no credential has")
+    _store_value(context, option, token)
 
 
 def _get_value(name: str) -> str:
@@ -40,7 +51,7 @@ def get_token() -> str:
 token_option = click.option(
     "--token",
     envvar="HEADRACE_TOKEN",
-    callback=_store_value,
+    callback=_store_token,
     expose_value=False,
     show_envvar=True,
     help="An API key or a JWT, where the facade wants one; better in the environment, which `ps` does not show.",

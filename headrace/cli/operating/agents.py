@@ -14,6 +14,7 @@ from headrace.cli.facade.client import make_request
 from headrace.cli.facade.options import url_option
 from headrace.cli.run_view.lists.agent_list import print_agent_problems, print_agents
 from headrace.cli.run_view.lists.table import print_table
+from headrace.cli.run_view.printing import print_text
 from headrace.cli.run_view.times import format_time
 
 
@@ -107,10 +108,10 @@ def diff(url: str, agent_key: str, from_version: int | None, to_version: int | N
     data = make_request(url, lambda facade: facade.get("/api/agent/diff", agentKey=agent_key, **wanted))
     changes = msgspec.json.decode(data, type=list[_Change])
     for change in changes:
-        click.echo(change.path)
+        print_text(change.path)
         for sign, text in (("-", change.before), ("+", change.after)):
             if bytes(text):
-                click.echo(f"  {sign} {bytes(text).decode()}")
+                print_text(f"  {sign} {bytes(text).decode()}")
     if not changes:
         click.echo("nothing is different")
 
@@ -203,4 +204,4 @@ def _make_body(file: Path) -> dict[str, Any]:
 
 def _print_problems(file: Path, problems: list[_Problem]) -> None:
     for problem in problems:
-        click.echo(f"{'warning: ' if problem.is_warning else ''}{problem.field or file.name}: {problem.rule}")
+        print_text(f"{'warning: ' if problem.is_warning else ''}{problem.field or file.name}: {problem.rule}")

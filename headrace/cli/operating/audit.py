@@ -12,6 +12,7 @@ import msgspec
 from headrace.cli.facade.client import FacadeClient, make_request
 from headrace.cli.facade.options import url_option
 from headrace.cli.run_view.chain_report import print_report, refusing_other_files
+from headrace.cli.run_view.printing import print_text
 from headrace.cli.run_view.times import format_time
 from headrace.hash_chain import LogReport, LogVerifier
 
@@ -76,7 +77,7 @@ def _show_line(line: str, event: str | None) -> int:
     if event is None or name == event or name.startswith(f"{event}."):
         facts = " ".join(f"{key}={value}" for key, value in record.items() if key not in _SHOWN)
         who = " ".join(filter(None, (str(record.get("by", "")), str(record.get("credential", "")))))
-        click.echo(f"{record['seq']:>6} {format_time(record['at'])} {name:<18} {who or '-'}  {facts}".rstrip())
+        print_text(f"{record['seq']:>6} {format_time(record['at'])} {name:<18} {who or '-'}  {facts}".rstrip())
     return int(record["seq"])
 
 

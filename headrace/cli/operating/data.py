@@ -18,6 +18,7 @@ from headrace.cli.facade.client import FacadeClient, make_request
 from headrace.cli.facade.exit_codes import StreamCut
 from headrace.cli.facade.options import url_option
 from headrace.cli.run_view.lists.table import print_table
+from headrace.cli.run_view.printing import print_text
 from headrace.cli.run_view.times import format_time
 
 LOOK_S = 1.0
@@ -50,8 +51,8 @@ class Erasure(msgspec.Struct, frozen=True, rename="camel"):
         return f"user {self.user}" if self.user else f"tenant {self.tenant}"
 
     def show(self) -> None:
-        click.echo(f"erasure {self.erasure_id} of {self.whose}: {self.state}")
-        click.echo(f"asked {format_time(self.requested_at)} by {self.requested_by}  {self.reason}".rstrip())
+        print_text(f"erasure {self.erasure_id} of {self.whose}: {self.state}")
+        print_text(f"asked {format_time(self.requested_at)} by {self.requested_by}  {self.reason}".rstrip())
         if self.done_at:
             click.echo(f"done {format_time(self.done_at)}")
         for item in self.erased:
@@ -59,7 +60,7 @@ class Erasure(msgspec.Struct, frozen=True, rename="camel"):
         for kept in self.kept:
             click.echo(f"  kept    {kept.name:<22} {kept.what}  ({kept.reason})")
         if self.problem:
-            click.echo(f"waits: {self.problem}")
+            print_text(f"waits: {self.problem}")
 
 
 class Hold(msgspec.Struct, frozen=True, rename="camel"):

@@ -11,6 +11,7 @@ import msgspec
 from headrace.cli.facade.client import FacadeClient, make_request
 from headrace.cli.facade.options import url_option
 from headrace.cli.run_view.lists.table import print_table
+from headrace.cli.run_view.printing import print_text
 from headrace.cli.run_view.times import Instant, format_time
 
 SCOPES = ("ask", "answer", "operate", "read_content", "publish", "admin")
@@ -62,7 +63,7 @@ class Key(msgspec.Struct, frozen=True, rename="camel"):
         }
         for name, value in words.items():
             if value:
-                click.echo(f"{name + ':':16}{value}")
+                print_text(f"{name + ':':16}{value}")
 
 
 class _Created(msgspec.Struct, frozen=True):

@@ -14,6 +14,7 @@ from headrace.cli.facade.client import make_request
 from headrace.cli.facade.options import url_option
 from headrace.cli.operating.spend import NANO_PER_USD
 from headrace.cli.run_view.lists.table import print_table
+from headrace.cli.run_view.printing import print_text
 from headrace.cli.run_view.times import format_time
 
 STATES = ("live", "running", "waiting", "completed", "cancelled", "failed")
@@ -137,7 +138,7 @@ def cancel(url: str, is_all: bool, run_ids: tuple[str, ...], **options: Any) -> 
     data = make_request(url, lambda facade: facade.post("/api/operator/runs/cancel", body))
     cancelled = msgspec.json.decode(data, type=_Cancelled)
     for run in cancelled.runs:
-        click.echo(f"{run.run_id}  {run.status}{f' ({run.reason})' if run.reason else ''}")
+        print_text(f"{run.run_id}  {run.status}{f' ({run.reason})' if run.reason else ''}")
     if cancelled.next_page_token:
         click.echo("there are more: run it again", err=True)
     if any(run.status in ("failed", "not_found") for run in cancelled.runs):

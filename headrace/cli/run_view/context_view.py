@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
-import click
+import msgspec
 from google.protobuf import json_format
 
 from headrace.cli.facade.client import FacadeClient
 from headrace.cli.run_view.compaction_view import describe_compaction
 from headrace.cli.run_view.costs import describe_usage
+from headrace.cli.run_view.printing import print_text
 from headrace.v1 import agent_pb2
 
 BAR_CHARS = 30
@@ -22,9 +24,10 @@ async def print_context(url: str, chat_id: str, agent_key: str | None = None, ru
     wanted = {"chatId": chat_id, "agentKey": agent_key, "runId": run_id}
     async with FacadeClient(url) as facade:
         data = await facade.get("/api/context", **{name: value for name, value in wanted.items() if value})
-    window = json_format.Parse(bytes(data), agent_pb2.GetContextResponse(), ignore_unknown_fields=True)
+    stated = msgspec.json.decode(data, type=dict[str, Any])
+    window = json_format.ParseDict(stated, agent_pb2.GetContextResponse(), ignore_unknown_fields=True)
     for line in _describe_window(window):
-        click.echo(line)
+        print_text(line)
 
 
 def _describe_window(window: agent_pb2.GetContextResponse) -> Iterator[str]:

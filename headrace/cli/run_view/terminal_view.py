@@ -9,6 +9,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from headrace.cli.run_view.costs import describe_usage
+from headrace.cli.run_view.printing import CONTROLS
 from headrace.cli.run_view.scopes import RUN, ScopeLabel
 from headrace.v1 import agent_pb2
 
@@ -22,9 +23,6 @@ INDENT = "  "
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 ERASE_LINE, LINE_UP = "\r\x1b[2K", "\x1b[1A"
-
-# The text of a model or a tool must not control the terminal.
-_CONTROLS = {code: None for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
 
 
 class TerminalView:
@@ -157,7 +155,7 @@ class TerminalView:
             self._has_status = False
             back = f"{LINE_UP}\x1b[{self._column % self._console.width + 1}G" if self._column else ""
             self._write_codes(ERASE_LINE + back)
-        text = self._indent(text.translate(_CONTROLS))
+        text = self._indent(text.translate(CONTROLS))
         self._console.out(text, style=style, end="", highlight=False)
         before, _, last = text.rpartition("\n")
         self._column = cell_len(last) + (0 if before or text.startswith("\n") else self._column)

@@ -20,6 +20,7 @@ from headrace.cli.commands.chats.folder import (
 from headrace.cli.commands.chats.pins import pin, pins, summary
 from headrace.cli.facade.client import make_request
 from headrace.cli.facade.options import url_option
+from headrace.cli.run_view.printing import print_text
 from headrace.cli.run_view.run_display import RunDisplay
 from headrace.cli.run_view.times import format_time
 from headrace.cli.run_view.view import choose_view
@@ -88,7 +89,7 @@ def list_chats(url: str, count: int, shared: bool) -> None:
     page = msgspec.json.decode(data, type=list[Chat])
     for chat in page:
         owner = f"{chat.owner}  {'take part' if chat.access == 'take_part' else 'read'}  " if shared else ""
-        click.echo(f"{chat.chat_id}  {format_time(chat.updated_at)}  {owner}{chat.first_agent_key}  {chat.title}")
+        print_text(f"{chat.chat_id}  {format_time(chat.updated_at)}  {owner}{chat.first_agent_key}  {chat.title}")
 
 
 @chats.command()
@@ -104,7 +105,7 @@ def share(url: str, chat_id: str, names: tuple[str, ...], participants: tuple[st
     data = make_request(url, lambda facade: facade.post("/api/chat/share", body))
     shared = msgspec.json.decode(data, type=Shared)
     told = [f"{name} (takes part)" if name in shared.participants else name for name in shared.shared_with]
-    click.echo(f"shared with {', '.join(told)}" if told else "private")
+    print_text(f"shared with {', '.join(told)}" if told else "private")
 
 
 @chats.command()
@@ -115,7 +116,7 @@ def rename(url: str, chat_id: str, title: str) -> None:
     """Give the chat CHAT_ID another TITLE; with an empty one, the first words of its first message again."""
     body = {"chatId": chat_id, "title": title}
     data = make_request(url, lambda facade: facade.post("/api/chat", body))
-    click.echo(msgspec.json.decode(data, type=Renamed).title)
+    print_text(msgspec.json.decode(data, type=Renamed).title)
 
 
 @chats.command()
@@ -126,7 +127,7 @@ def search(url: str, words: tuple[str, ...]) -> None:
     query = " ".join(words)
     data = make_request(url, lambda facade: facade.get("/api/search", query=query, scope="chats"))
     for hit in msgspec.json.decode(data, type=list[Hit]):
-        click.echo(f"{hit.chat_id}  {hit.title}\n    {hit.excerpt}")
+        print_text(f"{hit.chat_id}  {hit.title}\n    {hit.excerpt}")
 
 
 @chats.command()

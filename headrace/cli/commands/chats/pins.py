@@ -11,6 +11,7 @@ import msgspec
 from headrace.cli.facade.client import FacadeClient, make_request
 from headrace.cli.facade.options import url_option
 from headrace.cli.run_view.lists.pin_list import print_pins
+from headrace.cli.run_view.printing import print_text
 
 
 class Summary(msgspec.Struct, frozen=True):
@@ -57,4 +58,4 @@ def summary(url: str, text: str | None, chat_id: str) -> None:
         await facade.post("/api/chat/summary", {"chatId": chat_id, "n": before.n, "text": wanted})
         return wanted
 
-    click.echo(make_request(url, answer))
+    print_text(make_request(url, answer))

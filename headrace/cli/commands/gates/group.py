@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import os
 import platform
 import sys
 from typing import Any
@@ -17,6 +18,7 @@ from headrace.cli.commands.gates.rows import Gate
 from headrace.cli.commands.gates.watch import watch
 from headrace.cli.facade.client import make_request
 from headrace.cli.facade.options import url_option
+from headrace.cli.run_view.printing import print_text
 from headrace.cli.run_view.times import format_time
 
 
@@ -40,7 +42,11 @@ class _Released(msgspec.Struct, frozen=True):
 
 def name_holder() -> str:
     """Return the id by which this machine's terminals claim gates."""
-    return f"cli {getpass.getuser()}@{platform.node()}"[:64]
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have a number alone; OSError from Python 3.13 on
+        user = str(os.getuid())
+    return f"cli {user}@{platform.node()}"[:64]
 
 
 _holder_option = click.option("--holder", default=name_holder, help="The client that claims; one for each machine.")
@@ -77,7 +83,7 @@ def list_gates(
     data = make_request(url, lambda facade: facade.get("/api/gates", **wanted))
     gates = msgspec.json.decode(data, type=list[Gate])
     for gate in gates:
-        click.echo(gate.line)
+        print_text(gate.line)
     if len(gates) == count:
         click.echo(f"{count} are shown; --count shows more", err=True)
 
@@ -133,7 +139,7 @@ def answer(
     data = make_request(url, lambda facade: facade.post("/api/gate/answer", body))
     answered = msgspec.json.decode(data, type=_Answered)
     missing = f" ({answered.votes_missing} more)" if answered.votes_missing else ""
-    click.echo(f"{answered.status}: {answered.detail}{missing}")
+    print_text(f"{answered.status}: {answered.detail}{missing}")
     if answered.grant_id:
         click.echo(f"granted for later calls: {answered.grant_id}")
     if not answered.accepted:
@@ -175,7 +181,7 @@ def claim(url: str, holder: str, lease_s: int, run_id: str, gate_id: str) -> Non
     if claim.status != "claimed":
         click.echo("the gate is closed", err=True)
         raise SystemExit(1)
-    click.echo(f"claimed by {claim.claimed_by} until {format_time(claim.claimed_until)}")
+    print_text(f"claimed by {claim.claimed_by} until {format_time(claim.claimed_until)}")
 
 
 @gates.command()

@@ -11,6 +11,7 @@ import msgspec
 from headrace.cli.commands.webhooks.replies import Created, Delivery, Page, Replayed, Webhook
 from headrace.cli.facade.client import FacadeClient, make_request
 from headrace.cli.facade.options import url_option
+from headrace.cli.run_view.printing import print_text
 
 PING_S, LOOK_S = 20, 0.5
 """How long a ping is waited for, and the time between looks."""
@@ -31,7 +32,7 @@ def list_webhooks(url: str) -> None:
     """List webhooks, the oldest first: id, URL, types of events, agents, name."""
     data = make_request(url, lambda facade: facade.get("/api/webhooks"))
     for webhook in msgspec.json.decode(data, type=tuple[Webhook, ...]):
-        click.echo(webhook.line)
+        print_text(webhook.line)
 
 
 @webhooks.command()
@@ -126,7 +127,7 @@ def deliveries(url: str, webhook_id: str, state: str, limit: int) -> None:
     fields = {"webhookId": webhook_id, "state": state, "pageSize": str(limit)}
     data = make_request(url, lambda facade: facade.get("/api/webhook/deliveries", **fields))
     for delivery in msgspec.json.decode(data, type=Page).deliveries:
-        click.echo(delivery.line)
+        print_text(delivery.line)
 
 
 @webhooks.command()

@@ -6,6 +6,7 @@ import click
 import msgspec
 
 from headrace.cli.facade.client import FacadeClient
+from headrace.cli.run_view.printing import print_text
 
 
 class Agent(msgspec.Struct, frozen=True):
@@ -35,7 +36,7 @@ async def print_agent_problems(url: str) -> None:
         what = (
             f"{problem.file}: {problem.problem}{stays}" if problem.file else f"{problem.agent_key}: {problem.problem}"
         )
-        click.echo(what)
+        print_text(what)
     if not problems:
         click.echo("every file is in force")
 
@@ -48,4 +49,4 @@ async def print_agents(url: str, tag: str | None) -> None:
     for agent in agents:
         tools = f"  [{', '.join(agent.tools)}]" if agent.tools else ""
         own = "  (the tenant's own)" if agent.owner == "tenant" else ""
-        click.echo(f"{agent.key:{width}}  {agent.mode:12}  {agent.description}{tools}{own}")
+        print_text(f"{agent.key:{width}}  {agent.mode:12}  {agent.description}{tools}{own}")

@@ -6,6 +6,7 @@ import click
 import msgspec
 
 from headrace.cli.facade.client import FacadeClient
+from headrace.cli.run_view.printing import print_text
 from headrace.cli.run_view.times import format_time
 
 TEXT_CHARS_MAX = 70
@@ -35,7 +36,7 @@ async def print_checkpoints(url: str, chat_id: str, *, count: int = 50, with_ste
     page = msgspec.json.decode(data, type=list[Checkpoint])
     for checkpoint in reversed(page):
         when = format_time(checkpoint.created_at)
-        click.echo(f"{checkpoint.checkpoint_id:5}  {when}  line {checkpoint.n}, before {checkpoint.title}")
+        print_text(f"{checkpoint.checkpoint_id:5}  {when}  line {checkpoint.n}, before {checkpoint.title}")
 
 
 async def revert_chat(url: str, chat_id: str, checkpoint_id: int) -> None:

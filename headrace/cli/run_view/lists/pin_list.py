@@ -7,6 +7,7 @@ import msgspec
 
 from headrace.cli.facade.client import FacadeClient
 from headrace.cli.run_view.lists.checkpoint_list import Checkpoint
+from headrace.cli.run_view.printing import print_text
 
 KINDS = {"question": "query", "answer": "step"}
 """Kinds of checkpoints by the words for the last message of each."""
@@ -24,7 +25,7 @@ async def print_pins(url: str, chat_id: str) -> None:
     async with FacadeClient(url) as facade:
         data = await facade.get("/api/chat/pins", chatId=chat_id)
     for pin in msgspec.json.decode(data, type=list[Pin]):
-        click.echo(f"{pin.n:5}  {pin.role:9}  {' '.join(pin.text.split())}")
+        print_text(f"{pin.n:5}  {pin.role:9}  {' '.join(pin.text.split())}")
 
 
 async def pin_message(url: str, chat_id: str, which: str, *, remove: bool = False) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-import click
+from headrace.cli.run_view.printing import print_text
 
 
 def print_table(head: Sequence[str], rows: Collection[Sequence[str]], *, right: Collection[str] = ()) -> None:
@@ -15,4 +15,4 @@ def print_table(head: Sequence[str], rows: Collection[Sequence[str]], *, right: 
             cell.rjust(width) if name in right else cell.ljust(width)
             for name, cell, width in zip(head, cells, widths, strict=True)
         )
-        click.echo("  ".join(padded).rstrip())
+        print_text("  ".join(padded).rstrip())

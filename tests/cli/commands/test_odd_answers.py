@@ -1,0 +1,111 @@
+"""What a command says when something else answers, when its settings are odd, and when its lines come from others."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands.test_ask import CHAT, run
+from tests.facade.scripted import Script, answering, suite
+
+
+@asynccontextmanager
+async def answering_json(body: bytes) -> AsyncGenerator[str]:
+    """A server that answers this to whatever it is asked; its address."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+        writer.write(f"{head}Connection: close\r\n\r\n".encode() + body)
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+@pytest.mark.parametrize("body", [b"{}", b'{"data": "x"}'])
+@pytest.mark.parametrize("command", ["health", "agents", "chats list", f"chats show {CHAT}", f"context {CHAT}"])
+async def test_an_answer_of_another_form_is_said_to_be_no_headraces(command: str, body: bytes) -> None:
+    async with answering_json(body) as url:
+        code, out, complaint = await run(*command.split(), url=url)
+    told = f"Error: what answers at {url} is not Headrace, or not of this version\n"
+    assert (code, out, complaint.decode()) == (1, b"", told)
+
+
+async def test_space_around_a_credential_is_none_of_it(tmp_path: Path) -> None:
+    async with suite(tmp_path, Script(query=answering("seen"))) as facade:
+        code, out, complaint = await run("ask", "hi", url=facade.url, HEADRACE_TOKEN=" abc\n")
+    assert (code, out, complaint) == (0, b"seen\n", b"")
+
+
+@pytest.mark.parametrize("token", ["ab\ncd", "ab’cd"])
+async def test_a_credential_that_is_none_is_wrong_usage_and_is_not_shown(token: str) -> None:
+    code, _, complaint = await run("agents", url="http://127.0.0.1:1", HEADRACE_TOKEN=token)
+    assert code == 2
+    assert b"no credential has" in complaint
+    assert b"ab" not in complaint.partition(b"Error: ")[2].replace(b"printable", b"")
+
+
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:1/prefix", "http://127.0.0.1:1/a/", "http://127.0.0.1:1?x=1", "http://水" + "水" * 80]
+)
+async def test_an_address_with_more_than_a_host_is_wrong_usage(url: str) -> None:
+    code, _, complaint = await run("agents", url=url)
+    assert code == 2
+    assert "is no address such as http://127.0.0.1:8080" in complaint.decode()
+
+
+@pytest.mark.parametrize(
+    ("name", "stored"),
+    [
+        (b"a report 1%20.txt", "a report 1%20.txt"),
+        ("水 'ü' (1); x=y.txt".encode(), "水 'ü' (1); x=y.txt"),
+        (b"a\xff\r\n.txt", "a???.txt"),
+    ],
+)
+async def test_a_file_keeps_its_name(tmp_path: Path, name: bytes, stored: str) -> None:
+    file = tmp_path / name.decode(errors="surrogateescape")
+    file.write_text("hello")
+    async with suite(tmp_path, Script(query=answering("seen"))) as facade:
+        code, _, complaint = await run("ask", "--file", str(file), "hi", url=facade.url)
+        assert [(start.name, data) for start, data in facade.tools.uploaded] == [(stored, b"hello")]
+    assert (code, complaint) == (0, b"")
+
+
+HOSTILE = "rm\x1b[2K\x1b]52;c;aGk=\x07\x9b1A\r\x08\x7f水"
+
+
+@pytest.mark.parametrize(
+    ("command", "row"),
+    [
+        ("chats list", {"chatId": CHAT, "title": HOSTILE, "firstAgentKey": "a", "updatedAt": 0}),
+        ("chats search x", {"chatId": CHAT, "title": "t", "excerpt": HOSTILE}),
+        ("gates list", {"runId": "r", "gateId": "g", "agentKey": "a", "kind": "form", "toolName": "t",
+                        "requester": "ann", "openedAt": 0, "reason": HOSTILE}),
+        ("agents", {"key": "a", "name": "a", "mode": "REACT", "description": HOSTILE, "tools": []}),
+    ],
+)  # fmt: skip
+async def test_what_others_have_written_does_not_control_the_terminal(command: str, row: dict[str, object]) -> None:
+    async with answering_json(json.dumps({"code": 0, "data": [row]}).encode()) as url:
+        code, out, complaint = await run(*command.split(), url=url)
+    assert (code, complaint) == (0, b"")
+    assert "rm[2K]52;c;aGk=1A水" in out.decode()
+
+
+async def test_a_machine_that_does_not_know_the_user_claims_by_their_number() -> None:
+    program = (
+        "import os\nfrom headrace.cli.commands.gates.group import name_holder\n"
+        "if os.getuid() == 0:\n    os.setuid(54321)\nprint(name_holder())"
+    )
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE, env={}
+    )
+    out, _ = await process.communicate()
+    assert process.returncode == 0
+    assert out.startswith(b"cli ")
