@@ -15,6 +15,7 @@ from services.orchestrator.lifecycle.live_calls.stored_usage import count_usage
 from services.orchestrator.run.events.kinds import KINDS
 from services.orchestrator.run.replay.attempt_resets import CRASHED, ScopeReset, find_resets
 from services.orchestrator.run.replay.replay import Recording
+from services.orchestrator.tape.tape import TAKEN_OVER
 from services.runtime.clock import now_ms
 from services.runtime.randomness import new_uuid
 
@@ -26,13 +27,18 @@ def make_interrupted_end(
     generation: int,
     base_seq: int,
     failure: common_pb2.Failure | None = None,
+    *,
+    is_recorded: bool = False,
 ) -> memory_pb2.AppendRequest:
     """Make the append that ends a run, as interrupted unless its owner left another `failure`.
 
-    Readers drop what the log has not, of the run and of each open sub-agent and task; calls without a result get one.
+    Readers drop what the log has not, of the run and of each open sub-agent and task; calls without a result get one. A
+    run that was to be recorded (`is_recorded`) has no recording: its owner had that.
     """
     error = Interrupted("the service stopped while the run was going; the chat is in order, ask again")
     end = memory_pb2.RunLine(state="failed", error=failure or to_failure(error), usage=count_usage(recording))
+    if is_recorded:
+        end.recording_problem = TAKEN_OVER
     lines = _EndLines(recording, base_seq)
     scopes = find_resets(run.run_id, recording, CRASHED, history)
     for scope in scopes:

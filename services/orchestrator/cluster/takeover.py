@@ -38,10 +38,10 @@ from services.orchestrator.lifecycle.versions.choice import read_trial
 from services.orchestrator.lifecycle.versions.pins import Pins
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
-from services.orchestrator.run.replay.attempt_resets import CRASHED, HANDED_OVER, PARKED, crashes
+from services.orchestrator.run.replay.attempt_resets import CRASHED, HANDED_OVER, PARKED, count_crashes
 from services.orchestrator.run.replay.replay import Recording
 from services.orchestrator.run.replay.resume_point import ResumePoint
-from services.orchestrator.run.run import Run
+from services.orchestrator.run.run import Run, is_recorded
 from services.runtime.auth.identity import Identity, acting_as
 from services.runtime.clock import now_ms
 from services.runtime.randomness import choose_uniform
@@ -227,8 +227,11 @@ class Takeover:
         seq_range = generation if generation <= GENERATION_MAX else entry.last_seq // SEQ_PER_GENERATION + 1
         base_seq = seq_range * SEQ_PER_GENERATION
         failure = self._runs.unstored.get(entry.run_id)
-        if failure is not None or agent is None or crashes(recording) >= CRASHES_MAX:
-            end = make_interrupted_end(entry, recording, chat.events, generation, base_seq, failure)
+        if failure is not None or agent is None or count_crashes(recording) >= CRASHES_MAX:
+            recorded = is_recorded(query.query, agent)
+            end = make_interrupted_end(
+                entry, recording, chat.events, generation, base_seq, failure, is_recorded=recorded
+            )
             with translating_peer_errors():
                 await self._peers.memory.Append(end, timeout=UNARY_TIMEOUT_S)
             self._runs.unstored.pop(entry.run_id, None)

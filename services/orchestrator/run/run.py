@@ -181,8 +181,7 @@ class Run:
 
     def _open_tape(self) -> Tape | None:
         """Return the run's tape where it is to be recorded; what an earlier owner did is on none."""
-        wanted = self.query.record if self.query.HasField("record") else self.agent.record
-        if not wanted and LISTENER.get() is None:
+        if not is_recorded(self.query, self.agent) and LISTENER.get() is None:
             return None
         tape = Tape()
         tape.problem = TAKEN_OVER if self.past.reason else ""
@@ -346,6 +345,11 @@ class Run:
             agent_version_hash=self.version.hash if self.version else None,
             user=self.identity.user,
         )
+
+
+def is_recorded(query: agent_pb2.QueryRequest, agent: Definition | None) -> bool:
+    """Return whether a run is to be recorded: its query says so, else its agent, if that is known."""
+    return query.record if query.HasField("record") else agent is not None and agent.record
 
 
 def _list_agents(known: Mapping[str, Definition], scopes: ScopeTree) -> set[str]:

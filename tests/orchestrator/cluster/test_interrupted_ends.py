@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from headrace.errors import NotFound
 from headrace.event_json import parse_event
 from headrace.fold import Fold
 from services.orchestrator.calls.outcomes import is_refusal
@@ -58,6 +59,25 @@ def count_logged(lines: list[dict[str, Any]]) -> dict[str, int]:
     calls = sum(not is_refusal(text) and text != INTERRUPTED_RESULT for text in results)
     tokens = {"inputTokens": 10 * len(answers), "outputTokens": 5 * len(answers)}
     return {"modelCalls": len(answers), "toolCalls": calls} | tokens
+
+
+async def test_an_interrupted_run_that_was_to_be_recorded_says_why_it_is_not(house: Open) -> None:
+    async with house(content("one ") + content("two") + finish()) as it:
+        await it.stop()
+        it.memory.keeps_versions = False
+        crashes = Crashes(it)
+        seen: list[Event] = []
+        async with again(it) as client, client.ask("hello", agent_key="react", record=True) as deltas:
+            async for delta in deltas:
+                seen.append(as_json(delta))
+                if seen[-1]["type"] == "content.delta":
+                    crashes.kill(it_run(seen))
+                    break
+        (it.agents / "react.json").unlink()
+        async with again(it) as client:
+            assert (await read(client, it_run(seen), 0))[-1]["error"]["code"] == "INTERRUPTED"
+            with pytest.raises(NotFound, match="another process has gone on with it"):
+                await client.cassette(it_run(seen))
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -182,6 +182,40 @@ async def test_a_run_that_kills_its_process_is_not_gone_on_with_for_ever(house: 
         await all_ended(it)
 
 
+async def test_a_crash_counts_once_however_many_sub_agents_it_interrupts(house: Open) -> None:
+    two = call("call_subagent", '{"agentKey":"oneshot","task":"a"}', call_id="call_a")
+    two += call("call_subagent", '{"agentKey":"oneshot","task":"b"}', call_id="call_b", index=1)
+    hangs = True
+
+    def reply(request: llm_pb2.ChatRequest) -> list[Step]:
+        if any(message.role == "tool" for message in request.messages):
+            return ANSWER
+        if request.messages[-1].content[0].text == "hello":
+            return [*two, *finish("tool_calls")]
+        return [*content("Hel"), 3600.0] if hangs else ANSWER
+
+    async with house(subagents=["oneshot"], react={"parallelToolCalls": True}) as it:
+        it.llm.reply = reply
+        await it.stop()
+        run_id, last_seq = "", 0
+        for generation in (0, 1, 2):
+            crashes, begun = Crashes(it), set[str]()
+            async with again(it) as client:
+                stream = client.attach(run_id, last_seq) if run_id else client.ask("hello", agent_key="react")
+                async with stream as deltas:
+                    async for delta in deltas:
+                        event, last_seq = as_json(delta), delta.seq
+                        run_id = event.get("runId", run_id)
+                        if event["type"] == "content.delta":
+                            begun.add(event["subagentId"])
+                        if len(begun) == 2:
+                            crashes.kill(run_id, generation)
+                            break
+        hangs = False
+        async with again(it) as client, client.attach(run_id, last_seq) as deltas:
+            assert [as_json(delta) async for delta in deltas][-1]["type"] == "run.complete"
+
+
 async def test_queued_runs_start_in_their_order(house: Open) -> None:
     async with house([*content("Hel"), 3600.0], ANSWER) as it:
         crashes = Crashes(it)

@@ -17,8 +17,13 @@ PARKED = "PARKED"
 """No reason for one: readers have all that there was."""
 
 
-def crashes(recording: Recording) -> int:
-    return sum(reset.reason == CRASHED for reset in recording.find_payloads("attempt_reset"))
+def count_crashes(recording: Recording) -> int:
+    """Count the owners that the run has lost; what was open within it then has resets of its own beside the run's."""
+    return sum(
+        event.attempt_reset.reason == CRASHED
+        for event in recording.events
+        if event.HasField("attempt_reset") and not (event.subagent_id or event.task_id)
+    )
 
 
 @dataclass(frozen=True, slots=True)
