@@ -77,7 +77,7 @@ class QueryRequest(_message.Message):
     """
     tool_choice: _builtins.str
     """What the model's first turn does about tools: none (it may call none in the whole run), auto, required, or the name
-    of the one to call; absent: as the agent says. PLAN_EXECUTE takes auto alone.
+    of the one to call; absent: as the agent says. PLAN_EXECUTE takes auto alone, CUSTOM and REMOTE none too.
     """
     parallel_tool_calls: _builtins.bool
     """Whether the model may call several tools at once; absent: as the agent says, and true with client_tools."""

@@ -240,6 +240,9 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
             away = next((run.run_id for run in runs if run.state in stored_usage.LIVE and run.run_id not in live), None)
             # The chat's live runs are one owner's, so one other answer is complete.
             response = await self._relays.ask_owner("ListRuns", request, context, away) if away else None
+            if response is None:
+                # Of those that nobody owns, as they wait for people, the log alone knows what they have spent.
+                runs = [run if run.run_id in live else await stored_usage.add_usage(self._peers, run) for run in runs]
         return response or run_list.page(runs, request)
 
     async def Embed(self, request: llm_pb2.EmbedRequest, context: Context) -> llm_pb2.EmbedResponse:

@@ -9,7 +9,7 @@ from functools import partial
 
 from google.protobuf.message import Message
 
-from headrace.errors import ChatBusy, HeadraceError, Overloaded, QueueFull
+from headrace.errors import ChatBusy, HeadraceError, NotFound, Overloaded, QueueFull, QuotaExceeded
 from headrace.v1 import agent_pb2, common_pb2, gates_pb2, memory_pb2
 from services.orchestrator import tracing
 from services.orchestrator.agents.definition import Definition
@@ -110,10 +110,10 @@ class Runs:
         """Raises what `Admission.admit` raises."""
         try:
             return await self._start(request)
-        except (ChatBusy, QueueFull):
+        except (ChatBusy, NotFound, QueueFull, QuotaExceeded):
             if not (request.chat_id and request.request_id):
                 raise
-            # What is repeated begins nothing, and needs no place in the chat.
+            # What is repeated begins nothing, and needs no place in the chat, nor its agent.
             run_id = await stored_runs.find_run_of_request(self._peers, request.chat_id, request.request_id)
             if not run_id:
                 raise
@@ -345,6 +345,8 @@ class Runs:
         request_id = request.request_id or new_uuid()
         if run is not None and run.identity != require_identity():
             raise steer_rpc.make_foreign_error(run.id)
+        if run is not None and (queued := self._find_queued_steer(run, request_id)) is not None:
+            return agent_pb2.SteerResponse(run_id=queued.id, status="queued")
         if run is not None and (run.hears or run.steering.find(request_id)):
             _note(run, "AgentService/Steer", request)
             return await steer_rpc.steer(run, request_id, request.message, self._group)
@@ -355,6 +357,13 @@ class Runs:
         if isinstance(begun, OwnedElsewhere):
             return begun
         return agent_pb2.SteerResponse(run_id=begun.id if isinstance(begun, Run) else begun.run_id, status="queued")
+
+    def _find_queued_steer(self, run: Run, request_id: str) -> Run | None:
+        """Return the query that this message became before the run began; None where the run itself takes it."""
+        if run.steering.find(request_id):
+            return None
+        asked = steer_query(run.query, request_id, "").request_id
+        return next((other for other in self.live.list_chat(run) if other.query.request_id == asked), None)
 
     async def drain(self, grace_s: float) -> None:
         """Let live runs end for `grace_s`, then leave them to their next owner."""

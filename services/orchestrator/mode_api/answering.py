@@ -22,7 +22,8 @@ WORK, ANSWER = "work", "custom"
 async def ask(talk: Conversation, text: str, tools: str, *, parallel: bool) -> str:
     if text:
         await talk.scope.add_user_message(text)
-    turns = await take_turns(talk, tools, parallel=parallel) if tools != "none" and talk.has_tools else None
+    may_call = tools != "none" and talk.has_tools and not is_calling_refused(talk)
+    turns = await take_turns(talk, tools, parallel=parallel) if may_call else None
     answer = None if turns is None else turns.answer
     if answer is None:
         if turns is not None and turns.limit in ("steps", "budget"):
@@ -33,6 +34,11 @@ async def ask(talk: Conversation, text: str, tools: str, *, parallel: bool) -> s
         raise NoAnswer("the model ended without saying anything; ask again or another model")
     talk.scope.notes.last_said = answer.text.strip()
     return answer.text
+
+
+def is_calling_refused(talk: Conversation) -> bool:
+    """Say whether the query's toolChoice is none, which holds for all of the run but its sub-agents."""
+    return talk.run.query.tool_choice == "none" and not talk.scope.depth
 
 
 async def give_answer(talk: Conversation, text: str) -> str:

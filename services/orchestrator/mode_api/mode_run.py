@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from headrace.errors import InvalidRequest
 from headrace.v1 import tools_pb2
 from services.orchestrator.agents.definition import Definition, StageSettings
 from services.orchestrator.agents.mode_files import ModeCode
@@ -96,6 +97,11 @@ class ModeRun:
     def choose_first_turn(self) -> str:
         """Return what the first turn does about tools: none, auto, required or a tool's name."""
         return first_turn.choose_first_turn(self.talk)
+
+    def check_wants_no_call(self) -> None:
+        """Raise InvalidRequest where the query's toolChoice asks for a call, in a mode that does not do it."""
+        if self.wanted_choice not in ("", "auto", "none"):
+            raise InvalidRequest.of("toolChoice", f"must be auto or none for an agent of mode {self.agent.mode}")
 
     def allows_parallel_calls(self, *, by_default: bool) -> bool:
         return first_turn.allows_parallel_calls(self.talk, by_default=by_default)

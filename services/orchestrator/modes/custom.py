@@ -15,6 +15,7 @@ log = structlog.get_logger()
 async def run_custom(run: ModeRun) -> str:
     section = run.agent.custom
     assert section is not None, "the mode has its section"
+    run.check_wants_no_call()
     code = run.find_code(section.mode)
     if code is None:
         known = ", ".join(run.list_modes()) or "none"

@@ -7,4 +7,5 @@ from services.orchestrator.mode_api.remote.conversation import RemoteConversatio
 
 
 async def run_remote(mode: ModeRun) -> str:
+    mode.check_wants_no_call()
     return await RemoteConversation(mode).run()

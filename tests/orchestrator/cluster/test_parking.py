@@ -412,3 +412,13 @@ async def test_an_answer_waits_for_what_comes_of_a_parking_that_memory_does_not_
         assert await answering == "accepted"
         assert_seamless(await read(it.client, first[0]))
         assert sum(world.runs.values()) == 2
+
+
+async def test_a_chats_list_has_what_a_parked_run_has_spent(house: Open) -> None:
+    async with house(park_after_s=0, **LISTED) as it:
+        set_up(it)
+        gate = await begin(it.client)
+        await wait_for_nobody(it, gate[0])
+        page = await it.client.chat_runs((await it.client.run(gate[0])).chat_id)
+        assert [(run.state, run.usage.model_calls, run.usage.input_tokens) for run in page.runs] == [("waiting", 1, 10)]
+        assert (page.usage_total.model_calls, page.usage_total.input_tokens) == (1, 10)

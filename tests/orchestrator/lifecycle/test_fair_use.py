@@ -146,3 +146,14 @@ async def test_where_there_is_one_tenant_nobody_waits() -> None:
             await begin(fair, "a", begun)
         fair.give_back("a")
     assert len(begun) == 10
+
+
+async def test_where_none_may_wait_those_begin_for_whom_there_is_a_place() -> None:
+    fair, begun = FairUse(1, 0), list[str]()
+    await begin(fair, "a", begun)
+    for _ in range(2):
+        with pytest.raises(QueueFull, match="0 runs of the tenant wait"):
+            await begin(fair, "a", begun)
+    fair.give_back("a")
+    await begin(fair, "a", begun, "later")
+    assert begun == ["a", "later"]

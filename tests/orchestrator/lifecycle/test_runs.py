@@ -405,3 +405,15 @@ async def test_a_changed_agent_file_holds_for_the_next_run(house: Open) -> None:
                 await asyncio.sleep(0.05)
         await it.ask(agent="oneshot")
     assert it.llm.requests[0].messages[0].content[0].text == "Rhyme."
+
+
+async def test_the_same_request_again_is_attached_to_its_run_when_its_agent_is_gone(house: Open) -> None:
+    async with house(ANSWER) as it:
+        first = await it.ask(request_id="r1", agent="oneshot")
+        (it.agents / "oneshot.json").unlink()
+        while "oneshot" in [agent.key for agent in await it.client.agents()]:
+            await asyncio.sleep(0.02)
+        async with it.client.ask("hello", agent_key="oneshot", chat_id=it.chat_id, request_id="r1") as deltas:
+            assert fold([as_json(delta) async for delta in deltas]) == fold(first)
+        with pytest.raises(NotFound, match="oneshot"):
+            await it.ask(request_id="r2", agent="oneshot")

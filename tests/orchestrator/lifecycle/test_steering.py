@@ -181,3 +181,33 @@ async def test_it_survives_the_process(house: Open, dies_at: str) -> None:
         last = told(it.llm.requests[-1])
         assert last.count(("user", "look left")) == 1
         assert last.index(("user", "look left")) == 3
+
+
+async def test_a_message_that_waits_as_a_query_is_not_told_to_the_run_that_has_begun_since(house: Open) -> None:
+    """Repeated, as its first answer was lost: it was told to the run, and asked behind it as well."""
+    slow = call("slow") + finish("tool_calls")
+    async with house(slow, slow, ANSWER) as it, asyncio.TaskGroup() as group:
+        begun = asyncio.Queue[str]()
+
+        async def follow(message: str) -> None:
+            async with it.client.ask(message, agent_key="react", chat_id=CHAT) as deltas:
+                async for delta in deltas:
+                    if delta.HasField("run_start"):
+                        begun.put_nowait(delta.run_start.run_id)
+
+        group.create_task(follow("one"))
+        first = await begun.get()
+        group.create_task(follow("two"))
+        listed = memory_pb2.ListUnfinishedRunsRequest()
+        while len(there_are := (await it.memory.ListUnfinishedRuns(listed, None)).runs) < 2:
+            await asyncio.sleep(0.02)
+        [second] = [run.run_id for run in there_are if run.run_id != first]
+        queued = await it.client.steer(second, "look left", request_id="s1")
+        assert queued.status == "queued"
+        await it.client.cancel(first)
+        assert await begun.get() == second
+        assert await it.client.steer(second, "look left", request_id="s1") == queued
+        assert (await it.client.steer(second, "look right", request_id="s2")).status == "accepted"
+        await it.client.cancel(second)
+        await run_with(it, queued.run_id, query="look left")
+    assert [text for _, text in told(it.llm.requests[-1]) if text == "look left"] == ["look left"]

@@ -499,3 +499,18 @@ async def run(mode):
     plans = [event["plan"] for event in events if event["type"] == "plan.update"]
     assert [task["status"] for task in plans[-1]] == ["failed"]
     assert text(events) == "It goes on."
+
+
+async def test_a_querys_tool_choice_none_holds_and_one_that_wants_a_call_is_refused(
+    house: Open, tmp_path: Path
+) -> None:
+    write_mode(tmp_path, 'async def run(mode):\n    return await mode.ask("Which?")\n')
+    async with house(content("No.") + finish()) as it:
+        events = await it.ask(agent="own", tool_choice="none")
+        assert text(events) == "No."
+        assert [request.tool_choice for request in it.llm.requests] == ["none"]
+        await it.ask(agent="own", tool_choice="auto")
+        assert it.llm.requests[-1].tool_choice == "auto"
+        for choice in ("required", "look"):
+            failed = error(await it.ask(agent="own", tool_choice=choice))
+            assert (failed["code"], "toolChoice" in failed["message"]) == ("INVALID_REQUEST", True)

@@ -77,12 +77,12 @@ class FairUse:
 
     async def _wait_for_turn(self, tenant: str) -> None:
         """Return when admitted; from then on the run counts as beginning."""
-        queue = self._waiting.setdefault(tenant, deque())
-        if len(queue) >= self._waiting_max:
-            raise self._make_refusal(f"{self._waiting_max} runs of the tenant wait already")
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        queue.append(place)
+        self._waiting.setdefault(tenant, deque()).append(place)
         self._admit_waiting()
+        if not place.done() and self.count_waiting(tenant) > self._waiting_max:
+            self._leave_queue(tenant, place)
+            raise self._make_refusal(f"{self._waiting_max} runs of the tenant wait already")
         try:
             with metrics.QUEUE_LENGTH.labels(tenants.label_tenant(tenant)).track_inprogress():
                 async with asyncio.timeout(self._wait_s):
