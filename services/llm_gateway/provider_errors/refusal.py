@@ -174,5 +174,5 @@ def _parse_retry_after(headers: Mapping[str, str]) -> float | None:
         return float(text)
     try:
         return max(parsedate_to_datetime(text).timestamp() - now_s(), 0.0)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None

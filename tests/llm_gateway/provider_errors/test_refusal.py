@@ -66,6 +66,7 @@ async def test_a_refusal_before_the_stream_has_its_reason(asking: Asking, step: 
         ({"Retry-After": "7", "retry-after-ms": "1500"}, 1.5),
         ({"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}, 0.0),
         ({"Retry-After": "soon"}, None),
+        ({"Retry-After": "Wed, 21 Oct 99999999999999999999999 07:28:00 GMT"}, None),
         ({}, None),
     ],
 )
