@@ -85,8 +85,11 @@ class _McpHandlers:
         self._tasks = tasks
         self._resources = resources
         self._timeouts = timeouts
-        self._calls: dict[tuple[str, ...], ToolCall] = {}
-        """Calls that go on here, for a cancel, by tenant, user, session and request; as many as there are requests."""
+        self._calls: dict[tuple[str, ...], list[ToolCall]] = {}
+        """Calls that go on here, for a cancel, by tenant, user, session and request; as many as there are requests.
+
+        Clients of a user that leave their sessions out may have the same.
+        """
 
     async def end_session(self, _: web.Request) -> web.StreamResponse:
         return web.Response(status=204)  # there is nothing to end: a session is what its id says
@@ -170,11 +173,13 @@ class _McpHandlers:
             await writer.write_frame(encode_frame(build_result(message, view.build_result(), SERVER)))
 
         key = self._make_key(request, message.id)
-        self._calls[key] = call
+        self._calls.setdefault(key, []).append(call)
         try:
             return await send_stream(writer, follow(), _make_encoder(message), tells_breaks=True)
         finally:
-            self._calls.pop(key, None)
+            self._calls[key].remove(call)
+            if not self._calls[key]:
+                del self._calls[key]
             if call.run_id and not call.is_over and not call.is_waiting:
                 await self._runs.abandon_run(call.run_id)  # nobody else could find it
 
@@ -232,9 +237,9 @@ class _McpHandlers:
 
     async def _take_notification(self, request: web.Request, message: Message) -> web.StreamResponse:
         if message.method == "notifications/cancelled" and not message.is_modern:
-            call = self._calls.get(self._make_key(request, message.params.get("requestId")))
-            if call is not None and call.run_id:
-                await self._runs.abandon_run(call.run_id)
+            calls = self._calls.get(self._make_key(request, message.params.get("requestId")), [])
+            if len(calls) == 1 and calls[0].run_id:
+                await self._runs.abandon_run(calls[0].run_id)
         return web.Response(status=202)
 
     def _make_key(self, request: web.Request, request_id: Any) -> tuple[str, ...]:
