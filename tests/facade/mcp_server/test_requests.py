@@ -165,17 +165,20 @@ async def test_a_cancel_that_may_be_of_another_clients_call_stops_none(tmp_path:
     steps: list[Step] = [*opening(), text(4, "x"), asyncio.Event()]
     cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}
     timing = Timing(heartbeat_s=0.05)
-    async with within(30), suite(tmp_path, Script(query=steps, publish=["mcp"]), timing=timing) as facade:
-        async with facade.http.post("/mcp", json=call(), headers=HEADERS) as one:
-            await one.content.readline()
-            async with facade.http.post("/mcp", json=call(), headers=HEADERS) as other:
-                await other.content.readline()
-                assert (await post(facade, cancel))[0] == 202
-                assert not facade.script.cancelled.is_set()
-            await facade.script.cancelled.wait()
-            facade.script.cancelled.clear()
+    async with (
+        within(30),
+        suite(tmp_path, Script(query=steps, publish=["mcp"]), timing=timing) as facade,
+        facade.http.post("/mcp", json=call(), headers=HEADERS) as one,
+    ):
+        await one.content.readline()
+        async with facade.http.post("/mcp", json=call(), headers=HEADERS) as other:
+            await other.content.readline()
             assert (await post(facade, cancel))[0] == 202
-            assert facade.script.cancelled.is_set()
+            assert not facade.script.cancelled.is_set()
+        await facade.script.cancelled.wait()
+        facade.script.cancelled.clear()
+        assert (await post(facade, cancel))[0] == 202
+        assert facade.script.cancelled.is_set()
 
 
 async def test_files_of_a_call_are_references_of_its_query(tmp_path: Path) -> None:
