@@ -101,6 +101,9 @@ class Client(
         reattach_s: float = REATTACH_S,
         channel: grpc.aio.Channel | None = None,
     ) -> None:
+        token = token.strip()  # a file or a variable of another program may end with a line's end
+        if not (token.isascii() and token.isprintable()):
+            raise ValueError("token: has a character that no credential has")
         self._addresses = (address, memory_address, tools_address)
         self._tls = tls
         self._reattach_s = reattach_s

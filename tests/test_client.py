@@ -51,6 +51,16 @@ async def test_ask_gives_every_delta_in_order(tmp_path: Path) -> None:
     assert not request.HasField("when_busy")
 
 
+async def test_a_token_of_a_file_is_taken_without_its_line_end_and_one_that_is_none_is_told() -> None:
+    async with Client("127.0.0.1:1", token=" abc\n") as headrace:
+        with pytest.raises(ProviderUnavailable):
+            await headrace.identity()
+    for token in ("ab\ncd", "ab’cd"):
+        with pytest.raises(ValueError, match="token: has a character that no credential has") as caught:
+            Client("127.0.0.1:1", token=token)
+        assert "ab" not in str(caught.value)
+
+
 async def test_what_is_uploaded_is_asked_about(tmp_path: Path) -> None:
     script, tools = Script(query=answering("a dot")), ScriptedTools()
     data = bytes(range(256)) * 4096

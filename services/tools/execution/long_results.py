@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
@@ -27,7 +28,7 @@ HEAD_CHARS = 20_000
 async def run_bounded(tool: Tool, context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
     """Streams a tool's output and, last, its result with a bounded length; a ToolFailed becomes one."""
     try:
-        async with aclosing(mask_deltas(tool.execute(context), list_tool_credentials())) as deltas:
+        async with aclosing(mask_deltas(_execute_in_time(tool, context), list_tool_credentials())) as deltas:
             async for delta in deltas:
                 if delta.HasField("result") and len(delta.result.result) > RESULT_CHARS_MAX:
                     artifact = await _save_result(tool, context, delta.result.result)
@@ -40,6 +41,22 @@ async def run_bounded(tool: Tool, context: ToolContext) -> AsyncGenerator[tools_
     except ToolFailed as failure:
         text = mask_text(str(failure), list_forms(list_tool_credentials()))  # before a cut could leave half of one
         yield make_result(shorten_result(text, ""), ok=False)
+
+
+async def _execute_in_time(tool: Tool, context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
+    # Commands, interpreters, MCP servers and what asks a model keep the time by themselves; what writes is not cut.
+    is_limited = tool.effect == "read" and not (tool.needs & {"sandbox", "model"} or tool.server)
+    due_s = asyncio.get_running_loop().time() + context.timeout_s if is_limited and context.timeout_s else None
+    async with aclosing(tool.execute(context)) as deltas:
+        while True:
+            try:
+                async with asyncio.timeout_at(due_s):
+                    delta = await anext(deltas, None)
+            except TimeoutError:
+                raise ToolFailed(f"ended after {context.timeout_s:g} s: its time was over") from None
+            if delta is None:
+                return
+            yield delta
 
 
 def shorten_result(text: str, path: str) -> str:

@@ -22,6 +22,9 @@ HASH_CHARS = 6
 DESCRIPTION_CHARS_MAX = 4_000
 """Limit of a description, which is part of every request to a model and is not written by the operator."""
 
+SCHEMA_CHARS_MAX = 100_000
+"""Limit of a schema, likewise."""
+
 log = structlog.get_logger()
 
 
@@ -73,6 +76,8 @@ def _make_names(server: str, server_names: list[str]) -> list[str]:
 def _find_problem(tool: mcp.Tool, parameters: str) -> str:
     if tool.input_schema.get("type") != "object":
         return 'inputSchema: {"type": "object", …} is expected'
+    if len(parameters) > SCHEMA_CHARS_MAX:
+        return f"inputSchema: longer than {SCHEMA_CHARS_MAX:,} characters"
     try:
         compile_schema(parameters)
     except ValueError as error:

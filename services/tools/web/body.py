@@ -9,7 +9,9 @@ from services.tools.errors import ToolFailed
 
 SIZE_BYTES_MAX = 5 * 1024 * 1024
 
-ENCODINGS = {"": None, "identity": None, "gzip": 31, "x-gzip": 31, "deflate": 15}
+GZIP, GZIP_BEGIN = 31, b"\x1f\x8b"
+
+ENCODINGS = {"": None, "identity": None, "gzip": GZIP, "x-gzip": GZIP, "deflate": 15}
 """zlib's window bits by Content-Encoding, None when not packed; no others are asked for."""
 
 ACCEPT_ENCODING = "gzip, deflate"
@@ -33,8 +35,12 @@ async def read_body(pieces: AsyncIterator[bytes], encoding: str) -> bytes:
 class _Unpacker:
     def __init__(self, window_bits: int | None) -> None:
         self._zlib = None if window_bits is None else zlib.decompressobj(window_bits)
+        self._is_gzip = window_bits == GZIP
         self._is_first = True
+        self._is_padding = False
         self._packed_bytes = 0
+        self._behind = b""
+        """The one byte that has come behind the end, which may begin another file."""
 
     @property
     def is_complete(self) -> bool:
@@ -45,14 +51,30 @@ class _Unpacker:
         if self._zlib is None:
             return piece[:size_bytes_max]
         self._packed_bytes += len(piece)
-        if self._zlib.eof:  # what follows the end is padding
-            return b""
         # Some servers send deflate without zlib's header; its first byte tells (RFC 1950, compression method 8).
         if self._is_first and piece:
             self._is_first = False
-            if piece[0] & 0x0F != 8 and piece[:1] != b"\x1f":
+            if piece[0] & 0x0F != 8 and piece[:1] != GZIP_BEGIN[:1]:
                 self._zlib = zlib.decompressobj(-15)
         try:
-            return self._zlib.decompress(piece, size_bytes_max)
+            return self._unpack(piece, size_bytes_max)
         except zlib.error as error:
             raise ToolFailed("the answer's compressed data is damaged") from error
+
+    def _unpack(self, piece: bytes, size_bytes_max: int) -> bytes:
+        assert self._zlib is not None
+        unpacker, unpacked = self._zlib, b""
+        while piece and len(unpacked) < size_bytes_max and not self._is_padding:
+            if unpacker.eof:
+                # Gzip files one behind the other are one (RFC 1952, 2.2); all else behind the end is padding.
+                piece, self._behind = self._behind + piece, b""
+                if len(piece) < len(GZIP_BEGIN):
+                    self._behind = piece
+                    break
+                self._is_padding = not (self._is_gzip and piece.startswith(GZIP_BEGIN))
+                if self._is_padding:
+                    break
+                unpacker = self._zlib = zlib.decompressobj(GZIP)
+            unpacked += unpacker.decompress(piece, size_bytes_max - len(unpacked))
+            piece = unpacker.unused_data
+        return unpacked

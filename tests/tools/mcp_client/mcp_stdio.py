@@ -1,6 +1,7 @@
 """A small MCP server of the older protocol on standard input and output, run as a process by tests.
 
-Without the SDK: it starts at once, and it does what a good server does not. Its argument: a folder it may write to.
+Without the SDK: it starts at once, and it does what a good server does not. Its arguments: a folder it may write to,
+and more tools.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(sys.argv[1])
-TOOLS = ["environment", "daemon", "grow", "die", "hang", "stubborn", "noise"]
+TOOLS = ["environment", "daemon", "grow", "die", "hang", "stubborn", "noise", *sys.argv[2:]]
 
 
 def send(message: dict[str, Any]) -> None:
@@ -47,7 +48,8 @@ def call(name: str) -> str:
 
 
 def listed(name: str) -> dict[str, Any]:
-    return {"name": name, "description": "A tool.", "inputSchema": {"type": "object"}}
+    schema = {"type": "object"} | ({"description": "x" * 200_000} if name == "huge" else {})
+    return {"name": name, "description": "A tool.", "inputSchema": schema}
 
 
 def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:

@@ -214,6 +214,17 @@ async def test_a_changed_list_takes_effect(tmp_path: Path, tool: str) -> None:
             assert (await suite.result(f"{server}__grown")).result == "grown up"
 
 
+async def test_a_tool_that_would_fill_each_request_to_a_model_is_left_out(tmp_path: Path) -> None:
+    server = plain(tmp_path)
+    server["args"].append("huge")
+    with structlog.testing.capture_logs() as logged:
+        async with serving(tmp_path, {"s": server}) as suite:
+            await suite.until("s__environment")
+            assert "s__huge" not in await suite.tools()
+    [problem] = [line["problem"] for line in logged if line["event"] == "mcp tool refused"]
+    assert problem == "inputSchema: longer than 100,000 characters"
+
+
 async def test_answers_of_all_forms_reach_the_model(tmp_path: Path) -> None:
     async with http_server() as http, serving(tmp_path, {"h": {"url": http.url}}) as suite:
         await suite.until("h__picture")

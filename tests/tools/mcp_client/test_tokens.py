@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
+import httpx2
 import pytest
 from aiohttp import web
 
-from services.tools.mcp_client.oauth.http import AuthorizationFailed
+from services.tools.mcp_client.oauth.http import AuthorizationFailed, send
 from services.tools.mcp_client.oauth.token_store import Client, Grantor, Pending, Token
 from services.tools.mcp_client.oauth.tokens import LASTS_S_MAX, exchange_code, renew
 
@@ -69,3 +71,17 @@ async def test_what_has_no_token_is_told(answer: bytes) -> None:
     async with answering(answer) as grantor:
         with pytest.raises(AuthorizationFailed, match="has no token"):
             await exchange(grantor)
+
+
+async def test_an_answer_that_never_comes_to_its_end_is_left() -> None:
+    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+        while not writer.is_closing():
+            writer.write(b" ")
+            await asyncio.sleep(0.05)
+
+    async with asyncio.timeout(30), await asyncio.start_server(drip, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+        with pytest.raises(AuthorizationFailed, match="does not answer"):
+            await send(httpx2.Request("GET", url), timeout_s=0.5)

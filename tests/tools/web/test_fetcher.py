@@ -67,11 +67,21 @@ async def test_an_answer_comes_with_type_charset_and_final_address() -> None:
     assert again.body == fetched.body
 
 
+def compress_in_two(data: bytes) -> bytes:
+    return gzip.compress(data[:70_000]) + gzip.compress(data[70_000:])
+
+
+def compress_and_pad(data: bytes) -> bytes:
+    return gzip.compress(data) + bytes(100_000)
+
+
 @pytest.mark.parametrize(
     ("encoding", "pack"),
     [
         ("gzip", gzip.compress),
         ("x-gzip", gzip.compress),
+        ("gzip", compress_in_two),
+        ("gzip", compress_and_pad),
         ("deflate", zlib.compress),
         ("deflate", lambda data: zlib.compress(data, wbits=-15)),  # pyright: ignore[reportUnknownLambdaType]
         ("identity", bytes),

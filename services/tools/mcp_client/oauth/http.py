@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import httpx2
 
 from services.runtime.net.authorization_code import is_safe_url
@@ -20,15 +22,19 @@ class TokensRefused(AuthorizationFailed):
     """It takes a code or a refresh token no more."""
 
 
-async def send(request: httpx2.Request) -> httpx2.Response:
+async def send(request: httpx2.Request, timeout_s: float = TIMEOUT_S) -> httpx2.Response:
     """Send it and read the answer, of any status. Raises AuthorizationFailed."""
     check_url(str(request.url))
-    timeout = httpx2.Timeout(TIMEOUT_S)
+    timeout = httpx2.Timeout(timeout_s)
     try:
-        async with httpx2.AsyncClient(timeout=timeout, follow_redirects=False, transport=_Transport()) as client:
+        # The client's own counts from one piece to the next.
+        async with (
+            asyncio.timeout(timeout_s),
+            httpx2.AsyncClient(timeout=timeout, follow_redirects=False, transport=_Transport()) as client,
+        ):
             response = await client.send(request)
             await response.aread()
-    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+    except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError) as error:
         # The error's own text may have the address with what stands in it.
         raise AuthorizationFailed(f"{request.url.host} does not answer ({type(error).__name__})") from error
     return response
