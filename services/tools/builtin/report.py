@@ -89,10 +89,15 @@ async def _write_report(context: ToolContext, model: ModelClient, files: list[st
 def _list_placeable(workspace: Workspace) -> list[str]:
     """Returns the pictures and tables that the chat has made, the newest first."""
     with suppress(FileNotFoundError):
-        found = workspace.list_files("outputs", LISTED_MAX, matches=lambda path: path.lower().endswith(PLACEABLE))
+        found = workspace.list_files("outputs", LISTED_MAX, matches=_is_placeable)
         newest = sorted(found, key=lambda file: file.modified_ns, reverse=True)
         return [file.path for file in newest[:PLACEABLE_MAX]]
     return []
+
+
+def _is_placeable(path: str) -> bool:
+    # A name that is no text, which Python keeps with lone surrogates, cannot be told to a model.
+    return path.lower().endswith(PLACEABLE) and not any("\ud800" <= letter <= "\udfff" for letter in path)
 
 
 def _describe_flaws(file: RenderedFile) -> str:

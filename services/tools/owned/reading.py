@@ -53,7 +53,9 @@ async def _read_workspace(folders: ChatFolders, owner: Identity, chat_id: str) -
     found = await asyncio.to_thread(list_files)
     for file in found[1] if found is not None else ():
         assert found is not None
-        async for piece in _read_file(found[0], file, f"files/{chat_id}/{file.path}"):
+        # Bytes of a name that are not UTF-8, which Python keeps as lone surrogates, are written as \\xff.
+        path = os.fsencode(file.path).decode(errors="backslashreplace")
+        async for piece in _read_file(found[0], file, f"files/{chat_id}/{path}"):
             yield piece
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -92,6 +93,17 @@ async def test_a_pdf_has_the_text_and_the_pictures_of_the_chat(serve: Serve) -> 
     assert asked.endswith("Files that can be placed:\n- outputs/a.png")
     assert "; 1 characters are in no font" in seen[-1].result.result
     assert seen[-1].result.result.endswith("no picture or CSV file of the chat: '../../etc/x.png'")
+
+
+async def test_a_picture_whose_name_is_no_text_is_not_told_to_the_writer(serve: Serve) -> None:
+    async with writing(serve, MARKDOWN) as (suite, llm):
+        outputs = suite.workspace / "outputs"
+        outputs.mkdir(parents=True)
+        (outputs / os.fsdecode(b"\xff.png")).write_bytes(b"\x89PNG")
+        (outputs / "a.png").write_bytes(b"\x89PNG")
+        seen = await deltas_of(suite, report("markdown"))
+    assert seen[-1].result.ok, seen[-1].result.result
+    assert llm.requests[0].messages[1].content[0].text.endswith("Files that can be placed:\n- outputs/a.png")
 
 
 async def test_a_report_that_no_font_can_show_is_no_file_but_a_text_for_the_model(serve: Serve) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
@@ -72,3 +73,17 @@ def test_what_is_no_json_object_is_a_failure_for_the_model(text: str) -> None:
 def test_a_schema_that_cannot_be_used_is_refused(schema: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         compile_schema(schema)
+
+
+def test_a_large_value_that_is_all_wrong_is_refused_at_once() -> None:
+    text = json.dumps({"n": 1, "list": [1] * 300_000})
+    began_s = time.process_time()
+    with pytest.raises(ToolFailed, match=r"invalid arguments: \$\.list\[0\]: .* \(rule: enum\)$"):
+        parse_arguments(text, [SCHEMA])
+    assert time.process_time() - began_s < 1.5, "it took 4 s, and a gigabyte, to make a message of each item"
+
+
+def test_all_that_is_wrong_with_a_small_value_is_told() -> None:
+    with pytest.raises(ToolFailed) as caught:
+        parse_arguments('{"n": "1", "list": ["a", "c"], "z": 1}', [SCHEMA])
+    assert [rule in str(caught.value) for rule in ("type", "enum", "additionalProperties")] == [True] * 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Collection
 from pathlib import Path
 
@@ -90,6 +91,16 @@ async def test_files_and_records_are_read_whole_and_no_token_is(tmp_path: Path) 
     everything = b"".join(entries.values())
     assert mark(BOB).encode() not in everything
     assert b"issuer" not in everything
+
+
+async def test_a_file_whose_name_is_no_text_is_read_too(tmp_path: Path) -> None:
+    folders, _ = furnish(tmp_path)
+    outputs = folders.workspaces.root / CHATS[ADA] / "outputs"
+    for name in (b"a\xff", b"a\xfe", "ü\n".encode()):
+        (outputs / os.fsdecode(name)).write_bytes(name)
+    names = [piece.name async for piece in read_owned(folders, ADA, []) if piece.name.startswith("files/")]
+    found = {name.rpartition("/")[2] for name in names}
+    assert found == {"a\\xff", "a\\xfe", "ü\n", "note.txt", "empty.txt"}
 
 
 async def test_a_users_folders_go_and_everybody_elses_are_as_they_were(tmp_path: Path) -> None:
