@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import sys
 from pathlib import Path
 
@@ -46,6 +48,7 @@ def eval(
     2 the suite is wrong, 3 no server.
     """
     path = journal or suite_file.with_name(f"{suite_file.name}.journal")
+    _check_places(path, junit, jsonl, html)
     if again:
         path.unlink(missing_ok=True)
     try:
@@ -60,6 +63,15 @@ def eval(
     except msgspec.MsgspecError as error:
         raise click.UsageError(f"{path} is no journal of an evaluation: {error}") from error
     sys.exit(_report(suite_file.stem, suite, evaluation, junit, jsonl, html))
+
+
+def _check_places(*paths: Path | None) -> None:
+    """Raise UsageError where a file could not be written; the runs before it cost time and money."""
+    for path in filter(None, paths):
+        place = path if path.exists() else path.parent
+        if not os.access(place, os.W_OK):
+            code = errno.EACCES if place.exists() else errno.ENOENT
+            raise click.UsageError(f"{path}: {os.strerror(code)}")
 
 
 def _report(

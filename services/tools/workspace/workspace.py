@@ -134,6 +134,8 @@ class Workspace:
             raise ValueError("must end with a file name")
         if path.startswith("/"):
             raise ValueError("must be relative to the workspace")
+        if path.count("/") >= DEPTH_MAX:  # no list would show it
+            raise ValueError(f"must not lie in more than {DEPTH_MAX - 1} folders")
         with self.lock, self.open_root() as root_fd:
             self.check_room(root_fd, len(data))
             folder_fd = _make_folders(root_fd, folder)

@@ -46,6 +46,17 @@ class _Page(HTMLParser):
             self.loads.append(tag)
 
 
+@pytest.mark.parametrize("option", ["journal", "junit", "jsonl", "html"])
+async def test_a_file_that_cannot_be_written_is_told_before_anything_is_asked(tmp_path: Path, option: str) -> None:
+    async with suite(tmp_path, Script(query=answering("hello"))) as facade:
+        path = tmp_path / "missing" / "out"
+        code, out, complaint = await run("eval", str(write_suite(tmp_path)), f"--{option}", str(path), url=facade.url)
+        assert facade.script.requests == []
+    assert (code, out) == (2, b"")
+    assert f"{path}: No such file or directory" in complaint.decode()
+    assert b"Traceback" not in complaint
+
+
 async def test_runs_are_checked_compared_and_reported(tmp_path: Path) -> None:
     files = {name: tmp_path / f"out.{name}" for name in ("junit", "jsonl", "html")}
     options = [word for name, path in files.items() for word in (f"--{name}", str(path))]

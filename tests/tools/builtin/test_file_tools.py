@@ -16,6 +16,7 @@ from services.tools.builtin import grep
 from services.tools.errors import ToolFailed
 from services.tools.toolkit.tool import RESULT_CHARS_MAX
 from services.tools.workspace.globs import compile_glob
+from services.tools.workspace.tree_walk import DEPTH_MAX
 from tests.tools.conftest import Serve, Suite
 
 
@@ -319,3 +320,13 @@ async def test_a_line_behind_the_end_of_a_file_is_told(serve: Serve, first: int)
         whole = await call(suite, "read_file", path="a", lines=10**30)
     assert said == f"[… the file ends before line {first} …]"
     assert whole == "one\ntwo\n"
+
+
+async def test_what_is_written_can_be_listed_and_deeper_is_refused(serve: Serve) -> None:
+    async with asyncio.timeout(100), serve() as suite:
+        deepest = "a/" * (DEPTH_MAX - 1) + "x"
+        await call(suite, "write_file", path=deepest, content="1")
+        listed = await call(suite, "list_files")
+        said = await refused(suite, "write_file", path=f"a/{deepest}", content="1")
+    assert listed == f"{deepest} (1 bytes)"
+    assert said.endswith(f"must not lie in more than {DEPTH_MAX - 1} folders")
