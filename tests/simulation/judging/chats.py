@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from tests.simulation.people.users import User
     from tests.simulation.world.world import World
 
+OWNERS_MAX = 4
+"""A run is given up when so many owners have died with it (docs/reference/errors.md, INTERRUPTED)."""
+
 LOOKS = 40
 """How often unfinished runs are looked for, LEASE_S apart: a model or a tool may stall within each turn of a run."""
 
@@ -129,3 +132,21 @@ def judge_chats(logs: Logs) -> list[str]:
             if kinds.count("run") != 1:
                 problems.append(f"run {run_id} has {kinds.count('run')} ends in the log")
     return problems
+
+
+def judge_interrupted(logs: Logs) -> list[str]:
+    """No run is given up but one that as many owners have died with as are allowed to."""
+    problems: list[str] = []
+    for run_id, lines in split_runs(logs).items():
+        ends = [line["error"]["code"] for line in lines if line["_type"] == "run" and "error" in line]
+        events = [line["event"] for line in lines if line["_type"] == "event"]
+        deaths = [event for event in events if _tells_death(event)]
+        if "INTERRUPTED" in ends and len(deaths) < OWNERS_MAX:
+            problems.append(f"run {run_id} was given up when {len(deaths)} of its owners had died")
+    return problems
+
+
+def _tells_death(event: dict[str, Any]) -> bool:
+    """Return whether the event tells readers that the run itself, not a sub-agent or task of it, has lost its owner."""
+    is_own = "subagentId" not in event and "taskId" not in event
+    return event["type"] == "attempt.reset" and event["reason"] == "INTERRUPTED" and is_own

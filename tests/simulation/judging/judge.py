@@ -44,6 +44,7 @@ async def judge_world(world: World, judge: User, crowd: Crowd) -> list[str]:
     problems += chats.judge_copies(logs, copies, {fork.copy for user in people for fork in user.forks})
     gone = list_runs(world.wire.history, logs, erased) if erased is not None else ()
     logs = chats.leave_out(logs, gone)
+    problems += chats.judge_interrupted(logs)
     # PostgreSQL shows a commit that its client has given up while it waited for the standby; a fail-over takes it back.
     taken_back = world.database.ends_taken_back if world.database is not None else ()
     for person in people:
