@@ -107,9 +107,8 @@ def _search_file(workspace: Workspace, file: WorkspaceFile, pattern: Any) -> lis
 
 def _format_matches(path: str, content: bytes, pattern: Any) -> Iterator[str]:
     number, counted, end, count = 1, 0, -1, 0
-    for match in pattern.finditer(content):
-        if match.start() <= end:
-            continue  # a line is shown once
+    # A line is shown once: the search goes on behind it, or a pattern such as x* would match at each of its bytes.
+    while end < len(content) and (match := pattern.search(content, end + 1)) is not None:
         start = content.rfind(b"\n", 0, match.start()) + 1
         end = content.find(b"\n", match.start())
         end = len(content) if end < 0 else end

@@ -7,6 +7,7 @@ import json
 import os
 import random
 import resource
+import time
 from pathlib import Path
 from typing import Any
 
@@ -330,3 +331,13 @@ async def test_what_is_written_can_be_listed_and_deeper_is_refused(serve: Serve)
         said = await refused(suite, "write_file", path=f"a/{deepest}", content="1")
     assert listed == f"{deepest} (1 bytes)"
     assert said.endswith(f"must not lie in more than {DEPTH_MAX - 1} folders")
+
+
+async def test_a_pattern_that_matches_everywhere_takes_no_longer_than_the_lines(serve: Serve) -> None:
+    async with asyncio.timeout(100), serve() as suite:
+        put(suite, "f", b"a" * 8_000_000 + b"\nb\n")
+        began_s = time.process_time()
+        lines = (await call(suite, "grep", pattern="b*")).splitlines()
+        took_s = time.process_time() - began_s
+    assert [line[-3:] for line in lines] == ["aa…", ": b", "3: "]
+    assert took_s < 3, "it took 8 s, a microsecond for each byte"
