@@ -35,7 +35,9 @@ def shrink_picture(path: Path) -> None:
         _check_pixels(picture.size)
         if max(picture.size) > SIDE_PX_MAX:
             kind, smaller = picture.format, picture
-            if kind != "JPEG" and picture.mode not in ("RGB", "RGBA", "L"):
+            if picture.mode.startswith("I"):
+                smaller = picture.point(lambda grey: grey * (1 / 256)).convert("L")  # Pillow would cut them at 255
+            elif kind != "JPEG" and picture.mode not in ("RGB", "RGBA", "L"):
                 smaller = picture.convert("RGBA")  # colours of a palette cannot be mixed
             # A JPEG is decoded at a fraction of its size at once.
             smaller.thumbnail((SIDE_PX_MAX, SIDE_PX_MAX), Image.Resampling.LANCZOS)

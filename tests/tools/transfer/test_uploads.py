@@ -204,6 +204,18 @@ async def test_a_large_picture_is_stored_smaller(serve: Serve, kind: str) -> Non
     assert (reference.size_bytes, reference.sha256) == (len(content), hashlib.sha256(content).hexdigest())
 
 
+async def test_a_large_picture_of_65536_greys_keeps_its_greys(serve: Serve) -> None:
+    row = b"".join(bytes([0, x * 256 // 3000]) for x in range(3000))
+    picture = Image.frombytes("I;16", (3000, 2), row * 2)
+    file = io.BytesIO()
+    picture.save(file, format="PNG")
+    async with asyncio.timeout(100), serve() as suite:
+        await upload(suite.stub, file.getvalue(), "x.png")
+        with Image.open(suite.workspace / "uploads" / "x.png") as stored:
+            greys = [stored.convert("L").getpixel((x, 0)) for x in (5, 1100, 2000)]
+    assert greys == pytest.approx([0, 137, 250], abs=8)
+
+
 async def test_a_small_picture_stays_as_it_is_and_a_turned_one_is_turned(serve: Serve) -> None:
     turned = io.BytesIO()
     exif = Image.Exif()
