@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.orchestrator.agents.definition.problems import Problem, find_problems
+from services.orchestrator.agents.definition.reading import DefinitionError, parse_agent
 from services.orchestrator.agents.grants.check import find_ungranted
 from services.orchestrator.agents.grants.rules import parse_grants
 
@@ -226,3 +227,14 @@ def test_a_tenants_remote_agent_names_granted_hosts_and_no_secrets() -> None:
     assert list_fields(card | {"hosts": ["other.example"]}, "far.*") == ["remote.hosts.0"]
     secrets = {"token": "env:AWS_SECRET_ACCESS_KEY", "headers": {"X-Key": "file:/etc/passwd", "X-Team": "blue"}}
     assert list_fields(card | secrets, "*") == ["remote.headers.X-Key", "remote.token"]
+
+
+@pytest.mark.parametrize("depth", [80, 900])
+def test_a_definition_that_is_nested_too_deeply_is_one_problem(depth: int) -> None:
+    deep = b'{"a":' * depth + b"1" + b"}" * depth
+    source = b'{"key":"deep","mode":"CUSTOM","custom":{"mode":"own","params":' + deep + b"}}"
+    agent, problems = find_problems(source)
+    assert agent is None
+    assert [(problem.field, problem.rule) for problem in problems] == [("", "nested deeper than 64 levels")]
+    with pytest.raises(DefinitionError, match="nested deeper"):
+        parse_agent(source, "deep")

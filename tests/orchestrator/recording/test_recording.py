@@ -102,3 +102,12 @@ async def test_agents_below_a_recorded_one_are_found_by_any_case_of_their_key(ho
         cassette = read_cassette(await h.client.cassette(h.run_ids[-1]))
     assert sorted(cassette.agents) == ["oneshot", "react"]
     assert [event for event in events if event["type"] == "run.notice"] == []
+
+
+async def test_a_reverted_run_has_no_recording_for_anybody(house: Open) -> None:
+    async with house(content("Yes.") + finish()) as h:
+        await h.ask(record=True)
+        assert await h.client.cassette(h.run_ids[-1])
+        await h.client.revert(h.chat_id, 0)
+        with pytest.raises(NotFound, match="reverted"):
+            await h.client.cassette(h.run_ids[-1])

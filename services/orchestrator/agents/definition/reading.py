@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from services.orchestrator.agents import triple_quotes
 from services.orchestrator.agents.definition.agent import Definition
+from services.runtime.formats.json_depth import JSON_DEPTH_MAX, measure_json_depth
 
 WITHOUT_EFFECT = frozenset({"retryCount"})
 """Fields that are accepted and ignored: retries are the gateway's."""
@@ -46,6 +47,8 @@ def load_object(source: bytes) -> dict[str, Any]:
         raise DefinitionError(f"line {error.lineno}, column {error.colno}: not valid JSON: {error.msg}") from None
     if not isinstance(given, dict):
         raise DefinitionError("expected a JSON object")
+    if measure_json_depth(given) > JSON_DEPTH_MAX:
+        raise DefinitionError(f"nested deeper than {JSON_DEPTH_MAX} levels")
     return given
 
 

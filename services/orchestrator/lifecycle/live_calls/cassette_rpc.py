@@ -32,6 +32,8 @@ async def get_cassette(peers: Peers, request: agent_pb2.GetCassetteRequest) -> a
     """Raises NotFound without a recording, InvalidRequest for a run that has not ended or a wrong token."""
     wanted = memory_pb2.GetChatRequest(run_id=request.run_id, include_lines=True)
     chat = await stored_runs.get_chat(peers, wanted)
+    if not chat.events:
+        raise stored_runs.make_run_reverted(request.run_id)
     # It has what only its user may know, as the facts that memory recalled.
     if any(
         event.request_query.by != require_identity().user for event in chat.events if event.HasField("request_query")
