@@ -102,14 +102,16 @@ class LogVerifier:
         seq = record.get("seq", 0)
         if not problem and (type(seq) is not int or (report.lines and seq != report.last_seq + 1)):
             problem = f"is not number {report.last_seq + 1}"
+        before = record.get("before", 0) if record.get("event") == FORGOTTEN else 0
+        if not problem and type(before) is not int:
+            problem = "forgets up to no number"
         if problem:
             place = f"line {report.lines + 1}, behind number {report.last_seq},"
             self._report = replace(report, problem=f"{place} {problem}")
             return
         self._report = LogReport(report.lines + 1, report.first_seq or seq, seq, record["hash"])
         self._has_head = self._has_head or (seq, record["hash"]) == self._head
-        if record.get("event") == FORGOTTEN:
-            self._forgotten_before = max(self._forgotten_before, record.get("before", 0))
+        self._forgotten_before = max(self._forgotten_before, before)
 
 
 def _check_line(line: str, previous: str, *, is_first: bool, is_behind_end: bool) -> tuple[str, dict[str, Any]]:
@@ -122,7 +124,7 @@ def _check_line(line: str, previous: str, *, is_first: bool, is_behind_end: bool
 def _check_link(line: str, previous: str | None, *, is_behind_end: bool = False) -> tuple[str, dict[str, Any]]:
     """Return what is wrong with a line behind the one with the hash `previous`, None: any, and the line's record."""
     try:
-        record = json.loads(line)
+        record = json.loads(line, object_pairs_hook=_build_object)
         rest = {key: value for key, value in record.items() if key not in ("previous", "hash")}
         own, before = record["hash"], record["previous"]
     except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
@@ -134,6 +136,13 @@ def _check_link(line: str, previous: str | None, *, is_behind_end: bool = False)
     if previous is not None and before != previous:
         return "does not follow the line before: lines were removed, added or swapped", {}
     return "", record
+
+
+def _build_object(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object; raises ValueError for one that has a name twice, of which readers see one or the other."""
+    if len(built := dict(members)) != len(members):
+        raise ValueError("a name stands there twice")
+    return built
 
 
 def _hash(previous: str, record: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace.hash_chain import FIRST, chain_line, verify_lines
+from headrace.hash_chain import FIRST, FORGOTTEN, LogVerifier, chain_line, verify_lines
 
 STEPS: list[dict[str, Any]] = [
     {"step": "begin", "format": "headrace.gates/1"},
@@ -48,6 +48,16 @@ DONE: dict[str, tuple[Callable[[list[str]], list[str]], int, str]] = {
     "the last removed": (lambda lines: lines[:-1], 5, "is missing: the file is cut"),
     "all removed": (lambda lines: [], 1, "is missing"),
     "added": (lambda lines: [*lines, lines[-1]], 6, "is behind the end"),
+    "said twice": (
+        lambda lines: [line.replace('"by"', '"by": "eve", "by"') for line in lines],
+        3,
+        "is no line of an export",
+    ),
+    "said twice, deeper": (
+        lambda lines: [line.replace('"anyOf"', '"anyOf": ["tenant"], "anyOf"') for line in lines],
+        2,
+        "is no line of an export",
+    ),
     "no JSON": (lambda lines: [lines[0], "{", *lines[2:]], 2, "is no line of an export"),
     "no object": (lambda lines: [lines[0], "[]", *lines[2:]], 2, "is no line of an export"),
     "no text as a hash": (lambda lines: [lines[0], '{"hash": 1, "previous": []}', *lines[2:]], 2, "was changed"),
@@ -71,3 +81,9 @@ def test_only_the_canonical_form_counts() -> None:
     written = [json.dumps(dict(reversed(json.loads(line).items())), indent=1, ensure_ascii=True) for line in lines]
     report = verify_lines(written)
     assert (report.problem, report.lines, report.last_hash) == ("", 5, json.loads(lines[-1])["hash"])
+
+
+def test_a_line_of_the_log_that_forgets_up_to_no_number_is_none_that_was_written() -> None:
+    verifier = LogVerifier()
+    verifier.add_lines([chain_line(FIRST, {"seq": 1, "event": FORGOTTEN, "before": "x"})[0]])
+    assert verifier.finish().problem == "line 1, behind number 0, forgets up to no number"
