@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from typing import ClassVar
 
 import grpc
 from google.protobuf.any_pb2 import Any
 from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
 from headrace.v1 import common_pb2
@@ -453,7 +455,8 @@ def from_rpc_error(error: grpc.aio.AioRpcError | grpc.Call) -> HeadraceError | N
     """Return the called service's error, ProviderUnavailable if it cannot be reached; None for a foreign status."""
     for key, value in error.trailing_metadata() or ():
         if key == _DETAILS_KEY and isinstance(value, bytes):
-            return from_status(status_pb2.Status.FromString(value))
+            with suppress(DecodeError):  # whoever stands between us and the service may have written it
+                return from_status(status_pb2.Status.FromString(value))
     if error.code() is grpc.StatusCode.UNAVAILABLE:
         peer = find_peer_name(error) if isinstance(error, grpc.aio.AioRpcError) else "the server"
         return ProviderUnavailable(f"{peer} cannot be reached; try again")

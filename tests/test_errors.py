@@ -117,6 +117,12 @@ def test_a_status_of_somebody_else_is_none(status: status_pb2.Status) -> None:
     assert from_rpc_error(rpc_error(Code.UNAVAILABLE, status)) is None
 
 
+def test_details_that_cannot_be_read_do_not_hide_the_status() -> None:
+    trailers = grpc.aio.Metadata(("grpc-status-details-bin", b"\xff\xff"))
+    for code, told in ((Code.UNAVAILABLE, errors.ProviderUnavailable), (Code.INTERNAL, type(None))):
+        assert isinstance(from_rpc_error(grpc.aio.AioRpcError(code, grpc.aio.Metadata(), trailers)), told)
+
+
 def test_a_peer_that_is_gone_is_an_unavailable_provider_and_other_codes_are_none() -> None:
     assert isinstance(from_rpc_error(rpc_error(Code.UNAVAILABLE)), errors.ProviderUnavailable)
     others = [code for code in Code if code is not Code.UNAVAILABLE]
