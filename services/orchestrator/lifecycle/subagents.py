@@ -21,6 +21,7 @@ from services.orchestrator.calls.own_tools import subagent, todos
 from services.orchestrator.ids import subagent_id
 from services.orchestrator.mode_api.limits import CALL_LIMITS
 from services.orchestrator.mode_api.mode_run import ModeRun
+from services.orchestrator.mode_api.steps import STEPS_LIMIT
 from services.orchestrator.modes.catalogue import RUNNERS
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.answers.call import Call
@@ -58,7 +59,7 @@ async def run_subagent(parent: Scope, peers: Peers, call: Call, task: SubagentTa
     """Return the call's result.
 
     Raises:
-        BudgetExceeded: A budget other than that of calls is spent.
+        BudgetExceeded: A budget of the run other than that of calls is spent.
         ProviderUnavailable: The tools service, whose tools its agent names, is away.
     """
     async with parent.subagent_places:
@@ -72,9 +73,9 @@ async def run_subagent(parent: Scope, peers: Peers, call: Call, task: SubagentTa
             # Its siblings end their steps too; the run stops when the parent goes on.
             end = _SubagentResult(is_cancelled=True)
         except HeadraceError as error:
-            # A spent limit of calls does not end the run, as it may still answer.
-            is_call_limit = error.metadata.get("limit") in CALL_LIMITS
-            if isinstance(error, StaleLease) or (isinstance(error, BudgetExceeded) and not is_call_limit):
+            # Spent calls do not end the run, as it may still answer, nor do the steps of the agent's own mode.
+            is_own_limit = error.metadata.get("limit") in (*CALL_LIMITS, STEPS_LIMIT)
+            if isinstance(error, StaleLease) or (isinstance(error, BudgetExceeded) and not is_own_limit):
                 raise
             log.warning("sub-agent failed", run_id=scope.run.id, subagent_id=scope.subagent_id, reason=error.reason)
             end = _SubagentResult(error=error)

@@ -6,6 +6,9 @@ from headrace.errors import BudgetExceeded
 from services.orchestrator.run.replay.fit import Fit
 from services.orchestrator.run.scope import Scope
 
+STEPS_LIMIT = "customMaxSteps"
+"""What errors call the limit."""
+
 
 class StepCount:
     """Counts the steps of all scopes of one run."""
@@ -18,7 +21,7 @@ class StepCount:
         """Count one more. Raises BudgetExceeded when there have been as many as the agent allows."""
         if self._taken >= self._steps_max:
             message = f"the mode has taken its {self._steps_max} steps (custom.maxSteps)"
-            raise BudgetExceeded(message, limit="customMaxSteps", steps=self._taken)
+            raise BudgetExceeded(message, limit=STEPS_LIMIT, steps=self._taken)
         self._taken += 1
 
 

@@ -18,7 +18,7 @@ from services.runtime.files.refused_files import REFUSED_FILES, collecting_refus
 from tests.memory.conftest import needs_postgres
 from tests.orchestrator import people
 from tests.orchestrator.cluster.test_crashes import gone_on_with, it_run, killed, known, read
-from tests.orchestrator.conftest import MODEL, House, Open, Step, ToolStep, as_json, content, finish
+from tests.orchestrator.conftest import MODEL, House, Open, Step, ToolStep, as_json, call, content, finish
 from tests.orchestrator.owners import Crashes, again
 from tests.orchestrator.plans import said, system, text_of
 from tests.orchestrator.recorded_runs import World
@@ -514,3 +514,16 @@ async def test_a_querys_tool_choice_none_holds_and_one_that_wants_a_call_is_refu
         for choice in ("required", "look"):
             failed = error(await it.ask(agent="own", tool_choice=choice))
             assert (failed["code"], "toolChoice" in failed["message"]) == ("INVALID_REQUEST", True)
+
+
+async def test_a_sub_agent_that_uses_up_its_modes_steps_fails_and_its_caller_goes_on(
+    house: Open, tmp_path: Path
+) -> None:
+    steps = "async def run(mode):\n    for _ in range(9):\n        await mode.now_ms()\n"
+    write_mode(tmp_path, steps, custom={"mode": "own", "maxSteps": 2})
+    calling = call("call_subagent", '{"task":"x","agentKey":"own"}') + finish("tool_calls")
+    async with house(calling, content("So.") + finish(), subagents=["own"]) as it:
+        events = await it.ask()
+    [result] = [event["result"] for event in events if event["type"] == "tool.result"]
+    assert json.loads(result)["error"] == "BUDGET_EXCEEDED"
+    assert events[-1]["type"] == "run.complete", events[-1]

@@ -127,8 +127,8 @@ class Custom(Section):
     """Values for the mode's code, which says what they mean."""
 
     max_steps: Positive = 1000
-    """Steps of the mode in all: what its code asks for. One more ends the run with BUDGET_EXCEEDED. (Turns with tools
-    within one `ask` are budget.maxSteps, else 6.)"""
+    """Steps of the mode in all: what its code asks for. One more ends the run, or of a sub-agent its part, with
+    BUDGET_EXCEEDED. (Turns with tools within one `ask` are budget.maxSteps, else 6.)"""
 
     stages: dict[Name, Section] = Field(default_factory=dict[Name, Section])
     """Further prompts, models and tools, by the name by which the mode's code begins a task with them. What one leaves
