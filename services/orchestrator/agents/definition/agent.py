@@ -119,8 +119,8 @@ class Definition(Part):
     """Ids or names of the skills that the agent may use. Left out or empty, all skills."""
 
     subagents: tuple[Key, ...] = ()
-    """Keys of agents to call with call_subagent. With `call_subagent` in toolConfig the agent may also, naming none,
-    call one with its own model and backend tools."""
+    """Keys of agents to call with call_subagent. With any, or with `call_subagent` in toolConfig, the agent may also,
+    naming none, call one with its own model and backend tools."""
 
     budget: Budget = Budget()
     """Limits of a run."""
