@@ -42,7 +42,7 @@ def parse_event(text: str | bytes) -> agent_pb2.AgentDelta:
             _fill(payload, members, texts)
         # A payload that names a sub-agent or a task itself does not lie in it.
         _fill(delta, {key: members[key] for key in _ENVELOPE if key in members and key not in own}, {})
-    except (AttributeError, KeyError, TypeError) as error:
+    except (AttributeError, KeyError, TypeError, RecursionError) as error:
         raise ValueError("the JSON is no event") from error
     return delta
 

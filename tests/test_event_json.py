@@ -52,7 +52,7 @@ null
 """
 
 
-@pytest.mark.parametrize("text", [*NO_EVENTS.split("\n"), b"\xff"])
+@pytest.mark.parametrize("text", [*NO_EVENTS.split("\n"), b"\xff", "[" * 100_000])
 def test_what_is_no_event_is_refused(text: str | bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - of any kind
         parse_event(text)

@@ -104,7 +104,7 @@ def _read_objects(lines: Iterable[str | bytes]) -> Iterator[tuple[int, dict[str,
             continue
         try:
             given = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise CassetteError(f"line {number}: no JSON: {error}") from None
         if not isinstance(given, dict):
             raise CassetteError(f"line {number}: expected a JSON object")

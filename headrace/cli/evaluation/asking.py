@@ -117,7 +117,7 @@ def _take_usage(usage: common_pb2.Usage, result: Result) -> None:
 def _parse(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 

@@ -77,7 +77,7 @@ def _check_limit(kind: str, limit: float, result: Result) -> str:
 def _check_schema(schema: dict[str, Any], answer: str) -> str:
     try:
         given = json.loads(answer)
-    except ValueError:
+    except (ValueError, RecursionError):
         return "the answer is no JSON"
     error = next(iter(jsonschema_rs.validator_for(schema).iter_errors(given)), None)
     return "" if error is None else error.message

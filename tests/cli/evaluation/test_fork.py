@@ -67,3 +67,10 @@ async def test_what_cannot_be_forked_is_refused_with_why() -> None:
     for arguments, said in wrong.items():
         code, _, complaints = await run("fork", *arguments, url="http://127.0.0.1:9")
         assert (code, said in " ".join(complaints.decode().split())) == (2, True), complaints
+
+
+async def test_a_file_that_is_no_recording_is_refused_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "deep.cassette"
+    file.write_text("[" * 100_000)
+    code, _, complaints = await run("fork", "--from", "1", str(file), url="http://127.0.0.1:9")
+    assert (code, "line 1: no JSON" in complaints.decode()) == (2, True), complaints
