@@ -224,6 +224,14 @@ def test_policies_models_and_verify_are_those_of_the_stage() -> None:
     assert [agent.with_model(name) for name in ("code", "", "model_fields")] == [None, None, None]
 
 
+def test_budgets_of_a_modes_named_stages_hold() -> None:
+    stages = {"draft": {"budget": {"maxModelCalls": 3}}, "check": {"budget": {"maxToolCalls": 4}}}
+    custom = {"mode": "own", "budget": {"maxModelCalls": 9, "timeoutMs": 100}, "stages": stages}
+    limits = parsed(mode="CUSTOM", custom=custom).limits
+    assert (limits.max_model_calls, limits.max_tool_calls, limits.timeout_ms) == (3, 4, 100)
+    assert parsed(custom=custom).limits.max_model_calls != 3
+
+
 def test_a_required_tool_needs_a_stage_that_may_have_one() -> None:
     with pytest.raises(DefinitionError, match=r"react\.toolConfig: must not be null where toolPolicy is REQUIRE"):
         parsed(toolPolicy="REQUIRE", react={"toolConfig": None})

@@ -410,8 +410,10 @@ class Definition(Part):
     def limits(self) -> Budget:
         """The agent's budget, overridden field by field by its stages' sections, of which the later one wins."""
         own: dict[str, Any] = {"max_depth": self.budget.max_depth or self.memory.recap.max_recursion_depth}
-        for stage in MODES[self.mode].stages:
-            section = self._find_section(stage.name)
+        sections = [self._find_section(stage.name) for stage in MODES[self.mode].stages]
+        if self.mode == "CUSTOM" and self.custom is not None:
+            sections += self.custom.stages.values()
+        for section in sections:
             if section is not None and section.budget is not None:
                 own |= section.budget.model_dump(exclude_unset=True)
         return self.budget.model_copy(update=own)
