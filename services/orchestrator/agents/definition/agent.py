@@ -104,7 +104,8 @@ class Definition(Part):
 
     tool_policy: Policy = "ALLOW"
     """DISALLOW shows models no tools; REQUIRE fails the run with TOOL_REQUIRED when the first turn and two reminders
-    brought no call. Also accepted: toolChoice NONE, AUTO, REQUIRED."""
+    brought no call, but in mode CUSTOM, whose code says what it asks. Also accepted: toolChoice NONE, AUTO,
+    REQUIRED."""
 
     output: Output | OutputConfig = OutputConfig()
     """How the agent gives its answer; a word alone is its `form`."""
