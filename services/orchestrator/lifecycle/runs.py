@@ -17,6 +17,7 @@ from services.orchestrator.agents.mode_files import ModeFiles
 from services.orchestrator.agents.registry import Registry
 from services.orchestrator.agents.version import AgentVersion
 from services.orchestrator.ids import new_run_id
+from services.orchestrator.lifecycle.admission import agent_router
 from services.orchestrator.lifecycle.admission.admission import Admission
 from services.orchestrator.lifecycle.ending.finish import finish, hand_over
 from services.orchestrator.lifecycle.execute import NOTHING, Opening, execute, working_ahead
@@ -108,16 +109,22 @@ class Runs:
 
     async def start(self, request: agent_pb2.QueryRequest) -> StartResult:
         """Raises what `Admission.admit` raises."""
+        # The router costs a call to a model, which a repeated query must not make.
+        if request.agent_key == agent_router.KEY and (repeated := await self._find_repeated(request)):
+            return repeated
         try:
             return await self._start(request)
         except (ChatBusy, NotFound, QueueFull, QuotaExceeded):
-            if not (request.chat_id and request.request_id):
-                raise
             # What is repeated begins nothing, and needs no place in the chat, nor its agent.
-            run_id = await stored_runs.find_run_of_request(self._peers, request.chat_id, request.request_id)
-            if not run_id:
+            if (repeated := await self._find_repeated(request)) is None:
                 raise
-            return RepeatedQuery(run_id)
+            return repeated
+
+    async def _find_repeated(self, request: agent_pb2.QueryRequest) -> RepeatedQuery | None:
+        if not (request.chat_id and request.request_id):
+            return None
+        run_id = await stored_runs.find_run_of_request(self._peers, request.chat_id, request.request_id)
+        return RepeatedQuery(run_id) if run_id else None
 
     async def _start(self, request: agent_pb2.QueryRequest) -> StartResult:
         async with self._admission.admit(request) as admitted:

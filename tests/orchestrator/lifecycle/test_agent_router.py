@@ -9,7 +9,7 @@ import pytest
 
 from headrace.errors import Overloaded
 from headrace.v1 import llm_pb2
-from tests.orchestrator.conftest import ONESHOT, House, Open, Step, content, finish
+from tests.orchestrator.conftest import ONESHOT, House, Open, Step, as_json, content, finish
 from tests.orchestrator.people import only
 from tests.order import Event
 
@@ -87,4 +87,7 @@ async def test_a_repeated_query_asks_the_router_once(house: Open) -> None:
                 await asyncio.sleep(0.01)
             second = group.create_task(it.ask(agent="auto", chat_id=chat_id, request_id="r"))
         assert len(it.llm.aside_requests) == 1
-    assert first.result()[-1]["runId"] == second.result()[-1]["runId"]
+        async with it.client.ask("hello", agent_key="auto", chat_id=chat_id, request_id="r") as deltas:
+            last = [as_json(delta) async for delta in deltas][-1]  # of a run that has ended
+        assert len(it.llm.aside_requests) == 1
+    assert first.result()[-1]["runId"] == second.result()[-1]["runId"] == last["runId"]

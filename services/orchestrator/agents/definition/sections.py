@@ -50,7 +50,7 @@ class Section(Part):
     """Overrides the agent's; only the stage that gives the answer is checked."""
 
     budget: Budget | None = None
-    """Fields that are given override the agent's, for the whole run; of plan, execute and summary, and of custom and its
+    """Fields that are given override the agent's, for the whole run; of plan, execute and summary, as of custom and its
     stages, the last that gives a field wins."""
 
     @model_validator(mode="before")
