@@ -107,7 +107,7 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
         relays = Forwarder(runs, takeover, lanes, owner.lease_s)
         erasing = Erasing(channels["memory"], peers, relays, owner, config.erasures_look_s)
         stack.callback(guard_task(group.create_task(erasing.watch())).cancel)
-        service = AgentService(registry, runs, held, relays, peers, embeddings, publishing)
+        service = AgentService(registry, runs, held, relays, peers, embeddings, publishing, pins)
         watches = Watches()
         gates = GateService(service, runs, relays, peers, watches)
         limits = LimitsInForce(

@@ -17,6 +17,7 @@ from services.orchestrator.lifecycle.live_calls import cassette_rpc, context_rpc
 from services.orchestrator.lifecycle.runs import Runs
 from services.orchestrator.lifecycle.start_result import OwnedElsewhere, ParkedStream, RepeatedQuery
 from services.orchestrator.lifecycle.versions import validation, version_rpcs
+from services.orchestrator.lifecycle.versions.pins import Pins
 from services.orchestrator.lifecycle.versions.publishing import Publishing
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.embeddings import Embeddings
@@ -41,6 +42,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         peers: Peers,
         embeddings: Embeddings,
         publishing: Publishing,
+        pins: Pins,
     ) -> None:
         self._registry = registry
         self._runs = runs
@@ -49,6 +51,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         self._peers = peers
         self._embeddings = embeddings
         self._publishing = publishing
+        self._pins = pins
 
     async def Query(self, request: agent_pb2.QueryRequest, context: Context) -> int:  # pyright: ignore[reportIncompatibleMethodOverride] - it pushes its events
         # Known from here on: a relayed query may be made twice, and must be one.
@@ -254,7 +257,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
             response = await self._relays.ask_owner("GetContext", request, context, request.run_id)
             if response is not None:
                 return response
-        return await context_rpc.get_context(self._peers, self._registry, live, request)
+        return await context_rpc.get_context(self._peers, self._registry, self._pins, live, request)
 
     async def GetCassette(
         self, request: agent_pb2.GetCassetteRequest, context: Context

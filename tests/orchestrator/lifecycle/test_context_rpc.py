@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 
@@ -67,6 +68,20 @@ async def test_a_run_is_looked_into_while_it_goes_on_and_when_it_is_over(house: 
             await it.client.context(OTHER, run_id=run_id)
     assert live.run_id == over.run_id == run_id
     assert (count_by_kind(live)["messages"], count_by_kind(over)["messages"]) == (1, 2)
+
+
+async def test_the_window_of_a_run_is_that_of_the_version_that_it_had(house: Open) -> None:
+    async with house([*content("a"), *finish()], react={"systemPrompt": "You look at things."}) as it:
+        it.llm.models = [INFO]
+        run_id = (await it.ask())[-1]["runId"]
+        before = await it.client.context(it.chat_id, run_id=run_id)
+        (it.agents / "react.json").unlink()
+        async with asyncio.timeout(60):
+            with suppress(NotFound):
+                while True:  # until the folder is looked at again
+                    await it.client.context(it.chat_id)
+        after = await it.client.context(it.chat_id, run_id=run_id)
+    assert [part.tokens for part in after.parts] == [part.tokens for part in before.parts]
 
 
 async def test_what_is_not_there_is_not_found(house: Open) -> None:

@@ -10,6 +10,7 @@ from headrace.errors import NotFound
 from headrace.v1 import agent_pb2, memory_pb2
 from services.orchestrator.agents import recap
 from services.orchestrator.agents.registry import Registry
+from services.orchestrator.lifecycle.versions.pins import Pins
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.model_info import get_model_info, make_limits
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
@@ -30,12 +31,12 @@ from services.runtime.rpc.peer_calls import translating_peer_errors
 
 
 async def get_context(
-    peers: Peers, registry: Registry, live: Run | None, request: agent_pb2.GetContextRequest
+    peers: Peers, registry: Registry, pins: Pins, live: Run | None, request: agent_pb2.GetContextRequest
 ) -> agent_pb2.GetContextResponse:
     """Raises NotFound when the chat, the agent or the run does not exist."""
     if live is not None and live.chat_id != request.chat_id:
         raise NotFound(f"run {live.id} does not exist in chat {request.chat_id}", runId=live.id)
-    run = live or await _prepare_run(peers, registry, request)
+    run = live or await _prepare_run(peers, registry, pins, request)
     scope, model = run.main, run.main.settings.model
     info = await get_model_info(peers, model.provider_key or "", model.model or "")
     limits = make_limits(info, model.max_tokens or 0)
@@ -53,22 +54,25 @@ async def get_context(
     return _make_response(request, run, limits, loaded)
 
 
-async def _prepare_run(peers: Peers, registry: Registry, request: agent_pb2.GetContextRequest) -> Run:
+async def _prepare_run(peers: Peers, registry: Registry, pins: Pins, request: agent_pb2.GetContextRequest) -> Run:
     """Prepare a run that is never begun, as far as its first request needs it."""
-    key = request.agent_key
+    key, version = request.agent_key, None
     if request.HasField("run_id"):
         stored = await stored_runs.get_run(peers, request.run_id)
         if stored.chat_id != request.chat_id:
             raise NotFound(f"run {request.run_id} does not exist in chat {request.chat_id}", runId=request.run_id)
+        if not key and stored.agent_version_hash:
+            version = await pins.find(stored.agent_key, stored.agent_version_hash)
         key = key or stored.agent_key
     else:
         chat = memory_pb2.GetChatRequest(chat_id=request.chat_id, without_events=True)
         key = key or (await stored_runs.get_chat(peers, chat)).last_agent_key
-    agent = registry.choose(key)
+    agent = version.agent if version is not None else registry.choose(key)
     query = agent_pb2.QueryRequest(chat_id=request.chat_id, agent_key=agent.key)
-    run = Run(
-        request.run_id or new_uuid(), agent, query, RunServices(peers, registry.beside(agent), grants=registry.grants)
-    )
+    there_are = registry.beside(agent)
+    agents = version.overlay_agents(there_are) if version is not None else there_are
+    services = RunServices(peers, agents, grants=registry.grants)
+    run = Run(request.run_id or new_uuid(), agent, query, services, version=version)
     state = await session_state.load(run.main, peers)
     run.main.attention.todos = state.read("todos", list[Todo], [])
     run.main.attention.uploads = state.read("uploaded_files", list[Upload], [])
