@@ -7,6 +7,9 @@ from typing import Any
 
 import click
 
+TIME_S_MAX = 253_402_214_400.0
+"""The last day that a date has, in the year 9999, before its end in any time zone."""
+
 
 class Instant(click.ParamType[int]):
     """A time: ISO 8601, in the machine's zone if it names none, or from now on as 90s, 15m, 2h, 3d."""
@@ -31,5 +34,6 @@ class Instant(click.ParamType[int]):
 
 
 def format_time(time_ms: int) -> str:
-    """Format Unix milliseconds in the machine's time zone, to the minute."""
-    return f"{datetime.fromtimestamp(time_ms / 1000, UTC).astimezone():%Y-%m-%d %H:%M}"
+    """Format Unix milliseconds in the machine's time zone, to the minute, or the nearest time that a date has."""
+    time_s = min(max(time_ms / 1000, 0), TIME_S_MAX)
+    return f"{datetime.fromtimestamp(time_s, UTC).astimezone():%Y-%m-%d %H:%M}"

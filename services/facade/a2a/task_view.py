@@ -6,7 +6,6 @@ lost is replaced by the next piece.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any, Protocol
 
 import orjson
@@ -14,6 +13,7 @@ import orjson
 from headrace.fold import TERMINAL, Fold
 from headrace.v1 import agent_pb2
 from services.facade.faces.gate_answers import APPROVAL, CREDENTIAL
+from services.runtime.formats.times import format_time
 
 ANSWER = "answer"
 
@@ -186,8 +186,7 @@ class TaskView:
         return [*answer, *self.files.values()]
 
     def build_status(self) -> dict[str, Any]:
-        at = datetime.fromtimestamp(self.timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
-        status: dict[str, Any] = {"state": self._find_state(), "timestamp": at.replace("+00:00", "Z")}
+        status: dict[str, Any] = {"state": self._find_state(), "timestamp": format_time(self.timestamp_ms)}
         if self.fold.end is not None:
             if self.fold.end.HasField("run_error"):
                 why = self.fold.end.run_error.error

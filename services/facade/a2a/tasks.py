@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,7 @@ from services.facade.a2a.task_view import LIVE, STATES, TaskView
 from services.facade.faces.attachments.uploads import Uploads
 from services.facade.faces.run_pipe import RunTaker, pipe_run
 from services.facade.faces.runs import FaceRuns
+from services.runtime.formats.times import format_time
 from services.runtime.rpc import call_ids
 
 UNARY_TIMEOUT_S = 30.0
@@ -246,5 +247,5 @@ def _read_time(given: Any) -> float:
 
 
 def _summarize(run: agent_pb2.Run) -> dict[str, Any]:
-    at = datetime.fromtimestamp(run.updated_at / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return {"id": run.run_id, "contextId": run.chat_id, "status": {"state": STATES[run.state], "timestamp": at}}
+    status = {"state": STATES[run.state], "timestamp": format_time(run.updated_at)}
+    return {"id": run.run_id, "contextId": run.chat_id, "status": status}

@@ -6,7 +6,6 @@ kept in between and any facade takes the answer.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 import orjson
@@ -14,6 +13,7 @@ import orjson
 from headrace.v1 import agent_pb2
 from services.facade.agui.frames import OURS
 from services.facade.faces.gate_answers import APPROVAL, GateRef
+from services.runtime.formats.times import format_time
 
 APPROVAL_SCHEMA = {
     "type": "object",
@@ -66,7 +66,7 @@ def _build_interrupt(gate: agent_pb2.GateOpen, subagent_id: str, call_id: str, r
         "reason": "tool_call" if is_approval else "input_required",
         "message": gate.reason or f"{gate.tool_name} waits for an answer",
         "toolCallId": call_id,
-        "expiresAt": datetime.fromtimestamp(gate.expires_at / 1000, UTC).isoformat().replace("+00:00", "Z"),
+        "expiresAt": format_time(gate.expires_at),
         "metadata": {OURS: ours},
     }
     interrupt |= {"responseSchema": schema} if isinstance(schema, dict) else {}

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import Any
 
 import grpc
@@ -23,6 +22,7 @@ from services.facade.faces.runs import FaceRuns
 from services.facade.mcp_server.elicitation import read_response
 from services.facade.mcp_server.protocol import BAD_PARAMS, NO_CAPABILITY, NO_METHOD, TASKS, McpError, Message
 from services.facade.mcp_server.run_view import RunView
+from services.runtime.formats.times import format_time
 from services.runtime.rpc import call_ids
 
 UNARY_TIMEOUT_S = 30.0
@@ -177,14 +177,10 @@ def _build_task(message: Message, run: agent_pb2.Run) -> dict[str, Any]:
     task: dict[str, Any] = {"taskId": run.run_id, "status": _STATUSES.get(run.state, "working")}
     if run.HasField("error"):
         task["statusMessage"] = f"{run.error.code}: {run.error.message}"
-    task |= {"createdAt": _format_time(run.created_at), "lastUpdatedAt": _format_time(run.updated_at)}
+    task |= {"createdAt": format_time(run.created_at), "lastUpdatedAt": format_time(run.updated_at)}
     # Tasks are there for as long as their chats.
     ttl, interval = ("ttlMs", "pollIntervalMs") if message.is_modern else ("ttl", "pollInterval")
     return task | {ttl: None, interval: POLL_INTERVAL_MS}
-
-
-def _format_time(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class _UntilOver:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -17,6 +16,7 @@ import msgspec
 
 from services.memory.log.lines import Event, Line, Run
 from services.memory.storage.gates.rows import decode_gate_event, make_closing
+from services.runtime.formats.times import format_time
 
 if TYPE_CHECKING:
     from services.memory.log.views.chat_info import ChatInfo, RunInfo
@@ -107,7 +107,7 @@ def make_event(
         "source": f"/headrace/tenants/{quote(tenant, safe='')}",
         "type": kind,
         "subject": subject,
-        "time": _format_time(at),
+        "time": format_time(at),
         "datacontenttype": "application/json",
         "data": data,
     }
@@ -125,7 +125,7 @@ def make_run_ended(info: ChatInfo, run: RunInfo, line: Run) -> OutsideEvent:
     data["state"] = line.state
     if reason := line.finish_reason or ("stop" if line.state == "completed" else ""):
         data["finishReason"] = reason
-    data |= {"startedAt": _format_time(run.started_at), "endedAt": _format_time(line.updated_at)}
+    data |= {"startedAt": format_time(run.started_at), "endedAt": format_time(line.updated_at)}
     if line.usage:
         data["usage"] = line.usage
     return make_event(
@@ -144,9 +144,9 @@ def _make_gate_events(info: ChatInfo, line: Event, gate: GateEvent) -> Iterable[
     """Return that the gate opened, and that it will be about to expire."""
     data: dict[str, Any] = {"chatId": info.chat_id, "runId": line.run_id, "agentKey": gate.agent_key}
     data |= {"gateId": gate.gate_id, "kind": gate.kind, "toolId": gate.tool_id, "toolName": gate.tool_name}
-    data |= {"openedAt": _format_time(gate.timestamp)}
+    data |= {"openedAt": format_time(gate.timestamp)}
     if gate.expires_at:
-        data["expiresAt"] = _format_time(gate.expires_at)
+        data["expiresAt"] = format_time(gate.expires_at)
     fields: dict[str, Any] = {"run_id": line.run_id, "gate_id": gate.gate_id, "agent_key": gate.agent_key}
     fields |= {"committed_at": line.updated_at}
     tenant, subject = info.owner.tenant, info.chat_id
@@ -189,7 +189,3 @@ def _withdraw(
             if not event.due_at or event.run_id != run_id or gate_id not in (None, event.gate_id)
         ]
         withdrawn.append((run_id, gate_id))
-
-
-def _format_time(at: int) -> str:
-    return datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

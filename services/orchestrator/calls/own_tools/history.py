@@ -5,7 +5,7 @@ A model gets them once something has left its window.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -24,19 +24,22 @@ WINDOW_CHARS_RATIO = 0.25
 
 CHARS_MIN, CHARS_MAX = 1_000, 12_000
 
-NUMBER_MAX = 10**12
-"""Of lines and characters: more than any chat has, and fewer than a field of the request takes."""
+Number = Annotated[int, msgspec.Meta(le=10**12)]
+"""Of lines or characters, up to more than any chat has, and fewer than a field of the request takes.
+
+It is none of the schema: what a model is shown stays as it was, or no recorded run would come about again.
+"""
 
 READ_HISTORY = tools_pb2.Tool(
     name="read_history",
     description="Read earlier messages of this conversation that you are not shown any more: by line numbers, such as "
     "those that a summary or a notice names, or by words that they hold. One line alone comes with its images and "
     "files.",
-    parameters=f"""{{"type":"object","properties":{{
-"first":{{"type":"integer","minimum":1,"maximum":{NUMBER_MAX},"description":"First line"}},
-"last":{{"type":"integer","minimum":1,"maximum":{NUMBER_MAX},"description":"Last line"}},
-"query":{{"type":"string","maxLength":500,"description":"Words; messages that hold most of them come first"}}}},
-"additionalProperties":false}}""",
+    parameters="""{"type":"object","properties":{
+"first":{"type":"integer","minimum":1,"description":"First line"},
+"last":{"type":"integer","minimum":1,"description":"Last line"},
+"query":{"type":"string","maxLength":500,"description":"Words; messages that hold most of them come first"}},
+"additionalProperties":false}""",
     kind="own",
     tier="discovered",
     effect="read",
@@ -46,10 +49,10 @@ READ_RESULT = tools_pb2.Tool(
     name="read_result",
     description="Read the whole result of an earlier tool call that you were shown in part, one part at a time; with "
     "its images and files.",
-    parameters=f"""{{"type":"object","properties":{{
-"id":{{"type":"string","minLength":1,"maxLength":256,"description":"The call's id"}},
-"offset":{{"type":"integer","minimum":0,"maximum":{NUMBER_MAX},"description":"Characters to skip"}}}},
-"required":["id"],"additionalProperties":false}}""",
+    parameters="""{"type":"object","properties":{
+"id":{"type":"string","minLength":1,"maxLength":256,"description":"The call's id"},
+"offset":{"type":"integer","minimum":0,"description":"Characters to skip"}},
+"required":["id"],"additionalProperties":false}""",
     kind="own",
     tier="discovered",
     effect="read",
@@ -60,18 +63,21 @@ NAMES = frozenset(tool.name for tool in TOOLS)
 
 
 class _HistoryArguments(msgspec.Struct):
-    first: int = 0
-    last: int = 0
+    first: Number = 0
+    last: Number = 0
     query: str = ""
 
 
 class _ResultArguments(msgspec.Struct):
     id: str
-    offset: int = 0
+    offset: Number = 0
 
 
 async def read_history(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
-    given = msgspec.json.decode(call.effective, type=_HistoryArguments, strict=False)
+    try:
+        given = msgspec.json.decode(call.effective, type=_HistoryArguments, strict=False)
+    except msgspec.ValidationError as error:
+        return outcomes.make_failure("INVALID_ARGUMENTS", str(error))
     request = memory_pb2.ReadHistoryRequest(
         **_describe_reader(scope),
         first_n=given.first,
@@ -95,7 +101,10 @@ async def read_history(scope: Scope, peers: Peers, call: Call) -> tools_pb2.Tool
 
 
 async def read_result(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
-    given = msgspec.json.decode(call.effective, type=_ResultArguments, strict=False)
+    try:
+        given = msgspec.json.decode(call.effective, type=_ResultArguments, strict=False)
+    except msgspec.ValidationError as error:
+        return outcomes.make_failure("INVALID_ARGUMENTS", str(error))
     request = memory_pb2.ReadResultRequest(
         **_describe_reader(scope),
         tool_call_id=given.id,

@@ -244,6 +244,9 @@ def make_line(kind: str, members: dict[str, Any]) -> dict[str, Any]:
     )
 )
 @example([make_line("event", {"runId": RUN, "event": {"type": "run.notice"}})])
+@example(
+    [make_line("query", {"runId": RUN, "updatedAt": 253_402_300_800_000, "query": {"message": "In the year 10000"}})]
+)
 async def test_whatever_an_older_log_holds_its_chat_is_served_and_continued(lines: list[dict[str, Any]]) -> None:
     data = "".join(json.dumps(each) + "\n" for each in lines).encode()
     with tempfile.TemporaryDirectory() as name:
