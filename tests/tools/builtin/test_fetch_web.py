@@ -128,14 +128,18 @@ async def test_a_long_page_is_kept_whole_as_an_artifact(serve: Serve) -> None:
 
 
 async def test_a_page_that_takes_longer_than_the_call_may_is_left(serve: Serve) -> None:
+    left = asyncio.Event()
+
     async def never(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
         writer.close()
+        left.set()
 
     async with asyncio.timeout(100), await asyncio.start_server(never, "127.0.0.1", 0) as site:
         host = f"127.0.0.1:{site.sockets[0].getsockname()[1]}"
         async with serve(None, fetch_allow=host) as suite:
             seen = await deltas_of(suite, request("fetch_web", {"url": f"http://{host}/"}, timeout_ms=300))
+        await left.wait()
     assert (seen[-1].result.ok, seen[-1].result.result) == (False, "ended after 0.3 s: its time was over")
 
 

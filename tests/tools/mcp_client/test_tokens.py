@@ -74,14 +74,18 @@ async def test_what_has_no_token_is_told(answer: bytes) -> None:
 
 
 async def test_an_answer_that_never_comes_to_its_end_is_left() -> None:
+    left = asyncio.Event()
+
     async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
         while not writer.is_closing():
             writer.write(b" ")
             await asyncio.sleep(0.05)
+        left.set()
 
     async with asyncio.timeout(30), await asyncio.start_server(drip, "127.0.0.1", 0) as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
         with pytest.raises(AuthorizationFailed, match="does not answer"):
             await send(httpx2.Request("GET", url), timeout_s=0.5)
+        await left.wait()
