@@ -366,11 +366,13 @@ class Runs:
         return agent_pb2.SteerResponse(run_id=begun.id if isinstance(begun, Run) else begun.run_id, status="queued")
 
     def _find_queued_steer(self, run: Run, request_id: str) -> Run | None:
-        """Return the query that this message became before the run began; None where the run itself takes it."""
+        """Return the query that this message became before the run began; None where the run itself takes it, and while
+        the query is on its way to the log, which may not take it."""
         if run.steering.find(request_id):
             return None
         asked = steer_query(run.query, request_id, "").request_id
-        return next((other for other in self.live.list_chat(run) if other.query.request_id == asked), None)
+        stored = (other for other in self.live.list_chat(run) if other.state.is_stored)
+        return next((other for other in stored if other.query.request_id == asked), None)
 
     async def drain(self, grace_s: float) -> None:
         """Let live runs end for `grace_s`, then leave them to their next owner."""

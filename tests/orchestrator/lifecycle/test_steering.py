@@ -211,3 +211,40 @@ async def test_a_message_that_waits_as_a_query_is_not_told_to_the_run_that_has_b
         await it.client.cancel(second)
         await run_with(it, queued.run_id, query="look left")
     assert [text for _, text in told(it.llm.requests[-1]) if text == "look left"] == ["look left"]
+
+
+async def test_a_message_is_no_query_before_the_log_has_it(house: Open) -> None:
+    """Repeated meanwhile it was told to be one, also where the log did not take it in the end."""
+    slow = call("slow") + finish("tool_calls")
+    async with house(slow, ANSWER, ANSWER) as it, asyncio.TaskGroup() as group:
+        sent, is_open = asyncio.Queue[str](), asyncio.Event()
+
+        async def hold_queries(request: memory_pb2.AppendRequest) -> None:
+            if any(line.HasField("query") for line in request.lines):
+                sent.put_nowait(request.run_id)
+                await is_open.wait()
+
+        async def follow(message: str) -> None:
+            async with it.client.ask(message, agent_key="react", chat_id=CHAT) as deltas:
+                async for _ in deltas:
+                    pass
+
+        group.create_task(follow("one"))
+        listed = memory_pb2.ListUnfinishedRunsRequest()
+        while not (there_are := (await it.memory.ListUnfinishedRuns(listed, None)).runs):
+            await asyncio.sleep(0.02)
+        first = there_are[0].run_id
+        group.create_task(follow("two"))
+        while len(there_are := (await it.memory.ListUnfinishedRuns(listed, None)).runs) < 2:
+            await asyncio.sleep(0.02)
+        [second] = [run.run_id for run in there_are if run.run_id != first]
+        it.memory.before = hold_queries
+        told_once = group.create_task(it.client.steer(second, "look left", request_id="s1"))
+        await sent.get()
+        told_again = group.create_task(it.client.steer(second, "look left", request_id="s1"))
+        await asyncio.wait({told_again, group.create_task(sent.get())}, return_when=asyncio.FIRST_COMPLETED)
+        assert not told_again.done()
+        is_open.set()
+        assert await told_once == await told_again
+        for run_id in (first, second, (await told_once).run_id):
+            await it.client.cancel(run_id)
