@@ -12,7 +12,7 @@ from headrace.v1 import memory_pb2
 from services.memory.context.context_source import is_compact_command
 from services.memory.log.lines import Event, Intent, Query, Step
 from services.memory.log.proto_json import load_delta, load_proto
-from services.memory.log.views.chat_info import QUERY_FIELDS
+from services.memory.log.views.raw_fields import QUERY_FIELDS
 
 if TYPE_CHECKING:
     from services.memory.context.context_source import ContextSource

@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from headrace.v1 import memory_pb2
+
+COUNT_MAX = 10**15
+"""Greatest number of a charge: a million US dollars for a model call, more tokens than anybody has used. Greater ones
+count as this one, and negative ones as 0."""
 
 
 class Charge(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
@@ -22,6 +27,15 @@ class Charge(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
     reasoning_tokens: int = 0
     cache_write_tokens: int = 0
     estimated: bool = False
+
+    def __post_init__(self) -> None:
+        # Whoever serves a model says what it has used, and sums must stay numbers that every index takes.
+        for name in _COUNTS:
+            if not 0 <= (count := getattr(self, name)) <= COUNT_MAX:
+                force_setattr(self, name, min(max(count, 0), COUNT_MAX))
+
+
+_COUNTS = tuple(name for name in Charge.__struct_fields__ if name.endswith(("_tokens", "_calls", "_usd")))
 
 
 def decode_charges(given: Iterable[memory_pb2.Charge]) -> list[Charge]:

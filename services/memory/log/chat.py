@@ -21,7 +21,8 @@ from services.memory.log.lines import (
     Title,
 )
 from services.memory.log.views import session_state
-from services.memory.log.views.chat_info import QUERY_FIELDS, SCOPE_ALL, ChatInfo, CompactionBases, RunInfo, read_info
+from services.memory.log.views.chat_info import SCOPE_ALL, ChatInfo, CompactionBases, RunInfo, read_info
+from services.memory.log.views.raw_fields import QUERY_FIELDS
 from services.memory.log.views.session_state import SessionState
 from services.memory.log.views.timeline import Timeline
 from services.runtime.auth.access import find_access

@@ -10,10 +10,13 @@ from typing import Annotated, TypeAlias, get_args
 import msgspec
 from msgspec import Meta, Raw, Struct, field
 
+from headrace.v1 import common_pb2
 from services.memory.encryption.keyring import NO_KEYS, Keyring
 from services.memory.log.charges import Charge
 from services.memory.log.checksums import add_checksum
 from services.memory.log.encryption.lines import decrypt_text, encrypt_text
+from services.memory.log.proto_json import load_proto
+from services.memory.log.views.raw_fields import ERROR_FIELDS, GATE_EVENT, QUERY_FIELDS, Int64
 
 ERASED_PREFIX = "erased-"
 """Begins the names that stand in place of erased users' in the lines of their runs (docs/decisions/0027-erasing.md)."""
@@ -25,8 +28,8 @@ ABSENT = Raw()
 class Range(Struct, frozen=True, gc=False):
     """Numbers of events, both ends included."""
 
-    first: int = field(name="from")
-    last: int = field(name="to")
+    first: Int64 = field(name="from")
+    last: Int64 = field(name="to")
 
 
 class TextPart(Struct, frozen=True, gc=False, tag_field="type", tag="text"):
@@ -123,19 +126,19 @@ class StoredMessage(Struct, frozen=True, omit_defaults=True, kw_only=True):
 class Stamped(Struct, tag_field="_type", omit_defaults=True, kw_only=True, rename="camel"):
     """Fields of every line; number and time are set at commit."""
 
-    n: int = field(name="_n")
+    n: Int64 = field(name="_n")
     """Number of the line in the file, from 1, without gaps."""
     uuid: str
     """A unique id; in an append's first line the request id."""
     chat_id: str
     run_id: str = ""
-    updated_at: int
+    updated_at: Int64
     tenant: str = field(name="_tenant")
     user: str = field(name="_user")
-    generation: int = field(name="_gen")
+    generation: Int64 = field(name="_gen")
     lines: Annotated[int, Meta(ge=1)] = field(default=1, name="_lines")
     """In an append's first line its number of lines, valid only together; else 1."""
-    batch: int = field(default=0, name="_batch")
+    batch: Int64 = field(default=0, name="_batch")
     """Number of the first line of the write to the file that brought this one, too; 0 for that line itself."""
     charges: list[Charge] | None = field(default=None, name="_charges")
     """What the run has been charged since its line before this one; None: nothing, or it is a log of earlier versions,
@@ -275,7 +278,7 @@ class Revert(Stamped, kw_only=True, tag="revert"):
 
 class State(Stamped, kw_only=True, tag="state"):
     context_id: str | None = None
-    version: int
+    version: Int64
     changed: dict[str, Raw] = field(name="set")
     removed: list[str] = field(name="unset")
 
@@ -329,13 +332,13 @@ class Unknown(Struct, rename="camel"):
     """A line of an unknown kind, which keeps its place and is never shown."""
 
     kind: str = field(name="_type")
-    n: int = field(name="_n")
+    n: Int64 = field(name="_n")
     uuid: str
     chat_id: str
-    updated_at: int
+    updated_at: Int64
     run_id: str = ""
     lines: Annotated[int, Meta(ge=1)] = field(default=1, name="_lines")
-    batch: int = field(default=0, name="_batch")
+    batch: Int64 = field(default=0, name="_batch")
 
 
 Known: TypeAlias = (
@@ -378,9 +381,27 @@ def decode_line(data: bytes, chat_id: str = "", keys: Keyring = NO_KEYS) -> Line
         data = decrypt_text(chat_id, data, keys)
         data.decode()  # msgspec does not look into the strings of Raw fields
         try:
-            return _KNOWN.decode(data)
+            known = _KNOWN.decode(data)
         except msgspec.ValidationError:
             line = _UNKNOWN.decode(data)
             return None if line.kind in _KINDS else line
-    except (ValueError, RecursionError):
+        _check_raw(known)
+        return known
+    except (ValueError, TypeError, RecursionError):
         return None
+
+
+def _check_raw(line: Known) -> None:
+    """Raise ValueError or TypeError for a line of whose raw JSON the index cannot be made."""
+    match line:
+        case Query():
+            QUERY_FIELDS.decode(line.query)
+        case Event():
+            GATE_EVENT.decode(line.event)
+        case Run():
+            if line.error:
+                ERROR_FIELDS.decode(line.error)
+            if line.usage:
+                load_proto(line.usage, common_pb2.Usage())
+        case _:
+            pass

@@ -24,6 +24,8 @@ from services.runtime.tokens.encodings import is_loaded
 if TYPE_CHECKING:
     from services.memory.context.window.token_counter import TokenCounters
 
+SEQ_MAX = 2**63 - 1
+
 
 @dataclass(frozen=True, slots=True)
 class LineContext:
@@ -90,6 +92,7 @@ def _check_order(kinds: list[str | None]) -> None:
 
 def _decode_line(request: memory_pb2.AppendRequest, index: int, drafting: LineContext) -> Known:
     given, path = request.lines[index], f"lines[{index}]"
+    _check_seqs(given, path)
     request_id = "" if index else request.request_id
     stamped = make_stamp(request.chat_id, request.run_id, request.generation, request_id=request_id)
     stamped["charges"] = decode_charges(given.charges) if given.charges else None
@@ -129,6 +132,17 @@ def _decode_line(request: memory_pb2.AppendRequest, index: int, drafting: LineCo
             )
         case _:
             return Intent(**stamped, context_id=given.intent.context_id or None, text=given.intent.text)
+
+
+def _check_seqs(given: memory_pb2.LogLine, path: str) -> None:
+    """Raise InvalidRequest for numbers of events that no index takes."""
+    ranges = {f"{path}.step.events": given.step.events, f"{path}.run.events": given.run.events}
+    ranges |= {f"{path}.step.messages[{n}].events": it.events for n, it in enumerate(given.step.messages)}
+    seqs = {f"{path}.event.event.seq": given.event.event.seq}
+    seqs |= {name: max(events.first_seq, events.last_seq) for name, events in ranges.items()}
+    for name, seq in seqs.items():
+        if seq > SEQ_MAX:
+            raise InvalidRequest.of(name, f"must be at most {SEQ_MAX}")
 
 
 def _decode_step(given: memory_pb2.StepLine, path: str, stamped: dict[str, Any], drafting: LineContext) -> Step:

@@ -8,7 +8,7 @@ from headrace.errors import InvalidRequest, NotFound
 from headrace.v1 import memory_pb2
 from services.memory.log.lines import Query, Step
 from services.memory.log.messages import join_text
-from services.memory.log.views.chat_info import QUERY_FIELDS
+from services.memory.log.views.raw_fields import QUERY_FIELDS
 
 if TYPE_CHECKING:
     from services.memory.log.chat import Chat

@@ -12,7 +12,7 @@ from services.memory.context.summary_changes import find_changes, list_pins
 from services.memory.log.lines import Pin, Query, Step, SummaryEdit
 from services.memory.log.messages import join_text
 from services.memory.log.stamps import make_stamp
-from services.memory.log.views.chat_info import QUERY_FIELDS
+from services.memory.log.views.raw_fields import QUERY_FIELDS
 
 if TYPE_CHECKING:
     from services.memory.context.context_source import AppliedCompaction

@@ -20,7 +20,7 @@ from services.runtime.formats.times import format_time
 
 if TYPE_CHECKING:
     from services.memory.log.views.chat_info import ChatInfo, RunInfo
-    from services.memory.storage.gates.rows import GateEvent
+    from services.memory.log.views.raw_fields import GateEvent
 
 RUN_ENDED, GATE_OPENED, GATE_EXPIRING = "headrace.run.ended", "headrace.gate.opened", "headrace.gate.expiring"
 GATE_STEPS = {"reminded": "headrace.gate.reminded", "escalated": "headrace.gate.escalated"}

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from services.memory.log.lines import CompactSummary, Insight, Line, Query, Step, Title
 from services.memory.log.messages import join_text
-from services.memory.log.views.chat_info import QUERY_FIELDS, ChatInfo, RunInfo
+from services.memory.log.views.chat_info import ChatInfo, RunInfo
+from services.memory.log.views.raw_fields import QUERY_FIELDS
 from services.memory.storage.event_rows import NO_EVENTS, EventChange, fold_events
 from services.memory.storage.gates.grant_rows import make_grant_rows
 from services.memory.storage.gates.rows import GateChange, fold_gates

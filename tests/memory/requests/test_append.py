@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import zlib
 from contextlib import closing
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from headrace.errors import InvalidRequest, NotFound, StaleLease
 from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2
+from services.memory.log.charges import COUNT_MAX
 from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.engine import open_files
 from tests.memory.conftest import HeldSync, Kept, Serve, memory_over
@@ -330,3 +332,32 @@ async def test_a_caller_that_leaves_does_not_keep_what_it_deletes(folder: Path) 
                 assert not (folder / "blobs" / chat_id).exists()
                 with pytest.raises(NotFound):
                     await engine.chats.load(chat_id)
+
+
+async def test_numbers_that_no_index_takes_are_refused(memory: Memory) -> None:
+    chat_id, run_id = await memory.begin()
+    for line, name in (
+        (event_line(seq=2**63, run_notice=agent_pb2.RunNotice(code="late")), "event.event.seq"),
+        (step_line(content("a", events=events(2**64 - 1))), "step.messages[0].events"),
+        (step_line(content("a"), events=events(2**63)), "step.events"),
+        (run_line(seq=2**63), "run.events"),
+    ):
+        with pytest.raises(InvalidRequest, match=re.escape(f"lines[0].{name}")):
+            await memory.append(chat_id, run_id, line)
+    await memory.append(chat_id, run_id, run_line(seq=2**63 - 1))
+    assert [chat.chat_id for chat in (await memory.chats()).chats] == [chat_id]
+
+
+async def test_charges_beyond_all_sense_count_as_much_as_may_be(memory: Memory) -> None:
+    """What a model's server says of itself keeps nobody else from their chats."""
+    chat_id, run_id = await memory.begin()
+    huge = memory_pb2.Charge(
+        agent_key="writer", input_tokens=2**63 - 1, output_tokens=-5, model_calls=1, cost_nano_usd=2**63 - 1
+    )
+    for _ in range(2):
+        step = step_line(content("a"))
+        step.charges.append(huge)
+        await memory.append(chat_id, run_id, step)
+    assert [chat.chat_id for chat in (await memory.chats()).chats] == [chat_id]
+    total = (await memory.usage()).total
+    assert (total.input_tokens, total.output_tokens, total.cost_nano_usd) == (2 * COUNT_MAX, 0, 2 * COUNT_MAX)

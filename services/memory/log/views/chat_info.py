@@ -23,6 +23,7 @@ from services.memory.log.lines import (
     Unknown,
 )
 from services.memory.log.views.grants import GrantInfo, fold_grants
+from services.memory.log.views.raw_fields import ERROR_FIELDS, QUERY_FIELDS
 from services.memory.log.views.titles import make_chat_name, make_first_words
 from services.runtime.auth.identity import DEFAULT, Identity
 
@@ -35,26 +36,14 @@ SCOPE_ALL = "all"
 """The scope of a revert that people see too."""
 
 
-class QueryFields(msgspec.Struct, rename="camel", gc=False):
-    message: str = ""
-    request_id: str = ""
-    agent_key: str = ""
-
-
 class _EventFields(msgspec.Struct, gc=False):
     seq: int = 0
     type: str = ""
 
 
-class _ErrorFields(msgspec.Struct, gc=False):
-    code: str = ""
-
-
 _CHARGED = ("model_calls", "input_tokens", "output_tokens", "cost_nano_usd")
 """Fields of charges that a run sums up."""
 
-_ERROR_FIELDS = msgspec.json.Decoder(_ErrorFields)
-QUERY_FIELDS = msgspec.json.Decoder(QueryFields)
 _EVENT_FIELDS = msgspec.json.Decoder(_EventFields)
 
 
@@ -293,7 +282,7 @@ def get_last_seq(line: Line) -> int:
 def _get_reason(line: Line) -> str:
     if not isinstance(line, Run):
         return ""
-    return line.finish_reason or (_ERROR_FIELDS.decode(line.error).code if line.error else "")
+    return line.finish_reason or (ERROR_FIELDS.decode(line.error).code if line.error else "")
 
 
 def opens_gate(line: Event) -> bool:

@@ -9,50 +9,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from services.memory.log.lines import Event, Line, Run
+from services.memory.log.views.raw_fields import GATE_EVENT, Answerers, GateEvent
 from services.memory.storage.gates.grant_rows import GrantEntry
 from services.runtime.auth.answerers import REQUESTER, USER
 
 if TYPE_CHECKING:
+    import msgspec
+
     from services.memory.log.views.chat_info import ChatInfo
 
 OPEN, ANSWERED, CANCELLED = "open", "answered", "cancelled"
-
-
-class _Answerers(msgspec.Struct, rename="camel", gc=False):
-    any_of: list[str] = []
-    not_requester: bool = False
-    count: int = 1
-
-
-class GateEvent(msgspec.Struct, rename="camel", gc=False):
-    """Fields of gate.open, gate.step, gate.close and request.submit."""
-
-    type: str
-    timestamp: int = 0
-    gate_id: str = ""
-    kind: str = ""
-    agent_key: str = ""
-    tool_id: str = ""
-    tool_name: str = ""
-    risk: str = ""
-    reason: str = ""
-    viewport_key: str = ""
-    expires_at: int = 0
-    state: str = ""
-    answered_by: str = ""
-    by: str = ""
-    credential: str = ""
-    answerers: _Answerers | None = None
-    step: str = ""
-    decision: str = ""
-    to: list[str] = []
-    until: int = 0
-
-
-_EVENT = msgspec.json.Decoder(GateEvent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,11 +144,11 @@ def fold_gates(info: ChatInfo, lines: Iterable[Line]) -> GateChange:
 
 
 def decode_gate_event(event: msgspec.Raw) -> GateEvent:
-    return _EVENT.decode(event)
+    return GATE_EVENT.decode(event)
 
 
 def _make_entry(info: ChatInfo, run_id: str, event: GateEvent) -> GateEntry:
-    rule = event.answerers or _Answerers()
+    rule = event.answerers or Answerers()
     requester = info.find_requester(run_id)
     names = [USER + requester if name == REQUESTER else name for name in rule.any_of or [REQUESTER]]
     return GateEntry(

@@ -175,6 +175,8 @@ def read_changes(disk: Disk, chat_ids: Iterable[str], keys: Keyring = NO_KEYS) -
         except (HeadraceError, OSError) as error:
             # One log is no reason not to serve the others; whoever asks for its chat gets the error.
             log.error("log cannot be read", chat_id=chat_id, error=str(error))
+        except Exception:
+            log.exception("log cannot be read", chat_id=chat_id)
 
 
 def load_chat(disk: Disk, chat_id: str, keys: Keyring = NO_KEYS) -> Chat:
