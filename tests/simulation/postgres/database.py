@@ -58,7 +58,9 @@ class Database:
         return connection
 
     def read_logs(self) -> dict[str, list[bytes]]:
-        """Return the lines of each chat, as they are committed."""
+        """Return the lines of each chat, as they are committed; none before there are tables."""
+        if not self.tables.committed.execute("SELECT 1 FROM sqlite_master WHERE name = 'lines'").fetchone():
+            return {}
         query = "SELECT chat_id, data FROM lines JOIN chats ON chats.id = lines.chat ORDER BY chat_id, n"
         logs: dict[str, list[bytes]] = {}
         for chat_id, data in self.tables.committed.execute(query):
