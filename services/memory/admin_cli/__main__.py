@@ -204,14 +204,14 @@ _COMMANDS = {
 def _read_facts(path: Path) -> list[user_facts.Fact]:
     try:
         return [fact for line in path.read_bytes().splitlines() for fact in user_facts.decode_facts(line)]
-    except msgspec.DecodeError as error:
+    except ValueError as error:  # no JSON of theirs, or no text
         raise chat_files.UnreadableFile(f"{path} holds what are no facts: {error}") from error
 
 
 def _read_schedules(path: Path) -> list[schedules.Schedule]:
     try:
         return [schedules.decode_schedule(line) for line in path.read_bytes().splitlines()]
-    except msgspec.DecodeError as error:
+    except ValueError as error:  # no JSON of theirs, or no text
         raise chat_files.UnreadableFile(f"{path} holds what are no schedules: {error}") from error
 
 
@@ -227,21 +227,21 @@ async def _encode_versions(engine: Engine) -> list[bytes]:
 def _read_versions(path: Path) -> list[tuple[agents.AgentVersion, bytes]]:
     try:
         return [agents.decode_version(line) for line in path.read_bytes().splitlines()]
-    except msgspec.DecodeError as error:
+    except ValueError as error:  # no JSON of theirs, or no text
         raise chat_files.UnreadableFile(f"{path} holds what are no versions of agents: {error}") from error
 
 
 def _read_keys(path: Path) -> list[keys.StoredKey]:
     try:
         return [keys.decode_key(line) for line in path.read_bytes().splitlines()]
-    except msgspec.DecodeError as error:
+    except ValueError as error:  # no JSON of theirs, or no text
         raise chat_files.UnreadableFile(f"{path} holds what are no API keys: {error}") from error
 
 
 def _read_agents(path: Path) -> list[agents.StoredAgent]:
     try:
         return [agents.decode_agent(line) for line in path.read_bytes().splitlines()]
-    except msgspec.DecodeError as error:
+    except ValueError as error:  # no JSON of theirs, or no text
         raise chat_files.UnreadableFile(f"{path} holds what are no agents: {error}") from error
 
 

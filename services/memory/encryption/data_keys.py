@@ -68,5 +68,5 @@ def encode_data_key(key: DataKey) -> bytes:
 
 
 def decode_data_key(data: bytes) -> DataKey:
-    """Raises msgspec.DecodeError if it is none."""
+    """Raises ValueError if it is none."""
     return _DECODER.decode(data)

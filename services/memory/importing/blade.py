@@ -22,6 +22,8 @@ from services.memory.importing.messages import (
 from services.memory.importing.timestamps import to_milliseconds
 from services.memory.log.lines import StoredMessage, TextPart
 
+_PARENTS = ("parentUuid", "logicalParentUuid")
+
 
 def convert_entries(writing: LogBuilder, entries: list[Json]) -> None:
     names: dict[str, str] = {}
@@ -47,7 +49,7 @@ def convert_entries(writing: LogBuilder, entries: list[Json]) -> None:
 
 def _select_path(entries: list[Json]) -> list[Json]:
     by_id = {to_text(entry.get("uuid")): entry for entry in entries if entry.get("uuid")}
-    linked = [entry for entry in entries if entry.get("parentUuid") in by_id or entry.get("logicalParentUuid") in by_id]
+    linked = [entry for entry in entries for name in _PARENTS if to_text(entry.get(name)) in by_id]
     if not linked:
         return entries
     path: list[Json] = []
@@ -56,7 +58,7 @@ def _select_path(entries: list[Json]) -> list[Json]:
     while at in by_id and at not in known:
         known.add(at)
         path.append(by_id[at])
-        at = by_id[at].get("parentUuid") or by_id[at].get("logicalParentUuid")
+        at = next((to_text(parent) for name in _PARENTS if (parent := by_id[at].get(name))), None)
     return path[::-1]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from services.memory.importing import blade, v3
 from services.memory.importing.log_builder import LogBuilder, make_uuid
-from services.memory.importing.messages import Json, to_text
+from services.memory.importing.messages import Json, parse_json, to_text
 from services.memory.log import recovery
 from services.memory.log.blobs import Blob
 from services.runtime.rpc.field_rules import is_uuid
@@ -80,14 +80,14 @@ def _parse_blob(text: bytes) -> Blob:
     try:
         members = json.loads(text)
         return Blob.create(to_text(members["mimeType"]), base64.b64decode(members["data"], validate=True))
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UnreadableFile(f"a blob cannot be read: {error}") from error
 
 
 def _find_own_chat(log: bytes) -> str | None:
     try:
         chat_id = to_text(json.loads(log[: log.find(b"\n") + 1])["chatId"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
     reading = recovery.read_log(log, chat_id)
     is_whole = bool(reading.lines) and not reading.is_damaged and reading.whole_bytes == len(log)
@@ -98,7 +98,9 @@ def _parse_entries(log: bytes, path: Path) -> list[Json]:
     text = log.decode(errors="replace").strip()
     try:
         found: list[Any] = (
-            json.loads(text) if text.startswith("[") else [json.loads(line) for line in _split_lines(text)]
+            parse_json(text.encode())
+            if text.startswith("[")
+            else [parse_json(line.encode()) for line in _split_lines(text)]
         )
     except (ValueError, RecursionError) as error:
         raise UnreadableFile(f"{path} is neither JSON lines nor a JSON list: {error}") from error
@@ -112,6 +114,6 @@ def _split_lines(text: str) -> list[str]:
     lines = [line for line in text.split("\n") if line.strip()]
     try:
         json.loads(lines[-1]) if lines else None
-    except ValueError:
+    except (ValueError, RecursionError):
         lines.pop()
     return lines

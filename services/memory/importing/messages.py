@@ -16,6 +16,15 @@ from services.memory.log.proto_json import pick_loadable
 Json = dict[str, Any]
 
 
+def parse_json(text: bytes) -> Any:
+    """Raises ValueError or RecursionError for what is no JSON."""
+    value = json.loads(text)
+    if b"\\ud" in text.lower():  # a half of a character, which a writer cut in two, has no form in UTF-8
+        whole = json.dumps(value, ensure_ascii=False)
+        value = json.loads(whole.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+    return value
+
+
 def to_dict(value: Any) -> Json:
     return value if isinstance(value, dict) else {}
 

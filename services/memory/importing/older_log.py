@@ -5,12 +5,11 @@ Our own lines always have a number; those of V3 have none.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 from services.memory.importing import v3
 from services.memory.importing.log_builder import LogBuilder
-from services.memory.importing.messages import Json
+from services.memory.importing.messages import Json, parse_json
 from services.memory.log import recovery
 from services.memory.log.blobs import Blob
 
@@ -53,10 +52,7 @@ def convert_older_log(chat_id: str, data: bytes) -> OlderLog | None:
 
 def _add_entry(entries: list[Json], text: bytes) -> bool:
     try:
-        entry = json.loads(text)
-        if b"\\ud" in text.lower():  # a half of a character, which a writer cut in two, has no form in UTF-8
-            whole = json.dumps(entry, ensure_ascii=False)
-            entry = json.loads(whole.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+        entry = parse_json(text)
     except (ValueError, RecursionError):
         return False
     if not isinstance(entry, dict) or not isinstance(entry.get("_type"), str):

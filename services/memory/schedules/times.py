@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
+import structlog
 from cronsim import CronSim, CronSimError
 
 from headrace.errors import InvalidRequest
@@ -27,6 +28,8 @@ ONCE_AT_MAX = 253_402_300_799_999
 """The last millisecond that dates can name."""
 
 MS = 1000
+
+log = structlog.get_logger()
 
 
 def find_next(schedule: Schedule, after_ms: int) -> int:
@@ -52,7 +55,7 @@ def find_last(schedule: Schedule, due_ms: int, until_ms: int) -> int:
     """Return the last time from `due_ms`, which is one, up to `until_ms`."""
     if not schedule.cron:
         return due_ms
-    before = next(CronSim(schedule.cron, _make_datetime(schedule, until_ms + MS), reverse=True), None)
+    before = next(_iterate(schedule, until_ms + MS, is_reverse=True), None)
     return max(due_ms, int(before.timestamp()) * MS) if before else due_ms
 
 
@@ -86,10 +89,20 @@ def check_next(schedule: Schedule) -> None:
 
 
 def _iterate_times(schedule: Schedule, after_ms: int) -> Iterator[int]:
-    for time in CronSim(schedule.cron, _make_datetime(schedule, after_ms)):
+    for time in _iterate(schedule, after_ms):
         time_ms = int(time.timestamp()) * MS
         if time_ms > after_ms:
             yield time_ms
+
+
+def _iterate(schedule: Schedule, from_ms: int, *, is_reverse: bool = False) -> Iterator[datetime]:
+    """Yield the times of a stored schedule; none where its zone or its form is no more: all others' are to go on."""
+    try:
+        times = CronSim(schedule.cron, _make_datetime(schedule, from_ms), reverse=is_reverse)
+    except (OSError, ValueError, KeyError, CronSimError) as error:
+        log.error("schedule has no times any more", schedule_id=schedule.schedule_id, error=str(error))
+        return
+    yield from times
 
 
 def _make_datetime(schedule: Schedule, time_ms: int) -> datetime:

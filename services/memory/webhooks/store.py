@@ -13,7 +13,7 @@ from headrace.errors import InvalidRequest, NotFound, QuotaExceeded
 from services.memory.storage.event_rows import BUDGET_WARNING, PING, TYPES, make_event
 from services.memory.storage.paging import PAGE_DEFAULT, PAGE_MAX
 from services.memory.storage.records.record_stores import change_record, keep_record, make_version
-from services.memory.storage.records.webhooks import DeliveryQuery, Secret, Webhook
+from services.memory.storage.records.webhooks import RUN_WORD, DeliveryQuery, Secret, Webhook
 from services.memory.webhooks.signing import make_secret
 from services.memory.webhooks.targets import PORTS, parse_webhook_url
 from services.runtime.auth import identity
@@ -34,7 +34,8 @@ WEBHOOKS_MAX = 20
 KEEP_S_DEFAULT, KEEP_S_MAX = 86_400, 604_800
 """How long a secret signs beside the one that replaces it."""
 
-_AGENT_KEY = re.compile(r"[^,\x00-\x1f]{1,128}")
+_AGENT_KEY = re.compile(rf"(?!{RUN_WORD})[^,\x00-\x1f]{{1,128}}")
+"""No run's word in place of keys: the webhook would be one of a run, which its tenant does not see."""
 
 _TOKEN = re.compile(r"([0-9]{1,15})\.([0-9a-f-]{36})\.([0-9a-f-]{36})")
 
@@ -217,7 +218,7 @@ def _check_types(types: Sequence[str]) -> tuple[str, ...]:
 
 def _check_agents(agent_keys: Sequence[str]) -> tuple[str, ...]:
     if not all(map(_AGENT_KEY.fullmatch, agent_keys)):
-        raise InvalidRequest.of("agentKeys", "must be agents' keys: 1 to 128 characters without commas")
+        raise InvalidRequest.of("agentKeys", f"must be agents' keys: 1 to 128 characters, no commas, not {RUN_WORD}…")
     return tuple(dict.fromkeys(agent_keys))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 from pathlib import Path
@@ -270,9 +271,32 @@ async def test_a_summary_of_others_stands_for_what_was_before(serve: Serve, fold
         assert len((await memory.chat(chat_id=chat_id)).events) > 20
 
 
-@pytest.mark.parametrize("text", ["", "no json", "[]", '{"a":1}', "[1, 2]", '{"type":"user"}\n{"cut'])
+@pytest.mark.parametrize(
+    "text",
+    ["", "no json", "[]", '{"a":1}', "[1, 2]", '{"type":"user"}\n{"cut', "[" * 100_000 + "\n", "{}\n" + "[" * 100_000],
+)
 async def test_what_is_no_log_is_refused(folder: Path, tmp_path: Path, text: str) -> None:
     path = tmp_path / "odd.jsonl"
     path.write_text(text)
     assert str(path) in await tool(folder, "import", str(path), exit_code=1)
     assert logs_in(folder) == []
+
+
+async def test_odd_values_of_others_are_no_reason_to_refuse_their_chat(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "odd.jsonl"
+    entries: list[Any] = [
+        {"uuid": "a", "type": "user", "message": {"role": "user", "content": "half \ud83d of a sign"}},
+        {"uuid": "b", "parentUuid": "a", "type": "assistant", "message": {"content": "half \ud83d of another"}},
+        {"uuid": "c", "parentUuid": ["b"], "logicalParentUuid": {"is": "odd"}, "type": "user", "content": "next"},
+        {"uuid": "d", "parentUuid": "b", "type": "user", "content": "at last"},
+    ]
+    path.write_text("\n".join(map(json.dumps, entries)))
+    chat_id = (await tool(folder, "import", str(path))).strip()
+    assert [name for name in logs_in(folder) if chat_id in name]
+
+
+@pytest.mark.parametrize("name", ["facts", "schedules", "agent_versions", "keys", "agents"])
+async def test_records_that_are_no_text_are_refused_by_name(folder: Path, tmp_path: Path, name: str) -> None:
+    path = tmp_path / f"{name}.jsonl"
+    path.write_bytes(b'{"_type":"fact","_n":1,"uuid":"\xff","scheduleId":"\xff","tenant":"\xff","keyId":"\xff"}\n')
+    assert str(path) in await tool(folder, "import", str(path), exit_code=1)

@@ -65,6 +65,13 @@ async def test_any_script_is_found_by_any_part(memory: Memory, query: str) -> No
     assert await search_texts(memory, query) == [chat_id]
 
 
+@pytest.mark.parametrize("query", ["สวัสดี", "ที่", "हिन्दी", "नदी", "cafe\u0301"])
+async def test_a_vowel_s_sign_is_part_of_its_word(memory: Memory, query: str) -> None:
+    chat_id = await chat_of(memory, "สวัสดีที่นี่ हिन्दी नदी cafe\u0301")
+    await chat_of(memory, "another: ส ว ด ท น ह द न cafe")
+    assert await search_texts(memory, query) == [chat_id]
+
+
 async def test_signs_of_the_query_language_are_only_signs(memory: Memory) -> None:
     chat_id = await chat_of(memory, 'say "NEAR(" AND NOT x*')
     for query in ('"', "AND", 'NEAR("', "*", "a AND b OR", "'; DROP TABLE texts", "\\", "%", "_", "(((", "text:x"):

@@ -65,6 +65,7 @@ async def test_a_webhook_is_made_listed_changed_and_deleted(memory: Memory) -> N
         ({"url": URL, "types": ["run.ended"]}, "types"),
         ({"url": URL, "agent_keys": ["a,b"]}, "agentKeys"),
         ({"url": URL, "agent_keys": [""]}, "agentKeys"),
+        ({"url": URL, "agent_keys": ["run:0"]}, "agentKeys"),
         ({"url": ""}, "url"),
     ],
 )

@@ -264,7 +264,7 @@ class FactLog:
             except envelope.WrongCiphertext:
                 self._damaged.append(text)
                 log.error("facts damaged", byte=self._end)
-            except msgspec.DecodeError:
+            except ValueError:  # no JSON, or no text
                 if self._end + len(text) == len(data):
                     break
                 self._has_unreadable = True  # and nobody can say whose it is

@@ -118,7 +118,7 @@ class VersionFolder:
         try:
             with path.open("rb") as file:
                 version = msgspec.json.decode(file.readline(), type=AgentVersion)
-        except (OSError, msgspec.DecodeError) as error:
+        except (OSError, ValueError) as error:
             log.error("agent version cannot be read", file=path.name, error=str(error))
             return
         self._by_agent.setdefault((version.tenant, version.agent_key), {})[version.version] = version

@@ -9,7 +9,6 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-import msgspec
 import structlog
 
 from services.memory.encryption.data_keys import DataKey, decode_data_key, encode_data_key, find_tenant_mark
@@ -71,5 +70,5 @@ class FileDataKeys:
         try:
             with suppress(FileNotFoundError):
                 self._known[name] = decode_data_key((self._folder / name).read_bytes())
-        except msgspec.DecodeError as error:
+        except ValueError as error:
             log.error("data key cannot be read", file=name, error=str(error))

@@ -102,10 +102,10 @@ def read_deleted_spend(folder: Path, logs: Path, keys: Keyring = NO_KEYS) -> lis
     # A chat that was deleted once more, as the first time was cut, has its last entry alone.
     entries = {(entry.chat_id, entry.created_at): entry for entry in _decode_entries(data)}
     return [
-        _make_row(row)
+        row
         for entry in entries.values()
         if entry.chat_id not in existing or _read_created_at(logs, entry.chat_id, keys) != entry.created_at
-        for row in entry.rows
+        for row in _make_rows(entry)
     ]
 
 
@@ -122,11 +122,14 @@ def _decode_entries(data: bytes) -> Iterator[_Entry]:
     for number, line in enumerate(data.split(b"\n")[:-1], start=1):
         try:
             yield _ENTRY.decode(line)
-        except msgspec.DecodeError as error:
+        except ValueError as error:
             log.error("spend of a deleted chat not read", line=number, problem=str(error))
 
 
-def _make_row(row: dict[str, Any]) -> SpendRow:
-    kinds = SpendKey, SpendSum
-    key, total = ({name: row[name] for name in kind.__dataclass_fields__} for kind in kinds)
-    return SpendKey(**key), SpendSum(**total)
+def _make_rows(entry: _Entry) -> Iterator[SpendRow]:
+    for row in entry.rows:
+        try:
+            key, total = ({name: row[name] for name in kind.__dataclass_fields__} for kind in (SpendKey, SpendSum))
+            yield msgspec.convert(key, SpendKey), msgspec.convert(total, SpendSum)
+        except (KeyError, ValueError) as error:
+            log.error("spend of a deleted chat not read", chat_id=entry.chat_id, problem=str(error))
