@@ -66,7 +66,7 @@ async def _list_records(judge: User, receipt: data_pb2.Erasure, problems: list[s
             lambda: judge.schedules.ListSchedules(schedule_pb2.ListSchedulesRequest(), timeout=CALL_S)
         )
     stored = [(fact.text, fact.created_at) for fact in facts.facts]
-    stored += [(schedule.message, schedule.created_at) for schedule in schedules.schedules]
+    stored += [(schedule.name, schedule.created_at) for schedule in schedules.schedules]  # made of its message
     problems += [f"{text!r} is older than the receipt" for text, made_at in stored if made_at < receipt.done_at]
     return [text for text, _ in stored]
 
