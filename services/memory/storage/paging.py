@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 PAGE_MAX = 200
 PAGE_DEFAULT = 50
 
-_TOKEN = re.compile(r"([0-9]{1,15})\.([0-9a-f-]{36})")
+_TOKEN = re.compile(r"(-?[0-9]{1,18})\.([0-9a-f-]{36})")
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from services.memory.storage.paging import PAGE_DEFAULT, PAGE_MAX
 if TYPE_CHECKING:
     from services.runtime.auth.identity import Identity
 
-_TOKEN = re.compile(r"([0-9]{1,15})\.([0-9a-f-]{36})\.(.{1,128})")
+_TOKEN = re.compile(r"(-?[0-9]{1,18})\.([0-9a-f-]{36})\.(.{1,128})")
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ AND EXISTS (SELECT 1 FROM gates WHERE gates.chat_id = chats.chat_id AND gates.te
 """
 """Chats of a tenant that have had gates, without those whose last line is older."""
 
-_TOKEN = re.compile(r"([0-9]{1,15})\.([0-9a-f-]{36})\.(.{1,128})")
+_TOKEN = re.compile(r"(-?[0-9]{1,18})\.([0-9a-f-]{36})\.(.{1,128})")
 
 
 @dataclass(frozen=True, slots=True)

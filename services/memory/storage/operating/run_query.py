@@ -12,7 +12,7 @@ from services.memory.storage.paging import PAGE_DEFAULT, PAGE_MAX
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-_TOKEN = re.compile(r"([0-9]{1,15})\.([0-9a-f-]{36})")
+_TOKEN = re.compile(r"(-?[0-9]{1,18})\.([0-9a-f-]{36})")
 
 _WAITS = "EXISTS (SELECT 1 FROM gates WHERE gates.run_id = runs.run_id AND gates.state = 'open')"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -56,3 +57,18 @@ async def test_an_odd_line_is_damage_of_its_own_chat(
             await memory.append(chat_id, run_id, run_line())
         await memory.chat(chat_id=chat_id)
     assert f"{chat_id}: line {index + 1} " in await tool(folder, "verify", exit_code=1)
+
+
+async def test_chats_of_times_that_no_date_has_come_in_pages(serve: Serve, folder: Path) -> None:
+    async with serve() as memory:
+        chats = [(await memory.begin_and_end())[0] for _ in range(4)]
+    for chat_id, time in zip(chats, (b"-5", b"-6", b"1500000000000000", b"1500000000000001"), strict=True):
+        path = folder / f"{chat_id}.json"
+        path.write_bytes(re.sub(rb'"updatedAt":\d+', b'"updatedAt":' + time, without_checksums(path.read_bytes())))
+    (folder / INDEX_NAME).unlink()
+    async with serve() as memory:
+        seen, token = list[str](), ""
+        while len(seen) < len(chats):
+            page = await memory.chats(page_size=1, page_token=token)
+            seen, token = [*seen, *(chat.chat_id for chat in page.chats)], page.next_page_token
+        assert seen == [chats[n] for n in (3, 2, 0, 1)]
