@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 PAGE_MAX = 200
 PAGE_DEFAULT = 50
 
-_TOKEN = re.compile(r"(-?[0-9]{1,18})\.([0-9a-f-]{36})")
+TIME_AND_ID = r"(-?[0-9]{1,18})\.([0-9a-f-]{36})"
+"""Begins the tokens of lists in the order of time: the time of a page's last row, and its id."""
+
+_TOKEN = re.compile(TIME_AND_ID)
 
 
 @dataclass(frozen=True, slots=True)

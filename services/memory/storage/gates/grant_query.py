@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.errors import InvalidRequest
 from services.memory.storage.gates.grant_rows import GRANT_COLUMNS, GrantEntry
-from services.memory.storage.paging import PAGE_DEFAULT, PAGE_MAX
+from services.memory.storage.paging import PAGE_DEFAULT, PAGE_MAX, TIME_AND_ID
 
 if TYPE_CHECKING:
     from services.runtime.auth.identity import Identity
 
-_TOKEN = re.compile(r"(-?[0-9]{1,18})\.([0-9a-f-]{36})\.(.{1,128})")
+_TOKEN = re.compile(TIME_AND_ID + r"\.(.{1,128})")
 
 
 @dataclass(frozen=True, slots=True)

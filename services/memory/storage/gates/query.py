@@ -8,7 +8,7 @@ from typing import Any
 
 from headrace.errors import InvalidRequest
 from services.memory.storage.gates.rows import COLUMNS, GateEntry
-from services.memory.storage.paging import PAGE_DEFAULT, PAGE_MAX
+from services.memory.storage.paging import PAGE_DEFAULT, PAGE_MAX, TIME_AND_ID
 from services.runtime.auth.answerers import list_names
 from services.runtime.auth.identity import Identity
 
@@ -18,7 +18,7 @@ AND EXISTS (SELECT 1 FROM gates WHERE gates.chat_id = chats.chat_id AND gates.te
 """
 """Chats of a tenant that have had gates, without those whose last line is older."""
 
-_TOKEN = re.compile(r"(-?[0-9]{1,18})\.([0-9a-f-]{36})\.(.{1,128})")
+_TOKEN = re.compile(TIME_AND_ID + r"\.(.{1,128})")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import InvalidRequest
-from services.memory.storage.paging import PAGE_DEFAULT, PAGE_MAX
+from services.memory.storage.paging import PAGE_DEFAULT, PAGE_MAX, TIME_AND_ID
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-_TOKEN = re.compile(r"(-?[0-9]{1,18})\.([0-9a-f-]{36})")
+_TOKEN = re.compile(TIME_AND_ID)
 
 _WAITS = "EXISTS (SELECT 1 FROM gates WHERE gates.run_id = runs.run_id AND gates.state = 'open')"
 
