@@ -23,7 +23,7 @@ from services.orchestrator.lifecycle.ending.finish import finish, hand_over
 from services.orchestrator.lifecycle.execute import NOTHING, Opening, execute, working_ahead
 from services.orchestrator.lifecycle.idle_compactions import IdleCompactions
 from services.orchestrator.lifecycle.live_calls import claim_rpc, gate_steps, steer_rpc, submit_rpc
-from services.orchestrator.lifecycle.live_calls.unknown_gates import AboutGate, check_gate
+from services.orchestrator.lifecycle.live_calls.unknown_gates import AboutGate, check_not_open
 from services.orchestrator.lifecycle.live_runs import LiveRuns, may_end
 from services.orchestrator.lifecycle.persist import Caller, QueryLog
 from services.orchestrator.lifecycle.query_copies import query_event, steer_query
@@ -317,8 +317,8 @@ class Runs:
     async def submit(self, run: Run, request: agent_pb2.SubmitRequest) -> agent_pb2.SubmitResponse:
         _note(run, "AgentService/Submit", submit_rpc.hide_secrets(request))
         answer = await submit_rpc.submit(run, request, self._group)
-        if answer.status == "unmatched":
-            await check_gate(run, answer.tool_id, self._peers)
+        if answer.status in ("unmatched", "expired"):
+            await check_not_open(run, answer.tool_id, self._peers)
         return answer
 
     async def claim_gate(self, run: Run, request: gates_pb2.ClaimGateRequest) -> gates_pb2.ClaimGateResponse:
@@ -340,7 +340,8 @@ class Runs:
     async def _admit_step(self, run: Run, rpc: str, request: AboutGate) -> None:
         """Note what is asked about a gate of the run. Raises Overloaded where another process has opened it."""
         _note(run, rpc, request)
-        await check_gate(run, request.gate_id, self._peers)
+        if run.waits.find_gate(request.gate_id) is None:
+            await check_not_open(run, request.gate_id, self._peers)
 
     async def steer(self, run: Run | None, request: agent_pb2.SteerRequest) -> agent_pb2.SteerResponse | OwnedElsewhere:
         """Steer the run; a message that it cannot hear becomes the next query.

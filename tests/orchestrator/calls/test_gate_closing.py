@@ -1,4 +1,5 @@
-"""The end of a gate that memory does not take at once, in a sub-agent, whose end would not be its run's."""
+"""The end of a gate that memory does not take at once: in a sub-agent, whose end would not be its run's, and for whom
+is told that an answer is late."""
 
 from __future__ import annotations
 
@@ -8,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from headrace.errors import ProviderUnavailable
+from headrace.errors import Overloaded, ProviderUnavailable, StaleLease
 from headrace.v1 import memory_pb2
 from services.runtime.clock import now_ms
 from tests.orchestrator.calls.test_answerers import ACCEPTED, KEYS, LISTED, Asked, asking, offer, only, try_answer
-from tests.orchestrator.conftest import Open, finish
+from tests.orchestrator.conftest import Open, finish, pass_on
 from tests.orchestrator.modes.test_subagents import HELPER, PARENT, delegated, replying, said
 from tests.orchestrator.people import tool
 
@@ -80,3 +81,51 @@ async def test_a_sub_agents_gate_expires_while_memory_does_not_take_its_reminder
     assert told == ["gate.open", "reminded", "gate.close"]
     assert only(events, "gate.close")["state"] == "expired"
     assert only(events, "subagent.end")["ok"]
+
+
+@pytest.mark.parametrize("end", ["run.cancel", "gate.close"])
+async def test_an_answer_is_late_once_the_log_has_the_end(end: str, house: Open) -> None:
+    """Seed 71539 of tests/simulation: the run's next owner had the gate open, and took what had been told `expired`."""
+    late: list[str] = []
+    async with house(asking("form"), said("done"), **LISTED) as it:
+        asked = Asked()
+
+        async def answer_late(request: memory_pb2.AppendRequest) -> None:
+            if any(line.HasField("run") or line.event.event.HasField("gate_close") for line in request.lines):
+                it.memory.before = pass_on
+                run_id, gate_id = await asked.gate
+                with pytest.raises(Overloaded, match="has no end of it yet"):
+                    await it.client.answer_gate(run_id, gate_id, "1", request_id="r1")
+                late.append(gate_id)
+
+        it.memory.before = answer_late
+        timeout_ms = 300 if end == "gate.close" else 100_000
+        it.tools.tools.append(tool("confirm", "frontend", timeout_ms=timeout_ms, viewport_key="view"))
+        async with asyncio.TaskGroup() as group:
+            run = group.create_task(asked.follow(it.client))
+            run_id, gate_id = await asked.gate
+            if end == "run.cancel":
+                await it.client.cancel(run_id)
+            events = await run
+        assert late == [gate_id]
+        assert only(events, end)
+        assert (await it.client.answer_gate(run_id, gate_id, "1", request_id="r1")).status == "expired"
+
+
+async def test_no_answer_is_second_to_one_that_the_log_refused(house: Open) -> None:
+    async with house(asking("form"), **LISTED) as it:
+
+        async def refuse(request: memory_pb2.AppendRequest) -> None:
+            if any(line.event.event.HasField("request_submit") for line in request.lines):
+                raise StaleLease("another process has the run")
+
+        it.memory.before = refuse
+        offer(it, {"any_of": ["requester"]}, "form")
+        async with it.client.ask("hello", agent_key="react") as deltas:
+            gate_id = ""
+            while not gate_id:
+                gate_id = (await anext(deltas)).gate_open.gate_id
+            run_id = (await it.client.gates()).gates[0].run_id
+            answers = [it.client.answer_gate(run_id, gate_id, str(number)) for number in range(2)]
+            told = await asyncio.gather(*answers, return_exceptions=True)
+        assert [type(one) for one in told] == [Overloaded, Overloaded]

@@ -159,9 +159,11 @@ async def _take(
         with acting_as(run.identity):  # the chat is the requester's, whoever answers
             beside = () if grant is None else (grant,)
             run.waits.note_commit(wait_id, live_input.publish(run, event, tasks, fulfil, *beside))
-    if claim not in ("accepted", "repeated"):
+    if claim == "expired":
         return response(run.id, wait_id, claim)
-    await run.waits.wait_for_commit(wait_id)
+    await run.waits.wait_for_commit(wait_id)  # nothing is second to what the log has not
+    if claim == "duplicate":
+        return response(run.id, wait_id, claim)
     if claim == "repeated" and wait_id.startswith(ids.APPROVAL):
         return response(run.id, wait_id, "accepted", grant_id=_find_grant(run.feed.since(0), wait_id))
     return response(run.id, wait_id, "accepted", grant_id=grant.grant_id if grant is not None else None)

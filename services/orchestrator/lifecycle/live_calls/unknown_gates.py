@@ -1,4 +1,4 @@
-"""Gates that a run's process does not know, and the log does: another process has the run by now."""
+"""Gates that wait by the log, and not in a run's process: another has the run by now, or may have it soon."""
 
 from __future__ import annotations
 
@@ -22,14 +22,13 @@ OPEN = "open"
 """State of a gate that waits."""
 
 
-async def check_gate(run: Run, gate_id: str, peers: Peers) -> None:
-    """Return where the gate is the run's, or is none that waits: whoever is told so does not come again.
+async def check_not_open(run: Run, gate_id: str, peers: Peers) -> None:
+    """Return where the log has no such gate that waits: whoever is told so does not come again.
 
     Raises:
-        Overloaded: It waits, and this process does not know it: it has lost the run, and has not been told yet.
+        Overloaded: It waits: this process has lost the run and has not been told yet, or the log has not taken the end
+            that the gate has here, which the run's next owner does not know.
     """
-    if run.waits.find_gate(gate_id) is not None:
-        return
     wanted = gates_pb2.GetGateRequest(run_id=run.id, gate_id=gate_id)
     try:
         with translating_peer_errors():
@@ -37,4 +36,6 @@ async def check_gate(run: Run, gate_id: str, peers: Peers) -> None:
     except NotFound:
         return
     if answer.gate.state == OPEN:
-        raise Overloaded(f"another process has opened gate {gate_id!r} of the run; try again")
+        is_known = run.waits.find_gate(gate_id) is not None
+        why = "the log has no end of it yet" if is_known else "another process has opened it"
+        raise Overloaded(f"gate {gate_id!r} of the run still waits: {why}; try again")
