@@ -16,12 +16,7 @@ from msgspec.structs import replace
 from headrace.errors import HeadraceError, InvalidRequest, NotFound, Overloaded, StaleLease
 from services.memory.data.holds import HoldStore
 from services.memory.storage.people.records import DONE, GOING, StoredErasure
-from services.memory.storage.records.record_stores import (
-    change_record,
-    check_kept,
-    keep_record,
-    make_version,
-)
+from services.memory.storage.records.record_stores import keep_made, make_version
 from services.runtime.auth import identity
 from services.runtime.clock import now_ms
 from services.runtime.ending import guard_task
@@ -102,7 +97,7 @@ class ErasureStore:
     async def _keep(self, erasure: StoredErasure) -> StoredErasure:
         erasures = self._engine.erasures
         find = partial(erasures.find, erasure.erasure_id)
-        return check_kept("erasure", await change_record("erasure", erasure, keep_record, erasures.put, find))
+        return await keep_made("erasure", erasure, erasures.put, find)
 
     async def get(self, erasure_id: str) -> StoredErasure:
         erasure = await self._engine.erasures.find(erasure_id)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from headrace.errors import InvalidRequest, NotFound, PermissionDenied, QuotaExceeded
 from services.memory.storage.records.keys import StoredKey
-from services.memory.storage.records.record_stores import change_record, keep_record, make_version
+from services.memory.storage.records.record_stores import change_record, check_kept, keep_made, make_version
 from services.runtime.auth import identity
 from services.runtime.auth.identity import ALL_SCOPES, DEFAULT_SCOPES, ROLES_MAX, Identity, is_role
 from services.runtime.auth.key_text import KEYS_MAX, make_key_text
@@ -74,14 +74,15 @@ class KeyStore:
         _check_key(key, fields, now, least=1)
         _check_scopes(key.scopes, caller)
         if (stored := await self._keys.find(key.key_id)) is not None:
-            return await self._change(_check_same(stored, key), keep_record), ""
+            return await self._keep(_check_same(stored, key)), ""
         await self._check_room(caller.tenant, now)
         if not await self._keys.put(key):
-            stored = await self.get(key.key_id)
+            stored = check_kept("key", await self._keys.find(key.key_id))
             # A statement whose answer was lost is repeated, and then finds its own key.
-            if stored.sha256 != key.sha256:
-                return await self._change(_check_same(stored, key), keep_record), ""
-            key = await self._change(stored, keep_record)
+            is_own = stored.sha256 == key.sha256
+            key = await self._keep(_check_same(stored, key))
+            if not is_own:
+                return key, ""
         _log_deed("api key made", key, caller)
         return key, text
 
@@ -157,6 +158,9 @@ class KeyStore:
             raise QuotaExceeded(f"{limit} keys are there already, those that ended lately included", limit=limit)
         if await self._keys.count_all() >= KEYS_MAX:
             raise QuotaExceeded(f"all tenants together have {KEYS_MAX} keys already", limit=str(KEYS_MAX))
+
+    async def _keep(self, key: StoredKey) -> StoredKey:
+        return await keep_made("key", key, self._keys.put, partial(self._keys.find, key.key_id))
 
     async def _change(self, key: StoredKey, change: Callable[[StoredKey], StoredKey]) -> StoredKey:
         def touch(stored: StoredKey) -> StoredKey:

@@ -14,7 +14,7 @@ from services.memory.schedules import posts
 from services.memory.schedules.posts import ACCEPTED, DUPLICATE, PAUSED, Posted
 from services.memory.schedules.times import check_next, check_times, count_between, find_last, find_next
 from services.memory.storage.paging import PAGE_MAX
-from services.memory.storage.records.record_stores import change_record, keep_record, make_version
+from services.memory.storage.records.record_stores import change_record, check_kept, keep_made, make_version
 from services.memory.storage.records.schedules import FIRINGS_MAX, Firing, Schedule, Trigger
 from services.memory.webhooks.signing import make_secret
 from services.memory.webhooks.store import KEEP_S_MAX
@@ -82,7 +82,7 @@ class ScheduleStore:
             updated_at=now,
         )
         if (stored := await self._schedules.find(schedule.schedule_id)) is not None:
-            return await self._change(_check_same(stored, schedule), keep_record)
+            return await self._keep(_check_same(stored, schedule))
         check_times(schedule)
         schedule = replace(schedule, next_at=find_next(schedule, now))
         check_next(schedule)
@@ -91,7 +91,8 @@ class ScheduleStore:
             raise QuotaExceeded(f"{SCHEDULES_MAX} schedules are there already; delete some", limit=str(SCHEDULES_MAX))
         if await self._schedules.put(schedule):
             return schedule
-        return await self._change(_check_same(await self.get(schedule.schedule_id), schedule), keep_record)
+        stored = check_kept("schedule", await self._schedules.find(schedule.schedule_id))
+        return await self._keep(_check_same(stored, schedule))
 
     async def list_own(self, size: int = 0, token: str = "") -> tuple[list[Schedule], str]:
         """Return a page of the user's schedules, and the next one's token; of size 0 all of them."""
@@ -264,6 +265,10 @@ class ScheduleStore:
             return replace(changed, next_at=last, firings=(missed, *stored.firings)[:FIRINGS_MAX])
 
         return await self._change(schedule, change)
+
+    async def _keep(self, schedule: Schedule) -> Schedule:
+        find = partial(self._schedules.find, schedule.schedule_id)
+        return await keep_made("schedule", schedule, self._schedules.put, find)
 
     async def _change(self, schedule: Schedule, change: Callable[[Schedule], Schedule]) -> Schedule:
         changed = await change_record(

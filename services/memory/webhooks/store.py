@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from headrace.errors import InvalidRequest, NotFound, QuotaExceeded
 from services.memory.storage.event_rows import BUDGET_WARNING, PING, TYPES, make_event
 from services.memory.storage.paging import PAGE_DEFAULT, PAGE_MAX
-from services.memory.storage.records.record_stores import change_record, keep_record, make_version
+from services.memory.storage.records.record_stores import change_record, check_kept, keep_made, make_version
 from services.memory.storage.records.webhooks import RUN_WORD, DeliveryQuery, Secret, Webhook
 from services.memory.webhooks.signing import make_secret
 from services.memory.webhooks.targets import PORTS, parse_webhook_url
@@ -76,7 +76,7 @@ class WebhookStore:
             matches_from=now,
         )
         if (stored := await self._webhooks.find(webhook.webhook_id)) is not None:
-            return await self._change(_check_same(stored, webhook), keep_record), ""
+            return await self._keep(_check_same(stored, webhook)), ""
         if len(await self._webhooks.list_own(tenant)) >= WEBHOOKS_MAX:
             raise _make_too_many()
         if await self._webhooks.put(webhook):
@@ -85,11 +85,10 @@ class WebhookStore:
                 await self._webhooks.delete(webhook.webhook_id)
                 raise _make_too_many()
             return webhook, secret
-        stored = await self._webhooks.find(webhook.webhook_id)
+        stored = check_kept("webhook", await self._webhooks.find(webhook.webhook_id))
         # A statement whose answer was lost is repeated, and then finds its own webhook.
-        if stored is not None and stored.secrets == webhook.secrets:
-            return await self._change(stored, keep_record), secret
-        return await self._change(_check_same(await self.get(webhook.webhook_id), webhook), keep_record), ""
+        is_own = stored.secrets == webhook.secrets
+        return await self._keep(_check_same(stored, webhook)), secret if is_own else ""
 
     async def list_own(self) -> list[Webhook]:
         return await self._webhooks.list_own(identity.require_identity().tenant)
@@ -166,6 +165,10 @@ class WebhookStore:
         if not all(map(is_uuid, event_ids)):
             raise InvalidRequest.of("eventIds", "must be UUIDs in lower case")
         return await self._webhooks.replay(webhook.webhook_id, list(dict.fromkeys(event_ids)), now_ms())
+
+    async def _keep(self, webhook: Webhook) -> Webhook:
+        find = partial(self._webhooks.find, webhook.webhook_id)
+        return await keep_made("webhook", webhook, self._webhooks.put, find)
 
     async def _change(self, webhook: Webhook, change: Callable[[Webhook], Webhook]) -> Webhook:
         def touch(stored: Webhook) -> Webhook:

@@ -57,7 +57,7 @@ async def change_record(
 
 
 def check_kept(what: str, record: Record | None) -> Record:
-    """Return what change_record has returned of a record that nobody deletes.
+    """Return what change_record has returned of a record that was not deleted by a request.
 
     Raises:
         Overloaded: It is gone: whoever asks again stores it anew.
@@ -65,6 +65,16 @@ def check_kept(what: str, record: Record | None) -> Record:
     if record is None:
         raise Overloaded(f"the database has taken the {what} back in a fail-over; try again", retry_after_s=1.0)
     return record
+
+
+async def keep_made(
+    what: str,
+    stored: Record | None,
+    put: Callable[[Record, int], Awaitable[bool]],
+    find: Callable[[], Awaitable[Record | None]],
+) -> Record:
+    """Return what the same request has stored before, stored once more. Raises as `change_record` and `check_kept`."""
+    return check_kept(what, await change_record(what, check_kept(what, stored), keep_record, put, find))
 
 
 def make_version() -> int:
