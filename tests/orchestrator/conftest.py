@@ -321,6 +321,8 @@ class WatchedMemory:
         self.versions: list[memory_pb2.PutAgentVersionRequest] = []
         self.titles: list[memory_pb2.UpdateChatResponse] = []
         """What each UpdateChat was answered."""
+        self.taken_back: set[str] = set()
+        """Runs whose end a database has shown once, before a fail-over took it back."""
 
     def __getattr__(self, rpc: str) -> Any:
         return getattr(self._real, rpc)
@@ -365,6 +367,14 @@ class WatchedMemory:
         answer = await self._real.UpdateChat(request, context)
         self.titles.append(answer)
         return answer
+
+    async def ListUnfinishedRuns(
+        self, request: memory_pb2.ListUnfinishedRunsRequest, context: Any
+    ) -> memory_pb2.ListUnfinishedRunsResponse:
+        if request.run_id in self.taken_back:
+            self.taken_back.discard(request.run_id)
+            return memory_pb2.ListUnfinishedRunsResponse()
+        return await self._real.ListUnfinishedRuns(request, context)
 
     async def LoadContext(self, request: memory_pb2.LoadContextRequest, context: Any) -> memory_pb2.LoadContextResponse:
         self.loads.append(request)

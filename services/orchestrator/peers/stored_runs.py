@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from headrace.errors import LogDamaged, NotFound, OutOfRange, PermissionDenied
+from headrace.errors import LogDamaged, NotFound, OutOfRange, Overloaded, PermissionDenied
 from headrace.v1 import agent_pb2, memory_pb2
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
 from services.runtime.auth.access import PARTICIPATING, RUN_ONLY
@@ -100,12 +100,15 @@ async def get_events(peers: Peers, run_id: str, last_seq: int) -> list[agent_pb2
     Raises:
         NotFound: There is no such run, or it was reverted.
         OutOfRange: `last_seq` is beyond the run's end.
-        LogDamaged: The run has no end.
+        LogDamaged: The run has no end, and nobody can give it one.
+        Overloaded: The database had an end of it, and has taken that back in a fail-over.
     """
     chat = await get_chat(peers, memory_pb2.GetChatRequest(run_id=run_id))
     if not chat.events:
         raise make_run_reverted(run_id)
     if not has_ended(chat):
+        if any(entry.run_id == run_id for entry in await list_unfinished_of_chat(peers, run_id)):
+            raise Overloaded(f"run {run_id} has no end any more, and goes on; try again", retry_after_s=1.0)
         raise LogDamaged(f"run {run_id} has no end, and its chat's log takes none", runId=run_id)
     last = chat.events[-1].seq
     if last_seq > last:

@@ -126,3 +126,17 @@ async def test_an_end_that_readers_have_stays_the_end(house: Open, fault: str, m
         if ended["type"] == "run.complete":
             assert set(world.runs.values()) == {1}
         assert set(world.runs.values()) <= {1}
+
+
+async def test_a_run_whose_end_a_fail_over_takes_back_is_not_said_to_be_damaged(house: Open) -> None:
+    """Found by seed 79599 of tests/simulation: who attached was told that the run never has an end."""
+    agent, play, changes = RUNS["what is done once"]
+    async with house(**changes_of(changes)) as it, replica(it, "other") as other:
+        World(it, play)
+        async with it.client.ask("hello", agent_key=agent, chat_id=CHAT) as deltas:
+            run_id = ""
+            while not run_id:
+                run_id = (await anext(deltas)).run_start.run_id
+            it.memory.taken_back.add(run_id)
+            with pytest.raises(Overloaded, match="no end any more"):
+                await follow(other.client, run_id, [])
