@@ -112,19 +112,21 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         async def here(run: Run | None) -> agent_pb2.CancelResponse:
             if run is None:
                 stored = await stored_runs.get_run(self._peers, request.run_id)
-                self._check_cancel(stored)
+                await self._check_cancel(stored)
                 return agent_pb2.CancelResponse(run_id=request.run_id, state=stored.state)
             run.control.cancel("after_step" if request.mode == "after_step" else "now")
             return agent_pb2.CancelResponse(run_id=run.id, state=run.state.name)
 
         return await self._relays.answer("Cancel", request, context, here)
 
-    def _check_cancel(self, stored: agent_pb2.Run) -> None:
-        """Refuse to end a run that is another's, and goes on here or elsewhere."""
-        is_over = stored.state in stored_runs.ENDS.values()
-        if not is_over and stored.user != require_identity().user and self._runs.live.has(stored.run_id):
+    async def _check_cancel(self, stored: agent_pb2.Run) -> None:
+        """Refuse to say of a run that goes on that it was cancelled: it is another's, or was found to have ended."""
+        if stored.state in stored_runs.ENDS.values():
+            return
+        if stored.user != require_identity().user and self._runs.live.has(stored.run_id):
             why = "its user and the chat's owner may cancel it"
             raise PermissionDenied(f"run {stored.run_id} is another user's; {why}", runId=stored.run_id)
+        await stored_runs.check_not_unfinished(self._peers, stored.run_id)
 
     async def Submit(self, request: agent_pb2.SubmitRequest, context: Context) -> agent_pb2.SubmitResponse:
         wait_id = submit_rpc.check(request)

@@ -100,20 +100,28 @@ async def get_events(peers: Peers, run_id: str, last_seq: int) -> list[agent_pb2
     Raises:
         NotFound: There is no such run, or it was reverted.
         OutOfRange: `last_seq` is beyond the run's end.
-        LogDamaged: The run has no end, and nobody can give it one.
-        Overloaded: The database had an end of it, and has taken that back in a fail-over.
+        Overloaded: As `check_not_unfinished`. LogDamaged: The run has no end, and nobody can give it one.
     """
     chat = await get_chat(peers, memory_pb2.GetChatRequest(run_id=run_id))
     if not chat.events:
         raise make_run_reverted(run_id)
     if not has_ended(chat):
-        if any(entry.run_id == run_id for entry in await list_unfinished_of_chat(peers, run_id)):
-            raise Overloaded(f"run {run_id} has no end any more, and goes on; try again", retry_after_s=1.0)
+        await check_not_unfinished(peers, run_id)
         raise LogDamaged(f"run {run_id} has no end, and its chat's log takes none", runId=run_id)
     last = chat.events[-1].seq
     if last_seq > last:
         raise OutOfRange(f"lastSeq {last_seq} is beyond the run's last event {last}", lastSeq=last)
     return [event for event in chat.events if event.seq > last_seq]
+
+
+async def check_not_unfinished(peers: Peers, run_id: str) -> None:
+    """Look once more for a run of the caller that nobody was found to have, and of which the log shows no end.
+
+    Raises:
+        Overloaded: It goes on: the database had an end of it, and has taken that back in a fail-over.
+    """
+    if any(entry.run_id == run_id for entry in await list_unfinished_of_chat(peers, run_id)):
+        raise Overloaded(f"run {run_id} has no end any more, and goes on; try again", retry_after_s=1.0)
 
 
 async def list_unfinished(peers: Peers, *, without_owner: bool = False) -> list[memory_pb2.UnfinishedRun]:

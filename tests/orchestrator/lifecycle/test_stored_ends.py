@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from typing import Any
 
 import pytest
 
@@ -128,7 +129,15 @@ async def test_an_end_that_readers_have_stays_the_end(house: Open, fault: str, m
         assert set(world.runs.values()) <= {1}
 
 
-async def test_a_run_whose_end_a_fail_over_takes_back_is_not_said_to_be_damaged(house: Open) -> None:
+ASKS: dict[str, Callable[[Client, str], Awaitable[Any]]] = {
+    "attach": lambda client, run_id: follow(client, run_id, []),
+    "cancel": lambda client, run_id: client.cancel(run_id),
+    "submit": lambda client, run_id: client.submit(run_id, "{}", tool_id="t_1"),
+}
+
+
+@pytest.mark.parametrize("ask", ASKS)
+async def test_a_run_whose_end_a_fail_over_takes_back_is_not_said_to_be_over(house: Open, ask: str) -> None:
     """Found by seed 79599 of tests/simulation: who attached was told that the run never has an end."""
     agent, play, changes = RUNS["what is done once"]
     async with house(**changes_of(changes)) as it, replica(it, "other") as other:
@@ -139,4 +148,4 @@ async def test_a_run_whose_end_a_fail_over_takes_back_is_not_said_to_be_damaged(
                 run_id = (await anext(deltas)).run_start.run_id
             it.memory.taken_back.add(run_id)
             with pytest.raises(Overloaded, match="no end any more"):
-                await follow(other.client, run_id, [])
+                await ASKS[ask](other.client, run_id)

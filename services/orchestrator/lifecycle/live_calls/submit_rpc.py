@@ -212,7 +212,11 @@ async def find_requester(live: LiveRuns, peers: Peers, run_id: str, wait_id: str
 
 
 async def too_late(peers: Peers, request: agent_pb2.SubmitRequest, by: str) -> agent_pb2.SubmitResponse:
-    """Return what an answer of the user `by` is to a run that has ended. Raises NotFound."""
+    """Return what an answer of the user `by` is to a run that has ended.
+
+    Raises:
+        NotFound: There is no such run. Overloaded: It goes on.
+    """
     wait_id = check(request)
     status = "unmatched"
     chat = await stored_runs.get_chat(peers, memory_pb2.GetChatRequest(run_id=request.run_id))
@@ -235,6 +239,8 @@ async def too_late(peers: Peers, request: agent_pb2.SubmitRequest, by: str) -> a
                 status = "expired"
             case _:
                 pass
+    if not stored_runs.has_ended(chat):
+        await stored_runs.check_not_unfinished(peers, request.run_id)
     return response(request.run_id, wait_id, status)
 
 
