@@ -7,7 +7,7 @@ from headrace.v1 import agent_pb2, gates_pb2, gates_pb2_grpc, memory_pb2
 from services.orchestrator import ids
 from services.orchestrator.cluster.forwarding import Forwarder
 from services.orchestrator.lifecycle.live_calls import claim_rpc, gate_steps, submit_rpc
-from services.orchestrator.lifecycle.live_calls.unknown_gates import AboutGate
+from services.orchestrator.lifecycle.live_calls.unknown_gates import AboutGate, check_closed
 from services.orchestrator.lifecycle.runs import Runs
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
@@ -97,7 +97,7 @@ class GateService(gates_pb2_grpc.GateServiceServicer):
         async def here(run: Run | None) -> gates_pb2.ClaimGateResponse:
             if run is not None:
                 return await self._runs.claim_gate(run, request)
-            await self._find_closed(request.run_id, request.gate_id)
+            await check_closed(request.run_id, request.gate_id, self._peers)
             return gates_pb2.ClaimGateResponse(status="closed")
 
         return await self._relays.answer(
@@ -110,7 +110,7 @@ class GateService(gates_pb2_grpc.GateServiceServicer):
         async def here(run: Run | None) -> gates_pb2.ReleaseGateResponse:
             if run is not None:
                 return await self._runs.release_gate(run, request)
-            await self._find_closed(request.run_id, request.gate_id)
+            await check_closed(request.run_id, request.gate_id, self._peers)
             return gates_pb2.ReleaseGateResponse(released=False)
 
         return await self._relays.answer(
@@ -126,7 +126,7 @@ class GateService(gates_pb2_grpc.GateServiceServicer):
         async def here(run: Run | None) -> gates_pb2.DelegateGateResponse:
             if run is not None:
                 return await self._runs.delegate_gate(run, request)
-            await self._find_closed(request.run_id, request.gate_id)
+            await check_closed(request.run_id, request.gate_id, self._peers)
             return gates_pb2.DelegateGateResponse(status="closed")
 
         return await self._relays.answer(
@@ -140,7 +140,7 @@ class GateService(gates_pb2_grpc.GateServiceServicer):
         async def here(run: Run | None) -> gates_pb2.AskBackResponse:
             if run is not None:
                 return await self._runs.ask_back(run, request)
-            await self._find_closed(request.run_id, request.gate_id)
+            await check_closed(request.run_id, request.gate_id, self._peers)
             return gates_pb2.AskBackResponse(status="closed")
 
         return await self._relays.answer(
@@ -166,12 +166,6 @@ class GateService(gates_pb2_grpc.GateServiceServicer):
 
     async def _find_requester(self, request: AboutGate) -> Identity:
         return await submit_rpc.find_requester(self._runs.live, self._peers, request.run_id, request.gate_id)
-
-    async def _find_closed(self, run_id: str, gate_id: str) -> None:
-        """Raise NotFound where the caller may not see the gate of a run that has ended, or there is none."""
-        wanted = gates_pb2.GetGateRequest(run_id=run_id, gate_id=gate_id)
-        with translating_peer_errors():
-            await self._peers.memory.GetGate(wanted, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
 
 
 def _may_decide(gate: gates_pb2.Gate, caller: Identity) -> bool:

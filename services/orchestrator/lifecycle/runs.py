@@ -317,13 +317,14 @@ class Runs:
     async def submit(self, run: Run, request: agent_pb2.SubmitRequest) -> agent_pb2.SubmitResponse:
         _note(run, "AgentService/Submit", submit_rpc.hide_secrets(request))
         answer = await submit_rpc.submit(run, request, self._group)
-        if answer.status in ("unmatched", "expired"):
-            await check_not_open(run, answer.tool_id, self._peers)
+        await self._check_closed(run, answer.tool_id, answer.status)
         return answer
 
     async def claim_gate(self, run: Run, request: gates_pb2.ClaimGateRequest) -> gates_pb2.ClaimGateResponse:
         await self._admit_step(run, "GateService/ClaimGate", request)
-        return await claim_rpc.claim_gate(run, request, self._group)
+        answer = await claim_rpc.claim_gate(run, request, self._group)
+        await self._check_closed(run, request.gate_id, answer.status)
+        return answer
 
     async def release_gate(self, run: Run, request: gates_pb2.ReleaseGateRequest) -> gates_pb2.ReleaseGateResponse:
         await self._admit_step(run, "GateService/ReleaseGate", request)
@@ -331,17 +332,26 @@ class Runs:
 
     async def delegate_gate(self, run: Run, request: gates_pb2.DelegateGateRequest) -> gates_pb2.DelegateGateResponse:
         await self._admit_step(run, "GateService/DelegateGate", request)
-        return await gate_steps.delegate_gate(run, request, self._group)
+        answer = await gate_steps.delegate_gate(run, request, self._group)
+        await self._check_closed(run, request.gate_id, answer.status)
+        return answer
 
     async def ask_back(self, run: Run, request: gates_pb2.AskBackRequest) -> gates_pb2.AskBackResponse:
         await self._admit_step(run, "GateService/AskBack", request)
-        return await gate_steps.ask_back(run, request, self._group)
+        answer = await gate_steps.ask_back(run, request, self._group)
+        await self._check_closed(run, request.gate_id, answer.status)
+        return answer
 
     async def _admit_step(self, run: Run, rpc: str, request: AboutGate) -> None:
         """Note what is asked about a gate of the run. Raises Overloaded where another process has opened it."""
         _note(run, rpc, request)
         if run.waits.find_gate(request.gate_id) is None:
-            await check_not_open(run, request.gate_id, self._peers)
+            await check_not_open(run.id, request.gate_id, self._peers)
+
+    async def _check_closed(self, run: Run, gate_id: str, status: str) -> None:
+        """Raise Overloaded where the log does not know yet why somebody is told that the gate waits no more."""
+        if status in ("unmatched", "expired", "closed"):
+            await check_not_open(run.id, gate_id, self._peers)
 
     async def steer(self, run: Run | None, request: agent_pb2.SteerRequest) -> agent_pb2.SteerResponse | OwnedElsewhere:
         """Steer the run; a message that it cannot hear becomes the next query.

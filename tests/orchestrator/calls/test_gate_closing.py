@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.client import Client
 from headrace.errors import Overloaded, ProviderUnavailable, StaleLease
 from headrace.v1 import memory_pb2
 from services.runtime.clock import now_ms
@@ -16,6 +17,7 @@ from tests.orchestrator.calls.test_answerers import ACCEPTED, KEYS, LISTED, Aske
 from tests.orchestrator.conftest import Open, finish, pass_on
 from tests.orchestrator.modes.test_subagents import HELPER, PARENT, delegated, replying, said
 from tests.orchestrator.people import tool
+from tests.orchestrator.replicas import replica
 
 
 @pytest.mark.parametrize("line", ["gate_open", "gate_close"])
@@ -83,6 +85,25 @@ async def test_a_sub_agents_gate_expires_while_memory_does_not_take_its_reminder
     assert only(events, "subagent.end")["ok"]
 
 
+async def answer(client: Client, run_id: str, gate_id: str) -> str:
+    return (await client.answer_gate(run_id, gate_id, "1", request_id="r1")).status
+
+
+async def claim(client: Client, run_id: str, gate_id: str) -> str:
+    return (await client.claim_gate(run_id, gate_id, "me")).status
+
+
+async def delegate(client: Client, run_id: str, gate_id: str) -> str:
+    return await client.delegate_gate(run_id, gate_id, ["user:bob"])
+
+
+async def ask_back(client: Client, run_id: str, gate_id: str) -> str:
+    return await client.ask_back(run_id, gate_id, "Why?")
+
+
+ASKS = (answer, claim, delegate, ask_back)
+
+
 @pytest.mark.parametrize("end", ["run.cancel", "gate.close"])
 async def test_an_answer_is_late_once_the_log_has_the_end(end: str, house: Open) -> None:
     """Seed 71539 of tests/simulation: the run's next owner had the gate open, and took what had been told `expired`."""
@@ -94,8 +115,9 @@ async def test_an_answer_is_late_once_the_log_has_the_end(end: str, house: Open)
             if any(line.HasField("run") or line.event.event.HasField("gate_close") for line in request.lines):
                 it.memory.before = pass_on
                 run_id, gate_id = await asked.gate
-                with pytest.raises(Overloaded, match="has no end of it yet"):
-                    await it.client.answer_gate(run_id, gate_id, "1", request_id="r1")
+                for ask in ASKS:
+                    with pytest.raises(Overloaded, match="the log has gate"):
+                        await ask(it.client, run_id, gate_id)
                 late.append(gate_id)
 
         it.memory.before = answer_late
@@ -109,7 +131,21 @@ async def test_an_answer_is_late_once_the_log_has_the_end(end: str, house: Open)
             events = await run
         assert late == [gate_id]
         assert only(events, end)
-        assert (await it.client.answer_gate(run_id, gate_id, "1", request_id="r1")).status == "expired"
+        assert [await ask(it.client, run_id, gate_id) for ask in ASKS] == ["expired", "closed", "closed", "closed"]
+
+
+async def test_a_gate_is_not_said_to_be_closed_whose_run_a_fail_over_has_reopened(house: Open) -> None:
+    async with house(asking("form"), **LISTED) as it, replica(it, "other") as other:
+        offer(it, {"any_of": ["requester"]}, "form")
+        async with it.client.ask("hello", agent_key="react") as deltas:
+            gate_id = ""
+            while not gate_id:
+                gate_id = (await anext(deltas)).gate_open.gate_id
+            run_id = (await it.client.gates()).gates[0].run_id
+            for ask in ASKS[1:]:
+                it.memory.taken_back.add(run_id)
+                with pytest.raises(Overloaded, match="the log has gate"):
+                    await ask(other.client, run_id, gate_id)
 
 
 async def test_no_answer_is_second_to_one_that_the_log_refused(house: Open) -> None:

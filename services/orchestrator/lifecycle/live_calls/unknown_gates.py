@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.errors import NotFound, Overloaded
@@ -12,7 +13,6 @@ from services.runtime.rpc.peer_calls import translating_peer_errors
 
 if TYPE_CHECKING:
     from services.orchestrator.peers.stubs import Peers
-    from services.orchestrator.run.run import Run
 
 AboutGate: TypeAlias = (
     gates_pb2.ClaimGateRequest | gates_pb2.ReleaseGateRequest | gates_pb2.DelegateGateRequest | gates_pb2.AskBackRequest
@@ -22,20 +22,25 @@ OPEN = "open"
 """State of a gate that waits."""
 
 
-async def check_not_open(run: Run, gate_id: str, peers: Peers) -> None:
+async def check_not_open(run_id: str, gate_id: str, peers: Peers) -> None:
     """Return where the log has no such gate that waits: whoever is told so does not come again.
 
     Raises:
-        Overloaded: It waits: this process has lost the run and has not been told yet, or the log has not taken the end
-            that the gate has here, which the run's next owner does not know.
+        Overloaded: It waits: another process has the run, whether this one knows it or not, or the log has not taken
+            the end that the gate has here, which the run's next owner does not know.
     """
-    wanted = gates_pb2.GetGateRequest(run_id=run.id, gate_id=gate_id)
-    try:
-        with translating_peer_errors():
-            answer = await peers.memory.GetGate(wanted, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
-    except NotFound:
-        return
+    with suppress(NotFound):
+        await check_closed(run_id, gate_id, peers)
+
+
+async def check_closed(run_id: str, gate_id: str, peers: Peers) -> None:
+    """Return where the log has such a gate, which waits no more.
+
+    Raises:
+        NotFound: There is none that the caller may see. Overloaded: As `check_not_open`.
+    """
+    wanted = gates_pb2.GetGateRequest(run_id=run_id, gate_id=gate_id)
+    with translating_peer_errors():
+        answer = await peers.memory.GetGate(wanted, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
     if answer.gate.state == OPEN:
-        is_known = run.waits.find_gate(gate_id) is not None
-        why = "the log has no end of it yet" if is_known else "another process has opened it"
-        raise Overloaded(f"gate {gate_id!r} of the run still waits: {why}; try again")
+        raise Overloaded(f"the log has gate {gate_id!r} open: another process has its run, or may have it; try again")
