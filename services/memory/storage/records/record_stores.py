@@ -69,12 +69,12 @@ def check_kept(what: str, record: Record | None) -> Record:
 
 async def keep_made(
     what: str,
-    stored: Record | None,
+    stored: Record,
     put: Callable[[Record, int], Awaitable[bool]],
     find: Callable[[], Awaitable[Record | None]],
 ) -> Record:
     """Return what the same request has stored before, stored once more. Raises as `change_record` and `check_kept`."""
-    return check_kept(what, await change_record(what, check_kept(what, stored), keep_record, put, find))
+    return check_kept(what, await change_record(what, stored, keep_record, put, find))
 
 
 def make_version() -> int:
