@@ -82,6 +82,18 @@ async def test_all_services_together_give_a_keys_calls_and_no_more(kept: Kept) -
                 await stage.take(nobodys, 1)
 
 
+async def test_a_service_whose_clock_is_behind_gives_no_calls_and_takes_none_back(kept: Kept) -> None:
+    async with AsyncExitStack() as stack:
+        stage = await Stage().open(kept, stack)
+        key_id = await stage.make_key(6)
+        assert (await stage.take(key_id, 10)).granted == 6
+        stage.now -= 5_000
+        behind = await stage.take(key_id, 10, service=1)
+        assert (behind.granted, behind.retry_after_ms, behind.full_in_ms) == (0, 15_000, MINUTE_MS + 5_000)
+        stage.now += 5_000
+        assert (await stage.take(key_id, 10)).granted == 0
+
+
 async def test_all_services_together_begin_a_keys_runs_and_no_more(kept: Kept) -> None:
     async with asyncio.timeout(100), AsyncExitStack() as stack:
         stage = await Stage().open(kept, stack)

@@ -29,10 +29,10 @@ def find_gap_us(per_minute: int) -> int:
 
 
 def take_from_bucket(full_at_us: int, per_minute: int, wanted: int, now_ms: int) -> CallUse:
-    """Take as much of what is wanted as there is."""
+    """Take as much of what is wanted as there is; nothing where another service's clock is before this one's."""
     now_us, gap_us = now_ms * 1000, find_gap_us(per_minute)
     full_at_us = max(full_at_us, now_us)
-    granted = min(wanted, (now_us + MINUTE_MS * 1000 - full_at_us) // gap_us)
+    granted = max(0, min(wanted, (now_us + MINUTE_MS * 1000 - full_at_us) // gap_us))
     return CallUse(full_at_us + granted * gap_us, granted)
 
 
