@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import re
 import signal
 import sys
@@ -113,6 +114,41 @@ async def test_a_writer_that_is_killed_again_and_again_leaves_a_chain_that_verif
             report = await call(memory, "VerifyAudit")
     assert report.problem == ""
     assert acknowledged <= report.lines <= acknowledged + 3
+
+
+@pytest.mark.parametrize("failing", range(1, 7))
+def test_a_line_that_the_disk_did_not_take_is_not_there_twice(tmp_path: Path, failing: int) -> None:
+    syncs = 0
+
+    def sync(fd: int) -> None:
+        nonlocal syncs
+        syncs += 1
+        if syncs == failing:
+            raise OSError(errno.EIO, "Input/output error")
+
+    log, stored = Segments(tmp_path, lines_max=2, sync=sync), 0
+    while stored < 4:
+        try:
+            log.append([{"at": stored, "event": "key.made"}])
+            stored += 1
+        except OSError:
+            assert syncs == failing
+    for again in (log, Segments(tmp_path, lines_max=2)):
+        lines = [line for first in again.list_segments() for line in again.read_segment(first)]
+        report = verify(lines, again.head)
+        assert (report.lines, report.last_seq, report.problem) == (4, 4, "")
+
+
+def test_a_file_that_was_made_and_nothing_more_hides_no_line(tmp_path: Path) -> None:
+    log = Segments(tmp_path, lines_max=2)
+    for at in range(2):
+        log.append([{"at": at, "event": "key.made"}])
+    (tmp_path / "head.json").unlink()
+    (tmp_path / f"{3:016d}.jsonl").touch()
+    log = Segments(tmp_path, lines_max=2)
+    log.append([{"at": 2, "event": "key.made"}])
+    lines = [line for first in log.list_segments() for line in log.read_segment(first)]
+    assert verify(lines, log.head).problem == ""
 
 
 def test_what_is_older_goes_in_whole_files_and_the_log_says_so(tmp_path: Path) -> None:

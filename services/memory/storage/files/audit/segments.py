@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +29,13 @@ log = structlog.get_logger()
 class Segments:
     """The log of one tenant, which one thread uses at a time."""
 
-    def __init__(self, folder: Path, lines_max: int = SEGMENT_LINES_MAX) -> None:
+    def __init__(
+        self, folder: Path, lines_max: int = SEGMENT_LINES_MAX, sync: Callable[[int], None] = os.fsync
+    ) -> None:
         """`lines_max` are the lines of a file. Raises OSError."""
         self._folder = folder
         self._lines_max = lines_max
+        self._sync = sync
         make_folder(folder)
         self._firsts = sorted(int(path.stem) for path in folder.glob(f"*{_SUFFIX}") if path.stem.isdecimal())
         self._head = self._mend()
@@ -46,9 +49,8 @@ class Segments:
         first = self._firsts[-1] if self._firsts else 0
         is_new = not self._firsts or self._head[0] - first + 1 >= self._lines_max
         path = self._get_path(self._head[0] + 1 if is_new else first)
-        _append_data(path, "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogatepass"))
+        self._append_data(path, "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogatepass"), is_new=is_new)
         if is_new:
-            sync_folder(self._folder)
             self._firsts.append(self._head[0] + 1)
         self._head = head
         self._write_head()
@@ -95,6 +97,22 @@ class Segments:
                 self._get_path(first).unlink(missing_ok=True)
             del self._firsts[:gone]
 
+    def _append_data(self, path: Path, data: bytes, *, is_new: bool) -> None:
+        """Append all of `data`, on disk when this returns, or none of it. Raises OSError."""
+        with open(path, "ab", buffering=0) as file:
+            end = file.tell()
+            try:
+                if file.write(data) != len(data):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                self._sync(file.fileno())
+                if is_new:
+                    sync_folder(self._folder, self._sync)
+            except OSError:
+                os.ftruncate(file.fileno(), end)
+                if is_new:
+                    path.unlink(missing_ok=True)
+                raise
+
     def _mend(self) -> Head:
         """Cut off what a kill has left of a line, and return the head."""
         head = self._read_head()
@@ -107,8 +125,9 @@ class Segments:
             with open(path, "r+b") as file:
                 file.truncate(whole)
                 os.fsync(file.fileno())
-        lines = self._read_segment(self._firsts[-1])
-        last = parse_head(lines[-1]) if lines else None
+        # The last file may have been made, and nothing more.
+        texts = (self._read_segment(first) for first in reversed(self._firsts))
+        last = next((parse_head(lines[-1]) for lines in texts if lines), None)
         # One that was shortened or changed goes on where it was: verify shows it.
         return last if last is not None and last[0] >= head[0] else head
 
@@ -131,19 +150,6 @@ class Segments:
 
     def _get_path(self, first: int) -> Path:
         return self._folder / f"{first:016d}{_SUFFIX}"
-
-
-def _append_data(path: Path, data: bytes) -> None:
-    """Append all of `data`, on disk when this returns, or none of it. Raises OSError."""
-    with open(path, "ab", buffering=0) as file:
-        end = file.tell()
-        try:
-            if file.write(data) != len(data):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            os.fsync(file.fileno())
-        except OSError:
-            os.ftruncate(file.fileno(), end)
-            raise
 
 
 def _read_time(line: str) -> int:
