@@ -80,6 +80,21 @@ async def test_the_oldest_go_and_what_was_broken_off_before(place: Place, tmp_pa
     assert (tmp_path / "back").read_bytes() == CONTENT
 
 
+async def test_one_whose_contents_were_harmed_hides_no_other(place: Place, tmp_path: Path) -> None:
+    for name in ("1.tar", "2.tar", "3.tar"):
+        await put(place, tmp_path, name)
+    async with place.open() as bucket:
+        await bucket.put("2.tar/complete", b'{"pieces": [')
+        with pytest.raises(BackupProblem, match="2.tar/complete is not what was put"):
+            await get_backup(bucket, "2.tar", tmp_path / "back")
+        assert [(it.name, it.contents is not None) for it in await list_backups(bucket)] == [
+            ("1.tar", True),
+            ("2.tar", False),
+            ("3.tar", True),
+        ]
+        assert await delete_older(bucket, 2) == ["2.tar"], "it is none of those that are kept"
+
+
 async def run(place: Place, *arguments: str, **env: str) -> tuple[int, str]:
     variables = place.variables | {"HEADRACE_DATABASE_URL": "postgresql://elsewhere/"} | env
     process = await asyncio.create_subprocess_exec(

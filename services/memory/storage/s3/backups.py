@@ -52,7 +52,7 @@ class Contents(msgspec.Struct, frozen=True):
 class Backup:
     name: str
     contents: Contents | None
-    """None: it was broken off, or is on its way."""
+    """None: it was broken off, is on its way, or `complete` is not what was put."""
 
 
 async def put_backup(bucket: Bucket, file: Path, piece_bytes: int = PIECE_BYTES) -> Contents:
@@ -99,7 +99,7 @@ async def get_backup(bucket: Bucket, name: str, target: Path) -> Contents:
 async def list_backups(bucket: Bucket) -> list[Backup]:
     """List what is there, by name."""
     names = sorted([name async for name in bucket.list_folders("") if _NAME.fullmatch(name)])
-    return [Backup(name, await _find_contents(bucket, name)) for name in names]
+    return [Backup(name, await _find_good_contents(bucket, name)) for name in names]
 
 
 async def delete_older(bucket: Bucket, kept_max: int) -> list[str]:
@@ -129,6 +129,13 @@ async def _find_contents(bucket: Bucket, name: str) -> Contents | None:
         return msgspec.json.decode(found[0], type=Contents)
     except msgspec.DecodeError as error:
         raise BackupProblem(f"{name}/{_COMPLETE} is not what was put: {error}") from error
+
+
+async def _find_good_contents(bucket: Bucket, name: str) -> Contents | None:
+    try:
+        return await _find_contents(bucket, name)
+    except BackupProblem:
+        return None
 
 
 def _piece_key(name: str, number: int) -> str:
