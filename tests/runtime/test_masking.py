@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import orjson
 import pytest
 import structlog
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from services.runtime.process import logs
-from services.runtime.telemetry.masking import find_secrets, mask_log_lines, mask_secrets
+from services.runtime.telemetry.masking import MASK, find_secrets, mask_log_lines, mask_secrets
 
 
 @pytest.mark.parametrize(
@@ -39,6 +42,20 @@ def test_masks_values_of_telling_names_and_bare_keys(text: str, expected: str) -
 
 def test_masks_a_given_secret_wherever_it_stands() -> None:
     assert mask_secrets("key my-key-1 (my-key-1)", "my-key-1", "") == "key *** (***)"
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="«»"), min_size=6), st.booleans())
+@example("-----BEGIN KEY-----\nabc\n", False)
+@example('pa"ss\\word', False)
+@example("schlüssel", True)
+def test_masks_a_given_secret_in_json_too(secret: str, is_ascii: bool) -> None:
+    text = f"«{secret}»"
+    for depth in range(3):
+        masked = mask_secrets(text, secret)
+        for _ in range(depth):
+            masked = json.loads(masked)
+        assert masked == f"«{MASK}»"
+        text = json.dumps(text, ensure_ascii=is_ascii)
 
 
 @pytest.mark.parametrize("text", ["x" * 1_000_000, "token" * 200_000, "token " * 150_000, "sk-" * 300_000])

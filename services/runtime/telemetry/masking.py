@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -39,14 +40,26 @@ _TELLING = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL")
 def mask_secrets(text: str, *secrets: str) -> str:
     """Mask `secrets`, fields with telling names, and bare keys."""
     for secret in secrets:
-        if secret:
-            text = text.replace(secret, MASK)
+        for form in _list_forms(secret):
+            text = text.replace(form, MASK)
     folded = text.casefold()
     if any(word in folded for word in _NAMED_WORDS):
         text = _NAMED.sub(rf"\g<name>\g<double>\g<single>\g<inner>{MASK}", text)
     if any(word in folded for word in _BARE_WORDS):
         text = _BARE.sub(MASK, text)
     return text
+
+
+def _list_forms(secret: str) -> list[str]:
+    """List how a secret may stand in a text: as it is, in JSON, and in JSON inside a JSON string; the last form first,
+    of which the others may be parts."""
+    if secret.isascii() and secret.isprintable() and '"' not in secret and "\\" not in secret:
+        return [secret] if secret else []
+    forms = [secret]
+    for is_ascii in (False, True):
+        within = json.dumps(secret, ensure_ascii=is_ascii)[1:-1]
+        forms += (within, json.dumps(within, ensure_ascii=is_ascii)[1:-1])
+    return sorted(set(forms), key=len, reverse=True)
 
 
 def find_secrets(env: Mapping[str, str]) -> tuple[str, ...]:

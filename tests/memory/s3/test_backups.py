@@ -85,7 +85,7 @@ async def test_one_whose_contents_were_harmed_hides_no_other(place: Place, tmp_p
         await put(place, tmp_path, name)
     async with place.open() as bucket:
         await bucket.put("2.tar/complete", b'{"pieces": [')
-        with pytest.raises(BackupProblem, match="2.tar/complete is not what was put"):
+        with pytest.raises(BackupProblem, match=r"2\.tar/complete is not what was put"):
             await get_backup(bucket, "2.tar", tmp_path / "back")
         assert [(it.name, it.contents is not None) for it in await list_backups(bucket)] == [
             ("1.tar", True),
