@@ -44,17 +44,17 @@ def test_masks_a_given_secret_wherever_it_stands() -> None:
     assert mask_secrets("key my-key-1 (my-key-1)", "my-key-1", "") == "key *** (***)"
 
 
-@given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="«»"), min_size=6), st.booleans())
+@given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="<>"), min_size=6), st.booleans())
 @example("-----BEGIN KEY-----\nabc\n", False)
 @example('pa"ss\\word', False)
 @example("schlüssel", True)
 def test_masks_a_given_secret_in_json_too(secret: str, is_ascii: bool) -> None:
-    text = f"«{secret}»"
+    text = f"<{secret}>"
     for depth in range(3):
         masked = mask_secrets(text, secret)
         for _ in range(depth):
             masked = json.loads(masked)
-        assert masked == f"«{MASK}»"
+        assert masked == f"<{MASK}>"
         text = json.dumps(text, ensure_ascii=is_ascii)
 
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from headrace.client import Client
 from headrace.errors import Overloaded, ProviderUnavailable, StaleLease
-from headrace.v1 import memory_pb2
+from headrace.v1 import agent_pb2, memory_pb2
 from services.runtime.clock import now_ms
 from tests.orchestrator.calls.test_answerers import ACCEPTED, KEYS, LISTED, Asked, asking, offer, only, try_answer
-from tests.orchestrator.conftest import Open, finish, pass_on
+from tests.orchestrator.conftest import House, Open, finish, pass_on
 from tests.orchestrator.modes.test_subagents import HELPER, PARENT, delegated, replying, said
 from tests.orchestrator.people import tool
 from tests.orchestrator.replicas import replica
@@ -101,6 +102,14 @@ async def ask_back(client: Client, run_id: str, gate_id: str) -> str:
     return await client.ask_back(run_id, gate_id, "Why?")
 
 
+async def wait_for_gate(it: House, deltas: AsyncIterator[agent_pb2.AgentDelta]) -> tuple[str, str]:
+    """Return the run's id and the gate's when one has been opened."""
+    gate_id = ""
+    while not gate_id:
+        gate_id = (await anext(deltas)).gate_open.gate_id
+    return (await it.client.gates()).gates[0].run_id, gate_id
+
+
 ASKS = (answer, claim, delegate, ask_back)
 
 
@@ -138,10 +147,7 @@ async def test_a_gate_is_not_said_to_be_closed_whose_run_a_fail_over_has_reopene
     async with house(asking("form"), **LISTED) as it, replica(it, "other") as other:
         offer(it, {"any_of": ["requester"]}, "form")
         async with it.client.ask("hello", agent_key="react") as deltas:
-            gate_id = ""
-            while not gate_id:
-                gate_id = (await anext(deltas)).gate_open.gate_id
-            run_id = (await it.client.gates()).gates[0].run_id
+            run_id, gate_id = await wait_for_gate(it, deltas)
             for ask in ASKS[1:]:
                 it.memory.taken_back.add(run_id)
                 with pytest.raises(Overloaded, match="the log has gate"):
@@ -158,10 +164,7 @@ async def test_no_answer_is_second_to_one_that_the_log_refused(house: Open) -> N
         it.memory.before = refuse
         offer(it, {"any_of": ["requester"]}, "form")
         async with it.client.ask("hello", agent_key="react") as deltas:
-            gate_id = ""
-            while not gate_id:
-                gate_id = (await anext(deltas)).gate_open.gate_id
-            run_id = (await it.client.gates()).gates[0].run_id
+            run_id, gate_id = await wait_for_gate(it, deltas)
             answers = [it.client.answer_gate(run_id, gate_id, str(number)) for number in range(2)]
             told = await asyncio.gather(*answers, return_exceptions=True)
         assert [type(one) for one in told] == [Overloaded, Overloaded]
