@@ -36,7 +36,7 @@ from services.orchestrator.lifecycle.runs import Runs
 from services.orchestrator.lifecycle.versions.pins import Pins
 from services.orchestrator.lifecycle.versions.publishing import Publishing, read_changes
 from services.orchestrator.lifecycle.versions.validation import FREE_TOOLS
-from services.orchestrator.operating.config_audit import ConfigAudit, Noting
+from services.orchestrator.operating.config_audit import ConfigAudit, read_collecting
 from services.orchestrator.operating.limits import LimitsInForce
 from services.orchestrator.operating.operator_service import OperatorService
 from services.orchestrator.peers import stored_runs
@@ -74,7 +74,7 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
         keys = await stack.enter_async_context(following_memory_keys(config.server.auth, channels["memory"]))
         await patiently(partial(stored_runs.list_unfinished, peers))
         audit, taken = AuditRecords(channels["memory"], ORCHESTRATOR), ConfigAudit()
-        following = _following_definitions(config, taken.noting)
+        following = _following_definitions(config, taken)
         registry, rules, budgets, modes = await stack.enter_async_context(following)
         group = await stack.enter_async_context(asyncio.TaskGroup())
         stack.callback(guard_task(group.create_task(taken.run_records(audit))).cancel)
@@ -166,7 +166,7 @@ def _list_services(
 
 @asynccontextmanager
 async def _following_definitions(
-    config: Config, noting: Noting
+    config: Config, taken: ConfigAudit
 ) -> AsyncGenerator[tuple[Registry, RulesFile, BudgetsFile, ModeFiles]]:
     """Read agents, modes and rules at once, and inside the block again whenever a file of them changes."""
     agents_dir = config.agents_dir or config.config_dir / "agents"
@@ -177,10 +177,15 @@ async def _following_definitions(
     rules, budgets = RulesFile(rules_path), BudgetsFile(budgets_path)
     modes_dir = config.config_dir / "modes"
     modes = ModeFiles(modes_dir)
-    watched = [(modes_dir, noting("modes", modes.reload)), (agents_dir, noting("agents", registry.reload))]
-    watched += [(config.config_dir / GRANTS, noting("tenant_agents", grants.reload))]
-    watched += [(rules_path, noting("approvals", rules.reload)), (budgets_path, noting("budgets", budgets.reload))]
+    watched = [
+        ("modes", modes_dir, modes.reload),
+        ("agents", agents_dir, registry.reload),
+        ("tenant_agents", config.config_dir / GRANTS, grants.reload),
+        ("approvals", rules_path, rules.reload),
+        ("budgets", budgets_path, budgets.reload),
+    ]
     async with AsyncExitStack() as stack:
-        for path, read in watched:
-            await stack.enter_async_context(watching_paths([path], read, interval_ms=config.refresh_interval_ms))
+        for part, path, reload in watched:
+            read, note = partial(read_collecting, reload), partial(taken.note, part)
+            await stack.enter_async_context(watching_paths([path], read, note, interval_ms=config.refresh_interval_ms))
         yield registry, rules, budgets, modes

@@ -5,16 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import TypeAlias
 
 import structlog
 
 from headrace.errors import HeadraceError
 from services.runtime.files.refused_files import Refusal, collecting_refusals
 from services.runtime.rpc.audit_records import AuditRecords
-
-Noting: TypeAlias = Callable[[str, Callable[[], None]], Callable[[], None]]
-"""Adds a note to what reads a part of the configuration."""
 
 WAITING_MAX = 1_000
 """Events that wait for memory; the oldest give way."""
@@ -26,41 +22,43 @@ PROBLEM_CHARS_MAX = 500
 log = structlog.get_logger()
 
 
+def read_collecting(read: Callable[[], None]) -> frozenset[Refusal]:
+    """Call `read`, which reads a part of the configuration, and return which files of it were refused."""
+    with collecting_refusals() as refusals:
+        read()
+    return frozenset(refusals)
+
+
 class ConfigAudit:
     """What has been read and is not told yet; `run_records` is its task."""
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[str, dict[str, str]]] = deque(maxlen=WAITING_MAX)
-        self._refused: dict[str, set[Refusal]] = {}
+        self._noted = asyncio.Event()
+        self._refused: dict[str, frozenset[Refusal]] = {}
 
-    def noting(self, name: str, read: Callable[[], None]) -> Callable[[], None]:
-        """Return `read`, which reads the part `name` of the configuration, with a note of what has come of it."""
-
-        def read_and_note() -> None:
-            with collecting_refusals() as refusals:
-                read()
-            self._note(name, set(refusals))
-
-        return read_and_note
+    def note(self, part: str, refused: frozenset[Refusal]) -> None:
+        """Note what has come of reading a part of the configuration; on the loop."""
+        # What was refused before, and is so still, was told then.
+        for refusal in sorted(refused - self._refused.get(part, frozenset()), key=lambda refusal: refusal.file):
+            details = {"part": part, "file": refusal.file, "problem": refusal.problem[:PROBLEM_CHARS_MAX]}
+            self._waiting.append(("config.refused", details))
+        if not refused:
+            self._waiting.append(("config.taken", {"part": part}))
+        self._refused[part] = refused
+        self._noted.set()
 
     async def run_records(self, audit: AuditRecords) -> None:
         """Tell what is noted, in order; until cancelled."""
         while True:
+            await self._noted.wait()
+            self._noted.clear()
             while self._waiting:
-                event, details = self._waiting[0]
+                event, details = self._waiting.popleft()
                 try:
                     await audit.record(event, None, **details)
                 except HeadraceError as error:
                     log.warning("configuration not recorded", reason=error.reason)
-                    break
-                self._waiting.popleft()
-            await asyncio.sleep(RETRY_S)
-
-    def _note(self, name: str, refused: set[Refusal]) -> None:
-        # What was refused before, and is so still, was told then.
-        for refusal in sorted(refused - self._refused.get(name, set()), key=lambda refusal: refusal.file):
-            details = {"part": name, "file": refusal.file, "problem": refusal.problem[:PROBLEM_CHARS_MAX]}
-            self._waiting.append(("config.refused", details))
-        if not refused:
-            self._waiting.append(("config.taken", {"part": name}))
-        self._refused[name] = refused
+                    if len(self._waiting) < WAITING_MAX:
+                        self._waiting.appendleft((event, details))
+                    await asyncio.sleep(RETRY_S)
