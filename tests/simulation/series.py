@@ -16,7 +16,7 @@ from tests.simulation.processes import run_in_processes
 from tests.simulation.report import write_report
 from tests.simulation.simulate import Result, prepare_process, simulate_seed
 
-SEEDS_PER_PROCESS = 10
+SEEDS_PER_PROCESS = 20
 REPORT_EVERY_S = 10.0
 
 

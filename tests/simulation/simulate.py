@@ -49,7 +49,7 @@ JUDGING_S = 1200.0
 ENDING_S = 120.0
 """Simulated time in which all services stop, one after another."""
 
-WORLDS_PER_COLLECTION = 20
+WORLDS_PER_COLLECTION = 50
 """A collection looks at every object of the process; some worlds have room beside each other."""
 
 _worlds = itertools.count(1)

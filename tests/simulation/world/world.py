@@ -48,7 +48,7 @@ RESTART_S = 1.0
 
 LEASE_S = 30.0
 
-PARK_AFTER_S = (0.05, 5.0)
+PARK_AFTER_S = (0.4, 5.0)
 """After how long runs are parked, in every other world almost at once."""
 
 ENDED = "task ended by an error"
@@ -57,8 +57,8 @@ ENDED = "task ended by an error"
 LOOK_MS = 20_000
 """Nobody changes definition files in a world; looking at them costs the time of the seeds."""
 
-AGENTS_POLL_S = 1.5
-"""Tenants store no agents in a world."""
+AGENTS_POLL_S = 10.0
+"""Tenants store no agents in a world: more seldom than a deployment may look for them."""
 
 ERASURES_LOOK_S, NO_ERASURES_LOOK_S = 5.0, 20.0
 """Pause between looks for erasures, with the services' own where there is one."""
@@ -279,13 +279,13 @@ class World:
                 refresh_interval_ms=LOOK_MS,
                 lease_s=LEASE_S,
                 schedule_look_s=SCHEDULES_LOOK_S if self._has_schedules else NO_SCHEDULES_LOOK_S,
-                agents_poll_s=AGENTS_POLL_S,
                 erasures_look_s=ERASURES_LOOK_S if self._has_erasure else NO_ERASURES_LOOK_S,
                 park_after_s=PARK_AFTER_S[int(self.seed) % len(PARK_AFTER_S)],
                 memory_address=self.memory_address,
                 llm_gateway_address=self._gateway_address,
                 tools_address=f"local:{TOOLS}",
             )
+            object.__setattr__(config, "agents_poll_s", AGENTS_POLL_S)
             async with orchestrator(config):
                 await PROCESS.get().wait_for_stop()
             if self.bug == "left task":
