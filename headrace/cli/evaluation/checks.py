@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import jsonschema_rs
@@ -20,17 +22,25 @@ Functions = dict[str, Callable[[dict[str, Any]], object]]
 
 def load_functions(checks: list[Check], folder: Path) -> Functions:
     """Import the functions of `python` checks, by their names in the suite; raises SuiteError."""
-    return {check.python: _load(check.python, folder) for check in checks if check.python is not None}
+    names = {check.python for check in checks if check.python is not None}
+    modules = {file: _load_module(file, folder) for file in sorted({name.rpartition(":")[0] for name in names})}
+    return {name: _find_function(name, modules) for name in names}
 
 
-def _load(name: str, folder: Path) -> Callable[[dict[str, Any]], object]:
-    file, _, function = name.rpartition(":")
-    spec = importlib.util.spec_from_file_location(Path(file).stem, folder / file)
+def _load_module(file: str, folder: Path) -> ModuleType:
+    name = f"headrace_checks.{file}"  # a name that no import has
+    spec = importlib.util.spec_from_file_location(name, folder / file)
     if spec is None or spec.loader is None or not (folder / file).is_file():
         raise SuiteError(f"python: there is no file {file}")
     module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look themselves up
     spec.loader.exec_module(module)
-    if not callable(found := getattr(module, function, None)):
+    return module
+
+
+def _find_function(name: str, modules: Mapping[str, ModuleType]) -> Callable[[dict[str, Any]], object]:
+    file, _, function = name.rpartition(":")
+    if not callable(found := getattr(modules[file], function, None)):
         raise SuiteError(f"python: {file} has no function {function}")
     return found
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from xml.etree import ElementTree
 
 from headrace.cli.evaluation.result import Result
 from headrace.cli.evaluation.summary import Figures
+
+_NO_CHARACTERS = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def write_junit(figures: Sequence[Figures]) -> bytes:
@@ -15,7 +18,7 @@ def write_junit(figures: Sequence[Figures]) -> bytes:
         suite = ElementTree.SubElement(
             root,
             "testsuite",
-            name=one.variant,
+            name=_clean(one.variant),
             tests=str(len(one.results)),
             failures=str(len(one.results) - one.passed),
         )
@@ -25,9 +28,9 @@ def write_junit(figures: Sequence[Figures]) -> bytes:
 
 
 def _add_test(suite: ElementTree.Element, result: Result) -> None:
-    name = f"{result.case} ({result.repetition})"
+    name = _clean(f"{result.case} ({result.repetition})")
     seconds = f"{result.latency_ms / 1000:.3f}"
-    test = ElementTree.SubElement(suite, "testcase", classname=result.variant, name=name, time=seconds)
+    test = ElementTree.SubElement(suite, "testcase", classname=_clean(result.variant), name=name, time=seconds)
     if result.passed:
         return
     problems = [f"{verdict.check}: {verdict.detail}" for verdict in result.verdicts if not verdict.ok]
@@ -38,5 +41,5 @@ def _add_test(suite: ElementTree.Element, result: Result) -> None:
 
 
 def _clean(text: str) -> str:
-    """Leave out control characters, which XML has not."""
-    return "".join(char for char in text if char >= " " or char in "\n\t")
+    """Leave out control characters, halves of surrogate pairs and the two others that XML 1.0 has not (2.2)."""
+    return _NO_CHARACTERS.sub("", text)

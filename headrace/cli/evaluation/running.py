@@ -56,10 +56,11 @@ class Evaluation:
             planned = left.pop()
             journal = self._journal
             result = await ask_case(facade, journal.id, planned, self._folder, self._suite.timeout_ms)
-            for check in self._suite.list_checks(planned.case):
-                if check.judge is None:
-                    result.verdicts.append(check_result(check, result, self._functions))
-                elif result.state == "completed":
+            checks = self._suite.list_checks(planned.case)
+            # Before any judge adds what it costs to the run's cost.
+            result.verdicts = [check_result(check, result, self._functions) for check in checks if check.judge is None]
+            for check in checks:
+                if check.judge is not None and result.state == "completed":
                     said = await judge_result(facade, journal.id, check, planned, result, self._suite)
                     result.verdicts.append(said)
             journal.add(result)

@@ -10,10 +10,10 @@ from typing import Any
 
 import jsonschema_rs
 import msgspec
-import yaml
 
 from headrace.cli.evaluation.trial import read_prompt
 from headrace.regular_files import read_regular_file
+from headrace.yaml_loading import load_yaml
 
 FILE_BYTES_MAX = 16 * 1024 * 1024
 
@@ -125,11 +125,9 @@ class Suite(_Part, frozen=True):
 def read_suite(path: Path) -> Suite:
     """Raises SuiteError, OSError."""
     try:
-        given = yaml.safe_load(read_regular_file(path, FILE_BYTES_MAX))
+        given = load_yaml(read_regular_file(path, FILE_BYTES_MAX))
         suite = _read_prompts(msgspec.convert(given, Suite), path.parent)
-    except yaml.YAMLError as error:
-        raise SuiteError(f"{path}: no YAML: {error}") from None
-    except (msgspec.ValidationError, _NoPrompt) as error:
+    except (ValueError, _NoPrompt) as error:
         raise SuiteError(f"{path}: {error}") from None
     for problem in _find_problems(suite):
         raise SuiteError(f"{path}: {problem}")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-import yaml
 from pydantic import BaseModel, ValidationError
+
+from headrace.yaml_loading import load_yaml
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -13,10 +14,8 @@ M = TypeVar("M", bound=BaseModel)
 def load_yaml_model(data: bytes, model: type[M]) -> M:
     """Return the model; an empty file is one without fields. Raises ValueError with a line `field: rule` a problem."""
     try:
-        content = yaml.safe_load(data)
+        content = load_yaml(data)
         return model.model_validate({} if content is None else content)
-    except yaml.YAMLError as error:
-        raise ValueError(f"not YAML: {' '.join(str(error).split())}") from error
     except ValidationError as error:
         found = error.errors(include_input=False)
         lines = [f"{'.'.join(map(str, problem['loc'])) or 'file'}: {problem['msg']}" for problem in found]

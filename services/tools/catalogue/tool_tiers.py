@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Annotated
 
 import structlog
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
+from headrace.yaml_loading import load_yaml
 from services.runtime.auth.answerer_rule import AnswererRule
 from services.runtime.files.refused_files import REFUSED_FILES, report_refusal
 from services.tools.catalogue.definitions import BadDefinition, format_problem, read_text
@@ -174,10 +174,8 @@ def _list_users(declared: DeclaredCredential, tools: dict[str, Tool]) -> list[tu
 
 def _read_file(path: Path) -> _File:
     try:
-        return _File.model_validate(yaml.safe_load(read_text(path)) or {})
+        return _File.model_validate(load_yaml(read_text(path)) or {})
     except ValidationError as error:
         raise BadDefinition(format_problem(error)) from error
-    except RecursionError as error:
-        raise BadDefinition("nested too deeply") from error
-    except (yaml.YAMLError, ValueError) as error:
-        raise BadDefinition(f"not valid YAML: {' '.join(str(error).split())}") from error
+    except ValueError as error:
+        raise BadDefinition(str(error)) from error

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
 from pydantic import AliasChoices, BaseModel, Field, StringConstraints, ValidationError
 
 from headrace.regular_files import read_regular_file
+from headrace.yaml_loading import load_yaml
 
 FILE = "SKILL.md"
 
@@ -94,12 +94,9 @@ def _parse_front(text: bytes) -> _Front:
 
 def _parse_yaml(front: str) -> dict[str, Any]:
     try:
-        stated = yaml.safe_load(front)
-    except yaml.YAMLError as error:
-        # Its first line alone: the others quote the file.
-        raise ValueError(f"{FILE}: the front matter is not YAML: {str(error).splitlines()[0]}") from error
-    except RecursionError as error:
-        raise ValueError(f"{FILE}: the front matter is nested too deeply") from error
+        stated = load_yaml(f"\n{front}")  # the file's first line is above it, and lines are told as the file has them
+    except ValueError as error:
+        raise ValueError(f"{FILE}: the front matter is {error}") from error
     if not isinstance(stated, dict):
         raise ValueError(f"{FILE}: the front matter must have name and description")
     return stated

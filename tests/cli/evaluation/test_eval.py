@@ -13,6 +13,7 @@ import yaml
 
 from headrace.cli.evaluation.result import Result
 from headrace.cli.evaluation.statistics import find_difference, find_wilson_interval
+from headrace.v1 import agent_pb2
 from tests.cli.commands.test_ask import run
 from tests.facade.scripted import Script, answering, suite
 
@@ -136,6 +137,62 @@ async def test_a_judge_scores_answers_and_its_prompt_is_reported(tmp_path: Path)
     assert out == [0, 1]
 
 
+async def test_a_limit_of_cost_is_the_runs_and_not_its_judges(tmp_path: Path) -> None:
+    checks = [{"judge": {"rubric": "Be kind."}}, {"costUsdMax": 0.25}]
+    cases = [{"name": "kind", "message": "hi", "checks": checks}]
+    path = write_suite(tmp_path, agents=["helper"], repetitions=1, cases=cases, judge={"agentKey": "judge"})
+    *steps, end = answering('{"score": 5, "reason": "kind"}')
+    assert isinstance(end, agent_pb2.AgentDelta)
+    end.run_complete.usage.cost_usd = 0.25
+    async with suite(tmp_path, Script(query=[*steps, end])) as facade:
+        code, _, _ = await run("eval", str(path), "--jsonl", str(tmp_path / "out"), url=facade.url)
+    result = json.loads((tmp_path / "out").read_text())
+    assert result["costUsd"] == pytest.approx(0.5)
+    assert (code, [verdict["ok"] for verdict in result["verdicts"]]) == (0, [True, True])
+
+
+CHECKS = """from __future__ import annotations
+from dataclasses import dataclass
+from pathlib import Path
+
+with Path(__file__).with_suffix(".loads").open("a") as loads:
+    loads.write("loaded\\n")
+
+@dataclass
+class Said:
+    answer: str
+
+def is_said(result):
+    return Said(result["answer"]).answer == "hello"
+
+def is_short(result):
+    return len(result["answer"]) < 9 or "too long"
+"""
+
+
+async def test_checks_in_python_are_loaded_once_as_a_module_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "json.py").write_text(CHECKS)  # named as a module that is there already
+    path = write_suite(
+        tmp_path, agents=["helper"], checks=[{"python": "json.py:is_said"}, {"python": "json.py:is_short"}]
+    )
+    async with suite(tmp_path, Script(query=answering("hello"))) as facade:
+        _, _, complaints = await run("eval", str(path), "--jsonl", str(tmp_path / "out"), url=facade.url)
+    assert complaints == b""
+    results = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
+    assert [[verdict["ok"] for verdict in result["verdicts"][:2]] for result in results] == [[True, True]] * 4
+    assert (tmp_path / "json.loads").read_text().splitlines() == ["loaded"]
+
+
+async def test_the_report_for_build_servers_is_xml_whatever_is_answered(tmp_path: Path) -> None:
+    cases = [{"name": "odd\x01", "message": "hi", "checks": [{"contains": "no"}]}]
+    path = write_suite(tmp_path, agents=["helper"], cases=cases, repetitions=1)
+    async with suite(tmp_path, Script(query=answering("a\x00\x1b\ufffeb\uffff\U0001f600"))) as facade:
+        await run("eval", str(path), "--junit", str(tmp_path / "out"), url=facade.url)
+    test = ElementTree.fromstring((tmp_path / "out").read_bytes())[0][0]
+    assert test.get("name") == "odd (1)"
+    assert (test[0].text or "").endswith("ab\U0001f600")
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -152,6 +209,16 @@ async def test_a_wrong_suite_is_refused_with_field_and_rule(tmp_path: Path, chan
     code, _, complaints = await run("eval", str(write_suite(tmp_path, **changes)), url="http://127.0.0.1:9")
     assert code == 2
     assert said in complaints.decode()
+
+
+@pytest.mark.parametrize("text", ["cases: [", "cases: 2020-13-45", "cases: !!bool maybe", "[" * 5000])
+async def test_a_suite_that_is_no_yaml_says_so(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "suite.yaml"
+    path.write_text(text)
+    code, _, complaints = await run("eval", str(path), url="http://127.0.0.1:9")
+    assert code == 2
+    assert f"{path}: not valid YAML: " in complaints.decode()
+    assert b"Traceback" not in complaints
 
 
 def test_the_intervals_are_those_of_the_books() -> None:

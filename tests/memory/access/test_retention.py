@@ -68,7 +68,9 @@ def test_what_the_file_does_not_say_is_as_the_setting_says(tmp_path: Path) -> No
         ("chatDays: 1.5", "chatDays"),
         ("tenants: {bank: {chatDay: 3}}", "tenants.bank.chatDay"),
         ("agents: [advisor]", "agents"),
-        ("{", "not YAML"),
+        ("{", "not valid YAML"),
+        ("chatDays: !!int ''", "not valid YAML"),
+        ("[" * 5000, "not valid YAML"),
     ],
 )
 def test_a_bad_file_is_refused_with_the_field_and_deletes_nothing(tmp_path: Path, text: str, problem: str) -> None:

@@ -134,7 +134,10 @@ async def test_a_pattern_that_would_take_others_for_ever_is_linear() -> None:
 @pytest.mark.parametrize(
     ("source", "problem"),
     [
-        ("tools: [", "not valid YAML"),
+        ("tools: [", "not valid YAML: line 1, column 9: while parsing a flow node: expected the node content"),
+        ("since: 2020-13-45", "not valid YAML: a value is not of its type: month must be in 1..12"),
+        ("builtinRisks: !!bool maybe", "not valid YAML: a value is not of its type"),
+        ("[" * 5000, "not valid YAML: nested too deeply"),
         ("- a", "expected a mapping"),
         ("tools: {x: [{pattern: '(', then: ask}]}", "tools.x.0.pattern: not a pattern that RE2 takes"),
         ("risks: {high: ['(?=x)']}", "risks: not a pattern that RE2 takes"),
@@ -167,6 +170,9 @@ def test_a_bad_file_leaves_the_last_good_rules(tmp_path: Path) -> None:
     good = file.current
     assert good.actions["high"] == "deny"
     file.path.write_text("actions: {high: shrug}")  # pyright: ignore[reportOptionalMemberAccess] - it has a path
+    file.reload()
+    assert file.current == good
+    file.path.write_bytes("tools: {}".encode("utf-16"))  # pyright: ignore[reportOptionalMemberAccess] - it has a path
     file.reload()
     assert file.current == good
     file.path.unlink()  # pyright: ignore[reportOptionalMemberAccess] - it has a path

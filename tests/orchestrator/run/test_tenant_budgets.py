@@ -168,6 +168,8 @@ budgets:
         ("budgets: [{id: a, period: day, usd: 1, warnAt: 2}]", "warnAt"),
         ("budgets: [{id: a, period: day, dollars: 1}]", "dollars"),
         ("[", "YAML"),
+        ("[" * 5000, "YAML"),
+        ("budgets: !!timestamp now", "YAML"),
     ],
 )
 def test_a_mistake_is_named(text: str, problem: str, tmp_path: Path) -> None:

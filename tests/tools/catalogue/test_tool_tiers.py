@@ -55,6 +55,7 @@ def test_core_tools_are_core_whatever_is_stated(tmp_path: Path) -> None:
         ("optional: [", "not valid YAML"),
         ("[" * 5000, "nested too deeply"),
         ("a: \x00", "not valid YAML"),
+        ("optional: {_bash_: {enabled: !!bool maybe}}", "not valid YAML: a value is not of its type"),
         ("- a", "the file"),
         ("optionl: {}", "optionl: "),
         ("optional: {_bash_: {enabled: 1}}", "optional._bash_.enabled: "),

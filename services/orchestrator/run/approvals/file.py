@@ -35,7 +35,7 @@ class RulesFile:
                 return
             source = read_regular_file(self.path, FILE_BYTES_MAX)
             self.current, self.text = parse(source), source.decode()
-        except (RulesError, OSError) as error:
+        except (RulesError, UnicodeDecodeError, OSError) as error:
             refused = 1
             if self.current == Rules():
                 self.current = parse(b"")

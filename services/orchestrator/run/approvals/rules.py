@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 import re2
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 
 from headrace.v1 import common_pb2
+from headrace.yaml_loading import load_yaml
 from services.orchestrator.run.approvals.risks import BUILT_IN, RISKS, Risk
 from services.runtime.auth.answerer_rule import AnswererRule
 
@@ -148,9 +148,9 @@ class _File(_Part):
 
 def parse(source: bytes) -> Rules:
     try:
-        given = yaml.safe_load(source) or {}
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise RulesError(f"not valid YAML: {' '.join(str(error).split())}") from None
+        given = load_yaml(source) or {}
+    except ValueError as error:
+        raise RulesError(str(error)) from None
     if not isinstance(given, dict):
         raise RulesError("expected a mapping with tools, risks and actions")
     try:

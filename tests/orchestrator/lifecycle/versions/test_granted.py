@@ -222,7 +222,9 @@ def _spoil(mistakes: set[str]) -> str:
         ("grants: [{tenants: [a], tools: ['*x*']}]", "grants.0.tools.0: "),
         ("grants: [{tenants: [a], limits: {maxModelCalls: 0}}]", "grants.0.limits.maxModelCalls: "),
         ("grants: [{tenants: [a], sandbox: true}]", "grants.0.sandbox: "),
-        (":", "not YAML"),
+        (":", "not valid YAML"),
+        ("grants: !!float x", "not valid YAML"),
+        ("{a: " * 5000, "not valid YAML"),
     ],
 )
 def test_a_file_of_grants_with_a_mistake_is_refused(source: str, problem: str) -> None:
