@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
 import structlog
@@ -70,13 +70,29 @@ async def run_daily_cleanup(
 
 async def _clean_up_daily(engine: Engine, retention: RetentionFile, audit_days: float | None) -> None:
     while True:
-        try:
-            if audit_days is not None:
-                await engine.audit.store.forget(round((now_s() - audit_days * DAY_S) * 1000))
-            await engine.index.wait_until_complete()
-            orphans = await engine.blobs.delete_orphans(ORPHAN_AGE_S)
-            gone = await prune_chats(engine, await asyncio.to_thread(retention.read))
-            log.info("chats tidied", orphans=len(orphans), pruned=len(gone))
-        except Exception:
-            log.exception("chats not tidied")  # tomorrow is another day
+        await clean_up(engine, retention, audit_days)
         await asyncio.sleep(DAY_S)
+
+
+async def clean_up(engine: Engine, retention: RetentionFile, audit_days: float | None) -> None:
+    """Delete what is too old. What cannot be deleted is logged, and tried again tomorrow; it keeps nothing else."""
+    with _logging_failure("chats"):
+        await engine.index.wait_until_complete()
+        gone = await prune_chats(engine, await asyncio.to_thread(retention.read))
+        log.info("chats tidied", pruned=len(gone))
+    with _logging_failure("blobs"):
+        await engine.index.wait_until_complete()
+        orphans = await engine.blobs.delete_orphans(ORPHAN_AGE_S)
+        log.info("blobs tidied", orphans=len(orphans))
+    if audit_days is not None:
+        # The last: where the disk is full, this writes, and the others have made room.
+        with _logging_failure("audit log"):
+            await engine.audit.store.forget(round((now_s() - audit_days * DAY_S) * 1000))
+
+
+@contextmanager
+def _logging_failure(what: str) -> Generator[None]:
+    try:
+        yield
+    except Exception:
+        log.exception("not tidied", what=what)

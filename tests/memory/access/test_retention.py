@@ -7,9 +7,10 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from services.memory.__main__ import make_retention
-from services.memory.access.retention import DAY_S, prune_chats
+from services.memory.access.retention import DAY_S, clean_up, prune_chats
 from services.memory.access.retention_file import RetentionFile
 from services.memory.config import Config
 from services.memory.storage.files.disk import Disk
@@ -119,6 +120,22 @@ async def test_each_chat_goes_when_its_own_time_is_over(tmp_path: Path) -> None:
                 CLOCK.reset(clock)
                 left -= set(expected)
             assert set(await engine.index.list_chats()) == left == {chats["bank/archivist"]}
+
+
+async def test_an_audit_log_that_cannot_be_tidied_keeps_no_chat(tmp_path: Path) -> None:
+    folder = tmp_path / "chats"
+    async with memory_over(folder) as memory:
+        chat_id, run_id = await memory.begin()
+        await memory.append(chat_id, run_id, run_line())
+    (folder / "audit" / "harmed" / "1.jsonl").mkdir(parents=True)
+    with closing(Disk(folder)) as disk:
+        async with open_files(disk) as engine:
+            with capture_logs() as logs:
+                clock = CLOCK.set(Later(8))
+                await clean_up(engine, RetentionFile(None, 7), audit_days=30)
+                CLOCK.reset(clock)
+            assert await engine.index.list_chats() == []
+    assert [entry["what"] for entry in logs if entry["event"] == "not tidied"] == ["audit log"]
 
 
 def test_a_service_does_not_start_with_a_bad_file(tmp_path: Path) -> None:

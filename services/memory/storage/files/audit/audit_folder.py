@@ -53,8 +53,14 @@ class AuditFolder:
 
     async def forget(self, before_at: int) -> None:
         names = await asyncio.to_thread(lambda: sorted(path.name for path in self._folder.glob("*/")))
+        problems: list[Exception] = []
         for name in names:
-            await self._run(name, lambda log: log.forget(before_at, self._clock()), is_write=True)
+            try:
+                await self._run(name, lambda log: log.forget(before_at, self._clock()), is_write=True)
+            except Exception as problem:  # of one tenant's files, which are no other's
+                problems.append(problem)
+        if problems:
+            raise ExceptionGroup("some audit logs keep what is older", problems)
 
     async def _run(self, name: str, do: Callable[[Segments], T], *, is_write: bool = False) -> T:
         return await asyncio.to_thread(self._run_locked, name, do, is_write=is_write)
