@@ -183,10 +183,12 @@ async def test_a_tenants_harmed_log_keeps_no_other(tmp_path: Path) -> None:
 @needs_postgres
 async def test_rows_that_are_older_go_and_the_log_says_so(database_url: str) -> None:
     async with open_postgres(database_url, Limits(4, 10.0)) as engine:
-        for at in range(6):
-            await engine.audit.store.append("acme", [{"at": at, "event": "key.made"}])
+        for tenant, times in (("acme", (0, 1, 2, 3, 4, 1, 5)), ("old", (0, 1)), ("new", (4, 5))):
+            for at in times:
+                await engine.audit.store.append(tenant, [{"at": at, "event": "key.made"}])
         await engine.audit.store.forget(4)
+        assert [len(await engine.audit.store.read_behind(tenant, 0, 9)) for tenant in ("old", "new")] == [2, 2]
         lines = [line async for portion in engine.audit.store.read_all("acme") for line in portion]
         report = verify(lines, await engine.audit.store.read_head("acme"))
-        assert (report.first_seq, report.last_seq, report.problem) == (5, 7, "")
+        assert (report.first_seq, report.last_seq, report.problem) == (5, 8, "")
         assert verify(lines[1:], None).problem == "the lines before number 6 are missing"

@@ -23,7 +23,12 @@ _INSERT = "INSERT INTO audit VALUES ($1, $2, $3, $4)"
 _BEHIND = "SELECT seq, line FROM audit WHERE tenant = $1 AND seq > $2 ORDER BY seq LIMIT $3"
 _NEWEST = "SELECT line FROM audit WHERE tenant = $1 AND seq < $2 ORDER BY seq DESC LIMIT $3"
 
-_OLD = "SELECT tenant, max(seq) FROM audit WHERE at < $1 GROUP BY tenant"
+_OLD = """
+WITH kept AS (SELECT tenant, min(seq) AS first FROM audit WHERE at >= $1 GROUP BY tenant)
+SELECT tenant, max(seq) FROM audit JOIN kept USING (tenant) WHERE seq < first GROUP BY tenant
+"""
+"""What comes before the first line that is not older: a line behind that may be of a service whose clock was wrong."""
+
 _FORGET = "DELETE FROM audit WHERE tenant = $1 AND seq <= $2"
 
 
@@ -57,9 +62,9 @@ class AuditTable:
         return (row[0], row[1]) if row else NO_HEAD
 
     async def forget(self, before_at: int) -> None:
+        """Delete a tenant's older lines; where all are, they stay, as the chain needs one."""
         for tenant, seq in await self._database.run(lambda connection: connection.fetch(_OLD, before_at)):
-            if seq < (await self.read_head(tenant))[0]:  # the last line stays
-                await self._forget_lines(tenant, seq)
+            await self._forget_lines(tenant, seq)
 
     async def _forget_lines(self, tenant: str, seq: int) -> None:
         async def forget(connection: Connection) -> None:
