@@ -50,7 +50,7 @@ class ToolService(tools_pb2_grpc.ToolServiceServicer):
         self._catalogue = catalogue
         self._executor = executor
         self._workspaces = workspaces
-        self._uploads = Uploads(workspaces, rights)
+        self._uploads = Uploads(workspaces, rights, is_shared=not config.server.auth.is_none)
         self._rights = rights
         self._skills = skills
         self._effects = effects

@@ -13,6 +13,8 @@ import structlog
 
 from headrace.errors import HeadraceError, InvalidRequest, Overloaded, StreamStalled
 from headrace.v1 import tools_pb2
+from services.runtime.auth import identity
+from services.runtime.capacity import Capacity
 from services.tools.transfer import file_names, incoming, pictures
 from services.tools.transfer.file_errors import file_errors
 from services.tools.transfer.incoming import IncomingFile
@@ -65,12 +67,14 @@ class Uploads:
         rights: ChatRights | None = None,
         *,
         upload_s: float = UPLOAD_S,
+        is_shared: bool = False,
     ) -> None:
-        """`rights` are asked before a file is kept; None: its record beside the files alone counts."""
+        """`rights` are asked before a file is kept; None: its record beside the files alone counts. With `is_shared`
+        several tenants call, each of which leaves places for others."""
         self._workspaces = workspaces
         self._rights = rights
         self._upload_s = upload_s
-        self._open = 0
+        self._places = Capacity(UPLOADS_MAX, is_shared=is_shared)
         self._reducing = asyncio.Lock()
         """Held while a picture is decoded, because one may take much memory."""
 
@@ -86,7 +90,7 @@ class Uploads:
             InvalidRequest: The name, the size or the content breaks a rule.
             QuotaExceeded: The chat's workspace is full.
             Erasing: What is kept of the caller is being erased.
-            Overloaded: UPLOADS_MAX are under way, or the disk is full.
+            Overloaded: The tenant has as many under way as it leaves free of UPLOADS_MAX, or the disk is full.
             StreamStalled: It took too long.
         """
         try:
@@ -120,13 +124,14 @@ class Uploads:
 
     @contextmanager
     def _take_place(self) -> Generator[None]:
-        if self._open >= UPLOADS_MAX:
-            raise Overloaded(f"{UPLOADS_MAX} uploads are under way already; try again later")
-        self._open += 1
+        tenant, places = identity.current_tenant(), self._places
+        if not places.has_room_for(tenant):
+            raise Overloaded(f"{places.used} uploads are under way already; try again later")
+        places.acquire(tenant)
         try:
             yield
         finally:
-            self._open -= 1
+            places.release(tenant)
 
 
 async def _write_pieces(

@@ -21,6 +21,7 @@ from PIL import Image
 from headrace.errors import InvalidRequest, NotFound, Overloaded, QuotaExceeded, StreamStalled
 from headrace.streams import rpc_errors
 from headrace.v1 import tools_pb2
+from services.runtime.auth.identity import Identity, acting_as
 from services.runtime.rpc.field_rules import is_uuid
 from services.runtime.tokens.image_size import image_size
 from services.tools.transfer.incoming import LEFT_S
@@ -336,6 +337,32 @@ async def test_an_upload_that_never_ends_loses_its_place(tmp_path: Path) -> None
         with pytest.raises(StreamStalled):
             await Uploads(Workspaces(tmp_path), upload_s=0.05).receive_file(silent())
     assert list((tmp_path / ".incoming").iterdir()) == []
+
+
+async def test_a_tenant_leaves_places_for_others(tmp_path: Path) -> None:
+    uploads, has_begun = Uploads(Workspaces(tmp_path), is_shared=True), asyncio.Event()
+
+    async def silent() -> AsyncIterator[tools_pb2.UploadFileRequest]:
+        yield tools_pb2.UploadFileRequest(start=tools_pb2.UploadStart(name="a"))
+        await has_begun.wait()
+
+    async def nothing() -> AsyncIterator[tools_pb2.UploadFileRequest]:
+        return
+        yield
+
+    async def send(tenant: str) -> tools_pb2.UploadFileResponse:
+        with acting_as(Identity(tenant, "ada")):
+            return await uploads.receive_file(silent())
+
+    async with asyncio.timeout(50):
+        begun = [asyncio.create_task(send("acme")) for _ in range(UPLOADS_MAX // 2)]
+        await asyncio.sleep(0)
+        with pytest.raises(Overloaded, match="8 uploads"), acting_as(Identity("acme", "bob")):
+            await uploads.receive_file(nothing())
+        begun.append(asyncio.create_task(send("bank")))
+        await asyncio.sleep(0)
+        has_begun.set()
+        assert len(await asyncio.gather(*begun)) == UPLOADS_MAX // 2 + 1
 
 
 @pytest.mark.parametrize(
