@@ -6,9 +6,9 @@ from headrace.streams import reading
 from headrace.v1 import agent_pb2, gates_pb2, gates_pb2_grpc, memory_pb2
 from services.orchestrator import ids
 from services.orchestrator.cluster.forwarding import Forwarder
-from services.orchestrator.lifecycle.live_calls import claim_rpc, gate_steps, submit_rpc
+from services.orchestrator.lifecycle.live_calls import claim_rpc, gate_steps
+from services.orchestrator.lifecycle.live_calls.gate_calls import GateCalls
 from services.orchestrator.lifecycle.live_calls.unknown_gates import AboutGate, check_closed
-from services.orchestrator.lifecycle.runs import Runs
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
 from services.orchestrator.run.run import Run
@@ -24,9 +24,11 @@ from services.runtime.rpc.watches import Watches
 
 
 class GateService(gates_pb2_grpc.GateServiceServicer):
-    def __init__(self, agents: AgentService, runs: Runs, relays: Forwarder, peers: Peers, watches: Watches) -> None:
+    def __init__(
+        self, agents: AgentService, gates: GateCalls, relays: Forwarder, peers: Peers, watches: Watches
+    ) -> None:
         self._agents = agents
-        self._runs = runs
+        self._gates = gates
         self._relays = relays
         self._peers = peers
         self._watches = watches
@@ -96,7 +98,7 @@ class GateService(gates_pb2_grpc.GateServiceServicer):
 
         async def here(run: Run | None) -> gates_pb2.ClaimGateResponse:
             if run is not None:
-                return await self._runs.claim_gate(run, request)
+                return await self._gates.claim(run, request)
             await check_closed(request.run_id, request.gate_id, self._peers)
             return gates_pb2.ClaimGateResponse(status="closed")
 
@@ -109,7 +111,7 @@ class GateService(gates_pb2_grpc.GateServiceServicer):
     ) -> gates_pb2.ReleaseGateResponse:
         async def here(run: Run | None) -> gates_pb2.ReleaseGateResponse:
             if run is not None:
-                return await self._runs.release_gate(run, request)
+                return await self._gates.release(run, request)
             await check_closed(request.run_id, request.gate_id, self._peers)
             return gates_pb2.ReleaseGateResponse(released=False)
 
@@ -125,7 +127,7 @@ class GateService(gates_pb2_grpc.GateServiceServicer):
 
         async def here(run: Run | None) -> gates_pb2.DelegateGateResponse:
             if run is not None:
-                return await self._runs.delegate_gate(run, request)
+                return await self._gates.delegate(run, request)
             await check_closed(request.run_id, request.gate_id, self._peers)
             return gates_pb2.DelegateGateResponse(status="closed")
 
@@ -139,7 +141,7 @@ class GateService(gates_pb2_grpc.GateServiceServicer):
 
         async def here(run: Run | None) -> gates_pb2.AskBackResponse:
             if run is not None:
-                return await self._runs.ask_back(run, request)
+                return await self._gates.ask_back(run, request)
             await check_closed(request.run_id, request.gate_id, self._peers)
             return gates_pb2.AskBackResponse(status="closed")
 
@@ -165,7 +167,7 @@ class GateService(gates_pb2_grpc.GateServiceServicer):
                     await out.wait_until_drained()
 
     async def _find_requester(self, request: AboutGate) -> Identity:
-        return await submit_rpc.find_requester(self._runs.live, self._peers, request.run_id, request.gate_id)
+        return await self._gates.find_requester(request.run_id, request.gate_id)
 
 
 def _may_decide(gate: gates_pb2.Gate, caller: Identity) -> bool:

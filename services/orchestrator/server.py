@@ -29,6 +29,7 @@ from services.orchestrator.lifecycle.admission.admission import Admission
 from services.orchestrator.lifecycle.admission.fair_use import FairUse, NoLimits
 from services.orchestrator.lifecycle.admission.key_limits import KeyLimits
 from services.orchestrator.lifecycle.held_runs import HeldRuns
+from services.orchestrator.lifecycle.live_calls.gate_calls import GateCalls
 from services.orchestrator.lifecycle.live_runs import LiveRuns
 from services.orchestrator.lifecycle.parking import Parking
 from services.orchestrator.lifecycle.persist import QueryLog
@@ -107,9 +108,9 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
         relays = Forwarder(runs, takeover, lanes, owner.lease_s)
         erasing = Erasing(channels["memory"], peers, relays, owner, config.erasures_look_s)
         stack.callback(guard_task(group.create_task(erasing.watch())).cancel)
-        service = AgentService(registry, runs, held, relays, peers, embeddings, publishing, pins)
-        watches = Watches()
-        gates = GateService(service, runs, relays, peers, watches)
+        gate_calls, watches = GateCalls(live, peers, group), Watches()
+        service = AgentService(registry, runs, gate_calls, held, relays, peers, embeddings, publishing, pins)
+        gates = GateService(service, gate_calls, relays, peers, watches)
         limits = LimitsInForce(
             config=config,
             registry=registry,

@@ -14,6 +14,7 @@ from services.orchestrator.cluster.forwarding import Forwarder
 from services.orchestrator.lifecycle.follow import Stream, follow_compaction, follow_query, follow_run
 from services.orchestrator.lifecycle.held_runs import HeldRuns
 from services.orchestrator.lifecycle.live_calls import cassette_rpc, context_rpc, run_list, stored_usage, submit_rpc
+from services.orchestrator.lifecycle.live_calls.gate_calls import GateCalls
 from services.orchestrator.lifecycle.runs import Runs
 from services.orchestrator.lifecycle.start_result import OwnedElsewhere, ParkedStream, RepeatedQuery
 from services.orchestrator.lifecycle.versions import validation, version_rpcs
@@ -37,6 +38,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         self,
         registry: Registry,
         runs: Runs,
+        gates: GateCalls,
         held: HeldRuns,
         relays: Forwarder,
         peers: Peers,
@@ -46,6 +48,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
     ) -> None:
         self._registry = registry
         self._runs = runs
+        self._gates = gates
         self._held = held
         self._relays = relays
         self._peers = peers
@@ -131,14 +134,14 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
     async def Submit(self, request: agent_pb2.SubmitRequest, context: Context) -> agent_pb2.SubmitResponse:
         wait_id = submit_rpc.check(request)
         request.request_id = request.request_id or new_uuid()
-        requester = await submit_rpc.find_requester(self._runs.live, self._peers, request.run_id, wait_id)
+        requester = await self._gates.find_requester(request.run_id, wait_id)
 
         async def here(run: Run | None) -> agent_pb2.SubmitResponse:
             if run is None:
                 by = require_identity().user
                 with acting_as(requester):
                     return await submit_rpc.too_late(self._peers, request, by)
-            return await self._runs.submit(run, request)
+            return await self._gates.submit(run, request)
 
         return await self._relays.answer("Submit", request, context, here, requester=requester)
 

@@ -7,10 +7,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 
-from google.protobuf.message import Message
-
 from headrace.errors import ChatBusy, HeadraceError, NotFound, Overloaded, QueueFull, QuotaExceeded
-from headrace.v1 import agent_pb2, common_pb2, gates_pb2, memory_pb2
+from headrace.v1 import agent_pb2, common_pb2, memory_pb2
 from services.orchestrator import tracing
 from services.orchestrator.agents.definition import Definition
 from services.orchestrator.agents.mode_files import ModeFiles
@@ -22,8 +20,8 @@ from services.orchestrator.lifecycle.admission.admission import Admission
 from services.orchestrator.lifecycle.ending.finish import finish, hand_over
 from services.orchestrator.lifecycle.execute import NOTHING, Opening, execute, working_ahead
 from services.orchestrator.lifecycle.idle_compactions import IdleCompactions
-from services.orchestrator.lifecycle.live_calls import claim_rpc, gate_steps, steer_rpc, submit_rpc
-from services.orchestrator.lifecycle.live_calls.unknown_gates import AboutGate, check_not_open
+from services.orchestrator.lifecycle.live_calls import steer_rpc
+from services.orchestrator.lifecycle.live_calls.gate_calls import note_received
 from services.orchestrator.lifecycle.live_runs import LiveRuns, may_end
 from services.orchestrator.lifecycle.persist import Caller, QueryLog
 from services.orchestrator.lifecycle.query_copies import query_event, steer_query
@@ -314,45 +312,6 @@ class Runs:
             )
         )
 
-    async def submit(self, run: Run, request: agent_pb2.SubmitRequest) -> agent_pb2.SubmitResponse:
-        _note(run, "AgentService/Submit", submit_rpc.hide_secrets(request))
-        answer = await submit_rpc.submit(run, request, self._group)
-        await self._check_closed(run, answer.tool_id, answer.status)
-        return answer
-
-    async def claim_gate(self, run: Run, request: gates_pb2.ClaimGateRequest) -> gates_pb2.ClaimGateResponse:
-        await self._admit_step(run, "GateService/ClaimGate", request)
-        answer = await claim_rpc.claim_gate(run, request, self._group)
-        await self._check_closed(run, request.gate_id, answer.status)
-        return answer
-
-    async def release_gate(self, run: Run, request: gates_pb2.ReleaseGateRequest) -> gates_pb2.ReleaseGateResponse:
-        await self._admit_step(run, "GateService/ReleaseGate", request)
-        return await claim_rpc.release_gate(run, request, self._group)
-
-    async def delegate_gate(self, run: Run, request: gates_pb2.DelegateGateRequest) -> gates_pb2.DelegateGateResponse:
-        await self._admit_step(run, "GateService/DelegateGate", request)
-        answer = await gate_steps.delegate_gate(run, request, self._group)
-        await self._check_closed(run, request.gate_id, answer.status)
-        return answer
-
-    async def ask_back(self, run: Run, request: gates_pb2.AskBackRequest) -> gates_pb2.AskBackResponse:
-        await self._admit_step(run, "GateService/AskBack", request)
-        answer = await gate_steps.ask_back(run, request, self._group)
-        await self._check_closed(run, request.gate_id, answer.status)
-        return answer
-
-    async def _admit_step(self, run: Run, rpc: str, request: AboutGate) -> None:
-        """Note what is asked about a gate of the run. Raises Overloaded where another process has opened it."""
-        _note(run, rpc, request)
-        if run.waits.find_gate(request.gate_id) is None:
-            await check_not_open(run.id, request.gate_id, self._peers)
-
-    async def _check_closed(self, run: Run, gate_id: str, status: str) -> None:
-        """Raise Overloaded where the log does not know yet why somebody is told that the gate waits no more."""
-        if status in ("unmatched", "expired", "closed"):
-            await check_not_open(run.id, gate_id, self._peers)
-
     async def steer(self, run: Run | None, request: agent_pb2.SteerRequest) -> agent_pb2.SteerResponse | OwnedElsewhere:
         """Steer the run; a message that it cannot hear becomes the next query.
 
@@ -366,7 +325,7 @@ class Runs:
         if run is not None and (queued := self._find_queued_steer(run, request_id)) is not None:
             return agent_pb2.SteerResponse(run_id=queued.id, status="queued")
         if run is not None and (run.hears or run.steering.find(request_id)):
-            _note(run, "AgentService/Steer", request)
+            note_received(run, "AgentService/Steer", request)
             return await steer_rpc.steer(run, request_id, request.message, self._group)
         query = await steer_rpc.query_of(self._peers, request) if run is None else run.query
         if query is None:
@@ -398,8 +357,3 @@ class Runs:
                     task.cancel()
         for task in self._questions:
             task.cancel()
-
-
-def _note(run: Run, method: str, request: Message) -> None:
-    if run.tape is not None:
-        run.tape.note_received(method, request)
