@@ -142,10 +142,20 @@ async def test_a_run_whose_end_a_fail_over_takes_back_is_not_said_to_be_over(hou
     agent, play, changes = RUNS["what is done once"]
     async with house(**changes_of(changes)) as it, replica(it, "other") as other:
         World(it, play)
+        asked = asyncio.Event()
+
+        async def hold_end(request: memory_pb2.AppendRequest) -> None:
+            if ends_run(request):
+                await asked.wait()
+
+        it.memory.before = hold_end
         async with it.client.ask("hello", agent_key=agent, chat_id=CHAT) as deltas:
             run_id = ""
             while not run_id:
                 run_id = (await anext(deltas)).run_start.run_id
             it.memory.taken_back.add(run_id)
-            with pytest.raises(Overloaded, match="no end any more"):
-                await ASKS[ask](other.client, run_id)
+            try:
+                with pytest.raises(Overloaded, match="no end any more"):
+                    await ASKS[ask](other.client, run_id)
+            finally:
+                asked.set()

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import structlog
 
+from headrace.cli.supervisor.ports import reserve_port
 from headrace.streams import reading
 from headrace.v1 import tools_pb2, tools_pb2_grpc
 from services.runtime.process.config import ServerSettings
@@ -24,7 +25,7 @@ from services.tools.sandbox.selftest import Sandbox
 from services.tools.server import tool_server
 from tests.timing import within
 from tests.tools.conftest import CHAT, RUN, nothing_running
-from tests.tools.mcp_client.mcp_http import PIXEL, http_server
+from tests.tools.mcp_client.mcp_http import PIXEL, Http, http_server
 
 PLAIN = Path(__file__).with_name("mcp_stdio.py")
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -292,10 +293,9 @@ async def test_each_users_credential_is_used_for_their_calls_alone(tmp_path: Pat
 
 
 async def test_an_http_server_that_was_away_is_used_again(tmp_path: Path) -> None:
-    async with http_server() as http:
-        port = http.port
-    with structlog.testing.capture_logs() as logged:
-        async with serving(tmp_path, {"h": {"url": http.url}}) as suite:
+    # While the server is away, nobody else may have its port.
+    with structlog.testing.capture_logs() as logged, reserve_port("port", 0) as port:
+        async with serving(tmp_path, {"h": {"url": Http(port).url}}) as suite:
             async with http_server(port):
                 await suite.until("h__whoami")
                 assert (await suite.result("h__whoami")).ok
