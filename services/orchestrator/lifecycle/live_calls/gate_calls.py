@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from google.protobuf.message import Message
 
@@ -13,6 +15,9 @@ from services.orchestrator.lifecycle.live_runs import LiveRuns
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.run import Run
 from services.runtime.auth.identity import Identity
+
+Step = TypeVar("Step", gates_pb2.ClaimGateRequest, gates_pb2.DelegateGateRequest, gates_pb2.AskBackRequest)
+Answer = TypeVar("Answer", gates_pb2.ClaimGateResponse, gates_pb2.DelegateGateResponse, gates_pb2.AskBackResponse)
 
 OVER = frozenset({"unmatched", "expired", "closed"})
 """Statuses that say that a gate waits no more, or never did."""
@@ -38,24 +43,23 @@ class GateCalls:
         return answer
 
     async def claim(self, run: Run, request: gates_pb2.ClaimGateRequest) -> gates_pb2.ClaimGateResponse:
-        await self._admit_step(run, "ClaimGate", request)
-        answer = await claim_rpc.claim_gate(run, request, self._group)
-        await self._check_over(run, request.gate_id, answer.status)
-        return answer
+        return await self._take_step(run, "ClaimGate", request, claim_rpc.claim_gate)
+
+    async def delegate(self, run: Run, request: gates_pb2.DelegateGateRequest) -> gates_pb2.DelegateGateResponse:
+        return await self._take_step(run, "DelegateGate", request, gate_steps.delegate_gate)
+
+    async def ask_back(self, run: Run, request: gates_pb2.AskBackRequest) -> gates_pb2.AskBackResponse:
+        return await self._take_step(run, "AskBack", request, gate_steps.ask_back)
 
     async def release(self, run: Run, request: gates_pb2.ReleaseGateRequest) -> gates_pb2.ReleaseGateResponse:
         await self._admit_step(run, "ReleaseGate", request)
         return await claim_rpc.release_gate(run, request, self._group)
 
-    async def delegate(self, run: Run, request: gates_pb2.DelegateGateRequest) -> gates_pb2.DelegateGateResponse:
-        await self._admit_step(run, "DelegateGate", request)
-        answer = await gate_steps.delegate_gate(run, request, self._group)
-        await self._check_over(run, request.gate_id, answer.status)
-        return answer
-
-    async def ask_back(self, run: Run, request: gates_pb2.AskBackRequest) -> gates_pb2.AskBackResponse:
-        await self._admit_step(run, "AskBack", request)
-        answer = await gate_steps.ask_back(run, request, self._group)
+    async def _take_step(
+        self, run: Run, rpc: str, request: Step, take: Callable[[Run, Step, asyncio.TaskGroup], Awaitable[Answer]]
+    ) -> Answer:
+        await self._admit_step(run, rpc, request)
+        answer = await take(run, request, self._group)
         await self._check_over(run, request.gate_id, answer.status)
         return answer
 
