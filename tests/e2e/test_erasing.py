@@ -11,6 +11,7 @@ import signal
 import socket
 import tarfile
 from collections.abc import Generator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -196,8 +197,9 @@ class Place:
 
     async def _read_log(self, chat_id: str) -> bytes:
         if self.postgres is None:
-            path = self.data / "chats" / f"{chat_id}.json"
-            return path.read_bytes() if path.exists() else b""
+            with suppress(FileNotFoundError):
+                return (self.data / "chats" / f"{chat_id}.json").read_bytes()
+            return b""
         query = "SELECT data FROM lines JOIN chats ON chats.id = chat WHERE chat_id = $1"
         return b"".join(row[0] for row in await self._fetch(query, chat_id))
 

@@ -135,15 +135,18 @@ class ModelProtocol:
         self._is_answered.clear()
         call = Call(text, executions, self._answer(future))
         self._send(lambda: self._server.receive(self.session, call))
+        timer = None if self._timeout_s is None else self._loop.call_later(self._timeout_s, _expire, future)
         try:
-            async with asyncio.timeout(self._timeout_s):
-                return await future
+            return await future
         except (TimeoutError, asyncio.CancelledError):
             if self._way.has_path():
                 self._send(lambda: self._server.cancel(self.session, call))
             else:
                 self.abort()
             raise
+        finally:
+            if timer is not None:
+                timer.cancel()
 
     def _send(self, deliver: Callable[[], None]) -> None:
         self._way.send(deliver, Context(), is_answer=False)
@@ -199,6 +202,15 @@ class ModelProtocol:
         async with asyncio.timeout(budget_s):
             await self._is_answered.wait()
         return budget_s
+
+
+def _expire(future: asyncio.Future[Any]) -> None:
+    """Say that the answer took too long, as asyncpg does: also to a caller that has been cancelled before.
+
+    There, asyncio.timeout raises CancelledError in Python 3.11.2 and TimeoutError in 3.11.7.
+    """
+    if not future.done():
+        future.set_exception(TimeoutError())
 
 
 def connect_to(server: Server, way: Way, options: dict[str, Any]) -> Any:
