@@ -155,7 +155,8 @@ async def test_a_run_whose_end_a_fail_over_takes_back_is_not_said_to_be_over(hou
                 run_id = (await anext(deltas)).run_start.run_id
             it.memory.taken_back.add(run_id)
             try:
-                with pytest.raises(Overloaded, match="no end any more"):
-                    await ASKS[ask](other.client, run_id)
+                async with asyncio.timeout(60):
+                    with pytest.raises(Overloaded, match="no end any more"):
+                        await ASKS[ask](other.client, run_id)
             finally:
                 asked.set()
