@@ -9,6 +9,8 @@ import sys
 import uuid
 from pathlib import Path
 
+import structlog
+
 from headrace.errors import DiskFull, HeadraceError, LogDamaged, StaleLease
 from headrace.v1 import memory_pb2
 from tests.memory.conftest import memory_in, memory_over
@@ -64,4 +66,6 @@ def make_id(*names: str) -> str:
 
 
 if __name__ == "__main__":
+    # What is acknowledged has the standard output for itself.
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     asyncio.run(main(sys.argv[1], sys.argv[2], sys.argv[3:]))

@@ -85,7 +85,7 @@ class StoredKeys:
         self._asked = asyncio.Event()
         self._waiting: list[asyncio.Future[None]] = []
         """Calls that wait for the end of a look that is yet to begin."""
-        self._open: dict[str, set[asyncio.Timeout]] = {}
+        self._open: dict[str, dict[asyncio.Timeout, None]] = {}
         """Open calls by their keys' ids."""
         self.calls = KeyCalls()
         self._listeners: list[Callable[[], None]] = []
@@ -124,17 +124,17 @@ class StoredKeys:
     async def ending_with_key(self, key_id: str) -> AsyncGenerator[None]:
         """Run the block for as long as the key is good; raises CredentialEnded."""
         ending = asyncio.timeout(None)
-        opened = self._open.setdefault(key_id, set())
+        opened = self._open.setdefault(key_id, {})
         try:
             async with ending:
-                opened.add(ending)
+                opened[ending] = None
                 yield
         except TimeoutError:
             if ending.expired():
                 self._check_end(key_id)
             raise
         finally:
-            opened.discard(ending)
+            opened.pop(ending, None)
             if not opened and self._open.get(key_id) is opened:
                 del self._open[key_id]
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 class Watches:
     def __init__(self) -> None:
-        self._open: set[asyncio.Timeout] = set()
+        self._open: dict[asyncio.Timeout, None] = {}
         self._is_over = False
 
     @asynccontextmanager
@@ -18,13 +18,13 @@ class Watches:
         ending = asyncio.timeout(0 if self._is_over else None)
         try:
             async with ending:
-                self._open.add(ending)
+                self._open[ending] = None
                 yield
         except TimeoutError:
             if not ending.expired():
                 raise
         finally:
-            self._open.discard(ending)
+            self._open.pop(ending, None)
 
     def end_all(self) -> None:
         self._is_over = True

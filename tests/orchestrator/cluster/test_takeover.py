@@ -104,7 +104,11 @@ async def test_a_process_that_stops_in_the_midst_of_a_takeover_leaves_the_run_to
             await it.memory.ReleaseLease(memory_pb2.ReleaseLeaseRequest(run_id=run_of(seen)), None)
             attached = asyncio.create_task(rest_of(a.client, seen))
             await reached.wait()
-            stopping = asyncio.create_task(a.stop())
+            async with a.client.watch_gates() as gates:
+                await anext(gates)
+                stopping = asyncio.create_task(a.stop())
+                async for _ in gates:
+                    pass  # until it drains
             await asyncio.sleep(0.3)  # it has no run, and has seen so
             opened.set()
             await stopping

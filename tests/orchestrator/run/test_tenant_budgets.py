@@ -91,6 +91,7 @@ async def test_nothing_stays_reserved_for_an_owner_that_has_died(house: Open, tm
     limit(tmp_path, 0.2)
     async with house() as it:
         answer_dearly(it)
+        await it.stop()
         crashes = Crashes(it)
         seen = await killed(it, crashes, "oneshot", 5)
         async with again(it) as client:

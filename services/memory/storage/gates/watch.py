@@ -73,7 +73,8 @@ class GateWatch:
     """All readers of a store; `run_reads` is its task."""
 
     def __init__(self) -> None:
-        self._readers: set[GateReader] = set()
+        self._readers: dict[GateReader, None] = {}
+        """In the order in which they came, which is that in which they are told."""
         self._changed: dict[GateKey, None] = {}
         self._wake = asyncio.Event()
         self._is_closed = False
@@ -83,11 +84,11 @@ class GateWatch:
         reader = GateReader(query)
         if self._is_closed:
             reader.close()
-        self._readers.add(reader)
+        self._readers[reader] = None
         try:
             yield reader
         finally:
-            self._readers.discard(reader)
+            del self._readers[reader]
 
     def report(self, keys: Collection[GateKey]) -> None:
         """Note gates that a commit has changed, after it."""
