@@ -15,7 +15,12 @@ AGAIN_MAX = 5
 """Failures beyond this are no accident, and are not tried again."""
 
 LAST_FAILED = Path(".pytest_cache/v/cache/lastfailed")
-PYTEST = [sys.executable, "-m", "pytest"]
+
+TEST_S_MAX = 1000
+"""More than any test's own limit; one that waits for ever fails by its name, and the others go on in another worker."""
+
+LIMIT = [f"-ofaulthandler_timeout={TEST_S_MAX}", "-ofaulthandler_exit_on_timeout=true"]
+PYTEST = [sys.executable, "-m", "pytest", *LIMIT]
 
 
 def main() -> int:

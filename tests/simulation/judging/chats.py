@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from services.memory.data.redaction import REDACTED
 from services.runtime.randomness import new_uuid
 from tests.simulation.people.asked import Asked
-from tests.simulation.world.world import LEASE_S
 
 if TYPE_CHECKING:
     from tests.simulation.people.users import User
@@ -19,8 +18,8 @@ if TYPE_CHECKING:
 OWNERS_MAX = 4
 """A run is given up when so many owners have died with it (docs/reference/errors.md, INTERRUPTED)."""
 
-LOOKS = 40
-"""How often unfinished runs are looked for, LEASE_S apart: a model or a tool may stall within each turn of a run."""
+LOOKS, LOOK_S = 240, 5.0
+"""How often unfinished runs are looked for, for 40 leases: a model or a tool may stall within each turn of a run."""
 
 Line: TypeAlias = "dict[str, Any]"
 Logs: TypeAlias = "dict[str, list[Line]]"
@@ -76,12 +75,11 @@ def get_request_id(line: Line) -> str:
 
 async def wait_for_runs(world: World) -> list[str]:
     """Each run comes to its end in the log while nobody asks for it: a take-over needs no reader."""
-    await asyncio.sleep(LEASE_S)
     unfinished: list[str] = []
     for _ in range(LOOKS):
+        await asyncio.sleep(LOOK_S)
         if not (unfinished := list_unfinished(read_logs(world))):
             return []
-        await asyncio.sleep(LEASE_S)
     return [f"nobody has ended run {run_id}" for run_id in unfinished]
 
 

@@ -57,13 +57,13 @@ ENDED = "task ended by an error"
 LOOK_MS = 20_000
 """Nobody changes definition files in a world; looking at them costs the time of the seeds."""
 
-AGENTS_POLL_S = 10.0
+AGENTS_POLL_S = 30.0
 """Tenants store no agents in a world: more seldom than a deployment may look for them."""
 
-ERASURES_LOOK_S, NO_ERASURES_LOOK_S = 5.0, 20.0
+ERASURES_LOOK_S, NO_ERASURES_LOOK_S = 5.0, 60.0
 """Pause between looks for erasures, with the services' own where there is one."""
 
-SCHEDULES_LOOK_S, NO_SCHEDULES_LOOK_S = 5.0, 20.0
+SCHEDULES_LOOK_S, NO_SCHEDULES_LOOK_S = 5.0, 60.0
 """Pause between looks for schedules that are due, with the services' own where there are some."""
 
 DRAIN_S = 3.0
