@@ -44,12 +44,12 @@ from services.runtime.tokens import encodings
 from services.runtime.tokens.count import count_text
 
 async def main():
-    task = asyncio.create_task(return_memory(look_s=0.01, rest_s=0.02))
+    task = asyncio.create_task(return_memory(look_s=0.01, rest_s=1.0))
     before, text = measure_rss(), "Hello, world"
     counted = await asyncio.to_thread(count_text, text, "o200k_base")
     grown = measure_rss() - before
-    for _ in range(100):
-        await asyncio.sleep(0.01)
+    for _ in range(30):
+        await asyncio.sleep(0.05)
         assert count_text(text, "o200k_base") == counted
         assert encodings.is_loaded("o200k_base"), "dropped while it is used"
     while encodings.is_loaded("o200k_base") or measure_rss() - before > grown // 3:

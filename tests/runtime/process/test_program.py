@@ -7,7 +7,7 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Generator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -225,6 +225,16 @@ async def test_an_address_in_use_is_one_clear_line_even_from_inside_a_group(tmp_
             assert await second.ended() == (1, [])
 
 
+@pytest.fixture
+def own_signals() -> Generator[None]:
+    """Signals of the test runner's process, which its later children would ignore as well."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("own_signals")
 async def test_the_first_signal_ends_the_wait_and_gives_the_signals_back() -> None:
     async with asyncio.timeout(PROCESS_TIMEOUT_S):
         waiting = asyncio.create_task(wait_for_stop())
@@ -232,10 +242,10 @@ async def test_the_first_signal_ends_the_wait_and_gives_the_signals_back() -> No
         os.kill(os.getpid(), signal.SIGTERM)
         await waiting
         given_back = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # the test runner's own
     assert given_back == (signal.SIG_DFL, signal.SIG_DFL)
 
 
+@pytest.mark.usefixtures("own_signals")
 async def test_what_was_made_at_the_start_does_not_stop_a_service_again_and_again() -> None:
     gc.unfreeze()
     waiting = asyncio.create_task(wait_for_stop())
@@ -244,6 +254,5 @@ async def test_what_was_made_at_the_start_does_not_stop_a_service_again_and_agai
     os.kill(os.getpid(), signal.SIGTERM)
     async with asyncio.timeout(PROCESS_TIMEOUT_S):
         await waiting
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     gc.unfreeze()
     assert frozen > 10_000, "modules, at least"

@@ -13,7 +13,7 @@ import argparse
 import os
 import re
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import get_context
 
@@ -30,6 +30,9 @@ SEEDS_MAX = 1000
 STORY_LINES_MAX = 30
 """A person reads that many."""
 
+SHRUNK_MAX = 5
+"""Worlds that are made smaller for one bug, until a story is short enough."""
+
 
 @dataclass(frozen=True, slots=True)
 class Found:
@@ -38,18 +41,23 @@ class Found:
     """0: the judges find nothing."""
     problem: str = ""
     lines: int = 0
-    """Of the story of the smallest world found that shows the bug; 0: the world was not made smaller."""
+    """Of the shortest story found of a world that shows the bug; 0: none was made smaller."""
 
 
 def find_bug(bug: str, seeds_max: int, shrinks: bool) -> Found:
-    """Search the seeds in order, and make the first world that shows the bug smaller if it `shrinks`."""
+    """Search the seeds in order, and make worlds that show the bug smaller if it `shrinks`, until a story is short."""
+    first, lines = Found(bug), list[int]()
     for seed in range(1, seeds_max + 1):
-        if problems := simulate_seed(seed, bug=bug).problems:
-            if not shrinks:
-                return Found(bug, seed, problems[-1])
-            smallest = shrink(make_plan(seed), lambda plan: bool(simulate(plan, bug=bug).problems))
-            return Found(bug, seed, problems[-1], len(simulate(smallest, bug=bug).story))
-    return Found(bug)
+        if not (problems := simulate_seed(seed, bug=bug).problems):
+            continue
+        first = first if first.seed else Found(bug, seed, problems[-1])
+        if not shrinks:
+            return first
+        smallest = shrink(make_plan(seed), lambda plan: bool(simulate(plan, bug=bug).problems))
+        lines.append(len(simulate(smallest, bug=bug).story))
+        if lines[-1] <= STORY_LINES_MAX or len(lines) == SHRUNK_MAX:
+            break
+    return replace(first, lines=min(lines, default=0))
 
 
 def write_row(found: Found) -> None:
