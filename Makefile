@@ -50,7 +50,7 @@ test: prerequisites $(VENV)/dev $(if $(shell command -v go),build/gateway) $(SMA
 	HEADRACE_TRANSPORT=grpcio $(BIN)/python -m tests.run $(SHARED) $(ON_GRPCIO)
 	HEADRACE_TRANSPORT=local $(BIN)/python -m tests.run $(SHARED) $(ON_LOCAL)
 	SUITE_FORM=--split $(BIN)/python -m tests.run $(SHARED) $(SPLIT)
-	$(BIN)/python -m tests.simulation 1-200
+	$(BIN)/python -m trials.simulation 1-200
 
 clients: $(VENV)/dev $(SMALL_CLIENTS) $(LARGE_CLIENTS) ## Try all outside clients of docs/clients.md, the large ones too (2 GB)
 	$(BIN)/pytest tests/clients
@@ -196,19 +196,19 @@ soak: $(VENV)/dev ## Kill a run's owner at random events, and parts of a cluster
 	HEADRACE_CHATS_MAX=200 $(BIN)/pytest -q tests/memory/context/window/test_any_chat.py
 	TOOLS_AWAY_S=30 $(BIN)/pytest -q tests/e2e/test_tools_away.py
 	FULL_DISK_S=60 $(BIN)/pytest -q tests/e2e/test_full_disk.py
-	$(BIN)/python -m tests.faults
+	$(BIN)/python -m trials.faults
 
 SEEDS ?= 1-10000
 simulate: $(VENV)/dev ## Run the services in simulated worlds with kills, cuts and failing peers, and judge what is left (SEEDS=1-10000, or one seed and SIMULATE=--story)
-	$(BIN)/python -m tests.simulation $(SEEDS) $(SIMULATE)
+	$(BIN)/python -m trials.simulation $(SEEDS) $(SIMULATE)
 
 ROUNDS ?= 1-22
 schedules: $(VENV)/dev ## Kill two replicas and memory again and again while schedules come due, sixty kills a world: each time is begun once or told (ROUNDS=1-22)
-	$(BIN)/python -m tests.simulation $(ROUNDS) --schedules
+	$(BIN)/python -m trials.simulation $(ROUNDS) --schedules
 
 FAULTS ?=
 faults: $(VENV)/dev ## Fail every system call of every service in turn under real work, and look at what becomes of it (FAULTS="--services memory", or points to repeat)
-	$(BIN)/python -m tests.faults $(FAULTS)
+	$(BIN)/python -m trials.faults $(FAULTS)
 
 HOSTILE_S ?= 10
 hostile: $(VENV)/dev ## Send each class of attack at 1 MB/s without a credential; fails where an honest stream's gaps or memory grow too much (on an idle machine)
@@ -220,7 +220,7 @@ BAD_REQUESTS ?= 10000
 FRAME_CASES ?= 50000
 fuzz: $(VENV)/fuzz $(VENV)/dev ## Search for bytes that break the readers of streams, logs and agent files, a route or an RPC (FUZZ_S=60 each, BAD_REQUESTS=10000 for each RPC)
 	@for target in sse log_lines triple_quotes templates http2; do \
-		$(BIN)/python -m fuzz $$target -max_total_time=$(FUZZ_S) || exit 1; \
+		$(BIN)/python -m trials.fuzz $$target -max_total_time=$(FUZZ_S) || exit 1; \
 	done
 	$(BIN)/pytest -q tests/e2e/test_openapi.py --http-examples $(FUZZ_S) --http-phases coverage,fuzzing
 	$(BIN)/pytest -q tests/tenants/test_bad_requests.py --bad-requests $(BAD_REQUESTS)

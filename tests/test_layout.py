@@ -312,7 +312,7 @@ def test_the_checks_see_what_they_look_for() -> None:
     assert ENVIRONMENT & names(Path("services/runtime/process/program.py"))
     assert not may_import(Path("services/memory/service.py"), "services.tools.catalogue.catalogue.Catalogue")
     assert not may_import(Path("headrace/client.py"), "services.runtime")
-    assert not may_import(Path("services/runtime/rpc/server.py"), "tests.order")
+    assert not may_import(Path("services/runtime/rpc/server.py"), "tests.support.order")
     assert may_import(Path("services/memory/service.py"), "services.memory.log.chat")
 
 

@@ -13,7 +13,7 @@ from headrace.errors import BadFrame, Overloaded, ProviderUnavailable
 from headrace.streams import reading, rpc_errors
 from headrace.v1 import llm_pb2_grpc
 from services.runtime.rpc.channels import open_channel
-from tests.scripted_llm import COUNT, REQUEST, SILENCE_S, Suite, read, serving_script
+from tests.support.scripted_llm import COUNT, REQUEST, SILENCE_S, Suite, read, serving_script
 
 
 async def test_gives_every_delta_as_it_was_sent_to_the_end() -> None:

@@ -21,7 +21,7 @@ from headrace.fold import Fold
 from tests.clients.catalogue import ROOT
 from tests.clients.test_grpc import check_row, find_version, get_environment
 from tests.e2e.suite import MODEL, StreamCutError, Suite, fresh_suite
-from tests.order import Event
+from tests.support.order import Event
 
 PROGRAM = ROOT / "tests" / "clients" / "python" / "a2a_agent.py"
 WORDS = [f"w{number} " for number in range(200)]

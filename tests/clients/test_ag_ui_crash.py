@@ -17,7 +17,7 @@ import pytest
 from tests.clients.script import call
 from tests.clients.test_ag_ui_face import get_command
 from tests.e2e.suite import MODEL, Suite, fresh_suite
-from tests.timing import within
+from tests.support.timing import within
 
 pytestmark = pytest.mark.skipif(
     shutil.which("npm") is None, reason="NOTICE: Node is not installed: AG-UI's client is not tried"

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.chromium import open_browser
 from tests.clients.catalogue import ROOT
 from tests.clients.test_grpc import check_row, find_version, get_environment, run_program
-from tests.timing import within
+from tests.support.chromium import open_browser
+from tests.support.timing import within
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

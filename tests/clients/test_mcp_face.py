@@ -18,7 +18,7 @@ from tests.clients.catalogue import ROOT
 from tests.clients.conftest import Served
 from tests.clients.test_grpc import check_row, find_version, get_environment, run_program
 from tests.e2e.suite import Running
-from tests.timing import within
+from tests.support.timing import within
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

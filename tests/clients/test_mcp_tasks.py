@@ -28,7 +28,7 @@ from tests.clients.script import call
 from tests.clients.test_grpc import check_row, find_version, get_environment, run_program
 from tests.clients.test_mcp_face import PACKAGES, answer, needs_node
 from tests.e2e.suite import MODEL, Running, fresh_suite
-from tests.timing import within
+from tests.support.timing import within
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 
 from headrace.sse import SseReader
-from tests.order import TERMINAL, Event
+from tests.support.order import TERMINAL, Event
 
 AGAIN_S = 0.1
 """Before anything is asked again."""

@@ -20,7 +20,7 @@ from tests.cluster.chaos import Load, harms, outcome
 from tests.cluster.cluster import Cluster
 from tests.cluster.conftest import Up
 from tests.memory.conftest import needs_postgres
-from tests.order import TERMINAL, fold
+from tests.support.order import TERMINAL, fold
 
 ROUNDS = int(os.environ.get("CLUSTER_ROUNDS", "10"))
 RUNS = int(os.environ.get("CLUSTER_RUNS", "6"))

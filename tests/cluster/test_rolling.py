@@ -12,7 +12,7 @@ from tests.cluster.chaos import Load
 from tests.cluster.cluster import NAMES, Cluster
 from tests.cluster.conftest import Up
 from tests.memory.conftest import needs_postgres
-from tests.order import check_order, fold
+from tests.support.order import check_order, fold
 
 RUNS = 5
 

@@ -28,7 +28,7 @@ from tests.facade.scripted import (
     suite,
     text,
 )
-from tests.timing import within
+from tests.support.timing import within
 
 PIECES = ["\n\n", " ", "水", "half wo", "rd", "\u2028", '"\\', "\r", "\x00", "🧭"]
 ASK = {"message": "hi"}

@@ -16,7 +16,7 @@ from headrace.v1 import gates_pb2
 from tests.conformance.fronts import Front, Timing
 from tests.conformance.messages import fill_message
 from tests.facade.scripted import GATE, Script, suite
-from tests.timing import within
+from tests.support.timing import within
 
 News = gates_pb2.WatchGatesResponse
 

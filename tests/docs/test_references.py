@@ -16,7 +16,7 @@ from tests.docs.pages import BLOCK, PAGES, ROOT, list_anchors, to_anchor
 
 CODE = [
     path
-    for top in ("headrace", "services", "benchmarks", "fuzz", "protos", "deploy", "docs/generate")
+    for top in ("headrace", "services", "benchmarks", "trials", "protos", "deploy", "docs/generate")
     for path in sorted((ROOT / top).rglob("*"))
     if path.suffix in (".py", ".proto", ".go", ".yaml", ".js", ".sql", "")
     and path.is_file()

@@ -20,7 +20,7 @@ import aiohttp
 from headrace.sse import SseReader
 from services.simulator.scripts.script import parse_script
 from services.simulator.server import Simulator, simulator
-from tests.order import Event, check_order
+from tests.support.order import Event, check_order
 
 READY = re.compile(r"ready: (?P<url>http://\S+)\s+grpc (?P<grpc>\S+)\s+memory (?P<memory>\S+)")
 READY_TIMEOUT_S = 600.0

@@ -16,8 +16,8 @@ from headrace.client import Client
 from services.runtime.formats import json_form
 from tests.conformance.fronts import DEFAULTS, PEERS, gateway
 from tests.e2e.suite import Suite
-from tests.order import fold, texts
-from tests.timing import within
+from tests.support.order import fold, texts
+from tests.support.timing import within
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

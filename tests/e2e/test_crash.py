@@ -15,8 +15,8 @@ import pytest
 from services.simulator.scripts.script import parse_script
 from services.simulator.server import simulator
 from tests.e2e.suite import FORM, Suite, fresh_suite, running
-from tests.order import TERMINAL, fold, texts
-from tests.pairing import assert_paired
+from tests.support.order import TERMINAL, fold, texts
+from tests.support.pairing import assert_paired
 
 MOMENTS: dict[str, list[dict[str, Any]]] = {
     "content.delta": [{"content": "Hel"}, {"stall": True}],

@@ -18,7 +18,7 @@ from pypdf import PdfReader
 from headrace.sse import SseReader
 from tests.cli.commands.test_ask import run
 from tests.e2e.suite import Running, up
-from tests.order import Event, check_order, texts
+from tests.support.order import Event, check_order, texts
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

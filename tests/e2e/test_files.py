@@ -12,7 +12,7 @@ from PIL import Image
 
 from tests.e2e.suite import Suite
 from tests.e2e.test_conformance import behind_gateway
-from tests.order import Event, check_order
+from tests.support.order import Event, check_order
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

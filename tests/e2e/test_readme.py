@@ -16,7 +16,7 @@ import pytest_asyncio
 
 from services.simulator.server import simulator
 from tests.e2e.suite import Running, running, up
-from tests.order import Event, check_order, texts
+from tests.support.order import Event, check_order, texts
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

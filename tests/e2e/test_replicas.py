@@ -16,7 +16,7 @@ import aiohttp
 from services.simulator.scripts.script import parse_script
 from tests.cli.commands.test_ask import run
 from tests.e2e.suite import TEST_TIMEOUT_S, Suite, fresh_suite
-from tests.order import TERMINAL, fold
+from tests.support.order import TERMINAL, fold
 
 FORM = "--replicas=2"
 CONNECTIONS = 24

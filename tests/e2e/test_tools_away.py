@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.suite import MODEL, Suite, fresh_suite
-from tests.order import Event, check_order
-from tests.pairing import assert_paired
+from tests.support.order import Event, check_order
+from tests.support.pairing import assert_paired
 
 AWAY_S = float(os.environ.get("TOOLS_AWAY_S", "0"))
 

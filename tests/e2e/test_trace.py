@@ -16,7 +16,7 @@ from services.simulator.server import simulator
 from tests.conformance import fronts
 from tests.conformance.fronts import Timing, gateway
 from tests.e2e.suite import Suite, running
-from tests.otlp import Collector, Span, collector
+from tests.support.otlp import Collector, Span, collector
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

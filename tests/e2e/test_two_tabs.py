@@ -12,7 +12,7 @@ from playwright.async_api import Browser, Page, async_playwright, expect
 
 from services.simulator.server import simulator
 from tests.e2e.suite import MODEL, Suite, running
-from tests.order import Event
+from tests.support.order import Event
 
 WAIT_MS = 60_000
 

@@ -22,7 +22,7 @@ from services.facade.proto_routes import CONTRACT_FILES, load_routes
 from services.facade.responses.envelope import HTTP_STATUS
 from services.runtime.rpc.channels import open_channel
 from tests.facade.scripted import CHAT, RUN, Script, answering, suite
-from tests.raw_http import sending
+from tests.support.raw_http import sending
 
 ASK = {"message": "hi"}
 

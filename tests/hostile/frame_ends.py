@@ -12,7 +12,6 @@ from h2.events import Event, RequestReceived, SettingsAcknowledged, TrailersRece
 from h2.exceptions import InvalidBodyLengthError, ProtocolError
 from h2.settings import SettingCodes
 
-from fuzz.http2 import Socket
 from services.runtime.calls.inbox import Compressed, Oversized
 from services.runtime.calls.metadata import Headers
 from services.runtime.http2 import limits
@@ -32,6 +31,7 @@ from tests.runtime.http2.wire import (
     RST_STREAM,
     SETTINGS_KIND,
 )
+from trials.fuzz.http2 import Socket
 
 _ODD_NAME = re.compile(rb"[^:!#$%&'*+\-.^_`|~0-9a-z]")
 _ODD_VALUE = re.compile(rb"[\0-\x08\x0a-\x1f\x7f]")

@@ -19,7 +19,7 @@ from services.llm_gateway.server import gateway
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.simulator.server import Simulator, simulator
-from tests.timing import ScriptedClockLoop
+from tests.support.timing import ScriptedClockLoop
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping

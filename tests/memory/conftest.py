@@ -62,9 +62,9 @@ from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import serving_grpc
 from tests.memory.s3.store import Place, needs_s3, running_store
 from tests.memory.writing import Memory
-from tests.simulation.postgres.driver import DirectWay, connect_to
-from tests.simulation.postgres.server import Server as ModelServer
-from tests.simulation.postgres.tables import Tables as ModelTables
+from trials.simulation.postgres.driver import DirectWay, connect_to
+from trials.simulation.postgres.server import Server as ModelServer
+from trials.simulation.postgres.tables import Tables as ModelTables
 
 if TYPE_CHECKING:
     from headrace.v1.llm_pb2_grpc import LlmServiceAsyncStub
@@ -265,7 +265,7 @@ class Tables:
 
 @dataclass(frozen=True, slots=True)
 class ModelledTables:
-    """Chats in a model of a database (tests/simulation/postgres)."""
+    """Chats in a model of a database (trials/simulation/postgres)."""
 
     server: ModelServer
 

@@ -34,9 +34,9 @@ from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService, serving_grpc
 from tests.memory.conftest import CONNECTIONS_MAX, STATEMENT_TIMEOUT_S, Files, Tables
-from tests.order import Event, check_order
 from tests.runtime.auth.issuing import key_settings
-from tests.summaries import write_summary
+from tests.support.order import Event, check_order
+from tests.support.summaries import write_summary
 
 ANYWHERE = ServerSettings(listen="127.0.0.1:0", drain_s=0.3)
 NO_DRAIN = ServerSettings(listen="127.0.0.1:0", drain_s=0.0)

@@ -11,7 +11,7 @@ from typing import Any
 from headrace.client import Client
 from headrace.v1 import agent_pb2
 from tests.orchestrator.conftest import MODEL, House, Open, Step, as_json
-from tests.order import Event
+from tests.support.order import Event
 
 KEYS = {
     "key-of-ada": "acme/ada - ask,answer,publish,operate",

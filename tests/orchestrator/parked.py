@@ -9,7 +9,7 @@ from prometheus_client import REGISTRY
 from headrace.client import Client
 from headrace.v1 import memory_pb2
 from tests.orchestrator.conftest import House, as_json
-from tests.order import Event
+from tests.support.order import Event
 
 WAIT_S = 200.0
 

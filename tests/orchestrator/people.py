@@ -13,7 +13,7 @@ from headrace.streams import reading, rpc_errors
 from headrace.v1 import agent_pb2, agent_pb2_grpc, tools_pb2
 from services.runtime.rpc.channels import open_channel
 from tests.orchestrator.conftest import House, as_json
-from tests.order import Event, check_order
+from tests.support.order import Event, check_order
 
 Act = Callable[[Event], Awaitable[None]]
 

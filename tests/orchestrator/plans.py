@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 
 from headrace.v1 import llm_pb2
 from tests.orchestrator.conftest import House, Step, call, content, finish, reasoning
-from tests.order import Event
-from tests.pairing import assert_paired
+from tests.support.order import Event
+from tests.support.pairing import assert_paired
 
 Reply: TypeAlias = Callable[[llm_pb2.ChatRequest], list[Step]]
 

@@ -13,7 +13,7 @@ from headrace.v1 import tools_pb2
 from tests.orchestrator.conftest import Open, call, content, finish
 from tests.orchestrator.modes.test_subagents import HELPER, PARENT, delegated, replying, said
 from tests.orchestrator.turn.test_compaction import ANSWER, SMALL, compacted_at
-from tests.spans import Recorded, recording
+from tests.support.spans import Recorded, recording
 
 EXECUTE = "headrace.v1.ToolService/Execute"
 

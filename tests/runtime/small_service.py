@@ -18,7 +18,7 @@ from services.runtime.ending import guard_task
 from services.runtime.process import program
 from services.runtime.process.config import ServerSettings, setting
 from services.runtime.rpc.server import serving_grpc
-from tests.scripted_llm import ScriptedLlm, build_service
+from tests.support.scripted_llm import ScriptedLlm, build_service
 
 log = structlog.get_logger()
 

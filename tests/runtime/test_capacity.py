@@ -18,7 +18,7 @@ from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import serving_grpc
 from tests.runtime.auth.issuing import INTERNAL
-from tests.scripted_llm import REQUEST, SILENCE_S, ScriptedLlm, build_service, read
+from tests.support.scripted_llm import REQUEST, SILENCE_S, ScriptedLlm, build_service, read
 
 
 def take_all(room: Capacity, tenant: str) -> int:

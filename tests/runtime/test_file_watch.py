@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from services.runtime.files.file_watch import READ_TIMEOUT_S, UNSETTLED_LOOKS_MAX, watching_paths
-from tests.timing import ScriptedClockLoop, within
+from tests.support.timing import ScriptedClockLoop, within
 
 INTERVAL_MS = 20
 

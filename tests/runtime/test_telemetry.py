@@ -22,11 +22,11 @@ from services.runtime.rpc import call_ids
 from services.runtime.rpc.channels import open_channel
 from services.runtime.telemetry import spans
 from services.runtime.telemetry.switch import check_endpoints, is_enabled
-from tests.otlp import collector
 from tests.runtime.conftest import Logged
 from tests.runtime.process.test_program import small_service
-from tests.scripted_llm import COUNT, REQUEST, serving_script
-from tests.spans import Recorded, recording
+from tests.support.otlp import collector
+from tests.support.scripted_llm import COUNT, REQUEST, serving_script
+from tests.support.spans import Recorded, recording
 
 TRACE_ID, SPAN_ID = "a" * 32, "b" * 16
 GIVEN = f"00-{TRACE_ID}-{SPAN_ID}-01"

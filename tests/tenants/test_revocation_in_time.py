@@ -57,9 +57,9 @@ from services.runtime.rpc.key_changes import READ_TIMEOUT_S
 from services.runtime.rpc.server import GrpcService, serving_grpc
 from tests.orchestrator.conftest import ScriptedLlm, content
 from tests.runtime.auth.issuing import key_settings
-from tests.simulation.world.loop import SimulatedLoop
-from tests.simulation.world.processes import SimulatedClock
 from tests.tenants.house import MODEL, SCOPES
+from trials.simulation.world.loop import SimulatedLoop
+from trials.simulation.world.processes import SimulatedClock
 
 BOUND_S = 5.0
 """What docs/guides/keys.md promises."""

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from headrace.v1 import common_pb2, llm_pb2, llm_pb2_grpc
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.server import serving_grpc
-from tests.scripted_llm import build_service
+from tests.support.scripted_llm import build_service
 
 Step: TypeAlias = str | Exception | None
 """A delta, an error, or silence until the caller leaves."""

@@ -14,7 +14,7 @@ from headrace.streams import reading, rpc_errors
 from headrace.v1 import tools_pb2
 from services.tools.sandbox.tier import Sandbox
 from services.tools.toolkit.tool import RESULT_CHARS_MAX
-from tests.timing import within
+from tests.support.timing import within
 from tests.tools.conftest import Serve, nothing_running
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "tools"

@@ -14,7 +14,7 @@ import pytest
 
 from headrace.cli.supervisor.ports import reserve_port
 from tests.cli.commands.test_ask import GIVEN_UP_S, run, start
-from tests.timing import within
+from tests.support.timing import within
 
 AGENT = """{"mode": "ONESHOT", "modelConfig": {"providerKey": "simulator", "model": "sim-1"},
 "plain": {"systemPrompt": "Answer."}}"""

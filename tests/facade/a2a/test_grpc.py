@@ -17,7 +17,7 @@ from headrace.v1 import agent_pb2
 from services.runtime.rpc.channels import open_channel
 from tests.facade.openai_api.speaking import a_run
 from tests.facade.scripted import CHAT, RUN, Script, Suite, answering, opening, suite
-from tests.timing import within
+from tests.support.timing import within
 
 CURSOR = "urn:headrace:cursor:1"
 

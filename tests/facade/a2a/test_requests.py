@@ -29,7 +29,7 @@ from tests.facade.scripted import (
     opening,
     suite,
 )
-from tests.timing import within
+from tests.support.timing import within
 
 URL = "/a2a/helper"
 

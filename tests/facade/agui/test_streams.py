@@ -30,7 +30,7 @@ from tests.facade.scripted import (
     suite,
     text,
 )
-from tests.timing import within
+from tests.support.timing import within
 
 URL = "/agui/helper"
 PUBLISH = ["ag-ui"]

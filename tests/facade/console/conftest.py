@@ -13,8 +13,8 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, ConsoleMessage, Page, expect
 
-from tests.chromium import open_browser
 from tests.facade.console.scripted import Memory, Orchestrator, Story, Suite, Tools, serving
+from tests.support.chromium import open_browser
 
 TEST_S = 300
 """No test may take longer."""

@@ -16,7 +16,7 @@ from headrace.v1 import agent_pb2
 from services.runtime.formats.json_form import event
 from tests.facade.console.conftest import Opening
 from tests.facade.console.scripted import FORKED, RUN, Story
-from tests.order import IDS, TEXT_KINDS, fold, is_lost
+from tests.support.order import IDS, TEXT_KINDS, fold, is_lost
 from tests.test_fold import describe_fold
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

@@ -15,7 +15,7 @@ from services.facade.mcp_server.protocol import META_CAPABILITIES, META_VERSION,
 from tests.conformance.fronts import Timing
 from tests.facade.openai_api.speaking import many_runs
 from tests.facade.scripted import CHAT, Script, Step, Suite, answering, frames_of, opening, suite, text
-from tests.timing import within
+from tests.support.timing import within
 
 META = {META_VERSION: MODERN, META_CAPABILITIES: {}}
 HEADERS = {"Accept": "application/json, text/event-stream"}

@@ -22,7 +22,7 @@ from services.runtime.rpc.server import serving_grpc as serving_rpcs
 from tests.conformance.fronts import PEERS
 from tests.facade.requests.test_body import say
 from tests.facade.scripted import Script, ScriptedMemory, answering, opening, served, suite
-from tests.timing import within
+from tests.support.timing import within
 
 PAGE = "https://app.example"
 NO_DRAIN = ProcessSettings(drain_s=0)

@@ -7,7 +7,7 @@ from pathlib import Path
 from opentelemetry.trace.status import StatusCode
 
 from tests.facade.scripted import CHAT, RUN, suite
-from tests.spans import recording
+from tests.support.spans import recording
 
 
 async def test_a_request_is_a_span_by_its_route_and_only_our_failures_are_marked(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from tests.facade.openai_api.speaking import (
     thinking,
 )
 from tests.facade.scripted import BLOCK, CHAT, RUN, Script, answering, delta, opening, suite, text
-from tests.timing import within
+from tests.support.timing import within
 
 TOOLS: Any = [{"type": "function", "function": FUNCTION}]
 ASK: dict[str, Any] = {"model": "helper", "messages": ANSWERED}

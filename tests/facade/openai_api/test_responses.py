@@ -39,7 +39,7 @@ from tests.facade.scripted import (
     opening,
     text,
 )
-from tests.timing import within
+from tests.support.timing import within
 
 TOOLS: Any = [{"type": "function", "strict": True} | FUNCTION]
 ASK: dict[str, Any] = {"model": "helper", "input": "How warm?"}

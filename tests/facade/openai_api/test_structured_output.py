@@ -18,7 +18,7 @@ from services.facade.openai_api.events import BlockStarted, RunEnded, RunEvent, 
 from services.facade.openai_api.structured_output import keep_output
 from tests.facade.openai_api.speaking import ANSWERED, FUNCTION, block, client, own_call, reset
 from tests.facade.scripted import BLOCK, RUN, USAGE, Script, Step, answering, delta, opening
-from tests.timing import within
+from tests.support.timing import within
 
 ASK: dict[str, Any] = {"model": "helper", "messages": ANSWERED}
 TOOLS: Any = [

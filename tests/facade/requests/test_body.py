@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from services.facade.requests import body
 from tests.facade.scripted import Script, answering, suite
-from tests.raw_http import sending
+from tests.support.raw_http import sending
 
 POST = b"POST /api/query HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n"
 

@@ -14,7 +14,7 @@ import structlog
 
 from tests.conformance.fronts import Timing
 from tests.facade.scripted import CHAT, Script, Step, answering, frames_of, opening, suite, text
-from tests.timing import within
+from tests.support.timing import within
 
 JSON = b"Host: localhost\r\nContent-Type: application/json\r\n"
 ASK = b"POST /api/query HTTP/1.1\r\n" + JSON + b'Content-Length: 15\r\n\r\n{"message":"a"}'

@@ -8,7 +8,7 @@ import orjson
 
 from headrace.streams import reading
 from tests.llm_gateway.http.scripted import END, ORDINARY, Exchange, chunk, serving_script
-from tests.timing import until_still
+from tests.support.timing import until_still
 
 if TYPE_CHECKING:
     from tests.llm_gateway.conftest import Asking

@@ -22,7 +22,7 @@ from headrace.errors import (
 from headrace.streams import rpc_errors
 from headrace.v1 import llm_pb2
 from tests.llm_gateway.conftest import answering, http_answer
-from tests.spans import recording
+from tests.support.spans import recording
 
 if TYPE_CHECKING:
     from tests.llm_gateway.conftest import Asking, Gateway

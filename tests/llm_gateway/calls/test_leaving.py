@@ -11,7 +11,7 @@ from prometheus_client import REGISTRY
 
 from headrace.streams import reading
 from tests.llm_gateway.conftest import raw_provider
-from tests.timing import within
+from tests.support.timing import within
 
 if TYPE_CHECKING:
     from tests.llm_gateway.conftest import Asking, Gateway

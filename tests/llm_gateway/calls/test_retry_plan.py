@@ -21,7 +21,7 @@ from services.llm_gateway.protocols.openai.reader import FRAME_BYTES_MAX
 from services.llm_gateway.providers.credentials import Credentials
 from services.llm_gateway.providers.provider_file import Provider
 from tests.llm_gateway.conftest import HELLO, Heard, answering, http_answer, provider_entry
-from tests.timing import within
+from tests.support.timing import within
 
 if TYPE_CHECKING:
     from tests.llm_gateway.conftest import Asking, Gateway

@@ -14,7 +14,7 @@ from services.llm_gateway.http.pool import Pool
 from services.llm_gateway.http.request import Origin
 from tests.llm_gateway.http.asking import ask, read
 from tests.llm_gateway.http.scripted import END, ORDINARY, Exchange, Scripted, chunk, serving_script
-from tests.timing import within
+from tests.support.timing import within
 
 if TYPE_CHECKING:
     from pathlib import Path

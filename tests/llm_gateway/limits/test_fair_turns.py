@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from headrace.errors import QueueFull
 from services.llm_gateway.limits.quota import WAITING_MAX, Account
 from services.llm_gateway.providers.provider_file import Quota
-from tests.timing import within
+from tests.support.timing import within
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

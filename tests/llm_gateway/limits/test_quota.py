@@ -15,7 +15,7 @@ from headrace.v1 import llm_pb2
 from services.llm_gateway.limits.quota import ANSWER_S, WAITING_MAX, Account, Accounts
 from services.llm_gateway.providers.provider_file import Provider, Quota
 from tests.llm_gateway.conftest import provider_entry
-from tests.timing import within
+from tests.support.timing import within
 
 if TYPE_CHECKING:
     from tests.llm_gateway.conftest import Asking, Gateway

@@ -8,7 +8,7 @@ from opentelemetry.trace import SpanKind
 from opentelemetry.trace.status import StatusCode
 from prometheus_client import REGISTRY
 
-from tests.spans import recording
+from tests.support.spans import recording
 
 if TYPE_CHECKING:
     from tests.llm_gateway.conftest import Asking

@@ -16,7 +16,7 @@ from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService, serving_grpc
 from tests.memory.conftest import memory_over
 from tests.memory.writing import Memory
-from tests.summaries import write_summary
+from tests.support.summaries import write_summary
 
 
 @dataclass(frozen=True, slots=True)

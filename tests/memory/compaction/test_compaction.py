@@ -25,7 +25,7 @@ from tests.memory.writing import (
     step_line,
     user,
 )
-from tests.summaries import write_summary
+from tests.support.summaries import write_summary
 
 LIMITS = memory_pb2.ModelLimits(provider_key="p", model="gpt-4o", context_window_tokens=20_000, output_tokens=1_000)
 WORDS = "one two three four five six seven eight nine ten " * 5

@@ -18,7 +18,7 @@ from services.memory.context.window.context_view import UNBOUNDED
 from tests.memory.compaction.summarising import SUMMARY, Compacted, Summariser, compact, summarising
 from tests.memory.context.test_context import call_ids, check_paired, log_messages, text_of
 from tests.memory.writing import Memory, call, content, new_id, query_line, result, run_line, step_line
-from tests.pairing import assert_paired
+from tests.support.pairing import assert_paired
 
 CONTEXTS = ("", "subagent-00000001")
 LIMITS = memory_pb2.ModelLimits(provider_key="p", model="gpt-4o", context_window_tokens=100_000, output_tokens=100)

@@ -19,7 +19,7 @@ from tests.memory.conftest import memory_in, needs_postgres
 from tests.memory.context.test_context import text_of
 from tests.memory.requests.test_pins import PINNED, edit, pin, summary
 from tests.memory.writing import Memory, content, new_id, run_line, step_line
-from tests.summaries import write_summary
+from tests.support.summaries import write_summary
 
 
 @asynccontextmanager

@@ -175,7 +175,7 @@ async def test_an_unfinished_blob_goes_when_its_chat_is_redacted_and_one_that_is
 
 
 async def test_there_is_no_receipt_before_what_went_stays_away_over_a_power_cut(folder: Path) -> None:
-    """Found by seed 109 of tests/simulation: a recording's file was there again."""
+    """Found by seed 109 of trials/simulation: a recording's file was there again."""
 
     def sync_system(fd: int) -> None:
         synced.append((folder / "blobs" / chat_id / blob_id).exists())

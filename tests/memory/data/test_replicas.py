@@ -74,7 +74,7 @@ async def test_what_one_service_erases_the_other_neither_takes_nor_shows(databas
 
 @needs_postgres
 async def test_who_repeats_an_erasure_is_answered_when_nothing_more_is_taken(database_url: str) -> None:
-    """Found by seed 48786 of tests/simulation: the first answer was lost, and a fact was taken behind the second."""
+    """Found by seed 48786 of trials/simulation: the first answer was lost, and a fact was taken behind the second."""
     async with memory_in(database_url, tells=False) as one, memory_in(database_url, tells=False) as other:
         request_id = new_id()
         first = await request_erasure(one, user="ada", request_id=request_id)

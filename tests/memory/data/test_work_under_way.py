@@ -24,7 +24,7 @@ from tests.memory.conftest import Files, Kept, Tables, needs_postgres
 from tests.memory.data.people import ADA, BOB, ask, erase, find_marks, furnish, mark, read_bytes, share
 from tests.memory.s3.store import needs_s3
 from tests.memory.writing import Memory
-from tests.summaries import write_summary
+from tests.support.summaries import write_summary
 
 SAID = mark(ADA, "shared")
 BLOB = "0" * 64

@@ -23,7 +23,7 @@ from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService, serving_grpc
 from tests.memory.conftest import Serve, Tables, needs_postgres
 from tests.memory.writing import Memory
-from tests.small_disk import needs_mount, serving_on_small_disk
+from tests.support.small_disk import needs_mount, serving_on_small_disk
 
 MEANINGS = ({"boat", "ship", "vessel"}, {"oslo", "town", "city"})
 MODEL = "sim/embed-1"

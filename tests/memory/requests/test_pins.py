@@ -117,7 +117,7 @@ async def test_an_edited_summary_is_shown_and_the_old_one_stays(folder: Path) ->
 
 @pytest.mark.engines
 async def test_a_rollback_takes_back_no_pins_of_messages_that_stay(memory: Memory) -> None:
-    """Found by seed 739 of tests/simulation: a pin that was taken back while a run waited was there again."""
+    """Found by seed 739 of trials/simulation: a pin that was taken back while a run waited was there again."""
     chat_id = new_id()
     for text in ("My boat is Ada.", "It is blue.", "It is in the harbour."):
         await memory.append(chat_id, new_id(), query_line(text), run_line())

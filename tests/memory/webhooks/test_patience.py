@@ -1,4 +1,4 @@
-"""A day of tries, and deliverers that are killed at any moment, on a clock that jumps (tests/simulation)."""
+"""A day of tries, and deliverers that are killed at any moment, on a clock that jumps (trials/simulation)."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from services.runtime.net.allow_list import AllowList
 from services.runtime.randomness import RANDOM
 from tests.memory.webhooks.conftest import Writer, list_deliveries
 from tests.memory.writing import new_id
-from tests.simulation.world.loop import SimulatedLoop
-from tests.simulation.world.processes import SimulatedClock
+from trials.simulation.world.loop import SimulatedLoop
+from trials.simulation.world.processes import SimulatedClock
 
 T = TypeVar("T")
 

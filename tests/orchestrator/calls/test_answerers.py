@@ -19,7 +19,7 @@ from tests.orchestrator.conftest import House, Open, as_json, call, content, fin
 from tests.orchestrator.owners import Crashes
 from tests.orchestrator.people import tool
 from tests.orchestrator.replicas import two
-from tests.order import Event
+from tests.support.order import Event
 
 ANSWER = content("All ", "good.") + finish()
 LISTED = {"toolConfig": {"backends": ["act"], "frontends": ["confirm"]}}
@@ -166,7 +166,7 @@ async def test_a_gate_that_another_process_has_opened_is_not_said_to_be_none_to_
 
 
 async def test_whom_another_process_has_passed_a_gate_to_is_not_said_to_have_none(house: Open) -> None:
-    """Found by seed 39100 of tests/simulation: the answer was told NOT_FOUND."""
+    """Found by seed 39100 of trials/simulation: the answer was told NOT_FOUND."""
     async with house(asking("form"), ANSWER, keys=KEYS, **LISTED) as it, asyncio.TaskGroup() as group:
         offer(it, {"any_of": ["user:bob"]}, "form")
 

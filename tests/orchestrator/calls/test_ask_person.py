@@ -12,8 +12,8 @@ from tests.orchestrator.calls.test_kinds import told
 from tests.orchestrator.conftest import House, Open, call, content, finish
 from tests.orchestrator.lifecycle.test_endings import recorded
 from tests.orchestrator.people import Act, ask, kinds, only, state, submit, tool
-from tests.order import Event, fold
-from tests.timing import within
+from tests.support.order import Event, fold
+from tests.support.timing import within
 
 ANSWER = content("All ", "good.") + finish()
 ACT = call("act", '{"at":1}') + finish("tool_calls")

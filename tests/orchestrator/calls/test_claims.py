@@ -27,7 +27,7 @@ from tests.orchestrator.owners import Crashes
 from tests.orchestrator.people import ask, kinds, only
 from tests.orchestrator.people import submit as submit_to
 from tests.orchestrator.replicas import two
-from tests.order import Event
+from tests.support.order import Event
 
 TENANT = {"any_of": ["tenant"]}
 

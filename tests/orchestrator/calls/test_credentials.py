@@ -15,7 +15,7 @@ from tests.orchestrator.calls.test_kinds import told
 from tests.orchestrator.conftest import House, Open, call, finish
 from tests.orchestrator.owners import Crashes, again
 from tests.orchestrator.people import ask, kinds, only
-from tests.order import Event
+from tests.support.order import Event
 
 BAD = "bad-one"
 

@@ -13,7 +13,7 @@ from tests.orchestrator.calls.test_kinds import told
 from tests.orchestrator.conftest import BREAK, House, Open, ToolStep, as_json, call, content, finish
 from tests.orchestrator.lifecycle.test_endings import all_ended, recorded
 from tests.orchestrator.people import CHAT, Act, ask, kinds, only, submit, tool
-from tests.order import Event, fold
+from tests.support.order import Event, fold
 
 ANSWER = content("All ", "good.") + finish()
 ACT = call("act", '{"at":1}') + finish("tool_calls")

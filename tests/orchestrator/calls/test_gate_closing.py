@@ -26,7 +26,7 @@ from tests.orchestrator.replicas import replica
 async def test_a_sub_agents_gate_outlasts_a_memory_that_takes_nothing(
     kind: str, line: str, house: Open, tmp_path: Path
 ) -> None:
-    """Seed 7826 of tests/simulation: the opening of a sub-agent that had failed meanwhile was stored in the end."""
+    """Seed 7826 of trials/simulation: the opening of a sub-agent that had failed meanwhile was stored in the end."""
     (tmp_path / "agents").mkdir()
     (tmp_path / "agents" / "helper.json").write_text(json.dumps(HELPER | LISTED))
     refusals = 0
@@ -57,7 +57,7 @@ async def test_a_sub_agents_gate_outlasts_a_memory_that_takes_nothing(
 
 
 async def test_a_sub_agents_gate_expires_while_memory_does_not_take_its_reminder(house: Open, tmp_path: Path) -> None:
-    """Seed 15155 of tests/simulation: the sub-agent failed with the reminder, and its gate stayed open."""
+    """Seed 15155 of trials/simulation: the sub-agent failed with the reminder, and its gate stayed open."""
     (tmp_path / "agents").mkdir()
     (tmp_path / "agents" / "helper.json").write_text(json.dumps(HELPER | LISTED))
     expires_at = 0
@@ -115,7 +115,7 @@ ASKS = (answer, claim, delegate, ask_back)
 
 @pytest.mark.parametrize("end", ["run.cancel", "gate.close"])
 async def test_an_answer_is_late_once_the_log_has_the_end(end: str, house: Open) -> None:
-    """Seed 71539 of tests/simulation: the run's next owner had the gate open, and took what had been told `expired`."""
+    """Seed 71539: the next owner of the run had the gate open, and took what had been told `expired`."""
     late: list[str] = []
     async with house(asking("form"), said("done"), **LISTED) as it:
         asked = Asked()

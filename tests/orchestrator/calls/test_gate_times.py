@@ -25,7 +25,7 @@ from tests.orchestrator.calls.test_answerers import (
 from tests.orchestrator.conftest import Open
 from tests.orchestrator.owners import Crashes
 from tests.orchestrator.replicas import two
-from tests.order import Event
+from tests.support.order import Event
 
 WAIT_S = 100.0
 
@@ -69,7 +69,7 @@ async def test_a_gate_reminds_and_then_others_may_answer_too(kind: str, house: O
 async def test_who_reads_in_the_log_that_a_gate_is_escalated_may_answer_before_the_runs_owner_is_told(
     kind: str, house: Open
 ) -> None:
-    """Found by seed 2749 of tests/simulation: who the list of gates named was told NOT_FOUND."""
+    """Found by seed 2749 of trials/simulation: who the list of gates named was told NOT_FOUND."""
     stored, told = asyncio.Event(), asyncio.Event()
     rule = FINANCE | {"remind_after_ms": 50, "escalate_after_ms": 100, "escalate_to": ["user:cleo"]}
     async with house(asking(kind), ANSWER, keys=KEYS, **LISTED) as it, asyncio.TaskGroup() as group:
@@ -111,7 +111,7 @@ async def test_an_answer_in_time_comes_before_a_reminder(house: Open) -> None:
 
 
 async def test_a_reminder_that_memory_does_not_take_is_stored_later_and_ends_no_wait(house: Open) -> None:
-    """Found by seed 198 of tests/simulation: the answer was accepted, and the sub-agent had ended with DISK_FULL."""
+    """Found by seed 198 of trials/simulation: the answer was accepted, and the sub-agent had ended with DISK_FULL."""
     refused = asyncio.Event()
     async with house(asking("approval"), ANSWER, keys=KEYS, **LISTED) as it, asyncio.TaskGroup() as group:
 

@@ -16,7 +16,7 @@ from tests.orchestrator.calls.test_kinds import told
 from tests.orchestrator.conftest import House, Open, call, content, finish
 from tests.orchestrator.lifecycle.test_endings import recorded
 from tests.orchestrator.people import ask, kinds, only, tool
-from tests.order import Event, fold
+from tests.support.order import Event, fold
 
 ANSWER = content("All ", "good.") + finish()
 LISTED = {"toolConfig": {"backends": ["act", "fetch"], "frontends": ["confirm", "ask_human"]}}

@@ -20,7 +20,7 @@ from tests.orchestrator.calls.test_ask_person import rules_in_force
 from tests.orchestrator.conftest import House, Open, as_json, call, content, finish
 from tests.orchestrator.owners import Crashes, again
 from tests.orchestrator.people import tool
-from tests.order import TERMINAL, Event
+from tests.support.order import TERMINAL, Event
 
 ANSWER = content("All ", "good.") + finish()
 LISTED = {"toolConfig": {"backends": ["act", "other"]}}

@@ -12,7 +12,7 @@ from tests.orchestrator.conftest import House, Open, as_json, call, content, fin
 from tests.orchestrator.lifecycle.test_endings import attached, recorded
 from tests.orchestrator.lifecycle.test_runs import assert_paired
 from tests.orchestrator.people import ask, kinds, only, submit, tool
-from tests.order import Event, fold
+from tests.support.order import Event, fold
 
 ANSWER = content("All ", "good.") + finish()
 THEME = tool(

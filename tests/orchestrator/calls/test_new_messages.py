@@ -18,7 +18,7 @@ from tests.orchestrator.calls.test_answerers import ANSWER, KEYS, LISTED, Asked,
 from tests.orchestrator.conftest import Open, as_json, call, content, finish
 from tests.orchestrator.owners import Crashes
 from tests.orchestrator.replicas import two
-from tests.order import Event
+from tests.support.order import Event
 
 AGAIN = content("Some", "thing new.") + finish()
 

@@ -11,7 +11,7 @@ from headrace.errors import InvalidRequest
 from tests.orchestrator.calls.test_kinds import told
 from tests.orchestrator.conftest import House, Open, call, content, finish
 from tests.orchestrator.people import ask, kinds, only, submit, tool
-from tests.order import Event
+from tests.support.order import Event
 
 ANSWER = content("All ", "good.") + finish()
 LISTED = {"toolConfig": {"frontends": ["confirm", "ask_human"]}}

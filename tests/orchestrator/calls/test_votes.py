@@ -19,7 +19,7 @@ from tests.orchestrator.conftest import House, Open, call, finish
 from tests.orchestrator.owners import Crashes
 from tests.orchestrator.people import tool
 from tests.orchestrator.replicas import two
-from tests.order import Event
+from tests.support.order import Event
 
 TWO = {"any_of": ["tenant"], "count": 2}
 EDIT = '{"decision": "edit", "arguments": {"at": 9}}'

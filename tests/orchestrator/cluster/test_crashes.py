@@ -21,8 +21,8 @@ from headrace.v1 import llm_pb2
 from tests.orchestrator.conftest import House, Open, as_json
 from tests.orchestrator.owners import Crashes, again
 from tests.orchestrator.recorded_runs import ONCE, RUNS, World
-from tests.order import TERMINAL, Event, fold
-from tests.pairing import assert_paired
+from tests.support.order import TERMINAL, Event, fold
+from tests.support.pairing import assert_paired
 
 ID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{8}")
 

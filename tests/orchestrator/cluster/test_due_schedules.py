@@ -20,7 +20,7 @@ from services.runtime.rpc.channels import open_channel
 from tests.orchestrator.calls.test_answerers import KEYS, as_user
 from tests.orchestrator.conftest import House, Open, content, finish
 from tests.orchestrator.replicas import replica, two
-from tests.timing import within
+from tests.support.timing import within
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable

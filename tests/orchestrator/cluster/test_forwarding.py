@@ -19,8 +19,8 @@ from tests.orchestrator.lifecycle.test_endings import all_ended
 from tests.orchestrator.owners import Crashes
 from tests.orchestrator.people import CHAT
 from tests.orchestrator.replicas import LEASE_S, Replica, replica, two
-from tests.order import TERMINAL, Event, check_order, fold, texts
-from tests.timing import within
+from tests.support.order import TERMINAL, Event, check_order, fold, texts
+from tests.support.timing import within
 
 ANSWER = content("All ", "good.") + finish()
 NO_RUN = "00000000-0000-4000-8000-000000000000"

@@ -19,8 +19,8 @@ from tests.orchestrator.owners import Crashes, again
 from tests.orchestrator.plans import agent as plan_agent
 from tests.orchestrator.plans import busy_model
 from tests.orchestrator.recorded_runs import RUNS, World
-from tests.order import TERMINAL, Event, fold
-from tests.pairing import assert_paired
+from tests.support.order import TERMINAL, Event, fold
+from tests.support.pairing import assert_paired
 
 CASES = {case: RUNS[case] for case in ("what is done once", "several at a time", "a plan, two at a time", "sub-agents")}
 CASES["a recursive plan"] = ("react", busy_model(), plan_agent("RECURSIVE") | {"budget": {"maxModelCalls": 60}})

@@ -14,7 +14,7 @@ from tests.orchestrator.conftest import BREAK, House, Open, as_json, call, conte
 from tests.orchestrator.lifecycle.test_endings import all_ended
 from tests.orchestrator.owners import again
 from tests.orchestrator.people import CHAT, only, submit, tool
-from tests.order import Event
+from tests.support.order import Event
 
 ACT = call("act", '{"at":1}') + finish("tool_calls")
 ANSWER = content("All ", "good.") + finish()

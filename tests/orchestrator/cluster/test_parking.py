@@ -36,7 +36,7 @@ from tests.orchestrator.parked import WAIT_S, Parked, begin, read, wait_for_nobo
 from tests.orchestrator.people import tool
 from tests.orchestrator.recorded_runs import World
 from tests.orchestrator.replicas import two
-from tests.order import TERMINAL, Event, check_order
+from tests.support.order import TERMINAL, Event, check_order
 
 LISTED = {"toolConfig": {"backends": ["act", "look"], "frontends": ["confirm"]}}
 

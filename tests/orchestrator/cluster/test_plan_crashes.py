@@ -28,7 +28,7 @@ from tests.orchestrator.plans import (
     task_of,
 )
 from tests.orchestrator.recorded_runs import World
-from tests.order import TERMINAL, Event, fold
+from tests.support.order import TERMINAL, Event, fold
 
 EVERY = 3
 """Of a plan's lines; each plan begins with another one."""

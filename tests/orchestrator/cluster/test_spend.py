@@ -15,7 +15,7 @@ from tests.orchestrator.cluster.test_crashes import it_run, killed, read
 from tests.orchestrator.conftest import House, Open, Step, as_json, content, finish
 from tests.orchestrator.owners import Crashes, again
 from tests.orchestrator.recorded_runs import RUNS, World, delegating
-from tests.order import Event
+from tests.support.order import Event
 
 PRICE_USD = 0.000_123_4
 

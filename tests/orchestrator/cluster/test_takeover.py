@@ -18,7 +18,7 @@ from tests.orchestrator.lifecycle.test_endings import all_ended
 from tests.orchestrator.owners import Crashes, again
 from tests.orchestrator.people import CHAT, ask, submit, tool
 from tests.orchestrator.replicas import replica
-from tests.order import TERMINAL, Event, fold, texts
+from tests.support.order import TERMINAL, Event, fold, texts
 
 ANSWER = content("All ", "good.") + finish()
 LOOK = call("look", '{"at":1}') + finish("tool_calls")
@@ -90,7 +90,7 @@ async def test_a_takeover_that_takes_long_keeps_nobody_waiting_who_has_nothing_t
 
 
 async def test_a_process_that_stops_in_the_midst_of_a_takeover_leaves_the_run_to_others(house: Open) -> None:
-    """Found by seed 4594 of tests/simulation: the process waited for the run, which nobody told to end."""
+    """Found by seed 4594 of trials/simulation: the process waited for the run, which nobody told to end."""
     reached, opened = asyncio.Event(), asyncio.Event()
 
     async def gate(_: memory_pb2.AcquireLeaseRequest) -> None:
@@ -292,7 +292,7 @@ async def test_a_run_that_fails_before_its_replay_gives_its_calls_results(house:
 
 
 async def test_a_cost_that_was_estimated_is_told_so_by_the_next_owner(house: Open) -> None:
-    """Found by seed 7022 of tests/simulation: no answer is recorded of a call that was cut, and its charge is."""
+    """Found by seed 7022 of trials/simulation: no answer is recorded of a call that was cut, and its charge is."""
     async with house([*content("Hel"), BREAK], LOOK, ANSWER) as it:
         seen = await left(it, "tool.result")
         async with again(it) as client:

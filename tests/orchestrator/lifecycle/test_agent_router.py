@@ -11,7 +11,7 @@ from headrace.errors import Overloaded
 from headrace.v1 import llm_pb2
 from tests.orchestrator.conftest import ONESHOT, House, Open, Step, as_json, content, finish
 from tests.orchestrator.people import only
-from tests.order import Event
+from tests.support.order import Event
 
 ANSWER = content("All ", "good.") + finish()
 

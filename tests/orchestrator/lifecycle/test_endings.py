@@ -25,8 +25,8 @@ from tests.orchestrator.conftest import (
 )
 from tests.orchestrator.owners import again
 from tests.orchestrator.replicas import replica
-from tests.order import TERMINAL, Event, check_order, fold
-from tests.timing import within
+from tests.support.order import TERMINAL, Event, check_order, fold
+from tests.support.timing import within
 
 ANSWER = content("All ", "good.") + finish()
 LOOK = call("look", '{"at":1}') + finish("tool_calls")

@@ -9,7 +9,7 @@ from services.orchestrator.run.answers.answer import Answer
 from services.orchestrator.run.run import Run
 from services.orchestrator.run.scope import Scope
 from tests.orchestrator.conftest import Open, call, content, finish, reasoning
-from tests.timing import within
+from tests.support.timing import within
 
 TURNS = reasoning("hm") + call("look", '{"at":1}') + finish("tool_calls"), content("All ", "good.") + finish()
 

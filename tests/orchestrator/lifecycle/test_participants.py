@@ -20,7 +20,7 @@ from tests.orchestrator.owners import Crashes
 from tests.orchestrator.people import tool
 from tests.orchestrator.replicas import two
 from tests.orchestrator.run.test_tenant_budgets import CALL_USD, answer_dearly, limit
-from tests.order import Event, check_order
+from tests.support.order import Event, check_order
 
 KEYS = {"ada": "acme/ada", "bob": "acme/bob finance", "cleo": "acme/cleo", "operator": "acme/olga ops operate"}
 """By the key; the chat is ada's."""

@@ -10,8 +10,8 @@ import pytest
 from headrace.errors import ChatBusy, InvalidRequest, NotFound, OutOfRange, Overloaded, ProviderUnavailable, QueueFull
 from headrace.v1 import llm_pb2, memory_pb2
 from tests.orchestrator.conftest import Open, as_json, call, content, finish, reasoning
-from tests.order import Event, fold, texts
-from tests.timing import within
+from tests.support.order import Event, fold, texts
+from tests.support.timing import within
 
 
 def types(events: list[Event]) -> list[str]:
@@ -326,7 +326,7 @@ async def test_the_same_request_again_is_attached_to_the_first_run(house: Open) 
 
 
 async def test_the_same_request_again_is_attached_to_its_run_while_another_one_keeps_the_chat_busy(house: Open) -> None:
-    """Found by seed 3918 of tests/simulation: what had begun and ended was told CHAT_BUSY."""
+    """Found by seed 3918 of trials/simulation: what had begun and ended was told CHAT_BUSY."""
     async with house(ANSWER, [*content("Hel"), 3600.0]) as it:
         chat_id = "5f0c0000-0000-4000-8000-000000000001"
         first = await it.ask(chat_id=chat_id, request_id="r1", agent="oneshot", when_busy="reject")

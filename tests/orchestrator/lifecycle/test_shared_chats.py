@@ -13,7 +13,7 @@ from headrace.client import Client
 from headrace.errors import HeadraceError, NotFound
 from tests.orchestrator.conftest import House, Open, as_json, content, finish
 from tests.orchestrator.replicas import two
-from tests.order import Event, check_order
+from tests.support.order import Event, check_order
 
 KEYS = {"ada": "acme/ada", "bob": "acme/bob finance", "cleo": "acme/cleo", "stranger": "globex/bob finance"}
 """By the key; ada asks."""

@@ -15,7 +15,7 @@ from tests.orchestrator.lifecycle.test_endings import recorded
 from tests.orchestrator.lifecycle.test_runs import assert_paired
 from tests.orchestrator.owners import Crashes, again
 from tests.orchestrator.people import CHAT, ask, kinds, only
-from tests.order import Event, fold
+from tests.support.order import Event, fold
 
 ANSWER = content("All ", "good.") + finish()
 LOOK = call("look") + finish("tool_calls")

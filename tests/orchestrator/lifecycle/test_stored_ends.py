@@ -18,7 +18,7 @@ from tests.orchestrator.conftest import House, Open, as_json, pass_on
 from tests.orchestrator.owners import again
 from tests.orchestrator.recorded_runs import RUNS, World
 from tests.orchestrator.replicas import replica
-from tests.order import TERMINAL, Event, fold
+from tests.support.order import TERMINAL, Event, fold
 
 CHAT = "5f0c0000-0000-4000-8000-000000000011"
 
@@ -138,7 +138,7 @@ ASKS: dict[str, Callable[[Client, str], Awaitable[Any]]] = {
 
 @pytest.mark.parametrize("ask", ASKS)
 async def test_a_run_whose_end_a_fail_over_takes_back_is_not_said_to_be_over(house: Open, ask: str) -> None:
-    """Found by seed 79599 of tests/simulation: who attached was told that the run never has an end."""
+    """Found by seed 79599 of trials/simulation: who attached was told that the run never has an end."""
     agent, play, changes = RUNS["what is done once"]
     async with house(**changes_of(changes)) as it, replica(it, "other") as other:
         World(it, play)

@@ -22,7 +22,7 @@ from tests.orchestrator.conftest import MODEL, House, Open, Step, ToolStep, as_j
 from tests.orchestrator.owners import Crashes, again
 from tests.orchestrator.plans import said, system, text_of
 from tests.orchestrator.recorded_runs import World
-from tests.order import TERMINAL, Event, fold
+from tests.support.order import TERMINAL, Event, fold
 
 EVERYTHING = """
 async def run(mode):

@@ -15,7 +15,7 @@ from headrace.v1 import llm_pb2
 from tests.orchestrator import plans
 from tests.orchestrator.conftest import MODEL, House, Open, Step, as_json, call, content, finish, reasoning
 from tests.orchestrator.people import submit, tool
-from tests.order import TERMINAL, Event, check_order
+from tests.support.order import TERMINAL, Event, check_order
 
 FORM = "form"
 

@@ -10,7 +10,7 @@ from headrace.fold import fold_events
 from headrace.v1 import agent_pb2
 from tests.orchestrator.conftest import House, Open, call, content, finish
 from tests.orchestrator.lifecycle.test_runs import ANSWER
-from tests.order import Event
+from tests.support.order import Event
 
 SPEAKING = content("It may rain.") + call("look", '{"n":1}') + finish("tool_calls")
 SILENT = call("look", '{"n":2}') + finish("tool_calls")

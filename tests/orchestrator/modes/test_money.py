@@ -15,7 +15,7 @@ from tests.orchestrator.conftest import BREAK, MODEL, REACT, House, Open, Step, 
 from tests.orchestrator.lifecycle.test_runs import results
 from tests.orchestrator.modes.test_subagents import asked, delegated, said, texts_of
 from tests.orchestrator.modes.test_tree import cancelled
-from tests.order import Event
+from tests.support.order import Event
 
 ANSWER_TOKENS = 4000
 """What the scripted provider writes unless it is told to stop earlier."""

@@ -8,7 +8,7 @@ from headrace.errors import ProviderAuthentication
 from headrace.v1 import llm_pb2
 from tests.orchestrator.conftest import House, Open, Step, as_json, content
 from tests.orchestrator.plans import STRATEGIES, Reply, agent, asked, busy_model, check_pairs, plan_of
-from tests.order import Event, check_order
+from tests.support.order import Event, check_order
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

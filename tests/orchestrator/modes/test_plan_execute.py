@@ -25,7 +25,7 @@ from tests.orchestrator.plans import (
     text_of,
     update,
 )
-from tests.order import texts
+from tests.support.order import texts
 
 
 async def test_tasks_are_done_in_order_and_the_answer_comes_last(house: Open) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from headrace.errors import Overloaded
 from tests.orchestrator import plans
 from tests.orchestrator.conftest import Open, call, content, finish, reasoning
-from tests.order import texts
+from tests.support.order import texts
 
 SUMMED = {"output": "REASONING_SUMMARY"}
 

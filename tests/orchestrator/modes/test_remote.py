@@ -27,7 +27,7 @@ from tests.orchestrator.scripted_remote import (
     scripted_remote,
     status,
 )
-from tests.order import TERMINAL, Event, check_order
+from tests.support.order import TERMINAL, Event, check_order
 
 
 def write_agent(folder: Path, remote: ScriptedRemote, key: str = "far", **section: Any) -> None:

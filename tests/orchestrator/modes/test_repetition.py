@@ -15,7 +15,7 @@ from tests.orchestrator.lifecycle.test_runs import ANSWER, results
 from tests.orchestrator.modes.test_limits import list_notices
 from tests.orchestrator.owners import Crashes, again
 from tests.orchestrator.plans import add, agent, asked, model, outline
-from tests.order import Event
+from tests.support.order import Event
 
 MANY_STEPS: dict[str, Any] = {"react": {"maxSteps": 15}, "budget": {"maxModelCalls": 40}}
 WORDS = "Let me look at the weather of Paris in the one place that I know, and then tell what it says."

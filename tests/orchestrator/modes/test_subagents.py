@@ -19,7 +19,7 @@ from tests.orchestrator.lifecycle.test_runs import assert_paired, results
 from tests.orchestrator.owners import Crashes, again
 from tests.orchestrator.people import kinds, only
 from tests.orchestrator.recorded_runs import RUNS, World
-from tests.order import Event, fold
+from tests.support.order import Event, fold
 
 HELPER = {
     "key": "helper",
@@ -174,7 +174,7 @@ async def test_its_failure_is_a_result_for_the_parent(house: Open, helper: None)
 
 
 async def test_what_memory_did_not_take_of_it_goes_before_all_that_follows(house: Open, helper: None) -> None:
-    """Seed 14464 of tests/simulation: an owner that died had stored the result of a call, and not the call."""
+    """Seed 14464 of trials/simulation: an owner that died had stored the result of a call, and not the call."""
     steps, is_refused = list[int](), False
     async with house(**PARENT) as it:
 

@@ -15,8 +15,8 @@ from tests.orchestrator.conftest import House, Open, Step, as_json, call, conten
 from tests.orchestrator.lifecycle.test_runs import results
 from tests.orchestrator.modes.test_subagents import asked, delegated, said, texts_of
 from tests.orchestrator.people import CHAT, only
-from tests.order import Event, check_order
-from tests.timing import within
+from tests.support.order import Event, check_order
+from tests.support.timing import within
 
 CHILDREN = 50
 

@@ -12,7 +12,7 @@ from tests.orchestrator import plans
 from tests.orchestrator.conftest import House, Open, Step, call, content, finish, reasoning
 from tests.orchestrator.people import CHAT, ask, only
 from tests.orchestrator.plans import check_pairs
-from tests.order import Event, texts
+from tests.support.order import Event, texts
 
 CHECKED: dict[str, Any] = {"verify": "SECOND_PASS_FIX"}
 

@@ -12,7 +12,7 @@ from headrace.errors import NotFound, Overloaded
 from headrace.streams import rpc_errors
 from headrace.v1 import agent_pb2_grpc, llm_pb2
 from services.orchestrator.peers.embeddings import CALLS_MAX
-from tests.timing import within
+from tests.support.timing import within
 
 if TYPE_CHECKING:
     from tests.orchestrator.conftest import Open

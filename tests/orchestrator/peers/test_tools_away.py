@@ -19,7 +19,7 @@ from services.runtime.rpc.server import GrpcService, RunningServer, serving_grpc
 from tests.orchestrator.cluster.test_crashes import changes_of
 from tests.orchestrator.conftest import NO_DRAIN, House, Open, Step, as_json, call, content, finish
 from tests.orchestrator.recorded_runs import ONCE, RUNS, World
-from tests.order import Event, check_order
+from tests.support.order import Event, check_order
 
 CASES = ("a tool", "what is done once", "sub-agents")
 

@@ -17,7 +17,7 @@ from tests.orchestrator import people
 from tests.orchestrator.conftest import BREAK, House, Open, call, content, finish
 from tests.orchestrator.own_agents import GRANTS, grant, make, put, wait_for_grants
 from tests.orchestrator.recorded_runs import RUNS, World
-from tests.order import Event
+from tests.support.order import Event
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ import asyncio
 from contextlib import ExitStack
 
 from services.orchestrator.run.control.clock import Clock
-from tests.timing import within
+from tests.support.timing import within
 
 
 async def test_time_stands_while_everything_waits() -> None:

@@ -17,7 +17,7 @@ from services.orchestrator.run.answers.answer import Answer, BlockNames
 from services.orchestrator.run.answers.toolbox import Toolbox
 from services.orchestrator.run.events.feed import QUEUE_MAX, Feed, Followed
 from services.runtime.formats import json_form
-from tests.order import Event, check_order, fold, texts
+from tests.support.order import Event, check_order, fold, texts
 
 RUN_ID = "3f0c0000-0000-4000-8000-000000000001"
 Delta = agent_pb2.AgentDelta
@@ -127,7 +127,7 @@ def check_reset(feed: Feed, told: list[Event], stored: int) -> None:
 async def test_whoever_attaches_while_calls_run_keeps_them_when_the_owner_dies(
     turns: list[list[llm_pb2.LlmDelta]],
 ) -> None:
-    """Found by seed 3253 of tests/simulation: a call that had begun before what the reset drops was dropped with it."""
+    """Found by seed 3253 of the simulation: a call that had begun before what the reset drops was dropped with it."""
     feed, names, ear = Feed(), BlockNames(RUN_ID), Ear()
     async with following(feed, ear):
         begin(feed)

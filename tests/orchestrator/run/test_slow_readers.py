@@ -11,8 +11,8 @@ from headrace.v1 import agent_pb2, agent_pb2_grpc
 from services.orchestrator.run.events.feed import QUEUE_MAX
 from services.runtime.rpc.channels import open_channel
 from tests.orchestrator.conftest import House, Open, as_json, content, finish
-from tests.order import fold
-from tests.timing import within
+from tests.support.order import fold
+from tests.support.timing import within
 
 CHUNKS = [f"{number:0300}" for number in range(QUEUE_MAX * 3 // 2)]
 """More than the queue, and what is on the way to a reader."""

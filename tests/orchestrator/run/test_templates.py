@@ -15,7 +15,7 @@ from tests.orchestrator.calls.test_kinds import told
 from tests.orchestrator.conftest import House, Open, as_json, call, content, finish
 from tests.orchestrator.lifecycle.test_endings import recorded
 from tests.orchestrator.people import ask, only, tool
-from tests.order import Event
+from tests.support.order import Event
 
 ANSWER = content("All ", "good.") + finish()
 

@@ -20,7 +20,7 @@ from tests.orchestrator.conftest import House, Open, as_json, content
 from tests.orchestrator.modes.test_money import bill, plant, priced, spent_usd, tree
 from tests.orchestrator.owners import Crashes, again
 from tests.orchestrator.replicas import two
-from tests.order import Event
+from tests.support.order import Event
 
 CALL_USD = 0.04
 """What each answer costs at most, and does."""

@@ -9,7 +9,7 @@ import pytest
 from headrace.v1 import agent_pb2
 from tests.orchestrator import people
 from tests.orchestrator.conftest import House, Open, call, content, finish
-from tests.order import Event
+from tests.support.order import Event
 
 LOCATE = agent_pb2.ClientTool(
     name="locate",

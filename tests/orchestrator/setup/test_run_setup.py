@@ -13,7 +13,7 @@ from headrace.v1 import common_pb2, memory_pb2, tools_pb2
 from tests.orchestrator.conftest import House, Open, as_json, call, content, finish
 from tests.orchestrator.lifecycle.test_runs import assert_paired
 from tests.orchestrator.people import CHAT, ask, only, tool
-from tests.order import Event
+from tests.support.order import Event
 
 ANSWER = content("All ", "good.") + finish()
 

@@ -10,11 +10,11 @@ from headrace.errors import QuotaExceeded
 from headrace.v1 import common_pb2, llm_pb2
 from tests.orchestrator.conftest import call, content, finish
 from tests.orchestrator.lifecycle.test_endings import recorded
-from tests.order import fold
+from tests.support.order import fold
 
 if TYPE_CHECKING:
     from tests.orchestrator.conftest import Open, Step
-    from tests.order import Event
+    from tests.support.order import Event
 
 FORM = common_pb2.OutputFormat(schema='{"type":"object"}', name="place")
 

@@ -9,7 +9,7 @@ import pytest
 from headrace.v1 import memory_pb2
 from tests.orchestrator.conftest import BREAK, House, Open, call, content, finish, reasoning
 from tests.orchestrator.lifecycle.test_endings import attached, recorded
-from tests.order import Event, fold
+from tests.support.order import Event, fold
 
 ANSWER = content("All ", "good.") + finish()
 

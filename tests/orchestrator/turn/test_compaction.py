@@ -11,8 +11,8 @@ from headrace.errors import ChatBusy, ContextLengthExceeded, NotFound, Overloade
 from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2
 from tests.orchestrator.conftest import BREAK, House, Open, Step, as_json, call, content, finish, summary
 from tests.orchestrator.lifecycle.test_runs import assert_paired, types
-from tests.order import Event, check_order, fold, texts
-from tests.timing import within
+from tests.support.order import Event, check_order, fold, texts
+from tests.support.timing import within
 
 DONE: list[Step] = [llm_pb2.LlmDelta(finish=llm_pb2.LlmFinish(reason="stop"))]
 """Without usage: memory's counts follow what a provider reports, and a scripted figure would be far from them."""

@@ -11,7 +11,7 @@ from headrace.errors import Overloaded
 from tests.orchestrator.conftest import House, Open, call
 from tests.orchestrator.lifecycle.test_runs import types
 from tests.orchestrator.turn.test_compaction import ANSWER, DONE, SMALL, WORDS, fill, of_compaction, told
-from tests.timing import within
+from tests.support.timing import within
 
 SUMMARY = "They spoke of the weather."
 

@@ -9,8 +9,8 @@ from tests.orchestrator.cluster.test_crashes import as_sent, it_run
 from tests.orchestrator.conftest import Open, Step, as_json, content, finish
 from tests.orchestrator.lifecycle.test_endings import recorded
 from tests.orchestrator.owners import Crashes, again
-from tests.order import fold
-from tests.pairing import assert_paired
+from tests.support.order import fold
+from tests.support.pairing import assert_paired
 
 ANSWER = content("Enough.") + finish()
 

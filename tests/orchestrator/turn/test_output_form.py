@@ -10,11 +10,11 @@ import pytest
 from headrace.errors import InvalidRequest
 from headrace.v1 import agent_pb2, common_pb2, llm_pb2
 from tests.orchestrator.conftest import call, content, finish
-from tests.order import fold
+from tests.support.order import fold
 
 if TYPE_CHECKING:
     from tests.orchestrator.conftest import Open, Step
-    from tests.order import Event
+    from tests.support.order import Event
 
 SCHEMA = {
     "type": "object",

@@ -12,7 +12,7 @@ from tests.orchestrator.calls.test_shown_media import GIF, give
 from tests.orchestrator.conftest import House, Open, call, summary
 from tests.orchestrator.lifecycle.test_runs import assert_paired
 from tests.orchestrator.turn.test_compaction import ANSWER, DONE, SMALL, WORDS
-from tests.timing import within
+from tests.support.timing import within
 
 NEEDLE = "The code of the safe is 7713."
 HISTORY = ["read_history", "read_result"]

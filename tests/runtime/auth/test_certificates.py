@@ -19,7 +19,7 @@ from services.runtime.process.transport import VARIABLE
 from services.runtime.rpc.server import serving_grpc
 from tests.runtime.auth.issuing import key_settings
 from tests.runtime.authority import Authority, Files
-from tests.scripted_llm import COUNT, ScriptedLlm, build_service
+from tests.support.scripted_llm import COUNT, ScriptedLlm, build_service
 
 TEST_TIMEOUT_S = 100.0
 

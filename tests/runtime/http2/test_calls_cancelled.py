@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from tests.runtime.http2.ends import SILENCE_S, Stack, between, connecting, handlers
-from tests.timing import within
+from tests.support.timing import within
 
 HEARD_S = 1.0
 """Cancellation takes a few milliseconds; a busy machine takes more."""

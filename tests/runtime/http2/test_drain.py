@@ -16,7 +16,7 @@ from tests.runtime.conftest import Logged
 from tests.runtime.http2.ends import BYTES_MAX, Caller
 from tests.runtime.http2.victim import OTHER, service, victim
 from tests.runtime.http2.wire import PREFACE, SETTINGS, call, headers_of, message, opening, peer, window
-from tests.timing import within
+from tests.support.timing import within
 
 
 async def test_an_upload_that_ends_in_time_is_answered(logged: Logged) -> None:

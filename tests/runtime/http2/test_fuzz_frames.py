@@ -1,4 +1,4 @@
-"""Frames in any order, right ones and wrong ones, over the fuzz target's sockets (fuzz/http2.py), at both ends."""
+"""Frames in any order, right ones and wrong ones, over the sockets of trials/fuzz/http2.py, at both ends."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import struct
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fuzz.http2 import CLIENT, check
 from tests.runtime.http2.wire import (
     CONTINUATION,
     DATA,
@@ -24,6 +23,7 @@ from tests.runtime.http2.wire import (
     raw,
     window,
 )
+from trials.fuzz.http2 import CLIENT, check
 
 IDS = st.sampled_from([1, 3, 5, 7, 9])
 ANY_ID = st.integers(0, 10) | st.just(2**31 - 1)

@@ -26,7 +26,7 @@ from tests.runtime.http2.wire import (
     raw,
     window,
 )
-from tests.timing import within
+from tests.support.timing import within
 
 WHOLE = block(headers_of("stream"))
 

@@ -9,7 +9,7 @@ import pytest
 
 from services.runtime.http2 import limits
 from tests.runtime.http2.ends import Stack, between, connecting, handlers
-from tests.timing import until_still
+from tests.support.timing import until_still
 
 OURS: list[Stack] = ["ours", "local"]
 PIECE = b"x" * 1000

@@ -20,7 +20,7 @@ from services.runtime.process.tls import Certificates
 from tests.runtime.authority import Authority, Files
 from tests.runtime.conftest import Logged
 from tests.runtime.http2.ends import BYTES_MAX, TEST_TIMEOUT_S, Caller, handlers
-from tests.timing import within
+from tests.support.timing import within
 
 QUICK = Limits(preface_s=2.0, connect_s=5.0, last_calls_s=0.2, close_s=0.3)
 

@@ -23,7 +23,7 @@ from services.runtime.process.program import wait_for_stop
 from services.runtime.process.watchdog import STALLED
 from services.runtime.rpc.channels import open_channel
 from tests.runtime.small_service import TICKS
-from tests.scripted_llm import REQUEST
+from tests.support.scripted_llm import REQUEST
 
 PROCESS_TIMEOUT_S = 200.0
 

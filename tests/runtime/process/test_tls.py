@@ -23,7 +23,7 @@ from services.runtime.process.transport import VARIABLE
 from services.runtime.rpc.channels import open_channel
 from tests.runtime.authority import Authority, Files
 from tests.runtime.conftest import Logged
-from tests.scripted_llm import COUNT, serving_script
+from tests.support.scripted_llm import COUNT, serving_script
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.scripted_llm import COUNT, serving_script
+from tests.support.scripted_llm import COUNT, serving_script
 
 
 async def test_a_proxy_for_the_machine_is_none_for_the_suite(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,8 +14,8 @@ from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.health import CHAIN, LIVE, check_peers
 from services.runtime.rpc.server import serving_grpc
-from tests.scripted_llm import NAME, TEST_TIMEOUT_S, serving_script
-from tests.timing import within
+from tests.support.scripted_llm import NAME, TEST_TIMEOUT_S, serving_script
+from tests.support.timing import within
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING

@@ -20,7 +20,7 @@ from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService, serving_grpc
 from tests.runtime.conftest import Logged
-from tests.scripted_llm import (
+from tests.support.scripted_llm import (
     COUNT,
     REQUEST,
     SILENCE_S,
@@ -31,7 +31,7 @@ from tests.scripted_llm import (
     read,
     serving_script,
 )
-from tests.timing import within
+from tests.support.timing import within
 
 CHAT = "00000000-0000-4000-8000-000000000001"
 TOKEN = "0123456789abcdef" * 2

@@ -6,7 +6,7 @@ import pytest
 
 from headrace.errors import Overloaded, ProviderUnavailable
 from services.runtime.rpc.peer_calls import translating_peer_errors
-from tests.scripted_llm import COUNT, SILENCE_S, serving_script
+from tests.support.scripted_llm import COUNT, SILENCE_S, serving_script
 
 
 async def test_a_peer_that_does_not_answer_in_time_is_unavailable() -> None:

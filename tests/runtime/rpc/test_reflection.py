@@ -10,7 +10,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool
 from grpc_reflection.v1alpha import reflection_pb2
 
 from services.runtime.rpc.channels import open_channel
-from tests.scripted_llm import NAME, serving_script
+from tests.support.scripted_llm import NAME, serving_script
 
 Request = reflection_pb2.ServerReflectionRequest
 VERSIONS = pytest.mark.parametrize("version", ["v1", "v1alpha"])

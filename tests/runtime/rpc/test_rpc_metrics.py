@@ -14,8 +14,8 @@ from headrace.streams import reading
 from services.runtime.auth import tenants
 from services.runtime.auth.identity import Identity, acting_as
 from services.runtime.process.loop_lag import measuring_loop_lag
-from tests.scripted_llm import COUNT, REQUEST, SILENCE_S, serving_script
-from tests.timing import within
+from tests.support.scripted_llm import COUNT, REQUEST, SILENCE_S, serving_script
+from tests.support.timing import within
 
 METHOD = "/headrace.v1.LlmService/CountTokens"
 

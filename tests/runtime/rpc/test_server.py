@@ -22,7 +22,7 @@ from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import serving_grpc
 from tests.runtime.conftest import Logged
-from tests.scripted_llm import (
+from tests.support.scripted_llm import (
     COUNT,
     NAME,
     REQUEST,
@@ -34,7 +34,7 @@ from tests.scripted_llm import (
     read,
     serving_script,
 )
-from tests.timing import within
+from tests.support.timing import within
 
 
 async def test_each_address_is_served_and_told_with_its_port(tmp_path: Path) -> None:

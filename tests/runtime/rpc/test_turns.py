@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from services.runtime.turnstile import PASSES_MAX
-from tests.scripted_llm import REQUEST, TEST_TIMEOUT_S, read, serving_script
+from tests.support.scripted_llm import REQUEST, TEST_TIMEOUT_S, read, serving_script
 
 
 class Begun:

@@ -12,7 +12,7 @@ from headrace.errors import Overloaded
 from headrace.streams import reading
 from headrace.v1 import tools_pb2
 from services.simulator.server import simulator
-from tests.timing import within
+from tests.support.timing import within
 from tests.tools.asked_llm import AskedLlm, Step, asked_llm
 from tests.tools.calls import deltas_of, request, sources, texts
 from tests.tools.conftest import Serve, Suite

@@ -16,7 +16,7 @@ from pypdf import PdfReader
 
 from headrace.errors import Overloaded
 from headrace.streams import reading
-from tests.timing import within
+from tests.support.timing import within
 from tests.tools.asked_llm import AskedLlm, Step, asked_llm
 from tests.tools.calls import deltas_of, request, texts, usage
 from tests.tools.conftest import CHAT, RUN, Serve, Suite

@@ -23,7 +23,7 @@ from services.tools.catalogue.catalogue import Catalogue
 from services.tools.config import Config
 from services.tools.sandbox.selftest import Sandbox
 from services.tools.server import tool_server
-from tests.timing import within
+from tests.support.timing import within
 from tests.tools.conftest import CHAT, RUN, nothing_running
 from tests.tools.mcp_client.mcp_http import PIXEL, Http, http_server
 

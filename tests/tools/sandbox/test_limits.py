@@ -12,7 +12,7 @@ import uvloop
 
 from services.tools.sandbox.command_run import OUTPUT_BYTES_MAX, CommandExit, CommandOutput, stream_command
 from services.tools.sandbox.confinement.policy import Limits, Policy
-from tests.timing import within
+from tests.support.timing import within
 from tests.tools.sandbox.test_process import bash, is_running, said
 from tests.tools.sandbox.tiers import TIERS
 

@@ -14,7 +14,7 @@ import pytest
 
 from services.tools.sandbox.command_run import OUTPUT_BYTES_MAX, CommandExit, CommandOutput, Event, stream_command
 from services.tools.sandbox.confinement.policy import Limits, Policy
-from tests.timing import until_still, within
+from tests.support.timing import until_still, within
 from tests.tools.conftest import processes
 
 

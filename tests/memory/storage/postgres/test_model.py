@@ -12,7 +12,7 @@ import pytest
 
 from services.memory.storage.postgres.migrations import migrate_tables
 from tests.memory.conftest import ModelServer
-from tests.simulation.postgres.driver import DirectWay, connect_to
+from trials.simulation.postgres.driver import DirectWay, connect_to
 
 Open: TypeAlias = Callable[[], Awaitable[Any]]
 

@@ -27,7 +27,7 @@ from tests.memory.conftest import ModelServer, Tables, memory_in
 from tests.memory.storage.test_gate_watch import watching
 from tests.memory.storage.test_gates import opening, submitted
 from tests.memory.writing import content, new_id, step_line, user
-from tests.simulation.postgres.driver import DirectWay, connect_to
+from trials.simulation.postgres.driver import DirectWay, connect_to
 
 LIMITS = Limits(2, 10.0)
 

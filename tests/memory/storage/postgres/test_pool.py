@@ -20,7 +20,7 @@ from services.memory.storage.postgres.connection.pool import (
     open_database,
 )
 from tests.memory.conftest import ModelServer
-from tests.simulation.postgres.driver import DirectWay, connect_to
+from trials.simulation.postgres.driver import DirectWay, connect_to
 
 BASES = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 ERRORS = sorted(
@@ -51,7 +51,7 @@ class LosingWay(DirectWay):
 async def test_nobody_is_needed_to_look_at_what_becomes_of_a_connection_whose_caller_left(
     modelled: ModelServer,
 ) -> None:
-    """Found by seed 27 of tests/simulation: asyncio logged the error of a task that was never looked at."""
+    """Found by seed 27 of trials/simulation: asyncio logged the error of a task that was never looked at."""
     way, failed, is_done = LosingWay(), list[dict[str, Any]](), asyncio.Event()
     asyncio.get_running_loop().set_exception_handler(lambda _, context: failed.append(context))
 
@@ -77,7 +77,7 @@ async def test_nobody_is_needed_to_look_at_what_becomes_of_a_connection_whose_ca
 
 
 async def test_what_is_cancelled_while_the_database_goes_away_is_not_tried_again(modelled: ModelServer) -> None:
-    """Found by seed 9270 of tests/simulation: the error of the rollback took the place of the cancellation."""
+    """Found by seed 9270 of trials/simulation: the error of the rollback took the place of the cancellation."""
     is_begun = asyncio.Event()
 
     async def connect(url: str, **options: Any) -> Any:
@@ -99,7 +99,7 @@ async def test_what_is_cancelled_while_the_database_goes_away_is_not_tried_again
 
 
 async def test_what_is_told_to_stop_while_it_waits_for_a_slow_database_does_not_start(modelled: ModelServer) -> None:
-    """Found by seed 13485 of tests/simulation: the service went on to start, and served."""
+    """Found by seed 13485 of trials/simulation: the service went on to start, and served."""
     is_asked, stalls = asyncio.Event(), iter([0.0])  # no statement but the first, which begins a transaction, is done
 
     async def connect(url: str, **options: Any) -> Any:

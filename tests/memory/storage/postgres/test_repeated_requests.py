@@ -118,7 +118,7 @@ def behind(ask: Ask) -> Ask:
 async def test_what_the_standby_lacks_is_not_acknowledged_because_it_can_be_read(
     modelled: ModelServer, prepare: Ask, ask: Ask
 ) -> None:
-    """Found by seed 1245 of tests/simulation for schedules."""
+    """Found by seed 1245 of trials/simulation for schedules."""
     record_id = new_id()
     async with ModelledTables(modelled).memory() as memory, asyncio.TaskGroup() as group:
         with acting_as(Identity("acme", "ada", scopes=ALL_SCOPES)):
@@ -140,7 +140,7 @@ async def test_what_the_standby_lacks_is_not_acknowledged_because_it_can_be_read
 
 
 async def test_a_change_of_what_a_fail_over_took_back_does_not_fit_what_is_there_instead(modelled: ModelServer) -> None:
-    """Found by seed 14307 of tests/simulation: a record of a run took the place of an acknowledged trigger."""
+    """Found by seed 14307 of trials/simulation: a record of a run took the place of an acknowledged trigger."""
     schedule_id = new_id()
 
     async with ModelledTables(modelled).memory() as memory, open_postgres("postgresql://modelled", LIMITS) as engine:
@@ -169,7 +169,7 @@ async def test_a_change_of_what_a_fail_over_took_back_does_not_fit_what_is_there
 
 @pytest.mark.parametrize("ask", [place_hold, erase_user, make_schedule, make_webhook, make_key])
 async def test_nobody_is_answered_with_what_a_fail_over_takes_back_meanwhile(modelled: ModelServer, ask: Ask) -> None:
-    """Found by seeds 37647 and 79995 of tests/simulation: who made a webhook was told that there is none."""
+    """Found by seeds 37647 and 79995 of trials/simulation: who made a webhook was told that there is none."""
     record_id = new_id()
     async with ModelledTables(modelled).memory() as memory:
         with acting_as(Identity("acme", "ada", scopes=ALL_SCOPES)), closing(modelled.tables.keep_copy()) as standby:

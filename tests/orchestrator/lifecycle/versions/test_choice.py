@@ -16,7 +16,7 @@ from services.orchestrator.lifecycle.versions.choice import is_in_share
 from tests.orchestrator import plans
 from tests.orchestrator.conftest import House, Open, as_json, content, finish
 from tests.orchestrator.people import only
-from tests.order import Event
+from tests.support.order import Event
 
 ANSWER = content("Done.") + finish()
 OLD, NEW = {"react": {"systemPrompt": "Old."}}, {"react": {"systemPrompt": "New."}, "description": "changed"}

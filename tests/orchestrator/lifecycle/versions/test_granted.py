@@ -24,7 +24,7 @@ from tests.orchestrator.lifecycle.versions.test_pins import Model
 from tests.orchestrator.own_agents import GRANTS, KEYS, grant, make, put, run, tenants, until, wait_for_tool
 from tests.orchestrator.owners import Crashes, again
 from tests.orchestrator.people import only, tool
-from tests.order import Event
+from tests.support.order import Event
 
 ANSWER = content("Done.") + finish()
 FORMS = {"frontends": ["form"], "backends": ["look"]}

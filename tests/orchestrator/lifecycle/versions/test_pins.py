@@ -19,7 +19,7 @@ from tests.orchestrator.conftest import House, Open, Step, as_json, call, conten
 from tests.orchestrator.modes.test_subagents import HELPER
 from tests.orchestrator.owners import Crashes, again
 from tests.orchestrator.people import only, submit, tool
-from tests.order import Event
+from tests.support.order import Event
 
 OLD = "Look first."
 AGENT = {

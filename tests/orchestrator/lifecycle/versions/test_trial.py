@@ -14,7 +14,7 @@ from tests.orchestrator.cluster.test_crashes import it_run, read
 from tests.orchestrator.conftest import House, Open, as_json, call, content, finish
 from tests.orchestrator.own_agents import grant, make, run, tenants
 from tests.orchestrator.owners import Crashes, again
-from tests.order import Event
+from tests.support.order import Event
 
 ANSWER = content("Done.") + finish()
 TRIAL = agent_pb2.AgentTrial(provider_key="other", model="big", system_prompt="You try.")

@@ -1,0 +1,1 @@
+"""What takes longer than the check: `python -m trials --list`."""

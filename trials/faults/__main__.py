@@ -1,0 +1,83 @@
+"""`python -m trials.faults [POINT…]`: all points, those of some services and calls, or the ones that are named.
+
+It prints how often each call is made, each point that breaks something, and a table. A point is named
+SERVICE:PHASE:CALL:N:FAULT, and `:on` behind it has all calls from the n-th on fail for a while. All of them take long:
+with `--journal FILE` the series goes on where it was ended.
+
+A point of `run` takes half a second of the processor. One of `start` takes a second and waits up to 5 s more, as
+`headrace up` starts a service ever later that dies again and again: `--phases start --jobs 8` waits for many at a time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import sys
+import time
+from pathlib import Path
+
+from trials.faults.calls import CALLS, PHASES, SERVICES, Point
+from trials.faults.judging import BROKEN, Verdict
+from trials.faults.series import count_calls, list_points, make_count_table, make_table, try_points
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m trials.faults", description=__doc__)
+    parser.add_argument("points", nargs="*", type=Point.parse)
+    parser.add_argument("--services", nargs="+", default=SERVICES, choices=SERVICES)
+    parser.add_argument("--phases", nargs="+", default=PHASES, choices=PHASES)
+    parser.add_argument("--calls", nargs="+", default=CALLS, choices=CALLS)
+    parser.add_argument("--jobs", type=int, default=2, help="suites at a time")
+    parser.add_argument("--sample", type=int, help="take so many of the points only, by --seed")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--journal", type=Path, help="leave out the points that held there, and add those tried now")
+    parser.add_argument("--verbose", action="store_true", help="print every point")
+    return parser.parse_args()
+
+
+async def main(arguments: argparse.Namespace) -> int:
+    points: list[Point] = arguments.points
+    if not points:
+        counts = await count_calls()
+        say(make_count_table(counts))
+        points = list_points(counts, arguments.services, arguments.phases, arguments.calls)
+        if arguments.sample:
+            points = random.Random(arguments.seed).sample(points, min(arguments.sample, len(points)))
+    journal: Path | None = arguments.journal
+    held = read_journal(journal) if journal else set[str]()
+    points = [point for point in points if str(point) not in held]
+    say(f"{len(points)} points")
+    started_at = time.monotonic()
+
+    def tell(verdict: Verdict) -> None:
+        if journal:
+            with journal.open("a") as file:
+                file.write(f"{verdict.point} {verdict.result}\n")
+        if verdict.problems or arguments.verbose or arguments.points:
+            say(f"{verdict.point} {verdict.where}: {verdict.result}")
+        for problem in verdict.problems:
+            say(f"    {problem}")
+
+    verdicts = await try_points(points, arguments.jobs, tell)
+    say(make_table(verdicts))
+    broken = [str(verdict.point) for verdict in verdicts if verdict.problems]
+    say(f"{len(verdicts)} points in {time.monotonic() - started_at:.0f} s")
+    say(f"{len(broken)} of {len(verdicts)} points broke something: python -m trials.faults {' '.join(broken[:20])}")
+    return 1 if broken else 0
+
+
+def read_journal(journal: Path) -> set[str]:
+    """Return the names of the points after which all held, the last time that they were tried."""
+    lines = journal.read_text().splitlines() if journal.exists() else []
+    results = dict(line.split(" ", 1) for line in lines)
+    return {name for name, result in results.items() if result != BROKEN}
+
+
+def say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main(parse_arguments())))

@@ -1,0 +1,30 @@
+"""Watchers: whoever watches the gates that wait has the list that ListGates gives."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from trials.simulation.people.watchers import list_waiting
+
+if TYPE_CHECKING:
+    from trials.simulation.people.users import User
+
+LOOKS, LOOK_S = 120, 1.0
+"""How often both are compared: a stream that broke without a word is noticed by its keepalive."""
+
+
+async def judge_watchers(judge: User, watchers: Iterable[User]) -> list[str]:
+    """Compare until all agree with the list, once."""
+    problems: list[str] = []
+    for watcher in watchers:
+        listed = None
+        for _ in range(LOOKS):
+            listed = await list_waiting(judge)
+            if listed == watcher.watched:
+                break
+            await asyncio.sleep(LOOK_S)
+        else:
+            problems.append(f"{watcher.name} watches gates and has {watcher.watched}, and the list is {listed}")
+    return problems

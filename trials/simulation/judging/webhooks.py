@@ -1,0 +1,92 @@
+"""Webhooks: each event is told at least once, first times in the order of its chat's log, and nothing that was not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from trials.simulation.judging.chats import Line, Logs, leave_out, read_logs
+
+if TYPE_CHECKING:
+    from trials.simulation.world.world import World
+
+LOOKS, LOOK_S = 60, 15.0
+"""How long what was not delivered may take: a claim of a dead process holds for a minute, and each failed try waits as
+long as the delivery has waited."""
+
+ENDED, OPENED = "headrace.run.ended", "headrace.gate.opened"
+STEPS = {"reminded": "headrace.gate.reminded", "escalated": "headrace.gate.escalated"}
+
+
+async def judge_webhook(world: World, copies: Collection[str], erased: Collection[str]) -> list[str]:
+    """Wait for what is to be told, and compare; of runs that are `erased` anything may have been told."""
+    if world.hooked_ms is None:
+        return []
+    world.receiver.is_judged = True
+    missing: list[str] = []
+    for _ in range(LOOKS):
+        told = {_name(event) for event in world.receiver.taken}
+        wanted = list_wanted(leave_out(read_logs(world), erased), copies, world.hooked_ms)
+        missing = [f"nobody was told of {name}" for names in wanted.values() for name in names if name not in told]
+        if not missing:
+            break
+        await asyncio.sleep(LOOK_S)
+    taken = [event for event in world.receiver.taken if _get_run_id(event) not in erased]
+    return [*missing, *_judge_order(taken, leave_out(read_logs(world), erased), copies, world.hooked_ms)]
+
+
+def list_wanted(logs: Logs, copies: Collection[str], since_ms: float) -> dict[str, list[str]]:
+    """Return what the lines of each chat make known, in order; nothing of copies, nor of lines before `since_ms`."""
+    return {
+        chat_id: [
+            name
+            for line in lines
+            if line.get("runId") and line["runId"] not in copies and line["updatedAt"] > since_ms
+            for name in _name_line(line)
+        ]
+        for chat_id, lines in logs.items()
+    }
+
+
+def _name_line(line: Line) -> Iterator[str]:
+    event = line.get("event", {})
+    if line["_type"] == "run":
+        yield f"{ENDED} {line['runId']} "
+    elif event.get("type") == "gate.open":
+        yield f"{OPENED} {line['runId']} {event['gateId']}"
+    elif event.get("type") == "gate.step" and event["step"] in STEPS:
+        yield f"{STEPS[event['step']]} {line['runId']} {event['gateId']}"
+
+
+def _name(event: dict[str, Any]) -> str:
+    return f"{event['type']} {_get_run_id(event)} {event['data'].get('gateId', '')}"
+
+
+def _get_run_id(event: dict[str, Any]) -> str:
+    return event["data"].get("runId", "")
+
+
+def _judge_order(taken: Sequence[dict[str, Any]], logs: Logs, copies: Collection[str], since_ms: float) -> list[str]:
+    """Whoever takes an event for the first time has taken those before it in its chat."""
+    problems: list[str] = []
+    for chat_id, wanted in list_wanted(logs, copies, since_ms).items():
+        first = list(dict.fromkeys(_name(event) for event in taken if event["subject"] == chat_id))
+        told = [name for name in first if name in wanted]
+        expected = [name for name in wanted if name in told]
+        if told != expected:
+            problems.append(f"the webhook was told of chat {chat_id} in another order: {told}, and it was {expected}")
+        known = {*_list_all(logs, chat_id)}
+        kinds = (ENDED, OPENED, *STEPS.values())
+        problems += [
+            f"the webhook was told of {name}, which is not in the log"
+            for name in first
+            if name.startswith(kinds) and name not in known
+        ]
+    return problems
+
+
+def _list_all(logs: Logs, chat_id: str) -> Iterator[str]:
+    for line in logs.get(chat_id, ()):
+        if line.get("runId"):
+            yield from _name_line(line)

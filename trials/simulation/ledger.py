@@ -1,0 +1,142 @@
+"""What every series has found, kept as it goes: one file for each state of the code, whose pieces add up.
+
+A state is named by the last commit that changed what worlds are made of. A series that was stopped goes on with the
+seeds that its state's file does not have, and files of other machines are copied beside it.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trials.simulation.simulate import Result
+
+FOLDER = Path("docs/series")
+
+CODE = ("headrace", "services", "protos", "tests", "constraints.txt", "pyproject.toml")
+"""What worlds are made of."""
+
+RELEASES = "v*"
+"""Tags of releases."""
+
+UNRELEASED = "unreleased"
+
+PROBLEM_CHARS_MAX = 300
+
+
+@dataclass
+class Record:
+    """What the worlds of one state of the code have shown."""
+
+    commit: str
+    when: str
+    """Time of the commit, ISO 8601."""
+    seeds: set[int] = field(default_factory=set[int])
+    simulated_s: float = 0.0
+    bites: Counter[tuple[str, str, str]] = field(default_factory=Counter[tuple[str, str, str]])
+    counts: Counter[str] = field(default_factory=Counter[str])
+    failed: dict[int, str] = field(default_factory=dict[int, str])
+    """The first problem of each seed whose world broke a promise."""
+
+    def add(self, result: Result) -> None:
+        """Add a seed's world; once, however often it was simulated."""
+        if result.seed in self.seeds:
+            return
+        self.seeds.add(result.seed)
+        self.simulated_s += result.simulated_s
+        self.bites += result.bites
+        self.counts += result.counts
+        if result.problems:
+            self.failed[result.seed] = result.problems[0][:PROBLEM_CHARS_MAX]
+
+    def save(self, folder: Path = FOLDER) -> None:
+        """Write the state's file, so that it is whole whenever this process ends."""
+        folder.mkdir(exist_ok=True)
+        kept = {
+            "commit": self.commit,
+            "when": self.when,
+            "seeds": name_ranges(self.seeds),
+            "simulatedS": round(self.simulated_s),
+            "hits": {" ".join(cell): count for cell, count in sorted(self.bites.items())},
+            "counts": dict(sorted(self.counts.items())),
+            "failed": {str(seed): self.failed[seed] for seed in sorted(self.failed)},
+        }
+        path = folder / f"{self.commit}.json"
+        beside = path.with_suffix(".part")
+        beside.write_text(json.dumps(kept, indent=1) + "\n")
+        beside.replace(path)
+
+
+def name_ranges(seeds: Collection[int]) -> str:
+    """Return seeds as "1-300, 400": ranges, in order."""
+    ranges: list[list[int]] = []
+    for seed in sorted(seeds):
+        if ranges and seed == ranges[-1][1] + 1:
+            ranges[-1][1] = seed
+        else:
+            ranges.append([seed, seed])
+    return ", ".join(f"{first}-{last}" if first != last else f"{first}" for first, last in ranges)
+
+
+def read_ranges(text: str) -> Iterator[int]:
+    """Yield what `name_ranges` has named."""
+    for part in text.split(", "):
+        start, _, end = part.partition("-")
+        yield from range(int(start), int(end or start) + 1)
+
+
+def open_record(folder: Path = FOLDER) -> Record:
+    """Return what is kept of the code as it is in the working tree; the result is to be saved by whoever adds to it.
+
+    Raises:
+        RuntimeError: The code has changes that no commit has.
+    """
+    if changed := _run_git("status", "--porcelain", "--", *CODE):
+        raise RuntimeError(f"a series is kept by its commit, and these changes have none: {changed}")
+    commit, when = _run_git("log", "-1", "--format=%h %cI", "--abbrev=10", "--", *CODE).split()
+    path = folder / f"{commit}.json"
+    return _read(path) if path.exists() else Record(commit, when)
+
+
+def read_all(folder: Path = FOLDER) -> list[Record]:
+    """Return what is kept, the oldest state first."""
+    return sorted(map(_read, folder.glob("*.json")), key=lambda record: (record.when, record.commit))
+
+
+def name_release(record: Record) -> str:
+    """Return the first release that has the state, or UNRELEASED."""
+    tags = _run_git("tag", "--contains", record.commit, "--list", RELEASES, "--sort=creatordate", checks=False)
+    return tags.partition("\n")[0] or UNRELEASED
+
+
+def add_up(records: Sequence[Record]) -> tuple[Counter[tuple[str, str, str]], Counter[str]]:
+    """Return what all of them have met: the hits of faults, and what came of them."""
+    return _sum(record.bites for record in records), _sum(record.counts for record in records)
+
+
+def _sum(counters: Iterable[Counter[Any]]) -> Counter[Any]:
+    total: Counter[Any] = Counter()
+    for counter in counters:
+        total.update(counter)
+    return total
+
+
+def _read(path: Path) -> Record:
+    kept = json.loads(path.read_text())
+    hits: Counter[tuple[str, str, str]] = Counter()
+    for cell, count in kept["hits"].items():
+        kind, service, phase = cell.split(" ")
+        hits[kind, service, phase] = count
+    failed = {int(seed): problem for seed, problem in kept["failed"].items()}
+    seeds = {*read_ranges(kept["seeds"])}
+    return Record(kept["commit"], kept["when"], seeds, kept["simulatedS"], hits, Counter(kept["counts"]), failed)
+
+
+def _run_git(*args: str, checks: bool = True) -> str:
+    return subprocess.run(["git", *args], check=checks, capture_output=True, text=True).stdout.strip()
