@@ -13,8 +13,8 @@ import structlog
 
 from headrace.errors import DiskFull, HeadraceError, LogDamaged, StaleLease
 from headrace.v1 import memory_pb2
-from tests.memory.conftest import memory_in, memory_over
-from tests.memory.writing import Memory, content, query_line, run_line, step_line, user
+from tests.support.memory.serving import memory_in, memory_over
+from tests.support.memory.writing import Memory, content, query_line, run_line, step_line, user
 
 APPENDS = 30
 TRIES = 20

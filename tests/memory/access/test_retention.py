@@ -18,8 +18,8 @@ from services.memory.storage.files.engine import open_files
 from services.runtime.auth.identity import Identity, acting_as
 from services.runtime.clock import CLOCK
 from services.runtime.ending import CannotServe
-from tests.memory.conftest import memory_over
-from tests.memory.writing import run_line
+from tests.support.memory.serving import memory_over
+from tests.support.memory.writing import run_line
 
 FILE = """
 chatDays: 300

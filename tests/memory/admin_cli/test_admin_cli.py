@@ -13,9 +13,9 @@ import orjson
 import pytest
 
 from headrace.v1 import llm_pb2
-from tests.memory.conftest import Serve, logs_in
 from tests.memory.editing import edit_log
-from tests.memory.writing import Memory, content, new_id, query_line, run_line, step_line, user
+from tests.support.memory.engines import Serve, logs_in
+from tests.support.memory.writing import Memory, content, new_id, query_line, run_line, step_line, user
 
 
 async def tool(folder: Path, *arguments: str, url: str = "", exit_code: int = 0) -> str:

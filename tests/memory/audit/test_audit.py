@@ -14,9 +14,9 @@ from headrace.hash_chain import LogVerifier
 from headrace.streams import rpc_errors
 from headrace.v1 import audit_pb2, keys_pb2, memory_pb2
 from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
-from tests.memory.conftest import Serve
 from tests.memory.storage.test_gates import approval, submitted
-from tests.memory.writing import Memory, new_id
+from tests.support.memory.engines import Serve
+from tests.support.memory.writing import Memory, new_id
 
 pytestmark = pytest.mark.engines
 

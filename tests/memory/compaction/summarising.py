@@ -14,8 +14,8 @@ from headrace.v1 import agent_pb2, common_pb2, limits_pb2, llm_pb2, llm_pb2_grpc
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService, serving_grpc
-from tests.memory.conftest import memory_over
-from tests.memory.writing import Memory
+from tests.support.memory.serving import memory_over
+from tests.support.memory.writing import Memory
 from tests.support.summaries import write_summary
 
 

@@ -11,9 +11,9 @@ import pytest
 from headrace.errors import Overloaded, StaleLease
 from headrace.v1 import agent_pb2, llm_pb2, memory_pb2
 from tests.memory.compaction.summarising import COST, SUMMARY, Summariser, compact, summarising, texts
-from tests.memory.conftest import Serve
 from tests.memory.context.test_context import check_paired, text_of, to_tuples
-from tests.memory.writing import (
+from tests.support.memory.engines import Serve
+from tests.support.memory.writing import (
     Memory,
     call,
     content,

@@ -17,7 +17,7 @@ from headrace.v1 import llm_pb2, memory_pb2
 from services.memory.context.window.context_view import UNBOUNDED
 from tests.memory.compaction.summarising import SUMMARY, Compacted, Summariser, compact, summarising
 from tests.memory.context.test_context import call_ids, check_paired, log_messages, text_of
-from tests.memory.writing import Memory, call, content, new_id, query_line, result, run_line, step_line
+from tests.support.memory.writing import Memory, call, content, new_id, query_line, result, run_line, step_line
 from tests.support.pairing import assert_paired
 
 CONTEXTS = ("", "subagent-00000001")

@@ -14,7 +14,7 @@ from services.runtime.tokens.count import count_request
 from tests.memory.compaction.summarising import COST, SUMMARY, Ended, Summariser, compact, summarising, texts
 from tests.memory.compaction.test_compaction import LIMITS, WORDS, lines_of, talk
 from tests.memory.context.test_context import check_paired, text_of
-from tests.memory.writing import Memory, call, content, new_id, result, run_line, step_line
+from tests.support.memory.writing import Memory, call, content, new_id, result, run_line, step_line
 from tests.support.summaries import write_summary
 
 if TYPE_CHECKING:

@@ -15,8 +15,9 @@ from headrace.errors import InvalidRequest, NotFound
 from headrace.v1 import llm_pb2, memory_pb2
 from services.memory.context.message_pairing import INTERRUPTED
 from services.memory.log.media import PARTS_MAX, PARTS_STEP, UNSEEN
-from tests.memory.conftest import Serve, memory_over
-from tests.memory.writing import (
+from tests.support.memory.engines import Serve
+from tests.support.memory.serving import memory_over
+from tests.support.memory.writing import (
     Memory,
     call,
     content,

@@ -17,8 +17,8 @@ from headrace.errors import Overloaded
 from headrace.streams import rpc_errors
 from headrace.v1 import data_pb2, keys_pb2, memory_pb2, schedule_pb2, webhook_pb2
 from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
-from tests.memory.conftest import Files, Kept, ModelledTables, Tables
-from tests.memory.writing import Memory, content, reasoning, run_line, step_line
+from tests.support.memory.engines import Files, Kept, ModelledTables, Tables
+from tests.support.memory.writing import Memory, content, reasoning, run_line, step_line
 
 if TYPE_CHECKING:
     pass

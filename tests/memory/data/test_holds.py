@@ -16,7 +16,6 @@ from services.memory.access.retention_file import SameForAll
 from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.engine import open_files
 from services.runtime.auth.identity import Identity, acting_as
-from tests.memory.conftest import Files, Kept
 from tests.memory.data.people import (
     ADA,
     ADMIN,
@@ -34,7 +33,8 @@ from tests.memory.data.people import (
     request_erasure,
     share,
 )
-from tests.memory.writing import Memory
+from tests.support.memory.engines import Files, Kept
+from tests.support.memory.writing import Memory
 
 pytestmark = pytest.mark.engines
 

@@ -11,7 +11,6 @@ from headrace.errors import ChatBusy, Held, KeyUnavailable, NotFound, Overloaded
 from services.memory.access.retention import prune_chats
 from services.memory.access.retention_file import SameForAll
 from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
-from tests.memory.conftest import Files, Memory, open_keys
 from tests.memory.data.people import (
     ADMIN,
     BOB,
@@ -30,6 +29,8 @@ from tests.memory.data.people import (
 from tests.memory.data.test_holds import release
 from tests.memory.encryption.stores import Store, WithoutTenant, opening, write_everything
 from tests.memory.webhooks.conftest import open_engine
+from tests.support.memory.engines import Files, open_keys
+from tests.support.memory.writing import Memory
 
 ADA = Identity("acme", "ada", scopes=ALL_SCOPES)
 OTHER = Identity("bolt", "bob", scopes=ALL_SCOPES)

@@ -15,8 +15,8 @@ from headrace.streams import rpc_errors
 from headrace.v1 import keys_pb2
 from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
 from services.runtime.clock import now_ms
-from tests.memory.conftest import Serve
-from tests.memory.writing import Memory, new_id
+from tests.support.memory.engines import Serve
+from tests.support.memory.writing import Memory, new_id
 
 pytestmark = pytest.mark.engines
 

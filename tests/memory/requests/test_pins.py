@@ -12,7 +12,7 @@ from headrace.v1 import memory_pb2
 from tests.memory.compaction.summarising import SUMMARY, Summariser, compact, summarising
 from tests.memory.compaction.test_compaction import LIMITS, talk
 from tests.memory.context.test_context import text_of
-from tests.memory.writing import Memory, content, new_id, query_line, run_line, step_line
+from tests.support.memory.writing import Memory, content, new_id, query_line, run_line, step_line
 
 PINNED = "Pinned by the user, word for word:"
 

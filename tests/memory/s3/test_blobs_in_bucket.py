@@ -27,11 +27,12 @@ from services.memory.storage.postgres.connection.pool import Limits
 from services.memory.storage.postgres.engine import open_postgres
 from services.runtime.clock import CLOCK
 from tests.memory.access.test_retention import Later
-from tests.memory.conftest import Files, Tables, needs_postgres, open_keys
 from tests.memory.encryption.stores import opening
-from tests.memory.s3.store import Place, needs_s3
 from tests.memory.storage.test_blobs import PNG
-from tests.memory.writing import Memory, new_id, run_line
+from tests.support.memory.engines import Files, Tables, open_keys
+from tests.support.memory.writing import Memory, new_id, run_line
+from tests.support.postgresql import needs_postgres
+from tests.support.s3_store import Place, needs_s3
 
 pytestmark = needs_s3
 
@@ -211,8 +212,8 @@ async def run_admin(kept: Kept, *arguments: str) -> tuple[int, str]:
 KILLED = """
 import asyncio, os, signal, sys
 from pathlib import Path
-from tests.memory.conftest import memory_over
-from tests.memory.s3.store import Place
+from tests.support.memory.serving import memory_over
+from tests.support.s3_store import Place
 from services.memory.storage.s3.settings import S3Settings
 
 folder, url, endpoint, key, secret, chat_id, data = sys.argv[1:]

@@ -13,10 +13,10 @@ from headrace.v1 import llm_pb2
 from services.memory.access.retention import ORPHAN_AGE_S
 from services.runtime.auth.identity import acting_as
 from tests.memory.data.people import ADA, ask, claim, erase_portion, finish, furnish, mark, request_erasure, work_off
-from tests.memory.s3.store import QUICK, Place, Proxy, needs_s3, proxying
 from tests.memory.s3.test_blobs_in_bucket import BLOB_ID, Kept, chat_with_blob, kept, open_engine
 from tests.memory.storage.test_blobs import PNG, make_image_step
-from tests.memory.writing import Memory, new_id, run_line
+from tests.support.memory.writing import Memory, new_id, run_line
+from tests.support.s3_store import QUICK, Place, Proxy, needs_s3, proxying
 
 __all__ = ["kept"]
 

@@ -28,10 +28,10 @@ from tests.memory.schedules.test_schedules import (
     record,
     update,
 )
-from tests.memory.writing import Memory, new_id
+from tests.support.memory.writing import Memory, new_id
 
 if TYPE_CHECKING:
-    from tests.memory.conftest import Serve
+    from tests.support.memory.engines import Serve
 
 pytestmark = pytest.mark.engines
 

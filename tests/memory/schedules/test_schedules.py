@@ -15,10 +15,10 @@ from headrace.v1 import common_pb2, schedule_pb2
 from services.memory.schedules import store
 from services.memory.storage.records.schedules import FIRINGS_MAX
 from services.runtime.auth.identity import Identity, acting_as
-from tests.memory.writing import Memory, new_id
+from tests.support.memory.writing import Memory, new_id
 
 if TYPE_CHECKING:
-    from tests.memory.conftest import Serve
+    from tests.support.memory.engines import Serve
 
 pytestmark = pytest.mark.engines
 

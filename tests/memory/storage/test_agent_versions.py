@@ -11,8 +11,8 @@ import pytest
 from headrace.errors import LogDamaged, NotFound
 from headrace.streams import rpc_errors
 from headrace.v1 import memory_pb2
-from tests.memory.conftest import Serve
-from tests.memory.writing import Memory
+from tests.support.memory.engines import Serve
+from tests.support.memory.writing import Memory
 
 pytestmark = pytest.mark.engines
 

@@ -16,8 +16,8 @@ from headrace.v1 import llm_pb2, memory_pb2
 from services.memory.access.retention import DAY_S
 from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.engine import open_files
-from tests.memory.conftest import Kept, Serve, logs_in
-from tests.memory.writing import Memory, new_id, query_line, run_line, step_line, user
+from tests.support.memory.engines import Kept, Serve, logs_in
+from tests.support.memory.writing import Memory, new_id, query_line, run_line, step_line, user
 
 pytestmark = pytest.mark.engines
 

@@ -15,9 +15,9 @@ from services.memory.spend.periods import find_period
 from services.memory.storage.operating.claims import Amount, Budget, BudgetUse, SpendClaim, decide_claim
 from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
 from services.runtime.clock import now_utc
-from tests.memory.conftest import Serve
 from tests.memory.storage.test_spend import charge, said
-from tests.memory.writing import Memory, new_id, query_line, run_line
+from tests.support.memory.engines import Serve
+from tests.support.memory.writing import Memory, new_id, query_line, run_line
 
 ADA, BOB = Identity("acme", "ada", "api_key:ada"), Identity("acme", "bob")
 LIMIT = 10_000

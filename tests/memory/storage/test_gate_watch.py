@@ -18,7 +18,7 @@ from services.memory.storage.gates.rows import GateEntry
 from services.memory.storage.gates.watch import WAITING_MAX, GateKey, GateWatch
 from services.runtime.auth.identity import Identity, acting_as
 from tests.memory.storage.test_gates import AT, approval, closing, opening, step, submitted
-from tests.memory.writing import Memory, run_line
+from tests.support.memory.writing import Memory, run_line
 
 WAIT_S = 20.0
 """Longest wait for what is to come: a loaded machine takes its time."""

@@ -10,9 +10,9 @@ from headrace.errors import InvalidRequest, NotFound, PermissionDenied
 from headrace.v1 import agent_pb2, common_pb2, memory_pb2
 from services.runtime.auth.identity import Identity, acting_as
 from services.runtime.clock import now_ms
-from tests.memory.conftest import Serve
 from tests.memory.storage.test_gates import approval
-from tests.memory.writing import Memory, event_line, run_line
+from tests.support.memory.engines import Serve
+from tests.support.memory.writing import Memory, event_line, run_line
 
 pytestmark = pytest.mark.engines
 

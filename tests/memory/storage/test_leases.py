@@ -12,8 +12,10 @@ from structlog.testing import capture_logs
 from headrace.errors import InvalidRequest, NotFound, StaleLease
 from headrace.streams import rpc_errors
 from headrace.v1 import memory_pb2
-from tests.memory.conftest import HeldSync, Serve, memory_over
-from tests.memory.writing import Memory, content, new_id, query_line, run_line, step_line
+from tests.support.memory.engines import Serve
+from tests.support.memory.held_sync import HeldSync
+from tests.support.memory.serving import memory_over
+from tests.support.memory.writing import Memory, content, new_id, query_line, run_line, step_line
 
 pytestmark = pytest.mark.engines
 

@@ -7,9 +7,9 @@ import pytest
 from headrace.errors import ChatBusy
 from headrace.streams import rpc_errors
 from headrace.v1 import memory_pb2
-from tests.memory.conftest import Serve
 from tests.memory.storage.test_leases import A, B, Clock
-from tests.memory.writing import Memory, new_id, query_line, run_line
+from tests.support.memory.engines import Serve
+from tests.support.memory.writing import Memory, new_id, query_line, run_line
 
 pytestmark = pytest.mark.engines
 

@@ -12,9 +12,9 @@ from headrace.errors import InvalidRequest, PermissionDenied
 from headrace.v1 import common_pb2, memory_pb2, spend_pb2
 from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
 from services.runtime.clock import now_utc
-from tests.memory.conftest import Serve
 from tests.memory.storage.test_gates import opening, submitted
-from tests.memory.writing import Memory, content, new_id, query_line, run_line, step_line
+from tests.support.memory.engines import Serve
+from tests.support.memory.writing import Memory, content, new_id, query_line, run_line, step_line
 
 pytestmark = pytest.mark.engines
 

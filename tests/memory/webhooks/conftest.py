@@ -24,14 +24,14 @@ from services.memory.webhooks.sender import Sender
 from services.memory.webhooks.store import WebhookStore
 from services.runtime.clock import now_ms
 from services.runtime.net.allow_list import parse_allow_list
-from tests.memory.conftest import Files, Tables
 from tests.memory.webhooks.receiver import Receiver, receiving, resolve_here
-from tests.memory.writing import new_id
+from tests.support.memory.engines import Files, Tables
+from tests.support.memory.writing import new_id
 
 if TYPE_CHECKING:
     from services.memory.storage.engine import Engine
     from services.memory.webhooks.deliverer import Send
-    from tests.memory.conftest import Kept
+    from tests.support.memory.engines import Kept
 
 Open: TypeAlias = Callable[[], AbstractAsyncContextManager["Engine"]]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from services.memory.webhooks.deliverer import delivering
 from services.memory.webhooks.sender import Sender
-from tests.memory.conftest import Files, Tables
 from tests.memory.webhooks.conftest import ALLOW, open_engine
 from tests.memory.webhooks.receiver import resolve_here
+from tests.support.memory.engines import Files, Tables
 
 
 async def main(place: str) -> None:

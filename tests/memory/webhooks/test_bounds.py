@@ -23,7 +23,7 @@ from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
 from services.runtime.clock import now_ms
 from services.runtime.net.allow_list import AllowList
 from tests.memory.webhooks.conftest import Writer, create, deliver, list_deliveries, store_of
-from tests.memory.writing import new_id
+from tests.support.memory.writing import new_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -28,7 +28,7 @@ from tests.memory.webhooks.conftest import (
     store_of,
     wait_for_states,
 )
-from tests.memory.writing import new_id
+from tests.support.memory.writing import new_id
 
 if TYPE_CHECKING:
     from services.memory.storage.engine import Engine

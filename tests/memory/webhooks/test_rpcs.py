@@ -12,7 +12,7 @@ from headrace.v1 import webhook_pb2
 from services.memory.storage.event_rows import TYPES
 from services.memory.webhooks import store
 from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
-from tests.memory.writing import Memory, new_id
+from tests.support.memory.writing import Memory, new_id
 
 pytestmark = pytest.mark.engines
 

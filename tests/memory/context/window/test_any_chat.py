@@ -25,7 +25,7 @@ from services.runtime.tokens import count
 from tests.memory.compaction.summarising import SUMMARY, Answer, Ended, Summariser, compact, summarising
 from tests.memory.context.test_context import check_paired, text_of
 from tests.memory.context.window.test_token_limits import limits, load
-from tests.memory.writing import Memory, call, content, new_id, query_line, result, run_line, step_line, user
+from tests.support.memory.writing import Memory, call, content, new_id, query_line, result, run_line, step_line, user
 
 CHATS_MAX = int(os.environ.get("HEADRACE_CHATS_MAX", "8"))
 

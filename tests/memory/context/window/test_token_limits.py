@@ -11,9 +11,9 @@ from headrace.streams import rpc_errors
 from headrace.v1 import common_pb2, llm_pb2, memory_pb2
 from services.runtime.auth.identity import Identity, acting_as
 from services.runtime.tokens import count
-from tests.memory.conftest import Serve
 from tests.memory.context.test_context import check_paired, left_out, text_of, to_tuples
-from tests.memory.writing import Memory, call, content, new_id, reasoning, result, run_line, step_line, user
+from tests.support.memory.engines import Serve
+from tests.support.memory.writing import Memory, call, content, new_id, reasoning, result, run_line, step_line, user
 
 TOOLS = [llm_pb2.ToolSchema(name="weather", description="Tells it.", parameters='{"type": "object"}')]
 WORDS = "one two three four five six seven eight nine ten "

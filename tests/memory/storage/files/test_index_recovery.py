@@ -13,9 +13,9 @@ from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.engine import open_files
 from services.memory.storage.files.indexing import index_recovery
 from services.memory.storage.files.indexing.index_recovery import INDEX_NAME, open_index
-from tests.memory.conftest import Serve
 from tests.memory.editing import without_checksums
-from tests.memory.writing import new_id
+from tests.support.memory.engines import Serve
+from tests.support.memory.writing import new_id
 
 CHATS = index_recovery.START_LOGS_MAX * 2 + 1
 
