@@ -16,7 +16,8 @@ from headrace.v1 import audit_pb2, data_pb2
 from services.memory.data.refusals import KNOWN_S
 from services.runtime.auth.identity import acting_as
 from services.runtime.clock import CLOCK
-from tests.memory.data.people import (
+from tests.support.memory.engines import ModelledTables
+from tests.support.memory.people import (
     ADA,
     ADMIN,
     BOB,
@@ -32,7 +33,6 @@ from tests.memory.data.people import (
     share,
     work_off,
 )
-from tests.support.memory.engines import ModelledTables
 from tests.support.memory.serving import memory_in
 from tests.support.memory.writing import Memory, new_id
 from tests.support.postgresql import needs_postgres

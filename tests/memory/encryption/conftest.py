@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.memory.encryption.stores import Store
+from tests.support.memory.encrypted_stores import Store
 from tests.support.memory.engines import Files, Tables, open_keys
 from tests.support.postgresql import needs_postgres
 

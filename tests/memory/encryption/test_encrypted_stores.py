@@ -16,7 +16,7 @@ from headrace.errors import KeyUnavailable, LogDamaged
 from headrace.v1 import webhook_pb2
 from services.memory.log.checksums import add_checksum, remove_checksum
 from services.runtime.auth.identity import acting_as
-from tests.memory.encryption.stores import (
+from tests.support.memory.encrypted_stores import (
     ADA,
     BOB,
     OTHER_MASTER_KEYS,

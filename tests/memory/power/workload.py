@@ -13,7 +13,7 @@ from itertools import count
 from pathlib import Path
 
 from headrace.v1 import memory_pb2
-from tests.memory.crashing import make_id
+from tests.support.memory.crashing import make_id
 from tests.support.memory.serving import memory_over
 from tests.support.memory.writing import Memory, content, query_line, run_line, step_line, user
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -16,11 +16,15 @@ from services.memory.encryption.keyring import Keyring
 from services.memory.encryption.master_keys import FileMasterKeys
 from services.memory.encryption.opening import OpenKeys, open_no_keys
 from services.memory.log.encryption.lines import decrypt_log
+from services.memory.storage.engine import Engine
+from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.encryption.data_keys import FOLDER, FileDataKeys
+from services.memory.storage.files.engine import open_files
 from services.memory.storage.postgres.connection.hosts import DRIVER
 from services.memory.storage.postgres.connection.pool import Limits, open_database
 from services.memory.storage.postgres.encryption.data_keys import PostgresDataKeys
-from tests.support.memory.serving import CONNECTIONS_MAX, STATEMENT_TIMEOUT_S, memory_in, memory_over
+from services.memory.storage.postgres.engine import open_postgres
+from tests.support.memory.serving import CONNECTIONS_MAX, STATEMENT_TIMEOUT_S, memory_in, memory_over, placing_blobs
 from tests.support.memory.writing import Memory
 from tests.support.s3_store import Place
 from trials.simulation.postgres.driver import DirectWay, connect_to
@@ -103,6 +107,26 @@ class ModelledTables:
         query = "SELECT data FROM lines JOIN chats ON chats.id = chat WHERE chat_id = ? ORDER BY n"
         rows = self.server.tables.committed.execute(query, (chat_id,))
         return b"".join(row[0] + b"\n" for row in rows)
+
+
+Stored: TypeAlias = Files | Tables
+
+
+@asynccontextmanager
+async def open_engine(kept: Kept) -> AsyncGenerator[Engine]:
+    """The store itself, without a service; again for a restart, or beside it for another replica of a database."""
+    assert not isinstance(kept, ModelledTables)
+    if isinstance(kept, Tables):
+        limits = Limits(CONNECTIONS_MAX, STATEMENT_TIMEOUT_S)
+        async with (
+            open_postgres(kept.url, limits, open_keys=kept.open_keys) as store,
+            placing_blobs(kept.place, store) as engine,
+        ):
+            yield engine
+        return
+    with closing(Disk(kept.folder)) as disk:
+        async with open_files(disk, open_keys=kept.open_keys) as store, placing_blobs(kept.place, store) as engine:
+            yield engine
 
 
 def is_encrypted(kept: Kept) -> bool:

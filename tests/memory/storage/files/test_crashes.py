@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.memory.acknowledged import Acknowledged, kill_somewhere, start
-from tests.memory.crashing import write
+from tests.support.memory.acknowledged import Acknowledged, kill_somewhere, start
+from tests.support.memory.crashing import write
 from tests.support.memory.engines import Serve
 from tests.support.memory.writing import new_id
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from headrace.errors import LogDamaged
 from services.memory.importing.older_log import convert_older_log
 from services.memory.log import recovery
-from tests.memory.admin_cli.test_admin_cli import load_next_context, tool
+from tests.support.memory.admin_cli import load_next_context, tool
 from tests.support.memory.engines import Serve, logs_in
 from tests.support.memory.serving import memory_over
 from tests.support.memory.writing import Memory, content, events, query_line, run_line, step_line

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from headrace.errors import LogDamaged
 from services.memory.log import recovery
 from services.memory.storage.files.disk import Disk
-from tests.memory.editing import without_checksums
 from tests.support.memory.engines import Serve, logs_in
+from tests.support.memory.log_editing import without_checksums
 from tests.support.memory.serving import memory_over
 from tests.support.memory.writing import (
     call,

@@ -11,8 +11,8 @@ import pytest
 from services.memory.storage.files.indexing.database import IndexDatabase
 from services.memory.storage.files.indexing.index_recovery import INDEX_NAME, SPEND
 from services.memory.storage.spend.rows import SpendKey, SpendSum
-from tests.memory.storage.test_spend import charge, said, total
 from tests.support.memory.engines import Serve
+from tests.support.memory.spend import charge, said, total
 from tests.support.memory.writing import Memory, run_line
 
 

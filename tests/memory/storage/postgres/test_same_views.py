@@ -18,10 +18,10 @@ from headrace.v1 import keys_pb2, llm_pb2, memory_pb2, schedule_pb2
 from services.memory.config import Config
 from services.memory.engines import open_engine
 from services.memory.storage.engine import Engine
-from tests.memory.admin_cli.test_admin_cli import tool
-from tests.memory.compaction.summarising import Summariser
-from tests.memory.compaction.test_compaction_properties import CONTEXTS, Chat, events
+from tests.support.memory.admin_cli import tool
+from tests.support.memory.any_chat import CONTEXTS, Chat, events
 from tests.support.memory.serving import memory_in, memory_over
+from tests.support.memory.summarising import Summariser
 from tests.support.memory.writing import Memory, content, run_line, step_line, user
 from tests.support.postgresql import empty
 

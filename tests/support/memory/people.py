@@ -191,3 +191,8 @@ async def put_run_webhook(memory: Memory, who: Identity, run_id: str, url: str) 
     request = webhook_pb2.PutRunWebhookRequest(run_id=run_id, config_id="one", url=url, token=mark(who, "token"))
     with acting_as(Identity(who.tenant, who.user, scopes=ALL_SCOPES)), rpc_errors():
         await memory.webhooks.PutRunWebhook(request)
+
+
+async def release(memory: Memory, hold_id: str) -> data_pb2.Hold:
+    with acting_as(ADMIN), rpc_errors():
+        return (await memory.data.ReleaseHold(data_pb2.ReleaseHoldRequest(hold_id=hold_id))).hold

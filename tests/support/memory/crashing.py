@@ -1,5 +1,6 @@
-"""A writer to be killed or failed: `python -m tests.memory.crashing PLACE ROUND CHAT…` appends until it is stopped, or
-has done enough, and prints what was acknowledged. What was refused it asks for again under the same request id.
+"""A writer to be killed or failed: `python -m tests.support.memory.crashing PLACE ROUND CHAT…` appends until it is
+stopped, or has done enough, and prints what was acknowledged. What was refused it asks for again under the same request
+id.
 """
 
 from __future__ import annotations
