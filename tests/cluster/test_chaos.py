@@ -19,8 +19,8 @@ from tests.cluster.asking import Asked, Asker, Wrong
 from tests.cluster.chaos import Load, harms, outcome
 from tests.cluster.cluster import Cluster
 from tests.cluster.conftest import Up
-from tests.memory.conftest import needs_postgres
 from tests.support.order import TERMINAL, fold
+from tests.support.postgresql import needs_postgres
 
 ROUNDS = int(os.environ.get("CLUSTER_ROUNDS", "10"))
 RUNS = int(os.environ.get("CLUSTER_RUNS", "6"))

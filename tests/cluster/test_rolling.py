@@ -11,8 +11,8 @@ from tests.cluster.asking import Asked, Asker
 from tests.cluster.chaos import Load
 from tests.cluster.cluster import NAMES, Cluster
 from tests.cluster.conftest import Up
-from tests.memory.conftest import needs_postgres
 from tests.support.order import check_order, fold
+from tests.support.postgresql import needs_postgres
 
 RUNS = 5
 

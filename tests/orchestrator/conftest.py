@@ -33,8 +33,9 @@ from services.runtime.formats import json_form
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService, serving_grpc
-from tests.memory.conftest import CONNECTIONS_MAX, STATEMENT_TIMEOUT_S, Files, Tables
 from tests.runtime.auth.issuing import key_settings
+from tests.support.memory.engines import Files, Tables
+from tests.support.memory.serving import CONNECTIONS_MAX, STATEMENT_TIMEOUT_S
 from tests.support.order import Event, check_order
 from tests.support.routed_channel import RoutedChannel
 from tests.support.summaries import write_summary

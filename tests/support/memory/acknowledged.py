@@ -46,7 +46,7 @@ class Acknowledged:
 async def start(place: str, turn: str, chat_ids: list[str], *before: str) -> asyncio.subprocess.Process:
     """A writer over the folder or the database at `place`."""
     return await asyncio.create_subprocess_exec(
-        *before, sys.executable, "-m", "tests.memory.crashing", place, turn, *chat_ids,
+        *before, sys.executable, "-m", "tests.support.memory.crashing", place, turn, *chat_ids,
         stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
 

@@ -9,13 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import orjson
+
 from headrace.streams import reading
 from headrace.v1 import agent_pb2, common_pb2, limits_pb2, llm_pb2, llm_pb2_grpc, memory_pb2
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService, serving_grpc
-from tests.memory.conftest import memory_over
-from tests.memory.writing import Memory
+from tests.support.memory.serving import memory_over
+from tests.support.memory.writing import Memory, call, content, new_id, result, run_line, step_line
 from tests.support.summaries import write_summary
 
 
@@ -130,3 +132,28 @@ async def summarising(folder: Path, summariser: Summariser, **options: Any) -> A
 
 def texts(messages: Sequence[llm_pb2.Message]) -> Iterator[str]:
     return ("".join(part.text for part in message.content) for message in messages)
+
+
+LIMITS = memory_pb2.ModelLimits(provider_key="p", model="gpt-4o", context_window_tokens=20_000, output_tokens=1_000)
+
+
+WORDS = "one two three four five six seven eight nine ten " * 5
+
+
+async def talk(memory: Memory, runs: int = 10, question: str = "the last question") -> tuple[str, str]:
+    """A chat of so many ended runs of four messages, and the query of one more."""
+    chat_id = new_id()
+    for index in range(runs):
+        _, run_id = await memory.begin(f"question {index}", chat_id)
+        await memory.append(
+            chat_id,
+            run_id,
+            step_line(call(f"t{index}"), result(f"t{index}", f"result {index} {WORDS}")),
+            step_line(content(f"answer {index} {WORDS}", msg_id="m_00000002")),
+            run_line(),
+        )
+    return await memory.begin(question, chat_id)
+
+
+def lines_of(folder: Path, chat_id: str) -> list[dict[str, Any]]:
+    return [orjson.loads(line) for line in (folder / f"{chat_id}.json").read_bytes().splitlines()]

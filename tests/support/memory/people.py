@@ -17,8 +17,8 @@ from headrace.errors import Overloaded
 from headrace.streams import rpc_errors
 from headrace.v1 import data_pb2, keys_pb2, memory_pb2, schedule_pb2, webhook_pb2
 from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
-from tests.memory.conftest import Files, Kept, ModelledTables, Tables
-from tests.memory.writing import Memory, content, reasoning, run_line, step_line
+from tests.support.memory.engines import Files, Kept, ModelledTables, Tables
+from tests.support.memory.writing import Memory, content, reasoning, run_line, step_line
 
 if TYPE_CHECKING:
     pass
@@ -191,3 +191,8 @@ async def put_run_webhook(memory: Memory, who: Identity, run_id: str, url: str) 
     request = webhook_pb2.PutRunWebhookRequest(run_id=run_id, config_id="one", url=url, token=mark(who, "token"))
     with acting_as(Identity(who.tenant, who.user, scopes=ALL_SCOPES)), rpc_errors():
         await memory.webhooks.PutRunWebhook(request)
+
+
+async def release(memory: Memory, hold_id: str) -> data_pb2.Hold:
+    with acting_as(ADMIN), rpc_errors():
+        return (await memory.data.ReleaseHold(data_pb2.ReleaseHoldRequest(hold_id=hold_id))).hold

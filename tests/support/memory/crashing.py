@@ -1,5 +1,6 @@
-"""A writer to be killed or failed: `python -m tests.memory.crashing PLACE ROUND CHAT…` appends until it is stopped, or
-has done enough, and prints what was acknowledged. What was refused it asks for again under the same request id.
+"""A writer to be killed or failed: `python -m tests.support.memory.crashing PLACE ROUND CHAT…` appends until it is
+stopped, or has done enough, and prints what was acknowledged. What was refused it asks for again under the same request
+id.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import structlog
 
 from headrace.errors import DiskFull, HeadraceError, LogDamaged, StaleLease
 from headrace.v1 import memory_pb2
-from tests.memory.conftest import memory_in, memory_over
-from tests.memory.writing import Memory, content, query_line, run_line, step_line, user
+from tests.support.memory.serving import memory_in, memory_over
+from tests.support.memory.writing import Memory, content, query_line, run_line, step_line, user
 
 APPENDS = 30
 TRIES = 20

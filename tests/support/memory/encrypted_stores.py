@@ -21,10 +21,11 @@ from services.memory.encryption.opening import OpenKeys
 from services.memory.storage.files.encryption.data_keys import FOLDER
 from services.runtime.auth.identity import Identity, acting_as
 from services.runtime.rpc.call_ids import forward_metadata
-from tests.memory.conftest import MASTER_KEYS, Files, Memory, Tables, open_keys
-from tests.memory.storage.test_gates import opening as opening_gate
-from tests.memory.storage.test_grants import granting
-from tests.memory.writing import (
+from tests.support.memory.engines import MASTER_KEYS, Files, Tables, open_keys
+from tests.support.memory.gates import granting
+from tests.support.memory.gates import opening as opening_gate
+from tests.support.memory.writing import (
+    Memory,
     call,
     content,
     event_line,
