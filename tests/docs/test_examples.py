@@ -32,8 +32,8 @@ from services.runtime.auth.api_keys import ApiKeys
 from services.runtime.auth.identity import Identity
 from services.tools.mcp_client.settings import read_servers
 from services.tools.skills.skill import read_skill
-from tests.docs.pages import BLOCK, REFERENCE
-from tests.e2e.suite import Running, up
+from tests.support.pages import BLOCK, REFERENCE
+from tests.support.suite import Running, up
 from tests.tools.catalogue.reading import read_catalogue
 
 

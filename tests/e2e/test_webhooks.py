@@ -8,7 +8,7 @@ from pathlib import Path
 import standardwebhooks
 
 from services.simulator.server import simulator
-from tests.e2e.suite import running
+from tests.support.suite import running
 from tests.support.webhook_receiver import receiving
 
 

@@ -25,7 +25,7 @@ from services.memory.storage.s3.engine import keeping_blobs_in
 from services.memory.storage.s3.requests import Limits
 from services.memory.storage.s3.settings import S3Settings
 from services.runtime.randomness import new_hex
-from tests.clients.catalogue import ENVIRONMENTS, ROOT
+from tests.support.clients.catalogue import ENVIRONMENTS, ROOT
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager

@@ -13,9 +13,9 @@ import orjson
 import pytest
 
 from headrace.sse import SseReader
-from tests.conformance.fronts import GATEWAY
 from tests.hostile.trial import RUN, SECRET, Cost, Victim, measure_attack, start_victim, victim
 from tests.runtime.auth.issuing import INTERNAL
+from tests.support.facade.fronts import GATEWAY
 
 FACADES = ("embedded", "gateway")
 

@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 ENVIRONMENTS = ROOT / "build" / "clients"
 PAGE = ROOT / "docs" / "clients.md"
 

@@ -20,7 +20,7 @@ from services.runtime.process.config import ProcessSettings
 from services.runtime.process.metrics import serving_metrics
 from services.runtime.rpc.channels import open_channel
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 GATEWAY = ROOT / "build" / "gateway"
 PEERS: tuple[str, ...] = ("orchestrator", "memory", "tools")
 START_TIMEOUT_S = 100.0

@@ -44,19 +44,20 @@ from services.memory.schedules.rpcs import ScheduleService
 from services.memory.schedules.store import ScheduleStore
 from services.memory.webhooks.rpcs import WebhookService
 from services.memory.webhooks.store import WebhookStore
+from services.runtime.clock import now_ms
 from services.runtime.process.config import ProcessSettings, ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService
 from services.runtime.rpc.server import serving_grpc as serving_rpcs
-from tests.facade.console.scripted_own_agents import OwnAgents
-from tests.facade.scripted import CHAT, LIMITS, RUN, USAGE, Script, Step, make_window
-from tests.facade.scripted_audit import make_audit_trail
-from tests.facade.scripted_authorizations import ScriptedAuthorizations
-from tests.facade.scripted_data import ScriptedData
-from tests.facade.scripted_facts import make_fact_store
-from tests.facade.scripted_keys import make_key_store
-from tests.facade.scripted_schedules import make_schedule_store
-from tests.facade.scripted_webhooks import make_run_webhook_store, make_webhook_store
+from tests.support.console.own_agents import OwnAgents
+from tests.support.facade.audit import make_audit_trail
+from tests.support.facade.authorizations import ScriptedAuthorizations
+from tests.support.facade.data import ScriptedData
+from tests.support.facade.facts import make_fact_store
+from tests.support.facade.keys import make_key_store
+from tests.support.facade.schedules import make_schedule_store
+from tests.support.facade.scripted import CHAT, LIMITS, RUN, USAGE, Script, Step, make_window
+from tests.support.facade.webhooks import make_run_webhook_store, make_webhook_store
 
 FORKED = "33333333-3333-4333-8333-333333333333"
 
@@ -656,3 +657,50 @@ def _served(script: Orchestrator, memory: Memory, tools: Tools) -> list[GrpcServ
             webhook_pb2_grpc.add_WebhookServiceServicer_to_server,
         ),
     ]
+
+
+ELSEWHERE = "77777777-7777-4777-8777-777777777777"
+
+
+def gate(gate_id: str, **fields: Any) -> gates_pb2.Gate:
+    given: dict[str, Any] = {
+        "chat_id": CHAT,
+        "agent_key": "helper",
+        "kind": "approval",
+        "tool_name": "pay",
+        "risk": "high",
+        "reason": "it costs",
+        "requester": "default",
+        "arguments": '{"to": "<b>Bob</b>", "amount": 12345678901234567890}',
+    }
+    opened_at = now_ms() - 7 * 60_000
+    timing: dict[str, Any] = {"opened_at": opened_at, "expires_at": opened_at + 3_600_000}
+    return gates_pb2.Gate(run_id=RUN, gate_id=gate_id, state="open", tool_id="c1", **(given | timing | fields))
+
+
+def make_gates() -> list[gates_pb2.Gate]:
+    """An approval of one's own chat, one of a colleague's with four eyes, a question, a form."""
+    of_ada = {"chat_id": ELSEWHERE, "requester": "ada", "agent_key": "writer"}
+    rule = common_pb2.Answerers(any_of=["role:boss"], not_requester=True)
+    asked = '{"question": "Which <i>one</i>?", "choices": ["red", "blue"]}'
+    return [
+        gate("approval_1"),
+        gate("approval_2", risk="low", tool_name="wipe", answerers=rule, **of_ada),
+        gate("q_1", kind="question", tool_name="ask_human", risk=None, reason=None, arguments=asked),
+        gate("f_1", kind="form", tool_name="order", viewport_key="order", risk=None, reason=None, arguments="{}"),
+    ]
+
+
+OTHER = "44444444-4444-4444-8444-444444444444"
+
+
+def two_runs() -> Memory:
+    """A chat of two ended runs, as history tells it: in snapshots."""
+    events: list[agent_pb2.AgentDelta] = []
+    for number, run_id in enumerate((RUN, OTHER), start=1):
+        story = Story(f"question {number}", run_id=run_id)
+        text = agent_pb2.ContentSnapshot(content_id=f"{run_id}_c_1", run_id=run_id, text=f"answer *{number}*")
+        call = agent_pb2.ToolSnapshot(tool_id=f"c{number}", tool_name="weather", tool_params='{"city": "Paris"}')
+        story.add(tool_snapshot=call).result(f"c{number}", "20°").add(content_snapshot=text).complete()
+        events += story.events
+    return Memory(events=events, older={OTHER: "an older one"})

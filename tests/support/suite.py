@@ -10,8 +10,8 @@ import re
 import signal
 import sys
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ import aiohttp
 from headrace.sse import SseReader
 from services.simulator.scripts.script import parse_script
 from services.simulator.server import Simulator, simulator
+from tests.support.facade.fronts import DEFAULTS, PEERS, gateway
 from tests.support.order import Event, check_order
 
 READY = re.compile(r"ready: (?P<url>http://\S+)\s+grpc (?P<grpc>\S+)\s+memory (?P<memory>\S+)")
@@ -296,3 +297,40 @@ async def read_events(response: aiohttp.ClientResponse) -> AsyncGenerator[Event]
 
 def _children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+async def is_ready(suite: Suite) -> bool:
+    with suppress(aiohttp.ClientError):
+        async with suite.http.get(f"{suite.url}/readyz?all") as response:
+            return response.status == 200
+    return False
+
+
+async def kill_service(suite: Suite, victim: str) -> None:
+    """Kill a service, and wait until another process is in its place."""
+    killed = suite.services()[victim]
+    os.kill(killed, signal.SIGKILL)
+    while suite.services().get(victim, killed) == killed or not await is_ready(suite):
+        await asyncio.sleep(0.1)
+
+
+@asynccontextmanager
+async def behind_gateway(suite: Suite) -> AsyncGenerator[Suite]:
+    """The same suite, through a gateway that is given the addresses of its facade."""
+    async with gateway(addresses_of(suite), DEFAULTS) as url:
+        yield replace(suite, url=url)
+
+
+def addresses_of(suite: Suite) -> dict[str, str]:
+    """Addresses of the services behind the suite's facade."""
+    services = suite.services()
+    facade = services.get("facade") or services["suite"]
+    pairs = Path(f"/proc/{facade}/environ").read_text().split("\0")
+    environment = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+    return {name: environment[f"HEADRACE_FACADE_{name.upper()}_ADDRESS"] for name in PEERS}
+
+
+async def gone(services: dict[str, int]) -> None:
+    """Return when none of the processes lives: `headrace up` takes its services along, however it dies."""
+    while any(os.path.exists(f"/proc/{pid}") for pid in services.values()):  # noqa: ASYNC240
+        await asyncio.sleep(0.02)

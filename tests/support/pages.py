@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs" / "reference"
@@ -33,3 +34,26 @@ def list_anchors(text: str) -> set[str]:
 def to_anchor(heading: str) -> str:
     """The anchor that GitHub makes of a heading."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+GUIDES = ROOT / "docs" / "guides"
+
+
+class Block(NamedTuple):
+    form: str
+    """The word of the fence: sh, python, js, go, json, text."""
+
+    use: str
+    text: str
+
+
+def list_blocks(page: Path) -> list[Block]:
+    return [Block(found["form"], found["use"].strip(), found["text"]) for found in BLOCK.finditer(page.read_text())]
+
+
+def check_output(output: str, expected: str) -> None:
+    """Assert that the lines that a page shows come in this order; … stands for anything."""
+    lines = iter(output.splitlines())
+    for wanted in expected.splitlines():
+        pattern = ".*".join(re.escape(piece) for piece in re.split(r"\s*…\s*", wanted))
+        assert any(re.fullmatch(pattern, line.strip()) for line in lines), f"no line {wanted!r} in:\n{output}"

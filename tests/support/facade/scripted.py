@@ -46,13 +46,13 @@ from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.interceptors import Context
 from services.runtime.rpc.server import GrpcService
 from services.runtime.rpc.server import serving_grpc as serving_rpcs
-from tests.conformance.fronts import DEFAULTS, PEERS, Front, FrontUrl, Timing, embedded
-from tests.facade.scripted_audit import make_audit_trail
-from tests.facade.scripted_authorizations import ScriptedAuthorizations
-from tests.facade.scripted_facts import make_fact_store
-from tests.facade.scripted_keys import make_key_store
-from tests.facade.scripted_schedules import make_schedule_store
-from tests.facade.scripted_webhooks import make_run_webhook_store, make_webhook_store
+from tests.support.facade.audit import make_audit_trail
+from tests.support.facade.authorizations import ScriptedAuthorizations
+from tests.support.facade.facts import make_fact_store
+from tests.support.facade.fronts import DEFAULTS, PEERS, Front, FrontUrl, Timing, embedded
+from tests.support.facade.keys import make_key_store
+from tests.support.facade.schedules import make_schedule_store
+from tests.support.facade.webhooks import make_run_webhook_store, make_webhook_store
 
 RUN, CHAT = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
 BLOCK = f"{RUN}_c_1"

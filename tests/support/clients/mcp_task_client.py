@@ -12,7 +12,7 @@ from mcp.client.client import Client
 from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
 from mcp.client.session import ClientSession
 from mcp.shared.exceptions import MCPError
-from mcp_types import CallToolResult, Request, RequestParams, Result
+from mcp_types import CallToolResult, ElicitResult, Request, RequestParams, Result
 
 TASKS = "io.modelcontextprotocol/tasks"
 
@@ -146,3 +146,8 @@ async def refuse(context: Any, params: Any) -> Any:
 
 def open_client(url: str) -> Client:
     return Client(url, extensions=[TasksExtension()], elicitation_callback=refuse)
+
+
+async def answer(context: Any, params: Any) -> ElicitResult:
+    is_approval = "decision" in params.requested_schema["properties"]
+    return ElicitResult(action="accept", content={"decision": "approve"} if is_approval else {"choice": "yes"})

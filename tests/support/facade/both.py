@@ -15,8 +15,8 @@ import aiohttp
 from yarl import URL
 
 from headrace.sse import SseReader
-from tests.conformance.fronts import DEFAULTS, FRONTS, PEERS, Timing
-from tests.conformance.peers import Peer, serving_peer
+from tests.support.facade.fronts import DEFAULTS, FRONTS, PEERS, Timing
+from tests.support.facade.peers import Peer, serving_peer
 
 INCOMPARABLE = {"date", "server", "x-request-id", "connection", "transfer-encoding", "keep-alive"}
 """Headers that are not the contract's."""

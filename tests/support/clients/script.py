@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.support.suite import MODEL
+
 PIECES = ["one ", "two ", "three"]
 PLACE = {"city": "Paris", "people": 2102650}
 PLACE_JSON = ['{"city": "Paris", ', '"people": 2102650}']
@@ -54,3 +56,11 @@ SCRIPT: list[dict[str, Any]] = [
 ]
 """The model that is told the form in words has it wrong at first, and then in a fence. smolagents gives results as
 messages of the user, and takes its answer by a call."""
+
+
+ASKER = {
+    "mode": "REACT",
+    "modelConfig": MODEL,
+    "toolConfig": {"frontends": ["ask_human"]},
+    "react": {"systemPrompt": "Ask."},
+}

@@ -11,8 +11,8 @@ from typing import Any
 from openai import AsyncOpenAI
 
 from headrace.v1 import agent_pb2
-from tests.conformance.fronts import DEFAULTS, Timing
-from tests.facade.scripted import BLOCK, CHAT, RUN, Script, Step, Suite, complete, delta, opening, suite
+from tests.support.facade.fronts import DEFAULTS, Timing
+from tests.support.facade.scripted import BLOCK, CHAT, RUN, Script, Step, Suite, complete, delta, opening, suite
 
 THOUGHT = f"{RUN}_r_1"
 RUN_HEX = RUN.replace("-", "")
