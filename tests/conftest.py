@@ -26,7 +26,7 @@ import pytest
 import structlog
 from hypothesis import settings
 
-from tests.runtime.authority import Authority
+from tests.support.authority import Authority
 
 # No test is timed: on a busy machine a deadline says nothing.
 settings.register_profile("suite", deadline=None)

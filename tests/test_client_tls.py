@@ -17,7 +17,7 @@ from services.runtime.process.tls import CA, CERT, KEY
 from services.runtime.process.transport import VARIABLE
 from services.runtime.rpc.server import serving_grpc
 from tests.facade.scripted import CHAT, Script, ScriptedMemory, answering, served
-from tests.runtime.authority import Authority, Files
+from tests.support.authority import Authority, Files
 
 
 @pytest.fixture

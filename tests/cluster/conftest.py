@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,9 @@ import aiohttp
 import pytest
 
 from services.simulator.scripts.script import parse_script
-from tests.cluster.asking import Asker
-from tests.cluster.cluster import Cluster, running
+from tests.support.cluster.asking import Asker
+from tests.support.cluster.chaos import Up
+from tests.support.cluster.cluster import Cluster, running
 
 COMMAND = ["sh", "-c", "mkdir -p outputs; echo x >> outputs/count; sleep 0.2; echo done"]
 MODEL = {"providerKey": "sim", "model": "sim-1"}
@@ -32,8 +33,6 @@ SCRIPT: list[dict[str, Any]] = [
     {"match": {"text": "^slow"}, "steps": [{"content": "It "}, {"waitMs": 100}] * 30},
     {"steps": [{"content": "fine"}]},
 ]
-
-Up = Callable[[], AbstractAsyncContextManager[tuple[Cluster, Asker]]]
 
 
 @pytest.fixture

@@ -15,11 +15,10 @@ import aiohttp
 import asyncpg
 import structlog
 
-from tests.cluster.asking import Asked, Asker, Wrong
-from tests.cluster.chaos import Load, harms, outcome
-from tests.cluster.cluster import Cluster
-from tests.cluster.conftest import Up
 from tests.memory.conftest import needs_postgres
+from tests.support.cluster.asking import Asked, Asker, Wrong
+from tests.support.cluster.chaos import Load, Up, harms, outcome
+from tests.support.cluster.cluster import Cluster
 from tests.support.order import TERMINAL, fold
 
 ROUNDS = int(os.environ.get("CLUSTER_ROUNDS", "10"))

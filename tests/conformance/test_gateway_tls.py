@@ -19,7 +19,7 @@ from services.runtime.rpc.server import serving_grpc
 from tests.conformance import fronts
 from tests.conformance.fronts import Timing, gateway
 from tests.facade.scripted import Script, ScriptedMemory, answering, frames_of, served
-from tests.runtime.authority import Authority, Files
+from tests.support.authority import Authority, Files
 
 TOKEN = "t" * 32
 TEST_TIMEOUT_S = 200.0

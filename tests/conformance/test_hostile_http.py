@@ -20,7 +20,7 @@ from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import serving_grpc
 from tests.conformance.fronts import PEERS, Front, Timing, embedded, gateway
 from tests.facade.scripted import Script, ScriptedMemory, answering, served, suite
-from tests.runtime.auth.issuing import key_settings
+from tests.support.issuing import key_settings
 from tests.support.raw_http import sending
 
 BODY = b'{"message":"a","stream":false}'

@@ -34,7 +34,7 @@ from services.tools.mcp_client.settings import read_servers
 from services.tools.skills.skill import read_skill
 from tests.docs.pages import BLOCK, REFERENCE
 from tests.e2e.suite import Running, up
-from tests.tools.catalogue.reading import read_catalogue
+from tests.support.catalogue import read_catalogue
 
 
 class Block(NamedTuple):

@@ -34,7 +34,7 @@ from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService, serving_grpc
 from tests.memory.conftest import CONNECTIONS_MAX, STATEMENT_TIMEOUT_S, Files, Tables
-from tests.runtime.auth.issuing import key_settings
+from tests.support.issuing import key_settings
 from tests.support.order import Event, check_order
 from tests.support.summaries import write_summary
 
@@ -470,7 +470,7 @@ def house(tmp_path: Path) -> Open:
         database_url: str = "",
         **changes: Any,
     ) -> AsyncGenerator[House]:
-        """`keys` are those of tests.runtime.auth.issuing.keys_file; the first is that of the house's client. With a
+        """`keys` are those of tests.support.issuing.keys_file; the first is that of the house's client. With a
         `database_url` memory keeps the chats there."""
         auth = key_settings(tmp_path, **keys) if keys else AuthSettings()
         server = replace(ANYWHERE, auth=auth)

@@ -22,10 +22,10 @@ from services.runtime.rpc import call_ids
 from services.runtime.rpc.channels import open_channel
 from services.runtime.telemetry import spans
 from services.runtime.telemetry.switch import check_endpoints, is_enabled
-from tests.runtime.conftest import Logged
-from tests.runtime.process.test_program import small_service
+from tests.support.logged import Logged
 from tests.support.otlp import collector
 from tests.support.scripted_llm import COUNT, REQUEST, serving_script
+from tests.support.service_process import small_service
 from tests.support.spans import Recorded, recording
 
 TRACE_ID, SPAN_ID = "a" * 32, "b" * 16

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from tests.cli.commands.test_ask import run
-from tests.runtime.authority import Authority, Files
+from tests.support.authority import Authority, Files
 
 READY = b'{"data": {"memory": true}}'
 PRINTED = b"memory        ready\n"

@@ -14,7 +14,7 @@ from aiohttp import web
 from services.memory.webhooks.sender import Answer, Sender
 from services.runtime.net.allow_list import AllowList, parse_allow_list
 from tests.memory.webhooks.receiver import Receiver, receiving, resolve_here
-from tests.runtime.authority import Authority
+from tests.support.authority import Authority
 
 BODY, HEADERS = b"{}", {"webhook-id": "1"}
 

@@ -22,7 +22,7 @@ from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService, serving_grpc
 from tests.facade.scripted_audit import make_audit_trail
-from tests.runtime.auth.issuing import key_settings
+from tests.support.issuing import key_settings
 
 
 class Recorded(Counter[str]):

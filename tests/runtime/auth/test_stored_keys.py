@@ -22,7 +22,7 @@ from services.runtime.auth.settings import AuthSettings
 from services.runtime.auth.setup import following_keys, open_authenticator
 from services.runtime.auth.stored_keys import StoredKeys
 from services.runtime.clock import CLOCK
-from tests.runtime.auth.issuing import key_settings
+from tests.support.issuing import key_settings
 
 GOOD_S = 60.0
 

@@ -14,11 +14,11 @@ from headrace.errors import Overloaded
 from services.memory.storage.postgres.connection.pool import Limits
 from services.memory.storage.postgres.engine import open_postgres
 from services.runtime.auth.identity import Identity
-from tests.cluster.links import link
-from tests.cluster.pair import SOCKET, Pair, pair
 from tests.memory.acknowledged import Acknowledged, note_some, note_the_rest, start
 from tests.memory.conftest import Tables, memory_in
 from tests.memory.writing import new_id, step_line, store_fact, user
+from tests.support.cluster.links import link
+from tests.support.cluster.pair import SOCKET, Pair, pair
 
 OWNER = Identity("t", "u")
 CHATS = 2
