@@ -36,11 +36,11 @@ SCRIPT: list[dict[str, Any]] = [
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Up:
-    """`cluster()`: a running one, and who asks it."""
+def up(tmp_path: Path) -> Up:
+    """`up()`: a running cluster, and who asks it."""
 
     @asynccontextmanager
-    async def up() -> AsyncGenerator[tuple[Cluster, Asker]]:
+    async def start() -> AsyncGenerator[tuple[Cluster, Asker]]:
         config = tmp_path / "config"
         for folder in (config / "agents", config / "tools", tmp_path / "data", tmp_path / "logs"):
             folder.mkdir(parents=True)
@@ -53,10 +53,10 @@ def cluster(tmp_path: Path) -> Up:
         (config / "agents" / "counter.json").write_text(json.dumps(agent))
         timeout = aiohttp.ClientTimeout(total=60, sock_read=40)
         async with (
-            running(config, tmp_path / "data", tmp_path / "logs") as it,
+            running(config, tmp_path / "data", tmp_path / "logs") as cluster,
             aiohttp.ClientSession(timeout=timeout) as http,
         ):
-            it.simulator.rules = parse_script(SCRIPT)
-            yield it, Asker(http, it.urls)
+            cluster.simulator.rules = parse_script(SCRIPT)
+            yield cluster, Asker(http, cluster.urls)
 
-    return up
+    return start
