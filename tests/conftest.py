@@ -27,7 +27,7 @@ import pytest
 import structlog
 from hypothesis import settings
 
-from tests.runtime.authority import Authority
+from tests.support.authority import Authority
 from tests.support.jumping_loop import JumpingLoop, install_clock
 
 # No test is timed: on a busy machine a deadline says nothing.

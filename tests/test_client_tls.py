@@ -16,7 +16,7 @@ from services.runtime.process.config import ServerSettings
 from services.runtime.process.tls import CA, CERT, KEY
 from services.runtime.process.transport import VARIABLE
 from services.runtime.rpc.server import serving_grpc
-from tests.runtime.authority import Authority, Files
+from tests.support.authority import Authority, Files
 from tests.support.facade.scripted import CHAT, Script, ScriptedMemory, answering, served
 
 

@@ -8,7 +8,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from headrace.event_json import parse_event
 from headrace.v1 import agent_pb2
 from services.runtime.formats.json_form import event
-from tests.runtime.test_json_form import PAYLOADS, filled
+from tests.support.messages import PAYLOADS, filled
 
 
 @pytest.mark.parametrize("field", PAYLOADS, ids=lambda field: field.name)

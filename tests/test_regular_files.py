@@ -29,7 +29,7 @@ from services.tools.mcp_client.settings import BadMcpFile, read_servers
 from services.tools.skills.copies import read_files
 from services.tools.skills.environments import SkillEnvironments
 from services.tools.skills.skill import Skill, read_skill
-from tests.tools.catalogue.reading import read_catalogue
+from tests.support.catalogue import read_catalogue
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 

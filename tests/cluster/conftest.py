@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,9 @@ import aiohttp
 import pytest
 
 from services.simulator.scripts.script import parse_script
-from tests.cluster.asking import Asker
-from tests.cluster.cluster import Cluster, running
+from tests.support.cluster.asking import Asker
+from tests.support.cluster.chaos import Up
+from tests.support.cluster.cluster import Cluster, running
 
 COMMAND = ["sh", "-c", "mkdir -p outputs; echo x >> outputs/count; sleep 0.2; echo done"]
 MODEL = {"providerKey": "sim", "model": "sim-1"}
@@ -33,15 +34,13 @@ SCRIPT: list[dict[str, Any]] = [
     {"steps": [{"content": "fine"}]},
 ]
 
-Up = Callable[[], AbstractAsyncContextManager[tuple[Cluster, Asker]]]
-
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Up:
-    """`cluster()`: a running one, and who asks it."""
+def up(tmp_path: Path) -> Up:
+    """`up()`: a running cluster, and who asks it."""
 
     @asynccontextmanager
-    async def up() -> AsyncGenerator[tuple[Cluster, Asker]]:
+    async def start() -> AsyncGenerator[tuple[Cluster, Asker]]:
         config = tmp_path / "config"
         for folder in (config / "agents", config / "tools", tmp_path / "data", tmp_path / "logs"):
             folder.mkdir(parents=True)
@@ -54,10 +53,10 @@ def cluster(tmp_path: Path) -> Up:
         (config / "agents" / "counter.json").write_text(json.dumps(agent))
         timeout = aiohttp.ClientTimeout(total=60, sock_read=40)
         async with (
-            running(config, tmp_path / "data", tmp_path / "logs") as it,
+            running(config, tmp_path / "data", tmp_path / "logs") as cluster,
             aiohttp.ClientSession(timeout=timeout) as http,
         ):
-            it.simulator.rules = parse_script(SCRIPT)
-            yield it, Asker(http, it.urls)
+            cluster.simulator.rules = parse_script(SCRIPT)
+            yield cluster, Asker(http, cluster.urls)
 
-    return up
+    return start

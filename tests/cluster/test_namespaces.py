@@ -6,17 +6,17 @@ import socket
 
 import pytest
 
-from tests.cluster.namespaces import PORT, inside, is_possible, network
+from tests.support.cluster.namespaces import PORT, inside, is_possible, network
 
 
 @pytest.mark.skipif(not is_possible(), reason="network namespaces cannot be made here")
 async def test_what_is_sent_over_a_cut_link_arrives_when_it_is_mended() -> None:
-    with network(["a", "b"]) as it:
-        address = (it.addresses["a"], PORT)
-        _, link = await it.link("b", "a")
-        with inside(it.name("a")):
+    with network(["a", "b"]) as lan:
+        address = (lan.addresses["a"], PORT)
+        _, link = await lan.link("b", "a")
+        with inside(lan.name("a")):
             server = socket.create_server(address)
-        with inside(it.name("b")):
+        with inside(lan.name("b")):
             client = socket.create_connection(address, timeout=100)
         server.settimeout(10)
         called, _ = server.accept()

@@ -7,10 +7,11 @@ from collections.abc import Iterable
 
 import structlog
 
-from tests.cluster.asking import Asked, Asker
-from tests.cluster.chaos import Load
-from tests.cluster.cluster import NAMES, Cluster
 from tests.cluster.conftest import Up
+from tests.memory.conftest import needs_postgres
+from tests.support.cluster.asking import Asked, Asker
+from tests.support.cluster.chaos import Load
+from tests.support.cluster.cluster import NAMES, Cluster
 from tests.support.order import check_order, fold
 from tests.support.postgresql import needs_postgres
 
@@ -20,41 +21,41 @@ log = structlog.get_logger()
 
 
 @needs_postgres
-async def test_a_rolling_restart_fails_no_request(cluster: Up) -> None:
-    async with cluster() as (it, asker):
+async def test_a_rolling_restart_fails_no_request(up: Up) -> None:
+    async with up() as (cluster, asker):
         load = Load(asker, "counter")
         async with asyncio.timeout(900), asyncio.TaskGroup() as group:
             for _ in range(RUNS):
                 group.create_task(load.keep_asking())
-            for name, url in zip(NAMES, it.urls, strict=True):
+            for name, url in zip(NAMES, cluster.urls, strict=True):
                 # As what is in front of it does, which sees that it is not ready.
-                asker.urls = [other for other in it.urls if other != url]
-                await restarted(it, name, "facade")
-                asker.urls = it.urls
+                asker.urls = [other for other in cluster.urls if other != url]
+                await restarted(cluster, name, "facade")
+                asker.urls = cluster.urls
             for name in NAMES:
-                while not await handed_over(it, asker, name):
+                while not await handed_over(cluster, asker, name):
                     pass
             for name in NAMES:
-                await restarted(it, name, "memory", "llm_gateway", "tools")
-            await switched_over(it)
+                await restarted(cluster, name, "memory", "llm_gateway", "tools")
+            await switched_over(cluster)
             load.is_over = True
         log.info("over", runs=len(load.asked), attaches=sum(run.attaches for run in load.asked))
         await check_all(asker, load.asked)
 
 
-async def restarted(it: Cluster, name: str, *services: str) -> None:
-    await asyncio.gather(*(it.stop(f"{service}-{name}") for service in services))
-    await asyncio.gather(*(it.start(f"{service}-{name}") for service in services))
+async def restarted(cluster: Cluster, name: str, *services: str) -> None:
+    await asyncio.gather(*(cluster.stop(f"{service}-{name}") for service in services))
+    await asyncio.gather(*(cluster.start(f"{service}-{name}") for service in services))
 
 
-async def switched_over(it: Cluster) -> None:
+async def switched_over(cluster: Cluster) -> None:
     """Have the database's standby take the place of its primary, as for a new version of PostgreSQL."""
-    await asyncio.to_thread(it.database.primary.stop)
-    await asyncio.to_thread(it.database.promote)
-    await asyncio.to_thread(it.database.follow)
+    await asyncio.to_thread(cluster.database.primary.stop)
+    await asyncio.to_thread(cluster.database.promote)
+    await asyncio.to_thread(cluster.database.follow)
 
 
-async def handed_over(it: Cluster, asker: Asker, name: str) -> bool:
+async def handed_over(cluster: Cluster, asker: Asker, name: str) -> bool:
     """Restart an orchestrator under runs that take longer than its grace; False: it had none of them."""
     asked = [Asked() for _ in range(RUNS)]
     async with asyncio.TaskGroup() as group:
@@ -62,7 +63,7 @@ async def handed_over(it: Cluster, asker: Asker, name: str) -> bool:
             group.create_task(asker.ask(run, "slow", "counter"))
         while not all(any(event["type"] == "content.delta" for event in run.events) for run in asked):
             await asyncio.sleep(0.02)
-        await restarted(it, name, "orchestrator")
+        await restarted(cluster, name, "orchestrator")
     reasons = [event["reason"] for run in asked for event in run.events if event["type"] == "attempt.reset"]
     log.info("handed over", name=name, reasons=reasons, wait_s_max=max(run.wait_s for run in asked))
     assert set(reasons) <= {"HANDED_OVER"}, "given up by its owner: no lease had to run out"

@@ -13,7 +13,7 @@ from services.orchestrator.agents.registry import Registry
 from services.runtime.process.config import load_settings
 from tests.deploy.manifests import KUBERNETES, VARIANTS, Manifest, containers, environment, needs_go, of_kind
 from tests.deploy.settings import CONFIGS, NOT_GIVEN, PORTS, list_gateway_settings, list_settings, prefix
-from tests.tools.catalogue.reading import read_catalogue
+from tests.support.catalogue import read_catalogue
 
 pytestmark = needs_go
 

@@ -32,9 +32,9 @@ from services.runtime.auth.api_keys import ApiKeys
 from services.runtime.auth.identity import Identity
 from services.tools.mcp_client.settings import read_servers
 from services.tools.skills.skill import read_skill
+from tests.support.catalogue import read_catalogue
 from tests.support.pages import BLOCK, REFERENCE
 from tests.support.suite import Running, up
-from tests.tools.catalogue.reading import read_catalogue
 
 
 class Block(NamedTuple):

@@ -7,7 +7,7 @@ from random import Random
 
 from hpack import Encoder
 
-from tests.runtime.http2.wire import (
+from tests.support.http2.wire import (
     ACK,
     CONTINUATION,
     DATA,

@@ -20,7 +20,7 @@ from services.runtime.http2.limits import Limits
 from services.runtime.http2.server.connection import OpenCall, ServerConnection, ServerState
 from services.runtime.http2.stream import Stream
 from tests.hostile.nghttp2 import has_refusal, serving
-from tests.runtime.http2.wire import (
+from tests.support.http2.wire import (
     ACK,
     CONTINUATION,
     DATA,

@@ -17,7 +17,7 @@ import pytest
 from services.runtime.calls.metadata import Headers
 from services.runtime.http2 import limits
 from services.runtime.http2.codec.frames import LAST_STREAM_ID
-from tests.runtime.http2.wire import DATA, GOAWAY, HEADERS, RST_STREAM, WINDOW_UPDATE
+from tests.support.http2.wire import DATA, GOAWAY, HEADERS, RST_STREAM, WINDOW_UPDATE
 
 _PATH = ctypes.util.find_library("nghttp2")
 needs_nghttp2 = pytest.mark.skipif(_PATH is None, reason="libnghttp2 is not installed on this machine")

@@ -13,17 +13,17 @@ from hyperframe.frame import HeadersFrame
 
 from headrace.client import Client
 from services.runtime.http2.limits import ACCEPTING_MAX, DEFAULTS
-from tests.hostile.attacks import ATTACH
-from tests.hostile.trial import RUN, SECRET, victim
-from tests.runtime.auth.issuing import INTERNAL
-from tests.runtime.http2.wire import PREFACE, SETTINGS, headers_of, opening, peer
+from tests.support.hostile.attacks import ATTACH
+from tests.support.hostile.pace import RSS_MB_MAX
+from tests.support.hostile.trial import RUN, SECRET, victim
+from tests.support.http2.wire import PREFACE, SETTINGS, headers_of, opening, peer
+from tests.support.issuing import INTERNAL
 
 COUNT = int(os.environ.get("HOSTILE_CONNECTIONS", "1500"))
 AT_A_TIME = 250
 """Connections made before those that were closed are looked for."""
 
 SHARE = DEFAULTS.strangers.connections_max
-RSS_MB_MAX = 64
 TEST_TIMEOUT_S = 100.0 + COUNT / 100
 
 CROWD = "127.0.0.2"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +18,18 @@ from services.runtime.http2.client.channel import Channel
 from services.runtime.http2.limits import DEFAULTS, Limits, StrangerLimits
 from services.runtime.http2.server.strangers import Strangers
 from services.runtime.process.tls import Certificates
-from tests.hostile.handshakes import CROWD, make_greeting
-from tests.hostile.pace import find_stall_s_max
-from tests.hostile.test_strangers import CPU_S_PER_CONNECTION, OTHER_WORK
-from tests.hostile.trial import RUN, SECRET, victim
-from tests.runtime.authority import Authority, Files
-from tests.runtime.http2.ends import BYTES_MAX, Caller
-from tests.runtime.http2.victim import OTHER, service
-from tests.runtime.http2.victim import victim as server_of
+from tests.support.authority import Authority, Files
+from tests.support.hostile.handshakes import CROWD, attack, make_greeting
+from tests.support.hostile.pace import CPU_S_PER_CONNECTION, OTHER_WORK, find_stall_s_max
+from tests.support.hostile.trial import RUN, SECRET, victim
+from tests.support.http2.ends import BYTES_MAX, Caller
+from tests.support.http2.victim import OTHER, service
+from tests.support.http2.victim import victim as server_of
 
 BEGUN, MORE = 10, 5
 LIMITS = Limits(strangers=StrangerLimits(handshake_s=1.0, burst_s=BEGUN - 0.5, processor_share=1e-9))
 """Nothing else that these tests do costs half a second, and nothing is earned."""
 
-ATTACK_S = 1.5
 TEST_TIMEOUT_S = 200.0
 
 
@@ -162,14 +159,3 @@ async def test_handshakes_without_end_leave_an_honest_stream_alone(
         assert refused > 0
         assert cpu_s < 0.2 + OTHER_WORK * elapsed_s + allowed_s + (answered + refused) * CPU_S_PER_CONNECTION
         assert max(one.stalls_s) < find_stall_s_max()
-
-
-async def attack(port: int) -> tuple[int, int]:
-    """Return the handshakes that were answered, and those that were refused."""
-    attacker = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.hostile.handshakes", str(port), str(ATTACK_S)), stdout=asyncio.subprocess.PIPE
-    )
-    printed, _ = await attacker.communicate()
-    assert attacker.returncode == 0
-    answered, refused = printed.split()
-    return int(answered), int(refused)

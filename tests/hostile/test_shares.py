@@ -12,9 +12,9 @@ from hyperframe.frame import GoAwayFrame, HeadersFrame, SettingsFrame
 
 from services.runtime.calls.addresses import find_network
 from services.runtime.http2.limits import TABLE_BLOCKS_MAX, WINDOW_BYTES, Limits, StrangerLimits
-from tests.runtime.http2.ends import BYTES_MAX
-from tests.runtime.http2.victim import victim
-from tests.runtime.http2.wire import DATA, END_HEADERS, HEADERS, Peer, call, headers_of, message, opening, peer, raw
+from tests.support.http2.ends import BYTES_MAX
+from tests.support.http2.victim import victim
+from tests.support.http2.wire import DATA, END_HEADERS, HEADERS, Peer, call, headers_of, message, opening, peer, raw
 
 CALM = ErrorCodes.ENHANCE_YOUR_CALM
 LARGE = b"\0" + struct.pack(">L", BYTES_MAX) + b"x" * (16 * 1024 - 5)

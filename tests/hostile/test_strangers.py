@@ -9,22 +9,16 @@ import pytest
 
 from services.runtime.http2.limits import DEFAULTS
 from services.runtime.process.transport import TRANSPORTS
-from tests.hostile.attacks import ATTACKS
-from tests.hostile.pace import find_stall_s_max, measure_mb_s
-from tests.hostile.trial import Cost, try_attack, victim
+from tests.support.hostile.attacks import ATTACKS
+from tests.support.hostile.pace import CPU_S_PER_CONNECTION, OTHER_WORK, RSS_MB_MAX, find_stall_s_max, measure_mb_s
+from tests.support.hostile.trial import Cost, try_attack, victim
 
 ATTACK_S = 1.5
 TEST_TIMEOUT_S = 200.0
 
-OTHER_WORK = 0.25
-"""Share of the processor for the honest stream and the timer that measures."""
-
 PARSINGS_MAX = 8
 """grpcio knows no shares: what a byte costs is bounded there, in the time that small frames take to be parsed in Python
 (its own work takes up to 6 of them), and not what an address costs."""
-
-CPU_S_PER_CONNECTION = 0.003
-RSS_MB_MAX = 64
 
 
 def cpu_s_max(transport: str, cost: Cost) -> float:

@@ -14,10 +14,10 @@ from headrace.v1 import llm_pb2
 from services.llm_gateway.count_tokens import TokenScale, choose_scale
 from services.llm_gateway.providers.provider_file import Model
 from services.runtime.tokens.count import count_request
-from tests.llm_gateway.conftest import text_message
+from tests.support.llm_gateway.gateway import text_message
 
 if TYPE_CHECKING:
-    from tests.llm_gateway.conftest import Asking
+    from tests.support.llm_gateway.gateway import Asking
 
 MODELS = [{"name": "gpt-4"}, {"name": "gpt-4o"}, {"name": "qwen3-max"}]
 TOOL = llm_pb2.ToolSchema(name="bash", description="Run it.", parameters='{"type":"object"}')

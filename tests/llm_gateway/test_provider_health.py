@@ -11,11 +11,11 @@ from services.llm_gateway.limits.breaker import FAILURES_MAX, Breaker
 from services.llm_gateway.limits.quota import Account
 from services.llm_gateway.limits.recent_attempts import KEPT_MAX, WINDOW_S
 from services.llm_gateway.providers.provider_file import Quota
-from tests.llm_gateway.conftest import text_message
-from tests.llm_gateway.limits.test_breaker import Clock, calls
+from tests.support.llm_gateway.breakers import Clock, calls
+from tests.support.llm_gateway.gateway import text_message
 
 if TYPE_CHECKING:
-    from tests.llm_gateway.conftest import Asking
+    from tests.support.llm_gateway.gateway import Asking
 
 
 async def test_attempts_failures_and_limits_are_told(asking: Asking) -> None:

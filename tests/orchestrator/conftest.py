@@ -33,7 +33,7 @@ from services.runtime.formats import json_form
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService, serving_grpc
-from tests.runtime.auth.issuing import key_settings
+from tests.support.issuing import key_settings
 from tests.support.memory.engines import Files, Tables
 from tests.support.memory.serving import CONNECTIONS_MAX, STATEMENT_TIMEOUT_S
 from tests.support.order import Event, check_order
@@ -473,7 +473,7 @@ def house(tmp_path: Path) -> Open:
         database_url: str = "",
         **changes: Any,
     ) -> AsyncGenerator[House]:
-        """`keys` are those of tests.runtime.auth.issuing.keys_file; the first is that of the house's client. With a
+        """`keys` are those of tests.support.issuing.keys_file; the first is that of the house's client. With a
         `database_url` memory keeps the chats there."""
         auth = key_settings(tmp_path, **keys) if keys else AuthSettings()
         server = replace(ANYWHERE, auth=auth)

@@ -3,48 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
-from typing import Any
 
 import pytest
 import structlog
 import uvloop
 from structlog.testing import capture_logs
 
+from tests.support.logged import Logged
+
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     """Interceptors run on uvloop too, as in production: when a cancellation arrives is the loop's to decide."""
     both = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
     return both if item.path.stem == "test_interceptors" else {"asyncio": asyncio.new_event_loop}
-
-
-GRPCIOS_POLLER = "PollerCompletionQueue._handle_events"
-"""A callback of grpcio, which has one for all loops of a process: it fails in a test for the closed loop of another."""
-
-
-@dataclass(frozen=True, slots=True)
-class Logged:
-    """What was logged since the test began."""
-
-    lines: list[structlog.typing.EventDict]
-    library: pytest.LogCaptureFixture
-
-    def named(self, event: str) -> list[structlog.typing.EventDict]:
-        return [line for line in self.lines if line["event"] == event]
-
-    @property
-    def done(self) -> structlog.typing.EventDict:
-        """The one line of the one RPC."""
-        (line,) = self.named("rpc done")
-        return line
-
-    @property
-    def errors(self) -> list[Any]:
-        ours = [line for line in self.lines if line["log_level"] not in ("debug", "info")]
-        theirs = [record for record in self.library.records if record.levelno >= logging.WARNING]
-        return [said for said in (*ours, *theirs) if GRPCIOS_POLLER not in str(said)]
 
 
 @pytest.fixture

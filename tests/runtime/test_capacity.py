@@ -17,7 +17,7 @@ from services.runtime.capacity import RETRY_AFTER_S, Capacity
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import serving_grpc
-from tests.runtime.auth.issuing import INTERNAL
+from tests.support.issuing import INTERNAL
 from tests.support.scripted_llm import REQUEST, SILENCE_S, ScriptedLlm, build_service, read
 
 

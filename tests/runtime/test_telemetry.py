@@ -22,10 +22,10 @@ from services.runtime.rpc import call_ids
 from services.runtime.rpc.channels import open_channel
 from services.runtime.telemetry import spans
 from services.runtime.telemetry.switch import check_endpoints, is_enabled
-from tests.runtime.conftest import Logged
-from tests.runtime.process.test_program import small_service
+from tests.support.logged import Logged
 from tests.support.otlp import collector
 from tests.support.scripted_llm import COUNT, REQUEST, serving_script
+from tests.support.service_process import small_service
 from tests.support.spans import Recorded, recording
 
 TRACE_ID, SPAN_ID = "a" * 32, "b" * 16
@@ -35,8 +35,8 @@ COUNT_TOKENS, STREAM_CHAT = "headrace.v1.LlmService/CountTokens", "headrace.v1.L
 
 @pytest.fixture
 def recorded() -> Generator[Recorded]:
-    with recording() as it:
-        yield it
+    with recording() as collected:
+        yield collected
 
 
 async def test_an_rpc_is_a_span_in_its_callers_trace_and_goes_on_into_the_calls_behind_it(
@@ -216,15 +216,15 @@ async def test_a_process_exports_what_the_standard_variables_ask_for(
     sampling: dict[str, str], expected: int, tmp_path: Path
 ) -> None:
     address = f"unix:{tmp_path}/socket"
-    async with collector() as it:
-        env = {"HEADRACE_MEMORY_LISTEN": address, "OTEL_EXPORTER_OTLP_ENDPOINT": it.endpoint} | sampling
+    async with collector() as collected:
+        env = {"HEADRACE_MEMORY_LISTEN": address, "OTEL_EXPORTER_OTLP_ENDPOINT": collected.endpoint} | sampling
         async with small_service(**env) as small:
             await small.logged("serving")
             await call_twice(address)
             small.process.send_signal(signal.SIGTERM)
             code, _ = await small.ended()
     assert code == 0
-    assert [(span.service, span.name) for span in it.spans] == [
+    assert [(span.service, span.name) for span in collected.spans] == [
         (sampling.get("OTEL_SERVICE_NAME", "headrace-memory"), STREAM_CHAT)
     ] * expected
 
@@ -263,10 +263,10 @@ async def test_a_collector_that_comes_back_gets_spans_again(tmp_path: Path) -> N
             await call_twice(address)
             await small.logged("spans not exported")
             taken.close()
-            async with collector(port) as it:
+            async with collector(port) as collected:
                 await call_twice(address)
                 assert (await small.logged("spans exported again"))["lost"] >= 1
-                assert it.named(STREAM_CHAT)
+                assert collected.named(STREAM_CHAT)
 
 
 async def test_a_wrong_variable_is_one_clear_line() -> None:

@@ -12,7 +12,7 @@ import pytest
 from services.simulator.model.builtin import build_reply
 from services.simulator.scripts.steps import Content, ToolCall
 from services.simulator.server import simulator
-from tests.simulator.asking import make_request
+from tests.support.model_requests import make_request
 
 WEB = {
     "web_search": frozenset({"query"}),

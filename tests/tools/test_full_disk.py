@@ -18,8 +18,8 @@ from headrace.errors import DiskFull, Overloaded
 from headrace.streams import reading, rpc_errors
 from headrace.v1 import tools_pb2, tools_pb2_grpc
 from tests.support.small_disk import BYTES, SmallDisk, needs_mount, serving_on_small_disk
-from tests.tools.conftest import CHAT, RUN
-from tests.tools.transfer.uploading import upload
+from tests.support.tools.suite import CHAT, RUN
+from tests.support.tools.uploading import upload
 
 pytestmark = needs_mount
 

@@ -17,7 +17,7 @@ from services.runtime.rpc.channels import open_channel
 from services.tools.__main__ import choose_sandbox
 from services.tools.config import Config
 from services.tools.sandbox.tier import Sandbox
-from tests.tools.conftest import CHAT, RUN
+from tests.support.tools.suite import CHAT, RUN
 
 CALL = tools_pb2.ExecuteRequest(
     run_id=RUN, tool_call_id="1", tool_name="_bash_", arguments='{"command": "echo hello"}', chat_id=CHAT

@@ -7,8 +7,8 @@ import asyncio
 from prometheus_client import REGISTRY
 
 from headrace.streams import reading
-from tests.tools.calls import deltas_of, request
-from tests.tools.conftest import Serve
+from tests.support.tools.calls import deltas_of, request
+from tests.support.tools.suite import Serve
 
 
 def counted(tool: str, outcome: str) -> float:

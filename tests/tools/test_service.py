@@ -15,7 +15,8 @@ from headrace.v1 import tools_pb2
 from services.tools.sandbox.tier import Sandbox
 from services.tools.toolkit.tool import RESULT_CHARS_MAX
 from tests.support.timing import within
-from tests.tools.conftest import Serve, nothing_running
+from tests.support.tools.processes import nothing_running
+from tests.support.tools.suite import Serve
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "tools"
 

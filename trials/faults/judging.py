@@ -14,8 +14,8 @@ from typing import Any
 
 import aiohttp
 
-from tests.cluster.asking import Asked, Wrong
-from tests.cluster.chaos import outcome
+from tests.support.cluster.asking import Asked, Wrong
+from tests.support.cluster.chaos import outcome
 from tests.support.order import TERMINAL, Event, fold
 from tests.support.pairing import assert_paired
 from trials.faults.calls import INVISIBLE, Point

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from tests.runtime.authority import Authority, Files
+from tests.support.authority import Authority, Files
 from tests.support.command_line import run
 
 READY = b'{"data": {"memory": true}}'

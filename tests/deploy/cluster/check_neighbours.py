@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from tests.deploy.cluster.installs import SERVICES, SIMULATOR, Install, install_prod, remove_prod
 from tests.deploy.cluster.issuer import AUDIENCE, ISSUER, publish_keys, stop_issuer
 from tests.deploy.cluster.kube import HOST, apply, await_true, kubectl, run_cluster
-from tests.runtime.auth.issuing import RSA
-from tests.runtime.auth.issuing import token as make_token
+from tests.support.issuing import RSA
+from tests.support.issuing import token as make_token
 
 PORTS = {"facade": 8080, "orchestrator": 7001, "llm-gateway": 7002, "memory": 7003, "tools": 7004}
 

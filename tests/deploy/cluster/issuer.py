@@ -10,8 +10,8 @@ from typing import Any
 from cryptography import x509
 
 from tests.deploy.cluster.kube import IMAGE, apply, kubectl
-from tests.runtime.auth.issuing import jwk, jwks
-from tests.runtime.authority import Authority
+from tests.support.authority import Authority
+from tests.support.issuing import jwk, jwks
 
 NAMESPACE = "simulated"
 

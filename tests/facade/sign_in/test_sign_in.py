@@ -13,7 +13,7 @@ from services.facade.config import Config
 from services.facade.sign_in.settings import SignInSettings
 from services.runtime.auth.settings import AuthSettings
 from services.runtime.process.config import ProcessSettings
-from tests.runtime.auth.issuing import EC
+from tests.support.issuing import EC
 from tests.support.sign_in.office import KEY, OLD_KEY, PUBLIC, SESSION, SIGN_IN, OpenOffice
 from tests.support.tenants.house import ADA, KEYS
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tests.hostile.http.attacks import ATTACKS, SLOW
-from tests.hostile.http.trial import FACADES, facade, try_attack
 from tests.hostile.measure import print_costs
+from tests.support.hostile.http.attacks import ATTACKS, SLOW
+from tests.support.hostile.http.trial import FACADES, facade, try_attack
 
 if __name__ == "__main__":
     print_costs(facade, FACADES, try_attack, [*ATTACKS, *SLOW])

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from services.facade.strangers import CONNECTIONS_MAX
-from tests.hostile.http.trial import FACADES, facade, following
-from tests.hostile.trial import RUN, SECRET, Victim
+from tests.support.hostile.http.trial import FACADES, facade, following
+from tests.support.hostile.pace import RSS_MB_MAX
+from tests.support.hostile.trial import RUN, SECRET, Victim
 
 MORE = 200
 CROWD = "127.0.0.2"
 """The address of the idle ones; honest callers come from 127.0.0.1."""
 
-RSS_MB_MAX = 64
 TEST_TIMEOUT_S = 300.0
 
 REQUEST = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"

@@ -13,10 +13,10 @@ import aiohttp
 import pytest
 
 from services.runtime.http2.limits import DEFAULTS
-from tests.hostile.http.trial import facade, following
-from tests.hostile.test_handshakes import attack
-from tests.hostile.trial import RUN, SECRET, Victim
-from tests.runtime.authority import Authority, Files
+from tests.support.authority import Authority, Files
+from tests.support.hostile.handshakes import attack
+from tests.support.hostile.http.trial import facade, following
+from tests.support.hostile.trial import RUN, SECRET, Victim
 
 TEST_TIMEOUT_S = 300.0
 

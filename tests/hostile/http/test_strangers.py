@@ -7,25 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.hostile.http.attacks import ATTACKS, SLOW
-from tests.hostile.http.trial import FACADES, facade, try_attack
-from tests.hostile.pace import measure_mb_s
+from tests.support.hostile.http.attacks import ATTACKS, SLOW
+from tests.support.hostile.http.trial import FACADES, facade, try_attack
+from tests.support.hostile.pace import CPU_S_PER_CONNECTION, OTHER_WORK, RSS_MB_MAX, measure_mb_s
 
 ATTACK_S = 1.5
 TEST_TIMEOUT_S = 300.0
-
-OTHER_WORK = 0.25
-"""Share of the processor for the honest stream."""
 
 PARSINGS_MAX = 20
 """What a byte costs is bounded, in the time that such a frame takes to be parsed in Python: most are a request's of 45
 bytes, which is answered. What an address costs is not."""
 
-CPU_S_PER_CONNECTION = 0.003
 PARSINGS_MAX_OF_A_PIECE = 0.002
 """Where each byte comes in a packet of its own, as it does of the slow ones."""
-
-RSS_MB_MAX = 64
 
 
 @pytest.mark.parametrize("which", FACADES)

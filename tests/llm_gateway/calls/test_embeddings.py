@@ -21,11 +21,11 @@ from headrace.errors import (
 )
 from headrace.streams import rpc_errors
 from headrace.v1 import llm_pb2
-from tests.llm_gateway.conftest import answering, http_answer
+from tests.support.llm_gateway.answering import answering, http_answer
 from tests.support.spans import recording
 
 if TYPE_CHECKING:
-    from tests.llm_gateway.conftest import Asking, Gateway
+    from tests.support.llm_gateway.gateway import Asking, Gateway
 
 MODELS: list[dict[str, Any]] = [
     {"name": "sim-1"},

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from headrace.streams import reading
 
 if TYPE_CHECKING:
-    from tests.llm_gateway.conftest import Asking
+    from tests.support.llm_gateway.gateway import Asking
 
 CHUNKS = 40
 PACE_S = 0.1

@@ -10,11 +10,11 @@ import pytest
 from prometheus_client import REGISTRY
 
 from headrace.streams import reading
-from tests.llm_gateway.conftest import raw_provider
+from tests.support.llm_gateway.answering import raw_provider
 from tests.support.timing import within
 
 if TYPE_CHECKING:
-    from tests.llm_gateway.conftest import Asking, Gateway
+    from tests.support.llm_gateway.gateway import Asking, Gateway
 
 CLOSED_WITHIN_S = 0.5
 

@@ -10,8 +10,8 @@ from headrace.streams import reading
 from headrace.v1 import llm_pb2
 from services.llm_gateway.protocols.openai.reader import FRAME_BYTES_MAX
 from services.simulator.server import simulator
-from tests.llm_gateway.conftest import provider_entry, text_message
-from tests.llm_gateway.process import GatewayProcess, gateway_process
+from tests.support.llm_gateway.gateway import provider_entry, text_message
+from tests.support.llm_gateway.process import GatewayProcess, gateway_process
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,7 +9,7 @@ import pytest
 from headrace.v1 import llm_pb2
 
 if TYPE_CHECKING:
-    from tests.llm_gateway.conftest import Asking
+    from tests.support.llm_gateway.gateway import Asking
 
 TEXTS = ["\n\n", " ", "half", "-word", "\r\n", "水", "车\n", "\t", '"quoted"', "👩‍👩‍👧", "data: x\n\n", "\u2028"]
 

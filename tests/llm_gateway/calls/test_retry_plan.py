@@ -20,11 +20,12 @@ from services.llm_gateway.limits.breaker import FAILURES_MAX, Breaker
 from services.llm_gateway.protocols.openai.reader import FRAME_BYTES_MAX
 from services.llm_gateway.providers.credentials import Credentials
 from services.llm_gateway.providers.provider_file import Provider
-from tests.llm_gateway.conftest import HELLO, Heard, answering, http_answer, provider_entry
+from tests.support.llm_gateway.answering import HELLO, answering, http_answer
+from tests.support.llm_gateway.gateway import Heard, provider_entry
 from tests.support.timing import within
 
 if TYPE_CHECKING:
-    from tests.llm_gateway.conftest import Asking, Gateway
+    from tests.support.llm_gateway.gateway import Asking, Gateway
 
 SHORT: dict[str, Any] = {"timeouts": {"connectMs": 300, "firstDeltaMs": 300, "idleMs": 200}}
 THRICE: dict[str, Any] = {"retry": {"maxAttempts": 3}}

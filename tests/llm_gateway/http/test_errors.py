@@ -11,7 +11,7 @@ import pytest
 from headrace.errors import BadFrame, HeadraceError, ProviderUnavailable, StreamStalled
 from services.llm_gateway.http.errors import translating_connect_errors, translating_exchange_errors
 from services.llm_gateway.providers.provider_file import Provider
-from tests.llm_gateway.conftest import provider_entry
+from tests.support.llm_gateway.gateway import provider_entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.llm_gateway.conftest import HELLO, answering
 from tests.llm_gateway.http.proxy import serving_proxy
-from tests.llm_gateway.http.scripted import END, ORDINARY, Exchange, chunk, serving_script
+from tests.support.llm_gateway.answering import HELLO, answering
+from tests.support.llm_gateway.scripted import END, ORDINARY, Exchange, chunk, serving_script
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.llm_gateway.conftest import Asking
-    from tests.llm_gateway.http.scripted import Scripted
+    from tests.support.llm_gateway.gateway import Asking
+    from tests.support.llm_gateway.scripted import Scripted
 
 DELTA = b'data: {"choices":[{"delta":{"content":"hello"},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
 BASIC = b"Basic am9lOnAvdw=="

@@ -10,8 +10,8 @@ import pytest
 from headrace.errors import BadFrame, ProviderUnavailable, StreamStalled
 from services.llm_gateway.http.client import opening_stream
 from services.llm_gateway.http.pool import Pool
-from tests.llm_gateway.http.asking import ask, read
-from tests.llm_gateway.http.scripted import END, ORDINARY, Answer, Exchange, chunk, serving_script
+from tests.support.llm_gateway.provider_calls import ask, read
+from tests.support.llm_gateway.scripted import END, ORDINARY, Answer, Exchange, chunk, serving_script
 from tests.support.timing import until_still, within
 
 CLOSED_WITHIN_S = 0.5

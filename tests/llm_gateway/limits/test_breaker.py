@@ -15,17 +15,8 @@ from services.llm_gateway.limits.breaker import (
     Breakers,
 )
 from services.llm_gateway.providers.provider_file import Provider
-from tests.llm_gateway.conftest import provider_entry
-
-
-class Clock:
-    """Seconds that pass when told to."""
-
-    def __init__(self) -> None:
-        self.now_s = 1000.0
-
-    def __call__(self) -> float:
-        return self.now_s
+from tests.support.llm_gateway.breakers import Clock, calls
+from tests.support.llm_gateway.gateway import provider_entry
 
 
 @pytest.fixture
@@ -36,11 +27,6 @@ def clock() -> Clock:
 @pytest.fixture
 def breaker(clock: Clock) -> Breaker:
     return Breaker("p", "m", clock)
-
-
-def calls(breaker: Breaker, *outcomes: bool | None, tenant: str = "a") -> None:
-    for outcome in outcomes:
-        breaker.end_call(breaker.start_call(tenant), succeeded=outcome)
 
 
 def open_breaker(breaker: Breaker) -> Breaker:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from headrace.v1 import limits_pb2
 from services.llm_gateway.limits.breaker import FAILURES_MAX
 from services.llm_gateway.limits.quota import WAITING_MAX
-from tests.llm_gateway.conftest import text_message
+from tests.support.llm_gateway.gateway import text_message
 
 if TYPE_CHECKING:
-    from tests.llm_gateway.conftest import Asking, Gateway
+    from tests.support.llm_gateway.gateway import Asking, Gateway
 
 
 async def look(gateway: Gateway) -> dict[str, limits_pb2.Limit]:

@@ -14,11 +14,11 @@ from headrace.streams import reading
 from headrace.v1 import llm_pb2
 from services.llm_gateway.limits.quota import ANSWER_S, WAITING_MAX, Account, Accounts
 from services.llm_gateway.providers.provider_file import Provider, Quota
-from tests.llm_gateway.conftest import provider_entry
+from tests.support.llm_gateway.gateway import provider_entry
 from tests.support.timing import within
 
 if TYPE_CHECKING:
-    from tests.llm_gateway.conftest import Asking, Gateway
+    from tests.support.llm_gateway.gateway import Asking, Gateway
 
 WINDOW_S = 0.3
 

@@ -17,7 +17,7 @@ from services.llm_gateway.protocols.openai.answer_media import (
 )
 
 if TYPE_CHECKING:
-    from tests.llm_gateway.conftest import Asking
+    from tests.support.llm_gateway.gateway import Asking
 
 GIF = b"GIF89a\x02\x00\x03\x00"
 TOO_MANY = f"an answer may have {PARTS_MAX} pictures and sounds"

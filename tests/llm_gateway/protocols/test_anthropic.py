@@ -11,10 +11,10 @@ import orjson
 import pytest
 
 from headrace.v1 import llm_pb2
-from tests.llm_gateway.conftest import text_message
+from tests.support.llm_gateway.gateway import text_message
 
 if TYPE_CHECKING:
-    from tests.llm_gateway.conftest import Asking, Gateway, Heard
+    from tests.support.llm_gateway.gateway import Asking, Gateway, Heard
 
 SHORT: dict[str, Any] = {"timeouts": {"connectMs": 300, "firstDeltaMs": 300, "idleMs": 200}}
 SCHEMA = '{"type":"object","properties":{"big":{"const":12345678901234567890123}}}'

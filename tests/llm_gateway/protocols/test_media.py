@@ -9,7 +9,7 @@ import pytest
 from headrace.errors import InvalidRequest
 from headrace.v1 import llm_pb2
 from services.llm_gateway.protocols.common.media import BYTES_MAX, PARTS_MAX
-from tests.llm_gateway.conftest import Asking, text_message
+from tests.support.llm_gateway.gateway import Asking, text_message
 
 IMAGE = llm_pb2.ContentPart(image=llm_pb2.ImagePart(data=b"png", mime_type="image/png"))
 SOUND = llm_pb2.ContentPart(audio=llm_pb2.AudioPart(data=b"mp3", mime_type="audio/mpeg"))

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.v1 import common_pb2, llm_pb2
-from tests.llm_gateway.conftest import text_message
+from tests.support.llm_gateway.gateway import text_message
 
 if TYPE_CHECKING:
-    from tests.llm_gateway.conftest import Asking
+    from tests.support.llm_gateway.gateway import Asking
 
 SCHEMA = '{"type":"object","properties":{"big":{"const":12345678901234567890123}}}'
 FORM = common_pb2.OutputFormat(schema=SCHEMA)

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from headrace.errors import HeadraceError
 from headrace.v1 import llm_pb2
 from services.llm_gateway.protocols.registry import PROTOCOLS
-from tests.llm_gateway.conftest import text_message
 from tests.llm_gateway.recorded import FOLDER, TAKEN_ID, Recorded, describe_deltas, load_recorded, spent
+from tests.support.llm_gateway.gateway import text_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tests.llm_gateway.conftest import Asking
+    from tests.support.llm_gateway.gateway import Asking
 
 STREAMS = load_recorded()
 by_name = pytest.mark.parametrize("stream", STREAMS, ids=lambda stream: stream.name)

@@ -11,10 +11,10 @@ from headrace.errors import HeadraceError
 from headrace.streams import reading
 from services.llm_gateway.protocols.openai.reader import FRAME_BYTES_MAX
 from services.llm_gateway.provider_errors.refusal import Refusal, make_error
-from tests.llm_gateway.conftest import raw_provider
+from tests.support.llm_gateway.answering import raw_provider
 
 if TYPE_CHECKING:
-    from tests.llm_gateway.conftest import Asking
+    from tests.support.llm_gateway.gateway import Asking
 
 SHORT: dict[str, Any] = {"timeouts": {"connectMs": 300, "firstDeltaMs": 300, "idleMs": 200}}
 LONGER: dict[str, Any] = {"timeouts": {"connectMs": 10_000, "firstDeltaMs": 10_000, "idleMs": 2000}}

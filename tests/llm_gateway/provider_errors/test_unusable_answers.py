@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.llm_gateway.conftest import HELLO, answering, http_answer
+from tests.support.llm_gateway.answering import HELLO, answering, http_answer
 
 if TYPE_CHECKING:
-    from tests.llm_gateway.conftest import Asking, Heard
+    from tests.support.llm_gateway.gateway import Asking, Heard
 
 STREAM = HELLO.partition(b"\r\n\r\n")[2]
 

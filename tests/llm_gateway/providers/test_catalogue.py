@@ -20,10 +20,10 @@ from services.llm_gateway.server import gateway
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.health import check_peers
-from tests.llm_gateway.conftest import provider_entry
+from tests.support.llm_gateway.gateway import provider_entry
 
 if TYPE_CHECKING:
-    from tests.llm_gateway.conftest import Asking
+    from tests.support.llm_gateway.gateway import Asking
 
 URL = "http://127.0.0.1:1/v1"
 

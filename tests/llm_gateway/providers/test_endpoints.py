@@ -10,10 +10,11 @@ from pydantic import ValidationError
 
 from services.llm_gateway.providers.provider_file import Provider, Providers
 from services.llm_gateway.providers.proxies import find_environment_proxy
-from tests.llm_gateway.conftest import HELLO, answering, http_answer, provider_entry
+from tests.support.llm_gateway.answering import HELLO, answering, http_answer
+from tests.support.llm_gateway.gateway import provider_entry
 
 if TYPE_CHECKING:
-    from tests.llm_gateway.conftest import Asking, Gateway
+    from tests.support.llm_gateway.gateway import Asking, Gateway
 
 KEYS = {"apiKeys": ["env:COMPANY_KEY"]}
 

@@ -10,13 +10,13 @@ import structlog
 from structlog.testing import LogCapture
 
 from services.runtime.process import logs
-from tests.llm_gateway.conftest import HELLO
-from tests.llm_gateway.http.scripted import END, ORDINARY, Exchange, chunk, serving_script
+from tests.support.llm_gateway.answering import HELLO
+from tests.support.llm_gateway.scripted import END, ORDINARY, Exchange, chunk, serving_script
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from tests.llm_gateway.conftest import Asking
+    from tests.support.llm_gateway.gateway import Asking
 
 
 @pytest.fixture

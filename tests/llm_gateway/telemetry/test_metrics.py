@@ -10,7 +10,7 @@ from headrace.streams import reading
 from services.llm_gateway.limits.breaker import FAILURES_MAX
 
 if TYPE_CHECKING:
-    from tests.llm_gateway.conftest import Asking
+    from tests.support.llm_gateway.gateway import Asking
 
 SIM = {"provider": "sim", "model": "sim-1"}
 

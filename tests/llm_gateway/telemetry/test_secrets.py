@@ -14,8 +14,8 @@ from headrace.errors import HeadraceError, to_status
 from headrace.streams import reading
 from headrace.v1 import llm_pb2
 from services.simulator.server import simulator
-from tests.llm_gateway.conftest import provider_entry, text_message
-from tests.llm_gateway.process import gateway_process
+from tests.support.llm_gateway.gateway import provider_entry, text_message
+from tests.support.llm_gateway.process import gateway_process
 
 if TYPE_CHECKING:
     from pathlib import Path

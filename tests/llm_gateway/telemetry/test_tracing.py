@@ -11,7 +11,7 @@ from prometheus_client import REGISTRY
 from tests.support.spans import recording
 
 if TYPE_CHECKING:
-    from tests.llm_gateway.conftest import Asking
+    from tests.support.llm_gateway.gateway import Asking
 
 STREAM_CHAT = "headrace.v1.LlmService/StreamChat"
 PRICED = {"name": "sim-2", "price": {"inputPerMTok": 2, "outputPerMTok": 10}}

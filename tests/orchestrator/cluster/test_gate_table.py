@@ -23,7 +23,7 @@ from tests.orchestrator.parked import Parked
 from tests.orchestrator.people import tool
 from tests.orchestrator.recorded_runs import World
 from tests.orchestrator.replicas import two
-from tests.runtime.auth.issuing import keys_file
+from tests.support.issuing import keys_file
 from tests.support.order import TERMINAL, Event
 
 KEYS = {

@@ -11,7 +11,7 @@ from headrace.errors import Unauthenticated
 from services.runtime.auth.api_keys import ApiKeys
 from services.runtime.auth.identity import Identity
 from services.runtime.auth.setup import open_authenticator
-from tests.runtime.auth.issuing import INTERNAL, jwt_settings, key_settings, keys_file, token
+from tests.support.issuing import INTERNAL, jwt_settings, key_settings, keys_file, token
 
 GOOD = "0" * 64
 

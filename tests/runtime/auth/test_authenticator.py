@@ -30,7 +30,7 @@ from services.runtime.auth.identity import ALL_SCOPES, DEFAULT, Identity, acting
 from services.runtime.auth.settings import AuthSettings
 from services.runtime.auth.setup import open_authenticator
 from services.runtime.http2.tls import PEER_URIS
-from tests.runtime.auth.issuing import INTERNAL, key_settings
+from tests.support.issuing import INTERNAL, key_settings
 
 QUERY, APPEND, CHAT = (
     "/headrace.v1.AgentService/Query",

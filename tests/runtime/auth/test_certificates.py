@@ -17,8 +17,8 @@ from services.runtime.process.config import ServerSettings
 from services.runtime.process.tls import CA, CERT, KEY, Certificates
 from services.runtime.process.transport import VARIABLE
 from services.runtime.rpc.server import serving_grpc
-from tests.runtime.auth.issuing import key_settings
-from tests.runtime.authority import Authority, Files
+from tests.support.authority import Authority, Files
+from tests.support.issuing import key_settings
 from tests.support.scripted_llm import COUNT, ScriptedLlm, build_service
 
 TEST_TIMEOUT_S = 100.0

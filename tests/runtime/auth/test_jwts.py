@@ -18,7 +18,7 @@ from services.runtime.auth.identity import Identity
 from services.runtime.auth.setup import open_authenticator
 from services.runtime.auth.tokens.jwt_keys import FetchedKeys, parse_keys
 from services.runtime.auth.tokens.jwts import JwtVerifier
-from tests.runtime.auth.issuing import AUDIENCE, EC, ED, ISSUER, RSA, claims, jwk, jwks, jwt_settings, pem, token
+from tests.support.issuing import AUDIENCE, EC, ED, ISSUER, RSA, claims, jwk, jwks, jwt_settings, pem, token
 
 ADA = Identity("acme", "ada")
 

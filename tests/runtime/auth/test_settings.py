@@ -7,7 +7,7 @@ import pytest
 from services.facade.config import Config as Facade
 from services.orchestrator.config import Config
 from services.runtime.process.config import ConfigError, load_settings
-from tests.runtime.auth.issuing import INTERNAL
+from tests.support.issuing import INTERNAL
 
 JWT = {
     "HEADRACE_AUTH": "jwt",

@@ -22,7 +22,7 @@ from services.runtime.auth.settings import AuthSettings
 from services.runtime.auth.setup import following_keys, open_authenticator
 from services.runtime.auth.stored_keys import StoredKeys
 from services.runtime.clock import CLOCK
-from tests.runtime.auth.issuing import key_settings
+from tests.support.issuing import key_settings
 
 GOOD_S = 60.0
 
@@ -77,7 +77,7 @@ class Memory:
 
 
 @dataclass
-class Stage:
+class Service:
     memory: Memory
     clock: MovedClock
     keys: StoredKeys
@@ -99,7 +99,7 @@ class Stage:
 
 
 @asynccontextmanager
-async def stage(folder: Path, poll_s: float = 0.02) -> AsyncGenerator[Stage]:
+async def keyed_service(folder: Path, poll_s: float = 0.02) -> AsyncGenerator[Service]:
     memory, clock = Memory(), MovedClock()
     token = CLOCK.set(clock)
     filed = key_settings(folder, filed="acme/bob")
@@ -117,25 +117,25 @@ async def stage(folder: Path, poll_s: float = 0.02) -> AsyncGenerator[Stage]:
             open_authenticator(settings, keys, has_certificates=False) as gate,
         ):
             keys.listen(memory.looked.set)
-            yield Stage(memory, clock, keys, gate)
+            yield Service(memory, clock, keys, gate)
     finally:
         CLOCK.reset(token)
 
 
 async def test_a_key_counts_at_once_beside_those_of_the_file(tmp_path: Path) -> None:
-    async with stage(tmp_path, poll_s=3.0) as it:
+    async with keyed_service(tmp_path, poll_s=3.0) as service:
         for n in range(5):
-            it.memory.put(f"hrk_{n}", roles=["finance"])
+            service.memory.put(f"hrk_{n}", roles=["finance"])
         for n in range(5):
-            found = await it.show(f"hrk_{n}")
+            found = await service.show(f"hrk_{n}")
             assert found == Identity("acme", "ada", scopes=frozenset({"ask"}))
             with acting_as(found):
                 assert not [value for _, value in forward_identity() if value == found.key_id]
             assert found.roles == {"finance"}
             assert found.credential == f"api_key:{hashlib.sha256(f'hrk_{n}'.encode()).hexdigest()[:12]}"
-        assert (await it.show("filed")).user == "bob"
-        it.memory.put("hrk_new")
-        assert (await it.show("hrk_new")).user == "ada"
+        assert (await service.show("filed")).user == "bob"
+        service.memory.put("hrk_new")
+        assert (await service.show("hrk_new")).user == "ada"
 
 
 @pytest.mark.parametrize(
@@ -145,94 +145,94 @@ async def test_a_key_counts_at_once_beside_those_of_the_file(tmp_path: Path) -> 
 async def test_a_key_that_ends_makes_no_call_and_ends_what_is_open(
     tmp_path: Path, fields: dict[str, Any], says: str
 ) -> None:
-    async with stage(tmp_path) as it:
-        it.memory.put("hrk_a")
-        it.memory.put("hrk_other")
-        other = await it.show("hrk_other")
-        open_ = asyncio.create_task(it.stay(await it.show("hrk_a")))
-        await it.next_look()
-        it.memory.put("hrk_a", **fields)
+    async with keyed_service(tmp_path) as service:
+        service.memory.put("hrk_a")
+        service.memory.put("hrk_other")
+        other = await service.show("hrk_other")
+        open_ = asyncio.create_task(service.stay(await service.show("hrk_a")))
+        await service.next_look()
+        service.memory.put("hrk_a", **fields)
         with pytest.raises(CredentialEnded, match=says):
             await open_
         with pytest.raises(CredentialEnded, match=says):
-            await it.show("hrk_a")
-        async with it.gate.ending_with_key(other):
-            await it.next_look()
-        it.memory.put("hrk_a")
-        await it.next_look()
-        assert (await it.show("hrk_a")).user == "ada"
+            await service.show("hrk_a")
+        async with service.gate.ending_with_key(other):
+            await service.next_look()
+        service.memory.put("hrk_a")
+        await service.next_look()
+        assert (await service.show("hrk_a")).user == "ada"
 
 
 async def test_a_key_expires_by_the_clock_without_a_change(tmp_path: Path) -> None:
-    async with stage(tmp_path) as it:
-        it.memory.put("hrk_a", expires_at=it.clock.time_ns() // 1_000_000 + 3_600_000)
-        open_ = asyncio.create_task(it.stay(await it.show("hrk_a")))
-        await it.next_look()
-        it.clock.ahead_s += 3601
+    async with keyed_service(tmp_path) as service:
+        service.memory.put("hrk_a", expires_at=service.clock.time_ns() // 1_000_000 + 3_600_000)
+        open_ = asyncio.create_task(service.stay(await service.show("hrk_a")))
+        await service.next_look()
+        service.clock.ahead_s += 3601
         with pytest.raises(CredentialEnded, match="expired"):
             await open_
 
 
 async def test_while_memory_is_away_keys_stay_good_for_a_time(tmp_path: Path) -> None:
-    async with stage(tmp_path) as it:
+    async with keyed_service(tmp_path) as service:
         for name in ("a", "b", "c"):
-            it.memory.put(f"hrk_{name}")
-        await it.show("hrk_a")
-        it.memory.failure = Overloaded("memory is away")
-        await it.next_look()
-        it.clock.ahead_s += GOOD_S / 2
-        assert (await it.show("hrk_a")).user == "ada"
+            service.memory.put(f"hrk_{name}")
+        await service.show("hrk_a")
+        service.memory.failure = Overloaded("memory is away")
+        await service.next_look()
+        service.clock.ahead_s += GOOD_S / 2
+        assert (await service.show("hrk_a")).user == "ada"
         with pytest.raises(Overloaded):
-            await it.show("hrk_new")
-        it.clock.ahead_s += GOOD_S
+            await service.show("hrk_new")
+        service.clock.ahead_s += GOOD_S
         for text in ("hrk_a", "hrk_new"):
             with pytest.raises(Overloaded):
-                await it.show(text)
-        assert (await it.show("filed")).user == "bob"
+                await service.show(text)
+        assert (await service.show("filed")).user == "bob"
         with pytest.raises(Unauthenticated):
-            await it.show("of another form")
-        del it.memory.revisions["id of hrk_b"]  # as in a store that was put back
-        it.memory.failure = None
-        await it.next_look()
-        assert (await it.show("hrk_c")).user == "ada"
+            await service.show("of another form")
+        del service.memory.revisions["id of hrk_b"]  # as in a store that was put back
+        service.memory.failure = None
+        await service.next_look()
+        assert (await service.show("hrk_c")).user == "ada"
         with pytest.raises(Unauthenticated):
-            await it.show("hrk_b")
+            await service.show("hrk_b")
 
 
 async def test_strangers_make_no_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored_keys, "WAITING_MAX", 10)
     monkeypatch.setattr(stored_keys, "UNKNOWN_MAX", 5)
-    async with stage(tmp_path, poll_s=3.0) as it:
-        it.memory.put("hrk_a")
-        await it.show("hrk_a")
-        before = it.memory.reads
+    async with keyed_service(tmp_path, poll_s=3.0) as service:
+        service.memory.put("hrk_a")
+        await service.show("hrk_a")
+        before = service.memory.reads
         texts = [f"hrk_{n}" for n in range(30)]
-        answers = await asyncio.gather(*(it.show(text) for text in texts), return_exceptions=True)
+        answers = await asyncio.gather(*(service.show(text) for text in texts), return_exceptions=True)
         assert [type(answer) for answer in answers] == [Unauthenticated] * 10 + [Overloaded] * 20
-        assert it.memory.reads == before + 1
+        assert service.memory.reads == before + 1
         for _ in range(100):
             with pytest.raises(Unauthenticated):
-                await it.show("hrk_9")
+                await service.show("hrk_9")
         for text in ("", "no", "hrk", "x" * 5000):
             with pytest.raises(Unauthenticated):
-                await it.show(text)
-        assert (await it.show("hrk_a")).user == "ada"
-        assert it.memory.reads == before + 1
+                await service.show(text)
+        assert (await service.show("hrk_a")).user == "ada"
+        assert service.memory.reads == before + 1
 
 
 async def test_a_key_has_its_calls_a_minute(tmp_path: Path) -> None:
-    async with stage(tmp_path) as it:
-        it.memory.put("hrk_a", requests_per_minute=3)
+    async with keyed_service(tmp_path) as service:
+        service.memory.put("hrk_a", requests_per_minute=3)
         for _ in range(3):
-            await it.show("hrk_a")
+            await service.show("hrk_a")
         with pytest.raises(QuotaExceeded, match="3 calls") as refused:
-            await it.show("hrk_a")
+            await service.show("hrk_a")
         assert 0 < (refused.value.retry_after_s or 0) <= 20
-        it.clock.ahead_s += 20
-        await it.show("hrk_a")
+        service.clock.ahead_s += 20
+        await service.show("hrk_a")
         with pytest.raises(QuotaExceeded):
-            await it.show("hrk_a")
-        it.memory.put("hrk_a")
-        await it.next_look()
+            await service.show("hrk_a")
+        service.memory.put("hrk_a")
+        await service.next_look()
         for _ in range(10):
-            await it.show("hrk_a")
+            await service.show("hrk_a")

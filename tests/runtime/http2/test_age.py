@@ -8,10 +8,10 @@ from hyperframe.frame import GoAwayFrame, PingFrame
 
 from services.runtime.http2.client.channel import Channel
 from services.runtime.http2.limits import Limits
-from tests.runtime.conftest import Logged
-from tests.runtime.http2.ends import BYTES_MAX, Caller
-from tests.runtime.http2.victim import victim
-from tests.runtime.http2.wire import ACK, PING, call, peer, raw
+from tests.support.http2.ends import BYTES_MAX, Caller
+from tests.support.http2.victim import victim
+from tests.support.http2.wire import ACK, PING, call, peer, raw
+from tests.support.logged import Logged
 
 AGE_S = 0.2
 

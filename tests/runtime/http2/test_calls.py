@@ -11,7 +11,7 @@ from google.protobuf.any_pb2 import Any as AnyMessage
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
 from headrace.errors import NotFound, from_rpc_error, to_status
-from tests.runtime.http2.ends import BYTES_MAX, Stack, between, connecting, handlers
+from tests.support.http2.ends import BYTES_MAX, Stack, between, connecting, handlers
 
 ASKED = (
     ("text", "a value, with ~ and  spaces"),

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.runtime.http2.ends import SILENCE_S, Stack, between, connecting, handlers
+from tests.support.http2.ends import SILENCE_S, Stack, between, connecting, handlers
 from tests.support.timing import within
 
 HEARD_S = 1.0

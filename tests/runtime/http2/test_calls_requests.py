@@ -9,7 +9,7 @@ import grpc
 import pytest
 from grpc_reflection.v1alpha import reflection, reflection_pb2, reflection_pb2_grpc
 
-from tests.runtime.http2.ends import SERVICE, Stack, between, connecting, handlers
+from tests.support.http2.ends import SERVICE, Stack, between, connecting, handlers
 
 GRPCIO_FAILS = "Internal error from Core"
 """What its client makes, every third time, of an answer that comes while it writes; from its own server too (1.85)."""

@@ -12,10 +12,10 @@ from hyperframe.frame import GoAwayFrame
 
 from services.runtime.http2.client.channel import Channel
 from services.runtime.http2.limits import Limits
-from tests.runtime.conftest import Logged
-from tests.runtime.http2.ends import BYTES_MAX, Caller
-from tests.runtime.http2.victim import OTHER, service, victim
-from tests.runtime.http2.wire import PREFACE, SETTINGS, call, headers_of, message, opening, peer, window
+from tests.support.http2.ends import BYTES_MAX, Caller
+from tests.support.http2.victim import OTHER, service, victim
+from tests.support.http2.wire import PREFACE, SETTINGS, call, headers_of, message, opening, peer, window
+from tests.support.logged import Logged
 from tests.support.timing import within
 
 

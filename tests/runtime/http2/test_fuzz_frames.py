@@ -7,7 +7,7 @@ import struct
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.runtime.http2.wire import (
+from tests.support.http2.wire import (
     CONTINUATION,
     DATA,
     END_HEADERS,

@@ -13,7 +13,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health_aio
 
-from tests.runtime.http2.ends import TEST_TIMEOUT_S, serving
+from tests.support.http2.ends import TEST_TIMEOUT_S, serving
 
 PROBE = Path(__file__).parent / "health_probe"
 """A Go module of its own, which names the version."""

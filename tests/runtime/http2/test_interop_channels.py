@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.runtime.http2.ends import TEST_TIMEOUT_S, Caller, Stack, between, channel, connecting, handlers, serving
+from tests.support.http2.ends import TEST_TIMEOUT_S, Caller, Stack, between, channel, connecting, handlers, serving
 
 State = grpc.ChannelConnectivity
 

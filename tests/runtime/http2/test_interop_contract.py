@@ -28,8 +28,8 @@ from headrace.v1 import (
     webhook_pb2,
     webhook_pb2_grpc,
 )
-from tests.runtime.http2.ends import Stack, between, connecting
 from tests.support.facade.messages import fill_message
+from tests.support.http2.ends import Stack, between, connecting
 
 STUBS = {
     agent_pb2.DESCRIPTOR: agent_pb2_grpc,

@@ -12,16 +12,16 @@ from hyperframe.frame import PingFrame
 
 from services.runtime.http2.client.channel import Channel
 from services.runtime.http2.limits import Limits
-from tests.runtime.conftest import Logged
-from tests.runtime.http2.ends import BYTES_MAX, TEST_TIMEOUT_S, Caller
-from tests.runtime.http2.victim import victim
-from tests.runtime.http2.wire import (
+from tests.support.http2.ends import BYTES_MAX, TEST_TIMEOUT_S, Caller
+from tests.support.http2.victim import victim
+from tests.support.http2.wire import (
     PING,
     PREFACE,
     SETTINGS,
     Peer,
     raw,
 )
+from tests.support.logged import Logged
 
 ALERT = Limits(keepalive_s=0.1, keepalive_timeout_s=0.3)
 

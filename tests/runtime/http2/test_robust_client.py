@@ -16,9 +16,8 @@ from hyperframe.frame import DataFrame, HeadersFrame
 from services.runtime.http2 import limits
 from services.runtime.http2.client.channel import Channel
 from services.runtime.http2.limits import Limits
-from tests.runtime.conftest import Logged
-from tests.runtime.http2.ends import BYTES_MAX, TEST_TIMEOUT_S, Caller
-from tests.runtime.http2.wire import (
+from tests.support.http2.ends import BYTES_MAX, TEST_TIMEOUT_S, Caller
+from tests.support.http2.wire import (
     ACK,
     DATA,
     END_HEADERS,
@@ -39,6 +38,7 @@ from tests.runtime.http2.wire import (
     raw,
     window,
 )
+from tests.support.logged import Logged
 
 CODE = grpc.StatusCode
 

@@ -14,10 +14,9 @@ from hyperframe.frame import HeadersFrame
 
 from services.runtime.http2 import limits
 from services.runtime.http2.limits import Limits
-from tests.runtime.conftest import Logged
-from tests.runtime.http2.ends import BYTES_MAX
-from tests.runtime.http2.victim import victim
-from tests.runtime.http2.wire import (
+from tests.support.http2.ends import BYTES_MAX
+from tests.support.http2.victim import victim
+from tests.support.http2.wire import (
     CONTINUATION,
     DATA,
     END_HEADERS,
@@ -36,6 +35,7 @@ from tests.runtime.http2.wire import (
     raw,
     window,
 )
+from tests.support.logged import Logged
 
 CALM, PROTOCOL = ErrorCodes.ENHANCE_YOUR_CALM, ErrorCodes.PROTOCOL_ERROR
 CANCEL = struct.pack(">L", ErrorCodes.CANCEL)

@@ -8,9 +8,8 @@ import pytest
 from h2.errors import ErrorCodes
 from hyperframe.frame import SettingsFrame
 
-from tests.runtime.conftest import Logged
-from tests.runtime.http2.victim import victim
-from tests.runtime.http2.wire import (
+from tests.support.http2.victim import victim
+from tests.support.http2.wire import (
     ACK,
     CONTINUATION,
     DATA,
@@ -34,6 +33,7 @@ from tests.runtime.http2.wire import (
     raw,
     window,
 )
+from tests.support.logged import Logged
 
 PROTOCOL, SIZE, FLOW = ErrorCodes.PROTOCOL_ERROR, ErrorCodes.FRAME_SIZE_ERROR, ErrorCodes.FLOW_CONTROL_ERROR
 CLOSED, COMPRESSION = ErrorCodes.STREAM_CLOSED, ErrorCodes.COMPRESSION_ERROR

@@ -17,10 +17,10 @@ from services.runtime.calls.metadata import STATUS_MESSAGE_BYTES_MAX
 from services.runtime.calls.server_call import TURN_MESSAGES
 from services.runtime.http2.client.channel import Channel
 from services.runtime.http2.limits import Limits
-from tests.runtime.conftest import Logged
-from tests.runtime.http2.ends import BYTES_MAX, Caller
-from tests.runtime.http2.victim import OTHER, service, victim
-from tests.runtime.http2.wire import RST_STREAM, Peer, call, headers_of, message, opening, peer, raw, window
+from tests.support.http2.ends import BYTES_MAX, Caller
+from tests.support.http2.victim import OTHER, service, victim
+from tests.support.http2.wire import RST_STREAM, Peer, call, headers_of, message, opening, peer, raw, window
+from tests.support.logged import Logged
 
 WIDE = {SettingsFrame.INITIAL_WINDOW_SIZE: 2**31 - 1}
 

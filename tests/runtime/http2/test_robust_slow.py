@@ -9,9 +9,8 @@ import pytest
 from hyperframe.frame import SettingsFrame
 
 from services.runtime.http2.limits import Limits
-from tests.runtime.conftest import Logged
-from tests.runtime.http2.victim import QUICK, victim
-from tests.runtime.http2.wire import (
+from tests.support.http2.victim import QUICK, victim
+from tests.support.http2.wire import (
     CONTINUATION,
     DATA,
     HEADERS,
@@ -26,6 +25,7 @@ from tests.runtime.http2.wire import (
     raw,
     window,
 )
+from tests.support.logged import Logged
 from tests.support.timing import within
 
 WHOLE = block(headers_of("stream"))

@@ -14,7 +14,7 @@ import grpc
 import pytest
 
 from services.runtime.calls.addresses import parse_target, resolve_target
-from tests.runtime.http2.ends import TEST_TIMEOUT_S, Add, Caller, Stack, channel, handlers, serving
+from tests.support.http2.ends import TEST_TIMEOUT_S, Add, Caller, Stack, channel, handlers, serving
 
 SERVERS: list[Stack] = ["ours", "grpcio"]
 

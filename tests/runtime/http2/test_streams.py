@@ -13,7 +13,7 @@ import uvloop
 
 from services.runtime.http2.client.channel import Channel
 from services.runtime.http2.server.server import Server
-from tests.runtime.http2.ends import ANYWHERE, TEST_TIMEOUT_S, Caller, Stack, between, connecting, handlers
+from tests.support.http2.ends import ANYWHERE, TEST_TIMEOUT_S, Caller, Stack, between, connecting, handlers
 
 STREAMS = 1700
 """In each of three pairs on each of two loops: 10,000."""

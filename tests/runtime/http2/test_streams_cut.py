@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.runtime.http2.server.server import Server
-from tests.runtime.http2.ends import BYTES_MAX, TEST_TIMEOUT_S, Caller, Stack, channel, handlers, serving
-from tests.runtime.http2.wire import PREFACE, SETTINGS, headers_of, message, opening, window
+from tests.support.http2.ends import BYTES_MAX, TEST_TIMEOUT_S, Caller, Stack, channel, handlers, serving
+from tests.support.http2.wire import PREFACE, SETTINGS, headers_of, message, opening, window
 
 EXAMPLES = 300
 

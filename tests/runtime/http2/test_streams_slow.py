@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from services.runtime.http2 import limits
-from tests.runtime.http2.ends import Stack, between, connecting, handlers
+from tests.support.http2.ends import Stack, between, connecting, handlers
 from tests.support.timing import until_still
 
 OURS: list[Stack] = ["ours", "local"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from h2.errors import ErrorCodes
 from hyperframe.frame import DataFrame, PingFrame, RstStreamFrame, SettingsFrame
 
-from tests.runtime.conftest import Logged
-from tests.runtime.http2.victim import victim
-from tests.runtime.http2.wire import call, headers_of, message, opening, peer, window
+from tests.support.http2.victim import victim
+from tests.support.http2.wire import call, headers_of, message, opening, peer, window
+from tests.support.logged import Logged
 
 WINDOW = 0x4
 """SETTINGS_INITIAL_WINDOW_SIZE"""

@@ -17,9 +17,9 @@ from services.runtime.http2.client.channel import Channel
 from services.runtime.http2.limits import Limits
 from services.runtime.http2.server.server import Server
 from services.runtime.process.tls import Certificates
-from tests.runtime.authority import Authority, Files
-from tests.runtime.conftest import Logged
-from tests.runtime.http2.ends import BYTES_MAX, TEST_TIMEOUT_S, Caller, handlers
+from tests.support.authority import Authority, Files
+from tests.support.http2.ends import BYTES_MAX, TEST_TIMEOUT_S, Caller, handlers
+from tests.support.logged import Logged
 from tests.support.timing import within
 
 QUICK = Limits(preface_s=2.0, connect_s=5.0, last_calls_s=0.2, close_s=0.3)

@@ -18,7 +18,7 @@ from services.runtime.http2.server.server import Server
 from services.runtime.local.network import NETWORK, LocalNetwork
 from services.runtime.process.transport import VARIABLE
 from services.runtime.rpc.channels import open_channel
-from tests.runtime.http2.ends import BYTES_MAX, TEST_TIMEOUT_S, Caller, channel, connecting, handlers, serving
+from tests.support.http2.ends import BYTES_MAX, TEST_TIMEOUT_S, Caller, channel, connecting, handlers, serving
 
 NAME = "local:somebody"
 CALLER: ContextVar[str] = ContextVar("CALLER", default="nobody")

@@ -9,9 +9,7 @@ import signal
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Generator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import orjson
 import pytest
@@ -22,44 +20,9 @@ from services.runtime.ending import LOST_TASK
 from services.runtime.process.program import wait_for_stop
 from services.runtime.process.watchdog import STALLED
 from services.runtime.rpc.channels import open_channel
-from tests.runtime.small_service import TICKS
 from tests.support.scripted_llm import REQUEST
-
-PROCESS_TIMEOUT_S = 200.0
-
-
-@dataclass(frozen=True, slots=True)
-class Process:
-    process: asyncio.subprocess.Process
-
-    async def ended(self) -> tuple[int, list[bytes]]:
-        """Its exit code and what it still wrote."""
-        _, stderr = await self.process.communicate()
-        assert self.process.returncode is not None
-        return self.process.returncode, stderr.splitlines()
-
-    async def logged(self, event: str) -> dict[str, Any]:
-        """Its next line of that name; every line on the way must be JSON."""
-        assert self.process.stderr is not None
-        while line := await self.process.stderr.readline():
-            if (fields := orjson.loads(line))["event"] == event:
-                return fields
-        raise AssertionError(f"ended without {event!r}")
-
-
-@asynccontextmanager
-async def small_service(**env: str) -> AsyncGenerator[Process]:
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
-    async with asyncio.timeout(PROCESS_TIMEOUT_S):
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "tests.runtime.small_service", env=inherited | env, stderr=asyncio.subprocess.PIPE
-        )
-        try:
-            yield Process(process)
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
+from tests.support.service_process import PROCESS_TIMEOUT_S, small_service
+from tests.support.small_service import TICKS
 
 
 @asynccontextmanager
@@ -117,7 +80,7 @@ async def test_a_signal_ends_a_start_that_takes_long_in_good_order(number: signa
 async def unheard_service(stderr: int, *words: str, **env: str) -> AsyncGenerator[asyncio.subprocess.Process]:
     """A small service that writes its log to `stderr`."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
-    command = [sys.executable, "-m", "tests.runtime.small_service"]
+    command = [sys.executable, "-m", "tests.support.small_service"]
     async with asyncio.timeout(PROCESS_TIMEOUT_S):
         process = await asyncio.create_subprocess_exec(*words, *command, env=inherited | env, stderr=stderr)
         try:

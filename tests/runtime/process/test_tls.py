@@ -21,8 +21,8 @@ from services.runtime.http2.client.channel import Channel
 from services.runtime.process.tls import CA, CERT, KEY, Certificates
 from services.runtime.process.transport import VARIABLE
 from services.runtime.rpc.channels import open_channel
-from tests.runtime.authority import Authority, Files
-from tests.runtime.conftest import Logged
+from tests.support.authority import Authority, Files
+from tests.support.logged import Logged
 from tests.support.scripted_llm import COUNT, serving_script
 
 

@@ -19,7 +19,7 @@ from services.runtime.auth.settings import AuthSettings
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService, serving_grpc
-from tests.runtime.conftest import Logged
+from tests.support.logged import Logged
 from tests.support.scripted_llm import (
     COUNT,
     REQUEST,

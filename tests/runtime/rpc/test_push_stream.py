@@ -17,7 +17,7 @@ from services.runtime.process.transport import TRANSPORTS, VARIABLE
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.push_stream import QUEUE_MAX, opening_sink, pipe_messages, push_messages
 from services.runtime.rpc.server import GrpcService, serving_grpc
-from tests.runtime.conftest import Logged
+from tests.support.logged import Logged
 from tests.support.scripted_llm import NAME, REQUEST, SILENCE_S, TEST_TIMEOUT_S
 from tests.support.timing import until_still, within
 

@@ -21,7 +21,7 @@ from headrace.v1 import llm_pb2, llm_pb2_grpc
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import serving_grpc
-from tests.runtime.conftest import Logged
+from tests.support.logged import Logged
 from tests.support.scripted_llm import (
     COUNT,
     NAME,

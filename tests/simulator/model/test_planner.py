@@ -11,7 +11,7 @@ from services.orchestrator.agents import prompts
 from services.simulator.model.builtin import build_reply
 from services.simulator.requests.model_request import SaidText
 from services.simulator.scripts.steps import Content, Reasoning, ToolCall
-from tests.simulator.asking import make_request
+from tests.support.model_requests import make_request
 
 ID = "0a1b2c3d"
 

@@ -11,7 +11,7 @@ from services.simulator.model.builtin import build_reply
 from services.simulator.model.results import describe_results
 from services.simulator.requests.model_request import ToolResult
 from services.simulator.scripts.steps import ToolCall
-from tests.simulator.asking import make_request
+from tests.support.model_requests import make_request
 
 TEAM = {"call_subagent": frozenset({"agentKey", "task", "maxLoops"})}
 DESCRIPTION = "Give a task to a sub-agent.\n- agentKey scout: Looks around\n- agentKey clerk: Writes"

@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 import jwt
 from aiohttp import BasicAuth, web
 
-from tests.runtime.auth.issuing import EC, RSA, jwk
+from tests.support.issuing import EC, RSA, jwk
 
 CLIENT, SECRET = "headrace-console", "a secret: with / and +"
 

@@ -51,8 +51,8 @@ from services.tools.config import Config as ToolsConfig
 from services.tools.sandbox.tier import Sandbox
 from services.tools.server import tool_server
 from tests.orchestrator.conftest import ScriptedLlm, content, finish
-from tests.runtime.auth.issuing import key_settings
 from tests.support.facade.fronts import Timing, gateway
+from tests.support.issuing import key_settings
 
 ADA, BOB = (Identity(*names, scopes=ALL_SCOPES) for names in (("acme", "ada"), ("globex", "bob")))
 KEYS = {ADA: "key-of-ada", BOB: "key-of-bob"}

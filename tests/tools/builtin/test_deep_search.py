@@ -13,9 +13,9 @@ from headrace.streams import reading
 from headrace.v1 import tools_pb2
 from services.simulator.server import simulator
 from tests.support.timing import within
-from tests.tools.asked_llm import AskedLlm, Step, asked_llm
-from tests.tools.calls import deltas_of, request, sources, texts
-from tests.tools.conftest import Serve, Suite
+from tests.support.tools.asked_llm import AskedLlm, Step, asked_llm
+from tests.support.tools.calls import deltas_of, request, sources, texts
+from tests.support.tools.suite import Serve, Suite
 
 QUERIES = ['["mills", "rivers"]']
 ENOUGH = ['{"enough": true}']

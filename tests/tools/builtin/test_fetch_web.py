@@ -17,8 +17,9 @@ from services.tools.errors import ToolFailed
 from services.tools.web.extractor import Extractor
 from services.tools.web.fetcher import FetchedResponse
 from services.tools.web.page import read_page
-from tests.tools.calls import deltas_of, request, sources
-from tests.tools.conftest import Serve, Suite, nothing_running
+from tests.support.tools.calls import deltas_of, request, sources
+from tests.support.tools.processes import nothing_running
+from tests.support.tools.suite import Serve, Suite
 
 ARTICLE = (
     "<html><head><title>Water  mills &amp; more</title></head><body><nav><a href='/a'>Home</a>"

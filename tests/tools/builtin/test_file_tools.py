@@ -18,7 +18,7 @@ from services.tools.errors import ToolFailed
 from services.tools.toolkit.tool import RESULT_CHARS_MAX
 from services.tools.workspace.globs import compile_glob
 from services.tools.workspace.tree_walk import DEPTH_MAX
-from tests.tools.conftest import Serve, Suite
+from tests.support.tools.suite import Serve, Suite
 
 
 async def call(suite: Suite, tool: str, **arguments: Any) -> str:

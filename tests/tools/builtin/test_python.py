@@ -12,9 +12,9 @@ import pytest
 from headrace.streams import reading
 from headrace.v1 import tools_pb2
 from services.tools.sandbox.tier import Sandbox
-from tests.tools.conftest import Serve, Suite
-from tests.tools.sandbox.test_process import is_running
-from tests.tools.sandbox.tiers import TIERS
+from tests.support.tools.commands import is_running
+from tests.support.tools.suite import Serve, Suite
+from tests.support.tools.tiers import TIERS
 
 
 @pytest.fixture

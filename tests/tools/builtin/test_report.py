@@ -17,9 +17,9 @@ from pypdf import PdfReader
 from headrace.errors import Overloaded
 from headrace.streams import reading
 from tests.support.timing import within
-from tests.tools.asked_llm import AskedLlm, Step, asked_llm
-from tests.tools.calls import deltas_of, request, texts, usage
-from tests.tools.conftest import CHAT, RUN, Serve, Suite
+from tests.support.tools.asked_llm import AskedLlm, Step, asked_llm
+from tests.support.tools.calls import deltas_of, request, texts, usage
+from tests.support.tools.suite import CHAT, RUN, Serve, Suite
 
 MARKDOWN = ["# Mills 水车\n\n", "They **turn**.\n\n## Parts\n\n", "- wheel\n- ", "stones 石头\n"]
 

@@ -14,8 +14,8 @@ import structlog
 from services.runtime.files.file_watch import watching_paths
 from services.tools.builtin import BUILTIN
 from services.tools.toolkit.tool import FrontEnd
-from tests.tools.catalogue.reading import read_catalogue
-from tests.tools.conftest import Serve
+from tests.support.catalogue import read_catalogue
+from tests.support.tools.suite import Serve
 
 OWN = {"name": "hello", "description": "Say hello.", "command": ["echo", "hello"], "parameters": {"type": "object"}}
 

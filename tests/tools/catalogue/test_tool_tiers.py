@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from headrace.v1 import tools_pb2
 from services.tools.catalogue.tool_tiers import ToolTiers
 from services.tools.toolkit.tool import Tool
-from tests.tools.catalogue.reading import read_catalogue
-from tests.tools.conftest import Serve
+from tests.support.catalogue import read_catalogue
+from tests.support.tools.suite import Serve
 
 
 def in_force(folder: Path, text: str) -> tuple[dict[str, Tool], list[dict[str, Any]]]:

@@ -16,8 +16,8 @@ from headrace.v1 import tools_pb2
 from services.tools.catalogue.catalogue import Catalogue
 from services.tools.catalogue.definitions import FILE_BYTES_MAX
 from services.tools.toolkit.tool import FrontEnd
-from tests.tools.catalogue.reading import read_catalogue
-from tests.tools.conftest import Serve
+from tests.support.catalogue import read_catalogue
+from tests.support.tools.suite import Serve
 
 FORM = '{"fields": [{"name": "city", "max": 123456789012345678901234567890}]}'
 DIALOG = {"name": "dialog", "description": "Ask.", "parameters": {"type": "object"}}

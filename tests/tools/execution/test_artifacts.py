@@ -10,8 +10,8 @@ from urllib.parse import parse_qs, urlsplit
 from headrace.streams import reading
 from headrace.v1 import agent_pb2
 from services.tools.execution.artifacts import ARTIFACTS_MAX
-from tests.tools.conftest import CHAT, RUN, Serve, Suite
-from tests.tools.transfer.uploading import picture, read
+from tests.support.tools.suite import CHAT, RUN, Serve, Suite
+from tests.support.tools.uploading import picture, read
 
 
 async def artifacts(

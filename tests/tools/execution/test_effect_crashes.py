@@ -17,7 +17,7 @@ import pytest
 
 from headrace.v1 import tools_pb2, tools_pb2_grpc
 from services.runtime.rpc.channels import open_channel
-from tests.tools.conftest import CHAT, RUN, Serve
+from tests.support.tools.suite import CHAT, RUN, Serve
 from tests.tools.execution.crashing import WRITES
 
 KEY = f"{RUN}/call_1/0123456789abcdef"

@@ -24,7 +24,7 @@ from services.tools.execution.effect_records import EffectRecord, EffectRecords,
 from services.tools.toolkit.context import ToolContext
 from services.tools.toolkit.tool import RESULT_CHARS_MAX, Effect, Tool, make_result
 from services.tools.workspace.workspace import Workspaces
-from tests.tools.conftest import CHAT, RUN, Serve, Suite
+from tests.support.tools.suite import CHAT, RUN, Serve, Suite
 
 KEY = f"{RUN}/call_1/00"
 COUNT = '{"command": "echo once >> counter; cat counter"}'

@@ -13,7 +13,7 @@ from headrace.streams import reading
 from headrace.v1 import agent_pb2
 from services.tools.execution.long_results import shorten_result
 from services.tools.toolkit.tool import RESULT_CHARS_MAX
-from tests.tools.conftest import CHAT, RUN, Serve
+from tests.support.tools.suite import CHAT, RUN, Serve
 
 LONG = '{"command": "seq 100000; echo end"}'
 WHOLE = "".join(f"{number}\n" for number in range(1, 100_001)) + "end\n"

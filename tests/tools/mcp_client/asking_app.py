@@ -19,7 +19,7 @@ from mcp_types import (
 )
 from pydantic import BaseModel
 
-from tests.tools.mcp_client.mcp_http import PIXEL, Http
+from tests.support.tools.mcp_http import PIXEL, Http
 
 PAY_URL = "https://pay.example/7"
 

@@ -20,7 +20,7 @@ from mcp.server.mcpserver import MCPServer
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 from pydantic import AnyHttpUrl
 
-from tests.tools.mcp_client.mcp_http import Http
+from tests.support.tools.mcp_http import Http
 
 SCOPE = "read"
 

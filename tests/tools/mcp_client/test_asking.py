@@ -18,12 +18,12 @@ from services.tools.catalogue.catalogue import Catalogue
 from services.tools.config import Config
 from services.tools.sandbox.selftest import Sandbox
 from services.tools.server import tool_server
-from tests.tools import calls
-from tests.tools.asked_llm import USAGE, asked_llm
-from tests.tools.conftest import CHAT
+from tests.support.tools import calls
+from tests.support.tools.asked_llm import USAGE, asked_llm
+from tests.support.tools.mcp_http import PIXEL, Http, http_server
+from tests.support.tools.mcp_suite import Suite, serving, write
+from tests.support.tools.suite import CHAT
 from tests.tools.mcp_client.asking_app import PAY_URL, make_asking_app
-from tests.tools.mcp_client.mcp_http import PIXEL, Http, http_server
-from tests.tools.mcp_client.test_servers import Suite, serving, write
 
 KEY = "run/call/1"
 VERSIONS = pytest.mark.parametrize("is_legacy", [False, True], ids=["2026-07-28", "2025-11-25"])

@@ -33,11 +33,11 @@ from services.tools.mcp_client.oauth.token_store import TokenStore
 from services.tools.mcp_client.oauth.tokens import LASTS_S_MAX
 from services.tools.sandbox.selftest import Sandbox
 from services.tools.server import tool_server
-from tests.tools import calls
+from tests.support.tools import calls
+from tests.support.tools.mcp_http import Http, http_server
+from tests.support.tools.mcp_suite import Suite, write
 from tests.tools.mcp_client.audit_log import AuditLog, serving_audit
-from tests.tools.mcp_client.mcp_http import Http, http_server
 from tests.tools.mcp_client.oauth_app import Authority, make_protected_app
-from tests.tools.mcp_client.test_servers import Suite, write
 
 REDIRECT = "http://127.0.0.1:8080/console/authorized.html"
 KEY = "a key that nobody can guess, of 32 or more"

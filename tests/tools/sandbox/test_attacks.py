@@ -19,9 +19,9 @@ from services.tools.sandbox.confinement.policy import Policy
 from services.tools.sandbox.confinement.seccomp import ARCHITECTURES
 from services.tools.sandbox.confinement.syscalls import Numbers
 from services.tools.sandbox.supervised_command import INTERPRETER
+from tests.support.tools.tiers import TIERS
 from tests.tools.sandbox.attacks.table import ATTEMPTS, Attempt
 from tests.tools.sandbox.attacks.victims import as_json, victims
-from tests.tools.sandbox.tiers import TIERS
 
 ON_OLDER = {"process on Linux 5.15": ("process", 1), "bubblewrap on Linux 6.1": ("bubblewrap", 2)}
 """Tiers as they are where Landlock has an earlier ABI."""

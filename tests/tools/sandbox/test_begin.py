@@ -13,8 +13,8 @@ import pytest
 from headrace.errors import Overloaded
 from services.tools.sandbox.command_run import CommandExit, CommandOutput, stream_command
 from services.tools.sandbox.confinement.policy import Policy
-from tests.tools.conftest import nothing_running, processes
-from tests.tools.sandbox.tiers import TIERS
+from tests.support.tools.processes import nothing_running, processes
+from tests.support.tools.tiers import TIERS
 
 pytestmark = pytest.mark.parametrize("tier", TIERS)
 

@@ -13,9 +13,9 @@ import pytest
 from services.tools.sandbox import bubblewrap
 from services.tools.sandbox.command_run import CommandExit, CommandOutput, stream_command
 from services.tools.sandbox.confinement.policy import Policy
-from tests.tools.conftest import processes
-from tests.tools.sandbox.test_process import bash, is_running, said
-from tests.tools.sandbox.tiers import TIERS
+from tests.support.tools.commands import bash, is_running, said
+from tests.support.tools.processes import processes
+from tests.support.tools.tiers import TIERS
 
 works = [tier for tier in TIERS if tier == "bubblewrap"]
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from services.tools.sandbox.confinement.policy import Policy
-from tests.tools.sandbox.test_process import said
-from tests.tools.sandbox.tiers import TIERS
+from tests.support.tools.commands import said
+from tests.support.tools.tiers import TIERS
 
 QUESTIONS = """
 import json, os, sys

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from services.tools.sandbox import leftovers
 from services.tools.sandbox.confinement.policy import HOME_PARENT
-from tests.tools.conftest import Serve
-from tests.tools.sandbox.test_process import is_running
+from tests.support.tools.commands import is_running
+from tests.support.tools.suite import Serve
 
 
 async def die(data_dir: Path, marker: str) -> None:

@@ -13,8 +13,8 @@ import uvloop
 from services.tools.sandbox.command_run import OUTPUT_BYTES_MAX, CommandExit, CommandOutput, stream_command
 from services.tools.sandbox.confinement.policy import Limits, Policy
 from tests.support.timing import within
-from tests.tools.sandbox.test_process import bash, is_running, said
-from tests.tools.sandbox.tiers import TIERS
+from tests.support.tools.commands import bash, is_running, said
+from tests.support.tools.tiers import TIERS
 
 pytestmark = pytest.mark.parametrize("tier", TIERS)
 

@@ -15,7 +15,7 @@ from services.runtime.net.allow_list import parse_allow_list
 from services.tools.sandbox.command_run import CommandOutput, stream_command
 from services.tools.sandbox.confinement.policy import Policy
 from services.tools.sandbox.network_proxy import parse_request
-from tests.tools.sandbox.tiers import TIERS
+from tests.support.tools.tiers import TIERS
 
 works = pytest.mark.parametrize("tier", [tier for tier in TIERS if tier == "bubblewrap"])
 

@@ -8,46 +8,20 @@ import signal
 import time
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from services.tools.sandbox.command_run import OUTPUT_BYTES_MAX, CommandExit, CommandOutput, Event, stream_command
+from services.tools.sandbox.command_run import OUTPUT_BYTES_MAX, CommandExit, CommandOutput, stream_command
 from services.tools.sandbox.confinement.policy import Limits, Policy
 from tests.support.timing import until_still, within
-from tests.tools.conftest import processes
+from tests.support.tools.commands import bash, events, is_running, said
+from tests.support.tools.processes import processes
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "workspace").mkdir()
     return tmp_path / "workspace"
-
-
-def bash(folder: Path, command: str, **settings: Any) -> Policy:
-    return Policy(("bash", "-c", command), str(folder), home_parent=str(folder.parent), **settings)
-
-
-async def events(policy: Policy) -> list[Event]:
-    async with asyncio.timeout(300), aclosing(stream_command(policy)) as stream:
-        return [event async for event in stream]
-
-
-async def said(policy: Policy) -> tuple[str, CommandExit]:
-    *outputs, ending = await events(policy)
-    assert isinstance(ending, CommandExit)
-    return "".join(event.text for event in outputs if isinstance(event, CommandOutput)), ending
-
-
-def is_running(marker: str) -> bool:
-    """Whether a process has `marker` as an argument."""
-    for entry in Path("/proc").iterdir():
-        try:
-            if entry.name.isdecimal() and marker.encode() in (entry / "cmdline").read_bytes().split(b"\0"):
-                return True
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-    return False
 
 
 async def test_both_streams_and_the_exit_code_arrive(folder: Path) -> None:

@@ -10,7 +10,7 @@ from services.tools.sandbox.command_run import CommandExit
 from services.tools.sandbox.confinement import seccomp
 from services.tools.sandbox.confinement.syscalls import LAST_KNOWN
 from services.tools.sandbox.tier import Sandbox, Tier
-from tests.tools.sandbox.tiers import TIERS
+from tests.support.tools.tiers import TIERS
 
 
 async def test_this_machine_has_the_process_tier() -> None:

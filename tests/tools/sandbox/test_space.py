@@ -15,9 +15,9 @@ from services.tools.sandbox.command_run import CommandExit, CommandOutput, strea
 from services.tools.sandbox.confinement.policy import Limits, Policy, Space
 from services.tools.sandbox.supervisor.space_watch import Place, SpaceWatch
 from services.tools.sandbox.tier import Sandbox
-from tests.tools.conftest import Serve
-from tests.tools.sandbox.test_process import is_running, said
-from tests.tools.sandbox.tiers import TIERS
+from tests.support.tools.commands import is_running, said
+from tests.support.tools.suite import Serve
+from tests.support.tools.tiers import TIERS
 
 MIB = 1024 * 1024
 

@@ -18,7 +18,7 @@ from headrace.errors import NotFound, SkillUnavailable
 from headrace.streams import rpc_errors
 from headrace.v1 import tools_pb2
 from services.tools.skills import environments
-from tests.tools.conftest import CHAT, Serve
+from tests.support.tools.suite import CHAT, Serve
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "skills"
 FRONT = "---\nname: A skill\ndescription: Does it.\n---\nDo it.\n"

@@ -10,8 +10,8 @@ import pytest
 
 from headrace.streams import reading
 from services.tools.sandbox.tier import Sandbox
-from tests.tools.conftest import Serve
-from tests.tools.sandbox.tiers import TIERS
+from tests.support.tools.suite import Serve
+from tests.support.tools.tiers import TIERS
 
 pytestmark = pytest.mark.parametrize("tier", TIERS)
 

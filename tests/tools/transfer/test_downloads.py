@@ -17,8 +17,8 @@ from headrace.v1 import tools_pb2
 from services.tools.sandbox.confinement.openat2 import open_beneath
 from services.tools.transfer.downloads import FILES_MAX, PIECE_BYTES
 from services.tools.workspace.workspace import Workspaces
-from tests.tools.conftest import CHAT, Serve
-from tests.tools.transfer.uploading import read, upload
+from tests.support.tools.suite import CHAT, Serve
+from tests.support.tools.uploading import read, upload
 
 DATA = bytes(range(256)) * 1024
 NOBODY = "00000000-0000-4000-8000-00000000000f"

@@ -27,8 +27,8 @@ from services.runtime.tokens.image_size import image_size
 from services.tools.transfer.incoming import LEFT_S
 from services.tools.transfer.uploads import LIMITS, MIB, UPLOADS_MAX, Uploads
 from services.tools.workspace.workspace import Workspaces
-from tests.tools.conftest import CHAT, Serve
-from tests.tools.transfer.uploading import picture, pieces, read, start, upload
+from tests.support.tools.suite import CHAT, Serve
+from tests.support.tools.uploading import picture, pieces, read, start, upload
 
 
 def office(folder: str) -> bytes:

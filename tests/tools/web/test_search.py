@@ -13,8 +13,8 @@ from aiohttp import web
 
 from services.simulator.server import simulator
 from services.tools.config import Config
-from tests.tools.calls import deltas_of, request, sources
-from tests.tools.conftest import Serve
+from tests.support.tools.calls import deltas_of, request, sources
+from tests.support.tools.suite import Serve
 
 SEARXNG = {"results": [{"url": "https://a.example/", "title": "A", "content": "about a", "engine": "x", "score": 1.5}]}
 BING = {

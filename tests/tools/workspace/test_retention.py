@@ -16,7 +16,7 @@ from services.tools.config import Config
 from services.tools.execution.effect_records import EffectRecords
 from services.tools.workspace.retention import DAY_S, GOING, remove_older, remove_unused
 from services.tools.workspace.workspace import Workspaces
-from tests.tools.conftest import CHAT
+from tests.support.tools.suite import CHAT
 
 OTHER = CHAT[:-1] + "3"
 NOW = -1.0

@@ -21,8 +21,9 @@ from services.memory.storage.postgres.connection.hosts import DRIVER
 from services.memory.storage.postgres.connection.pool import Limits
 from services.memory.storage.postgres.engine import open_postgres
 from services.memory.storage.postgres.notifications import CHANNEL, Notifications
-from tests.cluster.links import link
-from tests.cluster.pair import SOCKET
+from tests.memory.conftest import ModelServer
+from tests.support.cluster.links import link
+from tests.support.cluster.pair import SOCKET
 from tests.support.memory.engines import Tables
 from tests.support.memory.gates import opening, submitted, watching
 from tests.support.memory.serving import memory_in

@@ -25,9 +25,9 @@ from services.runtime.http2.codec.header_blocks import (
     read_request,
     read_trailers,
 )
-from tests.runtime.http2.ends import SERVICE, SILENCE_S, Stack, connecting, handlers
-from tests.runtime.http2.victim import victim
-from tests.runtime.http2.wire import END_HEADERS, END_STREAM, HEADERS, PREFACE, SETTINGS, message, peer, raw
+from tests.support.http2.ends import SERVICE, SILENCE_S, Stack, connecting, handlers
+from tests.support.http2.victim import victim
+from tests.support.http2.wire import END_HEADERS, END_STREAM, HEADERS, PREFACE, SETTINGS, message, peer, raw
 
 REQUEST: Headers = [
     (b":method", b"POST"),

@@ -1,11 +1,13 @@
-"""Begins TLS handshakes as fast as they are answered, and ends none: `python -m tests.hostile.handshakes PORT SECONDS`.
+"""Begins TLS handshakes as fast as they are answered, and ends none.
 
-It goes on until one was not answered. Prints how many were answered and how many were not. The greeting is always the
-same, so that it costs nothing here; it has what the server agrees to, so that the answer is signed.
+`python -m tests.support.hostile.handshakes PORT SECONDS` goes on until one was not answered. Prints how many were
+answered and how many were not. The greeting is always the same, so that it costs nothing here; it has what the server
+agrees to, so that the answer is signed.
 """
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import ssl
 import sys
@@ -13,6 +15,8 @@ import time
 
 CROWD = "127.0.0.2"
 """The address of the hostile; honest callers come from 127.0.0.1."""
+
+ATTACK_S = 1.5
 
 
 def make_greeting(group: str = "") -> bytes:
@@ -27,6 +31,18 @@ def make_greeting(group: str = "") -> bytes:
     except ssl.SSLWantReadError:
         return out.read()
     raise AssertionError("nobody has answered")
+
+
+async def attack(port: int) -> tuple[int, int]:
+    """Return the handshakes that were answered, and those that were refused."""
+    attacker = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", __name__, str(port), str(ATTACK_S)),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    printed, _ = await attacker.communicate()
+    assert attacker.returncode == 0
+    answered, refused = printed.split()
+    return int(answered), int(refused)
 
 
 def main(port: int, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""A service as small as they get, for the tests of its process: `python -m tests.runtime.small_service`."""
+"""A service as small as they get, for the tests of its process: `python -m tests.support.small_service`."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from hpack import Encoder
 
 from services.runtime.http2.codec.header_blocks import encode_block
-from tests.runtime.http2.wire import (
+from tests.support.http2.wire import (
     ACK,
     CONTINUATION,
     DATA,

@@ -6,15 +6,19 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import cycle
 
-from tests.cluster.asking import Asked, Asker
-from tests.cluster.cluster import NAMES, SERVICES, Cluster
+from tests.support.cluster.asking import Asked, Asker
+from tests.support.cluster.cluster import NAMES, SERVICES, Cluster
 
 DOWN_S = 0.3
 """Between a kill and the next start: what supervises a process is fast."""
+
+Up = Callable[[], AbstractAsyncContextManager[tuple[Cluster, Asker]]]
+"""Gives a running cluster, and who asks it."""
 
 Harm = tuple[str, Callable[[], Awaitable[None]]]
 """What is done, in words, and the doing."""

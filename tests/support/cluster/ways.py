@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from headrace.cli.supervisor.ports import reserve_port
-from tests.cluster.links import link
+from tests.support.cluster.links import link
 
 
 class Cut(Protocol):

@@ -37,7 +37,7 @@ def token(key: Any = RSA, algorithm: str = "RS256", kid: str | None = "k1", **ch
 def jwk(key: Any, kid: str | None = "k1", **more: Any) -> dict[str, Any]:
     """The public half."""
     kinds = {rsa.RSAPrivateKey: algorithms.RSAAlgorithm, ec.EllipticCurvePrivateKey: algorithms.ECAlgorithm}
-    algorithm: Any = next((it for kind, it in kinds.items() if isinstance(key, kind)), algorithms.OKPAlgorithm)
+    algorithm: Any = next((found for kind, found in kinds.items() if isinstance(key, kind)), algorithms.OKPAlgorithm)
     return algorithm.to_jwk(key.public_key(), as_dict=True) | ({"kid": kid} if kid else {}) | more
 
 

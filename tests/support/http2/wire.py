@@ -21,7 +21,7 @@ from hyperframe.frame import (
     WindowUpdateFrame,
 )
 
-from tests.runtime.http2.ends import SERVICE
+from tests.support.http2.ends import SERVICE
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 SETTINGS = SettingsFrame(0).serialize()

@@ -7,7 +7,7 @@ from typing import Any
 
 from headrace.streams import reading
 from headrace.v1 import tools_pb2
-from tests.tools.conftest import CHAT, RUN, Suite
+from tests.support.tools.suite import CHAT, RUN, Suite
 
 MODEL = tools_pb2.ToolModel(provider_key="p", model="m")
 BUDGET = tools_pb2.ToolBudget(model_calls=10)

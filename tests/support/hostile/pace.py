@@ -16,6 +16,12 @@ _SMALL_FRAMES = b"".join(
 )
 BYTES = 200_000
 
+OTHER_WORK = 0.25
+"""Share of the processor for the honest stream and the timer that measures."""
+
+CPU_S_PER_CONNECTION = 0.003
+RSS_MB_MAX = 64
+
 STALL_MB = 2.0
 """What may be parsed while others wait: a stall is judged by the machine's pace. It is four times what an idle machine
 needs, since a collection of garbage may come on top, of all objects of a thousand open calls; the header bomb that once

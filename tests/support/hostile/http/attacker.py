@@ -1,5 +1,7 @@
-"""Sends an attack at a rate, and connects again whenever it is cut off:
-`python -m tests.hostile.http.attacker ATTACK PORT BYTES_PER_S SECONDS`. Prints bytes sent and connections made."""
+"""Sends an attack at a rate, and connects again whenever it is cut off.
+
+`python -m tests.support.hostile.http.attacker ATTACK PORT BYTES_PER_S SECONDS` prints bytes sent and connections made.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,8 @@ import sys
 import time
 from collections.abc import Iterator
 
-from tests.hostile.attacks import QUIET
-from tests.hostile.http.attacks import ATTACKS, SLOW, SLOW_CONNECTIONS
+from tests.support.hostile.attacks import QUIET
+from tests.support.hostile.http.attacks import ATTACKS, SLOW, SLOW_CONNECTIONS
 
 
 class Connection:

@@ -10,7 +10,7 @@ from PIL import Image
 
 from headrace.streams import reading, rpc_errors
 from headrace.v1 import tools_pb2
-from tests.tools.conftest import CHAT
+from tests.support.tools.suite import CHAT
 
 PIECE_BYTES = 256 * 1024
 

@@ -14,7 +14,7 @@ import grpc
 from services.runtime.http2.client.channel import Channel
 from services.runtime.http2.limits import Limits
 from services.runtime.http2.server.server import Server
-from tests.runtime.http2.ends import BYTES_MAX, SILENCE_S, TEST_TIMEOUT_S, Caller, handlers
+from tests.support.http2.ends import BYTES_MAX, SILENCE_S, TEST_TIMEOUT_S, Caller, handlers
 from tests.support.timing import until_still
 
 QUICK = Limits(preface_s=0.3, request_s=0.3, last_calls_s=0.2, close_s=0.3, control_per_s=0, resets_per_s=0)

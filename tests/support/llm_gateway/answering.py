@@ -1,0 +1,67 @@
+"""Scripted bytes on a real socket, for what the simulator does not do."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+
+def http_answer(status: int, body: bytes = b"", **headers: str) -> bytes:
+    """A whole response, as `answering` sends it; `retry_after="1"` is a Retry-After header."""
+    fields = {"Content-Type": "text/event-stream", "Content-Length": str(len(body)), "Connection": "close"}
+    fields |= {name.replace("_", "-"): value for name, value in headers.items()}
+    lines = [f"HTTP/1.1 {status} Scripted", *(f"{name}: {value}" for name, value in fields.items()), "", ""]
+    return "\r\n".join(lines).encode() + body
+
+
+HELLO = http_answer(
+    200, b'data: {"choices":[{"delta":{"content":"hello"},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
+)
+
+
+@dataclass(slots=True)
+class Answering:
+    """A provider that gives its answers in turn, one a connection, and the last for ever."""
+
+    base_url: str = ""
+    asked: list[bytes] = field(default_factory=list[bytes])
+    """The head of each request."""
+
+
+@asynccontextmanager
+async def answering(*answers: bytes) -> AsyncGenerator[Answering]:
+    """Scripted bytes on a real socket, for what the simulator does not do: one thing first and another later."""
+    provider = Answering()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        provider.asked.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(answers[min(len(provider.asked), len(answers)) - 1])
+        await writer.drain()
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        provider.base_url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        yield provider
+
+
+@asynccontextmanager
+async def raw_provider(answer: bytes) -> AsyncGenerator[tuple[str, asyncio.Event]]:
+    """A base URL where one connection is answered with these bytes, whatever it asks; the event says that it ended."""
+    ended = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(answer)
+        await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        ended.set()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1", ended
+        await ended.wait()

@@ -1,0 +1,49 @@
+"""A small service in a process of its own, with its log."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+PROCESS_TIMEOUT_S = 200.0
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    process: asyncio.subprocess.Process
+
+    async def ended(self) -> tuple[int, list[bytes]]:
+        """Its exit code and what it still wrote."""
+        _, stderr = await self.process.communicate()
+        assert self.process.returncode is not None
+        return self.process.returncode, stderr.splitlines()
+
+    async def logged(self, event: str) -> dict[str, Any]:
+        """Its next line of that name; every line on the way must be JSON."""
+        assert self.process.stderr is not None
+        while line := await self.process.stderr.readline():
+            if (fields := orjson.loads(line))["event"] == event:
+                return fields
+        raise AssertionError(f"ended without {event!r}")
+
+
+@asynccontextmanager
+async def small_service(**env: str) -> AsyncGenerator[Process]:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
+    async with asyncio.timeout(PROCESS_TIMEOUT_S):
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "tests.support.small_service", env=inherited | env, stderr=asyncio.subprocess.PIPE
+        )
+        try:
+            yield Process(process)
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
