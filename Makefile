@@ -14,8 +14,8 @@ FOREIGN := $(wildcard protos/headrace/a2a/*.proto)
 IMAGE := protos/headrace.binpb
 PIP := pip install --quiet --disable-pip-version-check
 # Installs in seconds what takes pip minutes.
-UV := $(BIN)/uv
-INSTALL := $(UV) pip install --quiet --compile-bytecode
+UV := packaging/uv
+INSTALL := $(UV) pip install --quiet
 
 help: ## Print the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -155,7 +155,7 @@ else
 	$(OTHER_VENV)/bin/python -m tests.run -q $(SHARED) $(FAST) tests/runtime/http2/test_tls.py tests/facade/openapi
 endif
 
-$(OTHER_VENV)/dev: constraints.txt pyproject.toml $(UV)
+$(OTHER_VENV)/dev: constraints.txt pyproject.toml $(VENV)/run
 	$(UV) venv --quiet --clear --python $(OTHER_PYTHON) $(OTHER_VENV)
 	$(INSTALL) --python $(OTHER_VENV)/bin/python -c constraints.txt -e '.[dev]'
 	@touch $@
@@ -236,12 +236,9 @@ fuzz: $(VENV)/fuzz $(VENV)/dev ## Search for bytes that break the readers of str
 
 setup: $(VENV)/dev ## Make .venv with everything that development needs
 
-$(UV): packaging/requirements.txt
+$(VENV)/run: constraints.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/$(PIP) -c packaging/requirements.txt uv
-	@touch $@
-
-$(VENV)/run: $(UV) constraints.txt pyproject.toml
 	$(INSTALL) --python $(BIN)/python -c constraints.txt -e .
 	$(BIN)/python -m compileall -q headrace services
 	@touch $@
@@ -255,9 +252,10 @@ $(VENV)/fuzz: $(VENV)/run
 	@touch $@
 
 # The stubs are made with the oldest grpcio-tools that users may have at run time, so it has an environment of its own.
-$(PROTO_VENV)/done: protos/requirements.txt $(UV)
-	$(UV) venv --quiet --clear --python $(BIN)/python $(PROTO_VENV)
-	$(INSTALL) --python $(PROTO_VENV)/bin/python -r protos/requirements.txt
+# The build of the image has no uv.
+$(PROTO_VENV)/done: protos/requirements.txt $(VENV)/run
+	$(PYTHON) -m venv $(PROTO_VENV)
+	$(if $(shell command -v $(BIN)/uv),$(INSTALL) --python $(PROTO_VENV)/bin/python,$(PROTO_VENV)/bin/$(PIP)) -r protos/requirements.txt
 	@touch $@
 
 GATEWAY := deploy/gateway
@@ -355,7 +353,7 @@ release-files: $(VENV)/dev build/gateway sbom $(CLIENTS)/headrace/done
 HASHES := packaging/hashes
 COMPILE := $(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	--no-emit-index-url --no-config -c constraints.txt
-hashes: $(UV) ## Write packaging/hashes anew for the versions of constraints.txt
+hashes: $(VENV)/run ## Write packaging/hashes anew for the versions of constraints.txt
 	$(COMPILE) pyproject.toml >$(HASHES)/suite.txt
 	$(COMPILE) $$(sed -n 's/^\([A-Za-z0-9._-]*\)==.*/--no-emit-package \1/p' $(HASHES)/suite.txt) --extra data pyproject.toml \
 		>$(HASHES)/data.txt
