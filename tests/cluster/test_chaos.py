@@ -15,10 +15,8 @@ import aiohttp
 import asyncpg
 import structlog
 
-from tests.cluster.conftest import Up
-from tests.memory.conftest import needs_postgres
 from tests.support.cluster.asking import Asked, Asker, Wrong
-from tests.support.cluster.chaos import Load, harms, outcome
+from tests.support.cluster.chaos import Load, Up, harms, outcome
 from tests.support.cluster.cluster import Cluster
 from tests.support.order import TERMINAL, fold
 from tests.support.postgresql import needs_postgres

@@ -7,10 +7,8 @@ from collections.abc import Iterable
 
 import structlog
 
-from tests.cluster.conftest import Up
-from tests.memory.conftest import needs_postgres
 from tests.support.cluster.asking import Asked, Asker
-from tests.support.cluster.chaos import Load
+from tests.support.cluster.chaos import Load, Up
 from tests.support.cluster.cluster import NAMES, Cluster
 from tests.support.order import check_order, fold
 from tests.support.postgresql import needs_postgres

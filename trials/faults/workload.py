@@ -18,12 +18,7 @@ import aiohttp
 
 from services.simulator.scripts.script import parse_script
 from services.simulator.server import simulator
-<<<<<<< HEAD
-from tests.cluster.asking import AGAIN_S, RETRIABLE, Asked, Asker, Wrong
-=======
-from tests.e2e.suite import MODEL, Suite, running
 from tests.support.cluster.asking import AGAIN_S, RETRIABLE, Asked, Asker, Wrong
->>>>>>> parts
 from tests.support.order import Event
 from tests.support.suite import MODEL, Suite, running
 from trials.faults.control import Faults, loading_faults

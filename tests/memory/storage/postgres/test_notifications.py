@@ -21,7 +21,6 @@ from services.memory.storage.postgres.connection.hosts import DRIVER
 from services.memory.storage.postgres.connection.pool import Limits
 from services.memory.storage.postgres.engine import open_postgres
 from services.memory.storage.postgres.notifications import CHANNEL, Notifications
-from tests.memory.conftest import ModelServer
 from tests.support.cluster.links import link
 from tests.support.cluster.pair import SOCKET
 from tests.support.memory.engines import Tables
