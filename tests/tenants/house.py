@@ -51,8 +51,9 @@ from services.tools.config import Config as ToolsConfig
 from services.tools.sandbox.tier import Sandbox
 from services.tools.server import tool_server
 from tests.conformance.fronts import Timing, gateway
-from tests.orchestrator.conftest import ScriptedLlm, content, finish
 from tests.runtime.auth.issuing import key_settings
+from tests.support.orchestrator.scripted_llm import ScriptedLlm
+from tests.support.orchestrator.steps import content, finish
 
 ADA, BOB = (Identity(*names, scopes=ALL_SCOPES) for names in (("acme", "ada"), ("globex", "bob")))
 KEYS = {ADA: "key-of-ada", BOB: "key-of-bob"}

@@ -55,8 +55,9 @@ from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.key_changes import READ_TIMEOUT_S
 from services.runtime.rpc.server import GrpcService, serving_grpc
-from tests.orchestrator.conftest import ScriptedLlm, content
 from tests.runtime.auth.issuing import key_settings
+from tests.support.orchestrator.scripted_llm import ScriptedLlm
+from tests.support.orchestrator.steps import content
 from tests.tenants.house import MODEL, SCOPES
 from trials.simulation.world.loop import SimulatedLoop
 from trials.simulation.world.processes import SimulatedClock

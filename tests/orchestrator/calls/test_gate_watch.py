@@ -11,20 +11,21 @@ import pytest
 from headrace.client import Client
 from headrace.errors import PermissionDenied
 from headrace.v1 import gates_pb2
-from tests.orchestrator.calls.test_answerers import (
+from tests.support.orchestrator.answerers import (
     ACCEPTED,
-    ANSWER,
+    FINANCE,
     KEYS,
     LISTED,
     Asked,
     as_user,
     asking,
+    delegate,
     offer,
     try_answer,
 )
-from tests.orchestrator.calls.test_gate_steps import FINANCE, delegate
-from tests.orchestrator.conftest import Open
-from tests.orchestrator.replicas import replica, two
+from tests.support.orchestrator.replicas import replica, two
+from tests.support.orchestrator.steps import ANSWER
+from tests.support.orchestrator.suite import Serve
 
 WAIT_S = 100.0
 
@@ -39,9 +40,9 @@ async def read(news: AsyncIterator[gates_pb2.WatchGatesResponse], count: int = 1
 EMPTY = ["list_begin", "list_end"]
 
 
-async def test_those_who_may_answer_are_told_of_it_at_any_replica(house: Open) -> None:
-    async with house(asking("approval"), ANSWER, keys=KEYS, **LISTED) as it, two(it) as (a, b):
-        offer(it, FINANCE)
+async def test_those_who_may_answer_are_told_of_it_at_any_replica(serve: Serve) -> None:
+    async with serve(asking("approval"), ANSWER, keys=KEYS, **LISTED) as suite, two(suite) as (a, b):
+        offer(suite, FINANCE)
         asked = Asked()
         async with (
             as_user(a.address, "ada") as ada,
@@ -85,10 +86,10 @@ async def read_end(news: AsyncIterator[gates_pb2.WatchGatesResponse]) -> list[An
         return [one async for one in news]
 
 
-async def test_who_stops_does_not_wait_for_watches(house: Open) -> None:
+async def test_who_stops_does_not_wait_for_watches(serve: Serve) -> None:
     async with (
-        house() as it,
-        replica(it, "c", drain_s=300) as one,
+        serve() as suite,
+        replica(suite, "c", drain_s=300) as one,
         Client(one.address) as client,
         client.watch_gates() as news,
     ):
@@ -98,10 +99,10 @@ async def test_who_stops_does_not_wait_for_watches(house: Open) -> None:
         assert await read_end(news) == []
 
 
-async def test_the_tenants_gates_need_the_scope_operate(house: Open) -> None:
-    async with house(keys=KEYS) as it:
+async def test_the_tenants_gates_need_the_scope_operate(serve: Serve) -> None:
+    async with serve(keys=KEYS) as suite:
         with pytest.raises(PermissionDenied):
-            async with as_user(it.address, "bob") as bob, bob.watch_gates(scope="tenant") as news:
+            async with as_user(suite.address, "bob") as bob, bob.watch_gates(scope="tenant") as news:
                 await read(news)
-        async with as_user(it.address, "operator") as operator, operator.watch_gates(scope="tenant") as news:
+        async with as_user(suite.address, "operator") as operator, operator.watch_gates(scope="tenant") as news:
             assert await read(news, 2) == EMPTY

@@ -8,7 +8,8 @@ import gc
 from services.orchestrator.run.answers.answer import Answer
 from services.orchestrator.run.run import Run
 from services.orchestrator.run.scope import Scope
-from tests.orchestrator.conftest import Open, call, content, finish, reasoning
+from tests.support.orchestrator.steps import call, content, finish, reasoning
+from tests.support.orchestrator.suite import Serve
 from tests.support.timing import within
 
 TURNS = reasoning("hm") + call("look", '{"at":1}') + finish("tool_calls"), content("All ", "good.") + finish()
@@ -18,13 +19,13 @@ def count_objects() -> int:
     return sum(isinstance(one, Run | Scope | Answer) for one in gc.get_objects())
 
 
-async def test_ended_runs_are_freed_without_a_collection(house: Open) -> None:
+async def test_ended_runs_are_freed_without_a_collection(serve: Serve) -> None:
     gc.collect()
     before = count_objects()
     gc.disable()
     try:
-        async with house(*TURNS) as it:
-            await it.ask()
+        async with serve(*TURNS) as suite:
+            await suite.ask()
             async with within(5.0):
                 while count_objects() > before:
                     await asyncio.sleep(0.01)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from headrace.v1 import memory_pb2
-from tests.orchestrator.conftest import Open, call, content, finish
+from tests.support.orchestrator.steps import call, content, finish
+from tests.support.orchestrator.suite import Serve
 
 
-async def test_the_last_answer_and_the_runs_end_are_one_append(house: Open) -> None:
+async def test_the_last_answer_and_the_runs_end_are_one_append(serve: Serve) -> None:
     appended: list[list[str | None]] = []
 
     async def note(request: memory_pb2.AppendRequest) -> None:
         appended.append([line.WhichOneof("line") for line in request.lines])
 
     turns = [[*call("look"), *finish("tool_calls")], [*content("done"), *finish()]]
-    async with house(*turns, before_append=note) as it:
-        assert (await it.ask("go"))[-1]["type"] == "run.complete"
+    async with serve(*turns, before_append=note) as suite:
+        assert (await suite.ask("go"))[-1]["type"] == "run.complete"
     assert (appended[0], appended[-1]) == (["query"], ["step", "run"])
     assert ["step"] in appended[1:-1], "an answer with calls is stored before they run"

@@ -5,22 +5,23 @@ from __future__ import annotations
 import pytest
 
 from headrace.errors import NotFound
-from tests.orchestrator.conftest import Open, content, finish
+from tests.support.orchestrator.steps import content, finish
+from tests.support.orchestrator.suite import Serve
 
 
-async def test_a_reverted_run_is_not_found(house: Open) -> None:
-    async with house([*content("a"), *finish()]) as it:
-        events = await it.ask("hello", agent="react")
+async def test_a_reverted_run_is_not_found(serve: Serve) -> None:
+    async with serve([*content("a"), *finish()]) as suite:
+        events = await suite.ask("hello", agent="react")
         run_id = next(event["runId"] for event in events if event["type"] == "run.start")
-        await it.client.revert(it.chat_id, 0)
+        await suite.client.revert(suite.chat_id, 0)
 
         async def attach() -> None:
-            async with it.client.attach(run_id) as run:
+            async with suite.client.attach(run_id) as run:
                 await anext(run)
 
         with pytest.raises(NotFound, match="reverted"):
             await attach()
         with pytest.raises(NotFound, match="reverted"):
-            await it.client.steer(run_id, "go on")
+            await suite.client.steer(run_id, "go on")
         with pytest.raises(NotFound, match="reverted"):
-            await it.client.cancel(run_id)
+            await suite.client.cancel(run_id)

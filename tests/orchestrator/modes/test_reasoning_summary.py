@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from headrace.errors import Overloaded
-from tests.orchestrator import plans
-from tests.orchestrator.conftest import Open, call, content, finish, reasoning
+from tests.support.orchestrator import plans
+from tests.support.orchestrator.steps import call, content, finish, reasoning
+from tests.support.orchestrator.suite import Serve
 from tests.support.order import texts
 
 SUMMED = {"output": "REASONING_SUMMARY"}
@@ -14,45 +15,45 @@ ANSWER = reasoning("secret two") + content("It ", "snows.") + finish()
 SUMMARY = content("I ", "looked.") + finish()
 
 
-async def test_a_summary_comes_as_reasoning_deltas_behind_the_answer(house: Open) -> None:
-    async with house(THINK, ANSWER, **SUMMED) as it:
-        it.llm.aside["reasoning_summary"] = SUMMARY
-        events = await it.ask()
-        (request,) = it.llm.aside_requests
+async def test_a_summary_comes_as_reasoning_deltas_behind_the_answer(serve: Serve) -> None:
+    async with serve(THINK, ANSWER, **SUMMED) as suite:
+        suite.llm.aside["reasoning_summary"] = SUMMARY
+        events = await suite.ask()
+        (request,) = suite.llm.aside_requests
     assert [event["delta"] for event in events if event["type"] == "reasoning.delta"] == ["I ", "looked."]
     kinds = [event["type"] for event in events]
     assert kinds.index("content.end") < kinds.index("reasoning.start")
     assert request.messages[-1].content[0].text == "secret one\n\nsecret two"
-    assert it.llm.requests[1].messages[-2].reasoning_content == "secret one", "the tool loop has it"
+    assert suite.llm.requests[1].messages[-2].reasoning_content == "secret one", "the tool loop has it"
     assert events[-1]["usage"]["modelCalls"] == 3
 
 
-async def test_history_and_later_runs_have_the_summary_at_most(house: Open) -> None:
-    async with house(THINK, ANSWER, content("Still.") + finish(), **SUMMED) as it:
-        it.llm.aside["reasoning_summary"] = SUMMARY
-        await it.ask()
-        history = await it.client.chat(it.chat_id)
-        await it.ask("again")
+async def test_history_and_later_runs_have_the_summary_at_most(serve: Serve) -> None:
+    async with serve(THINK, ANSWER, content("Still.") + finish(), **SUMMED) as suite:
+        suite.llm.aside["reasoning_summary"] = SUMMARY
+        await suite.ask()
+        history = await suite.client.chat(suite.chat_id)
+        await suite.ask("again")
     assert "secret" not in str(history)
-    assert "secret" not in str(it.llm.requests[2])
+    assert "secret" not in str(suite.llm.requests[2])
     shown = [event.reasoning_snapshot.text for event in history.events if event.HasField("reasoning_snapshot")]
     assert shown == ["I looked."]
 
 
-async def test_a_summary_that_cannot_be_made_is_no_loss(house: Open) -> None:
-    async with house(ANSWER, **SUMMED) as it:
-        it.llm.aside["reasoning_summary"] = [Overloaded("busy")]
-        events = await it.ask()
+async def test_a_summary_that_cannot_be_made_is_no_loss(serve: Serve) -> None:
+    async with serve(ANSWER, **SUMMED) as suite:
+        suite.llm.aside["reasoning_summary"] = [Overloaded("busy")]
+        events = await suite.ask()
         assert events[-1]["type"] == "run.complete"
-    async with house(ANSWER, budget={"maxModelCalls": 1}, **SUMMED) as it:
-        events = await it.ask()
-        assert (events[-1]["type"], it.llm.aside_requests) == ("run.complete", [])
+    async with serve(ANSWER, budget={"maxModelCalls": 1}, **SUMMED) as suite:
+        events = await suite.ask()
+        assert (events[-1]["type"], suite.llm.aside_requests) == ("run.complete", [])
     assert texts(events, "reasoning") == []
 
 
-async def test_what_was_thought_about_tasks_is_in_the_summary_of_a_plan(house: Open) -> None:
-    async with house(**plans.agent(), **SUMMED) as it:
-        it.llm.aside["reasoning_summary"] = SUMMARY
-        events = await plans.asked(it, plans.model(plans.add("one"), work=lambda _: [*reasoning("of one"), *ANSWER]))
-    assert "of onesecret two" in it.llm.aside_requests[0].messages[-1].content[0].text
+async def test_what_was_thought_about_tasks_is_in_the_summary_of_a_plan(serve: Serve) -> None:
+    async with serve(**plans.agent(), **SUMMED) as suite:
+        suite.llm.aside["reasoning_summary"] = SUMMARY
+        events = await plans.asked(suite, plans.model(plans.add("one"), work=lambda _: [*reasoning("of one"), *ANSWER]))
+    assert "of onesecret two" in suite.llm.aside_requests[0].messages[-1].content[0].text
     assert "".join(texts(events, "reasoning")) == "I looked."

@@ -11,14 +11,15 @@ from headrace.errors import InvalidRequest, NotFound
 from headrace.v1 import agent_pb2, agent_pb2_grpc
 from services.orchestrator.lifecycle.live_calls.cassette_rpc import PAGE_BYTES
 from services.runtime.rpc.channels import open_channel
-from tests.orchestrator.conftest import Open, call, content, finish, reasoning
+from tests.support.orchestrator.steps import call, content, finish, reasoning
+from tests.support.orchestrator.suite import Serve
 
 END = content("All good.") + finish()
 
 
-async def test_a_recorded_run_has_all_that_it_heard_and_said(house: Open) -> None:
+async def test_a_recorded_run_has_all_that_it_heard_and_said(serve: Serve) -> None:
     turns = [reasoning("hm") + call("look", '{"at":1}') + finish("tool_calls"), content("All ", "good.") + finish()]
-    async with house(*turns) as h:
+    async with serve(*turns) as h:
         events = await h.ask("hello", record=True)
         cassette = read_cassette(await h.client.cassette(h.run_ids[-1]))
     assert cassette.header["runId"] == h.run_ids[-1]
@@ -36,8 +37,8 @@ def _said(tape: list[Any]) -> list[str]:
     return [text for message in messages for text in (message.get("content"), message.get("reasoning")) if text]
 
 
-async def test_an_agent_may_have_all_its_runs_recorded(house: Open) -> None:
-    async with house(content("Yes.") + finish(), record=True) as h:
+async def test_an_agent_may_have_all_its_runs_recorded(serve: Serve) -> None:
+    async with serve(content("Yes.") + finish(), record=True) as h:
         await h.ask()
         assert await h.client.cassette(h.run_ids[-1])
         await h.ask(record=False)
@@ -45,16 +46,16 @@ async def test_an_agent_may_have_all_its_runs_recorded(house: Open) -> None:
             await h.client.cassette(h.run_ids[-1])
 
 
-async def test_secrets_do_not_enter_a_recording(house: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_secrets_do_not_enter_a_recording(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_SERVICE_KEY", "hunter2hunter2")
-    async with house(content("It is hunter2hunter2 and sk-abcdefgh1234.") + finish()) as h:
+    async with serve(content("It is hunter2hunter2 and sk-abcdefgh1234.") + finish()) as h:
         await h.ask("api_key: verysecret", record=True)
         text = "\n".join(await h.client.cassette(h.run_ids[-1]))
     assert not [secret for secret in ("hunter2", "sk-abcd", "verysecret") if secret in text]
 
 
-async def test_a_run_that_goes_on_has_no_cassette_yet(house: Open) -> None:
-    async with house(call("slow") + finish("tool_calls")) as h:
+async def test_a_run_that_goes_on_has_no_cassette_yet(serve: Serve) -> None:
+    async with serve(call("slow") + finish("tool_calls")) as h:
         async with h.client.ask("hello", agent_key="react", record=True) as deltas:
             run_id = await anext(delta.run_start.run_id async for delta in deltas if delta.HasField("run_start"))
             with pytest.raises(InvalidRequest, match="must be a run that has ended"):
@@ -70,18 +71,18 @@ def _without_time(event: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in event.items() if name != "timestamp"}
 
 
-async def test_a_line_of_a_recording_is_one_line_whatever_was_said(house: Open) -> None:
+async def test_a_line_of_a_recording_is_one_line_whatever_was_said(serve: Serve) -> None:
     said = "one\u2028line\u2029of\x85text"
-    async with house(content(said) + finish()) as h:
+    async with serve(content(said) + finish()) as h:
         await h.ask(said, record=True)
         cassette = read_cassette(await h.client.cassette(h.run_ids[-1]))
     assert cassette.query["message"] == said
     assert _said(cassette.tape) == [said]
 
 
-async def test_a_page_of_a_recording_is_counted_in_bytes(house: Open) -> None:
+async def test_a_page_of_a_recording_is_counted_in_bytes(serve: Serve) -> None:
     async with (
-        house(*(content("雨" * 200_000) + call("look") + finish("tool_calls") for _ in range(4)), END) as h,
+        serve(*(content("雨" * 200_000) + call("look") + finish("tool_calls") for _ in range(4)), END) as h,
         open_channel(h.address) as channel,
     ):
         await h.ask(record=True)
@@ -96,16 +97,16 @@ async def test_a_page_of_a_recording_is_counted_in_bytes(house: Open) -> None:
         assert lines == len(await h.client.cassette(h.run_ids[-1]))
 
 
-async def test_agents_below_a_recorded_one_are_found_by_any_case_of_their_key(house: Open) -> None:
-    async with house(content("Yes.") + finish(), subagents=["OneShot"]) as h:
+async def test_agents_below_a_recorded_one_are_found_by_any_case_of_their_key(serve: Serve) -> None:
+    async with serve(content("Yes.") + finish(), subagents=["OneShot"]) as h:
         events = await h.ask(record=True)
         cassette = read_cassette(await h.client.cassette(h.run_ids[-1]))
     assert sorted(cassette.agents) == ["oneshot", "react"]
     assert [event for event in events if event["type"] == "run.notice"] == []
 
 
-async def test_a_reverted_run_has_no_recording_for_anybody(house: Open) -> None:
-    async with house(content("Yes.") + finish()) as h:
+async def test_a_reverted_run_has_no_recording_for_anybody(serve: Serve) -> None:
+    async with serve(content("Yes.") + finish()) as h:
         await h.ask(record=True)
         assert await h.client.cassette(h.run_ids[-1])
         await h.client.revert(h.chat_id, 0)

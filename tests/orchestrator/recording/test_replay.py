@@ -13,10 +13,12 @@ from headrace.cassette.lines import read_cassette
 from headrace.errors import RateLimited
 from services.replay.differences import Difference
 from services.replay.replaying import replay
-from tests.orchestrator import people
-from tests.orchestrator.conftest import BREAK, House, Open, call, content, finish
-from tests.orchestrator.own_agents import GRANTS, grant, make, put, wait_for_grants
-from tests.orchestrator.recorded_runs import RUNS, World
+from tests.support.orchestrator import people
+from tests.support.orchestrator.own_agents import GRANTS, grant, make, put, wait_for_grants
+from tests.support.orchestrator.recorded_runs import RUNS, World
+from tests.support.orchestrator.scripted_tools import tool
+from tests.support.orchestrator.steps import BREAK, call, content, finish
+from tests.support.orchestrator.suite import Serve, Suite
 from tests.support.order import Event
 
 
@@ -30,15 +32,15 @@ async def replay_lines(lines: list[str]) -> int:
     return await asyncio.to_thread(replay, read_cassette(lines))
 
 
-async def record(h: House, agent: str = "react", **fields: Any) -> list[str]:
+async def record(h: Suite, agent: str = "react", **fields: Any) -> list[str]:
     await h.ask("hello", agent, record=True, **fields)
     return await h.client.cassette(h.run_ids[-1])
 
 
 @pytest.mark.parametrize("kind", RUNS)
-async def test_each_kind_of_run_comes_about_again(house: Open, kind: str) -> None:
+async def test_each_kind_of_run_comes_about_again(serve: Serve, kind: str) -> None:
     agent, play, changes = RUNS[kind]
-    async with house(**changes) as h:
+    async with serve(**changes) as h:
         World(h, play)
         lines = await record(h, agent)
         again = await record(h, agent)
@@ -46,11 +48,11 @@ async def test_each_kind_of_run_comes_about_again(house: Open, kind: str) -> Non
         assert await replay_lines(recorded) == read_cassette(recorded).events[-1]["seq"]
 
 
-async def test_a_run_of_a_tenants_own_agent_comes_about_again(house: Open, tmp_path: Path) -> None:
+async def test_a_run_of_a_tenants_own_agent_comes_about_again(serve: Serve, tmp_path: Path) -> None:
     rules = [{"id": name, "period": "day", "tenant": name, "usd": 1000} for name in ("default", "bolt")]
     (tmp_path / "budgets.yaml").write_text(json.dumps({"budgets": rules}))
     turns = [call("look") + finish("tool_calls"), content("Done.") + finish()]
-    async with house(*turns) as h:
+    async with serve(*turns) as h:
         grant(h, {"grants": [GRANTS["grants"][0] | {"tenants": ["default", "bolt"]}]})
         await wait_for_grants(h.client)
         await put(h.client, make())
@@ -68,8 +70,8 @@ def change_line(lines: list[str], member: str, old: str, new: str) -> int:
     raise AssertionError(f"no {member} has {old}")
 
 
-async def test_the_first_line_that_differs_is_named_with_what_differs(house: Open) -> None:
-    async with house(content("All ", "good.") + finish()) as h:
+async def test_the_first_line_that_differs_is_named_with_what_differs(serve: Serve) -> None:
+    async with serve(content("All ", "good.") + finish()) as h:
         lines = await record(h)
     changed = [*lines]
     number = change_line(changed, "event", '"delta":"good."', '"delta":"bad."')
@@ -85,8 +87,8 @@ async def test_the_first_line_that_differs_is_named_with_what_differs(house: Ope
         await replay_lines(changed)
 
 
-async def test_a_changed_prompt_is_seen_in_the_request(house: Open) -> None:
-    async with house(content("Yes.") + finish(), react={"systemPrompt": "Be kind."}) as h:
+async def test_a_changed_prompt_is_seen_in_the_request(serve: Serve) -> None:
+    async with serve(content("Yes.") + finish(), react={"systemPrompt": "Be kind."}) as h:
         lines = await record(h)
     change_line(lines, "agent", "Be kind.", "Be rude.")
     with pytest.raises(
@@ -103,16 +105,16 @@ TURNS = (
 )
 
 
-async def open_with_people(h: House, form_ms: int) -> None:
+async def open_with_people(h: Suite, form_ms: int) -> None:
     h.tools.tools = [
-        people.tool("look", "backend", approval="ask"),
-        people.tool("form", "frontend", timeout_ms=form_ms),
+        tool("look", "backend", approval="ask"),
+        tool("form", "frontend", timeout_ms=form_ms),
     ]
 
 
-async def test_an_approval_a_form_and_a_steer_are_told_again(house: Open, tmp_path: Path) -> None:
+async def test_an_approval_a_form_and_a_steer_are_told_again(serve: Serve, tmp_path: Path) -> None:
     (tmp_path / "approvals.yaml").write_text("answerTimeoutMs: 90000\n")
-    async with house(*TURNS, toolConfig={"backends": ["look"], "frontends": ["form"]}) as h:
+    async with serve(*TURNS, toolConfig={"backends": ["look"], "frontends": ["form"]}) as h:
         await open_with_people(h, 60_000)
 
         async def approve(event: Event) -> None:
@@ -135,9 +137,9 @@ async def test_an_approval_a_form_and_a_steer_are_told_again(house: Open, tmp_pa
     await asyncio.to_thread(replay, cassette)
 
 
-async def test_a_time_that_was_over_is_over_again_at_once(house: Open) -> None:
+async def test_a_time_that_was_over_is_over_again_at_once(serve: Serve) -> None:
     """The wait of the recording is 2 s, that of an hour's takes no longer."""
-    async with house(*TURNS[1:], toolConfig={"frontends": ["form"]}) as h:
+    async with serve(*TURNS[1:], toolConfig={"frontends": ["form"]}) as h:
         await open_with_people(h, 2000)
         lines = await record(h)
     events = read_cassette(lines).events
@@ -145,8 +147,8 @@ async def test_a_time_that_was_over_is_over_again_at_once(house: Open) -> None:
     await replay_lines(lines)
 
 
-async def test_a_cancelled_run_is_cancelled_again(house: Open) -> None:
-    async with house(content("Well") + call("slow") + finish("tool_calls")) as h:
+async def test_a_cancelled_run_is_cancelled_again(serve: Serve) -> None:
+    async with serve(content("Well") + call("slow") + finish("tool_calls")) as h:
 
         async def cancel(event: Event) -> None:
             await h.client.cancel(run_ids[0])
@@ -162,9 +164,9 @@ async def test_a_cancelled_run_is_cancelled_again(house: Open) -> None:
     await replay_lines(lines)
 
 
-async def test_errors_of_peers_come_about_again(house: Open) -> None:
+async def test_errors_of_peers_come_about_again(serve: Serve) -> None:
     broken = [*content("Half an ans"), BREAK]
-    async with house(broken, content("All of it.") + finish(), [RateLimited("slow down", retry_after_s=1)]) as h:
+    async with serve(broken, content("All of it.") + finish(), [RateLimited("slow down", retry_after_s=1)]) as h:
         lines = [await record(h)]
         assert read_cassette(lines[0]).events[-1]["type"] == "run.complete"
         lines.append(await record(h))

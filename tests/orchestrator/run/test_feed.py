@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -12,21 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import OutOfRange, Overloaded
+from headrace.event_json import parse_event
+from headrace.run_stream import RunStream
 from headrace.v1 import agent_pb2, llm_pb2
 from services.orchestrator.run.answers.answer import Answer, BlockNames
 from services.orchestrator.run.answers.toolbox import Toolbox
 from services.orchestrator.run.events.feed import QUEUE_MAX, Feed, Followed
-from services.runtime.formats import json_form
+from tests.support.orchestrator.events import as_json
 from tests.support.order import Event, check_order, fold, texts
 
 RUN_ID = "3f0c0000-0000-4000-8000-000000000001"
 Delta = agent_pb2.AgentDelta
-
-
-def as_json(delta: Delta) -> Event:
-    sent = json_form.event(delta)
-    assert sent is not None
-    return json.loads(sent.json)
 
 
 def begin(feed: Feed) -> None:
@@ -342,3 +338,32 @@ async def test_more_than_a_queue_behind_a_held_event_is_folded_when_it_is_releas
         end(feed)
         await reading[0]
     assert fold(ear.heard)["blocks"][f"{RUN_ID}_c_1"]["text"] == "x" * (QUEUE_MAX + 10) + "y"
+
+
+WORDS = [f"word-{number:05} " for number in range(20_000)]
+HEARD_AT_ONCE = 1970
+
+
+async def play(ear: Ear) -> AsyncIterator[agent_pb2.AgentDelta]:
+    for event in ear.heard:
+        yield parse_event(json.dumps(event))
+
+
+async def test_a_reader_that_lags_is_told_every_word() -> None:
+    """It stands still while a model says 20,000 words, most of which come as a snapshot."""
+    feed, ear = Feed(), Ear()
+    async with following(feed, ear) as reading:
+        begin(feed)
+        answer = answering(feed)
+        say(answer, *WORDS[:HEARD_AT_ONCE])
+        ear.room.clear()
+        say(answer, *WORDS[HEARD_AT_ONCE:])
+        answer.close()
+        end(feed)
+        ear.room.set()
+        await reading[0]
+    run = RunStream(play(ear))
+    told = [piece async for piece in run.text()]
+    assert "".join(told) == run.state.answer == "".join(WORDS)
+    deltas = [event["delta"] for event in ear.heard if event["type"] == "content.delta"]
+    assert len(deltas) == HEARD_AT_ONCE + 1, "the rest came in the place of deltas"

@@ -7,8 +7,9 @@ import json
 import pytest
 
 from headrace.v1 import agent_pb2
-from tests.orchestrator import people
-from tests.orchestrator.conftest import House, Open, call, content, finish
+from tests.support.orchestrator import people
+from tests.support.orchestrator.steps import call, content, finish
+from tests.support.orchestrator.suite import Serve, Suite
 from tests.support.order import Event
 
 LOCATE = agent_pb2.ClientTool(
@@ -19,30 +20,30 @@ LOCATE = agent_pb2.ClientTool(
 TURNS = [[*call("locate", '{"precision": 2}'), *finish("tool_calls")], [*content("You are in Lyon."), *finish()]]
 
 
-async def asked(it: House, *tools: agent_pb2.ClientTool) -> list[Event]:
+async def asked(suite: Suite, *tools: agent_pb2.ClientTool) -> list[Event]:
     async def answer(event: Event) -> None:
-        assert await people.submit(it, event["runId"], event["toolId"], {"city": "Lyon"}) == "accepted"
+        assert await people.submit(suite, event["runId"], event["toolId"], {"city": "Lyon"}) == "accepted"
 
-    return await people.ask(it, ("tool.start", answer), client_tools=tools)
+    return await people.ask(suite, ("tool.start", answer), client_tools=tools)
 
 
-async def test_the_model_gets_what_the_caller_submits(house: Open) -> None:
-    async with house(*TURNS) as it:
-        events = await asked(it, LOCATE)
+async def test_the_model_gets_what_the_caller_submits(serve: Serve) -> None:
+    async with serve(*TURNS) as suite:
+        events = await asked(suite, LOCATE)
     start = next(event for event in events if event["type"] == "tool.start")
     assert (start["toolName"], start["toolType"], start["toolApi"]) == ("locate", "frontend", "client")
     assert "viewportKey" not in start
     result = next(event for event in events if event["type"] == "tool.result")
     assert (json.loads(result["result"]), result["ok"]) == ({"city": "Lyon"}, True)
-    assert [schema.name for schema in it.llm.requests[0].tools][-1] == "locate"
+    assert [schema.name for schema in suite.llm.requests[0].tools][-1] == "locate"
     assert events[-1]["type"] == "run.complete"
 
 
-async def test_they_are_tools_of_that_run_alone(house: Open) -> None:
-    async with house(*TURNS) as it:
-        await asked(it, LOCATE)
-        await people.ask(it)
-    assert "locate" not in [schema.name for schema in it.llm.requests[-1].tools]
+async def test_they_are_tools_of_that_run_alone(serve: Serve) -> None:
+    async with serve(*TURNS) as suite:
+        await asked(suite, LOCATE)
+        await people.ask(suite)
+    assert "locate" not in [schema.name for schema in suite.llm.requests[-1].tools]
 
 
 @pytest.mark.parametrize(
@@ -55,11 +56,11 @@ async def test_they_are_tools_of_that_run_alone(house: Open) -> None:
     ],
 )
 async def test_a_name_that_is_taken_or_no_schema_is_refused(
-    house: Open, tool: agent_pb2.ClientTool, field: str
+    serve: Serve, tool: agent_pb2.ClientTool, field: str
 ) -> None:
-    async with house(*TURNS) as it:
-        events = await people.ask(it, client_tools=[LOCATE, tool])
+    async with serve(*TURNS) as suite:
+        events = await people.ask(suite, client_tools=[LOCATE, tool])
     assert events[-1]["type"] == "run.error"
     assert events[-1]["error"]["code"] == "INVALID_REQUEST"
     assert events[-1]["error"]["details"]["field"] == field
-    assert not it.llm.requests
+    assert not suite.llm.requests

@@ -15,7 +15,7 @@ from headrace.v1 import tools_pb2
 from services.runtime.rpc.call_ids import name_tool_credential
 from services.tools.execution.secret_mask import mask_deltas
 from services.tools.toolkit.tool import make_output, make_result
-from tests.orchestrator.calls.test_credentials import find_text
+from tests.support.orchestrator.files import find_text
 from tests.tools.conftest import CHAT, RUN, Serve, Suite
 from tests.tools.mcp_client.mcp_http import http_server
 

@@ -9,58 +9,59 @@ import pytest
 
 from headrace.errors import HeadraceError, InvalidRequest, NotFound, PermissionDenied, UnknownPlaceholder
 from headrace.v1 import agent_pb2
-from tests.orchestrator import plans
-from tests.orchestrator.cluster.test_crashes import it_run, read
-from tests.orchestrator.conftest import House, Open, as_json, call, content, finish
-from tests.orchestrator.own_agents import grant, make, run, tenants
-from tests.orchestrator.owners import Crashes, again
+from tests.support.orchestrator import plans
+from tests.support.orchestrator.crashes import Crashes, again
+from tests.support.orchestrator.events import as_json, read, run_of
+from tests.support.orchestrator.own_agents import grant, make, run, tenants
+from tests.support.orchestrator.steps import call, content, finish
+from tests.support.orchestrator.suite import Serve, Suite
 from tests.support.order import Event
 
 ANSWER = content("Done.") + finish()
 TRIAL = agent_pb2.AgentTrial(provider_key="other", model="big", system_prompt="You try.")
 
 
-def show_last(it: House) -> tuple[str, str, str]:
+def show_last(suite: Suite) -> tuple[str, str, str]:
     """Provider, model and prompt of the last request."""
-    last = it.llm.requests[-1]
+    last = suite.llm.requests[-1]
     return last.provider_key, last.model, plans.system(last)
 
 
-async def test_a_trial_is_of_one_run_and_outlives_its_process(house: Open, tmp_path: Path) -> None:
-    async with house(call("look") + finish("tool_calls"), ANSWER, react={"systemPrompt": "Old."}) as it:
-        await it.ask(trial=TRIAL)
-        assert show_last(it) == ("other", "big", "You try.")
-        await it.ask(trial=agent_pb2.AgentTrial(model="small"))
-        assert show_last(it) == ("scripted", "small", "Old.")
-        await it.ask()
-        assert show_last(it) == ("scripted", "m", "Old.")
-        assert len(it.memory.versions) == 1, "what is tried is no version of the agent"
-        await it.stop()
-        it.tools.tools[0].effect = "read"  # the next owner calls it again, and asks nobody
-        crashes, seen = Crashes(it), list[Event]()
-        it.llm.turns = [call("look") + finish("tool_calls"), ANSWER]
-        it.llm.requests.clear()
+async def test_a_trial_is_of_one_run_and_outlives_its_process(serve: Serve, tmp_path: Path) -> None:
+    async with serve(call("look") + finish("tool_calls"), ANSWER, react={"systemPrompt": "Old."}) as suite:
+        await suite.ask(trial=TRIAL)
+        assert show_last(suite) == ("other", "big", "You try.")
+        await suite.ask(trial=agent_pb2.AgentTrial(model="small"))
+        assert show_last(suite) == ("scripted", "small", "Old.")
+        await suite.ask()
+        assert show_last(suite) == ("scripted", "m", "Old.")
+        assert len(suite.memory.versions) == 1, "what is tried is no version of the agent"
+        await suite.stop()
+        suite.tools.tools[0].effect = "read"  # the next owner calls it again, and asks nobody
+        crashes, seen = Crashes(suite), list[Event]()
+        suite.llm.turns = [call("look") + finish("tool_calls"), ANSWER]
+        suite.llm.requests.clear()
         crashes.kill_at(2)
         chat_id = str(uuid.uuid4())
         async with (
-            again(it) as client,
+            again(suite) as client,
             client.ask("hello", agent_key="react", chat_id=chat_id, trial=TRIAL) as deltas,
         ):
             seen = [as_json(delta) async for delta in deltas]
-        async with again(it) as client:
-            rest = await read(client, it_run(seen))
+        async with again(suite) as client:
+            rest = await read(client, run_of(seen))
     assert rest[-1]["type"] == "run.complete"
-    assert show_last(it) == ("other", "big", "You try.")
+    assert show_last(suite) == ("other", "big", "You try.")
 
 
-async def test_a_definition_is_tried_before_it_is_published(house: Open) -> None:
-    async with tenants(house, ANSWER) as (it, ada, bob):
+async def test_a_definition_is_tried_before_it_is_published(serve: Serve) -> None:
+    async with tenants(serve, ANSWER) as (suite, ada, bob):
         tried = make("new", toolConfig={}, react={"systemPrompt": "I am new."})
         events = await run(ada, "new", trial=agent_pb2.AgentTrial(definition=tried))
         assert events[-1]["type"] == "run.complete"
-        assert show_last(it) == ("scripted", "m", "I am new.")
+        assert show_last(suite) == ("scripted", "m", "I am new.")
         assert await ada.stored_agents() == []
-        assert not it.memory.versions, "what is tried is no version of the agent"
+        assert not suite.memory.versions, "what is tried is no version of the agent"
         with pytest.raises(NotFound):
             await run(ada, "new")
         for client, definition, key, error, problem in (
@@ -77,33 +78,33 @@ async def test_a_definition_is_tried_before_it_is_published(house: Open) -> None
             await run(ada, "new", trial=agent_pb2.AgentTrial(definition=tried), agent_version=1)
 
 
-async def test_a_definition_that_is_tried_outlives_its_process(house: Open) -> None:
-    async with house(call("look") + finish("tool_calls"), ANSWER) as it:
-        grant(it, {"grants": [{"tenants": ["default"], "models": ["scripted/m"], "tools": ["look"]}]})
-        it.tools.tools[0].effect = "read"
+async def test_a_definition_that_is_tried_outlives_its_process(serve: Serve) -> None:
+    async with serve(call("look") + finish("tool_calls"), ANSWER) as suite:
+        grant(suite, {"grants": [{"tenants": ["default"], "models": ["scripted/m"], "tools": ["look"]}]})
+        suite.tools.tools[0].effect = "read"
         trial = agent_pb2.AgentTrial(definition=make("new", react={"systemPrompt": "I am new."}))
-        await it.stop()
-        crashes, seen = Crashes(it), list[Event]()
+        await suite.stop()
+        crashes, seen = Crashes(suite), list[Event]()
         crashes.kill_at(2)
         chat_id = str(uuid.uuid4())
-        async with again(it) as client, client.ask("hello", agent_key="new", chat_id=chat_id, trial=trial) as deltas:
+        async with again(suite) as client, client.ask("hello", agent_key="new", chat_id=chat_id, trial=trial) as deltas:
             seen = [as_json(delta) async for delta in deltas]
-        async with again(it) as client:
-            rest = await read(client, it_run(seen))
+        async with again(suite) as client:
+            rest = await read(client, run_of(seen))
     assert rest[-1]["type"] == "run.complete"
-    assert show_last(it) == ("scripted", "m", "I am new.")
+    assert show_last(suite) == ("scripted", "m", "I am new.")
 
 
-async def test_what_cannot_be_tried_is_refused(house: Open) -> None:
+async def test_what_cannot_be_tried_is_refused(serve: Serve) -> None:
     prompt = agent_pb2.AgentTrial(system_prompt="{{nothing}}")
     for agent, trial, error in (
         ({}, prompt, UnknownPlaceholder),
         (plans.agent(), agent_pb2.AgentTrial(system_prompt="x"), InvalidRequest),
     ):
-        async with house(ANSWER, **agent) as it:
+        async with serve(ANSWER, **agent) as suite:
             with pytest.raises(error):
-                await it.ask(trial=trial)
-    async with house(ANSWER, keys={"key-of-ada": "acme/ada staff ask,operate"}) as it:
+                await suite.ask(trial=trial)
+    async with serve(ANSWER, keys={"key-of-ada": "acme/ada staff ask,operate"}) as suite:
         refused: type[HeadraceError] = PermissionDenied
         with pytest.raises(refused):
-            await it.ask(trial=TRIAL)
+            await suite.ask(trial=TRIAL)

@@ -7,7 +7,8 @@ import json
 import pytest
 
 from headrace.errors import InvalidRequest, PermissionDenied
-from tests.orchestrator.conftest import MODEL, Open, content, finish
+from tests.support.orchestrator.steps import content, finish
+from tests.support.orchestrator.suite import MODEL, Serve
 
 ANSWER = content("Done.") + finish()
 
@@ -21,9 +22,9 @@ DEFINITION = {
 }
 
 
-async def test_names_that_nobody_has_are_warnings_and_nothing_is_stored(house: Open) -> None:
-    async with house(ANSWER) as it:
-        reply = await it.client.validate_agent(json.dumps(DEFINITION), "mine")
+async def test_names_that_nobody_has_are_warnings_and_nothing_is_stored(serve: Serve) -> None:
+    async with serve(ANSWER) as suite:
+        reply = await suite.client.validate_agent(json.dumps(DEFINITION), "mine")
         assert {(problem.field, problem.is_warning) for problem in reply.problems} == {
             ("subagents.1", True),
             ("toolConfig.backends.1", True),
@@ -31,28 +32,28 @@ async def test_names_that_nobody_has_are_warnings_and_nothing_is_stored(house: O
             ("skills.0", True),
         }
         assert (reply.agent.key, reply.agent.mode) == ("mine", "REACT")
-        assert [agent.key for agent in await it.client.agents()] == ["oneshot", "react"]
-        assert it.memory.versions == []
+        assert [agent.key for agent in await suite.client.agents()] == ["oneshot", "react"]
+        assert suite.memory.versions == []
 
 
-async def test_errors_are_said_at_once_and_there_is_no_agent_then(house: Open) -> None:
-    async with house(ANSWER) as it:
+async def test_errors_are_said_at_once_and_there_is_no_agent_then(serve: Serve) -> None:
+    async with serve(ANSWER) as suite:
         wrong = json.dumps(DEFINITION | {"verify": "MAYBE", "budget": {"maxSteps": 0}, "key": "auto"})
-        reply = await it.client.validate_agent(wrong)
+        reply = await suite.client.validate_agent(wrong)
         assert [(problem.field, problem.is_warning) for problem in reply.problems] == [
             ("budget.maxSteps", False),
             ("key", False),
             ("verify", False),
         ]
         assert not reply.HasField("agent")
-        assert [problem.field for problem in (await it.client.validate_agent("{")).problems] == [""]
-        assert "key" in [problem.field for problem in (await it.client.validate_agent("{}")).problems]
+        assert [problem.field for problem in (await suite.client.validate_agent("{")).problems] == [""]
+        assert "key" in [problem.field for problem in (await suite.client.validate_agent("{}")).problems]
         with pytest.raises(InvalidRequest, match="definition"):
-            await it.client.validate_agent("")
+            await suite.client.validate_agent("")
 
 
-async def test_who_may_not_publish_is_refused(house: Open) -> None:
+async def test_who_may_not_publish_is_refused(serve: Serve) -> None:
     keys = {"key-of-ada": "acme/ada", "key-of-bob": "acme/bob - publish"}
-    async with house(ANSWER, keys=keys) as it:
+    async with serve(ANSWER, keys=keys) as suite:
         with pytest.raises(PermissionDenied, match="publish"):
-            await it.client.validate_agent(json.dumps(DEFINITION))
+            await suite.client.validate_agent(json.dumps(DEFINITION))

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from headrace.v1 import llm_pb2
-from tests.orchestrator.conftest import House, Step, call, content, finish, reasoning
+from tests.support.orchestrator.requests import assert_paired
+from tests.support.orchestrator.steps import Step, call, content, finish, reasoning
+from tests.support.orchestrator.suite import Suite
 from tests.support.order import Event
-from tests.support.pairing import assert_paired
 
 Reply: TypeAlias = Callable[[llm_pb2.ChatRequest], list[Step]]
 
@@ -95,28 +96,17 @@ def model(
     return reply
 
 
-async def asked(it: House, reply: Reply, **fields: Any) -> list[Event]:
-    it.llm.reply = reply
-    events = await it.ask(**fields)
-    check_pairs(it)
+async def asked(suite: Suite, reply: Reply, **fields: Any) -> list[Event]:
+    suite.llm.reply = reply
+    events = await suite.ask(**fields)
+    check_pairs(suite)
     return events
 
 
-def check_pairs(it: House) -> None:
+def check_pairs(suite: Suite) -> None:
     """Assert that every call in every request has its result."""
-    for request in it.llm.requests:
-        assert_paired(_json_messages(request))
-
-
-def _json_messages(request: llm_pb2.ChatRequest) -> list[dict[str, Any]]:
-    return [
-        {
-            "role": message.role,
-            "tool_call_id": message.tool_call_id,
-            "tool_calls": [{"id": one.id} for one in message.tool_calls],
-        }
-        for message in request.messages
-    ]
+    for request in suite.llm.requests:
+        assert_paired(request)
 
 
 def outline(events: list[Event]) -> list[str]:

@@ -9,12 +9,14 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Any, TypeAlias
 
 from headrace.v1 import llm_pb2, tools_pb2
-from tests.orchestrator import plans
-from tests.orchestrator.conftest import House, Step, call, content, finish, reasoning
+from tests.support.orchestrator import plans
+from tests.support.orchestrator.steps import Step, call, content, finish, reasoning
+from tests.support.orchestrator.suite import Suite
 
 ONCE, LOOKS = "act", "look"
 
 LOOK = call(LOOKS, '{"at":1}')
+
 ACT = call(ONCE, '{"n":1}', call_id="call_2")
 
 
@@ -105,20 +107,22 @@ RUNS: dict[str, tuple[str, Play, dict[str, Any]]] = {
 class World:
     """A model that plays its turns by the answers it is shown, and tools that keep records as the real ones do."""
 
-    def __init__(self, it: House, play: Play) -> None:
+    def __init__(self, suite: Suite, play: Play) -> None:
         self.runs: Counter[tuple[str, str]] = Counter()
         """How often each effect of a tool came about."""
         self._play = play
         self._done: dict[str, tools_pb2.ToolOutcome] = {}
-        it.llm.reply = self._reply
-        it.tools.tools.append(tools_pb2.Tool(name=ONCE, parameters='{"type":"object"}', kind="backend", effect="once"))
-        it.tools.tools.append(
+        suite.llm.reply = self._reply
+        suite.tools.tools.append(
+            tools_pb2.Tool(name=ONCE, parameters='{"type":"object"}', kind="backend", effect="once")
+        )
+        suite.tools.tools.append(
             tools_pb2.Tool(name="fails", parameters='{"type":"object"}', kind="backend", effect="read")
         )
-        for tool in it.tools.tools:
+        for tool in suite.tools.tools:
             if tool.name == LOOKS:
                 tool.effect = "read"
-        it.tools.execute, it.tools.check = self._execute, self._check
+        suite.tools.execute, suite.tools.check = self._execute, self._check
 
     def _reply(self, request: llm_pb2.ChatRequest) -> list[Step]:
         if callable(self._play):
