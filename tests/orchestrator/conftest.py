@@ -24,20 +24,16 @@ from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService, serving_grpc
 from tests.memory.conftest import Files, Tables
 from tests.runtime.auth.issuing import key_settings
+from tests.support.orchestrator import NO_DRAIN, ONESHOT, REACT, Serve, Suite
 from tests.support.orchestrator.scripted_llm import ScriptedLlm
 from tests.support.orchestrator.scripted_tools import ScriptedTools
 from tests.support.orchestrator.steps import Step
 from tests.support.orchestrator.suite import (
     ANYWHERE,
     ERASURES_LOOK_S,
-    NO_DRAIN,
-    ONESHOT,
     PARK_AFTER_S,
-    REACT,
     SCHEDULE_LOOK_S,
     TEST_TIMEOUT_S,
-    Serve,
-    Suite,
     open_store,
 )
 from tests.support.orchestrator.watched_memory import OnAppend, WatchedMemory, pass_on

@@ -7,9 +7,9 @@ import asyncio
 from prometheus_client import REGISTRY
 
 from headrace.errors import Overloaded
+from tests.support.orchestrator import Serve
 from tests.support.orchestrator.compaction import ANSWER, SMALL, compacted_at
-from tests.support.orchestrator.steps import content, finish
-from tests.support.orchestrator.suite import Serve
+from tests.support.orchestrator.steps import answer, content, finish
 
 CHAT = "22222222-2222-4222-8222-222222222222"
 
@@ -24,7 +24,7 @@ def live() -> dict[str, float]:
 
 async def test_live_runs_are_shown_by_what_they_do(serve: Serve) -> None:
     before = value("headrace_runs_ended_total", state="completed", error="")
-    async with serve([*content("a"), 1.0, *finish()], content("b") + finish()) as suite:
+    async with serve([*content("a"), 1.0, *finish()], answer("b")) as suite:
         first = asyncio.create_task(suite.ask("one", chat_id=CHAT))
         async with asyncio.timeout(50):
             while live() != {"queued": 0, "running": 1, "waiting": 0}:

@@ -10,10 +10,10 @@ import pytest
 from opentelemetry.trace.status import StatusCode
 
 from headrace.v1 import tools_pb2
+from tests.support.orchestrator import Serve
 from tests.support.orchestrator.compaction import ANSWER, SMALL, compacted_at
-from tests.support.orchestrator.steps import call, content, finish
-from tests.support.orchestrator.subagents import HELPER, PARENT, delegated, replying, said
-from tests.support.orchestrator.suite import Serve
+from tests.support.orchestrator.steps import answer, call_tool, content, finish
+from tests.support.orchestrator.subagents import HELPER, PARENT, delegated, replying
 from tests.support.spans import Recorded, recording
 
 EXECUTE = "headrace.v1.ToolService/Execute"
@@ -37,8 +37,8 @@ async def test_calls_are_below_their_run_and_those_of_a_sub_agent_below_its_work
     async with serve(**PARENT) as suite:
         replying(
             suite,
-            hello=[delegated(agentKey="helper") + finish("tool_calls"), said("done")],
-            find=[call("look", '{"at":"the secret"}') + finish("tool_calls"), said("it is here")],
+            hello=[delegated(agentKey="helper") + finish("tool_calls"), answer("done")],
+            find=[call_tool("look", '{"at":"the secret"}'), answer("it is here")],
         )
         await suite.ask()
         await ended(recorded, "headrace.v1.AgentService/Query")
@@ -69,7 +69,7 @@ async def test_calls_are_below_their_run_and_those_of_a_sub_agent_below_its_work
 
 
 async def test_a_tool_that_fails_is_marked_and_its_run_is_not(serve: Serve, recorded: Recorded) -> None:
-    async with serve(call("look") + finish("tool_calls"), content("sorry") + finish()) as suite:
+    async with serve(call_tool("look"), answer("sorry")) as suite:
         suite.tools.plays["look"] = [[tools_pb2.ToolDelta(result=tools_pb2.ToolOutcome(ok=False, result="the secret"))]]
         await suite.ask()
         await ended(recorded, "invoke_agent react")

@@ -12,6 +12,7 @@ import pytest
 
 from headrace.errors import HeadraceError, InvalidRequest, NotFound, PermissionDenied
 from headrace.v1 import agent_pb2, gates_pb2, memory_pb2, tools_pb2
+from tests.support.orchestrator import Serve, as_json, only, tool, two_replicas
 from tests.support.orchestrator.answerers import (
     ACCEPTED,
     APPROVE,
@@ -26,11 +27,7 @@ from tests.support.orchestrator.answerers import (
     try_answer,
 )
 from tests.support.orchestrator.crashes import Crashes
-from tests.support.orchestrator.events import as_json, only
-from tests.support.orchestrator.replicas import two
-from tests.support.orchestrator.scripted_tools import tool
-from tests.support.orchestrator.steps import ANSWER, call, finish
-from tests.support.orchestrator.suite import Serve
+from tests.support.orchestrator.steps import ANSWER, call, call_tool, finish
 from tests.support.order import Event
 
 RULES: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
@@ -236,7 +233,7 @@ async def test_a_colleague_answers_at_a_replica_that_has_not_the_run(serve: Serv
     rule = {"any_of": ["role:finance"], "not_requester": True}
     async with (
         serve(asking("approval"), ANSWER, keys=KEYS, **LISTED) as suite,
-        two(suite) as (a, b),
+        two_replicas(suite) as (a, b),
         asyncio.TaskGroup() as group,
     ):
         offer(suite, rule)
@@ -253,7 +250,7 @@ async def test_a_colleague_answers_at_a_replica_that_has_not_the_run(serve: Serv
 
 async def test_a_colleague_s_answer_takes_a_run_over_whose_owner_is_dead(serve: Serve) -> None:
     rule = {"any_of": ["role:finance"], "not_requester": True}
-    async with serve(asking("approval"), ANSWER, keys=KEYS, **LISTED) as suite, two(suite) as (a, b):
+    async with serve(asking("approval"), ANSWER, keys=KEYS, **LISTED) as suite, two_replicas(suite) as (a, b):
         offer(suite, rule)
         suite.tools.effects = [tools_pb2.CheckEffectResponse(state="not_done")]
         crashes = Crashes(suite)
@@ -279,7 +276,7 @@ async def test_a_colleague_s_answer_takes_a_run_over_whose_owner_is_dead(serve: 
 
 async def test_who_takes_a_run_over_before_its_gate_knows_no_rule_and_takes_no_answer(serve: Serve) -> None:
     rule = {"any_of": ["tenant"], "not_requester": True}
-    async with serve(asking("form"), ANSWER, keys=KEYS, **LISTED) as suite, two(suite) as (a, b):
+    async with serve(asking("form"), ANSWER, keys=KEYS, **LISTED) as suite, two_replicas(suite) as (a, b):
         offer(suite, rule)
         crashes = Crashes(suite)
         before = suite.memory.before
@@ -336,7 +333,7 @@ async def test_four_eyes_without_authentication_says_why_nobody_can_answer(serve
 async def test_a_call_that_has_a_vote_is_not_approved_by_time(serve: Serve, tmp_path: Path) -> None:
     rule = "{pattern: x, then: ask, onExpiry: approve, answerers: {anyOf: [tenant], count: 2}}"
     (tmp_path / "approvals.yaml").write_text(f"answerTimeoutMs: 5000\ntools: {{act: [{rule}]}}\n")
-    turn = call("act", '{"at": "x"}') + finish("tool_calls")
+    turn = call_tool("act", '{"at": "x"}')
     async with serve(turn, ANSWER, keys=KEYS, **LISTED) as suite, asyncio.TaskGroup() as group:
         suite.tools.tools = [tool("act", "backend")]
         asked = Asked()

@@ -7,19 +7,14 @@ from typing import Any
 
 import pytest
 
+from tests.support.orchestrator import Act, Serve, Suite, ask, kinds, last_result, only, state, submit, tool
 from tests.support.orchestrator.answerers import rules_in_force
-from tests.support.orchestrator.events import kinds, only
-from tests.support.orchestrator.people import Act, ask, state, submit
-from tests.support.orchestrator.requests import told
-from tests.support.orchestrator.runs import recorded
-from tests.support.orchestrator.scripted_tools import tool
-from tests.support.orchestrator.steps import call, content, finish
-from tests.support.orchestrator.suite import Serve, Suite
+from tests.support.orchestrator.runs import read_recorded
+from tests.support.orchestrator.steps import ANSWER, call, call_tool, finish
 from tests.support.order import Event, fold
 from tests.support.timing import within
 
-ANSWER = content("All ", "good.") + finish()
-ACT = call("act", '{"at":1}') + finish("tool_calls")
+ACT = call_tool("act", '{"at":1}')
 LISTED = {"toolConfig": {"backends": ["look", "act", "never"]}}
 PARALLEL = {"react": {"parallelToolCalls": True}}
 
@@ -51,8 +46,8 @@ async def test_an_approved_call_runs_and_all_of_it_is_in_the_log(serve: Serve) -
     async with serve(ACT, ANSWER, **LISTED) as suite:
         offer(suite)
         events = await decided(suite, {"decision": "approve", "by": "Ada"})
-        history = await recorded(suite, suite.run_ids[0])
-        assert told(suite) == 'seen {"at":1}'
+        history = await read_recorded(suite, suite.run_ids[0])
+        assert last_result(suite) == 'seen {"at":1}'
     asked, answered = only(events, "approval.ask"), only(events, "approval.answer")
     assert (asked["toolId"], asked["reason"], asked["risk"]) == ("call_1", "act is defined with approval ask", "low")
     # Without credentials everybody is one user, whatever name the payload has; that stays in it as it was sent.
@@ -72,9 +67,9 @@ async def test_an_edited_call_runs_with_the_new_arguments_and_the_model_is_told(
         await decided(suite, {"decision": "edit", "arguments": {"at": big}, "note": "not there"})
         [request] = suite.tools.requests
         assert json.loads(request.arguments) == {"at": big}
-        assert told(suite).startswith("seen ")
-        assert "a person changed the arguments" in told(suite)
-        assert told(suite).endswith("not there]")
+        assert last_result(suite).startswith("seen ")
+        assert "a person changed the arguments" in last_result(suite)
+        assert last_result(suite).endswith("not there]")
 
 
 async def test_a_rejected_call_does_not_run_and_its_note_reaches_the_model(serve: Serve) -> None:
@@ -82,7 +77,7 @@ async def test_a_rejected_call_does_not_run_and_its_note_reaches_the_model(serve
         offer(suite)
         await decided(suite, {"decision": "reject", "note": "ask me tomorrow"})
         assert suite.tools.requests == []
-        assert told(suite) == '{"ok":false,"executed":false,"error":"rejected","message":"ask me tomorrow"}'
+        assert last_result(suite) == '{"ok":false,"executed":false,"error":"rejected","message":"ask me tomorrow"}'
 
 
 async def test_nobodys_answer_is_a_reject(serve: Serve) -> None:
@@ -92,21 +87,21 @@ async def test_nobodys_answer_is_a_reject(serve: Serve) -> None:
         await rules_in_force()
         events = await ask(suite)
         assert suite.tools.requests == []
-        assert "nobody answered within 0.15 s" in told(suite)
+        assert "nobody answered within 0.15 s" in last_result(suite)
         assert only(events, "approval.answer")["decision"] == "reject"
         asked = only(events, "approval.ask")
         assert await submit(suite, events[-1]["runId"], asked["approvalId"], {"decision": "approve"}) == "expired"
 
 
 async def test_nobodys_answer_approves_where_the_rule_says_so(serve: Serve) -> None:
-    async with serve(call("act", '{"at":"x"}') + finish("tool_calls"), ANSWER, **LISTED) as suite:
+    async with serve(call_tool("act", '{"at":"x"}'), ANSWER, **LISTED) as suite:
         offer(suite)
         rule = 'tools: {act: [{pattern: "", argument: at, then: ask, onExpiry: approve}]}'
         (suite.agents.parent / "approvals.yaml").write_text(f"answerTimeoutMs: 150\n{rule}")
         await rules_in_force()
         events = await ask(suite)
         assert len(suite.tools.requests) == 1, "the call has run"
-        assert "a person" not in told(suite), "nobody has said anything"
+        assert "a person" not in last_result(suite), "nobody has said anything"
     answer, closed = only(events, "approval.answer"), only(events, "gate.close")
     assert (answer["decision"], "by" in answer, closed["state"]) == ("approve", False, "expired")
     assert answer["note"] == "nobody answered within 0.15 s, and the rule approves then"
@@ -114,11 +109,11 @@ async def test_nobodys_answer_approves_where_the_rule_says_so(serve: Serve) -> N
 
 
 async def test_a_denied_call_is_a_result(serve: Serve) -> None:
-    async with serve(call("never") + finish("tool_calls"), ANSWER, **LISTED) as suite:
+    async with serve(call_tool("never"), ANSWER, **LISTED) as suite:
         offer(suite)
         events = await ask(suite)
         assert suite.tools.requests == []
-        assert json.loads(told(suite))["error"] == "denied"
+        assert json.loads(last_result(suite))["error"] == "denied"
     assert kinds(events, "approval") == []
 
 
@@ -129,7 +124,7 @@ async def test_several_calls_are_decided_each_for_itself(serve: Serve) -> None:
         offer(suite)
         events = await decided(suite, {"decision": "reject"}, {"decision": "approve"})
         results = {event["toolId"]: event["ok"] for event in events if event["type"] == "tool.result"}
-        assert told(suite)
+        assert last_result(suite)
     assert results.pop("b") is True
     assert results.pop("d") is False
     assert sorted(results.values()) == [False, True]
@@ -151,19 +146,19 @@ async def test_a_cancel_while_a_person_is_asked_ends_the_run_at_once(serve: Serv
 
         events = await ask(suite, ("run.start", note), ("approval.ask", cancel))
         assert events[-1]["type"] == "run.cancel"
-        assert fold(await recorded(suite, suite.run_ids[0])) == fold(events)
+        assert fold(await read_recorded(suite, suite.run_ids[0])) == fold(events)
         assert (await ask(suite))[-1]["type"] == "run.complete"
         assert suite.tools.requests == []
 
 
 @pytest.mark.parametrize(("command", "asked"), [("sudo ls", True), ("ls", False)])
 async def test_risks_of_a_changed_file_hold_for_the_next_call(serve: Serve, command: str, asked: bool) -> None:
-    look = call("look", json.dumps({"command": command})) + finish("tool_calls")
+    look = call_tool("look", json.dumps({"command": command}))
     async with serve(look, ANSWER, **LISTED) as suite:
         offer(suite, "{}")
         await rules_in_force()
         events = await decided(suite, *([{"decision": "approve"}] if asked else []))
-        assert told(suite).startswith("seen")
+        assert last_result(suite).startswith("seen")
     assert ("approval.ask" in kinds(events, "approval")) == asked
     if asked:
         assert only(events, "approval.ask")["reason"] == "high risk: runs as another user"

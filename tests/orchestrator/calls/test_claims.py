@@ -11,14 +11,11 @@ import pytest
 from headrace.client import Client
 from headrace.errors import Claimed, HeadraceError, InvalidRequest, NotFound, PermissionDenied
 from headrace.v1 import memory_pb2
+from tests.support.orchestrator import Serve, as_json, ask, kinds, only, two_replicas
+from tests.support.orchestrator import submit as submit_to
 from tests.support.orchestrator.answerers import ACCEPTED, KEYS, LISTED, Asked, as_user, asking, offer, try_answer
 from tests.support.orchestrator.crashes import Crashes
-from tests.support.orchestrator.events import as_json, kinds, only
-from tests.support.orchestrator.people import ask
-from tests.support.orchestrator.people import submit as submit_to
-from tests.support.orchestrator.replicas import two
 from tests.support.orchestrator.steps import ANSWER
-from tests.support.orchestrator.suite import Serve
 from tests.support.order import Event
 
 TENANT = {"any_of": ["tenant"]}
@@ -124,7 +121,7 @@ async def test_who_may_not_answer_may_not_claim_and_colleagues_fight_for_it_at_a
     rule = {"any_of": ["role:finance", "user:cleo"]}
     async with (
         serve(asking("approval"), ANSWER, keys=KEYS, **LISTED) as suite,
-        two(suite) as (a, b),
+        two_replicas(suite) as (a, b),
         asyncio.TaskGroup() as group,
     ):
         offer(suite, rule)
@@ -154,7 +151,7 @@ async def test_who_may_not_answer_may_not_claim_and_colleagues_fight_for_it_at_a
 
 
 async def test_a_claim_holds_when_the_run_gets_another_owner(serve: Serve) -> None:
-    async with serve(asking("form"), ANSWER, keys=KEYS, **LISTED) as suite, two(suite) as (a, b):
+    async with serve(asking("form"), ANSWER, keys=KEYS, **LISTED) as suite, two_replicas(suite) as (a, b):
         offer(suite, TENANT, "form")
         crashes = Crashes(suite)
         asked = Asked()

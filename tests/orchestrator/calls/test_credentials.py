@@ -10,14 +10,11 @@ import pytest
 
 from headrace.errors import InvalidRequest
 from headrace.v1 import tools_pb2
-from tests.support.orchestrator.crashes import Crashes, again
-from tests.support.orchestrator.events import kinds, only
+from tests.support.orchestrator import Serve, Suite, ask, kinds, last_result, only
+from tests.support.orchestrator.crashes import Crashes, restart
 from tests.support.orchestrator.files import find_text
 from tests.support.orchestrator.gates import LISTED, NEED, SECRET, asking, offer
-from tests.support.orchestrator.people import ask
-from tests.support.orchestrator.requests import told
 from tests.support.orchestrator.steps import ANSWER, call, finish
-from tests.support.orchestrator.suite import Serve, Suite
 from tests.support.order import Event
 
 BAD = "bad-one"
@@ -45,7 +42,7 @@ async def test_it_says_what_is_missing_and_the_secret_is_kept_nowhere(serve: Ser
             assert await answer(suite, supply()) == "accepted"
 
         events = await ask(suite, ("gate.open", supply_it), record=True)
-        assert told(suite) == "fetch has run"
+        assert last_result(suite) == "fetch has run"
         async with suite.client.export_gates(suite.chat_id, with_content=True) as lines:
             audit = [line async for line in lines]
         cassette = await suite.client.cassette(suite.run_ids[0])
@@ -67,7 +64,7 @@ async def test_one_that_is_refused_is_asked_for_anew(serve: Serve) -> None:
             assert await answer(suite, supply(given.pop(0))) == "accepted"
 
         events = await ask(suite, *[("gate.open", supply_next)] * 3)
-        assert told(suite) == "fetch has run"
+        assert last_result(suite) == "fetch has run"
     assert len({event["gateId"] for event in events if event["type"] == "gate.open"}) == 3
 
 
@@ -79,8 +76,8 @@ async def test_whoever_rejects_tells_the_model_why(serve: Serve) -> None:
             assert await answer(suite, '{"decision": "reject", "note": "use the public one"}') == "accepted"
 
         await ask(suite, ("gate.open", reject))
-        assert "CREDENTIAL_MISSING" in told(suite)
-        assert "use the public one" in told(suite)
+        assert "CREDENTIAL_MISSING" in last_result(suite)
+        assert "use the public one" in last_result(suite)
         assert len(suite.tools.requests) == 1
 
 
@@ -89,7 +86,7 @@ async def test_nobody_in_time_is_a_failure_of_the_tool(serve: Serve, tmp_path: P
     async with serve(asking("credential"), ANSWER, **LISTED) as suite:
         offer(suite)
         events = await ask(suite)
-        assert "nobody answered in time" in told(suite)
+        assert "nobody answered in time" in last_result(suite)
     assert only(events, "gate.close")["state"] == "expired"
 
 
@@ -130,7 +127,7 @@ async def test_what_is_no_answer_is_refused_without_a_word_of_it(payload: str, f
             assert await answer(suite, supply()) == "accepted"
 
         await ask(suite, ("gate.open", try_it))
-        assert told(suite) == "fetch has run"
+        assert last_result(suite) == "fetch has run"
 
 
 async def test_whoever_takes_the_run_over_asks_again_for_what_died_with_its_owner(serve: Serve) -> None:
@@ -152,14 +149,14 @@ async def test_whoever_takes_the_run_over_asks_again_for_what_died_with_its_owne
         following = asyncio.create_task(follow())
         await asyncio.wait([following])
         await suite.stop()
-        async with again(suite) as client, asyncio.timeout(100):
+        async with restart(suite) as client, asyncio.timeout(100):
             while not (gates := [gate for gate in (await client.gates(scope="own")).gates if gate.state == "open"]):
                 await asyncio.sleep(0.02)
             assert (gates[0].run_id, gates[0].kind) == (asked[0], "credential")
             await client.answer_gate(gates[0].run_id, gates[0].gate_id, supply())
             async with client.attach(asked[0]) as deltas:
                 events = [delta async for delta in deltas]
-        assert told(suite) == "fetch has run"
+        assert last_result(suite) == "fetch has run"
     opened = [delta.gate_open.gate_id for delta in events if delta.HasField("gate_open")]
     closed = [delta.gate_close.gate_id for delta in events if delta.HasField("gate_close")]
     assert len(set(opened)) == 2

@@ -10,13 +10,10 @@ from typing import Any
 
 from headrace.errors import HeadraceError, InvalidRequest, PermissionDenied
 from headrace.v1 import tools_pb2
+from tests.support.orchestrator import Serve, Suite, only, tool, two_replicas
 from tests.support.orchestrator.answerers import KEYS, LISTED, Asked, as_user, asking
 from tests.support.orchestrator.crashes import Crashes
-from tests.support.orchestrator.events import only
-from tests.support.orchestrator.replicas import two
-from tests.support.orchestrator.scripted_tools import tool
 from tests.support.orchestrator.steps import ANSWER
-from tests.support.orchestrator.suite import Serve, Suite
 
 SCHEMA = {
     "type": "object",
@@ -94,7 +91,7 @@ async def test_arguments_for_which_the_rules_ask_others_need_one_who_is_of_both(
 
 async def test_a_replica_that_takes_the_run_over_judges_the_edit_too(serve: Serve, tmp_path: Path) -> None:
     (tmp_path / "approvals.yaml").write_text(RULES)
-    async with serve(asking("approval"), ANSWER, keys=KEYS, **LISTED) as suite, two(suite) as (a, b):
+    async with serve(asking("approval"), ANSWER, keys=KEYS, **LISTED) as suite, two_replicas(suite) as (a, b):
         offer(suite)
         suite.tools.effects = [tools_pb2.CheckEffectResponse(state="not_done")]
         crashes, asked = Crashes(suite), Asked()

@@ -9,17 +9,12 @@ import pytest
 
 from headrace.errors import NotFound, Overloaded, ProviderUnavailable
 from headrace.v1 import tools_pb2
-from tests.support.orchestrator.events import as_json, kinds, only
-from tests.support.orchestrator.people import CHAT, Act, ask, submit
-from tests.support.orchestrator.requests import told
-from tests.support.orchestrator.runs import all_ended, recorded
-from tests.support.orchestrator.scripted_tools import tool
-from tests.support.orchestrator.steps import BREAK, ToolStep, call, content, finish
-from tests.support.orchestrator.suite import Serve, Suite
+from tests.support.orchestrator import CHAT, Act, Serve, Suite, as_json, ask, kinds, last_result, only, submit, tool
+from tests.support.orchestrator.runs import read_recorded, wait_for_ends
+from tests.support.orchestrator.steps import ANSWER, BREAK, ToolStep, call_tool
 from tests.support.order import Event, fold
 
-ANSWER = content("All ", "good.") + finish()
-ACT = call("act", '{"at":1}') + finish("tool_calls")
+ACT = call_tool("act", '{"at":1}')
 LISTED: dict[str, Any] = {"toolConfig": {"backends": ["act"]}}
 
 OUTPUT = tools_pb2.ToolDelta(output=tools_pb2.ToolOutputDelta(stream="stdout", delta="working\n"))
@@ -53,11 +48,11 @@ async def test_what_may_run_again_does_with_the_same_key(serve: Serve, effect: s
     async with serve(ACT, ANSWER, **LISTED) as suite:
         offer(suite, effect, cut, cut, [OUTPUT, done("acted")])
         events = await ask(suite)
-        assert told(suite) == "acted"
+        assert last_result(suite) == "acted"
         assert len(keys(suite)) == 3
         assert len(set(keys(suite))) == 1
         assert suite.tools.checked == []
-        assert fold(await recorded(suite, suite.run_ids[0])) == fold(events)
+        assert fold(await read_recorded(suite, suite.run_ids[0])) == fold(events)
 
 
 @pytest.mark.parametrize("cut", CUTS)
@@ -77,7 +72,7 @@ async def test_once_asks_what_became_of_it(
         offer(suite, "once", cut, [OUTPUT, done("acted")])
         suite.tools.effects = effects
         events = await ask(suite)
-        assert told(suite) == result
+        assert last_result(suite) == result
         assert len(keys(suite)) == runs
         assert set(suite.tools.checked) == set(keys(suite))
     assert "run.notice" not in kinds(events, "run.")
@@ -96,7 +91,7 @@ async def test_a_disk_that_refuses_the_records_is_asked_again(serve: Serve) -> N
         offer(suite, "once", [BREAK], [OUTPUT, done("acted")])
         suite.tools.check = check
         await ask(suite)
-        assert told(suite) == "acted"
+        assert last_result(suite) == "acted"
     assert replies == []
 
 
@@ -106,7 +101,7 @@ async def unattended(suite: Suite) -> list[Event]:
         async for delta in deltas:
             if delta.HasField("tool_end"):
                 break
-    await all_ended(suite)
+    await wait_for_ends(suite)
     return [as_json(event) for event in (await suite.client.chat(CHAT)).events]
 
 
@@ -116,7 +111,7 @@ async def test_an_unknown_outcome_is_told_to_the_user_and_the_model(serve: Serve
         events = await unattended(suite)
         assert len(keys(suite)) == 1
         assert len(suite.tools.checked) == 3
-        assert json.loads(told(suite))["error"] == "unknown"
+        assert json.loads(last_result(suite))["error"] == "unknown"
     assert only(events, "run.notice")["code"] == "OUTCOME_UNKNOWN"
     assert kinds(events, "approval") == []
     assert events[-1]["type"] == "run.complete"
@@ -138,7 +133,7 @@ async def test_a_user_who_is_there_may_have_it_run_again_as_another_effect(serve
     async with serve(ACT, ANSWER, **LISTED) as suite:
         offer(suite, "once", [BREAK], [done("acted")])
         events = await ask(suite, *deciding(suite, "approve"))
-        assert told(suite) == "acted"
+        assert last_result(suite) == "acted"
         assert len(set(keys(suite))) == 2
     assert only(events, "run.notice")["code"] == "OUTCOME_UNKNOWN"
     assert only(events, "approval.ask")["risk"] == "high"
@@ -148,7 +143,7 @@ async def test_a_user_who_is_there_may_leave_it_at_that(serve: Serve) -> None:
     async with serve(ACT, ANSWER, **LISTED) as suite:
         offer(suite, "once", [BREAK], [done("acted")])
         await ask(suite, *deciding(suite, "reject"))
-        assert json.loads(told(suite))["error"] == "unknown"
+        assert json.loads(last_result(suite))["error"] == "unknown"
         assert len(keys(suite)) == 1
 
 
@@ -157,7 +152,7 @@ async def test_a_tools_service_that_stays_away_ends_the_tries_in_the_tools_time(
     async with serve(ACT, ANSWER, budget={"toolTimeoutMs": 3000}, **LISTED) as suite:
         offer(suite, "read", [BREAK])
         await ask(suite)
-        assert json.loads(told(suite))["error"] == "PROVIDER_UNAVAILABLE"
+        assert json.loads(last_result(suite))["error"] == "PROVIDER_UNAVAILABLE"
         assert 2 <= len(keys(suite)) <= 5
 
 
@@ -166,7 +161,7 @@ async def test_an_error_of_the_tools_own_is_a_result_at_once(serve: Serve, error
     async with serve(ACT, ANSWER, **LISTED) as suite:
         offer(suite, "read", [error])
         await ask(suite)
-        assert json.loads(told(suite))["error"] == error.reason
+        assert json.loads(last_result(suite))["error"] == error.reason
         assert len(keys(suite)) == 1
 
 
@@ -182,7 +177,7 @@ async def test_a_call_that_is_still_running_or_finds_no_room_is_made_again(serve
         )
         suite.tools.effects = [state("not_done")]
         await ask(suite)
-        assert told(suite) == "acted"
+        assert last_result(suite) == "acted"
         assert len(keys(suite)) == 4
         assert len(set(keys(suite))) == 1
 

@@ -10,17 +10,15 @@ import pytest
 
 from headrace.v1 import memory_pb2
 from services.orchestrator.turn.fact_extractor import read_facts
-from tests.support.orchestrator.people import ask
-from tests.support.orchestrator.requests import reminder, shown
-from tests.support.orchestrator.steps import call, content, finish
-from tests.support.orchestrator.suite import Serve, Suite
+from tests.support.orchestrator import Serve, Suite, ask, reminder, shown
+from tests.support.orchestrator.steps import call_tool, content, finish
 
 ANSWER = content("Done.") + finish()
 NAMES = {"remember", "recall", "forget"}
 
 
 def use(name: str, **arguments: Any) -> Any:
-    return call(name, json.dumps(arguments)) + finish("tool_calls")
+    return call_tool(name, json.dumps(arguments))
 
 
 def result_of(suite: Suite) -> dict[str, Any]:

@@ -14,13 +14,10 @@ from headrace.client import Client
 from headrace.errors import Overloaded, ProviderUnavailable, StaleLease
 from headrace.v1 import agent_pb2, memory_pb2
 from services.runtime.clock import now_ms
+from tests.support.orchestrator import Serve, Suite, only, replica, tool
 from tests.support.orchestrator.answerers import ACCEPTED, KEYS, LISTED, Asked, asking, offer, try_answer
-from tests.support.orchestrator.events import only
-from tests.support.orchestrator.replicas import replica
-from tests.support.orchestrator.scripted_tools import tool
-from tests.support.orchestrator.steps import finish
-from tests.support.orchestrator.subagents import HELPER, PARENT, delegated, replying, said
-from tests.support.orchestrator.suite import Serve, Suite
+from tests.support.orchestrator.steps import answer, finish
+from tests.support.orchestrator.subagents import HELPER, PARENT, delegated, replying
 from tests.support.orchestrator.watched_memory import pass_on
 
 
@@ -45,8 +42,8 @@ async def test_a_sub_agents_gate_outlasts_a_memory_that_takes_nothing(
         offer(suite, {"any_of": ["role:finance"]}, kind)
         replying(
             suite,
-            hello=[delegated(agentKey="helper") + finish("tool_calls"), said("done")],
-            find=[asking(kind), said("it is here")],
+            hello=[delegated(agentKey="helper") + finish("tool_calls"), answer("done")],
+            find=[asking(kind), answer("it is here")],
         )
         asked = Asked()
         run = group.create_task(asked.follow(suite.client))
@@ -79,8 +76,8 @@ async def test_a_sub_agents_gate_expires_while_memory_does_not_take_its_reminder
         suite.tools.tools.append(tool("confirm", "frontend", timeout_ms=300, viewport_key="view", answerers=rule))
         replying(
             suite,
-            hello=[delegated(agentKey="helper") + finish("tool_calls"), said("done")],
-            find=[asking("form"), said("nobody knows")],
+            hello=[delegated(agentKey="helper") + finish("tool_calls"), answer("done")],
+            find=[asking("form"), answer("nobody knows")],
         )
         events = await suite.ask()
     told = [event.get("step", event["type"]) for event in events if event["type"].startswith("gate.")]
@@ -89,7 +86,7 @@ async def test_a_sub_agents_gate_expires_while_memory_does_not_take_its_reminder
     assert only(events, "subagent.end")["ok"]
 
 
-async def answer(client: Client, run_id: str, gate_id: str) -> str:
+async def answer_gate(client: Client, run_id: str, gate_id: str) -> str:
     return (await client.answer_gate(run_id, gate_id, "1", request_id="r1")).status
 
 
@@ -113,14 +110,14 @@ async def wait_for_gate(suite: Suite, deltas: AsyncIterator[agent_pb2.AgentDelta
     return (await suite.client.gates()).gates[0].run_id, gate_id
 
 
-ASKS = (answer, claim, delegate, ask_back)
+ASKS = (answer_gate, claim, delegate, ask_back)
 
 
 @pytest.mark.parametrize("end", ["run.cancel", "gate.close"])
 async def test_an_answer_is_late_once_the_log_has_the_end(end: str, serve: Serve) -> None:
     """Seed 71539: the next owner of the run had the gate open, and took what had been told `expired`."""
     late: list[str] = []
-    async with serve(asking("form"), said("done"), **LISTED) as suite:
+    async with serve(asking("form"), answer("done"), **LISTED) as suite:
         asked = Asked()
 
         async def answer_late(request: memory_pb2.AppendRequest) -> None:

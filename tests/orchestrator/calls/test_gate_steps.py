@@ -11,6 +11,7 @@ import pytest
 from headrace.errors import HeadraceError, InvalidRequest
 from headrace.v1 import tools_pb2
 from services.runtime.clock import now_ms
+from tests.support.orchestrator import Serve, only, two_replicas
 from tests.support.orchestrator.answerers import (
     ACCEPTED,
     DENIED,
@@ -26,10 +27,7 @@ from tests.support.orchestrator.answerers import (
     try_answer,
 )
 from tests.support.orchestrator.crashes import Crashes
-from tests.support.orchestrator.events import only
-from tests.support.orchestrator.replicas import two
 from tests.support.orchestrator.steps import ANSWER
-from tests.support.orchestrator.suite import Serve
 
 
 async def ask_back(address: str, name: str, gate: tuple[str, str], note: str, **fields: Any) -> str:
@@ -103,7 +101,7 @@ async def test_the_requester_is_asked_and_replies_while_the_gate_stays_open(serv
 
 
 async def test_a_delegation_holds_at_other_replicas_and_when_the_owner_is_killed(serve: Serve) -> None:
-    async with serve(asking("approval"), ANSWER, keys=KEYS, **LISTED) as suite, two(suite) as (a, b):
+    async with serve(asking("approval"), ANSWER, keys=KEYS, **LISTED) as suite, two_replicas(suite) as (a, b):
         offer(suite, FINANCE)
         suite.tools.effects = [tools_pb2.CheckEffectResponse(state="not_done")]
         crashes, asked = Crashes(suite), Asked()

@@ -9,6 +9,7 @@ import pytest
 
 from headrace.errors import HeadraceError, ProviderUnavailable
 from headrace.v1 import memory_pb2, tools_pb2
+from tests.support.orchestrator import Serve, only, two_replicas
 from tests.support.orchestrator.answerers import (
     ACCEPTED,
     KEYS,
@@ -21,10 +22,7 @@ from tests.support.orchestrator.answerers import (
     try_answer,
 )
 from tests.support.orchestrator.crashes import Crashes
-from tests.support.orchestrator.events import only
-from tests.support.orchestrator.replicas import two
 from tests.support.orchestrator.steps import ANSWER
-from tests.support.orchestrator.suite import Serve
 from tests.support.order import Event
 
 WAIT_S = 100.0
@@ -148,7 +146,7 @@ async def test_what_is_due_after_the_gates_end_does_not_happen(serve: Serve) -> 
 
 async def test_both_happen_once_when_the_owner_is_killed(serve: Serve) -> None:
     rule = FINANCE | {"remind_after_ms": 50, "escalate_after_ms": 1500, "escalate_to": ["user:cleo"]}
-    async with serve(asking("approval"), ANSWER, keys=KEYS, **LISTED) as suite, two(suite) as (a, b):
+    async with serve(asking("approval"), ANSWER, keys=KEYS, **LISTED) as suite, two_replicas(suite) as (a, b):
         offer(suite, rule)
         suite.tools.effects = [tools_pb2.CheckEffectResponse(state="not_done")]
         crashes, asked = Crashes(suite), Asked()

@@ -11,6 +11,7 @@ import pytest
 from headrace.client import Client
 from headrace.errors import PermissionDenied
 from headrace.v1 import gates_pb2
+from tests.support.orchestrator import Serve, replica, two_replicas
 from tests.support.orchestrator.answerers import (
     ACCEPTED,
     FINANCE,
@@ -23,9 +24,7 @@ from tests.support.orchestrator.answerers import (
     offer,
     try_answer,
 )
-from tests.support.orchestrator.replicas import replica, two
 from tests.support.orchestrator.steps import ANSWER
-from tests.support.orchestrator.suite import Serve
 
 WAIT_S = 100.0
 
@@ -41,7 +40,7 @@ EMPTY = ["list_begin", "list_end"]
 
 
 async def test_those_who_may_answer_are_told_of_it_at_any_replica(serve: Serve) -> None:
-    async with serve(asking("approval"), ANSWER, keys=KEYS, **LISTED) as suite, two(suite) as (a, b):
+    async with serve(asking("approval"), ANSWER, keys=KEYS, **LISTED) as suite, two_replicas(suite) as (a, b):
         offer(suite, FINANCE)
         asked = Asked()
         async with (

@@ -9,13 +9,10 @@ import pytest
 
 from headrace.errors import InvalidRequest, NotFound, Overloaded, StaleLease
 from headrace.v1 import gates_pb2, memory_pb2
-from tests.support.orchestrator.events import kinds, only
+from tests.support.orchestrator import Serve, Suite, ask, kinds, last_result, only
 from tests.support.orchestrator.gates import GATES, LISTED, SECRET, asking, offer
-from tests.support.orchestrator.people import ask
-from tests.support.orchestrator.requests import told
-from tests.support.orchestrator.runs import recorded
+from tests.support.orchestrator.runs import read_recorded
 from tests.support.orchestrator.steps import ANSWER, call, finish
-from tests.support.orchestrator.suite import Serve, Suite
 from tests.support.order import Event, fold
 
 
@@ -42,7 +39,7 @@ async def test_what_waits_is_listed_and_its_answer_is_the_runs(kind: str, serve:
             assert listed.arguments == ""
 
         events = await ask(suite, ("gate.open", answer))
-        history = await recorded(suite, suite.run_ids[0])
+        history = await read_recorded(suite, suite.run_ids[0])
         after = await suite.client.gate(suite.run_ids[0], shown[0].gate_id)
         late = [
             await suite.client.answer_gate(suite.run_ids[0], shown[0].gate_id, payload, request_id=request_id)
@@ -50,7 +47,7 @@ async def test_what_waits_is_listed_and_its_answer_is_the_runs(kind: str, serve:
         ]
         assert [reply.status for reply in late] == ["accepted", "duplicate"], "the first repeats what was accepted"
         assert (await suite.client.gates()).gates == []
-        assert told(suite)
+        assert last_result(suite)
     opened, closed, submitted = (only(events, kind) for kind in ("gate.open", "gate.close", "request.submit"))
     assert (opened["kind"], opened["agentKey"], opened["toolName"]) == (kind, "react", name)
     assert (shown[0].gate_id, shown[0].kind, shown[0].state) == (opened["gateId"], kind, "open")
@@ -160,7 +157,7 @@ async def test_an_answer_before_the_wait_opens_no_gate(serve: Serve) -> None:
             assert (await suite.client.answer_gate(event["runId"], event["toolId"], "1")).status == "accepted"
 
         events = await ask(suite, ("tool.start", answer))
-        assert told(suite) == "1"
+        assert last_result(suite) == "1"
     assert kinds(events, "gate") == []
 
 
@@ -178,4 +175,4 @@ async def test_what_is_no_gate_is_said(serve: Serve) -> None:
             assert (await suite.client.answer_gate(run_id, opened["gateId"], '{"decision": "reject"}')).accepted
 
         await ask(suite, ("gate.open", answer))
-        assert json.loads(told(suite))["error"] == "rejected"
+        assert json.loads(last_result(suite))["error"] == "rejected"

@@ -15,15 +15,12 @@ from services.orchestrator.calls.gates.grants import GRANTS_MAX
 from services.runtime.clock import now_ms
 from services.runtime.randomness import new_uuid
 from services.runtime.rpc.channels import open_channel
+from tests.support.orchestrator import Serve, Suite, as_json, only, tool
 from tests.support.orchestrator.answerers import KEYS, as_user, rules_in_force
-from tests.support.orchestrator.crashes import Crashes, again
-from tests.support.orchestrator.events import as_json, only
-from tests.support.orchestrator.scripted_tools import tool
-from tests.support.orchestrator.steps import call, content, finish
-from tests.support.orchestrator.suite import Serve, Suite
+from tests.support.orchestrator.crashes import Crashes, restart
+from tests.support.orchestrator.steps import ANSWER, call_tool
 from tests.support.order import TERMINAL, Event
 
-ANSWER = content("All ", "good.") + finish()
 LISTED = {"toolConfig": {"backends": ["act", "other"]}}
 APPROVE = '{"decision": "approve"}'
 FOR_RUN = '{"decision": "approve", "grant": "run"}'
@@ -32,7 +29,7 @@ TENANT = {"any_of": ["tenant"]}
 
 
 def act(text: str, call_id: str = "call_1", name: str = "act") -> list[Any]:
-    return call(name, json.dumps({"at": text}), call_id=call_id) + finish("tool_calls")
+    return call_tool(name, json.dumps({"at": text}), call_id=call_id)
 
 
 def pick(events: list[Event], kind: str) -> list[Event]:
@@ -165,8 +162,8 @@ async def test_where_several_must_approve_all_of_them_grant_it(case: str, serve:
     first, second, scope = VOTES[case]
     async with serve(act("1"), act("2", "call_2"), ANSWER, keys=KEYS, **LISTED) as suite:
         offer(suite, approval="ask", answerers={"any_of": ["tenant"], "not_requester": True, "count": 2})
-        again = [] if scope else [("bob", APPROVE), ("cleo", APPROVE)]
-        events = await decide(suite, ("bob", first), ("cleo", second), *again)
+        restart = [] if scope else [("bob", APPROVE), ("cleo", APPROVE)]
+        events = await decide(suite, ("bob", first), ("cleo", second), *restart)
         made = [(event["scope"], event["madeBy"]) for event in pick(events, "grant.make")]
         assert made == ([(scope, ["bob", "cleo"])] if scope else [])
         assert len(pick(events, "grant.use")) == len(made)
@@ -225,7 +222,7 @@ async def test_who_takes_a_run_over_goes_by_the_grant_that_was_used_whatever_has
         assert await suite.client.revoke_grant(suite.chat_id, grant.grant_id) == "revoked"
         await suite.stop()
         events: list[Event] = []
-        async with again(suite) as client, client.attach(suite.run_ids[0], 0) as run:
+        async with restart(suite) as client, client.attach(suite.run_ids[0], 0) as run:
             async for delta in run:
                 events.append(as_json(delta))
                 assert len(pick(events, "gate.open")) <= 1, "nobody is asked a second time"

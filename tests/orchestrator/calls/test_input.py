@@ -12,13 +12,9 @@ import pytest
 
 from headrace.errors import InvalidRequest
 from headrace.v1 import common_pb2, tools_pb2
-from tests.support.orchestrator.crashes import Crashes, again
-from tests.support.orchestrator.events import kinds, only
-from tests.support.orchestrator.people import ask
-from tests.support.orchestrator.requests import told
-from tests.support.orchestrator.scripted_tools import tool
-from tests.support.orchestrator.steps import ANSWER, call, finish
-from tests.support.orchestrator.suite import Serve, Suite
+from tests.support.orchestrator import Serve, Suite, ask, kinds, last_result, only, tool
+from tests.support.orchestrator.crashes import Crashes, restart
+from tests.support.orchestrator.steps import ANSWER, call_tool
 from tests.support.order import Event
 
 LISTED = {"toolConfig": {"backends": ["book"]}}
@@ -45,7 +41,7 @@ def offer(suite: Suite) -> None:
     suite.tools.execute = execute
 
 
-ASKING = call("book", '{"table": 1}') + finish("tool_calls")
+ASKING = call_tool("book", '{"table": 1}')
 
 
 async def answer(suite: Suite, payload: Any) -> str:
@@ -73,7 +69,7 @@ async def test_each_question_is_a_form_and_the_call_goes_on_with_the_answers(ser
             assert await answer(suite, {"done": True}) == "accepted"
 
         events = await ask(suite, ("gate.open", say_seats), ("gate.open", pay))
-        assert told(suite) == '1-0 accept {"seats": 4} 2-0 accept'
+        assert last_result(suite) == '1-0 accept {"seats": 4} 2-0 accept'
     assert kinds(events, "gate") == ["gate.open", "gate.close"] * 2
     notices = [event for event in events if event["type"] == "run.notice" and event["code"] == "SAMPLING"]
     assert len(notices) == 3
@@ -87,7 +83,7 @@ async def test_who_does_not_answer_declines(serve: Serve) -> None:
             assert await answer(suite, {"cancelled": True}) == "accepted"
 
         await ask(suite, ("gate.open", decline))
-        assert told(suite) == "1-0 decline"
+        assert last_result(suite) == "1-0 decline"
 
 
 async def test_nobody_in_time_dismisses_the_question(serve: Serve, tmp_path: Path) -> None:
@@ -95,7 +91,7 @@ async def test_nobody_in_time_dismisses_the_question(serve: Serve, tmp_path: Pat
     async with serve(ASKING, ANSWER, **LISTED) as suite:
         offer(suite)
         events = await ask(suite)
-        assert told(suite) == "1-0 cancel"
+        assert last_result(suite) == "1-0 cancel"
     assert only(events, "gate.close")["state"] == "expired"
 
 
@@ -109,7 +105,7 @@ async def test_a_server_that_asks_on_and_on_is_ended(serve: Serve) -> None:
         offer(suite)
         suite.tools.execute = ask_on
         events = await ask(suite)
-        assert "TOO_MANY_QUESTIONS" in told(suite)
+        assert "TOO_MANY_QUESTIONS" in last_result(suite)
     assert kinds(events, "gate") == []
 
 
@@ -132,12 +128,12 @@ async def test_who_takes_the_run_over_goes_on_with_what_was_answered(serve: Serv
         following = asyncio.create_task(follow())
         await asyncio.wait([following])
         await suite.stop()
-        async with again(suite) as client, asyncio.timeout(100):
+        async with restart(suite) as client, asyncio.timeout(100):
             while not (gates := [gate for gate in (await client.gates(scope="own")).gates if gate.state == "open"]):
                 await asyncio.sleep(0.02)
             assert (await client.gate(gates[0].run_id, gates[0].gate_id)).ask == PAY, "the first is not asked again"
             await client.answer_gate(gates[0].run_id, gates[0].gate_id, '{"done": false}')
             async with client.attach(asked[0]) as deltas:
                 opened = [delta.gate_open.gate_id async for delta in deltas if delta.HasField("gate_open")]
-        assert told(suite) == '1-0 accept {"seats": 3} 2-0 decline'
+        assert last_result(suite) == '1-0 accept {"seats": 3} 2-0 decline'
     assert len(opened) == 2

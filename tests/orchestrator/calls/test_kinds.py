@@ -8,16 +8,11 @@ from typing import Any
 import pytest
 
 from headrace.v1 import tools_pb2
-from tests.support.orchestrator.events import as_json, kinds, only, read
-from tests.support.orchestrator.people import ask, submit
-from tests.support.orchestrator.requests import told
-from tests.support.orchestrator.runs import recorded
-from tests.support.orchestrator.scripted_tools import tool
-from tests.support.orchestrator.steps import call, content, finish
-from tests.support.orchestrator.suite import Serve, Suite
+from tests.support.orchestrator import Serve, Suite, as_json, ask, kinds, last_result, only, read, submit, tool
+from tests.support.orchestrator.runs import read_recorded
+from tests.support.orchestrator.steps import ANSWER, call, call_tool, finish
 from tests.support.order import Event, fold
 
-ANSWER = content("All ", "good.") + finish()
 THEME = tool(
     "switch_theme",
     "action",
@@ -30,11 +25,11 @@ LISTED = {"toolConfig": {"backends": ["look"], "frontends": ["confirm_dialog"], 
 
 async def test_an_action_is_streamed_and_answered_at_once(serve: Serve) -> None:
     big = '{"theme":"dark","n":123456789012345678901234567890}'
-    async with serve(call("switch_theme", big) + finish("tool_calls"), ANSWER, **LISTED) as suite:
+    async with serve(call_tool("switch_theme", big), ANSWER, **LISTED) as suite:
         suite.tools.tools.append(THEME)
         events = await ask(suite)
-        history = await recorded(suite, suite.run_ids[0])
-        assert told(suite) == "OK"
+        history = await read_recorded(suite, suite.run_ids[0])
+        assert last_result(suite) == "OK"
         assert suite.tools.requests == []
     parts = ["action.start", "action.args", "action.args", "action.end", "action.param", "action.result"]
     assert kinds(events, "action.", "tool.") == parts
@@ -47,23 +42,23 @@ async def test_an_action_is_streamed_and_answered_at_once(serve: Serve) -> None:
 
 
 async def test_arguments_that_break_an_actions_schema_reach_the_model_alone(serve: Serve) -> None:
-    async with serve(call("switch_theme", '{"theme":"pink"}') + finish("tool_calls"), ANSWER, **LISTED) as suite:
+    async with serve(call_tool("switch_theme", '{"theme":"pink"}'), ANSWER, **LISTED) as suite:
         suite.tools.tools.append(THEME)
         events = await ask(suite)
-        assert "$.theme" in told(suite)
+        assert "$.theme" in last_result(suite)
     assert "action.param" not in kinds(events, "action.")
 
 
 async def test_a_frontend_tool_shows_its_view_and_gives_the_model_what_was_submitted(serve: Serve) -> None:
-    async with serve(call("Confirm_Dialog", '{"q":1}') + finish("tool_calls"), ANSWER, **LISTED) as suite:
+    async with serve(call_tool("Confirm_Dialog", '{"q":1}'), ANSWER, **LISTED) as suite:
         suite.tools.tools.append(CONFIRM)
 
         async def answer(event: Event) -> None:
             assert await submit(suite, event["runId"], event["toolId"], {"ok": True, "n": 2**70}) == "accepted"
 
         events = await ask(suite, ("tool.start", answer))
-        history = await recorded(suite, suite.run_ids[0])
-        assert json.loads(told(suite)) == {"ok": True, "n": 2**70}
+        history = await read_recorded(suite, suite.run_ids[0])
+        assert json.loads(last_result(suite)) == {"ok": True, "n": 2**70}
         assert [list(request.messages)[-1].tool_call_id for request in suite.llm.requests[1:]] == ["call_1"]
     start = only(events, "tool.start")
     assert (start["toolType"], start["viewportKey"], start["toolTimeout"]) == ("frontend", "confirm", 20_000)
@@ -120,9 +115,9 @@ async def test_todos_are_kept_for_the_chat(serve: Serve) -> None:
     async with serve(*turns, toolConfig={"backends": ["todo_write", "todo_read"]}) as suite:
         await ask(suite)
         stored = [TODOS[0] | {"id": "1"}, TODOS[1]]
-        assert json.loads(told(suite)) == {"ok": True, "todos": stored}
+        assert json.loads(last_result(suite)) == {"ok": True, "todos": stored}
         await ask(suite)
-        assert json.loads(told(suite)) == {"ok": True, "todos": stored}
+        assert json.loads(last_result(suite)) == {"ok": True, "todos": stored}
         assert suite.tools.requests == []
 
 
@@ -148,21 +143,21 @@ async def test_lists_written_at_the_same_moment_all_count(serve: Serve) -> None:
     ],
 )
 async def test_a_bad_list_of_todos_is_refused_with_path_and_rule(serve: Serve, arguments: Any, problem: str) -> None:
-    write = call("todo_write", json.dumps(arguments)) + finish("tool_calls")
+    write = call_tool("todo_write", json.dumps(arguments))
     async with serve(write, ANSWER, toolConfig={"backends": ["todo_write"]}) as suite:
         await ask(suite)
-        assert problem in told(suite)
+        assert problem in last_result(suite)
 
 
 async def test_ask_human_waits_for_the_users_words(serve: Serve) -> None:
-    question = call("ask_human", '{"question":"Which city?"}') + finish("tool_calls")
+    question = call_tool("ask_human", '{"question":"Which city?"}')
     async with serve(question, ANSWER, toolConfig={"backends": ["@core"]}) as suite:
 
         async def answer(event: Event) -> None:
             await submit(suite, event["runId"], event["toolId"], "Bern")
 
         events = await ask(suite, ("tool.start", answer))
-        assert told(suite) == '"Bern"'
+        assert last_result(suite) == '"Bern"'
         assert {"todo_write", "todo_read", "ask_human"} <= {schema.name for schema in suite.llm.requests[0].tools}
     assert only(events, "tool.start")["viewportKey"] == "ask_human"
 
@@ -174,11 +169,11 @@ async def test_sources_and_artifacts_are_in_the_log_and_a_tools_model_calls_are_
     usage = tools_pb2.ToolDelta(usage={"model_calls": 2, "input_tokens": 100, "output_tokens": 7})  # pyright: ignore[reportArgumentType] - as above
     done = tools_pb2.ToolDelta(result=tools_pb2.ToolOutcome(ok=True, result="done"))
     budget = {"maxModelCalls": 10, "maxTokens": 1000}
-    async with serve(call("look") + finish("tool_calls"), ANSWER, budget=budget) as suite:
+    async with serve(call_tool("look"), ANSWER, budget=budget) as suite:
         suite.tools.tools[0].asks_model = True
         suite.tools.plays["look"] = [[source, artifact, usage, done]]
         events = await ask(suite)
-        history = await recorded(suite, suite.run_ids[0])
+        history = await read_recorded(suite, suite.run_ids[0])
         [request] = suite.tools.requests
     assert (request.model.provider_key, request.model.model) == ("scripted", "m")
     assert (request.budget.model_calls, request.budget.tokens) == (8, 985)

@@ -14,12 +14,10 @@ from headrace.errors import HeadraceError
 from headrace.v1 import agent_pb2, memory_pb2, tools_pb2
 from services.orchestrator.run.control.waits import Submission, Waits
 from services.runtime.clock import now_ms
+from tests.support.orchestrator import Serve, as_json, only, two_replicas
 from tests.support.orchestrator.answerers import KEYS, LISTED, Asked, as_user, asking, offer
 from tests.support.orchestrator.crashes import Crashes
-from tests.support.orchestrator.events import as_json, only
-from tests.support.orchestrator.replicas import two
 from tests.support.orchestrator.steps import ANSWER, call, content, finish
-from tests.support.orchestrator.suite import Serve
 from tests.support.order import Event
 
 AGAIN = content("Some", "thing new.") + finish()
@@ -166,7 +164,7 @@ async def follow(client: Client, run_id: str) -> list[Event]:
 @pytest.mark.parametrize("when_busy", [None, "interrupt"])
 async def test_the_next_owner_cancels_what_the_one_that_was_killed_was_to(when_busy: str | None, serve: Serve) -> None:
     fields: dict[str, Any] = LISTED | ({} if when_busy else {"onNewMessage": "cancel"})
-    async with serve(asking("form"), AGAIN, keys=KEYS, **fields) as suite, two(suite) as (a, b):
+    async with serve(asking("form"), AGAIN, keys=KEYS, **fields) as suite, two_replicas(suite) as (a, b):
         offer(suite, {}, "form")
         crashes, asked, second = Crashes(suite), Asked(), ""
         before = suite.memory.before

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.orchestrator import Serve, Suite
 from tests.support.orchestrator.compaction import call_once, compact_chat
-from tests.support.orchestrator.steps import call, content, finish
-from tests.support.orchestrator.suite import Serve, Suite
+from tests.support.orchestrator.steps import ANSWER, call_tool
 
-ANSWER = content("All ", "good.") + finish()
 OWN = {"toolConfig": {"backends": ["todo_write", "call_subagent"]}}
 HALF = '"\\ud83d"'
 """Half of a surrogate pair, as a model that was cut in an emoji writes it."""
@@ -26,20 +25,20 @@ async def tell_result(suite: Suite) -> str:
 
 
 async def test_a_whole_number_may_be_written_with_a_fraction_of_zero(serve: Serve) -> None:
-    calling = call("call_subagent", '{"task":"x","maxLoops":10.0}') + finish("tool_calls")
+    calling = call_tool("call_subagent", '{"task":"x","maxLoops":10.0}')
     async with serve(calling, ANSWER, **OWN) as suite:
         assert json.loads(await tell_result(suite))["result"] == "All good."
 
 
 @pytest.mark.parametrize("arguments", [f'{{"todos":[{{"content":{HALF},"status":"pending"}}]}}', f"{{{HALF}:1}}"])
 async def test_half_a_character_is_told_to_the_model(serve: Serve, arguments: str) -> None:
-    async with serve(call("todo_write", arguments) + finish("tool_calls"), ANSWER, **OWN) as suite:
+    async with serve(call_tool("todo_write", arguments), ANSWER, **OWN) as suite:
         assert "not valid JSON" in await tell_result(suite)
 
 
 async def test_rules_are_held_against_what_has_half_a_character(serve: Serve, tmp_path: Path) -> None:
     (tmp_path / "approvals.yaml").write_text("tools: {look: [{pattern: secret, then: deny, argument: q}]}")
-    turns = [call("look", f'{{"q":["{text}",{HALF}]}}') + finish("tool_calls") for text in ("secret", "other")]
+    turns = [call_tool("look", f'{{"q":["{text}",{HALF}]}}') for text in ("secret", "other")]
     async with serve(*turns, ANSWER) as suite:
         events = await suite.ask()
         assert len(suite.tools.requests) == 1, "what is to be done about the other is for the tools service to say"

@@ -8,15 +8,10 @@ from typing import Any
 import pytest
 
 from headrace.errors import InvalidRequest
-from tests.support.orchestrator.events import kinds, only
-from tests.support.orchestrator.people import ask, submit
-from tests.support.orchestrator.requests import told
-from tests.support.orchestrator.scripted_tools import tool
-from tests.support.orchestrator.steps import call, content, finish
-from tests.support.orchestrator.suite import Serve, Suite
+from tests.support.orchestrator import Serve, Suite, ask, kinds, last_result, only, submit, tool
+from tests.support.orchestrator.steps import ANSWER, call_tool
 from tests.support.order import Event
 
-ANSWER = content("All ", "good.") + finish()
 LISTED = {"toolConfig": {"frontends": ["confirm", "ask_human"]}}
 
 SCHEMA = {
@@ -63,7 +58,7 @@ def offer(suite: Suite, **fields: Any) -> None:
 
 
 def asking(name: str, arguments: Any) -> list[Any]:
-    return call(name, json.dumps(arguments)) + finish("tool_calls")
+    return call_tool(name, json.dumps(arguments))
 
 
 @pytest.mark.parametrize(("name", "arguments", "good", "refused"), CASES.values(), ids=CASES)
@@ -86,7 +81,7 @@ async def test_a_payload_that_does_not_fit_is_refused_and_the_gate_stays_open(
             assert accepted.status == "accepted"
 
         events = await ask(suite, ("gate.open", answer))
-        assert json.loads(told(suite)) == good
+        assert json.loads(last_result(suite)) == good
     assert kinds(events, "gate", "request.submit") == ["gate.open", "request.submit", "gate.close"]
     opened = only(events, "gate.open")
     assert opened["resultSchema"] == SCHEMA if name == "confirm" else "if" in opened["resultSchema"]
@@ -102,7 +97,7 @@ async def test_an_answer_that_comes_before_its_gate_is_checked_too(serve: Serve)
             assert await submit(suite, begun["runId"], begun["toolId"], {"size": "small"}) == "accepted"
 
         await ask(suite, ("tool.start", answer))
-        assert json.loads(told(suite)) == {"size": "small"}
+        assert json.loads(last_result(suite)) == {"size": "small"}
 
 
 @pytest.mark.parametrize("payload", [None, 1, "x", [], {"any": ["thing"]}], ids=repr)
@@ -116,5 +111,5 @@ async def test_without_a_schema_any_json_is_taken(payload: Any, serve: Serve) ->
             assert reply.status == "accepted"
 
         events = await ask(suite, ("gate.open", answer))
-        assert json.loads(told(suite)) == payload
+        assert json.loads(last_result(suite)) == payload
     assert "resultSchema" not in only(events, "gate.open")

@@ -5,13 +5,11 @@ from __future__ import annotations
 import pytest
 
 from headrace.v1 import llm_pb2
+from tests.support.orchestrator import Serve, Suite, ask
 from tests.support.orchestrator.media import GIF, give
-from tests.support.orchestrator.people import ask
-from tests.support.orchestrator.steps import call, content, finish
-from tests.support.orchestrator.suite import Serve, Suite
+from tests.support.orchestrator.steps import ANSWER, call_tool
 
-ANSWER = content("All ", "good.") + finish()
-TURNS = (call("look") + finish("tool_calls"), ANSWER)
+TURNS = (call_tool("look"), ANSWER)
 
 
 def result_of(suite: Suite) -> llm_pb2.Message:

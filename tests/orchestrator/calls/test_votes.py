@@ -14,13 +14,10 @@ from headrace.errors import HeadraceError, InvalidRequest, PermissionDenied, Que
 from headrace.v1 import gates_pb2, memory_pb2, tools_pb2
 from services.orchestrator.run.control.gate_state import NOTES_MAX
 from services.runtime.clock import now_ms
+from tests.support.orchestrator import Serve, Suite, only, tool, two_replicas
 from tests.support.orchestrator.answerers import APPROVE, KEYS, LISTED, Asked, as_user, asking, offer
 from tests.support.orchestrator.crashes import Crashes
-from tests.support.orchestrator.events import only
-from tests.support.orchestrator.replicas import two
-from tests.support.orchestrator.scripted_tools import tool
-from tests.support.orchestrator.steps import ANSWER, call, finish
-from tests.support.orchestrator.suite import Serve, Suite
+from tests.support.orchestrator.steps import ANSWER, call_tool
 from tests.support.order import Event
 
 TWO = {"any_of": ["tenant"], "count": 2}
@@ -121,7 +118,7 @@ async def test_an_edit_begins_the_count_anew_as_all_must_approve_the_same(serve:
 
 
 async def test_votes_hold_when_the_owner_is_killed_between_them(serve: Serve) -> None:
-    async with serve(asking("approval"), ANSWER, keys=KEYS, **LISTED) as suite, two(suite) as (a, b):
+    async with serve(asking("approval"), ANSWER, keys=KEYS, **LISTED) as suite, two_replicas(suite) as (a, b):
         offer(suite, {"any_of": ["tenant"], "count": 3})
         suite.tools.effects = [tools_pb2.CheckEffectResponse(state="not_done")]
         crashes, asked = Crashes(suite), Asked()
@@ -159,7 +156,7 @@ async def test_without_authentication_it_says_why_several_cannot_approve(serve: 
 async def test_a_vote_on_its_way_to_the_log_counts_when_the_time_is_over(serve: Serve, tmp_path: Path) -> None:
     rule = "{pattern: x, then: ask, onExpiry: approve, answerers: {anyOf: [tenant], count: 2}}"
     (tmp_path / "approvals.yaml").write_text(f"answerTimeoutMs: 2000\ntools: {{act: [{rule}]}}\n")
-    turn = call("act", '{"at": "x"}') + finish("tool_calls")
+    turn = call_tool("act", '{"at": "x"}')
     async with serve(turn, ANSWER, keys=KEYS, **LISTED) as suite, asyncio.TaskGroup() as group:
         suite.tools.tools = [tool("act", "backend")]
 

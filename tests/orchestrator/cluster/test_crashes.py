@@ -11,10 +11,9 @@ import random
 
 import pytest
 
-from tests.support.orchestrator.crashes import Crashes, changes_of, gone_on_with, killed, known
-from tests.support.orchestrator.events import run_of
+from tests.support.orchestrator import Serve, run_of
+from tests.support.orchestrator.crashes import Crashes, changes_of, check_resumed, known, run_killed
 from tests.support.orchestrator.recorded_runs import RUNS, World
-from tests.support.orchestrator.suite import Serve
 from tests.support.order import TERMINAL
 
 SEQS_MAX = 12
@@ -37,14 +36,14 @@ async def test_a_process_that_dies_at_any_line_of_the_log_is_followed_by_one_tha
     async with serve(**changes_of(changes)) as suite:
         await suite.stop()
         world, crashes = World(suite, play), Crashes(suite)
-        alone = await killed(suite, crashes, agent, None)
+        alone = await run_killed(suite, crashes, agent, None)
         expected, appends = known(alone), crashes.appends[run_of(alone)]
         for append in range(1, appends, 1 if ROUNDS > 50 else -(-appends // LINES_MAX)):
             crashes.kill_at(append)
-            seen = await killed(suite, crashes, agent, None)
+            seen = await run_killed(suite, crashes, agent, None)
             assert seen[-1]["type"] not in TERMINAL
             crashes.kill_at(-1)
-            assert known(await gone_on_with(suite, world, seen, seqs_max=SEQS_MAX)) == expected
+            assert known(await check_resumed(suite, world, seen, seqs_max=SEQS_MAX)) == expected
 
 
 async def test_a_process_may_die_at_any_event(serve: Serve) -> None:
@@ -55,7 +54,7 @@ async def test_a_process_may_die_at_any_event(serve: Serve) -> None:
         async with serve(**changes_of(changes)) as suite:
             await suite.stop()
             world, crashes = World(suite, play), Crashes(suite)
-            alone = await killed(suite, crashes, agent, None)
+            alone = await run_killed(suite, crashes, agent, None)
             for _ in range(-(-ROUNDS // len(cases))):
-                seen = await killed(suite, crashes, agent, rounds.randrange(3, len(alone)))
-                assert known(await gone_on_with(suite, world, seen)) == known(alone), case
+                seen = await run_killed(suite, crashes, agent, rounds.randrange(3, len(alone)))
+                assert known(await check_resumed(suite, world, seen)) == known(alone), case

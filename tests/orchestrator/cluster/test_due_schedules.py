@@ -10,16 +10,14 @@ import pytest
 
 from headrace.v1 import agent_pb2, memory_pb2
 from services.runtime.auth.identity import Identity, acting_as
+from tests.support.orchestrator import Serve, Suite, replica, two_replicas
 from tests.support.orchestrator.answerers import KEYS, as_user
-from tests.support.orchestrator.replicas import replica, two
 from tests.support.orchestrator.schedules import schedules_of
-from tests.support.orchestrator.steps import content, finish
-from tests.support.orchestrator.suite import Serve, Suite
+from tests.support.orchestrator.steps import ANSWER, content
 
 if TYPE_CHECKING:
     pass
 
-ANSWER = content("All ", "good.") + finish()
 SLOW = [*content("Hel"), 3600.0]
 CHAT = "9f3c1f2e-5a77-4d0e-8f0e-3d1f7a0b1c2d"
 
@@ -111,7 +109,7 @@ async def test_what_was_begun_and_not_recorded_is_the_same_run(serve: Serve) -> 
 
 async def take_over_run_of(suite: Suite, schedule_id: str, due_at: int) -> str:
     """Have the run of a time begin at one replica, and go on at another; return its id."""
-    async with two(suite) as (a, b), as_user(a.address, "ada") as at_a, as_user(b.address, "ada") as at_b:
+    async with two_replicas(suite) as (a, b), as_user(a.address, "ada") as at_a, as_user(b.address, "ada") as at_b:
         ask = at_a.ask("what is new?", agent_key="react", chat_id=CHAT, request_id=f"{schedule_id}:{due_at}")
         async with ask as deltas:
             run_id = await anext(delta.run_start.run_id async for delta in deltas if delta.HasField("run_start"))

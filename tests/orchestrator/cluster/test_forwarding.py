@@ -13,17 +13,14 @@ from headrace.streams import reading, rpc_errors
 from headrace.v1 import agent_pb2, agent_pb2_grpc
 from services.orchestrator.cluster.forwarding import RELAYED
 from services.runtime.rpc.channels import open_channel
+from tests.support.orchestrator import CHAT, Replica, Serve, Suite, as_json, replica, run_of, two_replicas
 from tests.support.orchestrator.crashes import Crashes
-from tests.support.orchestrator.events import as_json, run_of
-from tests.support.orchestrator.people import CHAT
-from tests.support.orchestrator.replicas import LEASE_S, Replica, replica, two
-from tests.support.orchestrator.runs import all_ended, unfinished_runs
-from tests.support.orchestrator.steps import call, content, finish
-from tests.support.orchestrator.suite import Serve, Suite
+from tests.support.orchestrator.replicas import LEASE_S
+from tests.support.orchestrator.runs import unfinished_runs, wait_for_ends
+from tests.support.orchestrator.steps import ANSWER, call, content, finish
 from tests.support.order import TERMINAL, Event, check_order, fold, texts
 from tests.support.timing import within
 
-ANSWER = content("All ", "good.") + finish()
 NO_RUN = "00000000-0000-4000-8000-000000000000"
 
 
@@ -55,7 +52,7 @@ async def until_asked(suite: Suite, count: int) -> None:
 
 
 async def test_a_reader_at_another_replica_sees_what_one_at_the_owner_sees(serve: Serve) -> None:
-    async with serve([*content("Hel"), 0.3, *content("lo"), *finish()]) as suite, two(suite) as (a, b):
+    async with serve([*content("Hel"), 0.3, *content("lo"), *finish()]) as suite, two_replicas(suite) as (a, b):
         seen = await begun(a.client, "content.delta")
         here, there = await asyncio.gather(*(attached(suite.client, run_of(seen)) for suite in (a, b)))
         assert here == there
@@ -65,7 +62,7 @@ async def test_a_reader_at_another_replica_sees_what_one_at_the_owner_sees(serve
 
 
 async def test_a_cancel_reaches_the_owner(serve: Serve) -> None:
-    async with serve([*content("Hel"), 3600.0]) as suite, two(suite) as (a, b):
+    async with serve([*content("Hel"), 3600.0]) as suite, two_replicas(suite) as (a, b):
         seen = await begun(a.client, "content.delta")
         reading_on = asyncio.create_task(attached(b.client, run_of(seen)))
         assert (await b.client.cancel(run_of(seen))).state == "running"
@@ -76,7 +73,7 @@ async def test_a_cancel_reaches_the_owner(serve: Serve) -> None:
 async def test_a_run_hears_what_another_replica_was_told(serve: Serve) -> None:
     async with (
         serve([*content("Hel"), 0.3, *call("look"), *finish("tool_calls")], ANSWER) as suite,
-        two(suite) as (a, b),
+        two_replicas(suite) as (a, b),
     ):
         seen = await begun(a.client, "content.delta")
         answer = await b.client.steer(run_of(seen), "faster")
@@ -86,7 +83,7 @@ async def test_a_run_hears_what_another_replica_was_told(serve: Serve) -> None:
 
 
 async def test_a_message_for_a_run_that_has_ended_goes_where_its_chat_is(serve: Serve) -> None:
-    async with serve(ANSWER, [*content("Hel"), 0.5, *finish()], ANSWER) as suite, two(suite) as (a, b):
+    async with serve(ANSWER, [*content("Hel"), 0.5, *finish()], ANSWER) as suite, two_replicas(suite) as (a, b):
         first = await asked(a.client)
         second = await begun(a.client, "content.delta")
         answer = await b.client.steer(run_of(first), "and then?")
@@ -98,7 +95,7 @@ async def test_a_message_for_a_run_that_has_ended_goes_where_its_chat_is(serve: 
 
 
 async def test_a_run_is_told_of_as_its_owner_knows_it(serve: Serve) -> None:
-    async with serve([*content("Hel"), 3600.0]) as suite, two(suite) as (a, b):
+    async with serve([*content("Hel"), 3600.0]) as suite, two_replicas(suite) as (a, b):
         seen = await begun(a.client, "content.delta")
         async with open_channel(a.address) as to_a, open_channel(b.address) as to_b:
             stubs = [agent_pb2_grpc.AgentServiceStub(channel) for channel in (to_a, to_b)]
@@ -111,7 +108,7 @@ async def test_a_run_is_told_of_as_its_owner_knows_it(serve: Serve) -> None:
 
 
 async def test_the_queries_of_a_chat_run_one_after_the_other_wherever_they_are_asked(serve: Serve) -> None:
-    async with serve([0.05, *ANSWER]) as suite, two(suite) as (a, b):
+    async with serve([0.05, *ANSWER]) as suite, two_replicas(suite) as (a, b):
         runs = await asyncio.gather(*(asked(client) for client in (a.client, b.client) * 4))
         starts = sorted(next(event["timestamp"] for event in run if event["type"] == "run.start") for run in runs)
         ends = sorted(run[-1]["timestamp"] for run in runs)
@@ -122,7 +119,7 @@ async def test_the_queries_of_a_chat_run_one_after_the_other_wherever_they_are_a
 
 
 async def test_a_busy_chat_is_busy_at_every_replica(serve: Serve) -> None:
-    async with serve([*content("Hel"), 3600.0], ANSWER) as suite, two(suite) as (a, b):
+    async with serve([*content("Hel"), 3600.0], ANSWER) as suite, two_replicas(suite) as (a, b):
         seen = await begun(a.client, "content.delta")
         with pytest.raises(ChatBusy) as caught:
             await asked(b.client, when_busy="reject")
@@ -138,7 +135,7 @@ async def test_a_busy_chat_is_busy_at_every_replica(serve: Serve) -> None:
 
 
 async def test_a_query_interrupts_the_run_of_another_replica(serve: Serve) -> None:
-    async with serve([*content("Hel"), 3600.0], ANSWER) as suite, two(suite) as (a, b):
+    async with serve([*content("Hel"), 3600.0], ANSWER) as suite, two_replicas(suite) as (a, b):
         seen = await begun(a.client, "content.delta")
         assert (await asked(b.client, when_busy="interrupt"))[-1]["type"] == "run.complete"
         assert (await attached(b.client, run_of(seen)))[-1]["type"] == "run.cancel"
@@ -151,7 +148,7 @@ async def queued(at: Replica) -> int:
 
 
 async def test_a_query_that_is_repeated_at_another_replica_is_one_query(serve: Serve) -> None:
-    async with serve([*content("Hel"), 0.3, *finish()]) as suite, two(suite) as (a, b):
+    async with serve([*content("Hel"), 0.3, *finish()]) as suite, two_replicas(suite) as (a, b):
         seen = await begun(a.client, "content.delta", request_id="once")
         again = await asked(b.client, request_id="once")
         assert run_of(again) == run_of(seen)
@@ -160,7 +157,10 @@ async def test_a_query_that_is_repeated_at_another_replica_is_one_query(serve: S
 
 
 async def test_a_caller_who_leaves_a_relayed_query_cancels_it_when_it_said_so(serve: Serve) -> None:
-    async with serve([*content("Hel"), 0.2, *finish()], [*content("Hel"), 3600.0]) as suite, two(suite) as (a, b):
+    async with (
+        serve([*content("Hel"), 0.2, *finish()], [*content("Hel"), 3600.0]) as suite,
+        two_replicas(suite) as (a, b),
+    ):
         first = asyncio.create_task(asked(a.client))
         await until_asked(suite, 1)
         second = await begun(b.client, "content.delta", on_disconnect="cancel")
@@ -170,7 +170,7 @@ async def test_a_caller_who_leaves_a_relayed_query_cancels_it_when_it_said_so(se
 
 async def test_a_reader_that_stops_stops_the_relay_and_not_the_run(serve: Serve) -> None:
     text = "x" * 4096
-    async with serve([0.2, *content(*[text] * 600), *finish()]) as suite, two(suite) as (a, b):
+    async with serve([0.2, *content(*[text] * 600), *finish()]) as suite, two_replicas(suite) as (a, b):
         seen = await begun(a.client, "run.start")
         async with open_channel(b.address) as channel:
             pieces = agent_pb2_grpc.AgentServiceStub(channel).Attach(agent_pb2.AttachRequest(run_id=run_of(seen)))
@@ -184,7 +184,7 @@ async def test_a_reader_that_stops_stops_the_relay_and_not_the_run(serve: Serve)
 
 
 async def test_a_call_is_passed_on_once_at_most(serve: Serve) -> None:
-    async with serve([*content("Hel"), 3600.0]) as suite, two(suite) as (a, b):
+    async with serve([*content("Hel"), 3600.0]) as suite, two_replicas(suite) as (a, b):
         seen = await begun(a.client, "content.delta")
         async with open_channel(b.address) as channel:
             stub = agent_pb2_grpc.AgentServiceStub(channel)
@@ -194,7 +194,7 @@ async def test_a_call_is_passed_on_once_at_most(serve: Serve) -> None:
 
 
 async def test_a_run_that_nobody_has_is_not_found_at_once(serve: Serve) -> None:
-    async with serve(ANSWER) as suite, two(suite) as (_, b):
+    async with serve(ANSWER) as suite, two_replicas(suite) as (_, b):
         with pytest.raises(NotFound):
             await attached(b.client, NO_RUN)
         with pytest.raises(NotFound):
@@ -202,7 +202,7 @@ async def test_a_run_that_nobody_has_is_not_found_at_once(serve: Serve) -> None:
 
 
 async def test_a_replica_that_stops_hands_over_at_once_and_readers_come_back_once(serve: Serve) -> None:
-    async with serve([*content("Hel"), 3600.0], ANSWER) as suite, two(suite) as (a, b):
+    async with serve([*content("Hel"), 3600.0], ANSWER) as suite, two_replicas(suite) as (a, b):
         reader = asyncio.create_task(asked(b.client))
         await until_asked(suite, 1)
         waiting = asyncio.create_task(asked(a.client))
@@ -244,6 +244,6 @@ async def test_the_runs_of_a_replica_that_died_go_on_at_another_when_their_lease
             left = await unfinished_runs(suite)
             assert [run.owner for run in left] == [a.address] * 2
             async with within(3 * LEASE_S):
-                await all_ended(suite)
+                await wait_for_ends(suite)
             history = [as_json(event) for event in (await b.client.chat(CHAT)).events]
         assert [event["runId"] for event in history if event["type"] == "run.complete"] == [run.run_id for run in left]

@@ -16,15 +16,12 @@ import pytest
 from headrace.client import Client
 from headrace.errors import Claimed, HeadraceError, Unauthenticated
 from tests.runtime.auth.issuing import keys_file
+from tests.support.orchestrator import Serve, Suite, as_json, tool, two_replicas
 from tests.support.orchestrator.answerers import APPROVE, Asked, as_user
-from tests.support.orchestrator.crashes import Crashes, again, assert_whole
-from tests.support.orchestrator.events import as_json
+from tests.support.orchestrator.crashes import Crashes, assert_whole, restart
 from tests.support.orchestrator.parked import Parked
 from tests.support.orchestrator.recorded_runs import World
-from tests.support.orchestrator.replicas import two
-from tests.support.orchestrator.scripted_tools import tool
 from tests.support.orchestrator.steps import call, content
-from tests.support.orchestrator.suite import Serve, Suite
 from tests.support.order import TERMINAL, Event
 
 KEYS = {
@@ -265,7 +262,7 @@ async def test_what_people_do_to_a_gate_is_decided_once(
 async def test_a_run_that_another_replica_takes_over_is_decided_once(
     kind: str, how: str, serve: Serve, tmp_path: Path
 ) -> None:
-    async with serve(keys=KEYS, park_after_s=PARKING[how], **LISTED) as suite, two(suite) as (a, b):
+    async with serve(keys=KEYS, park_after_s=PARKING[how], **LISTED) as suite, two_replicas(suite) as (a, b):
         world = set_up(suite, kind)
         crashes, asked, parked = Crashes(suite), Asked(), Parked()
         async with as_user(a.address, "ada") as ada:
@@ -320,7 +317,7 @@ async def test_an_owner_that_dies_at_any_line_leaves_one_decision(
         crashes, appends, at = Crashes(suite), 2, 1
         while at < appends:
             world = set_up(suite, kind)
-            async with again(suite), as_user(suite.address, "ada") as ada:
+            async with restart(suite), as_user(suite.address, "ada") as ada:
                 crashes.kill_at(at if appends > 2 else -1)
                 events = await follow_and_answer(suite, ada, kind, tmp_path, "", is_parked=how == "parked")
             run_id = run_of(events)
@@ -330,7 +327,7 @@ async def test_an_owner_that_dies_at_any_line_leaves_one_decision(
                 continue
             assert events[-1]["type"] not in TERMINAL
             crashes.kill_at(-1)
-            async with again(suite), as_user(suite.address, "ada") as ada:
+            async with restart(suite), as_user(suite.address, "ada") as ada:
                 whole = await follow_and_answer(suite, ada, kind, tmp_path, run_id)
                 gate_id = next(event["gateId"] for event in whole if event["type"] == "gate.open")
                 waiting = Waiting(suite.address, kind, (run_id, gate_id), tmp_path)
@@ -354,14 +351,14 @@ async def test_an_owner_that_dies_at_any_line_leaves_a_grant_that_is_asked_for_o
         crashes, appends, at = Crashes(suite), 2, 1
         while at < appends:
             world = set_up(suite, "approval", calls=2)
-            async with again(suite), as_user(suite.address, "ada") as ada:
+            async with restart(suite), as_user(suite.address, "ada") as ada:
                 crashes.kill_at(at if appends > 2 else -1)
                 events = await follow_and_answer(suite, ada, "approval", tmp_path, "", payload)
             run_id = run_of(events)
             if appends > 2:
                 assert events[-1]["type"] not in TERMINAL
                 crashes.kill_at(-1)
-                async with again(suite), as_user(suite.address, "ada") as ada:
+                async with restart(suite), as_user(suite.address, "ada") as ada:
                     events = await follow_and_answer(suite, ada, "approval", tmp_path, run_id, payload)
                 at += 1
             else:  # the first one dies nowhere: so many lines has such a run

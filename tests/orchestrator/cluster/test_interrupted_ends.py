@@ -13,14 +13,12 @@ from headrace.event_json import parse_event
 from headrace.fold import Fold
 from services.orchestrator.calls.outcomes import is_refusal
 from services.orchestrator.lifecycle.ending.finish import INTERRUPTED_RESULT
-from tests.support.orchestrator.crashes import Crashes, again, assert_whole, changes_of, killed
-from tests.support.orchestrator.events import as_json, read, run_of
+from tests.support.orchestrator import Serve, Suite, as_json, assert_paired, read, run_of
+from tests.support.orchestrator.crashes import Crashes, assert_whole, changes_of, restart, run_killed
 from tests.support.orchestrator.plans import agent as plan_agent
 from tests.support.orchestrator.plans import busy_model
 from tests.support.orchestrator.recorded_runs import RUNS, World
-from tests.support.orchestrator.requests import assert_paired
-from tests.support.orchestrator.steps import content, finish
-from tests.support.orchestrator.suite import Serve, Suite
+from tests.support.orchestrator.steps import answer, content, finish
 from tests.support.order import TERMINAL, Event, fold
 
 CASES = {case: RUNS[case] for case in ("what is done once", "several at a time", "a plan, two at a time", "sub-agents")}
@@ -32,12 +30,12 @@ APPENDS_MAX = 12
 
 async def ended(suite: Suite, seen: list[Event]) -> list[Event]:
     """The whole of a run whose process died and whose agent is gone; each of its readers has it in the end."""
-    async with again(suite) as client:
+    async with restart(suite) as client:
         whole = [*seen, *await read(client, run_of(seen), seen[-1]["seq"])]
         for index in range(0, len(whole), max(1, len(whole) // 8)):
             after = await read(client, run_of(seen), whole[index - 1]["seq"] if index else 0)
             assert fold([*whole[:index], *after]) == fold(whole), index
-        suite.llm.reply = lambda _: [*content("Fine."), *finish()]
+        suite.llm.reply = lambda _: answer("Fine.")
         async with client.ask("and then?", agent_key="oneshot", chat_id=whole[0]["chatId"]) as deltas:
             assert [as_json(delta) async for delta in deltas][-1]["type"] == "run.complete"
     return whole
@@ -68,14 +66,14 @@ async def test_an_interrupted_run_that_was_to_be_recorded_says_why_it_is_not(ser
         suite.memory.keeps_versions = False
         crashes = Crashes(suite)
         seen: list[Event] = []
-        async with again(suite) as client, client.ask("hello", agent_key="react", record=True) as deltas:
+        async with restart(suite) as client, client.ask("hello", agent_key="react", record=True) as deltas:
             async for delta in deltas:
                 seen.append(as_json(delta))
                 if seen[-1]["type"] == "content.delta":
                     crashes.kill(run_of(seen))
                     break
         (suite.agents / "react.json").unlink()
-        async with again(suite) as client:
+        async with restart(suite) as client:
             assert (await read(client, run_of(seen), 0))[-1]["error"]["code"] == "INTERRUPTED"
             with pytest.raises(NotFound, match="another process has gone on with it"):
                 await client.cassette(run_of(seen))
@@ -90,11 +88,11 @@ async def test_nothing_is_left_open_by_a_run_that_was_interrupted(serve: Serve, 
         World(suite, play)
         crashes, reply, file = Crashes(suite), suite.llm.reply, suite.agents / f"{agent}.json"
         definition = file.read_text()
-        appends = crashes.appends[run_of(await killed(suite, crashes, agent, None))]
+        appends = crashes.appends[run_of(await run_killed(suite, crashes, agent, None))]
         for append in range(1, appends, -(-appends // APPENDS_MAX)):
             crashes.kill_at(append)
             suite.llm.reply = reply
-            seen = await killed(suite, crashes, agent, None)
+            seen = await run_killed(suite, crashes, agent, None)
             crashes.kill_at(-1)
             file.unlink()
             whole = await ended(suite, seen)

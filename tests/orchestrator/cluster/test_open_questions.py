@@ -8,18 +8,13 @@ from typing import Any
 import pytest
 
 from headrace.v1 import tools_pb2
-from tests.support.orchestrator.crashes import again, left, rest_of
-from tests.support.orchestrator.events import as_json, only, run_of
-from tests.support.orchestrator.people import CHAT, submit
-from tests.support.orchestrator.requests import told
-from tests.support.orchestrator.runs import all_ended
-from tests.support.orchestrator.scripted_tools import tool
-from tests.support.orchestrator.steps import BREAK, call, content, finish
-from tests.support.orchestrator.suite import Serve, Suite
+from tests.support.orchestrator import CHAT, Serve, Suite, as_json, last_result, only, run_of, submit, tool
+from tests.support.orchestrator.crashes import read_rest, restart, run_until
+from tests.support.orchestrator.runs import wait_for_ends
+from tests.support.orchestrator.steps import ANSWER, BREAK, call_tool
 from tests.support.order import Event
 
-ACT = call("act", '{"at":1}') + finish("tool_calls")
-ANSWER = content("All ", "good.") + finish()
+ACT = call_tool("act", '{"at":1}')
 LISTED: dict[str, Any] = {"toolConfig": {"backends": ["act"]}}
 ACTED = tools_pb2.ToolDelta(result=tools_pb2.ToolOutcome(ok=True, result="acted"))
 
@@ -27,7 +22,7 @@ NOT_DONE = tools_pb2.CheckEffectResponse(state="not_done")
 
 
 async def events_of_the_chat(suite: Suite) -> list[Event]:
-    await all_ended(suite)
+    await wait_for_ends(suite)
     return [as_json(event) for event in (await suite.client.chat(CHAT)).events]
 
 
@@ -39,14 +34,14 @@ async def test_a_call_that_was_asked_about_waits_for_its_answer_when_the_rules_h
     async with serve(ACT, ANSWER, **LISTED) as suite:
         suite.tools.tools.append(tool("act", "backend", approval="ask"))
         suite.tools.plays["act"] = [[ACTED]]
-        seen = await left(suite, "approval.ask")
+        seen = await run_until(suite, "approval.ask")
         suite.tools.tools[0].approval = today
         suite.tools.effects = [NOT_DONE]
-        async with again(suite) as client:
+        async with restart(suite) as client:
             assert await submit(suite, run_of(seen), only(seen, "approval.ask")["approvalId"], {"decision": decision})
-            await rest_of(client, seen)
+            await read_rest(client, seen)
             events = await events_of_the_chat(suite)
-        assert (told(suite) == "acted") == (decision == "approve")
+        assert (last_result(suite) == "acted") == (decision == "approve")
         assert len(suite.tools.requests) == (decision == "approve")
         assert only(events, "approval.answer")["decision"] == decision
         assert only(events, "gate.close")["state"] == "answered"
@@ -59,14 +54,14 @@ async def test_a_question_whether_a_call_runs_again_stands_when_nobody_reads_or_
     async with serve(ACT, ANSWER, **LISTED) as suite:
         suite.tools.tools.append(tool("act", "backend", effect="once"))
         suite.tools.plays["act"] = [[BREAK], [ACTED]]
-        seen = await left(suite, "approval.ask")
+        seen = await run_until(suite, "approval.ask")
         if is_known:
             suite.tools.effects = [NOT_DONE]
-        async with again(suite):
+        async with restart(suite):
             status = await submit(suite, run_of(seen), only(seen, "approval.ask")["approvalId"], {"decision": "reject"})
             assert status == "accepted"
             events = await events_of_the_chat(suite)
-        assert json.loads(told(suite))["error"] == "unknown"
+        assert json.loads(last_result(suite))["error"] == "unknown"
         assert len(suite.tools.requests) == 1
         assert only(events, "approval.answer")["decision"] == "reject"
         assert only(events, "gate.close")["state"] == "answered"

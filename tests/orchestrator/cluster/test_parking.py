@@ -26,23 +26,20 @@ from services.orchestrator.run.run import Run
 from services.runtime.capacity import Capacity
 from services.runtime.process.config import ProcessSettings
 from services.runtime.rpc.channels import open_channel
+from tests.support.orchestrator import Serve, Suite, as_json, only, read, tool, two_replicas
 from tests.support.orchestrator.answerers import APPROVE, Asked
-from tests.support.orchestrator.crashes import again
-from tests.support.orchestrator.events import as_json, only, read
+from tests.support.orchestrator.crashes import restart
 from tests.support.orchestrator.parked import WAIT_S, Parked, begin, wait_for_nobody
 from tests.support.orchestrator.recorded_runs import World
-from tests.support.orchestrator.replicas import two
 from tests.support.orchestrator.runs import get_title
 from tests.support.orchestrator.schedules import schedules_of
-from tests.support.orchestrator.scripted_tools import tool
-from tests.support.orchestrator.steps import Step, call, content, finish
+from tests.support.orchestrator.steps import Step, call, call_tool, content, finish
 from tests.support.orchestrator.subagents import HELPER, delegated, replying
-from tests.support.orchestrator.suite import Serve, Suite
 from tests.support.order import TERMINAL, Event, check_order
 
 LISTED = {"toolConfig": {"backends": ["act", "look"], "frontends": ["confirm"]}}
 
-ACT = [call("act", '{"at": 1}') + finish("tool_calls"), content("All ", "good.")]
+ACT = [call_tool("act", '{"at": 1}'), content("All ", "good.")]
 
 
 def set_up(suite: Suite, turns: list[list[Step]] = ACT, **rule: Any) -> World:
@@ -191,7 +188,7 @@ async def test_a_parked_run_outlives_every_orchestrator(is_read: bool, serve: Se
         if reading is not None:
             assert (await reading)[-1]["type"] not in TERMINAL
         await wait_for_nobody(suite, gate[0])
-        async with again(suite) as client:
+        async with restart(suite) as client:
             assert [one.gate_id for one in (await client.gates()).gates] == [gate[1]]
             await wait_for_nobody(suite, gate[0])
             assert (await client.answer_gate(*gate, APPROVE)).status == "accepted"
@@ -291,7 +288,7 @@ async def test_a_run_with_a_tool_at_work_is_not_parked(serve: Serve) -> None:
 
 
 async def test_of_two_replicas_that_take_a_parked_run_at_the_same_moment_one_has_it(serve: Serve) -> None:
-    async with serve(park_after_s=0, **LISTED) as suite, two(suite) as (a, b):
+    async with serve(park_after_s=0, **LISTED) as suite, two_replicas(suite) as (a, b):
         world = set_up(suite)
         gate = await begin(a.client)
         await wait_for_nobody(suite, gate[0])
@@ -303,7 +300,7 @@ async def test_of_two_replicas_that_take_a_parked_run_at_the_same_moment_one_has
 
 
 async def test_readers_at_any_replica_hear_how_a_parked_run_goes_on(serve: Serve) -> None:
-    async with serve(park_after_s=0, **LISTED) as suite, two(suite) as (a, b), asyncio.TaskGroup() as group:
+    async with serve(park_after_s=0, **LISTED) as suite, two_replicas(suite) as (a, b), asyncio.TaskGroup() as group:
         world, asked, parked = set_up(suite), Asked(), Parked()
         run = group.create_task(asked.follow(a.client))
         gate = await asked.gate
@@ -393,8 +390,8 @@ async def test_a_process_without_runs_is_not_looked_at() -> None:
 
 async def test_an_answer_waits_for_what_comes_of_a_parking_that_memory_does_not_take(serve: Serve) -> None:
     async with serve(park_after_s=0, **LISTED) as suite, asyncio.TaskGroup() as group:
-        again = call("act", '{"at": 2}', call_id="again") + finish("tool_calls")
-        world, refused, allowed = set_up(suite, [ACT[0], again, ACT[1]]), asyncio.Event(), asyncio.Event()
+        restart = call_tool("act", '{"at": 2}', call_id="again")
+        world, refused, allowed = set_up(suite, [ACT[0], restart, ACT[1]]), asyncio.Event(), asyncio.Event()
 
         async def refuse(request: memory_pb2.ReleaseLeaseRequest) -> None:
             if request.due_at and not allowed.is_set():

@@ -11,8 +11,8 @@ import pytest
 from headrace.errors import ProviderAuthentication
 from headrace.v1 import agent_pb2, llm_pb2, memory_pb2
 from services.orchestrator.run.replay.replay import Recording
-from tests.support.orchestrator.crashes import Crashes, again, assert_whole, killed
-from tests.support.orchestrator.events import read, run_of
+from tests.support.orchestrator import Serve, read, run_of
+from tests.support.orchestrator.crashes import Crashes, assert_whole, restart, run_killed
 from tests.support.orchestrator.plans import (
     STRATEGIES,
     Reply,
@@ -28,7 +28,6 @@ from tests.support.orchestrator.plans import (
 )
 from tests.support.orchestrator.recorded_runs import World
 from tests.support.orchestrator.steps import Step, content
-from tests.support.orchestrator.suite import Serve
 from tests.support.order import TERMINAL, Event, fold
 
 EVERY = 3
@@ -66,15 +65,15 @@ async def test_a_plan_goes_on_after_the_process_has_died_at_any_line(serve: Serv
         await suite.stop()
         world, crashes = World(suite, [[]]), Crashes(suite)
         suite.llm.reply = reply
-        alone = await killed(suite, crashes, "react", None)
+        alone = await run_killed(suite, crashes, "react", None)
         expected, appends = known(alone), crashes.appends[run_of(alone)]
         assert expected["end"] == "run.complete"
         for append in range(1 + case % EVERY, appends, EVERY):
             crashes.kill_at(append)
-            seen = await killed(suite, crashes, "react", None)
+            seen = await run_killed(suite, crashes, "react", None)
             crashes.kill_at(-1)
             run_id = run_of(seen)
-            async with again(suite) as client:
+            async with restart(suite) as client:
                 whole = [*seen, *await read(client, run_id, seen[-1]["seq"])]
                 assert [event["type"] for event in whole if event["type"] in TERMINAL] == [whole[-1]["type"]]
                 assert known(whole) == expected, append

@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from headrace.v1 import llm_pb2, spend_pb2
-from tests.support.orchestrator.crashes import Crashes, again, killed
-from tests.support.orchestrator.events import as_json, read, run_of
+from tests.support.orchestrator import Serve, Suite, as_json, read, run_of
+from tests.support.orchestrator.crashes import Crashes, restart, run_killed
 from tests.support.orchestrator.recorded_runs import RUNS, World, delegating
-from tests.support.orchestrator.steps import Step, content, finish
-from tests.support.orchestrator.suite import Serve, Suite
+from tests.support.orchestrator.steps import Step, answer
 from tests.support.order import Event
 
 PRICE_USD = 0.000_123_4
@@ -65,13 +64,13 @@ def add(ends: Sequence[Event]) -> tuple[int, ...]:
 async def go_on(suite: Suite, crashes: Crashes, seen: list[Event]) -> Event:
     """Have one owner after the other die on the run, and return its end."""
     for generation, kill_after in enumerate(KILLS, 1):
-        async with again(suite) as client, client.attach(run_of(seen), seen[-1]["seq"]) as deltas:
+        async with restart(suite) as client, client.attach(run_of(seen), seen[-1]["seq"]) as deltas:
             async for delta in deltas:
                 seen.append(as_json(delta))
                 if seen[-1]["seq"] > generation * 1_000_000 + kill_after:
                     crashes.kill(run_of(seen), generation)
                     break
-    async with again(suite) as client:
+    async with restart(suite) as client:
         rest = await read(client, run_of(seen), seen[-1]["seq"])
     return [*seen, *rest][-1]
 
@@ -90,14 +89,14 @@ async def test_the_days_sum_is_that_of_the_runs_whoever_was_killed(
     async with serve(**({"toolConfig": tools, "memory": memory} | changes)) as suite:
         await suite.stop()  # which would take the runs, as their owners have its name
         World(suite, play)
-        suite.llm.aside["insight"] = [*content("1. It is 330 m high.\n"), *finish()]
+        suite.llm.aside["insight"] = answer("1. It is 330 m high.\n")
         price(suite)
         crashes, ends = Crashes(suite), list[Event]()
-        alone = await killed(suite, crashes, agent, None)
+        alone = await run_killed(suite, crashes, agent, None)
         ends.append(alone[-1])
         for append in range(1, crashes.appends[run_of(alone)], 3):
             crashes.kill_at(append)
-            seen = await killed(suite, crashes, agent, None)
+            seen = await run_killed(suite, crashes, agent, None)
             crashes.kill_at(-1)
             ends.append(await go_on(suite, crashes, seen))
         assert bool(suite.llm.aside_requests) == bool(memory)
@@ -123,7 +122,7 @@ async def test_each_agent_is_charged_what_it_asked(serve: Serve) -> None:
                 if isinstance(step, llm_pb2.LlmDelta) and step.tool_call.name:
                     step.tool_call.arguments = step.tool_call.arguments.replace("{", '{"agentKey": "oneshot", ', 1)
             return steps
-        return content("Fine.") + finish()
+        return answer("Fine.")
 
     async with serve(**changes) as suite:
         suite.llm.reply = play

@@ -11,31 +11,25 @@ import pytest
 
 from headrace.errors import InvalidRequest, Overloaded
 from headrace.v1 import llm_pb2, memory_pb2
-from tests.support.orchestrator import plans
-from tests.support.orchestrator.crashes import Crashes, again, left, rest_of
-from tests.support.orchestrator.events import as_json, run_of
+from tests.support.orchestrator import CHAT, Serve, Suite, as_json, ask, plans, replica, run_of, submit, tool
+from tests.support.orchestrator.crashes import Crashes, read_rest, restart, run_until
 from tests.support.orchestrator.own_agents import change_agent
-from tests.support.orchestrator.people import CHAT, ask, submit
-from tests.support.orchestrator.replicas import replica
-from tests.support.orchestrator.runs import all_ended, unfinished_runs
-from tests.support.orchestrator.scripted_tools import tool
-from tests.support.orchestrator.steps import BREAK, Step, call, content, finish, reasoning
-from tests.support.orchestrator.suite import Serve, Suite
+from tests.support.orchestrator.runs import unfinished_runs, wait_for_ends
+from tests.support.orchestrator.steps import ANSWER, BREAK, Step, call, call_tool, content, finish, reasoning
 from tests.support.orchestrator.watched_memory import pass_on
 from tests.support.order import TERMINAL, Event, fold, texts
 
-ANSWER = content("All ", "good.") + finish()
-LOOK = call("look", '{"at":1}') + finish("tool_calls")
-WAIT = call("form", '{"q":"?"}') + finish("tool_calls")
+LOOK = call_tool("look", '{"at":1}')
+WAIT = call_tool("form", '{"q":"?"}')
 
 
 async def test_a_run_of_another_owner_is_left_alone_while_its_lease_holds(serve: Serve) -> None:
     async with serve([*content("Hel"), 3600.0], ANSWER) as suite:
-        seen = await left(suite, "content.delta")
+        seen = await run_until(suite, "content.delta")
         [before] = await unfinished_runs(suite)
         assert (before.owner, before.generation) == ("127.0.0.1:0", 0)
-        async with again(suite, "another") as client:
-            attached = asyncio.create_task(rest_of(client, seen))
+        async with restart(suite, "another") as client:
+            attached = asyncio.create_task(read_rest(client, seen))
             await asyncio.sleep(0.5)
             assert await unfinished_runs(suite) == [before]
             assert not attached.done(), "its owner may come back"
@@ -52,14 +46,14 @@ async def test_a_takeover_that_takes_long_keeps_nobody_waiting_who_has_nothing_t
         await opened.wait()
 
     async with serve([*content("Hel"), 3600.0], ANSWER, [*content("Hel"), 3600.0], ANSWER) as suite:
-        lost = await left(suite, "content.delta", chat_id=str(uuid.uuid4()))
-        async with again(suite, "another") as client, asyncio.TaskGroup() as group:
+        lost = await run_until(suite, "content.delta", chat_id=str(uuid.uuid4()))
+        async with restart(suite, "another") as client, asyncio.TaskGroup() as group:
             ended = await ask(suite)
             async with client.ask("hi", agent_key="oneshot", chat_id=CHAT) as deltas:
                 await anext(deltas)
             suite.memory.before_acquire, suite.memory.before_release = gate, pass_on
             await suite.memory.ReleaseLease(memory_pb2.ReleaseLeaseRequest(run_id=run_of(lost)), None)
-            attached = group.create_task(rest_of(client, lost))
+            attached = group.create_task(read_rest(client, lost))
             async with asyncio.timeout(100):
                 await reached.wait()
                 assert (await client.steer(run_of(ended), "and now?")).status == "queued"
@@ -76,11 +70,11 @@ async def test_a_process_that_stops_in_the_midst_of_a_takeover_leaves_the_run_to
         await opened.wait()
 
     async with serve([*content("Hel"), 3600.0], ANSWER) as suite:
-        seen = await left(suite, "content.delta")
+        seen = await run_until(suite, "content.delta")
         async with replica(suite, "a", drain_s=60.0) as a, asyncio.timeout(100):
             suite.memory.before_acquire, suite.memory.before_release = gate, pass_on
             await suite.memory.ReleaseLease(memory_pb2.ReleaseLeaseRequest(run_id=run_of(seen)), None)
-            attached = asyncio.create_task(rest_of(a.client, seen))
+            attached = asyncio.create_task(read_rest(a.client, seen))
             await reached.wait()
             async with a.client.watch_gates() as gates:
                 await anext(gates)
@@ -93,8 +87,8 @@ async def test_a_process_that_stops_in_the_midst_of_a_takeover_leaves_the_run_to
             with pytest.raises(Overloaded):
                 await attached
         assert [run.owner for run in await unfinished_runs(suite)] == [a.address], "which is known to have left it"
-        async with again(suite, "another") as client:
-            assert (await rest_of(client, seen))[-1]["type"] == "run.complete"
+        async with restart(suite, "another") as client:
+            assert (await read_rest(client, seen))[-1]["type"] == "run.complete"
 
 
 async def test_an_owner_that_lost_its_run_lets_its_readers_go(serve: Serve) -> None:
@@ -109,7 +103,7 @@ async def test_an_owner_that_lost_its_run_lets_its_readers_go(serve: Serve) -> N
                     )
                     await suite.memory.AcquireLease(request, None)
         assert not TERMINAL & {event["type"] for event in seen}
-        rest = await rest_of(suite.client, seen)
+        rest = await read_rest(suite.client, seen)
         assert rest[0]["type"] == "attempt.reset"
         assert rest[-1]["type"] == "run.complete"
         assert texts(rest, "content") == ["All ", "good."]
@@ -118,10 +112,10 @@ async def test_an_owner_that_lost_its_run_lets_its_readers_go(serve: Serve) -> N
 @pytest.mark.parametrize("change", ["prompt", "mode", "gone"])
 async def test_a_run_that_is_taken_over_goes_on_with_the_version_it_began_with(serve: Serve, change: str) -> None:
     async with serve(LOOK, [*content("Hel"), 3600.0], ANSWER, react={"systemPrompt": "Look first."}) as suite:
-        seen = await left(suite, "content.delta")
+        seen = await run_until(suite, "content.delta")
         change_agent(suite, change)
-        async with again(suite) as client:
-            rest = await rest_of(client, seen)
+        async with restart(suite) as client:
+            rest = await read_rest(client, seen)
             run = await client.run(run_of(seen))
         assert rest[-1]["type"] == "run.complete"
         assert [event["code"] for event in rest if event["type"] == "run.notice"] == []
@@ -134,22 +128,22 @@ async def test_a_run_that_is_taken_over_goes_on_with_the_version_it_began_with(s
 
 async def test_a_run_that_kills_its_process_is_not_gone_on_with_for_ever(serve: Serve) -> None:
     async with serve([*content("Hel"), 3600.0]) as suite:
-        seen = await left(suite, "content.delta")
+        seen = await run_until(suite, "content.delta")
         resets = list[Event]()
         for generation in (1, 2, 3):
             crashes = Crashes(suite)
-            async with again(suite) as client, client.attach(run_of(seen), seen[-1]["seq"]) as deltas:
+            async with restart(suite) as client, client.attach(run_of(seen), seen[-1]["seq"]) as deltas:
                 async for delta in deltas:
                     seen.append(as_json(delta))
                     if seen[-1]["type"] == "content.delta":
                         crashes.kill(run_of(seen), generation)
                         break
-        async with again(suite) as client:
-            rest = await rest_of(client, seen)
+        async with restart(suite) as client:
+            rest = await read_rest(client, seen)
         resets = [event for event in (*seen, *rest) if event["type"] == "attempt.reset"]
         assert [event["seq"] for event in resets] == [1_000_001, 2_000_001, 3_000_001, 4_000_001]
         assert rest[-1]["error"]["code"] == "INTERRUPTED"
-        await all_ended(suite)
+        await wait_for_ends(suite)
 
 
 async def test_a_crash_counts_once_however_many_sub_agents_it_interrupts(serve: Serve) -> None:
@@ -170,7 +164,7 @@ async def test_a_crash_counts_once_however_many_sub_agents_it_interrupts(serve: 
         run_id, last_seq = "", 0
         for generation in (0, 1, 2):
             crashes, begun = Crashes(suite), set[str]()
-            async with again(suite) as client:
+            async with restart(suite) as client:
                 stream = client.attach(run_id, last_seq) if run_id else client.ask("hello", agent_key="react")
                 async with stream as deltas:
                     async for delta in deltas:
@@ -182,7 +176,7 @@ async def test_a_crash_counts_once_however_many_sub_agents_it_interrupts(serve: 
                             crashes.kill(run_id, generation)
                             break
         hangs = False
-        async with again(suite) as client, client.attach(run_id, last_seq) as deltas:
+        async with restart(suite) as client, client.attach(run_id, last_seq) as deltas:
             assert [as_json(delta) async for delta in deltas][-1]["type"] == "run.complete"
 
 
@@ -194,8 +188,8 @@ async def test_queued_runs_start_in_their_order(serve: Serve) -> None:
         for run in (runs := await unfinished_runs(suite)):
             crashes.kill(run.run_id)
         await suite.stop()
-        async with again(suite) as client:
-            await all_ended(suite)
+        async with restart(suite) as client:
+            await wait_for_ends(suite)
             history = [as_json(event) for event in (await suite.client.chat(CHAT)).events]
             ends = [event for event in history if event["type"] in TERMINAL]
             assert [event["type"] for event in ends] == ["run.complete"] * 3
@@ -213,10 +207,10 @@ async def first_event(suite: Suite) -> None:
 
 async def test_a_taken_over_run_can_be_cancelled(serve: Serve) -> None:
     async with serve([*content("Hel"), 3600.0]) as suite:
-        seen = await left(suite, "content.delta")
-        async with again(suite) as client:
+        seen = await run_until(suite, "content.delta")
+        async with restart(suite) as client:
             await client.cancel(run_of(seen))
-            assert (await rest_of(client, seen))[-1]["type"] == "run.cancel"
+            assert (await read_rest(client, seen))[-1]["type"] == "run.cancel"
 
 
 async def test_a_cancel_ends_what_an_earlier_owner_has_begun(serve: Serve) -> None:
@@ -227,17 +221,17 @@ async def test_a_cancel_ends_what_an_earlier_owner_has_begun(serve: Serve) -> No
 
     async with serve(**plans.agent("PARALLEL")) as suite:
         suite.llm.reply = stalling
-        seen = await left(suite, "content.delta")
-        async with again(suite) as client:
+        seen = await run_until(suite, "content.delta")
+        async with restart(suite) as client:
             await client.cancel(run_of(seen))
-            rest = await rest_of(client, seen)
+            rest = await read_rest(client, seen)
         ended = {event["taskId"] for event in rest if event["type"] == "task.cancel"}
         assert ended == {event["taskId"] for event in (*seen, *rest) if event["type"] == "task.start"}
         assert rest[-1]["type"] == "run.cancel"
         resets = [event for event in rest if event["type"] == "attempt.reset"]
         assert "taskId" not in resets[0]
         assert {event["taskId"] for event in resets[1:]} <= ended
-        await all_ended(suite)
+        await wait_for_ends(suite)
 
 
 async def test_a_run_that_fails_before_its_replay_gives_its_calls_results(serve: Serve) -> None:
@@ -246,23 +240,23 @@ async def test_a_run_that_fails_before_its_replay_gives_its_calls_results(serve:
             suite.memory.before = pass_on
             raise InvalidRequest("the first append of the next owner")
 
-    async with serve(call("slow") + finish("tool_calls"), ANSWER, toolConfig={"backends": ["slow"]}) as suite:
-        seen = await left(suite, "tool.output")
+    async with serve(call_tool("slow"), ANSWER, toolConfig={"backends": ["slow"]}) as suite:
+        seen = await run_until(suite, "tool.output")
         suite.memory.before = refuse_resets
-        async with again(suite) as client:
-            rest = await rest_of(client, seen)
+        async with restart(suite) as client:
+            rest = await read_rest(client, seen)
             assert rest[-1]["type"] == "run.error"
             results = [event for event in rest if event["type"] == "tool.result"]
             assert [json.loads(event["result"])["error"] for event in results] == ["interrupted"]
-            assert fold([*seen, *rest]) == fold(await rest_of(client, [seen[2] | {"seq": 0}]))
+            assert fold([*seen, *rest]) == fold(await read_rest(client, [seen[2] | {"seq": 0}]))
 
 
 async def test_a_cost_that_was_estimated_is_told_so_by_the_next_owner(serve: Serve) -> None:
     """Found by seed 7022 of trials/simulation: no answer is recorded of a call that was cut, and its charge is."""
     async with serve([*content("Hel"), BREAK], LOOK, ANSWER) as suite:
-        seen = await left(suite, "tool.result")
-        async with again(suite) as client:
-            end = (await rest_of(client, seen))[-1]
+        seen = await run_until(suite, "tool.result")
+        async with restart(suite) as client:
+            end = (await read_rest(client, seen))[-1]
     assert (end["type"], end["usage"]["estimated"]) == ("run.complete", True)
 
 
@@ -277,9 +271,9 @@ async def test_what_was_cut_is_seen_by_no_reader_in_the_end(serve: Serve) -> Non
                     crashes.kill(run_of(seen))
                     break
         await suite.stop()
-        async with again(suite) as client:
-            whole = [*seen, *await rest_of(client, seen)]
-            assert fold(whole) == fold(await rest_of(client, [seen[2] | {"seq": 0}]))
+        async with restart(suite) as client:
+            whole = [*seen, *await read_rest(client, seen)]
+            assert fold(whole) == fold(await read_rest(client, [seen[2] | {"seq": 0}]))
             assert [block["text"] for block in fold(whole)["blocks"].values()] == ["", "All good."]
 
 
@@ -308,10 +302,10 @@ async def test_a_wait_for_a_person_survives_a_restart(serve: Serve, moment: str)
                 assert await submit(suite, run_id, tool_id, {"a": 1}) == "accepted"
             crashes.kill(run_id)
         await suite.stop()
-        async with again(suite) as client:
+        async with restart(suite) as client:
             if moment == "after":
                 assert await submit(suite, run_id, tool_id, {"a": 1}) == "accepted"
-            rest = await rest_of(client, seen)
+            rest = await read_rest(client, seen)
             if moment != "never":
                 assert await submit(suite, run_id, tool_id, {"a": 2}) == "duplicate"
         result = next(event for event in rest if event["type"] == "tool.result")

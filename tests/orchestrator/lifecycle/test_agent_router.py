@@ -9,12 +9,9 @@ import pytest
 
 from headrace.errors import Overloaded
 from headrace.v1 import llm_pb2
-from tests.support.orchestrator.events import as_json, only
-from tests.support.orchestrator.steps import Step, content, finish
-from tests.support.orchestrator.suite import ONESHOT, Serve, Suite
+from tests.support.orchestrator import ONESHOT, Serve, Suite, as_json, only
+from tests.support.orchestrator.steps import ANSWER, Step, content, finish
 from tests.support.order import Event
-
-ANSWER = content("All ", "good.") + finish()
 
 
 def started(events: list[Event]) -> str:

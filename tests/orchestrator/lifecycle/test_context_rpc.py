@@ -9,8 +9,8 @@ import pytest
 
 from headrace.errors import NotFound
 from headrace.v1 import agent_pb2, llm_pb2
-from tests.support.orchestrator.steps import call, content, finish
-from tests.support.orchestrator.suite import MODEL, Serve
+from tests.support.orchestrator import MODEL, Serve
+from tests.support.orchestrator.steps import answer, call_tool, content
 
 INFO = llm_pb2.ModelInfo(provider_key="scripted", model="m", context_window_tokens=50_000, output_tokens_max=1_000)
 OTHER = "44444444-4444-4444-8444-444444444444"
@@ -22,7 +22,7 @@ def count_by_kind(context: agent_pb2.GetContextResponse) -> dict[str, int]:
 
 async def test_the_next_questions_window_is_what_its_request_will_hold(serve: Serve) -> None:
     system = {"systemPrompt": "You look at things, with {{tools}}."}
-    turns = [*call("look"), *finish("tool_calls")], [*content("seen"), *finish()]
+    turns = call_tool("look"), answer("seen")
     async with serve(*turns, react=system, toolConfig={"backends": ["look", "missing"]}) as suite:
         suite.llm.models = [INFO]
         await suite.ask()
@@ -49,7 +49,7 @@ async def test_the_next_questions_window_is_what_its_request_will_hold(serve: Se
 
 
 async def test_a_run_is_looked_into_while_it_goes_on_and_when_it_is_over(serve: Serve) -> None:
-    async with serve([*content("a"), 600.0], [*content("b"), *finish()]) as suite:
+    async with serve([*content("a"), 600.0], answer("b")) as suite:
         suite.llm.models = [INFO]
         chat_id = run_id = ""
         async with suite.client.ask("hello", agent_key="react") as run:
@@ -72,7 +72,7 @@ async def test_a_run_is_looked_into_while_it_goes_on_and_when_it_is_over(serve: 
 
 
 async def test_the_window_of_a_run_is_that_of_the_version_that_it_had(serve: Serve) -> None:
-    async with serve([*content("a"), *finish()], react={"systemPrompt": "You look at things."}) as suite:
+    async with serve(answer("a"), react={"systemPrompt": "You look at things."}) as suite:
         suite.llm.models = [INFO]
         run_id = (await suite.ask())[-1]["runId"]
         before = await suite.client.context(suite.chat_id, run_id=run_id)
@@ -86,7 +86,7 @@ async def test_the_window_of_a_run_is_that_of_the_version_that_it_had(serve: Ser
 
 
 async def test_what_is_not_there_is_not_found(serve: Serve) -> None:
-    async with serve([*content("a"), *finish()], modelConfig=MODEL) as suite:
+    async with serve(answer("a"), modelConfig=MODEL) as suite:
         await suite.ask()
         for fields in ({"chat_id": OTHER}, {"agent_key": "nobody"}, {"run_id": OTHER}):
             with pytest.raises(NotFound):

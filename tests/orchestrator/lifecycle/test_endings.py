@@ -11,18 +11,15 @@ import pytest
 from headrace.errors import ChatBusy, HeadraceError, Overloaded, ProviderUnavailable, QueueFull
 from headrace.v1 import memory_pb2
 from services.orchestrator.peers.stored_runs import fold_runs
-from tests.support.orchestrator.crashes import again
-from tests.support.orchestrator.events import as_json, read
-from tests.support.orchestrator.replicas import replica
-from tests.support.orchestrator.runs import all_ended, recorded, unfinished_runs
-from tests.support.orchestrator.steps import Step, call, content, finish, reasoning
-from tests.support.orchestrator.suite import Serve, Suite
+from tests.support.orchestrator import Serve, Suite, as_json, read, replica
+from tests.support.orchestrator.crashes import restart
+from tests.support.orchestrator.runs import read_recorded, unfinished_runs, wait_for_ends
+from tests.support.orchestrator.steps import ANSWER, Step, call, call_tool, content, finish, reasoning
 from tests.support.orchestrator.watched_memory import pass_on
 from tests.support.order import TERMINAL, Event, check_order, fold
 from tests.support.timing import within
 
-ANSWER = content("All ", "good.") + finish()
-LOOK = call("look", '{"at":1}') + finish("tool_calls")
+LOOK = call_tool("look", '{"at":1}')
 CHAT = "5f0c0000-0000-4000-8000-000000000010"
 
 MODES: dict[str, tuple[str, list[list[Step]], dict[str, Any]]] = {
@@ -33,14 +30,14 @@ MODES: dict[str, tuple[str, list[list[Step]], dict[str, Any]]] = {
         [LOOK[:-2] + call("look", "[1]", index=1, call_id="b") + finish("tool_calls"), ANSWER],
         {"react": {"parallelToolCalls": True}},
     ),
-    "arguments that are no object": ("react", [call("look", "17") + finish("tool_calls"), ANSWER], {}),
+    "arguments that are no object": ("react", [call_tool("look", "17"), ANSWER], {}),
     "a missing tool": ("react", [LOOK, ANSWER], {"toolConfig": {"backends": ["look", "gone"]}}),
     "no answer": ("oneshot", [reasoning("hm") + finish()], {}),
     "an error in the text": ("oneshot", [[*content("Hel"), Overloaded("full")]], {}),
     "an error in a call": ("react", [[*call("look", '{"at"'), Overloaded("full")]], {}),
     "a cut answer": ("react", [content("Hel")], {}),
     "out of time": ("react", [[*reasoning("hm"), *content("Hel"), 3600.0]], {"budget": {"timeoutMs": 200}}),
-    "out of time in a tool": ("react", [call("slow") + finish("tool_calls")], {"budget": {"timeoutMs": 200}}),
+    "out of time in a tool": ("react", [call_tool("slow")], {"budget": {"timeoutMs": 200}}),
     "no tool calls left": ("react", [LOOK], {"budget": {"maxToolCalls": 0}}),
     "no tokens left": ("react", [LOOK], {"budget": {"maxTokens": 1}}),
     "a slow model": ("react", [[*content("Hel"), 3600.0]], {"budget": {"modelTimeoutMs": 200}}),
@@ -56,7 +53,7 @@ async def test_the_log_tells_what_was_streamed(serve: Serve, case: str) -> None:
     agent, turns, changes = MODES[case]
     async with serve(*turns, **changes) as suite:
         live = await suite.ask(agent=agent)
-        history = await recorded(suite, suite.run_ids[0])
+        history = await read_recorded(suite, suite.run_ids[0])
     assert fold(history) == fold(live)
     assert len({event["seq"] for event in history}) == len(history)
 
@@ -101,7 +98,7 @@ async def test_an_end_waits_for_a_memory_that_comes_back(serve: Serve) -> None:
 
     async with serve(ANSWER, before_append=refuse_twice) as suite:
         assert (await suite.ask(agent="oneshot"))[-1]["type"] == "run.complete"
-        await all_ended(suite)
+        await wait_for_ends(suite)
 
 
 async def test_an_append_that_memory_refuses_for_the_moment_is_sent_again(serve: Serve) -> None:
@@ -116,7 +113,7 @@ async def test_an_append_that_memory_refuses_for_the_moment_is_sent_again(serve:
         live = await suite.ask()
         assert live[-1]["type"] == "run.complete"
         assert len(suite.tools.requests) == 1
-        assert fold(await recorded(suite, suite.run_ids[0])) == fold(live)
+        assert fold(await read_recorded(suite, suite.run_ids[0])) == fold(live)
 
 
 async def test_a_run_whose_appends_are_refused_for_long_says_so(serve: Serve) -> None:
@@ -147,7 +144,7 @@ async def test_a_commit_whose_answer_was_lost_is_there_once(serve: Serve) -> Non
         suite.memory.after = lose
         live = await suite.ask()
         assert live[-1]["error"]["code"] == "PROVIDER_UNAVAILABLE"
-        assert fold(await recorded(suite, suite.run_ids[0])) == fold(live)
+        assert fold(await read_recorded(suite, suite.run_ids[0])) == fold(live)
 
 
 @pytest.mark.parametrize("moment", ["step", "event", "run"])
@@ -166,7 +163,7 @@ async def test_cancels_in_the_middle_of_a_commit_give_one_end(serve: Serve, mome
         run_id = (await unfinished_runs(suite))[0].run_id
         await asyncio.gather(*(suite.client.cancel(run_id) for _ in range(2)))
         live = await asking
-        history = await recorded(suite, run_id)
+        history = await read_recorded(suite, run_id)
         assert live[-1]["type"] == ("run.complete" if moment == "run" else "run.cancel")
         assert fold(history) == fold(live)
         assert Counter(event["seq"] for event in history).most_common(1)[0][1] == 1
@@ -214,7 +211,7 @@ async def test_a_caller_that_leaves_before_its_query_is_stored_leaves_no_run_wit
             asking.cancel()
             await asyncio.wait([asking])
         await stored.wait()
-        await all_ended(suite)
+        await wait_for_ends(suite)
         suite.chat_id = CHAT
         chat = [as_json(event) for event in (await suite.client.chat(CHAT)).events]
         assert [event["type"] for event in chat if event["type"] in TERMINAL] == [end]
@@ -240,9 +237,9 @@ async def refusals(suite: Suite, count: int, **fields: Any) -> Counter[str]:
 async def test_limits_hold_for_queries_of_one_moment(serve: Serve) -> None:
     async with serve([*content("Hel"), 3600.0], runs_max=20) as suite:
         assert await refusals(suite, 12, chat_id=CHAT) == {"accepted": 9, QueueFull.__name__: 3}
-        await all_ended(suite)
+        await wait_for_ends(suite)
         assert await refusals(suite, 3, chat_id=CHAT, when_busy="reject") == {"accepted": 1, ChatBusy.__name__: 2}
-        await all_ended(suite)
+        await wait_for_ends(suite)
         assert await refusals(suite, 23) == {"accepted": 20, Overloaded.__name__: 3}
 
 
@@ -330,7 +327,7 @@ async def test_stopping_leaves_running_and_queued_runs_to_the_next_process(serve
         before = await asyncio.gather(*asking)
         runs = await unfinished_runs(suite)
         assert [(run.owner, run.lease_expires_at) for run in runs] == [("127.0.0.1:0", 0)] * 2
-        async with again(suite) as client:
+        async with restart(suite) as client:
             for seen in before:
                 assert not TERMINAL & {event["type"] for event in seen}
                 async with client.attach(seen[-1]["runId"], seen[-1]["seq"]) as deltas:
@@ -378,7 +375,7 @@ async def test_attaching_to_a_run_that_nobody_runs_ends_it(serve: Serve) -> None
             rest = await read(suite.client, run_id, last_seq)
             assert [event["type"] for event in rest[-2:]] == ["attempt.reset", "run.error"]
             assert [event["seq"] for event in rest[-2:]] == [1_000_001, 1_000_002]
-        assert fold(rest)["end"] == fold(await recorded(suite, run_id))["end"]
+        assert fold(rest)["end"] == fold(await read_recorded(suite, run_id))["end"]
         assert (await suite.ask("again"))[-1]["type"] == "run.complete"
 
 
@@ -387,7 +384,7 @@ async def test_a_run_whose_log_took_no_end_gets_one_without_a_reader(serve: Serv
         await suite.stop()
         suite.client = later.client
         run_id = await leave_unfinished(suite, CHAT)
-        await all_ended(suite)
+        await wait_for_ends(suite)
         assert (await read(suite.client, run_id))[-1]["error"]["code"] == "INTERNAL"
 
 
@@ -396,6 +393,6 @@ async def test_the_times_of_a_run_are_its_own(serve: Serve) -> None:
         await suite.ask(agent="oneshot")
         await asyncio.sleep(0.05)
         await suite.ask(agent="oneshot")
-        first = await recorded(suite, suite.run_ids[0])
+        first = await read_recorded(suite, suite.run_ids[0])
         runs = fold_runs((await suite.client.chat(suite.chat_id)).events)
     assert runs[0].updated_at == first[-1]["timestamp"]

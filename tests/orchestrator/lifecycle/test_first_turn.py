@@ -7,8 +7,8 @@ import structlog
 from structlog.testing import capture_logs
 
 from headrace.v1 import memory_pb2
-from tests.support.orchestrator.steps import content, finish
-from tests.support.orchestrator.suite import Serve, Suite
+from tests.support.orchestrator import Serve, Suite
+from tests.support.orchestrator.steps import answer
 
 TRIES = 20
 """What there is of tools and models is relied on for two seconds, which a slow machine may take for a run."""
@@ -33,7 +33,7 @@ async def ask_until(suite: Suite, agent: str, expected: list[str]) -> None:
 
 @pytest.mark.parametrize("agent", ["oneshot", "react"])
 async def test_a_plain_run_makes_two_calls_of_memory(serve: Serve, agent: str) -> None:
-    async with serve([*content("Hel", "lo"), *finish()]) as suite:
+    async with serve(answer("Hel", "lo")) as suite:
         await suite.ask("one", agent)
         await ask_until(suite, agent, ["BeginRun", "Append"])
         told = [message for message in suite.llm.requests[-1].messages if message.role != "system"]
@@ -44,7 +44,7 @@ async def test_a_plain_run_makes_two_calls_of_memory(serve: Serve, agent: str) -
 
 async def test_a_chats_state_is_seen_though_the_work_began_without_it(serve: Serve) -> None:
     todos = '{"todos":[{"id":"1","content":"write the paper","status":"pending"}]}'
-    async with serve([*content("ok"), *finish()]) as suite:
+    async with serve(answer("ok")) as suite:
         await suite.ask("one")
         await suite.memory.UpdateState(memory_pb2.UpdateStateRequest(chat_id=suite.chat_id, state=todos), None)
         with capture_logs() as lines:

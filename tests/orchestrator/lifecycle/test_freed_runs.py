@@ -8,11 +8,11 @@ import gc
 from services.orchestrator.run.answers.answer import Answer
 from services.orchestrator.run.run import Run
 from services.orchestrator.run.scope import Scope
-from tests.support.orchestrator.steps import call, content, finish, reasoning
-from tests.support.orchestrator.suite import Serve
+from tests.support.orchestrator import Serve
+from tests.support.orchestrator.steps import answer, call, finish, reasoning
 from tests.support.timing import within
 
-TURNS = reasoning("hm") + call("look", '{"at":1}') + finish("tool_calls"), content("All ", "good.") + finish()
+TURNS = reasoning("hm") + call("look", '{"at":1}') + finish("tool_calls"), answer("All ", "good.")
 
 
 def count_objects() -> int:

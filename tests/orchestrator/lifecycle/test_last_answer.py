@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from headrace.v1 import memory_pb2
-from tests.support.orchestrator.steps import call, content, finish
-from tests.support.orchestrator.suite import Serve
+from tests.support.orchestrator import Serve
+from tests.support.orchestrator.steps import answer, call_tool
 
 
 async def test_the_last_answer_and_the_runs_end_are_one_append(serve: Serve) -> None:
@@ -13,7 +13,7 @@ async def test_the_last_answer_and_the_runs_end_are_one_append(serve: Serve) -> 
     async def note(request: memory_pb2.AppendRequest) -> None:
         appended.append([line.WhichOneof("line") for line in request.lines])
 
-    turns = [[*call("look"), *finish("tool_calls")], [*content("done"), *finish()]]
+    turns = [call_tool("look"), answer("done")]
     async with serve(*turns, before_append=note) as suite:
         assert (await suite.ask("go"))[-1]["type"] == "run.complete"
     assert (appended[0], appended[-1]) == (["query"], ["step", "run"])

@@ -12,9 +12,8 @@ from services.orchestrator.lifecycle.held_runs import HeldRuns
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.run import Run, RunServices
 from services.runtime.rpc.channels import open_channel
-from tests.support.orchestrator.people import CHAT
+from tests.support.orchestrator import CHAT, Serve, Suite
 from tests.support.orchestrator.steps import content
-from tests.support.orchestrator.suite import Serve, Suite
 
 AGENT = b'{"mode":"ONESHOT","modelConfig":{"providerKey":"scripted","model":"m"},"plain":{}}'
 

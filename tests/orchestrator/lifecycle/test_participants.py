@@ -14,26 +14,23 @@ import pytest
 from headrace.client import Client
 from headrace.errors import ChatBusy, HeadraceError, NotFound, PermissionDenied
 from headrace.v1 import tools_pb2
+from tests.support.orchestrator import Serve, Suite, as_json, tool, two_replicas
 from tests.support.orchestrator.answerers import as_member
 from tests.support.orchestrator.crashes import Crashes
-from tests.support.orchestrator.events import as_json
 from tests.support.orchestrator.prices import CALL_USD, answer_dearly, limit
-from tests.support.orchestrator.replicas import two
 from tests.support.orchestrator.runs import follow
-from tests.support.orchestrator.scripted_tools import tool
-from tests.support.orchestrator.steps import call, content, finish
-from tests.support.orchestrator.suite import Serve, Suite
+from tests.support.orchestrator.steps import answer, call_tool, content, finish
 from tests.support.order import Event, check_order
 
 KEYS = {"ada": "acme/ada", "bob": "acme/bob finance", "cleo": "acme/cleo", "operator": "acme/olga ops operate"}
 """By the key; the chat is ada's."""
 
-ANSWER = content("All is ", "well.") + finish()
+ANSWER = answer("All is ", "well.")
 APPROVE = '{"decision": "approve"}'
 FOR_CHAT = '{"decision": "approve", "grant": "chat", "grantMs": 600000}'
 FOUR_EYES = {"any_of": ["tenant"], "not_requester": True}
 LISTED = {"toolConfig": {"backends": ["act"]}}
-ACT = call("act", '{"at": 1}') + finish("tool_calls")
+ACT = call_tool("act", '{"at": 1}')
 
 
 class Asking:
@@ -99,7 +96,7 @@ async def test_who_takes_part_asks_and_each_ends_what_they_may(serve: Serve) -> 
     slow = [*content("Well "), 1000.0, *finish()]
     async with (
         serve(ANSWER, slow, ANSWER, slow, keys=KEYS) as suite,
-        two(suite) as (a, b),
+        two_replicas(suite) as (a, b),
         asyncio.TaskGroup() as group,
         shared(suite, a.address, b.address) as (chat_id, [ada, bob, ada_b, bob_b]),
         as_member(suite, b.address, "cleo") as cleo,
@@ -183,7 +180,7 @@ async def test_the_owner_ends_what_others_run(serve: Serve, how: str) -> None:
 
 @pytest.mark.parametrize("is_taken_back", [False, True])
 async def test_a_run_that_is_taken_over_is_still_its_own_users(serve: Serve, is_taken_back: bool) -> None:
-    async with serve(ANSWER, ACT, ANSWER, keys=KEYS, **LISTED) as suite, two(suite) as (a, b):
+    async with serve(ANSWER, ACT, ANSWER, keys=KEYS, **LISTED) as suite, two_replicas(suite) as (a, b):
         suite.tools.tools = [tool("act", "backend", approval="ask", answerers=FOUR_EYES)]
         suite.tools.effects = [tools_pb2.CheckEffectResponse(state="not_done")]
         crashes = Crashes(suite)
@@ -217,7 +214,7 @@ async def test_what_is_taken_back_ends_readers_and_not_the_run(serve: Serve) -> 
     held = [*content("Well "), go_on, *finish()]
     async with (
         serve(ANSWER, held, keys=KEYS) as suite,
-        two(suite) as (a, b),
+        two_replicas(suite) as (a, b),
         asyncio.TaskGroup() as group,
         shared(suite, a.address, b.address) as (chat_id, [ada, bob, ada_b, bob_b]),
     ):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from headrace.errors import NotFound
-from tests.support.orchestrator.steps import content, finish
-from tests.support.orchestrator.suite import Serve
+from tests.support.orchestrator import Serve
+from tests.support.orchestrator.steps import answer
 
 
 async def test_a_reverted_run_is_not_found(serve: Serve) -> None:
-    async with serve([*content("a"), *finish()]) as suite:
+    async with serve(answer("a")) as suite:
         events = await suite.ask("hello", agent="react")
         run_id = next(event["runId"] for event in events if event["type"] == "run.start")
         await suite.client.revert(suite.chat_id, 0)

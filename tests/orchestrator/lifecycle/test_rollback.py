@@ -9,12 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.orchestrator.events import as_json, types
-from tests.support.orchestrator.requests import assert_paired
-from tests.support.orchestrator.steps import Step, call, content, finish
-from tests.support.orchestrator.suite import Serve, Suite
+from tests.support.orchestrator import Serve, Suite, as_json, assert_paired, types
+from tests.support.orchestrator.steps import ANSWER, Step, call_tool, content
 
-ANSWER = content("All ", "good.") + finish()
 HANGING: list[Step] = [*content("Hel"), 3600.0]
 
 
@@ -38,9 +35,7 @@ async def hanging(suite: Suite, message: str, until: str = "content.delta") -> A
             events.append(as_json(delta))
 
 
-@pytest.mark.parametrize(
-    ("turn", "until"), [(HANGING, "content.delta"), (call("slow") + finish("tool_calls"), "tool.output")]
-)
+@pytest.mark.parametrize(("turn", "until"), [(HANGING, "content.delta"), (call_tool("slow"), "tool.output")])
 async def test_the_running_run_is_taken_back(serve: Serve, turn: list[Step], until: str) -> None:
     async with serve(ANSWER, turn, ANSWER) as suite:
         await suite.ask("one")

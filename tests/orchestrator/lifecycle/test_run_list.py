@@ -8,10 +8,10 @@ from headrace.errors import InvalidRequest
 from headrace.streams import rpc_errors
 from headrace.v1 import agent_pb2, agent_pb2_grpc
 from services.runtime.rpc.channels import open_channel
-from tests.support.orchestrator.steps import content, finish
-from tests.support.orchestrator.suite import Serve, Suite
+from tests.support.orchestrator import Serve, Suite
+from tests.support.orchestrator.steps import answer
 
-ANSWER = [*content("fine"), *finish()]
+ANSWER = answer("fine")
 
 
 async def listed(suite: Suite, **fields: object) -> agent_pb2.ListRunsResponse:

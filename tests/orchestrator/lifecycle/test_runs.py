@@ -9,10 +9,8 @@ import pytest
 
 from headrace.errors import ChatBusy, InvalidRequest, NotFound, OutOfRange, Overloaded, ProviderUnavailable, QueueFull
 from headrace.v1 import llm_pb2, memory_pb2
-from tests.support.orchestrator.events import as_json, results, types
-from tests.support.orchestrator.requests import assert_paired
-from tests.support.orchestrator.steps import ANSWER, call, content, finish, reasoning
-from tests.support.orchestrator.suite import Serve
+from tests.support.orchestrator import Serve, as_json, assert_paired, results, types
+from tests.support.orchestrator.steps import ANSWER, call, call_tool, content, finish, reasoning
 from tests.support.order import Event, fold, texts
 from tests.support.timing import within
 
@@ -73,8 +71,8 @@ async def test_parallel_calls_run_together(serve: Serve) -> None:
 
 
 async def test_ids_that_a_provider_repeats_are_made_unique(serve: Serve) -> None:
-    turn = call("look", '{"n":1}') + finish("tool_calls")
-    async with serve(turn, call("look", '{"n":2}') + finish("tool_calls"), ANSWER) as suite:
+    turn = call_tool("look", '{"n":1}')
+    async with serve(turn, call_tool("look", '{"n":2}'), ANSWER) as suite:
         events = await suite.ask()
         assert_paired(suite.llm.requests[2])
     ids = [event["toolId"] for event in events if event["type"] == "tool.start"]
@@ -83,7 +81,7 @@ async def test_ids_that_a_provider_repeats_are_made_unique(serve: Serve) -> None
 
 
 async def test_used_up_steps_end_with_a_call_without_tools(serve: Serve) -> None:
-    turns = [call("look", f'{{"n":{number}}}') + finish("tool_calls") for number in range(2)]
+    turns = [call_tool("look", f'{{"n":{number}}}') for number in range(2)]
     async with serve(*turns, ANSWER, react={"maxSteps": 2}) as suite:
         events = await suite.ask()
         assert [request.tool_choice for request in suite.llm.requests] == ["auto", "auto", "none"]
@@ -91,7 +89,7 @@ async def test_used_up_steps_end_with_a_call_without_tools(serve: Serve) -> None
 
 
 async def test_the_same_call_a_third_time_is_warned_about_and_a_fourth_ends_the_loop(serve: Serve) -> None:
-    again = call("look") + finish("tool_calls")
+    again = call_tool("look")
     async with serve(again, again, again, again, ANSWER) as suite:
         events = await suite.ask()
         assert len(suite.tools.requests) == 3
@@ -102,14 +100,14 @@ async def test_the_same_call_a_third_time_is_warned_about_and_a_fourth_ends_the_
 
 
 async def test_the_last_model_call_of_a_budget_is_followed_by_one_for_the_answer(serve: Serve) -> None:
-    async with serve(call("look") + finish("tool_calls"), ANSWER, budget={"maxModelCalls": 1}) as suite:
+    async with serve(call_tool("look"), ANSWER, budget={"maxModelCalls": 1}) as suite:
         events = await suite.ask()
     assert events[-1]["finishReason"] == "budget"
     assert events[-1]["usage"]["modelCalls"] == 2
 
 
 async def test_calls_beyond_the_budget_are_answered_and_the_answer_is_asked_for(serve: Serve) -> None:
-    async with serve(call("look") + finish("tool_calls"), ANSWER, budget={"maxToolCalls": 0}) as suite:
+    async with serve(call_tool("look"), ANSWER, budget={"maxToolCalls": 0}) as suite:
         events = await suite.ask()
         await suite.ask("and now?")
         assert_paired(suite.llm.requests[-1])
@@ -170,7 +168,7 @@ async def test_a_turn_that_says_nothing_is_followed_by_one_for_the_answer(serve:
 
 
 async def test_a_tool_that_ends_without_a_result_has_failed(serve: Serve) -> None:
-    async with serve(call("look") + finish("tool_calls"), ANSWER) as suite:
+    async with serve(call_tool("look"), ANSWER) as suite:
         suite.tools.outcome = False
         events = await suite.ask()
     [(text, ok)] = results(events)
@@ -179,14 +177,14 @@ async def test_a_tool_that_ends_without_a_result_has_failed(serve: Serve) -> Non
 
 
 async def test_a_tool_nobody_offered_gets_an_answer_that_names_the_tools(serve: Serve) -> None:
-    async with serve(call("rm_rf") + finish("tool_calls"), ANSWER) as suite:
+    async with serve(call_tool("rm_rf"), ANSWER) as suite:
         events = await suite.ask()
         assert suite.tools.requests == []
     assert "look, slow" in results(events)[0][0]
 
 
 async def test_a_tools_service_that_fails_is_a_result_for_the_model(serve: Serve) -> None:
-    async with serve(call("look") + finish("tool_calls"), ANSWER) as suite:
+    async with serve(call_tool("look"), ANSWER) as suite:
         suite.tools.error = ProviderUnavailable("not today")
         events = await suite.ask()
     assert results(events) == [('{"ok":false,"error":"PROVIDER_UNAVAILABLE","message":"not today"}', False)]
@@ -225,7 +223,7 @@ async def test_a_stream_without_a_finish_was_cut(serve: Serve) -> None:
         ([*content("Hel"), 3600.0], "content.delta"),
         ([*reasoning("hm"), 3600.0], "reasoning.delta"),
         ([*call("look", '{"at":1}'), 3600.0], "tool.args"),
-        (call("slow", '{"at":1}') + finish("tool_calls"), "tool.output"),
+        (call_tool("slow", '{"at":1}'), "tool.output"),
     ],
 )
 async def test_a_cancel_at_any_moment_ends_everything_and_the_chat_goes_on(serve: Serve, turn: Any, until: str) -> None:
@@ -249,7 +247,7 @@ async def test_a_cancel_at_any_moment_ends_everything_and_the_chat_goes_on(serve
 
 
 async def test_after_step_lets_the_tools_of_the_turn_finish(serve: Serve) -> None:
-    async with serve(call("look") + finish("tool_calls"), ANSWER) as suite:
+    async with serve(call_tool("look"), ANSWER) as suite:
         suite.tools.delay_s = 0.2
         events: list[Event] = []
         async with suite.client.ask("hello", agent_key="react") as deltas:

@@ -10,12 +10,10 @@ import pytest
 
 from headrace.client import Client
 from headrace.errors import HeadraceError, NotFound
+from tests.support.orchestrator import Serve, as_json, two_replicas
 from tests.support.orchestrator.answerers import as_member
-from tests.support.orchestrator.events import as_json
-from tests.support.orchestrator.replicas import two
 from tests.support.orchestrator.runs import follow
-from tests.support.orchestrator.steps import content, finish
-from tests.support.orchestrator.suite import Serve
+from tests.support.orchestrator.steps import answer, content, finish
 from tests.support.order import Event, check_order
 
 KEYS = {"ada": "acme/ada", "bob": "acme/bob finance", "cleo": "acme/cleo", "stranger": "globex/bob finance"}
@@ -65,7 +63,7 @@ async def test_a_colleague_follows_a_run_on_its_way_at_any_replica(serve: Serve,
     turn = [*content("All is ", "well "), go_on, *content("with the mill."), *finish()]
     async with (
         serve(turn, keys=KEYS) as suite,
-        two(suite) as (a, b),
+        two_replicas(suite) as (a, b),
         AsyncExitStack() as stack,
         asyncio.TaskGroup() as group,
     ):
@@ -112,7 +110,7 @@ async def ask(client: Client, begun: asyncio.Future[tuple[str, str]]) -> list[Ev
 
 
 async def test_a_colleague_reads_what_has_ended_until_it_is_shared_no_more(serve: Serve) -> None:
-    async with serve(content(SAYS) + finish(), keys=KEYS) as suite:
+    async with serve(answer(SAYS), keys=KEYS) as suite:
         await suite.ask(agent="oneshot")
         [run_id] = suite.run_ids
         await suite.client.share_chat(suite.chat_id, "user:bob")

@@ -10,17 +10,13 @@ import pytest
 from headrace.errors import NotFound, QueueFull
 from headrace.v1 import agent_pb2, llm_pb2, memory_pb2
 from services.orchestrator.run.control.steer_queue import UNHEARD_MAX
-from tests.support.orchestrator.crashes import Crashes, again
-from tests.support.orchestrator.events import as_json, kinds, only
-from tests.support.orchestrator.people import CHAT, ask
-from tests.support.orchestrator.requests import assert_paired
-from tests.support.orchestrator.runs import recorded
-from tests.support.orchestrator.steps import Step, call, content, finish
-from tests.support.orchestrator.suite import Serve, Suite
+from tests.support.orchestrator import CHAT, Serve, Suite, as_json, ask, assert_paired, kinds, only
+from tests.support.orchestrator.crashes import Crashes, restart
+from tests.support.orchestrator.runs import read_recorded
+from tests.support.orchestrator.steps import ANSWER, Step, call_tool, content, finish
 from tests.support.order import Event, fold
 
-ANSWER = content("All ", "good.") + finish()
-LOOK = call("look") + finish("tool_calls")
+LOOK = call_tool("look")
 
 
 def told(request: llm_pb2.ChatRequest) -> list[tuple[str, str]]:
@@ -54,7 +50,7 @@ async def test_a_message_is_heard_before_the_next_turn_and_is_in_the_log(serve: 
             assert any(event.HasField("request_steer") for event in (await suite.client.chat(CHAT)).events)
 
         events = await ask(suite, ("tool.start", steer))
-        history = await recorded(suite, suite.run_ids[0])
+        history = await read_recorded(suite, suite.run_ids[0])
         assert told(suite.llm.requests[1])[-1] == ("user", "look left\n")
         assert len(suite.llm.requests) == 2
         await ask(suite, message="and now?")
@@ -161,14 +157,14 @@ async def nothing(request: memory_pb2.AppendRequest) -> None:
 
 @pytest.mark.parametrize("dies_at", ["after it", "after the turn that heard it"])
 async def test_it_survives_the_process(serve: Serve, dies_at: str) -> None:
-    again_look = call("look", '{"n":2}', call_id="b") + finish("tool_calls")
+    again_look = call_tool("look", '{"n":2}', call_id="b")
     async with serve([*LOOK], again_look, ANSWER) as suite:
         await suite.stop()
         suite.tools.delay_s, suite.tools.tools[0].effect = 0.1, "read"
         crashes = Crashes(suite)
         seen: list[Event] = []
         run_id = ""
-        async with again(suite) as client, client.ask("hello", agent_key="react", chat_id=CHAT) as deltas:
+        async with restart(suite) as client, client.ask("hello", agent_key="react", chat_id=CHAT) as deltas:
             async for delta in deltas:
                 seen.append(as_json(delta))
                 run_id = next((event["runId"] for event in seen if event["type"] == "run.start"), "")
@@ -179,7 +175,7 @@ async def test_it_survives_the_process(serve: Serve, dies_at: str) -> None:
                         crashes.kill(run_id)
                 if seen[-1]["type"] == "tool.start" and looks == 2:
                     crashes.kill(run_id)
-        async with again(suite) as client:
+        async with restart(suite) as client:
             async with client.attach(run_id, seen[-1]["seq"]) as deltas:
                 rest = [as_json(delta) async for delta in deltas]
             assert (await client.steer(run_id, "look left", request_id="s1")).status == "accepted"
@@ -191,7 +187,7 @@ async def test_it_survives_the_process(serve: Serve, dies_at: str) -> None:
 
 async def test_a_message_that_waits_as_a_query_is_not_told_to_the_run_that_has_begun_since(serve: Serve) -> None:
     """Repeated, as its first answer was lost: it was told to the run, and asked behind it as well."""
-    slow = call("slow") + finish("tool_calls")
+    slow = call_tool("slow")
     async with serve(slow, slow, ANSWER) as suite, asyncio.TaskGroup() as group:
         begun = asyncio.Queue[str]()
 
@@ -221,7 +217,7 @@ async def test_a_message_that_waits_as_a_query_is_not_told_to_the_run_that_has_b
 
 async def test_a_message_is_no_query_before_the_log_has_it(serve: Serve) -> None:
     """Repeated meanwhile it was told to be one, also where the log did not take it in the end."""
-    slow = call("slow") + finish("tool_calls")
+    slow = call_tool("slow")
     async with serve(slow, ANSWER, ANSWER) as suite, asyncio.TaskGroup() as group:
         sent, is_open = asyncio.Queue[str](), asyncio.Event()
 

@@ -13,11 +13,9 @@ import pytest
 from headrace.client import Client
 from headrace.errors import HeadraceError, LogDamaged, Overloaded, ProviderUnavailable
 from headrace.v1 import memory_pb2
-from tests.support.orchestrator.crashes import again, changes_of
-from tests.support.orchestrator.events import as_json, run_of
+from tests.support.orchestrator import Serve, Suite, as_json, replica, run_of
+from tests.support.orchestrator.crashes import changes_of, restart
 from tests.support.orchestrator.recorded_runs import RUNS, World
-from tests.support.orchestrator.replicas import replica
-from tests.support.orchestrator.suite import Serve, Suite
 from tests.support.orchestrator.watched_memory import pass_on
 from tests.support.order import TERMINAL, Event, fold
 
@@ -110,14 +108,14 @@ async def test_an_end_that_readers_have_stays_the_end(serve: Serve, fault: str, 
         client = owner.client
         if how == "restarted":
             await owner.stop()
-            client = await stack.enter_async_context(again(suite))
+            client = await stack.enter_async_context(restart(suite))
         broken.mend()
         async with asyncio.TaskGroup() as group:
             for seen in readers:
                 group.create_task(follow_to_end(client, run_id, seen))
         calls, stored = len(suite.tools.requests), (await suite.client.chat(CHAT)).events
         assert fold(readers[0]) == fold(readers[1]) == fold([as_json(event) for event in stored])
-        async with again(suite, "the next") as following:
+        async with restart(suite, "the next") as following:
             late: list[Event] = []
             await follow(following, run_id, late)
             assert fold(late) == fold(readers[0])

@@ -9,10 +9,9 @@ import pytest
 from headrace.errors import Overloaded
 from headrace.v1 import memory_pb2
 from services.orchestrator.turn.title_writer import read_title
-from tests.support.orchestrator.people import ask
+from tests.support.orchestrator import Serve, Suite, ask
 from tests.support.orchestrator.runs import get_title
 from tests.support.orchestrator.steps import Step, content, finish
-from tests.support.orchestrator.suite import Serve, Suite
 
 ANSWER = content("Done.") + finish()
 QUESTION = "Why does the wheel turn against the stream?"

@@ -12,21 +12,21 @@ import pytest
 
 from headrace.fold import Fold, fold_events
 from headrace.v1 import agent_pb2, llm_pb2
-from tests.support.orchestrator.plans import STRATEGIES, Reply, add, agent, model, said, text_of
-from tests.support.orchestrator.steps import Step, call, content, finish
-from tests.support.orchestrator.suite import MODEL, Serve, Suite
+from tests.support.orchestrator import MODEL, Serve, Suite
+from tests.support.orchestrator.plans import STRATEGIES, Reply, add, agent, last_text, model, text_of
+from tests.support.orchestrator.steps import Step, answer, call, content, finish
 
 ANSWER = "the answer"
 
-DRAFT = [*content("First I think."), *finish()]
+DRAFT = answer("First I think.")
 
 
 def plan_aloud(request: llm_pb2.ChatRequest) -> list[Step]:
     """What a planner says that comments all that it does."""
     if request.tool_choice == "auto":
-        return [*content("Nothing more is needed."), *finish()]
-    if "has ended" in said(request):
-        return [*content("finish"), *finish()]
+        return answer("Nothing more is needed.")
+    if "has ended" in last_text(request):
+        return answer("finish")
     return [*content("I plan."), *add("look")]
 
 
@@ -92,7 +92,7 @@ async def test_a_sub_agent_that_plans_returns_its_summary(serve: Serve, tmp_path
             return reply_aloud()(request)
         turns["count"] += 1
         if turns["count"] > 1:
-            return [*content("told"), *finish()]
+            return answer("told")
         arguments = json.dumps({"agentKey": "planner", "task": "hello"})
         return [*content("I ask."), *call("call_subagent", arguments), *finish("tool_calls")]
 

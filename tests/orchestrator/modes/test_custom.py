@@ -16,13 +16,11 @@ from headrace.v1 import llm_pb2, tools_pb2
 from services.orchestrator.agents.mode_files import ModeFiles
 from services.runtime.files.refused_files import REFUSED_FILES, collecting_refusals
 from tests.memory.conftest import needs_postgres
-from tests.support.orchestrator import people
-from tests.support.orchestrator.crashes import Crashes, again, gone_on_with, killed, known
-from tests.support.orchestrator.events import as_json, read, run_of
-from tests.support.orchestrator.plans import said, system, text_of
+from tests.support.orchestrator import MODEL, Serve, Suite, as_json, people, read, run_of
+from tests.support.orchestrator.crashes import Crashes, check_resumed, known, restart, run_killed
+from tests.support.orchestrator.plans import last_text, system, text_of
 from tests.support.orchestrator.recorded_runs import World
-from tests.support.orchestrator.steps import Step, ToolStep, call, content, finish
-from tests.support.orchestrator.suite import MODEL, Serve, Suite
+from tests.support.orchestrator.steps import Step, ToolStep, call_tool, content, finish
 from tests.support.order import TERMINAL, Event, fold
 
 EVERYTHING = """
@@ -77,7 +75,7 @@ def speak(request: llm_pb2.ChatRequest) -> list[Step]:
     """A model that says the system message, what it was asked, and in which stage."""
     if "You read." in system(request):
         return content("read ", "it") + finish()
-    return content(f"{request.stage}: ", said(request)) + finish()
+    return content(f"{request.stage}: ", last_text(request)) + finish()
 
 
 def text(events: list[Event]) -> str:
@@ -102,7 +100,9 @@ async def test_a_mode_has_the_model_tools_tasks_agents_and_a_state(serve: Serve,
         assert [event["summary"] for event in events if event["type"] == "task.complete"] == ["read it"] * 2
         assert [event["ok"] for event in events if event["type"] == "subagent.end"] == [True]
         published = [event["delta"] for event in events if event["type"] == "content.delta"]
-        assert any("['read it', 'read it'], oneshot: help with work: Which kind?" in said for said in published)
+        assert any(
+            "['read it', 'read it'], oneshot: help with work: Which kind?" in last_text for last_text in published
+        )
         assert sum(world.runs.values()) == 3
         readers = [request for request in suite.llm.requests if "You read." in system(request)]
         assert [[tool.name for tool in request.tools] for request in readers] == [["act", "call_subagent"]] * 2
@@ -146,14 +146,14 @@ async def test_a_mode_over_postgresql_that_is_killed_goes_on_to_the_same_end(ser
 async def kill_at_lines(suite: Suite, each: int = 1) -> None:
     await suite.stop()
     world, crashes = World(suite, speak), Crashes(suite)
-    alone = await killed(suite, crashes, "own", None)
+    alone = await run_killed(suite, crashes, "own", None)
     assert alone[-1]["type"] == "run.complete"
     for append in range(1, crashes.appends[run_of(alone)], each):
         crashes.kill_at(append)
-        seen = await killed(suite, crashes, "own", None)
+        seen = await run_killed(suite, crashes, "own", None)
         assert seen[-1]["type"] not in TERMINAL
         crashes.kill_at(-1)
-        whole = await gone_on_with(suite, world, seen, seqs_max=2)
+        whole = await check_resumed(suite, world, seen, seqs_max=2)
         assert known(whole) == known(alone), append
         assert text(whole).endswith("Now answer, for the 1. time.")
 
@@ -230,7 +230,7 @@ async def test_changed_code_that_does_not_fit_ends_with_the_first_difference(
         seen = await until_slow(suite, crashes)
         done = len(suite.llm.requests)
         write_mode(tmp_path, f"async def run(mode):\n    {after.strip()}\n    return 'end'\n")
-        async with again(suite) as client:
+        async with restart(suite) as client:
             failure = error(await read(client, run_of(seen)))
     assert failure["code"] == "MODE_CHANGED"
     assert difference in failure["message"]
@@ -241,7 +241,7 @@ async def until_slow(suite: Suite, crashes: Crashes) -> list[Event]:
     """What was seen of a run whose process dies while the tool `slow` runs."""
     suite.tools.tools[1].effect = "read"  # the next owner calls it again, and asks nobody
     seen: list[Event] = []
-    async with again(suite) as client, client.ask("hello", agent_key="own", chat_id=str(uuid.uuid4())) as deltas:
+    async with restart(suite) as client, client.ask("hello", agent_key="own", chat_id=str(uuid.uuid4())) as deltas:
         async for delta in deltas:
             seen.append(as_json(delta))
             if seen[-1].get("toolName") == "slow" and seen[-1]["type"] == "tool.start":
@@ -279,7 +279,7 @@ async def test_a_run_goes_on_with_the_code_it_began_with_where_it_is_known_and_e
         assert new is not None
         assert (known.digest, new.digest) == (began_with, files.digests["own"])
         suite.tools.plays["slow"] = [DONE]
-        async with again(suite) as client:  # another process, which has never seen the code before
+        async with restart(suite) as client:  # another process, which has never seen the code before
             whole = [*seen, *await read(client, run_of(seen))]
     assert text(whole) == "later"
 
@@ -424,14 +424,18 @@ async def run(mode):
         await suite.stop()
 
         def reply(request: llm_pb2.ChatRequest) -> list[Step]:
-            return [*content("half"), ProviderAuthentication("no key")] if said(request) == "fails" else speak(request)
+            return (
+                [*content("half"), ProviderAuthentication("no key")]
+                if last_text(request) == "fails"
+                else speak(request)
+            )
 
         suite.llm.reply = reply
         crashes = Crashes(suite)
         seen = await until_slow(suite, crashes)
         asked = len(suite.llm.requests)
         suite.tools.plays["slow"] = [DONE]
-        async with again(suite) as client:
+        async with restart(suite) as client:
             whole = [*seen, *await read(client, run_of(seen))]
     assert whole[-1]["type"] == "run.complete", whole[-1]
     assert text(whole) == "work: b"
@@ -453,13 +457,13 @@ async def test_a_mode_waits_for_people_through_a_takeover_and_a_cancel_ends_it(s
         await suite.stop()
         world, crashes = World(suite, speak), Crashes(suite)
         suite.tools.tools[2].approval = "ask"
-        async with again(suite) as client, client.ask("hello", agent_key="own", chat_id=people.CHAT) as deltas:
+        async with restart(suite) as client, client.ask("hello", agent_key="own", chat_id=people.CHAT) as deltas:
             seen = [as_json(await anext(deltas))]
             while seen[-1]["type"] != "gate.open":
                 seen.append(as_json(await anext(deltas)))
             crashes.kill(run_of(seen))
         run_id = run_of(seen)
-        async with again(suite) as client, client.attach(run_id) as deltas:
+        async with restart(suite) as client, client.attach(run_id) as deltas:
             await people.submit(suite, run_id, seen[-1]["gateId"], {"answer": "blue"})
             events = [as_json(await anext(deltas))]
             while events[-1]["type"] != "approval.ask":
@@ -522,7 +526,7 @@ async def test_a_sub_agent_that_uses_up_its_modes_steps_fails_and_its_caller_goe
 ) -> None:
     steps = "async def run(mode):\n    for _ in range(9):\n        await mode.now_ms()\n"
     write_mode(tmp_path, steps, custom={"mode": "own", "maxSteps": 2})
-    calling = call("call_subagent", '{"task":"x","agentKey":"own"}') + finish("tool_calls")
+    calling = call_tool("call_subagent", '{"task":"x","agentKey":"own"}')
     async with serve(calling, content("So.") + finish(), subagents=["own"]) as suite:
         events = await suite.ask()
     [result] = [event["result"] for event in events if event["type"] == "tool.result"]

@@ -12,12 +12,8 @@ import pytest
 
 from headrace.errors import Overloaded
 from headrace.v1 import llm_pb2
-from tests.support.orchestrator import plans
-from tests.support.orchestrator.events import as_json
-from tests.support.orchestrator.people import submit
-from tests.support.orchestrator.scripted_tools import tool
-from tests.support.orchestrator.steps import Step, call, content, finish, reasoning
-from tests.support.orchestrator.suite import MODEL, Serve, Suite
+from tests.support.orchestrator import MODEL, Serve, Suite, as_json, plans, submit, tool
+from tests.support.orchestrator.steps import Step, answer, call, content, finish, reasoning
 from tests.support.order import TERMINAL, Event, check_order
 
 FORM = "form"
@@ -60,7 +56,7 @@ class Model:
         self.turns = 0
         self.fails_at = -1
         suite.llm.reply = self.reply
-        suite.llm.aside["reasoning_summary"] = content("Thought.") + finish()
+        suite.llm.aside["reasoning_summary"] = answer("Thought.")
 
     def reply(self, request: llm_pb2.ChatRequest) -> list[Step]:
         self.turns += 1
@@ -108,7 +104,7 @@ async def goes_on(suite: Suite, events: list[Event]) -> None:
     """The chat takes a message after `events`, and its model is told nothing that is open."""
 
     def next_answer(_request: llm_pb2.ChatRequest) -> list[Step]:
-        return [*content("Next."), *finish()]
+        return answer("Next.")
 
     model, suite.llm.reply = suite.llm.reply, next_answer
     suite.chat_id = events[0]["chatId"]

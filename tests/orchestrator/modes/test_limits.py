@@ -8,12 +8,11 @@ import pytest
 
 from headrace.fold import fold_events
 from headrace.v1 import agent_pb2
-from tests.support.orchestrator.events import list_notices
-from tests.support.orchestrator.steps import ANSWER, call, content, finish
-from tests.support.orchestrator.suite import Serve, Suite
+from tests.support.orchestrator import Serve, Suite, list_notices
+from tests.support.orchestrator.steps import ANSWER, answer, call, call_tool, content, finish
 
 SPEAKING = content("It may rain.") + call("look", '{"n":1}') + finish("tool_calls")
-SILENT = call("look", '{"n":2}') + finish("tool_calls")
+SILENT = call_tool("look", '{"n":2}')
 
 
 async def read_answers(suite: Suite, run_id: str) -> list[str]:
@@ -73,7 +72,7 @@ async def test_spent_tool_calls_end_with_an_answer(serve: Serve, mode: dict[str,
 
 async def test_one_shot_that_uses_up_its_calls_before_it_calls_a_tool_gives_its_answer(serve: Serve) -> None:
     required = {"mode": "ONESHOT", "plain": {}, "toolPolicy": "REQUIRE", "budget": {"maxModelCalls": 1}}
-    async with serve(content("No.") + finish(), ANSWER, **required) as suite:
+    async with serve(answer("No."), ANSWER, **required) as suite:
         events = await suite.ask()
         assert [request.tool_choice for request in suite.llm.requests] == ["required", "none"]
     assert events[-1]["finishReason"] == "budget"
@@ -81,7 +80,7 @@ async def test_one_shot_that_uses_up_its_calls_before_it_calls_a_tool_gives_its_
 
 
 async def test_a_one_shot_sub_agent_without_calls_left_fails_and_its_caller_answers(serve: Serve) -> None:
-    calling = call("call_subagent", '{"task":"help","agentKey":"oneshot"}') + finish("tool_calls")
+    calling = call_tool("call_subagent", '{"task":"help","agentKey":"oneshot"}')
     async with serve(calling, ANSWER, subagents=["oneshot"], budget={"maxModelCalls": 1}) as suite:
         events = await suite.ask()
     [result] = [event for event in events if event["type"] == "tool.result"]

@@ -11,11 +11,10 @@ import pytest
 
 from headrace.errors import Overloaded, ProviderUnavailable, StreamStalled
 from headrace.v1 import common_pb2, llm_pb2, tools_pb2
-from tests.support.orchestrator.events import results
+from tests.support.orchestrator import MODEL, REACT, Serve, results
 from tests.support.orchestrator.prices import ANSWER_TOKENS, bill, plant, priced, spent_usd, tree
-from tests.support.orchestrator.steps import BREAK, Step, ToolStep, call, content, finish
-from tests.support.orchestrator.subagents import asked, cancelled, said, texts_of
-from tests.support.orchestrator.suite import MODEL, REACT, Serve
+from tests.support.orchestrator.steps import BREAK, Step, ToolStep, answer, call, call_tool, content, finish
+from tests.support.orchestrator.subagents import cancelled, first_question, texts_of
 
 SMALLEST = 256
 """No call is made for a shorter answer."""
@@ -74,7 +73,10 @@ async def test_calls_that_fit_beside_each_other_are_made_beside_each_other(serve
         plant(suite, ["react"] * 8, {"m": 10.0})
         reply = suite.llm.reply
         assert reply is not None
-        suite.llm.reply = lambda request: [*([meeting] if asked(request).startswith("task") else []), *reply(request)]
+        suite.llm.reply = lambda request: [
+            *([meeting] if first_question(request).startswith("task") else []),
+            *reply(request),
+        ]
         events = await suite.ask()
     assert events[-1]["type"] == "run.complete"
     assert spent_usd(events) == pytest.approx(8 * 0.04)
@@ -137,22 +139,22 @@ async def test_a_call_dearer_than_its_worst_case_passes_the_limit_once(serve: Se
 
 async def test_without_a_price_the_run_is_refused_or_counted_in_tokens_as_the_agent_says(serve: Serve) -> None:
     for models in ([], [llm_pb2.ModelInfo(model="m", input_usd_per_mtok=1.0, output_usd_per_mtok=1.0)]):
-        async with serve(said("hello"), budget={"maxCostUsd": 1.0}) as suite:
+        async with serve(answer("hello"), budget={"maxCostUsd": 1.0}) as suite:
             suite.llm.models = models
             events = await suite.ask()
             assert not suite.llm.requests
         assert events[-1]["error"]["code"] == "PRICE_UNKNOWN"
         assert "'scripted/m'" in events[-1]["error"]["message"]
-    looks = call("look") + finish("tool_calls")
+    looks = call_tool("look")
     budget = {"maxCostUsd": 1.0, "unknownPrice": "MAX_TOKENS"}
-    async with serve(looks, said("done"), budget=budget | {"maxTokens": 100}) as suite:
+    async with serve(looks, answer("done"), budget=budget | {"maxTokens": 100}) as suite:
         assert (await suite.ask())[-1]["type"] == "run.complete"
-    async with serve(looks, said("done"), budget=budget | {"maxTokens": 10}) as suite:
+    async with serve(looks, answer("done"), budget=budget | {"maxTokens": 10}) as suite:
         assert (await suite.ask())[-1]["error"]["details"]["limit"] == "maxTokens"
 
 
 async def test_a_gateway_that_was_away_is_asked_for_the_price_again(serve: Serve) -> None:
-    async with serve(said("hello"), budget={"maxCostUsd": 1.0}) as suite:
+    async with serve(answer("hello"), budget={"maxCostUsd": 1.0}) as suite:
         suite.llm.models = ProviderUnavailable("restarting")
         events = await suite.ask()
         assert (events[-1]["error"]["code"], suite.llm.requests) == ("PROVIDER_UNAVAILABLE", [])
@@ -167,7 +169,7 @@ async def test_cancelled_calls_are_charged_by_estimate(serve: Serve) -> None:
         reply = suite.llm.reply
         assert reply is not None
         suite.llm.reply = lambda request: (
-            [*content("one moment"), 3600.0] if asked(request).startswith("task") else reply(request)
+            [*content("one moment"), 3600.0] if first_question(request).startswith("task") else reply(request)
         )
         events = await cancelled(suite, "now", within_s=5)
     usage = events[-1]["usage"]
@@ -199,9 +201,9 @@ async def test_tools_that_ask_a_model_have_the_money_that_is_left(serve: Serve) 
     outcome = tools_pb2.ToolOutcome(ok=True, result="found")
     searched: list[ToolStep] = [tools_pb2.ToolDelta(usage=usage), tools_pb2.ToolDelta(result=outcome)]
     async with serve(
-        call("deep_search") + finish("tool_calls"),
-        call("deep_search", call_id="call_2") + finish("tool_calls"),
-        said("done"),
+        call_tool("deep_search"),
+        call_tool("deep_search", call_id="call_2"),
+        answer("done"),
         budget={"maxCostUsd": 1.0},
         toolConfig={"backends": ["deep_search"]},
     ) as suite:
@@ -223,11 +225,11 @@ async def test_what_is_asked_beside_the_turns_shares_the_money(serve: Serve, lim
     async with serve(budget={"maxCostUsd": limit_usd}, memory=memory) as suite:
         suite.llm.models = [priced(output_tokens_max=600)]
         suite.llm.reply = lambda request: (
-            said("done")
+            answer("done")
             if texts_of(request, "tool")
             else [*call("look"), *bill(request)[:-1], *finish("tool_calls")[1:]]
         )
-        suite.llm.aside["insight"] = [*content("1. seen"), *finish()]
+        suite.llm.aside["insight"] = answer("1. seen")
         events = await suite.ask()
         assert [request.max_tokens for request in suite.llm.aside_requests if request.stage == "insight"] == [
             600

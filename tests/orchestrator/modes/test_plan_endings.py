@@ -6,10 +6,9 @@ import pytest
 
 from headrace.errors import ProviderAuthentication
 from headrace.v1 import llm_pb2
-from tests.support.orchestrator.events import as_json
-from tests.support.orchestrator.plans import STRATEGIES, Reply, agent, asked, busy_model, check_pairs, plan_of
+from tests.support.orchestrator import Serve, Suite, as_json
+from tests.support.orchestrator.plans import STRATEGIES, Reply, agent, ask_checked, busy_model, check_pairs, plan_of
 from tests.support.orchestrator.steps import Step, content
-from tests.support.orchestrator.suite import Serve, Suite
 from tests.support.order import Event, check_order
 
 
@@ -17,7 +16,7 @@ from tests.support.order import Event, check_order
 async def test_the_budget_of_model_calls_may_end_at_any_turn(serve: Serve, strategy: str) -> None:
     for calls in (1, 2, 3, 5, 7):
         async with serve(**agent(strategy), budget={"maxModelCalls": calls}) as suite:
-            events = await asked(suite, busy_model())
+            events = await ask_checked(suite, busy_model())
             assert (events[-1]["type"], events[-1]["finishReason"]) == ("run.complete", "budget"), calls
             assert events[-1]["usage"]["modelCalls"] == calls + 1
             assert not set(plan_of(events).values()) & {"init", "in_progress"}
@@ -27,7 +26,7 @@ async def test_the_budget_of_model_calls_may_end_at_any_turn(serve: Serve, strat
 async def test_the_budget_of_tool_calls_may_end_at_any_turn(serve: Serve, strategy: str) -> None:
     for calls in (1, 2, 3):
         async with serve(**agent(strategy), budget={"maxToolCalls": calls}) as suite:
-            events = await asked(suite, busy_model())
+            events = await ask_checked(suite, busy_model())
             assert (events[-1]["type"], events[-1]["finishReason"]) == ("run.complete", "budget"), calls
             assert events[-1]["usage"]["toolCalls"] == calls
             assert not set(plan_of(events).values()) & {"init", "in_progress"}
@@ -41,7 +40,7 @@ async def test_another_budget_used_up_ends_the_run(serve: Serve, strategy: str, 
 
     reply = busy_model()
     async with serve(**agent(strategy), budget=budget) as suite:
-        events = await asked(suite, slowly)
+        events = await ask_checked(suite, slowly)
         assert (events[-1]["type"], events[-1]["error"]["code"]) == ("run.error", "BUDGET_EXCEEDED")
 
 
@@ -50,17 +49,17 @@ async def test_a_model_error_at_any_turn_is_an_honest_end_and_the_next_message_w
     serve: Serve, strategy: str
 ) -> None:
     async with serve(**agent(strategy)) as suite:
-        await asked(suite, busy_model())
+        await ask_checked(suite, busy_model())
         for turn in range(len(suite.llm.requests)):
             suite.llm.requests.clear()
-            events = await asked(suite, failing_at(suite, turn))
+            events = await ask_checked(suite, failing_at(suite, turn))
             failed = [event for event in events if event["type"] == "task.fail"]
             if events[-1]["type"] == "run.error":
                 assert events[-1]["error"]["code"] == "PROVIDER_AUTHENTICATION"
             else:
                 assert strategy == "PARALLEL"
                 assert len(failed) == 1
-        assert (await asked(suite, busy_model()))[-1]["type"] == "run.complete"
+        assert (await ask_checked(suite, busy_model()))[-1]["type"] == "run.complete"
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -69,14 +68,14 @@ async def test_a_cancel_at_any_event_ends_the_run_and_the_next_message_works(
     serve: Serve, strategy: str, mode: str
 ) -> None:
     async with serve(**agent(strategy)) as suite:
-        whole = await asked(suite, busy_model())
+        whole = await ask_checked(suite, busy_model())
         step = max(1, len(whole) // 12)
         for at in range(3, len(whole) - 1, step):
             events = await cancelled(suite, at, mode)
             assert events[-1]["type"] in ("run.cancel", "run.complete")
             if events[-1]["type"] == "run.cancel":
                 assert not [event for event in events if event["type"] == "task.fail"]
-        assert (await asked(suite, busy_model()))[-1]["type"] == "run.complete"
+        assert (await ask_checked(suite, busy_model()))[-1]["type"] == "run.complete"
 
 
 def failing_at(suite: Suite, turn: int) -> Reply:

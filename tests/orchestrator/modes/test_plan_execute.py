@@ -8,30 +8,30 @@ from pathlib import Path
 import pytest
 
 from headrace.v1 import llm_pb2, tools_pb2
+from tests.support.orchestrator import Serve
 from tests.support.orchestrator.plans import (
     PLAN,
     SUMMARY,
     add,
     agent,
-    asked,
+    ask_checked,
+    last_text,
     model,
     outline,
     plan_of,
-    said,
     system,
     task_id,
     task_of,
     text_of,
     update,
 )
-from tests.support.orchestrator.steps import Step, call, content, finish, reasoning
-from tests.support.orchestrator.suite import Serve
+from tests.support.orchestrator.steps import Step, answer, call, call_tool, content, finish, reasoning
 from tests.support.order import texts
 
 
 async def test_tasks_are_done_in_order_and_the_answer_comes_last(serve: Serve) -> None:
     async with serve(**agent()) as suite:
-        events = await asked(suite, model(add("look", "write")))
+        events = await ask_checked(suite, model(add("look", "write")))
         assert outline(events) == ["start look", "complete look", "start write", "complete write", "run.complete"]
         assert plan_of(events) == {"look": "completed", "write": "completed"}
         assert texts(events, "content") == ["did look", "did write", "the ", "answer"]
@@ -55,9 +55,9 @@ async def test_later_stages_know_the_files_that_earlier_ones_have_made(serve: Se
 
         def work(request: llm_pb2.ChatRequest) -> list[Step]:
             suite.tools.files[f"made by {task_of(request)}"] = b""
-            return [*content(f"did {task_of(request)}"), *finish()]
+            return answer(f"did {task_of(request)}")
 
-        await asked(suite, model(add("look", "write"), work=work))
+        await ask_checked(suite, model(add("look", "write"), work=work))
         seen = {request.stage: system(request) for request in suite.llm.requests}
         first = system(suite.llm.requests[1])
     assert "made by" not in first
@@ -68,11 +68,11 @@ async def test_later_stages_know_the_files_that_earlier_ones_have_made(serve: Se
 async def test_each_view_has_its_own_tasks_steps_and_of_others_their_reports(serve: Serve) -> None:
     def work(request: llm_pb2.ChatRequest) -> list[Step]:
         if task_of(request) == "look" and request.messages[-1].role == "user":
-            return [*call("look", '{"at":"it"}'), *finish("tool_calls")]
-        return [*content(f"did {task_of(request)}"), *finish()]
+            return call_tool("look", '{"at":"it"}')
+        return answer(f"did {task_of(request)}")
 
     async with serve(**agent()) as suite:
-        await asked(suite, model(add("look", "write"), work=work))
+        await ask_checked(suite, model(add("look", "write"), work=work))
         plan, *look, write, write_told, summary = suite.llm.requests
         assert system(plan).startswith(PLAN)
         assert system(summary).startswith(SUMMARY)
@@ -84,9 +84,9 @@ async def test_each_view_has_its_own_tasks_steps_and_of_others_their_reports(ser
             assert not any(message.name == "look" for message in later.messages)
             assert not any(text.startswith("Your task") and "look" in text.splitlines()[0] for text in shown)
             assert any("did look" in text and "completed" in text for text in shown)
-        assert (suite.llm.requests[0].messages[-1].role, said(write).startswith("Your task")) == ("user", True)
+        assert (suite.llm.requests[0].messages[-1].role, last_text(write).startswith("Your task")) == ("user", True)
         suite.llm.requests.clear()
-        await asked(suite, model(add("again")))
+        await ask_checked(suite, model(add("again")))
         shown = [text_of(message) for message in suite.llm.requests[0].messages[1:]]
         assert (shown[0].splitlines()[0], shown[1:]) == ("hello", ["the answer", "hello"])
         assert "are left out here" in shown[0], "and told that there was more"
@@ -96,7 +96,7 @@ async def test_the_log_has_the_plan_on_the_runs_steps_and_the_tasks_steps_under_
     serve: Serve, tmp_path: Path
 ) -> None:
     async with serve(**agent()) as suite:
-        events = await asked(suite, model(add("look")))
+        events = await ask_checked(suite, model(add("look")))
         log = (tmp_path / "data" / "chats" / f"{suite.chat_id}.json").read_text()
     steps = [line for line in map(json.loads, log.splitlines()) if line["_type"] == "step"]
     (task_id,) = (task["taskId"] for event in events if event["type"] == "plan.create" for task in event["plan"])
@@ -114,7 +114,7 @@ async def test_the_log_has_the_plan_on_the_runs_steps_and_the_tasks_steps_under_
 async def test_the_plan_tools_are_the_orchestrators_own(serve: Serve) -> None:
     async with serve(**agent()) as suite:
         suite.tools.tools.append(tools_pb2.Tool(name="_plan_add_tasks_", parameters="{}", kind="backend"))
-        events = await asked(suite, model(add("look")))
+        events = await ask_checked(suite, model(add("look")))
         starts = {event["toolName"]: event["toolType"] for event in events if event["type"] == "tool.start"}
         assert starts == {"_plan_add_tasks_": "orchestrator", "_plan_update_task_": "orchestrator"}
         assert not suite.tools.requests
@@ -126,7 +126,7 @@ async def test_a_draft_with_reasoning_goes_before_the_plan_where_deep_thinking_i
 
     async with serve(**agent(deep=True)) as suite:
         draft = [*reasoning("hm"), *content("first I look"), *finish()]
-        events = await asked(suite, model(draft, planner=planner))
+        events = await ask_checked(suite, model(draft, planner=planner))
         assert texts(events, "reasoning") == ["hm"]
         assert texts(events, "content")[0] == "first I look"
         first, second = suite.llm.requests[:2]
@@ -139,10 +139,10 @@ async def test_a_draft_with_reasoning_goes_before_the_plan_where_deep_thinking_i
 async def test_a_plan_is_repaired_once(serve: Serve, bad: str) -> None:
     first = [*(call("_plan_add_tasks_", bad) if bad else content("I would look")), *finish()]
     async with serve(**agent()) as suite:
-        events = await asked(suite, model(first, planner=lambda request: add("look")))
+        events = await ask_checked(suite, model(first, planner=lambda request: add("look")))
         assert outline(events)[-1] == "run.complete"
         suite.llm.requests.clear()
-        events = await asked(suite, model(first))
+        events = await ask_checked(suite, model(first))
         assert (events[-1]["type"], events[-1]["error"]["code"]) == ("run.error", "PLAN_MISSING")
         assert len(suite.llm.requests) == 2
         assert not [event for event in events if event["type"].startswith(("plan.", "task."))]
@@ -150,9 +150,7 @@ async def test_a_plan_is_repaired_once(serve: Serve, bad: str) -> None:
 
 async def test_a_task_whose_status_is_not_told_has_failed_and_cancels_the_rest(serve: Serve) -> None:
     async with serve(**agent()) as suite:
-        events = await asked(
-            suite, model(add("look", "write", "print"), told=lambda request: [*content("well"), *finish()])
-        )
+        events = await ask_checked(suite, model(add("look", "write", "print"), told=lambda request: answer("well")))
         assert outline(events) == ["start look", "fail look", "run.complete"]
         assert plan_of(events) == {"look": "failed", "write": "canceled", "print": "canceled"}
         fail = next(event for event in events if event["type"] == "task.fail")
@@ -174,7 +172,7 @@ async def test_a_task_ends_as_its_model_says(serve: Serve, status: str, end: str
         return update(request, status if task_of(request) == "look" else "completed")
 
     async with serve(**agent()) as suite:
-        events = await asked(suite, model(add("look", "write"), told=told))
+        events = await ask_checked(suite, model(add("look", "write"), told=told))
         assert outline(events)[:2] == ["start look", f"{end} look"]
         assert plan_of(events) == {"look": status, "write": rest}
         assert events[-1]["type"] == "run.complete"
@@ -183,14 +181,14 @@ async def test_a_task_ends_as_its_model_says(serve: Serve, status: str, end: str
 async def test_bad_plan_calls_are_results_for_the_model(serve: Serve) -> None:
     turns = iter(
         [
-            [*call("_plan_update_task_", '{"taskId":"ffffffff","status":"completed"}'), *finish("tool_calls")],
-            [*call("_plan_update_task_", '{"status":"completed"}'), *finish("tool_calls")],
-            [*call("_plan_get_tasks_"), *finish("tool_calls")],
-            [*content("done"), *finish()],
+            call_tool("_plan_update_task_", '{"taskId":"ffffffff","status":"completed"}'),
+            call_tool("_plan_update_task_", '{"status":"completed"}'),
+            call_tool("_plan_get_tasks_"),
+            answer("done"),
         ]
     )
     async with serve(**agent()) as suite:
-        events = await asked(suite, model(add("look"), work=lambda request: next(turns)))
+        events = await ask_checked(suite, model(add("look"), work=lambda request: next(turns)))
         results = [event for event in events if event["type"] == "tool.result"]
         assert [result["ok"] for result in results] == [True, False, False, True, True]
         assert "there is no task 'ffffffff'" in results[1]["result"]
@@ -200,7 +198,7 @@ async def test_bad_plan_calls_are_results_for_the_model(serve: Serve) -> None:
 
 async def test_a_status_told_while_working_needs_no_turn_of_its_own(serve: Serve) -> None:
     async with serve(**agent()) as suite:
-        events = await asked(suite, model(add("look"), work=update))
+        events = await ask_checked(suite, model(add("look"), work=update))
         assert outline(events) == ["start look", "complete look", "run.complete"]
         assert [request.stage for request in suite.llm.requests] == ["plan", "execute", "summary"]
 
@@ -211,7 +209,7 @@ async def test_a_task_has_so_many_work_turns_of_one_tool_each(serve: Serve) -> N
         return [*two, *finish("tool_calls")]
 
     async with serve(**agent(maxSteps=2)) as suite:
-        events = await asked(suite, model(add("look"), work=work))
+        events = await ask_checked(suite, model(add("look"), work=work))
         assert outline(events) == ["start look", "complete look", "run.complete"]
         assert len(suite.tools.requests) == 2
         refused = [event for event in events if event["type"] == "tool.result" and "only one tool" in event["result"]]
@@ -220,10 +218,10 @@ async def test_a_task_has_so_many_work_turns_of_one_tool_each(serve: Serve) -> N
 
 async def test_deep_think_chooses_the_mode_of_an_agent_with_both_sections(serve: Serve) -> None:
     async with serve(**(agent() | {"mode": "REACT"})) as suite:
-        suite.llm.turns = [[*content("hi"), *finish()]]
+        suite.llm.turns = [answer("hi")]
         events = await suite.ask(deep_think=0)
         assert suite.llm.requests[-1].stage == "react"
-        events = await asked(suite, model(add("look")), deep_think=1)
+        events = await ask_checked(suite, model(add("look")), deep_think=1)
         assert outline(events)[0] == "start look"
 
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from headrace.errors import Overloaded
-from tests.support.orchestrator import plans
-from tests.support.orchestrator.steps import call, content, finish, reasoning
-from tests.support.orchestrator.suite import Serve
+from tests.support.orchestrator import Serve, plans
+from tests.support.orchestrator.steps import answer, call, content, finish, reasoning
 from tests.support.order import texts
 
 SUMMED = {"output": "REASONING_SUMMARY"}
 
 THINK = reasoning("secret ", "one") + call("look") + finish("tool_calls")
 ANSWER = reasoning("secret two") + content("It ", "snows.") + finish()
-SUMMARY = content("I ", "looked.") + finish()
+SUMMARY = answer("I ", "looked.")
 
 
 async def test_a_summary_comes_as_reasoning_deltas_behind_the_answer(serve: Serve) -> None:
@@ -29,7 +28,7 @@ async def test_a_summary_comes_as_reasoning_deltas_behind_the_answer(serve: Serv
 
 
 async def test_history_and_later_runs_have_the_summary_at_most(serve: Serve) -> None:
-    async with serve(THINK, ANSWER, content("Still.") + finish(), **SUMMED) as suite:
+    async with serve(THINK, ANSWER, answer("Still."), **SUMMED) as suite:
         suite.llm.aside["reasoning_summary"] = SUMMARY
         await suite.ask()
         history = await suite.client.chat(suite.chat_id)
@@ -54,6 +53,8 @@ async def test_a_summary_that_cannot_be_made_is_no_loss(serve: Serve) -> None:
 async def test_what_was_thought_about_tasks_is_in_the_summary_of_a_plan(serve: Serve) -> None:
     async with serve(**plans.agent(), **SUMMED) as suite:
         suite.llm.aside["reasoning_summary"] = SUMMARY
-        events = await plans.asked(suite, plans.model(plans.add("one"), work=lambda _: [*reasoning("of one"), *ANSWER]))
+        events = await plans.ask_checked(
+            suite, plans.model(plans.add("one"), work=lambda _: [*reasoning("of one"), *ANSWER])
+        )
     assert "of onesecret two" in suite.llm.aside_requests[0].messages[-1].content[0].text
     assert "".join(texts(events, "reasoning")) == "I looked."

@@ -14,9 +14,8 @@ import pytest
 from headrace.errors import HeadraceError
 from headrace.event_json import parse_event
 from headrace.fold import Fold
-from tests.support.orchestrator.crashes import Crashes, again
-from tests.support.orchestrator.events import as_json, run_of
-from tests.support.orchestrator.people import submit
+from tests.support.orchestrator import Serve, Suite, as_json, run_of, submit
+from tests.support.orchestrator.crashes import Crashes, restart
 from tests.support.orchestrator.scripted_remote import (
     CUT,
     DONE,
@@ -26,8 +25,7 @@ from tests.support.orchestrator.scripted_remote import (
     scripted_remote,
     status,
 )
-from tests.support.orchestrator.steps import call, content, finish
-from tests.support.orchestrator.suite import Serve, Suite
+from tests.support.orchestrator.steps import answer, call, finish
 from tests.support.order import TERMINAL, Event, check_order
 
 
@@ -101,7 +99,7 @@ async def test_a_chat_goes_on_in_the_same_context_and_a_sub_agent_begins_one(ser
     async with scripted_remote() as remote:
         write_agent(tmp_path, remote)
         delegate = call("call_subagent", json.dumps({"agentKey": "far", "task": "look it up"}))
-        turns = [[*delegate, *finish("tool_calls")], [*content("done"), *finish()]]
+        turns = [[*delegate, *finish("tool_calls")], answer("done")]
         async with serve(*turns, subagents=["far"]) as suite:
             await suite.ask("first", "far")
             await suite.ask("second", "far")
@@ -139,7 +137,7 @@ async def test_a_run_that_waits_is_cancelled_there_by_whoever_has_it(serve: Serv
             await suite.stop()
             crashes, events = Crashes(suite), list[Event]()
             async with (
-                again(suite) as client,
+                restart(suite) as client,
                 client.ask("hello", agent_key="far", chat_id=str(uuid.uuid4())) as deltas,
             ):
                 async for delta in deltas:
@@ -147,7 +145,7 @@ async def test_a_run_that_waits_is_cancelled_there_by_whoever_has_it(serve: Serv
                     if events[-1]["type"] == "gate.open":
                         crashes.kill(run_of(events))
                         break
-            async with again(suite) as client, client.attach(run_of(events), events[-1]["seq"]) as deltas:
+            async with restart(suite) as client, client.attach(run_of(events), events[-1]["seq"]) as deltas:
                 await client.cancel(run_of(events))
                 async for delta in deltas:
                     events.append(as_json(delta))
@@ -184,7 +182,7 @@ async def test_a_sub_agent_elsewhere_asks_the_user_and_its_failure_is_a_value(se
         remote.plays = [[status("INPUT_REQUIRED", "Which city?")], [status("FAILED", "no such city")]]
         write_agent(tmp_path, remote)
         delegate = call("call_subagent", json.dumps({"agentKey": "far", "task": "look it up"}))
-        turns = [[*delegate, *finish("tool_calls")], [*content("I could not."), *finish()]]
+        turns = [[*delegate, *finish("tool_calls")], answer("I could not.")]
         async with serve(*turns, subagents=["far"]) as suite:
             events = await ask(suite, "hello", "react", which="Atlantis")
     assert [message["parts"][0]["text"] for message in remote.messages] == ["look it up", "Atlantis"]
@@ -576,14 +574,14 @@ async def run_on(suite: Suite, crashes: Crashes, append: int | None, event: int 
     """A run in a chat of its own, by one process or by two, the first of which dies at an append, or once its reader
     has so many events; its gates are answered."""
     seen: list[Event] = []
-    async with again(suite) as client, client.ask("hello", agent_key="far", chat_id=str(uuid.uuid4())) as deltas:
+    async with restart(suite) as client, client.ask("hello", agent_key="far", chat_id=str(uuid.uuid4())) as deltas:
         await follow(suite, seen, deltas, event)
         if event:
             crashes.kill(run_of(seen))
     crashes.kill_at(-1)
     if append is not None or event:
         assert seen[-1]["type"] not in TERMINAL
-        async with again(suite) as client, client.attach(run_of(seen), seen[-1]["seq"]) as deltas:
+        async with restart(suite) as client, client.attach(run_of(seen), seen[-1]["seq"]) as deltas:
             await follow(suite, seen, deltas)
     return seen
 

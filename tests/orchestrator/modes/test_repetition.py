@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from headrace.v1 import llm_pb2, tools_pb2
-from tests.support.orchestrator.crashes import Crashes, again
-from tests.support.orchestrator.events import as_json, list_notices, results, run_of
-from tests.support.orchestrator.plans import add, agent, asked, model, outline
+from tests.support.orchestrator import Serve, as_json, list_notices, results, run_of
+from tests.support.orchestrator.crashes import Crashes, restart
+from tests.support.orchestrator.plans import add, agent, ask_checked, model, outline
 from tests.support.orchestrator.steps import ANSWER, Step, call, content, finish
-from tests.support.orchestrator.suite import Serve
 from tests.support.order import Event
 
 MANY_STEPS: dict[str, Any] = {"react": {"maxSteps": 15}, "budget": {"maxModelCalls": 40}}
@@ -94,7 +93,7 @@ async def test_an_agent_says_how_often(serve: Serve) -> None:
 
 async def test_a_task_that_goes_round_in_circles_is_asked_how_it_ended(serve: Serve) -> None:
     async with serve(**agent()) as suite:
-        events = await asked(suite, model(add("look"), work=lambda request: look(1)))
+        events = await ask_checked(suite, model(add("look"), work=lambda request: look(1)))
         assert len(suite.tools.requests) == 3
     assert outline(events) == ["start look", "complete look", "run.complete"]
     [notice] = [event for event in events if event["type"] == "run.notice"]
@@ -113,9 +112,9 @@ async def test_a_run_that_is_taken_over_comes_to_the_same_end(serve: Serve, kill
         await suite.stop()
         crashes = Crashes(suite)
         crashes.kill_at(kill_at)
-        async with again(suite) as client, client.ask("hello", agent_key="react") as deltas:
+        async with restart(suite) as client, client.ask("hello", agent_key="react") as deltas:
             seen = [as_json(delta) async for delta in deltas]
         crashes.kill_at(-1)
-        async with again(suite) as client, client.attach(run_of(seen), seen[-1]["seq"]) as deltas:
+        async with restart(suite) as client, client.attach(run_of(seen), seen[-1]["seq"]) as deltas:
             rest = [as_json(delta) async for delta in deltas]
     assert rest[-1]["finishReason"] == "stuck"

@@ -12,14 +12,12 @@ import pytest
 from headrace.errors import ProviderUnavailable
 from headrace.v1 import llm_pb2, memory_pb2
 from services.orchestrator.ids import subagent_id
-from tests.support.orchestrator.crashes import Crashes, again, killed
-from tests.support.orchestrator.events import kinds, only, read, results, run_of
+from tests.support.orchestrator import MODEL, Serve, assert_paired, kinds, only, read, results, run_of
+from tests.support.orchestrator.crashes import Crashes, restart, run_killed
 from tests.support.orchestrator.recorded_runs import RUNS, World
-from tests.support.orchestrator.requests import assert_paired
-from tests.support.orchestrator.runs import recorded
-from tests.support.orchestrator.steps import Step, call, content, finish
-from tests.support.orchestrator.subagents import HELPER, PARENT, asked, delegated, replying, said, texts_of
-from tests.support.orchestrator.suite import MODEL, Serve
+from tests.support.orchestrator.runs import read_recorded
+from tests.support.orchestrator.steps import Step, answer, call, call_tool, content, finish
+from tests.support.orchestrator.subagents import HELPER, PARENT, delegated, first_question, replying, texts_of
 from tests.support.order import Event, fold
 
 
@@ -35,15 +33,15 @@ def outcomes(events: list[Event]) -> list[dict[str, Any]]:
 
 
 async def test_a_sub_agent_sees_its_task_alone_and_only_its_result_comes_back(serve: Serve, helper: None) -> None:
-    inside = call("look", call_id="call_0") + finish("tool_calls")  # the model counts its calls from 0 again
+    inside = call_tool("look", call_id="call_0")  # the model counts its calls from 0 again
     async with serve(**PARENT) as suite:
         replying(
             suite,
-            hello=[content("Let me see.") + delegated(agentKey="Helper") + finish("tool_calls"), said("done")],
-            find=[inside, said("it is here")],
+            hello=[content("Let me see.") + delegated(agentKey="Helper") + finish("tool_calls"), answer("done")],
+            find=[inside, answer("it is here")],
         )
         events = await suite.ask()
-        history = await recorded(suite, suite.run_ids[0])
+        history = await read_recorded(suite, suite.run_ids[0])
         for seq in range(len(events)):
             assert fold(events[:seq] + await read(suite.client, suite.run_ids[0], seq)) == fold(events)
         first, task, task_again, last = suite.llm.requests
@@ -74,15 +72,15 @@ async def test_examples_are_told_to_who_answers_a_person_alone(serve: Serve, tmp
     section = {"systemPrompt": "You help.", "examples": examples}
     (tmp_path / "agents").mkdir()
     (tmp_path / "agents" / "helper.json").write_text(json.dumps(HELPER | {"react": section}))
-    async with serve(said("done"), **PARENT) as suite:
+    async with serve(answer("done"), **PARENT) as suite:
         replying(
             suite,
-            hello=[delegated(agentKey="helper") + finish("tool_calls"), said("done")],
-            find=[said("It is here.")],
-            hi=[said("done")],
+            hello=[delegated(agentKey="helper") + finish("tool_calls"), answer("done")],
+            find=[answer("It is here.")],
+            hi=[answer("done")],
         )
         await suite.ask()
-        sub = next(request for request in suite.llm.requests if asked(request) == "find it")
+        sub = next(request for request in suite.llm.requests if first_question(request) == "find it")
         await suite.ask("hi", agent="helper")
         own = suite.llm.requests[-1]
     assert examples not in texts_of(sub, "system")[0]
@@ -92,7 +90,7 @@ async def test_examples_are_told_to_who_answers_a_person_alone(serve: Serve, tmp
 async def test_without_a_key_it_has_the_parents_model_and_backend_tools(serve: Serve, helper: None) -> None:
     tools = {"toolConfig": {"backends": ["look", "todo_write", "ask_human"]}}
     async with serve(**(PARENT | tools)) as suite:
-        replying(suite, hello=[delegated() + finish("tool_calls"), said("done")], find=[said("found")])
+        replying(suite, hello=[delegated() + finish("tool_calls"), answer("done")], find=[answer("found")])
         await suite.ask()
         task = suite.llm.requests[1]
     assert task.model == "m"
@@ -102,9 +100,9 @@ async def test_without_a_key_it_has_the_parents_model_and_backend_tools(serve: S
 
 async def test_parallel_sub_agents_run_at_the_same_time(serve: Serve, helper: None) -> None:
     calls = [step for n in range(5) for step in delegated(f"task {n}", index=n)]
-    together: list[Step] = [asyncio.Barrier(5), *said("found")]
+    together: list[Step] = [asyncio.Barrier(5), *answer("found")]
     async with serve(**PARENT) as suite:
-        replying(suite, hello=[calls + finish("tool_calls"), said("done")], task=[together])
+        replying(suite, hello=[calls + finish("tool_calls"), answer("done")], task=[together])
         events = await suite.ask()
     assert [outcome["ok"] for outcome in outcomes(events)] == [True] * 5
     assert len({event["subagentId"] for event in events if event["type"] == "subagent.start"}) == 5
@@ -116,12 +114,12 @@ async def test_its_failure_is_a_result_for_the_parent(serve: Serve, helper: None
     async with serve(**PARENT) as suite:
         replying(
             suite,
-            hello=[calls + finish("tool_calls"), said("done")],
-            bad=[call("look") + finish("tool_calls"), broken],
-            good=[said("found")],
+            hello=[calls + finish("tool_calls"), answer("done")],
+            bad=[call_tool("look"), broken],
+            good=[answer("found")],
         )
         events = await suite.ask()
-        again = await suite.ask("hello again")
+        restart = await suite.ask("hello again")
     ends = {event["ok"] for event in events if event["type"] == "subagent.end"}
     assert ends == {True, False}
     failed = next(outcome for outcome in outcomes(events) if not outcome["ok"])
@@ -131,7 +129,7 @@ async def test_its_failure_is_a_result_for_the_parent(serve: Serve, helper: None
     inside = [event["type"] for event in events if event.get("subagentId") == end["subagentId"]]
     assert inside[-2:] == ["content.end", "subagent.end"]
     assert events.index(end) < events.index(result)
-    assert (events[-1]["type"], again[-1]["type"]) == ("run.complete", "run.complete")
+    assert (events[-1]["type"], restart[-1]["type"]) == ("run.complete", "run.complete")
 
 
 async def test_what_memory_did_not_take_of_it_goes_before_all_that_follows(serve: Serve, helper: None) -> None:
@@ -152,8 +150,8 @@ async def test_what_memory_did_not_take_of_it_goes_before_all_that_follows(serve
         suite.memory.before, suite.memory.after = refuse_its_call, note
         replying(
             suite,
-            hello=[delegated("find it") + finish("tool_calls"), said("done")],
-            find=[call("look") + finish("tool_calls")],
+            hello=[delegated("find it") + finish("tool_calls"), answer("done")],
+            find=[call_tool("look")],
         )
         events = await suite.ask()
     assert not only(events, "subagent.end")["ok"]
@@ -163,7 +161,7 @@ async def test_what_memory_did_not_take_of_it_goes_before_all_that_follows(serve
 async def test_an_unknown_agent_and_bad_arguments_are_results_too(serve: Serve, helper: None) -> None:
     calls = delegated(agentKey="nobody") + call("call_subagent", "{}", index=1, call_id="b")
     async with serve(**PARENT) as suite:
-        replying(suite, hello=[calls + finish("tool_calls"), said("done")])
+        replying(suite, hello=[calls + finish("tool_calls"), answer("done")])
         events = await suite.ask()
     told = [text for text, _ in results(events)]
     assert "there is no agent 'nobody' to call; agents: helper" in told[0]
@@ -172,7 +170,7 @@ async def test_an_unknown_agent_and_bad_arguments_are_results_too(serve: Serve, 
 
 
 async def test_it_is_offered_only_where_agents_are_configured_or_mentioned(serve: Serve, helper: None) -> None:
-    async with serve(said("done"), toolConfig={"backends": ["@core"]}) as suite:
+    async with serve(answer("done"), toolConfig={"backends": ["@core"]}) as suite:
         await suite.ask()
         await suite.ask("ask @helper please")
         plain, mentioned = suite.llm.requests
@@ -183,7 +181,7 @@ async def test_it_is_offered_only_where_agents_are_configured_or_mentioned(serve
 async def test_depth_is_bounded_and_parents_are_named(serve: Serve, helper: None) -> None:
     deeper = delegated("deeper and deeper") + finish("tool_calls")
     async with serve(**(PARENT | {"budget": {"maxDepth": 2}})) as suite:
-        replying(suite, hello=[deeper, said("done")], deeper=[deeper, deeper, said("no further"), said("up")])
+        replying(suite, hello=[deeper, answer("done")], deeper=[deeper, deeper, answer("no further"), answer("up")])
         events = await suite.ask()
         await suite.ask("hello again")
     starts = [event for event in events if event["type"] == "subagent.start"]
@@ -197,11 +195,11 @@ async def test_max_loops_bounds_its_steps(serve: Serve, helper: None) -> None:
     async with serve(**PARENT) as suite:
         replying(
             suite,
-            hello=[delegated(maxLoops=2) + finish("tool_calls"), said("done")],
+            hello=[delegated(maxLoops=2) + finish("tool_calls"), answer("done")],
             find=[
-                call("look", '{"at":1}') + finish("tool_calls"),
-                call("look", '{"at":2}', call_id="b") + finish("tool_calls"),
-                said("so far"),
+                call_tool("look", '{"at":1}'),
+                call_tool("look", '{"at":2}', call_id="b"),
+                answer("so far"),
             ],
         )
         events = await suite.ask()
@@ -214,8 +212,8 @@ async def test_its_todos_are_its_own_and_nobody_reminds_it(serve: Serve, helper:
     async with serve(**(PARENT | {"toolConfig": {"backends": ["todo_write"]}})) as suite:
         replying(
             suite,
-            hello=[delegated() + finish("tool_calls"), said("done")],
-            find=[call("todo_write", todos) + finish("tool_calls"), said("found")],
+            hello=[delegated() + finish("tool_calls"), answer("done")],
+            find=[call_tool("todo_write", todos), answer("found")],
         )
         await suite.ask()
         requests = suite.llm.requests
@@ -230,8 +228,10 @@ async def test_its_todos_are_its_own_and_nobody_reminds_it(serve: Serve, helper:
 async def test_with_recap_the_parent_is_told_where_it_stands(serve: Serve, helper: None) -> None:
     calls = content("I need two things.") + delegated("first thing") + delegated("second thing", index=1)
     async with serve(**(PARENT | {"memory": {"recap": {"enabled": True}}})) as suite:
-        late: list[Step] = [0.1, *said("number one")]
-        replying(suite, hello=[calls + finish("tool_calls"), said("done")], first=[late], second=[said("number two")])
+        late: list[Step] = [0.1, *answer("number one")]
+        replying(
+            suite, hello=[calls + finish("tool_calls"), answer("done")], first=[late], second=[answer("number two")]
+        )
         events = await suite.ask()
         last = suite.llm.requests[-1]
         child = subagent_id(suite.run_ids[0], "call_0")
@@ -254,28 +254,28 @@ async def test_a_sub_agent_may_work_by_a_plan(serve: Serve, tmp_path: Path) -> N
     }
     (tmp_path / "agents").mkdir()
     (tmp_path / "agents" / "planner.json").write_text(json.dumps(planner))
-    plan = call("_plan_add_tasks_", '{"tasks":[{"description":"look around"}]}') + finish("tool_calls")
+    plan = call_tool("_plan_add_tasks_", '{"tasks":[{"description":"look around"}]}')
 
     def reply(request: llm_pb2.ChatRequest) -> list[Step]:
         assert_paired(request)
-        if asked(request) == "hello":
+        if first_question(request) == "hello":
             calls = delegated(agentKey="planner") + finish("tool_calls")
-            return said("done") if texts_of(request, "tool") else calls
+            return answer("done") if texts_of(request, "tool") else calls
         if request.stage == "plan":
             return plan
         if request.stage == "summary":
-            return said("all was seen")
+            return answer("all was seen")
         if request.tool_choice == "_plan_update_task_":
             words = texts_of(request, "user")[-1].split()
             task_id = words[words.index("task") + 1].rstrip(":,.")
             update = json.dumps({"taskId": task_id, "status": "completed"})
-            return call("_plan_update_task_", update, call_id="u") + finish("tool_calls")
-        return said("looked")
+            return call_tool("_plan_update_task_", update, call_id="u")
+        return answer("looked")
 
     async with serve(subagents=["planner"]) as suite:
         suite.llm.reply = reply
         events = await suite.ask()
-        history = await recorded(suite, suite.run_ids[0])
+        history = await read_recorded(suite, suite.run_ids[0])
     child = subagent_id(suite.run_ids[0], "call_0")
     assert outcomes(events) == [{"ok": True, "result": "all was seen", "contextId": child, "loops": 4}]
     task = only(events, "task.complete")
@@ -290,13 +290,13 @@ async def test_what_they_have_spent_is_charged_after_the_process_has_died_too(se
         await suite.stop()
         World(suite, play)
         crashes = Crashes(suite)
-        alone = await killed(suite, crashes, agent, None)
+        alone = await run_killed(suite, crashes, agent, None)
         appends = crashes.appends[run_of(alone)]
         for append in range(3, appends, 4):
             crashes.kill_at(append)
-            seen = await killed(suite, crashes, agent, None)
+            seen = await run_killed(suite, crashes, agent, None)
             crashes.kill_at(-1)
-            async with again(suite) as client:
+            async with restart(suite) as client:
                 rest = await read(client, run_of(seen), seen[-1]["seq"])
             assert rest[-1]["usage"] == alone[-1]["usage"]
             told = texts_of(suite.llm.requests[-1], "user")

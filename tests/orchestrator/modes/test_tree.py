@@ -11,11 +11,9 @@ import pytest
 
 from headrace.v1 import agent_pb2, agent_pb2_grpc, llm_pb2
 from services.runtime.rpc.channels import open_channel
-from tests.support.orchestrator.events import results
-from tests.support.orchestrator.people import CHAT
-from tests.support.orchestrator.steps import Step, call, content
-from tests.support.orchestrator.subagents import CHILDREN, asked, cancelled, delegated, said, texts_of
-from tests.support.orchestrator.suite import Serve, Suite
+from tests.support.orchestrator import CHAT, Serve, Suite, results
+from tests.support.orchestrator.steps import Step, answer, call, content
+from tests.support.orchestrator.subagents import CHILDREN, cancelled, delegated, first_question, texts_of
 from tests.support.timing import within
 
 
@@ -35,9 +33,9 @@ def plant(suite: Suite, *child: Step) -> None:
     calls = [step for n in range(CHILDREN) for step in delegated(f"task {n}", index=n)]
 
     def reply(request: llm_pb2.ChatRequest) -> list[Step]:
-        if asked(request).startswith("task"):
+        if first_question(request).startswith("task"):
             return [*child]
-        return said("that is it") if texts_of(request, "tool") else [*calls, *spent(10, "tool_calls")]
+        return answer("that is it") if texts_of(request, "tool") else [*calls, *spent(10, "tool_calls")]
 
     suite.llm.reply = reply
 
@@ -51,7 +49,9 @@ def planted_looks(suite: Suite) -> None:
     plant(suite)
     parent = suite.llm.reply
     assert parent is not None
-    suite.llm.reply = lambda request: another_look(suite) if asked(request).startswith("task") else parent(request)
+    suite.llm.reply = lambda request: (
+        another_look(suite) if first_question(request).startswith("task") else parent(request)
+    )
 
 
 async def get_run(suite: Suite, run_id: str) -> agent_pb2.Run:
@@ -140,7 +140,7 @@ async def test_the_model_is_told_what_is_left_where_the_agent_asks_for_it(serve:
     limits = {"maxModelCalls": 4, "maxToolCalls": 3, "maxTokens": 5000, "maxCostUsd": 1.0}
     budget = {"tellModel": True, "unknownPrice": "MAX_TOKENS"} | limits
     started_s = asyncio.get_running_loop().time()
-    async with serve(looks, said("done"), budget=budget) as suite:
+    async with serve(looks, answer("done"), budget=budget) as suite:
         await suite.ask()
         took_s = asyncio.get_running_loop().time() - started_s
         reminders = [texts_of(request, "user")[-1] for request in suite.llm.requests]

@@ -8,18 +8,15 @@ import pytest
 
 from headrace.errors import Overloaded
 from headrace.v1 import memory_pb2
-from tests.support.orchestrator import plans
-from tests.support.orchestrator.events import only
-from tests.support.orchestrator.people import CHAT, ask
+from tests.support.orchestrator import CHAT, Serve, Suite, ask, only, plans
 from tests.support.orchestrator.plans import check_pairs
-from tests.support.orchestrator.steps import Step, call, content, finish, reasoning
-from tests.support.orchestrator.suite import Serve, Suite
+from tests.support.orchestrator.steps import Step, answer, call, content, finish, reasoning
 from tests.support.order import Event, texts
 
 CHECKED: dict[str, Any] = {"verify": "SECOND_PASS_FIX"}
 
 DRAFT = reasoning("hm") + content("It is ", "four.") + finish()
-FIXED = content("It ", "is ", "five.") + finish()
+FIXED = answer("It ", "is ", "five.")
 
 
 async def stored(suite: Suite) -> list[memory_pb2.StepLine]:
@@ -59,7 +56,7 @@ async def test_the_second_turn_is_the_answer_delta_by_delta(serve: Serve, mode: 
 
 
 async def test_later_turns_and_readers_know_nothing_of_the_draft(serve: Serve) -> None:
-    async with serve(DRAFT, FIXED, content("Good.") + finish(), FIXED, **CHECKED) as suite:
+    async with serve(DRAFT, FIXED, answer("Good."), FIXED, **CHECKED) as suite:
         await suite.ask()
         history = await suite.client.chat(suite.chat_id)
         await suite.ask("and now?")
@@ -117,7 +114,7 @@ async def test_a_cancel_between_the_turns_leaves_the_chat_in_order(serve: Serve)
 
 async def test_the_summary_of_a_plan_is_checked_and_nothing_else(serve: Serve) -> None:
     async with serve(**plans.agent(), **CHECKED) as suite:
-        events = await plans.asked(suite, plans.model(plans.add("one", "two")))
+        events = await plans.ask_checked(suite, plans.model(plans.add("one", "two")))
         stages = [step.stage for step in await stored(suite) if not step.context_id]
     assert stages.count("verify") == 1
     assert stages[-2:] == ["verify", "summary"]

@@ -14,11 +14,9 @@ from headrace.client import Client
 from headrace.errors import InvalidRequest, NotFound, PermissionDenied
 from headrace.v1 import operator_pb2
 from services.orchestrator.operating.content import strip_content
+from tests.support.orchestrator import Serve, tool, two_replicas
 from tests.support.orchestrator.answerers import as_user
-from tests.support.orchestrator.replicas import two
-from tests.support.orchestrator.scripted_tools import tool
-from tests.support.orchestrator.steps import call, content, finish
-from tests.support.orchestrator.suite import Serve
+from tests.support.orchestrator.steps import answer, call_tool, content
 
 KEYS = {
     "ada": "acme/ada",
@@ -94,7 +92,7 @@ async def test_runs_of_all_users_are_listed_found_and_ended(serve: Serve) -> Non
 
 
 async def test_what_was_said_is_shown_to_whom_it_may_be_and_that_is_logged(serve: Serve) -> None:
-    async with serve(content(SAID) + finish(), keys=KEYS) as suite:
+    async with serve(answer(SAID), keys=KEYS) as suite:
         async with as_user(suite.address, "ada") as ada, ada.ask("my secret question", agent_key="react") as deltas:
             events = [delta async for delta in deltas]
         run_id = next(event.run_start.run_id for event in events if event.HasField("run_start"))
@@ -128,9 +126,9 @@ async def test_what_was_said_is_shown_to_whom_it_may_be_and_that_is_logged(serve
 
 
 async def test_a_run_that_waits_for_a_person_is_told_from_one_that_works(serve: Serve) -> None:
-    gated = call("act", '{"at": 1}') + finish("tool_calls")
+    gated = call_tool("act", '{"at": 1}')
     async with (
-        serve(gated, content("Done.") + finish(), keys=KEYS, toolConfig={"backends": ["act"]}) as suite,
+        serve(gated, answer("Done."), keys=KEYS, toolConfig={"backends": ["act"]}) as suite,
         as_user(suite.address, "operator") as operator,
     ):
         suite.tools.tools.append(tool("act", "backend", approval="ask"))
@@ -145,7 +143,7 @@ async def test_a_run_that_waits_for_a_person_is_told_from_one_that_works(serve: 
 
 
 async def test_any_replica_ends_a_run_and_names_the_others(serve: Serve) -> None:
-    async with serve(SLOW, keys=KEYS) as suite, two(suite) as (a, b), asyncio.TaskGroup() as group:
+    async with serve(SLOW, keys=KEYS) as suite, two_replicas(suite) as (a, b), asyncio.TaskGroup() as group:
         started: asyncio.Queue[str] = asyncio.Queue()
         group.create_task(ask(a.address, "ada", started))
         run_id = await started.get()

@@ -16,11 +16,10 @@ from headrace.client import Client
 from headrace.v1 import llm_pb2, tools_pb2_grpc
 from services.orchestrator.server import orchestrator
 from services.runtime.rpc.server import GrpcService, RunningServer, serving_grpc
+from tests.support.orchestrator import NO_DRAIN, Serve, Suite, as_json
 from tests.support.orchestrator.crashes import changes_of
-from tests.support.orchestrator.events import as_json
 from tests.support.orchestrator.recorded_runs import ONCE, RUNS, World
-from tests.support.orchestrator.steps import Step, call, content, finish
-from tests.support.orchestrator.suite import NO_DRAIN, Serve, Suite
+from tests.support.orchestrator.steps import Step, answer, call_tool
 from tests.support.order import Event, check_order
 
 CASES = ("a tool", "what is done once", "sub-agents")
@@ -117,5 +116,5 @@ async def test_a_parent_does_not_complete_without_the_work_of_sub_agents_that_la
 
 def _delegate(request: llm_pb2.ChatRequest) -> list[Step]:
     if any(message.role == "tool" for message in request.messages):
-        return [*content("All done."), *finish()]
-    return [*call("call_subagent", '{"task":"a","agentKey":"helper"}'), *finish("tool_calls")]
+        return answer("All done.")
+    return call_tool("call_subagent", '{"task":"a","agentKey":"helper"}')

@@ -11,14 +11,14 @@ from headrace.errors import InvalidRequest, NotFound
 from headrace.v1 import agent_pb2, agent_pb2_grpc
 from services.orchestrator.lifecycle.live_calls.cassette_rpc import PAGE_BYTES
 from services.runtime.rpc.channels import open_channel
-from tests.support.orchestrator.steps import call, content, finish, reasoning
-from tests.support.orchestrator.suite import Serve
+from tests.support.orchestrator import Serve
+from tests.support.orchestrator.steps import answer, call, call_tool, content, finish, reasoning
 
-END = content("All good.") + finish()
+END = answer("All good.")
 
 
 async def test_a_recorded_run_has_all_that_it_heard_and_said(serve: Serve) -> None:
-    turns = [reasoning("hm") + call("look", '{"at":1}') + finish("tool_calls"), content("All ", "good.") + finish()]
+    turns = [reasoning("hm") + call("look", '{"at":1}') + finish("tool_calls"), answer("All ", "good.")]
     async with serve(*turns) as h:
         events = await h.ask("hello", record=True)
         cassette = read_cassette(await h.client.cassette(h.run_ids[-1]))
@@ -38,7 +38,7 @@ def _said(tape: list[Any]) -> list[str]:
 
 
 async def test_an_agent_may_have_all_its_runs_recorded(serve: Serve) -> None:
-    async with serve(content("Yes.") + finish(), record=True) as h:
+    async with serve(answer("Yes."), record=True) as h:
         await h.ask()
         assert await h.client.cassette(h.run_ids[-1])
         await h.ask(record=False)
@@ -48,14 +48,14 @@ async def test_an_agent_may_have_all_its_runs_recorded(serve: Serve) -> None:
 
 async def test_secrets_do_not_enter_a_recording(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_SERVICE_KEY", "hunter2hunter2")
-    async with serve(content("It is hunter2hunter2 and sk-abcdefgh1234.") + finish()) as h:
+    async with serve(answer("It is hunter2hunter2 and sk-abcdefgh1234.")) as h:
         await h.ask("api_key: verysecret", record=True)
         text = "\n".join(await h.client.cassette(h.run_ids[-1]))
     assert not [secret for secret in ("hunter2", "sk-abcd", "verysecret") if secret in text]
 
 
 async def test_a_run_that_goes_on_has_no_cassette_yet(serve: Serve) -> None:
-    async with serve(call("slow") + finish("tool_calls")) as h:
+    async with serve(call_tool("slow")) as h:
         async with h.client.ask("hello", agent_key="react", record=True) as deltas:
             run_id = await anext(delta.run_start.run_id async for delta in deltas if delta.HasField("run_start"))
             with pytest.raises(InvalidRequest, match="must be a run that has ended"):
@@ -73,7 +73,7 @@ def _without_time(event: dict[str, Any]) -> dict[str, Any]:
 
 async def test_a_line_of_a_recording_is_one_line_whatever_was_said(serve: Serve) -> None:
     said = "one\u2028line\u2029of\x85text"
-    async with serve(content(said) + finish()) as h:
+    async with serve(answer(said)) as h:
         await h.ask(said, record=True)
         cassette = read_cassette(await h.client.cassette(h.run_ids[-1]))
     assert cassette.query["message"] == said
@@ -98,7 +98,7 @@ async def test_a_page_of_a_recording_is_counted_in_bytes(serve: Serve) -> None:
 
 
 async def test_agents_below_a_recorded_one_are_found_by_any_case_of_their_key(serve: Serve) -> None:
-    async with serve(content("Yes.") + finish(), subagents=["OneShot"]) as h:
+    async with serve(answer("Yes."), subagents=["OneShot"]) as h:
         events = await h.ask(record=True)
         cassette = read_cassette(await h.client.cassette(h.run_ids[-1]))
     assert sorted(cassette.agents) == ["oneshot", "react"]
@@ -106,7 +106,7 @@ async def test_agents_below_a_recorded_one_are_found_by_any_case_of_their_key(se
 
 
 async def test_a_reverted_run_has_no_recording_for_anybody(serve: Serve) -> None:
-    async with serve(content("Yes.") + finish()) as h:
+    async with serve(answer("Yes.")) as h:
         await h.ask(record=True)
         assert await h.client.cassette(h.run_ids[-1])
         await h.client.revert(h.chat_id, 0)

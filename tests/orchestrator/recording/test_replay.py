@@ -13,12 +13,10 @@ from headrace.cassette.lines import read_cassette
 from headrace.errors import RateLimited
 from services.replay.differences import Difference
 from services.replay.replaying import replay
-from tests.support.orchestrator import people
+from tests.support.orchestrator import Serve, Suite, people, tool
 from tests.support.orchestrator.own_agents import GRANTS, grant, make, put, wait_for_grants
 from tests.support.orchestrator.recorded_runs import RUNS, World
-from tests.support.orchestrator.scripted_tools import tool
-from tests.support.orchestrator.steps import BREAK, call, content, finish
-from tests.support.orchestrator.suite import Serve, Suite
+from tests.support.orchestrator.steps import BREAK, answer, call, call_tool, content, finish
 from tests.support.order import Event
 
 
@@ -51,7 +49,7 @@ async def test_each_kind_of_run_comes_about_again(serve: Serve, kind: str) -> No
 async def test_a_run_of_a_tenants_own_agent_comes_about_again(serve: Serve, tmp_path: Path) -> None:
     rules = [{"id": name, "period": "day", "tenant": name, "usd": 1000} for name in ("default", "bolt")]
     (tmp_path / "budgets.yaml").write_text(json.dumps({"budgets": rules}))
-    turns = [call("look") + finish("tool_calls"), content("Done.") + finish()]
+    turns = [call_tool("look"), answer("Done.")]
     async with serve(*turns) as h:
         grant(h, {"grants": [GRANTS["grants"][0] | {"tenants": ["default", "bolt"]}]})
         await wait_for_grants(h.client)
@@ -71,7 +69,7 @@ def change_line(lines: list[str], member: str, old: str, new: str) -> int:
 
 
 async def test_the_first_line_that_differs_is_named_with_what_differs(serve: Serve) -> None:
-    async with serve(content("All ", "good.") + finish()) as h:
+    async with serve(answer("All ", "good.")) as h:
         lines = await record(h)
     changed = [*lines]
     number = change_line(changed, "event", '"delta":"good."', '"delta":"bad."')
@@ -88,7 +86,7 @@ async def test_the_first_line_that_differs_is_named_with_what_differs(serve: Ser
 
 
 async def test_a_changed_prompt_is_seen_in_the_request(serve: Serve) -> None:
-    async with serve(content("Yes.") + finish(), react={"systemPrompt": "Be kind."}) as h:
+    async with serve(answer("Yes."), react={"systemPrompt": "Be kind."}) as h:
         lines = await record(h)
     change_line(lines, "agent", "Be kind.", "Be rude.")
     with pytest.raises(
@@ -99,9 +97,9 @@ async def test_a_changed_prompt_is_seen_in_the_request(serve: Serve) -> None:
 
 
 TURNS = (
-    call("look", '{"at":1}') + finish("tool_calls"),
-    call("form", call_id="call_2") + finish("tool_calls"),
-    content("Thanks.") + finish(),
+    call_tool("look", '{"at":1}'),
+    call_tool("form", call_id="call_2"),
+    answer("Thanks."),
 )
 
 
@@ -166,7 +164,7 @@ async def test_a_cancelled_run_is_cancelled_again(serve: Serve) -> None:
 
 async def test_errors_of_peers_come_about_again(serve: Serve) -> None:
     broken = [*content("Half an ans"), BREAK]
-    async with serve(broken, content("All of it.") + finish(), [RateLimited("slow down", retry_after_s=1)]) as h:
+    async with serve(broken, answer("All of it."), [RateLimited("slow down", retry_after_s=1)]) as h:
         lines = [await record(h)]
         assert read_cassette(lines[0]).events[-1]["type"] == "run.complete"
         lines.append(await record(h))

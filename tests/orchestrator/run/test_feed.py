@@ -18,7 +18,7 @@ from headrace.v1 import agent_pb2, llm_pb2
 from services.orchestrator.run.answers.answer import Answer, BlockNames
 from services.orchestrator.run.answers.toolbox import Toolbox
 from services.orchestrator.run.events.feed import QUEUE_MAX, Feed, Followed
-from tests.support.orchestrator.events import as_json
+from tests.support.orchestrator import as_json
 from tests.support.order import Event, check_order, fold, texts
 
 RUN_ID = "3f0c0000-0000-4000-8000-000000000001"

@@ -10,9 +10,8 @@ from headrace.streams import reading
 from headrace.v1 import agent_pb2, agent_pb2_grpc
 from services.orchestrator.run.events.feed import QUEUE_MAX
 from services.runtime.rpc.channels import open_channel
-from tests.support.orchestrator.events import as_json
-from tests.support.orchestrator.steps import content, finish
-from tests.support.orchestrator.suite import Serve, Suite
+from tests.support.orchestrator import Serve, Suite, as_json
+from tests.support.orchestrator.steps import answer, content
 from tests.support.order import fold
 from tests.support.timing import within
 
@@ -38,7 +37,7 @@ async def begin(events: AsyncIterator[agent_pb2.AgentDelta]) -> list[agent_pb2.A
 
 
 async def test_a_reader_that_stops_reading_holds_up_nobody_and_gets_everything(serve: Serve) -> None:
-    async with serve([*content(*CHUNKS), *finish()]) as suite, asking(suite) as events:
+    async with serve(answer(*CHUNKS)) as suite, asking(suite) as events:
         seen = await begin(events)
         async with suite.client.attach(seen[-1].run_start.run_id) as others:
             quick = [as_json(event) async for event in others]

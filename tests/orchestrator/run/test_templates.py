@@ -11,16 +11,10 @@ from hypothesis import strategies as st
 
 from headrace.v1 import tools_pb2
 from services.orchestrator.run.answers.templates import Unresolvable, fill_templates
-from tests.support.orchestrator.events import as_json, only
-from tests.support.orchestrator.people import ask
-from tests.support.orchestrator.requests import told
-from tests.support.orchestrator.runs import recorded
-from tests.support.orchestrator.scripted_tools import tool
-from tests.support.orchestrator.steps import call, content, finish
-from tests.support.orchestrator.suite import Serve, Suite
+from tests.support.orchestrator import Serve, Suite, as_json, ask, last_result, only, tool
+from tests.support.orchestrator.runs import read_recorded
+from tests.support.orchestrator.steps import ANSWER, call, call_tool, finish
 from tests.support.order import Event
-
-ANSWER = content("All ", "good.") + finish()
 
 RESULTS = {
     "find": '{"id": 123456789012345678901234567890, "price": 1.10, "day": "2026-02-27", "at": "2026-12-31T23:30:00Z",'
@@ -168,31 +162,31 @@ async def test_the_model_wrote_the_template_and_the_tool_got_the_value(serve: Se
 
 
 async def test_a_template_without_a_value_is_a_result_and_nothing_runs(serve: Serve) -> None:
-    async with serve(call("look", '{"at":"{{find.id}}"}') + finish("tool_calls"), ANSWER, **LISTED) as suite:
+    async with serve(call_tool("look", '{"at":"{{find.id}}"}'), ANSWER, **LISTED) as suite:
         offer(suite, "{}")
         events = await ask(suite)
         assert suite.tools.requests == []
-        assert "{{find.id}} has no value" in told(suite)
-        history = await recorded(suite, suite.run_ids[0])
+        assert "{{find.id}} has no value" in last_result(suite)
+        history = await read_recorded(suite, suite.run_ids[0])
     assert "toolParams" not in only(events, "tool.end")
     snapshot = only(history, "tool.snapshot")
     assert ("toolParams" in snapshot, snapshot["arguments"]) == (False, {"at": "{{find.id}}"})
 
 
 async def test_a_template_of_a_tool_that_has_not_run_is_refused_inside_a_longer_string_too(serve: Serve) -> None:
-    async with serve(call("look", '{"at":"see {{find.id}}"}') + finish("tool_calls"), ANSWER, **LISTED) as suite:
+    async with serve(call_tool("look", '{"at":"see {{find.id}}"}'), ANSWER, **LISTED) as suite:
         offer(suite, "{}")
         await ask(suite)
         assert suite.tools.requests == []
-        assert "{{find.id}} has no value: find has no successful result in this run" in told(suite)
+        assert "{{find.id}} has no value: find has no successful result in this run" in last_result(suite)
 
 
 async def test_braces_that_are_no_template_run_and_are_shown_as_they_are(serve: Serve) -> None:
     arguments = '{"at":"say {{hello}}"}'
-    async with serve(call("look", arguments) + finish("tool_calls"), ANSWER, **LISTED) as suite:
+    async with serve(call_tool("look", arguments), ANSWER, **LISTED) as suite:
         offer(suite, "{}")
         events = await ask(suite)
-        history = await recorded(suite, suite.run_ids[0])
+        history = await read_recorded(suite, suite.run_ids[0])
         assert suite.tools.requests[0].arguments == arguments
     assert only(events, "tool.end")["toolParams"] == only(history, "tool.snapshot")["toolParams"]
 

@@ -15,11 +15,9 @@ from services.orchestrator.run.budgets.allowance import list_agents_below
 from services.orchestrator.run.budgets.file import BudgetsFile
 from services.orchestrator.run.budgets.rules import BudgetsError, parse_budgets, write_budgets
 from services.runtime.auth.identity import Identity
-from tests.support.orchestrator.crashes import Crashes, again, killed
-from tests.support.orchestrator.events import as_json, read, run_of
+from tests.support.orchestrator import Serve, as_json, read, run_of, two_replicas
+from tests.support.orchestrator.crashes import Crashes, restart, run_killed
 from tests.support.orchestrator.prices import CALL_USD, answer_dearly, limit, plant, priced, spent_usd, tree
-from tests.support.orchestrator.replicas import two
-from tests.support.orchestrator.suite import Serve
 from tests.support.order import Event
 
 
@@ -63,7 +61,7 @@ async def test_eight_sub_agents_at_once_do_not_pass_it_and_the_next_run_does_not
 
 async def test_two_replicas_spend_together_what_there_is_and_no_more(serve: Serve, tmp_path: Path) -> None:
     limit(tmp_path, 0.2)
-    async with serve() as suite, two(suite) as (a, b):
+    async with serve() as suite, two_replicas(suite) as (a, b):
         answer_dearly(suite)
         runs = await asyncio.gather(*(ask(replica.client) for _ in range(6) for replica in (a, b)))
         # What runs had reserved and not spent is free: whatever is left is enough for no other call.
@@ -80,8 +78,8 @@ async def test_nothing_stays_reserved_for_an_owner_that_has_died(serve: Serve, t
         answer_dearly(suite)
         await suite.stop()
         crashes = Crashes(suite)
-        seen = await killed(suite, crashes, "oneshot", 5)
-        async with again(suite) as client:
+        seen = await run_killed(suite, crashes, "oneshot", 5)
+        async with restart(suite) as client:
             end = [*seen, *await read(client, run_of(seen), seen[-1]["seq"])]
             runs = [end]
             while (last := await ask(client))[-1]["type"] == "run.complete":

@@ -10,18 +10,13 @@ import pytest
 from headrace.errors import InvalidRequest, NotFound, ProviderUnavailable, QueueFull
 from headrace.v1 import memory_pb2
 from services.orchestrator.run.control.waits import KEPT_MAX, Submission, Waits
-from tests.support.orchestrator.events import kinds, only
-from tests.support.orchestrator.people import ask, state, submit
-from tests.support.orchestrator.requests import told
-from tests.support.orchestrator.runs import recorded
-from tests.support.orchestrator.scripted_tools import tool
-from tests.support.orchestrator.steps import call, content, finish
-from tests.support.orchestrator.suite import Serve, Suite
+from tests.support.orchestrator import Serve, Suite, ask, kinds, last_result, only, state, submit, tool
+from tests.support.orchestrator.runs import read_recorded
+from tests.support.orchestrator.steps import ANSWER, call, call_tool, finish
 from tests.support.order import Event, fold
 from tests.support.timing import within
 
-ANSWER = content("All ", "good.") + finish()
-CONFIRM = call("confirm", '{"q":1}') + finish("tool_calls")
+CONFIRM = call_tool("confirm", '{"q":1}')
 LISTED = {"toolConfig": {"backends": ["look", "slow"], "frontends": ["confirm"]}}
 PARALLEL = {"react": {"parallelToolCalls": True}}
 
@@ -42,8 +37,8 @@ async def test_an_early_submit_is_kept_and_the_first_one_wins(serve: Serve) -> N
             assert (first, second, again) == ("accepted", "duplicate", "accepted")
 
         events = await ask(suite, ("tool.start", answer))
-        assert told(suite) == '"first"'
-        history = await recorded(suite, suite.run_ids[0])
+        assert last_result(suite) == '"first"'
+        history = await read_recorded(suite, suite.run_ids[0])
     assert kinds(events, "request.submit", "tool.end") == ["request.submit", "tool.end"]
     assert fold(history) == fold(events)
 
@@ -57,7 +52,7 @@ async def test_of_many_submits_of_one_moment_one_is_accepted(serve: Serve) -> No
             assert sorted(await asyncio.gather(*given)) == ["accepted"] + ["duplicate"] * 9
 
         events = await ask(suite, ("tool.start", answer))
-        assert told(suite) == str(only(events, "request.submit")["payload"])
+        assert last_result(suite) == str(only(events, "request.submit")["payload"])
 
 
 async def test_nobodys_submit_expires_and_a_late_one_is_told_so(serve: Serve) -> None:
@@ -72,7 +67,7 @@ async def test_nobodys_submit_expires_and_a_late_one_is_told_so(serve: Serve) ->
             suite.run_ids.append(event["runId"])
 
         events = await ask(suite, ("run.start", note), ("tool.result", late))
-        assert told(suite) == '{"ok":false,"error":"expired"}'
+        assert last_result(suite) == '{"ok":false,"error":"expired"}'
         tool_id, run_id = only(events, "tool.start")["toolId"], events[-1]["runId"]
         assert seen == ["expired"]
         assert await submit(suite, run_id, tool_id, "much later") == "expired"
@@ -139,11 +134,11 @@ async def test_a_cancel_ends_a_wait_at_once_and_the_chat_goes_on(serve: Serve) -
         events = await ask(suite, ("tool.start", cancel))
         assert events[-1]["type"] == "run.cancel"
         assert only(events, "tool.result")["result"] == '{"ok":false,"error":"cancelled"}'
-        history = await recorded(suite, suite.run_ids[0])
+        history = await read_recorded(suite, suite.run_ids[0])
         assert fold(history) == fold(events)
         assert await submit(suite, events[-1]["runId"], only(events, "tool.start")["toolId"], 1) == "expired"
         assert (await ask(suite))[-1]["type"] == "run.complete"
-        assert told(suite) == '{"ok":false,"error":"cancelled"}'
+        assert last_result(suite) == '{"ok":false,"error":"cancelled"}'
 
 
 async def test_a_submit_is_in_the_log_before_it_is_answered_and_counts_though_its_caller_leaves(serve: Serve) -> None:
@@ -167,7 +162,7 @@ async def test_a_submit_is_in_the_log_before_it_is_answered_and_counts_though_it
             assert not stored.is_set()
 
         events = await ask(suite, ("tool.start", answer))
-        assert told(suite) == '"in time"'
+        assert last_result(suite) == '"in time"'
     assert only(events, "request.submit")["payload"] == "in time"
 
 
@@ -186,7 +181,7 @@ async def test_a_submit_whose_commit_is_not_answered_is_there_once(serve: Serve)
             assert await submit(suite, event["runId"], event["toolId"], "yes") == "accepted"
 
         events = await ask(suite, ("tool.start", answer))
-        history = await recorded(suite, suite.run_ids[0])
+        history = await read_recorded(suite, suite.run_ids[0])
     assert only(history, "request.submit") == only(events, "request.submit")
 
 
@@ -221,7 +216,7 @@ async def test_a_submit_while_the_run_ends_comes_too_late_and_nothing_follows_th
             statuses.append(await submit(suite, event["runId"], event["toolId"], "late"))
 
         events = await ask(suite, ("tool.start", answer))
-        history = await recorded(suite, suite.run_ids[0])
+        history = await read_recorded(suite, suite.run_ids[0])
     assert statuses == ["expired"]
     assert events[-1]["type"] == history[-1]["type"] == "run.cancel"
     assert events[-1]["seq"] == history[-1]["seq"]

@@ -7,9 +7,8 @@ import json
 import pytest
 
 from headrace.v1 import agent_pb2
-from tests.support.orchestrator import people
-from tests.support.orchestrator.steps import call, content, finish
-from tests.support.orchestrator.suite import Serve, Suite
+from tests.support.orchestrator import Serve, Suite, people
+from tests.support.orchestrator.steps import call_tool, content, finish
 from tests.support.order import Event
 
 LOCATE = agent_pb2.ClientTool(
@@ -17,7 +16,7 @@ LOCATE = agent_pb2.ClientTool(
     description="Where the user is",
     parameters='{"type":"object","properties":{"precision":{"type":"integer"}},"additionalProperties":false}',
 )
-TURNS = [[*call("locate", '{"precision": 2}'), *finish("tool_calls")], [*content("You are in Lyon."), *finish()]]
+TURNS = [call_tool("locate", '{"precision": 2}'), [*content("You are in Lyon."), *finish()]]
 
 
 async def asked(suite: Suite, *tools: agent_pb2.ClientTool) -> list[Event]:

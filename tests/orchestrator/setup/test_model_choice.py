@@ -8,11 +8,8 @@ from typing import Any
 import pytest
 
 from headrace.v1 import common_pb2, llm_pb2
-from tests.support.orchestrator.people import ask
-from tests.support.orchestrator.steps import content, finish
-from tests.support.orchestrator.suite import Serve, Suite
-
-ANSWER = content("All ", "good.") + finish()
+from tests.support.orchestrator import Serve, Suite, ask
+from tests.support.orchestrator.steps import ANSWER
 
 MODELS = {"vision": {"model": "eyes"}, "code": {"model": "coder", "temperature": 0.1}}
 

@@ -10,15 +10,9 @@ import pytest
 
 from headrace.errors import InvalidRequest
 from headrace.v1 import common_pb2, memory_pb2, tools_pb2
-from tests.support.orchestrator.events import as_json, only
-from tests.support.orchestrator.people import CHAT, ask
-from tests.support.orchestrator.requests import assert_paired, reminder, shown
-from tests.support.orchestrator.scripted_tools import tool
-from tests.support.orchestrator.steps import call, content, finish
-from tests.support.orchestrator.suite import Serve, Suite
+from tests.support.orchestrator import CHAT, Serve, Suite, as_json, ask, assert_paired, only, reminder, shown, tool
+from tests.support.orchestrator.steps import ANSWER, call_tool
 from tests.support.order import Event
-
-ANSWER = content("All ", "good.") + finish()
 
 
 def system(suite: Suite) -> str:
@@ -175,7 +169,7 @@ THERE = {"uploads/my notes.txt": b"hello", "uploads/a.png": b"\x89PNG", "uploads
 
 
 async def test_small_texts_and_images_are_shown_and_other_uploads_named(serve: Serve) -> None:
-    async with serve(call("look") + finish("tool_calls"), ANSWER) as suite:
+    async with serve(call_tool("look"), ANSWER) as suite:
         suite.tools.files = THERE
         suite.tools.skills = SKILLS
         await ask(suite, message='look at #"my notes.txt"', references=[NOTES, PICTURE, BOOK])
@@ -274,7 +268,7 @@ TODOS = [
 
 async def test_open_todos_are_reminded_of_and_the_rest_of_the_request_only_grows(serve: Serve) -> None:
     def write(todos: Any, call_id: str) -> Any:
-        return call("todo_write", json.dumps({"todos": todos}), call_id=call_id) + finish("tool_calls")
+        return call_tool("todo_write", json.dumps({"todos": todos}), call_id=call_id)
 
     all_done = [todo | {"status": "completed"} for todo in TODOS]
     turns = [write(TODOS, "a"), write(all_done, "b"), ANSWER]

@@ -8,8 +8,8 @@ import pytest
 
 from headrace.errors import QuotaExceeded
 from headrace.v1 import common_pb2, llm_pb2
-from tests.support.orchestrator.runs import recorded
-from tests.support.orchestrator.steps import call, content, finish
+from tests.support.orchestrator.runs import read_recorded
+from tests.support.orchestrator.steps import answer, call, content, finish
 from tests.support.order import fold
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def notices(events: list[Event]) -> list[tuple[str, str]]:
 async def test_a_picture_is_an_artifact_and_a_link_behind_the_text(serve: Serve, agent: str) -> None:
     async with serve([*content("Here ", "it is."), *picture(), *finish()]) as suite:
         events = await suite.ask(agent=agent)
-        after = await recorded(suite, events[-1]["runId"])
+        after = await read_recorded(suite, events[-1]["runId"])
         files = suite.tools.files
         text = f"Here it is.\n\n{link(suite.chat_id, 'image.png')}"
     assert (shown(events), shown(after)) == (text, text)
@@ -63,7 +63,7 @@ async def test_a_picture_is_an_artifact_and_a_link_behind_the_text(serve: Serve,
 
 
 async def test_an_answer_may_be_pictures_alone_and_the_model_knows_of_them_later(serve: Serve) -> None:
-    async with serve([*picture(), *picture(b"gif", "image/gif"), *finish()], content("Yes.") + finish()) as suite:
+    async with serve([*picture(), *picture(b"gif", "image/gif"), *finish()], answer("Yes.")) as suite:
         events = await suite.ask()
         await suite.ask("another one")
         (earlier,) = [message for message in suite.llm.requests[-1].messages if message.role == "assistant"]
@@ -80,11 +80,9 @@ async def test_a_sound_is_a_link_behind_its_transcript(serve: Serve) -> None:
 
 
 async def test_a_picture_beside_a_call_is_committed_before_the_call_runs(serve: Serve) -> None:
-    async with serve(
-        [*content("See."), *picture(), *call("look"), *finish("tool_calls")], content("So.") + finish()
-    ) as suite:
+    async with serve([*content("See."), *picture(), *call("look"), *finish("tool_calls")], answer("So.")) as suite:
         events = await suite.ask()
-        after = await recorded(suite, events[-1]["runId"])
+        after = await read_recorded(suite, events[-1]["runId"])
     kinds = [event["type"] for event in events]
     assert kinds.index("artifact.publish") < kinds.index("tool.result")
     assert fold(events) == fold(after)

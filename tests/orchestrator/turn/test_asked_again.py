@@ -7,13 +7,10 @@ import asyncio
 import pytest
 
 from headrace.v1 import memory_pb2
-from tests.support.orchestrator.events import read
-from tests.support.orchestrator.runs import recorded
-from tests.support.orchestrator.steps import BREAK, call, content, finish, reasoning
-from tests.support.orchestrator.suite import Serve, Suite
+from tests.support.orchestrator import Serve, Suite, read
+from tests.support.orchestrator.runs import read_recorded
+from tests.support.orchestrator.steps import ANSWER, BREAK, call, content, finish, reasoning
 from tests.support.order import Event, fold
-
-ANSWER = content("All ", "good.") + finish()
 
 BEGUN = {
     "content": content("Hel", "lo"),
@@ -42,7 +39,7 @@ async def test_a_turn_that_has_begun_is_asked_again_from_its_beginning(serve: Se
         events = await suite.ask()
         assert suite.llm.requests[0] == suite.llm.requests[1]
         assert not suite.tools.requests
-        after = await recorded(suite, events[-1]["runId"])
+        after = await read_recorded(suite, events[-1]["runId"])
     assert resets(events) == resets(after) == ["PROVIDER_UNAVAILABLE"]
     assert [block["text"] for block in fold(events)["blocks"].values()] == ["All good."]
     assert fold(events) == fold(after)
@@ -63,7 +60,7 @@ async def test_a_turn_is_asked_again_once(serve: Serve, begun: list[str]) -> Non
         assert len(suite.llm.requests) == 2
         assert events[-1]["error"]["code"] == "PROVIDER_UNAVAILABLE"
         assert [block["text"] for block in fold(events)["blocks"].values()] == ["Hel"] * bool(begun)
-        assert fold(events) == fold(await recorded(suite, events[-1]["runId"]))
+        assert fold(events) == fold(await read_recorded(suite, events[-1]["runId"]))
 
 
 async def test_a_turn_is_not_asked_again_when_no_model_call_is_left(serve: Serve) -> None:

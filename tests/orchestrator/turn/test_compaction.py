@@ -9,6 +9,7 @@ import pytest
 
 from headrace.errors import ChatBusy, ContextLengthExceeded, NotFound, Overloaded
 from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2
+from tests.support.orchestrator import Serve, Suite, as_json, assert_paired, types
 from tests.support.orchestrator.compaction import (
     ANSWER,
     DONE,
@@ -20,10 +21,7 @@ from tests.support.orchestrator.compaction import (
     of_compaction,
     told,
 )
-from tests.support.orchestrator.events import as_json, types
-from tests.support.orchestrator.requests import assert_paired
-from tests.support.orchestrator.steps import BREAK, Step, call, content, finish, summary
-from tests.support.orchestrator.suite import Serve, Suite
+from tests.support.orchestrator.steps import BREAK, Step, answer, call, content, finish, summary
 from tests.support.order import Event, check_order, fold, texts
 from tests.support.timing import within
 
@@ -370,7 +368,7 @@ async def test_a_chat_too_large_for_the_summary_model_takes_several_calls(serve:
 
 
 async def test_an_answer_that_is_no_summary_is_asked_for_once_more_while_calls_are_left(serve: Serve) -> None:
-    refusal = [*content("I'm sorry, I can't help with that."), *finish()]
+    refusal = answer("I'm sorry, I can't help with that.")
     async with serve(ANSWER, budget={"maxModelCalls": 2}) as suite:
         suite.llm.models = [SMALL]
         suite.llm.aside["compact"] = refusal

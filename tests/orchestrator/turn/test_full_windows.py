@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from headrace.v1 import llm_pb2, tools_pb2
 from services.runtime.tokens.count import count_request
+from tests.support.orchestrator import Serve, Suite, assert_paired
 from tests.support.orchestrator.compaction import WORDS
-from tests.support.orchestrator.requests import assert_paired
-from tests.support.orchestrator.steps import Step, call, content, finish
-from tests.support.orchestrator.suite import Serve, Suite
+from tests.support.orchestrator.steps import Step, answer, call, content, finish
 
-ANSWER = content("Enough.") + finish()
+ANSWER = answer("Enough.")
 RESULTS = 8
 
 

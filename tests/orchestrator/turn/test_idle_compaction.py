@@ -8,10 +8,9 @@ import pytest
 from prometheus_client import REGISTRY
 
 from headrace.errors import Overloaded
+from tests.support.orchestrator import Serve, Suite, types
 from tests.support.orchestrator.compaction import ANSWER, DONE, SMALL, WORDS, fill, of_compaction, told
-from tests.support.orchestrator.events import types
 from tests.support.orchestrator.steps import call
-from tests.support.orchestrator.suite import Serve, Suite
 from tests.support.timing import within
 
 SUMMARY = "They spoke of the weather."

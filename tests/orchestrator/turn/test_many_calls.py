@@ -5,15 +5,13 @@ from __future__ import annotations
 import pytest
 
 from headrace.v1 import llm_pb2
-from tests.support.orchestrator.crashes import Crashes, again
-from tests.support.orchestrator.events import as_json, run_of
-from tests.support.orchestrator.requests import assert_paired
-from tests.support.orchestrator.runs import recorded
-from tests.support.orchestrator.steps import Step, content, finish
-from tests.support.orchestrator.suite import Serve
+from tests.support.orchestrator import Serve, as_json, assert_paired, run_of
+from tests.support.orchestrator.crashes import Crashes, restart
+from tests.support.orchestrator.runs import read_recorded
+from tests.support.orchestrator.steps import Step, answer, finish
 from tests.support.order import fold
 
-ANSWER = content("Enough.") + finish()
+ANSWER = answer("Enough.")
 
 
 def ask_for(name: str, count: int) -> list[Step]:
@@ -43,7 +41,7 @@ async def test_calls_beyond_the_limit_are_left_out_and_the_model_is_told(serve: 
         results = results_of(request)
         assert [at for at, text in enumerate(results) if "left out" in text] == [127]
         assert results[-1].endswith("[19872 more calls were left out: an answer may have 128]")
-        assert fold(await recorded(suite, suite.run_ids[0])) == fold(events)
+        assert fold(await read_recorded(suite, suite.run_ids[0])) == fold(events)
     assert len(suite.tools.requests) == (name == "look")
 
 
@@ -65,9 +63,9 @@ async def test_a_budget_that_ends_within_such_an_answer_still_ends_the_calls(ser
         await suite.stop()
         crashes = Crashes(suite)
         crashes.kill_at(4)
-        async with again(suite) as client, client.ask("hello", agent_key="react") as deltas:
+        async with restart(suite) as client, client.ask("hello", agent_key="react") as deltas:
             seen = [as_json(delta) async for delta in deltas]
         crashes.kill_at(-1)
-        async with again(suite) as client, client.attach(run_of(seen), seen[-1]["seq"]) as deltas:
+        async with restart(suite) as client, client.attach(run_of(seen), seen[-1]["seq"]) as deltas:
             rest = [as_json(delta) async for delta in deltas]
     assert rest[-1]["finishReason"] == "budget"

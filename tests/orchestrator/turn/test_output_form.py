@@ -9,7 +9,7 @@ import pytest
 
 from headrace.errors import InvalidRequest
 from headrace.v1 import agent_pb2, common_pb2, llm_pb2
-from tests.support.orchestrator.steps import call, content, finish
+from tests.support.orchestrator.steps import call, call_tool, content, finish
 from tests.support.order import fold
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ LOCATE = agent_pb2.ClientTool(name="locate")
 
 @pytest.mark.parametrize(("choice", "offered"), [("required", "required"), ("look", "look"), ("auto", "auto")])
 async def test_the_first_turn_does_about_tools_what_the_query_says(serve: Serve, choice: str, offered: str) -> None:
-    async with serve(call("look") + finish("tool_calls"), answer("Done.")) as suite:
+    async with serve(call_tool("look"), answer("Done.")) as suite:
         await suite.ask(tool_choice=choice)
         assert [request.tool_choice for request in suite.llm.requests] == [offered, "auto"]
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from headrace.v1 import llm_pb2
-from tests.support.orchestrator.steps import call, content, finish
-from tests.support.orchestrator.suite import Serve
+from tests.support.orchestrator import Serve
+from tests.support.orchestrator.steps import answer, call_tool
 
 PROMPT = "Be brief. " * 800
 """2,000 tokens, as an agent with some tools and skills has."""
 
-ANSWER = content("It was good. ", "They went home. " * 20) + finish()
+ANSWER = answer("It was good. ", "They went home. " * 20)
 WORDS = "one two three four five six seven eight nine ten " * 8
 
 
@@ -31,7 +31,7 @@ def measure_share(requests: Sequence[llm_pb2.ChatRequest]) -> float:
 
 
 async def test_the_time_is_in_the_reminder_at_the_end_alone(serve: Serve) -> None:
-    async with serve(call("look", "{}", call_id="c1") + finish("tool_calls"), ANSWER) as suite:
+    async with serve(call_tool("look", "{}", call_id="c1"), ANSWER) as suite:
         await suite.ask("go", agent="react")
         await suite.ask("again", agent="react")
         requests = suite.llm.raw_requests
@@ -49,7 +49,7 @@ async def test_a_chat_of_twenty_runs_is_read_from_the_cache(serve: Serve) -> Non
 
 
 async def test_a_run_of_twelve_steps_is_read_from_the_cache(serve: Serve) -> None:
-    turns = [call("look", f'{{"n":{n}}}', call_id=f"c{n}") + finish("tool_calls") for n in range(12)]
+    turns = [call_tool("look", f'{{"n":{n}}}', call_id=f"c{n}") for n in range(12)]
     async with serve(*turns, ANSWER, react={"maxSteps": 13, "systemPrompt": PROMPT}) as suite:
         suite.tools.result_chars = 200
         await suite.ask(WORDS * 10, agent="react")

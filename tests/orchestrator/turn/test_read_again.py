@@ -8,11 +8,10 @@ import pytest
 
 from headrace.v1 import llm_pb2
 from services.orchestrator.calls.shown_media import BYTES_MAX, divide_media
+from tests.support.orchestrator import Serve, assert_paired
 from tests.support.orchestrator.compaction import ANSWER, DONE, NEEDLE, SMALL, call_once, compact_chat
 from tests.support.orchestrator.media import GIF, give
-from tests.support.orchestrator.requests import assert_paired
 from tests.support.orchestrator.steps import call
-from tests.support.orchestrator.suite import Serve
 
 HISTORY = ["read_history", "read_result"]
 

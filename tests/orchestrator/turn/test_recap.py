@@ -14,18 +14,16 @@ from headrace.errors import Overloaded
 from headrace.v1 import llm_pb2
 from services.orchestrator.agents.definition import parse_agent
 from services.orchestrator.agents.registry import Registry
-from tests.support.orchestrator.requests import assert_paired
-from tests.support.orchestrator.steps import Step, call, content, finish
-from tests.support.orchestrator.suite import REACT, Serve, Suite
+from tests.support.orchestrator import REACT, Serve, Suite, assert_paired
+from tests.support.orchestrator.steps import ANSWER, Step, call_tool, content, finish
 
-ANSWER = content("All ", "good.") + finish()
 ON = {"recap": {"enabled": True, "insightsWindowSize": 2}}
 TURNS = 9
 
 
 def turns(count: int = TURNS) -> list[list[Step]]:
     """So many different calls, and an answer."""
-    calls = [call("look", f'{{"n":{n}}}', call_id=f"c{n}") + finish("tool_calls") for n in range(count)]
+    calls = [call_tool("look", f'{{"n":{n}}}', call_id=f"c{n}") for n in range(count)]
     return [*calls, ANSWER]
 
 

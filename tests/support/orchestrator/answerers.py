@@ -10,7 +10,7 @@ from headrace.client import Client
 from headrace.errors import HeadraceError
 from tests.support.orchestrator.events import as_json, only
 from tests.support.orchestrator.scripted_tools import tool
-from tests.support.orchestrator.steps import call, finish
+from tests.support.orchestrator.steps import call_tool
 from tests.support.orchestrator.suite import Suite
 from tests.support.order import Event
 
@@ -59,7 +59,7 @@ def offer(suite: Suite, rule: dict[str, Any], kind: str = "approval") -> None:
 
 
 def asking(kind: str) -> list[Any]:
-    return call("act" if kind == "approval" else "confirm", '{"at": 1}') + finish("tool_calls")
+    return call_tool("act" if kind == "approval" else "confirm", '{"at": 1}')
 
 
 def as_user(address: str, name: str) -> Client:

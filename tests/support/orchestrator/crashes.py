@@ -24,7 +24,7 @@ from tests.support.order import TERMINAL, Event, fold
 
 
 @asynccontextmanager
-async def again(suite: Suite, name: str = "") -> AsyncGenerator[Client]:
+async def restart(suite: Suite, name: str = "") -> AsyncGenerator[Client]:
     """A client of another orchestrator, whose address is the suite's now: the same owner, or one with this name."""
     config = replace(suite.config, advertise=name)
     async with orchestrator(config) as running, Client(running.addresses[0], reattach_s=0) as client:
@@ -71,10 +71,10 @@ class Crashes:
 ID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{8}")
 
 
-async def killed(suite: Suite, crashes: Crashes, agent: str, kill_at: int | None) -> list[Event]:
+async def run_killed(suite: Suite, crashes: Crashes, agent: str, kill_at: int | None) -> list[Event]:
     """What a reader saw of a run in a new chat whose process dies after event `kill_at`, or by itself (None)."""
     seen: list[Event] = []
-    async with again(suite) as client, client.ask("hello", agent_key=agent, chat_id=str(uuid.uuid4())) as deltas:
+    async with restart(suite) as client, client.ask("hello", agent_key=agent, chat_id=str(uuid.uuid4())) as deltas:
         async for delta in deltas:
             seen.append(as_json(delta))
             if len(seen) == kill_at:
@@ -91,10 +91,10 @@ def known(events: list[Event]) -> tuple[list[str], list[str], str]:
     return sorted(blocks), files, folded["end"]["type"]
 
 
-async def gone_on_with(suite: Suite, world: World, seen: list[Event], *, seqs_max: int = 10_000) -> list[Event]:
+async def check_resumed(suite: Suite, world: World, seen: list[Event], *, seqs_max: int = 10_000) -> list[Event]:
     """The whole of a run whose process died, to its end by the next one; everything that must hold is looked at."""
     run_id, chat_id = run_of(seen), next(event["chatId"] for event in seen if event["type"] == "request.query")
-    async with again(suite) as client:
+    async with restart(suite) as client:
         rest = await read(client, run_id, seen[-1]["seq"])
         whole = [*seen, *rest]
         seqs = [event["seq"] for event in whole]
@@ -137,7 +137,7 @@ def changes_of(changes: dict[str, Any]) -> dict[str, Any]:
     return {"toolConfig": {"backends": ["look", "act", "fails"]}} | changes
 
 
-async def left(suite: Suite, until: str, agent: str = "react", chat_id: str = CHAT) -> list[Event]:
+async def run_until(suite: Suite, until: str, agent: str = "react", chat_id: str = CHAT) -> list[Event]:
     """What was seen of a run whose process died at the first event of this type."""
     crashes, seen = Crashes(suite), list[Event]()
     async with suite.client.ask("hello", agent_key=agent, chat_id=chat_id) as deltas:
@@ -150,5 +150,5 @@ async def left(suite: Suite, until: str, agent: str = "react", chat_id: str = CH
     return seen
 
 
-async def rest_of(client: Client, events: list[Event]) -> list[Event]:
+async def read_rest(client: Client, events: list[Event]) -> list[Event]:
     return await read(client, run_of(events), events[-1]["seq"])

@@ -9,7 +9,7 @@ from typing import Any
 from headrace.v1 import common_pb2, tools_pb2
 from services.runtime.rpc.call_ids import find_tool_credential
 from tests.support.orchestrator.scripted_tools import tool
-from tests.support.orchestrator.steps import call, finish
+from tests.support.orchestrator.steps import call_tool
 from tests.support.orchestrator.suite import Suite
 
 LISTED = {"toolConfig": {"backends": ["act", "fetch"], "frontends": ["confirm", "ask_human"]}}
@@ -51,4 +51,4 @@ def offer(suite: Suite, timeout_ms: int = 100_000) -> None:
 
 def asking(kind: str) -> list[Any]:
     name, arguments, _ = GATES[kind]
-    return call(name, json.dumps(arguments)) + finish("tool_calls")
+    return call_tool(name, json.dumps(arguments))

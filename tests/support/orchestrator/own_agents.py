@@ -13,7 +13,7 @@ from headrace.v1 import agent_pb2, llm_pb2
 from tests.support.orchestrator import plans
 from tests.support.orchestrator.events import as_json
 from tests.support.orchestrator.scripted_tools import tool
-from tests.support.orchestrator.steps import Step, call, content, finish
+from tests.support.orchestrator.steps import Step, answer, call_tool, content
 from tests.support.orchestrator.suite import MODEL, Serve, Suite
 from tests.support.order import Event
 
@@ -94,7 +94,7 @@ async def tenants(serve: Serve, *turns: list[Step], **fields: Any) -> AsyncGener
         yield suite, suite.client, bob
 
 
-ANSWER = content("Done.") + finish()
+ANSWER = answer("Done.")
 
 
 class Model:
@@ -106,9 +106,9 @@ class Model:
         suite.llm.reply = self._reply
 
     def _reply(self, request: llm_pb2.ChatRequest) -> list[Step]:
-        asked = plans.said(request)
+        asked = plans.last_text(request)
         if asked.startswith("wait"):
-            return call("form") + finish("tool_calls")
+            return call_tool("form")
         if asked.startswith("work") and not self.may_end:
             return [*content("Hm."), 3600.0]
         return ANSWER

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from headrace.v1 import llm_pb2
-from tests.support.orchestrator.steps import Step, content
-from tests.support.orchestrator.subagents import asked, delegated, said, texts_of
+from tests.support.orchestrator.steps import Step, answer, content
+from tests.support.orchestrator.subagents import delegated, first_question, texts_of
 from tests.support.orchestrator.suite import Suite
 from tests.support.order import Event
 
@@ -54,9 +54,9 @@ def plant(suite: Suite, children: list[str], prices: dict[str, float]) -> None:
     ends = [free, llm_pb2.LlmDelta(finish=llm_pb2.LlmFinish(reason="tool_calls"))]
 
     def reply(request: llm_pb2.ChatRequest) -> list[Step]:
-        if asked(request).startswith("task"):
+        if first_question(request).startswith("task"):
             return [0.01, *content("found"), *bill(request, prices[request.model])]
-        return said("that is it") if texts_of(request, "tool") else [*calls, *ends]
+        return answer("that is it") if texts_of(request, "tool") else [*calls, *ends]
 
     suite.llm.reply = reply
 

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from headrace.v1 import llm_pb2, tools_pb2
 from tests.support.orchestrator import plans
-from tests.support.orchestrator.steps import Step, call, content, finish, reasoning
+from tests.support.orchestrator.steps import Step, answer, call, call_tool, content, finish, reasoning
 from tests.support.orchestrator.suite import Suite
 
 ONCE, LOOKS = "act", "look"
@@ -25,27 +25,27 @@ def planned(request: llm_pb2.ChatRequest) -> list[Step]:
     said = any(message.tool_calls for message in request.messages)
     match request.stage:
         case "plan" if said:
-            return content("Nothing more.") + finish()
+            return answer("Nothing more.")
         case "plan":
             group = {"group": "g"}
             return plans.add({"description": "a"} | group, {"description": "b"} | group, "c")
         case "summary":
-            return content("All ", "three.") + finish()
+            return answer("All ", "three.")
         case _ if request.tool_choice == "_plan_update_task_":
             return plans.update(request)
         case _:
             seen = f"look_{plans.task_id(request)}"
             if any(message.tool_call_id == seen for message in request.messages):
                 return reasoning("so") + content("did ", plans.task_of(request)) + finish()
-            return call(LOOKS, '{"at":1}', call_id=seen) + finish("tool_calls")
+            return call_tool(LOOKS, '{"at":1}', call_id=seen)
 
 
 def checking(request: llm_pb2.ChatRequest) -> list[Step]:
     """A model that looks, drafts an answer, corrects it, and sums up what it thought."""
     if request.stage == "reasoning_summary":
-        return content("I ", "looked.") + finish()
-    if "<draft>" in plans.said(request):
-        return content("It ", "is ", "five.") + finish()
+        return answer("I ", "looked.")
+    if "<draft>" in plans.last_text(request):
+        return answer("It ", "is ", "five.")
     if request.messages[-1].role == "tool":
         return reasoning("so") + content("It is ", "four.") + finish()
     return reasoning("hm") + content("Let me ", "look.") + LOOK + finish("tool_calls")
@@ -61,7 +61,7 @@ def delegating(request: llm_pb2.ChatRequest) -> list[Step]:
         return _delegated("a", index=0) + _delegated("b", index=1) + finish("tool_calls")
     if task == "a":
         return _delegated("c") + finish("tool_calls")
-    return call(LOOKS, '{"at":1}', call_id=f"look_{task}") + finish("tool_calls")
+    return call_tool(LOOKS, '{"at":1}', call_id=f"look_{task}")
 
 
 def _delegated(task: str, *, index: int = 0) -> list[Step]:

@@ -40,7 +40,7 @@ async def replica(suite: Suite, name: str, *, drain_s: float = 0.3) -> AsyncGene
 
 
 @asynccontextmanager
-async def two(suite: Suite, *, drain_s: float = 0.3) -> AsyncGenerator[tuple[Replica, Replica]]:
+async def two_replicas(suite: Suite, *, drain_s: float = 0.3) -> AsyncGenerator[tuple[Replica, Replica]]:
     """Replicas in the place of the suite's own one."""
     await suite.stop()
     async with replica(suite, "a", drain_s=drain_s) as a, replica(suite, "b", drain_s=drain_s) as b:

@@ -19,7 +19,7 @@ def assert_paired(request: llm_pb2.ChatRequest) -> None:
     assert not waiting, f"calls without results: {waiting}"
 
 
-def told(suite: Suite) -> str:
+def last_result(suite: Suite) -> str:
     """The newest tool result that the model was given."""
     assert_paired(suite.llm.requests[-1])
     return (

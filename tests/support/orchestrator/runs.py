@@ -12,7 +12,7 @@ from tests.support.orchestrator.suite import Suite
 from tests.support.order import Event
 
 
-async def recorded(suite: Suite, run_id: str) -> list[Event]:
+async def read_recorded(suite: Suite, run_id: str) -> list[Event]:
     """The log's events of a run."""
     events = [as_json(event) for event in (await suite.client.chat(suite.chat_id)).events]
     starts = [index for index, event in enumerate(events) if event["type"] == "request.query"]
@@ -24,7 +24,7 @@ async def unfinished_runs(suite: Suite) -> Sequence[memory_pb2.UnfinishedRun]:
     return (await suite.memory.ListUnfinishedRuns(memory_pb2.ListUnfinishedRunsRequest(), None)).runs
 
 
-async def all_ended(suite: Suite) -> None:
+async def wait_for_ends(suite: Suite) -> None:
     """Return when the log has the end of each of its runs."""
     while await unfinished_runs(suite):
         await asyncio.sleep(0.02)

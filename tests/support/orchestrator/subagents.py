@@ -10,7 +10,7 @@ from headrace.v1 import llm_pb2
 from tests.support.orchestrator.events import as_json, only
 from tests.support.orchestrator.people import CHAT
 from tests.support.orchestrator.requests import assert_paired
-from tests.support.orchestrator.steps import Step, call, content, finish
+from tests.support.orchestrator.steps import Step, call
 from tests.support.orchestrator.suite import Suite
 from tests.support.order import Event, check_order
 from tests.support.timing import within
@@ -32,7 +32,7 @@ def delegated(task: str = "find it", *, index: int = 0, **fields: Any) -> list[S
     return call("call_subagent", arguments, index=index, call_id=f"call_{index}")
 
 
-def asked(request: llm_pb2.ChatRequest) -> str:
+def first_question(request: llm_pb2.ChatRequest) -> str:
     """The first message that is no system message: a sub-agent's task, or the user's question."""
     return next(message for message in request.messages if message.role == "user").content[0].text
 
@@ -47,14 +47,10 @@ def replying(suite: Suite, **replies: list[list[Step]]) -> None:
 
     def reply(request: llm_pb2.ChatRequest) -> list[Step]:
         assert_paired(request)
-        turns = left[asked(request).split()[0]]
+        turns = left[first_question(request).split()[0]]
         return turns.pop(0) if len(turns) > 1 else turns[0]
 
     suite.llm.reply = reply
-
-
-def said(text: str) -> list[Step]:
-    return content(text) + finish()
 
 
 CHILDREN = 50

@@ -13,13 +13,11 @@ from headrace.client import Client
 from headrace.errors import InvalidRequest, NotFound, PermissionDenied
 from services.orchestrator.agents.version_diff import Change, diff_documents
 from services.orchestrator.lifecycle.versions.choice import is_in_share
-from tests.support.orchestrator import plans
-from tests.support.orchestrator.events import as_json, only
-from tests.support.orchestrator.steps import content, finish
-from tests.support.orchestrator.suite import Serve, Suite
+from tests.support.orchestrator import Serve, Suite, as_json, only, plans
+from tests.support.orchestrator.steps import answer
 from tests.support.order import Event
 
-ANSWER = content("Done.") + finish()
+ANSWER = answer("Done.")
 OLD, NEW = {"react": {"systemPrompt": "Old."}}, {"react": {"systemPrompt": "New."}, "description": "changed"}
 
 

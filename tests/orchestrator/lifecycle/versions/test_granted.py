@@ -15,11 +15,10 @@ from headrace.client import Client
 from headrace.errors import HeadraceError, InvalidRequest, KeyTaken, NotFound
 from headrace.v1 import llm_pb2, tools_pb2
 from services.orchestrator.agents.grants.rules import GrantsError, parse_grants
-from tests.support.orchestrator import plans
-from tests.support.orchestrator.crashes import Crashes, again, rest_of
+from tests.support.orchestrator import MODEL, Serve, as_json, only, plans, run_of, tool
+from tests.support.orchestrator.crashes import Crashes, read_rest, restart
 from tests.support.orchestrator.definitions import BASE, MISTAKES
 from tests.support.orchestrator.definitions import put as set_field
-from tests.support.orchestrator.events import as_json, only, run_of
 from tests.support.orchestrator.own_agents import (
     GRANTS,
     KEYS,
@@ -33,12 +32,10 @@ from tests.support.orchestrator.own_agents import (
     wait_for_tool,
 )
 from tests.support.orchestrator.runs import unfinished_runs
-from tests.support.orchestrator.scripted_tools import tool
-from tests.support.orchestrator.steps import call, content, finish
-from tests.support.orchestrator.suite import MODEL, Serve
+from tests.support.orchestrator.steps import answer, call_tool
 from tests.support.order import Event
 
-ANSWER = content("Done.") + finish()
+ANSWER = answer("Done.")
 FORMS = {"frontends": ["form"], "backends": ["look"]}
 
 
@@ -73,7 +70,7 @@ async def test_a_model_is_shown_what_is_granted_alone(serve: Serve) -> None:
 
 
 async def test_an_operators_agent_calls_no_tenants(serve: Serve) -> None:
-    turns = call("call_subagent", '{"agentKey":"own","task":"do"}') + finish("tool_calls")
+    turns = call_tool("call_subagent", '{"agentKey":"own","task":"do"}')
     async with tenants(serve, turns, ANSWER, subagents=["own"]) as (suite, ada, _):
         await put(ada, make())
         events = await run(ada, "react")
@@ -86,7 +83,7 @@ async def test_a_run_on_its_way_loses_what_is_withdrawn(serve: Serve) -> None:
     async with tenants(serve, ANSWER) as (suite, ada, _):
         suite.tools.tools.append(tool("form", "frontend"))
         await wait_for_tool(ada, "form")
-        suite.llm.turns = [call("form") + finish("tool_calls"), call("look") + finish("tool_calls"), ANSWER]
+        suite.llm.turns = [call_tool("form"), call_tool("look"), ANSWER]
         await put(ada, make(toolConfig=FORMS))
         for withdrawn, end in (({"tools": ["form"]}, "run.complete"), ({"models": []}, "run.error")):
             suite.llm.requests.clear()
@@ -98,7 +95,7 @@ async def test_a_run_on_its_way_loses_what_is_withdrawn(serve: Serve) -> None:
 
             await until(is_out)
             await ada.submit(run_of(seen), '{"a":1}', tool_id=only(seen, "tool.start")["toolId"])
-            rest = await rest_of(ada, [{"type": "run.start", "runId": run_of(seen), "seq": seen[-1]["seq"]}])
+            rest = await read_rest(ada, [{"type": "run.start", "runId": run_of(seen), "seq": seen[-1]["seq"]}])
             assert rest[-1]["type"] == end
             if end == "run.complete":
                 results = [event for event in rest if event["type"] == "tool.result"]
@@ -150,13 +147,13 @@ async def test_runs_in_every_state_end_on_their_version(serve: Serve, change: st
             for run_id in run_ids:
                 crashes.kill(run_id)
             await suite.stop()
-            await stack.enter_async_context(again(suite))
+            await stack.enter_async_context(restart(suite))
             ada = await stack.enter_async_context(Client(suite.address, token="key-of-ada", reattach_s=0))
         if not dies:
             await ada.cancel(run_of(working))
         await ada.submit(run_of(waiting), '{"a":1}', tool_id=only(waiting, "tool.start")["toolId"])
         for run_id, seen in zip(run_ids, (waiting, working, queued), strict=True):
-            rest = await rest_of(ada, [{"type": "run.start", "runId": run_id, "seq": seen[-1]["seq"]}])
+            rest = await read_rest(ada, [{"type": "run.start", "runId": run_id, "seq": seen[-1]["seq"]}])
             assert rest[-1]["type"] == ("run.cancel" if not dies and seen is working else "run.complete")
             assert (await ada.run(run_id)).agent_version == 1
         assert {plans.system(request)[:4] for request in suite.llm.requests} == {"Own."}

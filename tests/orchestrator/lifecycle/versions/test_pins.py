@@ -13,15 +13,12 @@ import pytest
 from headrace.client import Client
 from headrace.errors import NotFound
 from headrace.v1 import llm_pb2, tools_pb2
-from tests.support.orchestrator import plans
-from tests.support.orchestrator.crashes import Crashes, again, rest_of
-from tests.support.orchestrator.events import as_json, only, run_of
+from tests.support.orchestrator import Serve, Suite, as_json, only, plans, run_of, submit
+from tests.support.orchestrator.crashes import Crashes, read_rest, restart
 from tests.support.orchestrator.own_agents import ANSWER, Model, change_agent
-from tests.support.orchestrator.people import submit
 from tests.support.orchestrator.runs import unfinished_runs
-from tests.support.orchestrator.steps import Step, call, content, finish
+from tests.support.orchestrator.steps import Step, call, call_tool, content, finish
 from tests.support.orchestrator.subagents import HELPER
-from tests.support.orchestrator.suite import Serve, Suite
 from tests.support.order import Event
 
 OLD = "Look first."
@@ -67,14 +64,14 @@ async def test_runs_in_every_state_end_on_their_version_and_the_next_has_the_new
         change_agent(suite, change)
         model.may_end = True
         if dies:
-            client = await stack.enter_async_context(again(suite))
+            client = await stack.enter_async_context(restart(suite))
         await wait_until_changed(client)
         asked = len(suite.llm.requests)
         if not dies:
             await client.cancel(run_of(working))
         assert await submit(suite, run_of(waiting), only(waiting, "tool.start")["toolId"], {"a": 1}) == "accepted"
         for run_id, seen in zip(run_ids, (waiting, working, queued), strict=True):
-            rest = await rest_of(client, [{"type": "run.start", "runId": run_id, "seq": seen[-1]["seq"]}])
+            rest = await read_rest(client, [{"type": "run.start", "runId": run_id, "seq": seen[-1]["seq"]}])
             assert rest[-1]["type"] == ("run.cancel" if not dies and seen is working else "run.complete")
             assert "run.notice" not in {event["type"] for event in rest}
             assert (await client.run(run_id)).agent_version == 1
@@ -110,7 +107,7 @@ async def test_a_version_is_stored_once_and_named_by_what_the_agent_is(serve: Se
             await ask(suite, suite.client) | {"runId": 0, "chatId": 0} | TIMES
             == first | {"runId": 0, "chatId": 0} | TIMES
         )
-        async with again(suite) as client:
+        async with restart(suite) as client:
             assert (await ask(suite, client))["agentVersion"] == 1, "another process knows it by its hash"
             file.write_text(json.dumps(source | {"description": "changed"}))
             await wait_until_changed(client)
@@ -135,8 +132,8 @@ async def test_a_sub_agent_is_pinned_with_its_caller(serve: Serve, tmp_path: Pat
         may_end = False
 
         def reply(request: llm_pb2.ChatRequest) -> list[Step]:
-            if plans.said(request).startswith("hello"):
-                return call("call_subagent", task) + finish("tool_calls")
+            if plans.last_text(request).startswith("hello"):
+                return call_tool("call_subagent", task)
             return ANSWER if may_end or request.model == "m" else [*content("Hm."), 3600.0]
 
         suite.llm.reply, crashes = reply, Crashes(suite)
@@ -145,8 +142,8 @@ async def test_a_sub_agent_is_pinned_with_its_caller(serve: Serve, tmp_path: Pat
         await suite.stop()
         file.write_text(json.dumps(HELPER | {"subagents": ["oneshot"], "react": {"systemPrompt": "Refuse."}}))
         may_end = True
-        async with again(suite) as client:
-            rest = await rest_of(client, seen)
+        async with restart(suite) as client:
+            rest = await read_rest(client, seen)
             assert rest[-1]["type"] == "run.complete"
             assert plans.system(suite.llm.requests[-2]).startswith("You help with find.")
             assert (await ask(suite, client))["agentVersion"] == 2, "its caller is another by this"
@@ -166,8 +163,8 @@ async def test_a_model_is_shown_the_tools_that_its_run_began_with(serve: Serve) 
         suite.tools.plays["look"] = [[NotFound("tool 'look' does not exist")]]
         suite.tools.tools[0].description = "Is fast."
         suite.tools.tools.append(tools_pb2.Tool(name="new", parameters="{}", kind="backend", always_available=True))
-        async with again(suite) as client:
-            rest = await rest_of(client, seen)
+        async with restart(suite) as client:
+            rest = await read_rest(client, seen)
             assert rest[-1]["type"] == "run.complete"
             assert json.loads(only(rest, "tool.result")["result"])["error"] == "NOT_FOUND"
             shown = [[(tool.name, tool.description) for tool in request.tools] for request in suite.llm.requests]
@@ -180,14 +177,14 @@ async def test_a_model_is_shown_the_tools_that_its_run_began_with(serve: Serve) 
 
 
 async def test_what_protects_people_holds_at_once(serve: Serve) -> None:
-    turns = [call("look") + finish("tool_calls"), ANSWER]
+    turns = [call_tool("look"), ANSWER]
     async with serve([*content("Hel"), 3600.0], *turns) as suite:
         seen = await begin(suite, "hello", "content.delta", str(uuid.uuid4()))
         Crashes(suite).kill(run_of(seen))
         await suite.stop()
         suite.tools.tools[0].approval = "deny"
-        async with again(suite) as client:
-            rest = await rest_of(client, seen)
+        async with restart(suite) as client:
+            rest = await read_rest(client, seen)
         assert "denied" in only(rest, "tool.result")["result"]
         assert suite.tools.requests == []
 
@@ -200,8 +197,8 @@ async def test_runs_begin_beside_a_memory_that_keeps_no_versions(serve: Serve) -
         Crashes(suite).kill(run_of(seen))
         await suite.stop()
         change_agent(suite, "prompt")
-        async with again(suite) as client:
-            rest = await rest_of(client, seen)
+        async with restart(suite) as client:
+            rest = await read_rest(client, seen)
         assert only(rest, "run.notice")["code"] == "AGENT_CHANGED"
         assert rest[-1]["type"] == "run.complete"
 

@@ -11,14 +11,11 @@ import pytest
 
 from headrace.client import Client
 from headrace.errors import HeadraceError, KeyTaken, NotFound, PermissionDenied, VersionConflict
-from tests.support.orchestrator import plans
-from tests.support.orchestrator.events import only
+from tests.support.orchestrator import MODEL, Serve, only, plans, replica
 from tests.support.orchestrator.own_agents import GRANTS, grant, make, put, run, tenants, until
-from tests.support.orchestrator.replicas import replica
-from tests.support.orchestrator.steps import content, finish
-from tests.support.orchestrator.suite import MODEL, Serve
+from tests.support.orchestrator.steps import answer
 
-ANSWER = content("Done.") + finish()
+ANSWER = answer("Done.")
 
 
 async def keys_of(client: Client) -> dict[str, str]:

@@ -9,15 +9,13 @@ import pytest
 
 from headrace.errors import HeadraceError, InvalidRequest, NotFound, PermissionDenied, UnknownPlaceholder
 from headrace.v1 import agent_pb2
-from tests.support.orchestrator import plans
-from tests.support.orchestrator.crashes import Crashes, again
-from tests.support.orchestrator.events import as_json, read, run_of
+from tests.support.orchestrator import Serve, Suite, as_json, plans, read, run_of
+from tests.support.orchestrator.crashes import Crashes, restart
 from tests.support.orchestrator.own_agents import grant, make, run, tenants
-from tests.support.orchestrator.steps import call, content, finish
-from tests.support.orchestrator.suite import Serve, Suite
+from tests.support.orchestrator.steps import answer, call_tool
 from tests.support.order import Event
 
-ANSWER = content("Done.") + finish()
+ANSWER = answer("Done.")
 TRIAL = agent_pb2.AgentTrial(provider_key="other", model="big", system_prompt="You try.")
 
 
@@ -28,7 +26,7 @@ def show_last(suite: Suite) -> tuple[str, str, str]:
 
 
 async def test_a_trial_is_of_one_run_and_outlives_its_process(serve: Serve, tmp_path: Path) -> None:
-    async with serve(call("look") + finish("tool_calls"), ANSWER, react={"systemPrompt": "Old."}) as suite:
+    async with serve(call_tool("look"), ANSWER, react={"systemPrompt": "Old."}) as suite:
         await suite.ask(trial=TRIAL)
         assert show_last(suite) == ("other", "big", "You try.")
         await suite.ask(trial=agent_pb2.AgentTrial(model="small"))
@@ -39,16 +37,16 @@ async def test_a_trial_is_of_one_run_and_outlives_its_process(serve: Serve, tmp_
         await suite.stop()
         suite.tools.tools[0].effect = "read"  # the next owner calls it again, and asks nobody
         crashes, seen = Crashes(suite), list[Event]()
-        suite.llm.turns = [call("look") + finish("tool_calls"), ANSWER]
+        suite.llm.turns = [call_tool("look"), ANSWER]
         suite.llm.requests.clear()
         crashes.kill_at(2)
         chat_id = str(uuid.uuid4())
         async with (
-            again(suite) as client,
+            restart(suite) as client,
             client.ask("hello", agent_key="react", chat_id=chat_id, trial=TRIAL) as deltas,
         ):
             seen = [as_json(delta) async for delta in deltas]
-        async with again(suite) as client:
+        async with restart(suite) as client:
             rest = await read(client, run_of(seen))
     assert rest[-1]["type"] == "run.complete"
     assert show_last(suite) == ("other", "big", "You try.")
@@ -79,7 +77,7 @@ async def test_a_definition_is_tried_before_it_is_published(serve: Serve) -> Non
 
 
 async def test_a_definition_that_is_tried_outlives_its_process(serve: Serve) -> None:
-    async with serve(call("look") + finish("tool_calls"), ANSWER) as suite:
+    async with serve(call_tool("look"), ANSWER) as suite:
         grant(suite, {"grants": [{"tenants": ["default"], "models": ["scripted/m"], "tools": ["look"]}]})
         suite.tools.tools[0].effect = "read"
         trial = agent_pb2.AgentTrial(definition=make("new", react={"systemPrompt": "I am new."}))
@@ -87,9 +85,12 @@ async def test_a_definition_that_is_tried_outlives_its_process(serve: Serve) -> 
         crashes, seen = Crashes(suite), list[Event]()
         crashes.kill_at(2)
         chat_id = str(uuid.uuid4())
-        async with again(suite) as client, client.ask("hello", agent_key="new", chat_id=chat_id, trial=trial) as deltas:
+        async with (
+            restart(suite) as client,
+            client.ask("hello", agent_key="new", chat_id=chat_id, trial=trial) as deltas,
+        ):
             seen = [as_json(delta) async for delta in deltas]
-        async with again(suite) as client:
+        async with restart(suite) as client:
             rest = await read(client, run_of(seen))
     assert rest[-1]["type"] == "run.complete"
     assert show_last(suite) == ("scripted", "m", "I am new.")

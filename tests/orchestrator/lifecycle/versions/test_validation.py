@@ -7,10 +7,10 @@ import json
 import pytest
 
 from headrace.errors import InvalidRequest, PermissionDenied
-from tests.support.orchestrator.steps import content, finish
-from tests.support.orchestrator.suite import MODEL, Serve
+from tests.support.orchestrator import MODEL, Serve
+from tests.support.orchestrator.steps import answer
 
-ANSWER = content("Done.") + finish()
+ANSWER = answer("Done.")
 
 DEFINITION = {
     "mode": "REACT",
