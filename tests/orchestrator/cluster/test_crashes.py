@@ -15,22 +15,22 @@ from tests.support.orchestrator import Serve, run_of
 from tests.support.orchestrator.crashes import Crashes, changes_of, check_resumed, known, run_killed
 from tests.support.orchestrator.recorded_runs import RUNS, World
 from tests.support.order import TERMINAL
+from tests.support.sampling import Take, at_places
 
 SEQS_MAX = 12
 """At which a reader of a run that dies at a line is looked at; one of a run that dies at an event, at each."""
 
-HOUSE_ROUNDS = 10
+SUITE_ROUNDS = 10
 """Runs of one suite; it has its time, and logs that grow."""
 
-LINES_MAX = 12
-"""At which a run is killed; a soak leaves none out."""
-
+CHECK_ROUNDS = 5
 ROUNDS = int(os.environ.get("HEADRACE_SOAK_ROUNDS", "50"))
 
 
+@at_places
 @pytest.mark.parametrize("case", RUNS)
 async def test_a_process_that_dies_at_any_line_of_the_log_is_followed_by_one_that_goes_on(
-    serve: Serve, case: str
+    serve: Serve, case: str, take: Take
 ) -> None:
     agent, play, changes = RUNS[case]
     async with serve(**changes_of(changes)) as suite:
@@ -38,7 +38,7 @@ async def test_a_process_that_dies_at_any_line_of_the_log_is_followed_by_one_tha
         world, crashes = World(suite, play), Crashes(suite)
         alone = await run_killed(suite, crashes, agent, None)
         expected, appends = known(alone), crashes.appends[run_of(alone)]
-        for append in range(1, appends, 1 if ROUNDS > 50 else -(-appends // LINES_MAX)):
+        for append in take(range(1, appends), case):
             crashes.kill_at(append)
             seen = await run_killed(suite, crashes, agent, None)
             assert seen[-1]["type"] not in TERMINAL
@@ -46,15 +46,16 @@ async def test_a_process_that_dies_at_any_line_of_the_log_is_followed_by_one_tha
             assert known(await check_resumed(suite, world, seen, seqs_max=SEQS_MAX)) == expected
 
 
-async def test_a_process_may_die_at_any_event(serve: Serve) -> None:
+@pytest.mark.parametrize("count", [CHECK_ROUNDS, pytest.param(ROUNDS, marks=pytest.mark.nightly)])
+async def test_a_process_may_die_at_any_event(serve: Serve, count: int) -> None:
     rounds = random.Random(7)
-    cases = list(RUNS) * (-(-ROUNDS // len(RUNS) // HOUSE_ROUNDS) or 1)
+    cases = rounds.sample(list(RUNS), min(count, len(RUNS))) * (-(-count // len(RUNS) // SUITE_ROUNDS) or 1)
     for case in cases:
         agent, play, changes = RUNS[case]
         async with serve(**changes_of(changes)) as suite:
             await suite.stop()
             world, crashes = World(suite, play), Crashes(suite)
             alone = await run_killed(suite, crashes, agent, None)
-            for _ in range(-(-ROUNDS // len(cases))):
+            for _ in range(-(-count // len(cases))):
                 seen = await run_killed(suite, crashes, agent, rounds.randrange(3, len(alone)))
                 assert known(await check_resumed(suite, world, seen)) == known(alone), case

@@ -23,6 +23,7 @@ from tests.support.orchestrator.parked import Parked
 from tests.support.orchestrator.recorded_runs import World
 from tests.support.orchestrator.steps import call, content
 from tests.support.order import TERMINAL, Event
+from tests.support.sampling import rest_by_night
 
 KEYS = {
     "ada": "acme/ada",
@@ -184,7 +185,9 @@ LEFT_OUT = {
 }
 """A question has no rule and no other time than five minutes."""
 
-ROWS = [(kind, case) for kind in TOOLS for case in CASES if case not in LEFT_OUT[kind]]
+ROWS = rest_by_night(
+    ((kind, case, how) for how in PARKING for kind in TOOLS for case in CASES if case not in LEFT_OUT[kind]), each=2
+)
 
 
 def set_up(suite: Suite, kind: str, timeout_ms: int = 100_000, calls: int = 1) -> World:
@@ -237,8 +240,7 @@ async def check(suite: Waiting, world: World, events: list[Event], by: str, *, c
     assert_whole([json.loads(line) for line in path.read_text().splitlines()], run_id)
 
 
-@pytest.mark.parametrize("how", PARKING)
-@pytest.mark.parametrize(("kind", "case"), ROWS)
+@pytest.mark.parametrize(("kind", "case", "how"), ROWS)
 async def test_what_people_do_to_a_gate_is_decided_once(
     kind: str, case: str, how: str, serve: Serve, tmp_path: Path
 ) -> None:
@@ -307,8 +309,7 @@ def run_of(events: list[Event]) -> str:
     return next(event["runId"] for event in events if event["type"] == "run.start")
 
 
-@pytest.mark.parametrize("how", PARKING)
-@pytest.mark.parametrize("kind", TOOLS)
+@pytest.mark.parametrize(("kind", "how"), rest_by_night(((kind, how) for how in PARKING for kind in TOOLS), each=2))
 async def test_an_owner_that_dies_at_any_line_leaves_one_decision(
     kind: str, how: str, serve: Serve, tmp_path: Path
 ) -> None:

@@ -20,12 +20,10 @@ from tests.support.orchestrator.plans import busy_model
 from tests.support.orchestrator.recorded_runs import RUNS, World
 from tests.support.orchestrator.steps import answer, content, finish
 from tests.support.order import TERMINAL, Event, fold
+from tests.support.sampling import Take, at_places
 
 CASES = {case: RUNS[case] for case in ("what is done once", "several at a time", "a plan, two at a time", "sub-agents")}
 CASES["a recursive plan"] = ("react", busy_model(), plan_agent("RECURSIVE") | {"budget": {"maxModelCalls": 60}})
-
-APPENDS_MAX = 12
-"""At which a run is killed."""
 
 
 async def ended(suite: Suite, seen: list[Event]) -> list[Event]:
@@ -79,8 +77,11 @@ async def test_an_interrupted_run_that_was_to_be_recorded_says_why_it_is_not(ser
                 await client.cassette(run_of(seen))
 
 
+@at_places
 @pytest.mark.parametrize("case", CASES)
-async def test_nothing_is_left_open_by_a_run_that_was_interrupted(serve: Serve, tmp_path: Path, case: str) -> None:
+async def test_nothing_is_left_open_by_a_run_that_was_interrupted(
+    serve: Serve, tmp_path: Path, case: str, take: Take
+) -> None:
     agent, play, changes = CASES[case]
     async with serve(**changes_of(changes)) as suite:
         await suite.stop()
@@ -89,7 +90,7 @@ async def test_nothing_is_left_open_by_a_run_that_was_interrupted(serve: Serve, 
         crashes, reply, file = Crashes(suite), suite.llm.reply, suite.agents / f"{agent}.json"
         definition = file.read_text()
         appends = crashes.appends[run_of(await run_killed(suite, crashes, agent, None))]
-        for append in range(1, appends, -(-appends // APPENDS_MAX)):
+        for append in take(range(1, appends), case):
             crashes.kill_at(append)
             suite.llm.reply = reply
             seen = await run_killed(suite, crashes, agent, None)

@@ -29,9 +29,7 @@ from tests.support.orchestrator.plans import (
 from tests.support.orchestrator.recorded_runs import World
 from tests.support.orchestrator.steps import Step, content
 from tests.support.order import TERMINAL, Event, fold
-
-EVERY = 3
-"""Of a plan's lines; each plan begins with another one."""
+from tests.support.sampling import Take, at_places
 
 
 def breaking() -> Reply:
@@ -58,8 +56,11 @@ def known(events: list[Event]) -> dict[str, Any]:
     return {"said": sorted(words), "plan": plan_of(events), "tasks": tasks, "end": folded["end"]["type"], **usage}
 
 
+@at_places
 @pytest.mark.parametrize("case", range(len(PLANS)))
-async def test_a_plan_goes_on_after_the_process_has_died_at_any_line(serve: Serve, tmp_path: Path, case: int) -> None:
+async def test_a_plan_goes_on_after_the_process_has_died_at_any_line(
+    serve: Serve, tmp_path: Path, case: int, take: Take
+) -> None:
     strategy, reply = PLANS[case]
     async with serve(**agent(strategy), budget={"maxModelCalls": 60}) as suite:
         await suite.stop()
@@ -68,7 +69,7 @@ async def test_a_plan_goes_on_after_the_process_has_died_at_any_line(serve: Serv
         alone = await run_killed(suite, crashes, "react", None)
         expected, appends = known(alone), crashes.appends[run_of(alone)]
         assert expected["end"] == "run.complete"
-        for append in range(1 + case % EVERY, appends, EVERY):
+        for append in take(range(1, appends), case):
             crashes.kill_at(append)
             seen = await run_killed(suite, crashes, "react", None)
             crashes.kill_at(-1)

@@ -16,6 +16,7 @@ from tests.support.orchestrator.crashes import Crashes, restart, run_killed
 from tests.support.orchestrator.recorded_runs import RUNS, World, delegating
 from tests.support.orchestrator.steps import Step, answer
 from tests.support.order import Event
+from tests.support.sampling import Take, at_places
 
 PRICE_USD = 0.000_123_4
 
@@ -79,10 +80,11 @@ INSIGHTS = {"recap": {"enabled": True, "insightsWindowSize": 2, "insights": "llm
 """Questions beside the turns, which a replay does not ask again."""
 
 
+@at_places
 @pytest.mark.parametrize("memory", [{}, INSIGHTS], ids=["turns", "insights too"])
 @pytest.mark.parametrize("case", ["three steps", "sub-agents", "a checked answer, its thoughts summed up", "a plan"])
 async def test_the_days_sum_is_that_of_the_runs_whoever_was_killed(
-    serve: Serve, case: str, memory: dict[str, Any]
+    serve: Serve, case: str, memory: dict[str, Any], take: Take
 ) -> None:
     agent, play, changes = RUNS[case]
     tools = {"backends": ["look", "act", "fails"]}
@@ -94,7 +96,7 @@ async def test_the_days_sum_is_that_of_the_runs_whoever_was_killed(
         crashes, ends = Crashes(suite), list[Event]()
         alone = await run_killed(suite, crashes, agent, None)
         ends.append(alone[-1])
-        for append in range(1, crashes.appends[run_of(alone)], 3):
+        for append in take(range(1, crashes.appends[run_of(alone)]), case):
             crashes.kill_at(append)
             seen = await run_killed(suite, crashes, agent, None)
             crashes.kill_at(-1)

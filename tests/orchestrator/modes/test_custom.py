@@ -22,6 +22,7 @@ from tests.support.orchestrator.plans import last_text, system, text_of
 from tests.support.orchestrator.recorded_runs import World
 from tests.support.orchestrator.steps import Step, ToolStep, call_tool, content, finish
 from tests.support.order import TERMINAL, Event, fold
+from tests.support.sampling import Take, at_places, take_fifth
 
 EVERYTHING = """
 async def run(mode):
@@ -128,27 +129,29 @@ async def test_what_a_mode_says_at_once_stands_behind_the_runs_first_events(
     assert text(events) == "So."
 
 
-async def test_a_mode_killed_at_each_line_goes_on_to_the_same_end(serve: Serve, tmp_path: Path) -> None:
+@at_places
+async def test_a_mode_killed_at_each_line_goes_on_to_the_same_end(serve: Serve, tmp_path: Path, take: Take) -> None:
     write_mode(tmp_path, EVERYTHING)
     async with serve() as suite:
-        await kill_at_lines(suite)
+        await kill_at_lines(suite, take)
 
 
+@pytest.mark.nightly
 @needs_postgres
 async def test_a_mode_over_postgresql_that_is_killed_goes_on_to_the_same_end(serve: Serve, tmp_path: Path) -> None:
-    """At every fifth line: what a mode records is the same, whoever keeps it."""
+    """What a mode records is the same, whoever keeps it."""
     write_mode(tmp_path, EVERYTHING)
     with running(*FAST) as server:
         async with serve(database_url=server.url()) as suite:
-            await kill_at_lines(suite, each=5)
+            await kill_at_lines(suite, take_fifth)
 
 
-async def kill_at_lines(suite: Suite, each: int = 1) -> None:
+async def kill_at_lines(suite: Suite, take: Take) -> None:
     await suite.stop()
     world, crashes = World(suite, speak), Crashes(suite)
     alone = await run_killed(suite, crashes, "own", None)
     assert alone[-1]["type"] == "run.complete"
-    for append in range(1, crashes.appends[run_of(alone)], each):
+    for append in take(range(1, crashes.appends[run_of(alone)]), "own"):
         crashes.kill_at(append)
         seen = await run_killed(suite, crashes, "own", None)
         assert seen[-1]["type"] not in TERMINAL

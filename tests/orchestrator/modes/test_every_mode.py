@@ -15,6 +15,7 @@ from headrace.v1 import llm_pb2
 from tests.support.orchestrator import MODEL, Serve, Suite, as_json, plans, submit, tool
 from tests.support.orchestrator.steps import Step, answer, call, content, finish, reasoning
 from tests.support.order import TERMINAL, Event, check_order
+from tests.support.sampling import rest_by_night
 
 FORM = "form"
 
@@ -115,9 +116,9 @@ async def goes_on(suite: Suite, events: list[Event]) -> None:
     suite.llm.reply = model
 
 
-def table(*kinds: str) -> pytest.MarkDecorator:
+def table(*kinds: str, each: int = 1) -> pytest.MarkDecorator:
     cases = [(mode, kind) for mode in MODES for kind in kinds]
-    return pytest.mark.parametrize(("mode", "kind"), cases, ids=[f"{mode} {kind}" for mode, kind in cases])
+    return pytest.mark.parametrize(("mode", "kind"), rest_by_night(cases, each=each))
 
 
 def agent(mode: str, kind: str, **changes: Any) -> dict[str, Any]:
@@ -139,7 +140,7 @@ async def test_a_run_that_nothing_happens_to_is_complete(serve: Serve, mode: str
     assert any(event["type"] == "tool.result" for event in events) == (kind != "no tools" or mode == "PLAN_EXECUTE")
 
 
-@table(*EVERY)
+@table(*EVERY, each=3)
 async def test_an_error_at_any_turn(serve: Serve, mode: str, kind: str) -> None:
     async with serve(**agent(mode, kind)) as suite:
         model = Model(suite)
@@ -152,7 +153,7 @@ async def test_an_error_at_any_turn(serve: Serve, mode: str, kind: str) -> None:
             await goes_on(suite, events)
 
 
-@table(*EVERY)
+@table(*EVERY, each=3)
 async def test_a_budget_that_ends_at_any_call(serve: Serve, tmp_path: Path, mode: str, kind: str) -> None:
     calls_max = 8 if mode == "PLAN_EXECUTE" else 4
     for calls in range(1, calls_max + 1):

@@ -10,6 +10,7 @@ from tests.support.orchestrator import Serve, Suite, as_json
 from tests.support.orchestrator.plans import STRATEGIES, Reply, agent, ask_checked, busy_model, check_pairs, plan_of
 from tests.support.orchestrator.steps import Step, content
 from tests.support.order import Event, check_order
+from tests.support.sampling import Take, at_places
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -44,13 +45,14 @@ async def test_another_budget_used_up_ends_the_run(serve: Serve, strategy: str, 
         assert (events[-1]["type"], events[-1]["error"]["code"]) == ("run.error", "BUDGET_EXCEEDED")
 
 
+@at_places
 @pytest.mark.parametrize("strategy", STRATEGIES)
 async def test_a_model_error_at_any_turn_is_an_honest_end_and_the_next_message_works(
-    serve: Serve, strategy: str
+    serve: Serve, strategy: str, take: Take
 ) -> None:
     async with serve(**agent(strategy)) as suite:
         await ask_checked(suite, busy_model())
-        for turn in range(len(suite.llm.requests)):
+        for turn in take(range(len(suite.llm.requests)), strategy):
             suite.llm.requests.clear()
             events = await ask_checked(suite, failing_at(suite, turn))
             failed = [event for event in events if event["type"] == "task.fail"]
@@ -62,15 +64,16 @@ async def test_a_model_error_at_any_turn_is_an_honest_end_and_the_next_message_w
         assert (await ask_checked(suite, busy_model()))[-1]["type"] == "run.complete"
 
 
+@at_places
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("mode", ["now", "after_step"])
 async def test_a_cancel_at_any_event_ends_the_run_and_the_next_message_works(
-    serve: Serve, strategy: str, mode: str
+    serve: Serve, strategy: str, mode: str, take: Take
 ) -> None:
     async with serve(**agent(strategy)) as suite:
         whole = await ask_checked(suite, busy_model())
         step = max(1, len(whole) // 12)
-        for at in range(3, len(whole) - 1, step):
+        for at in take(range(3, len(whole) - 1, step), strategy + mode):
             events = await cancelled(suite, at, mode)
             assert events[-1]["type"] in ("run.cancel", "run.complete")
             if events[-1]["type"] == "run.cancel":

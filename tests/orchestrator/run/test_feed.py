@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import OutOfRange, Overloaded
@@ -119,11 +120,7 @@ def check_reset(feed: Feed, told: list[Event], stored: int) -> None:
         assert join_output(resumed) == join_output(told)
 
 
-@given(turns=st.lists(st.lists(fragments, max_size=12), max_size=3))
-async def test_whoever_attaches_while_calls_run_keeps_them_when_the_owner_dies(
-    turns: list[list[llm_pb2.LlmDelta]],
-) -> None:
-    """Found by seed 3253 of the simulation: a call that had begun before what the reset drops was dropped with it."""
+async def attach_while_calls_run(turns: list[list[llm_pb2.LlmDelta]]) -> None:
     feed, names, ear = Feed(), BlockNames(RUN_ID), Ear()
     async with following(feed, ear):
         begin(feed)
@@ -154,10 +151,7 @@ async def test_whoever_attaches_while_an_action_waits_keeps_it_when_the_owner_di
         check_reset(feed, ear.heard, stored)
 
 
-@given(turns=st.lists(st.lists(fragments, max_size=12), max_size=3))
-async def test_attaching_at_every_seq_at_every_moment_folds_to_the_same_result(
-    turns: list[list[llm_pb2.LlmDelta]],
-) -> None:
+async def attach_at_every_moment(turns: list[list[llm_pb2.LlmDelta]]) -> None:
     feed, names = Feed(), BlockNames(RUN_ID)
     snapshots: list[tuple[int, int, list[Event]]] = []
 
@@ -185,6 +179,21 @@ async def test_attaching_at_every_seq_at_every_moment_folds_to_the_same_result(
         seqs = [event["seq"] for event in caught_up]
         assert seqs == sorted(seqs)
         assert all(last_seq <= number <= seq for number in seqs)
+
+
+@pytest.mark.parametrize("attach", [attach_while_calls_run, attach_at_every_moment])
+@pytest.mark.parametrize("examples", [20, pytest.param(100, marks=pytest.mark.nightly)])
+def test_who_attaches_at_any_moment_has_in_the_end_what_others_have(
+    attach: Callable[[list[list[llm_pb2.LlmDelta]]], Coroutine[Any, Any, None]], examples: int
+) -> None:
+    """Also when the owner dies: seed 3253 of trials/simulation dropped a call begun before what a reset drops."""
+
+    @settings(max_examples=examples)
+    @given(turns=st.lists(st.lists(fragments, max_size=12), max_size=3))
+    def run(turns: list[list[llm_pb2.LlmDelta]]) -> None:
+        asyncio.run(attach(turns))
+
+    run()
 
 
 async def test_two_readers_get_the_same_deltas_one_by_one_before_writing_one_returns() -> None:
