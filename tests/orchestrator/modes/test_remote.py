@@ -300,7 +300,7 @@ async def test_who_takes_the_message_and_says_nothing_has_a_person_asked(serve: 
         remote.hold = asyncio.Event()
         write_agent(tmp_path, remote, requestTimeoutMs=300)
         async with serve() as suite:
-            assert read_reason(await ask(suite, suite="leave it")) == "REMOTE_OUTCOME_UNKNOWN"
+            assert read_reason(await ask(suite, it="leave it")) == "REMOTE_OUTCOME_UNKNOWN"
             assert len(remote.messages) == 1
 
             async def free() -> None:
@@ -310,7 +310,7 @@ async def test_who_takes_the_message_and_says_nothing_has_a_person_asked(serve: 
                 remote.hold.set()
 
             freeing = asyncio.create_task(free())
-            events = await ask(suite, suite=["send it again"])
+            events = await ask(suite, it=["send it again"])
             await freeing
     assert read_answer(events) == "one two three"
     assert [event["code"] for event in events if event["type"] == "run.notice"] == ["OUTCOME_UNKNOWN"]
