@@ -10,6 +10,7 @@ from headrace.errors import Overloaded
 from tests.support.orchestrator import Serve
 from tests.support.orchestrator.compaction import ANSWER, SMALL, compacted_at
 from tests.support.orchestrator.steps import answer, content, finish
+from tests.support.waiting import wait_until
 
 CHAT = "22222222-2222-4222-8222-222222222222"
 
@@ -27,11 +28,9 @@ async def test_live_runs_are_shown_by_what_they_do(serve: Serve) -> None:
     async with serve([*content("a"), 1.0, *finish()], answer("b")) as suite:
         first = asyncio.create_task(suite.ask("one", chat_id=CHAT))
         async with asyncio.timeout(50):
-            while live() != {"queued": 0, "running": 1, "waiting": 0}:
-                await asyncio.sleep(0.01)
+            await wait_until(lambda: live() == {"queued": 0, "running": 1, "waiting": 0})
             second = asyncio.create_task(suite.ask("two", chat_id=CHAT))
-            while live() != {"queued": 1, "running": 1, "waiting": 0}:
-                await asyncio.sleep(0.01)
+            await wait_until(lambda: live() == {"queued": 1, "running": 1, "waiting": 0})
             await first
             await second
             while any(live().values()):

@@ -11,7 +11,7 @@ import pytest
 from headrace.client import Client
 from headrace.errors import Claimed, HeadraceError, InvalidRequest, NotFound, PermissionDenied
 from headrace.v1 import memory_pb2
-from tests.support.orchestrator import Serve, as_json, ask, kinds, only, two_replicas
+from tests.support.orchestrator import Serve, ask, kinds, only, read, two_replicas
 from tests.support.orchestrator import submit as submit_to
 from tests.support.orchestrator.answerers import ACCEPTED, KEYS, LISTED, Asked, as_user, asking, offer, try_answer
 from tests.support.orchestrator.crashes import Crashes
@@ -170,8 +170,8 @@ async def test_a_claim_holds_when_the_run_gets_another_owner(serve: Serve) -> No
             assert await try_answer(b.address, "ada", gate, "1") == "CLAIMED"
             reply = await bob.answer_gate(*gate, "1", holder="tab")
             assert reply.status == "accepted"
-        async with as_user(b.address, "ada") as ada, ada.attach(gate[0], 0) as deltas:
-            events = [as_json(delta) async for delta in deltas]
+        async with as_user(b.address, "ada") as ada:
+            events = await read(ada, gate[0], 0)
     assert [e["step"] for e in events if e["type"] == "gate.step"] == ["claimed"]
     assert events[-1]["type"] == "run.complete"
 

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.v1 import memory_pb2
 from services.orchestrator.turn.fact_extractor import read_facts
-from tests.support.orchestrator import Serve, Suite, ask, reminder, shown
+from tests.support.orchestrator import Serve, Suite, ask, reminder, run_of, shown
 from tests.support.orchestrator.steps import call_tool, content, finish
 
 ANSWER = content("Done.") + finish()
@@ -110,7 +110,7 @@ async def test_facts_are_extracted_after_a_run_with_the_line_that_proves_them(se
                 await asyncio.sleep(0.01)
         (fact,) = facts
         assert (fact.text, fact.topic, fact.source.n) == ("lives in Oslo", "home town", 1)
-        assert fact.source.run_id == next(event["runId"] for event in events if event["type"] == "run.start")
+        assert fact.source.run_id == run_of(events)
         assert shown(suite) & NAMES == set()
 
 

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from headrace.errors import InvalidRequest, NotFound, Overloaded, StaleLease
+from headrace.errors import InvalidRequest, NotFound
 from headrace.v1 import gates_pb2, memory_pb2
 from tests.support.orchestrator import Serve, Suite, ask, kinds, last_result, only
 from tests.support.orchestrator.gates import GATES, LISTED, SECRET, asking, offer
@@ -83,69 +83,6 @@ async def test_a_repeated_answer_is_answered_only_when_the_log_has_it(serve: Ser
 
         await ask(suite, ("gate.open", answer))
         assert (await repeated[0]).status == "accepted"
-
-
-async def test_an_answer_to_a_run_that_has_moved_is_to_be_given_again(serve: Serve) -> None:
-    async with serve(asking("form"), ANSWER, **LISTED) as suite:
-        offer(suite)
-
-        async def before(request: memory_pb2.AppendRequest) -> None:
-            if any(line.event.event.HasField("request_submit") for line in request.lines):
-                raise StaleLease("another process has the run")
-
-        async with suite.client.ask("hello", agent_key="react") as deltas:
-            opened = ""
-            while not opened:
-                opened = (await anext(deltas)).gate_open.gate_id
-            suite.memory.before = before
-            with pytest.raises(Overloaded, match="moved"):
-                await suite.client.answer_gate(await run_of(suite), opened, "1", request_id="r1")
-
-
-async def test_a_gate_that_another_process_has_opened_is_not_said_to_be_none(serve: Serve) -> None:
-    async with serve(asking("form"), ANSWER, **LISTED) as suite:
-        offer(suite)
-
-        async def add_another(request: memory_pb2.AppendRequest) -> None:
-            opened = [line for line in request.lines if line.event.event.HasField("gate_open")]
-            for line in opened:
-                request.lines.add().CopyFrom(line)
-                request.lines[-1].event.event.gate_open.gate_id = "t_other"
-
-        async def answer(opened: Event) -> None:
-            run_id = (await suite.client.gates()).gates[0].run_id
-            with pytest.raises(Overloaded, match="another process"):
-                await suite.client.answer_gate(run_id, "t_other", "1")
-            with pytest.raises(Overloaded, match="another process"):
-                await suite.client.claim_gate(run_id, "t_other", "me")
-            assert (await suite.client.answer_gate(run_id, opened["gateId"], "1")).accepted
-
-        suite.memory.before = add_another
-        await ask(suite, ("gate.open", answer))
-
-
-async def test_a_gate_without_an_answer_expires_once(serve: Serve) -> None:
-    async with serve(asking("form"), ANSWER, **LISTED) as suite:
-        offer(suite, timeout_ms=100)
-        events = await ask(suite)
-        opened, closed = only(events, "gate.open"), only(events, "gate.close")
-        gate = await suite.client.gate(suite.run_ids[0], opened["gateId"])
-        late = await suite.client.answer_gate(suite.run_ids[0], opened["gateId"], "1")
-    assert (closed["state"], "answeredBy" in closed, late.status) == ("expired", False, "expired")
-    assert (gate.state, gate.closed_at, gate.answered_by) == ("expired", closed["timestamp"], "")
-
-
-async def test_the_end_of_the_run_cancels_its_gates(serve: Serve) -> None:
-    async with serve(asking("form"), ANSWER, **LISTED) as suite:
-        offer(suite)
-
-        async def cancel(_: Event) -> None:
-            await suite.client.cancel(await run_of(suite))
-
-        events = await ask(suite, ("gate.open", cancel))
-        gate = await suite.client.gate(suite.run_ids[0], only(events, "gate.open")["gateId"])
-        assert (await suite.client.gates()).gates == []
-    assert (gate.state, kinds(events, "gate")) == ("cancelled", ["gate.open"])
 
 
 async def test_an_answer_before_the_wait_opens_no_gate(serve: Serve) -> None:

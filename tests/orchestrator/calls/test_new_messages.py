@@ -14,7 +14,7 @@ from headrace.errors import HeadraceError
 from headrace.v1 import agent_pb2, memory_pb2, tools_pb2
 from services.orchestrator.run.control.waits import Submission, Waits
 from services.runtime.clock import now_ms
-from tests.support.orchestrator import Serve, as_json, only, two_replicas
+from tests.support.orchestrator import Serve, only, read, two_replicas
 from tests.support.orchestrator.answerers import KEYS, LISTED, Asked, as_user, asking, offer
 from tests.support.orchestrator.crashes import Crashes
 from tests.support.orchestrator.steps import ANSWER, call, content, finish
@@ -157,8 +157,7 @@ async def test_a_message_that_says_to_wait_waits(serve: Serve) -> None:
 
 
 async def follow(client: Client, run_id: str) -> list[Event]:
-    async with client.attach(run_id, 0) as deltas:
-        return [as_json(delta) async for delta in deltas]
+    return await read(client, run_id, 0)
 
 
 @pytest.mark.parametrize("when_busy", [None, "interrupt"])

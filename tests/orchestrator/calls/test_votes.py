@@ -19,6 +19,7 @@ from tests.support.orchestrator.answerers import APPROVE, KEYS, LISTED, Asked, a
 from tests.support.orchestrator.crashes import Crashes
 from tests.support.orchestrator.steps import ANSWER, call_tool
 from tests.support.order import Event
+from tests.support.waiting import wait_until
 
 TWO = {"any_of": ["tenant"], "count": 2}
 EDIT = '{"decision": "edit", "arguments": {"at": 9}}'
@@ -162,8 +163,7 @@ async def test_a_vote_on_its_way_to_the_log_counts_when_the_time_is_over(serve: 
 
         async def hold_vote(request: memory_pb2.AppendRequest) -> None:
             if any(line.event.event.HasField("gate_step") for line in request.lines):
-                while now_ms() < expires_at + 500:  # longer than a run needs that does not wait for the vote
-                    await asyncio.sleep(0.05)
+                await wait_until(lambda: now_ms() >= expires_at + 500)
 
         suite.memory.before = hold_vote
         asked = Asked()

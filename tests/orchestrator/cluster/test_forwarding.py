@@ -13,13 +13,25 @@ from headrace.streams import reading, rpc_errors
 from headrace.v1 import agent_pb2, agent_pb2_grpc
 from services.orchestrator.cluster.forwarding import RELAYED
 from services.runtime.rpc.channels import open_channel
-from tests.support.orchestrator import CHAT, Replica, Serve, Suite, as_json, replica, run_of, two_replicas
+from tests.support.orchestrator import (
+    CHAT,
+    Replica,
+    Serve,
+    Suite,
+    as_json,
+    ask_for,
+    read,
+    replica,
+    run_of,
+    two_replicas,
+)
 from tests.support.orchestrator.crashes import Crashes
 from tests.support.orchestrator.replicas import LEASE_S
 from tests.support.orchestrator.runs import unfinished_runs, wait_for_ends
 from tests.support.orchestrator.steps import ANSWER, call, content, finish
 from tests.support.order import TERMINAL, Event, check_order, fold, texts
 from tests.support.timing import within
+from tests.support.waiting import wait_until
 
 NO_RUN = "00000000-0000-4000-8000-000000000000"
 
@@ -37,18 +49,15 @@ async def begun(client: Client, until: str, **fields: Any) -> list[Event]:
 
 async def asked(client: Client, **fields: Any) -> list[Event]:
     """A whole run."""
-    async with client.ask("next", agent_key="react", chat_id=CHAT, **fields) as deltas:
-        return [as_json(delta) async for delta in deltas]
+    return await ask_for(client, "next", agent_key="react", chat_id=CHAT, **fields)
 
 
 async def attached(client: Client, run_id: str, last_seq: int = 0) -> list[Event]:
-    async with client.attach(run_id, last_seq) as deltas:
-        return [as_json(delta) async for delta in deltas]
+    return await read(client, run_id, last_seq)
 
 
 async def until_asked(suite: Suite, count: int) -> None:
-    while len(suite.llm.requests) < count:
-        await asyncio.sleep(0.01)
+    await wait_until(lambda: len(suite.llm.requests) >= count)
 
 
 async def test_a_reader_at_another_replica_sees_what_one_at_the_owner_sees(serve: Serve) -> None:

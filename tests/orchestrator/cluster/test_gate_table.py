@@ -16,7 +16,7 @@ import pytest
 from headrace.client import Client
 from headrace.errors import Claimed, HeadraceError, Unauthenticated
 from tests.runtime.auth.issuing import keys_file
-from tests.support.orchestrator import Serve, Suite, as_json, tool, two_replicas
+from tests.support.orchestrator import Serve, Suite, as_json, read, run_of, tool, two_replicas
 from tests.support.orchestrator.answerers import APPROVE, Asked, as_user
 from tests.support.orchestrator.crashes import Crashes, assert_whole, restart
 from tests.support.orchestrator.parked import Parked
@@ -210,8 +210,8 @@ async def make_waiting(address: str, kind: str, place: tuple[str, str], folder: 
 
 
 async def read_all(address: str, run_id: str) -> list[Event]:
-    async with as_user(address, "ada") as ada, ada.attach(run_id, 0) as deltas:
-        return [as_json(delta) async for delta in deltas]
+    async with as_user(address, "ada") as ada:
+        return await read(ada, run_id, 0)
 
 
 async def check(suite: Waiting, world: World, events: list[Event], by: str, *, case: str = "answered") -> None:
@@ -303,10 +303,6 @@ async def follow_and_answer(
                         waiting = Waiting(suite.address, kind, place, folder)
                         group.create_task(waiting.answer(AUTHORS[kind], payload, request_id="r1"))
     return events
-
-
-def run_of(events: list[Event]) -> str:
-    return next(event["runId"] for event in events if event["type"] == "run.start")
 
 
 @pytest.mark.parametrize(("kind", "how"), rest_by_night(((kind, how) for how in PARKING for kind in TOOLS), each=2))

@@ -13,7 +13,7 @@ from headrace.event_json import parse_event
 from headrace.fold import Fold
 from services.orchestrator.calls.outcomes import is_refusal
 from services.orchestrator.lifecycle.ending.finish import INTERRUPTED_RESULT
-from tests.support.orchestrator import Serve, Suite, as_json, assert_paired, read, run_of
+from tests.support.orchestrator import Serve, Suite, as_json, ask_for, assert_paired, read, run_of
 from tests.support.orchestrator.crashes import Crashes, assert_whole, changes_of, restart, run_killed
 from tests.support.orchestrator.plans import agent as plan_agent
 from tests.support.orchestrator.plans import busy_model
@@ -34,8 +34,9 @@ async def ended(suite: Suite, seen: list[Event]) -> list[Event]:
             after = await read(client, run_of(seen), whole[index - 1]["seq"] if index else 0)
             assert fold([*whole[:index], *after]) == fold(whole), index
         suite.llm.reply = lambda _: answer("Fine.")
-        async with client.ask("and then?", agent_key="oneshot", chat_id=whole[0]["chatId"]) as deltas:
-            assert [as_json(delta) async for delta in deltas][-1]["type"] == "run.complete"
+        assert (await ask_for(client, "and then?", agent_key="oneshot", chat_id=whole[0]["chatId"]))[-1][
+            "type"
+        ] == "run.complete"
     return whole
 
 

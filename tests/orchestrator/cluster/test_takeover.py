@@ -10,8 +10,23 @@ from typing import Any
 import pytest
 
 from headrace.errors import InvalidRequest, Overloaded
-from headrace.v1 import llm_pb2, memory_pb2
-from tests.support.orchestrator import CHAT, Serve, Suite, as_json, ask, plans, replica, run_of, submit, tool
+from headrace.v1 import llm_pb2, memory_pb2, tools_pb2
+from tests.support.orchestrator import (
+    CHAT,
+    Serve,
+    Suite,
+    as_json,
+    ask,
+    ask_for,
+    last_result,
+    only,
+    plans,
+    read,
+    replica,
+    run_of,
+    submit,
+    tool,
+)
 from tests.support.orchestrator.crashes import Crashes, read_rest, restart, run_until
 from tests.support.orchestrator.own_agents import change_agent
 from tests.support.orchestrator.runs import unfinished_runs, wait_for_ends
@@ -176,8 +191,8 @@ async def test_a_crash_counts_once_however_many_sub_agents_it_interrupts(serve: 
                             crashes.kill(run_id, generation)
                             break
         hangs = False
-        async with restart(suite) as client, client.attach(run_id, last_seq) as deltas:
-            assert [as_json(delta) async for delta in deltas][-1]["type"] == "run.complete"
+        async with restart(suite) as client:
+            assert (await read(client, run_id, last_seq))[-1]["type"] == "run.complete"
 
 
 async def test_queued_runs_start_in_their_order(serve: Serve) -> None:
@@ -196,8 +211,7 @@ async def test_queued_runs_start_in_their_order(serve: Serve) -> None:
             times = [event["timestamp"] for event in ends]
             assert times == sorted(times)
             assert [event["runId"] for event in ends] == [run.run_id for run in runs]
-            async with client.ask("and then?", chat_id=CHAT) as deltas:
-                assert [as_json(delta) async for delta in deltas][-1]["type"] == "run.complete"
+            assert (await ask_for(client, "and then?", chat_id=CHAT))[-1]["type"] == "run.complete"
 
 
 async def first_event(suite: Suite) -> None:
@@ -315,3 +329,56 @@ async def test_a_wait_for_a_person_survives_a_restart(serve: Serve, moment: str)
         )
         assert rest[-1]["type"] == "run.complete"
         assert fold([*seen, *rest])["end"]["type"] == "run.complete"
+
+
+ACT = call_tool("act", '{"at":1}')
+LISTED: dict[str, Any] = {"toolConfig": {"backends": ["act"]}}
+ACTED = tools_pb2.ToolDelta(result=tools_pb2.ToolOutcome(ok=True, result="acted"))
+
+NOT_DONE = tools_pb2.CheckEffectResponse(state="not_done")
+
+
+async def events_of_the_chat(suite: Suite) -> list[Event]:
+    await wait_for_ends(suite)
+    return [as_json(event) for event in (await suite.client.chat(CHAT)).events]
+
+
+@pytest.mark.parametrize("today", ["allow", "deny"])
+@pytest.mark.parametrize("decision", ["approve", "reject"])
+async def test_a_call_that_was_asked_about_waits_for_its_answer_when_the_rules_have_changed(
+    serve: Serve, today: str, decision: str
+) -> None:
+    async with serve(ACT, ANSWER, **LISTED) as suite:
+        suite.tools.tools.append(tool("act", "backend", approval="ask"))
+        suite.tools.plays["act"] = [[ACTED]]
+        seen = await run_until(suite, "approval.ask")
+        suite.tools.tools[0].approval = today
+        suite.tools.effects = [NOT_DONE]
+        async with restart(suite) as client:
+            assert await submit(suite, run_of(seen), only(seen, "approval.ask")["approvalId"], {"decision": decision})
+            await read_rest(client, seen)
+            events = await events_of_the_chat(suite)
+        assert (last_result(suite) == "acted") == (decision == "approve")
+        assert len(suite.tools.requests) == (decision == "approve")
+        assert only(events, "approval.answer")["decision"] == decision
+        assert only(events, "gate.close")["state"] == "answered"
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+async def test_a_question_whether_a_call_runs_again_stands_when_nobody_reads_or_its_outcome_is_known(
+    serve: Serve, is_known: bool
+) -> None:
+    async with serve(ACT, ANSWER, **LISTED) as suite:
+        suite.tools.tools.append(tool("act", "backend", effect="once"))
+        suite.tools.plays["act"] = [[BREAK], [ACTED]]
+        seen = await run_until(suite, "approval.ask")
+        if is_known:
+            suite.tools.effects = [NOT_DONE]
+        async with restart(suite):
+            status = await submit(suite, run_of(seen), only(seen, "approval.ask")["approvalId"], {"decision": "reject"})
+            assert status == "accepted"
+            events = await events_of_the_chat(suite)
+        assert json.loads(last_result(suite))["error"] == "unknown"
+        assert len(suite.tools.requests) == 1
+        assert only(events, "approval.answer")["decision"] == "reject"
+        assert only(events, "gate.close")["state"] == "answered"

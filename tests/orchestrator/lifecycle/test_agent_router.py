@@ -9,9 +9,10 @@ import pytest
 
 from headrace.errors import Overloaded
 from headrace.v1 import llm_pb2
-from tests.support.orchestrator import ONESHOT, Serve, Suite, as_json, only
+from tests.support.orchestrator import ONESHOT, Serve, Suite, ask_for, only
 from tests.support.orchestrator.steps import ANSWER, Step, content, finish
 from tests.support.order import Event
+from tests.support.waiting import wait_until
 
 
 def started(events: list[Event]) -> str:
@@ -81,11 +82,11 @@ async def test_a_repeated_query_asks_the_router_once(serve: Serve) -> None:
         chat_id = "5f0c0000-0000-4000-8000-000000000078"
         async with asyncio.TaskGroup() as group:
             first = group.create_task(suite.ask(agent="auto", chat_id=chat_id, request_id="r"))
-            while not suite.llm.requests:
-                await asyncio.sleep(0.01)
+            await wait_until(lambda: suite.llm.requests)
             second = group.create_task(suite.ask(agent="auto", chat_id=chat_id, request_id="r"))
         assert len(suite.llm.aside_requests) == 1
-        async with suite.client.ask("hello", agent_key="auto", chat_id=chat_id, request_id="r") as deltas:
-            last = [as_json(delta) async for delta in deltas][-1]  # of a run that has ended
+        last = (await ask_for(suite.client, "hello", agent_key="auto", chat_id=chat_id, request_id="r"))[
+            -1
+        ]  # of a run that has ended
         assert len(suite.llm.aside_requests) == 1
     assert first.result()[-1]["runId"] == second.result()[-1]["runId"] == last["runId"]

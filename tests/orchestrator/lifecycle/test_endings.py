@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections import Counter
 from typing import Any
 
@@ -11,13 +12,17 @@ import pytest
 from headrace.errors import ChatBusy, HeadraceError, Overloaded, ProviderUnavailable, QueueFull
 from headrace.v1 import memory_pb2
 from services.orchestrator.peers.stored_runs import fold_runs
-from tests.support.orchestrator import Serve, Suite, as_json, read, replica
+from services.orchestrator.run.answers.answer import Answer
+from services.orchestrator.run.run import Run
+from services.orchestrator.run.scope import Scope
+from tests.support.orchestrator import Serve, Suite, as_json, ask_for, read, replica
 from tests.support.orchestrator.crashes import restart
 from tests.support.orchestrator.runs import read_recorded, unfinished_runs, wait_for_ends
-from tests.support.orchestrator.steps import ANSWER, Step, call, call_tool, content, finish, reasoning
+from tests.support.orchestrator.steps import ANSWER, Step, answer, call, call_tool, content, finish, reasoning
 from tests.support.orchestrator.watched_memory import pass_on
 from tests.support.order import TERMINAL, Event, check_order, fold
 from tests.support.timing import within
+from tests.support.waiting import wait_until
 
 LOOK = call_tool("look", '{"at":1}')
 CHAT = "5f0c0000-0000-4000-8000-000000000010"
@@ -174,8 +179,7 @@ async def test_a_queued_run_can_be_cancelled_while_the_first_goes_on(serve: Serv
     go_on = asyncio.Barrier(2)
     async with serve([*content("Hel"), go_on, *ANSWER], ANSWER) as suite:
         first = asyncio.create_task(suite.ask(agent="oneshot", chat_id=CHAT))
-        while not suite.llm.open:
-            await asyncio.sleep(0.01)
+        await wait_until(lambda: suite.llm.open)
         second = asyncio.create_task(suite.ask(agent="oneshot", chat_id=CHAT))
         while len(runs := await unfinished_runs(suite)) < 2:
             await asyncio.sleep(0.01)
@@ -247,8 +251,7 @@ async def test_repetitions_of_one_moment_are_one_run(serve: Serve) -> None:
     async with serve([*content("Hel"), 0.2, *ANSWER]) as suite:
 
         async def one() -> list[Event]:
-            async with suite.client.ask("hi", agent_key="oneshot", chat_id=CHAT, request_id="r") as deltas:
-                return [as_json(delta) async for delta in deltas]
+            return await ask_for(suite.client, "hi", agent_key="oneshot", chat_id=CHAT, request_id="r")
 
         for events in await asyncio.gather(*(one() for _ in range(12))):
             check_order(events)
@@ -259,8 +262,7 @@ async def test_repetitions_of_one_moment_are_one_run(serve: Serve) -> None:
 async def test_interrupts_of_one_moment_leave_the_last_one(serve: Serve) -> None:
     async with serve([*content("Hel"), 3600.0], [*content("Hel"), 0.3, *ANSWER]) as suite:
         first = asyncio.create_task(suite.ask(agent="oneshot", chat_id=CHAT))
-        while not suite.llm.open:
-            await asyncio.sleep(0.02)
+        await wait_until(lambda: suite.llm.open)
         asking = [suite.ask(agent="oneshot", chat_id=CHAT, when_busy="interrupt") for _ in range(3)]
         ends = [events[-1]["type"] for events in await asyncio.gather(first, *asking)]
     assert sorted(ends) == ["run.cancel"] * 3 + ["run.complete"]
@@ -270,10 +272,10 @@ async def test_a_repetition_interrupts_nothing(serve: Serve) -> None:
     async with serve(ANSWER, [*content("Hel"), 0.5, *ANSWER]) as suite:
         ended = await suite.ask(agent="oneshot", chat_id=CHAT, request_id="r")
         going = asyncio.create_task(suite.ask(agent="oneshot", chat_id=CHAT))
-        while not suite.llm.open:
-            await asyncio.sleep(0.02)
-        async with suite.client.ask("hello", chat_id=CHAT, request_id="r", when_busy="interrupt") as deltas:
-            assert fold([as_json(delta) async for delta in deltas]) == fold(ended)
+        await wait_until(lambda: suite.llm.open)
+        assert fold(await ask_for(suite.client, "hello", chat_id=CHAT, request_id="r", when_busy="interrupt")) == fold(
+            ended
+        )
         assert (await going)[-1]["type"] == "run.complete"
 
 
@@ -307,8 +309,7 @@ async def test_stopping_lets_readers_go_though_memory_is_stuck(serve: Serve) -> 
 
     async with serve([*content("Hel"), 3600.0]) as suite:
         asking = [asyncio.create_task(cut(suite)) for _ in range(2)]
-        while not suite.llm.open:
-            await asyncio.sleep(0.02)
+        await wait_until(lambda: suite.llm.open)
         await asyncio.sleep(0.1)
         suite.memory.before = stick
         async with within(8):
@@ -320,8 +321,7 @@ async def test_stopping_lets_readers_go_though_memory_is_stuck(serve: Serve) -> 
 async def test_stopping_leaves_running_and_queued_runs_to_the_next_process(serve: Serve) -> None:
     async with serve([*content("Hel"), 3600.0], ANSWER) as suite:
         asking = [asyncio.create_task(cut(suite)) for _ in range(2)]
-        while not suite.llm.open:
-            await asyncio.sleep(0.02)
+        await wait_until(lambda: suite.llm.open)
         await asyncio.sleep(0.1)
         await suite.stop()
         before = await asyncio.gather(*asking)
@@ -330,8 +330,7 @@ async def test_stopping_leaves_running_and_queued_runs_to_the_next_process(serve
         async with restart(suite) as client:
             for seen in before:
                 assert not TERMINAL & {event["type"] for event in seen}
-                async with client.attach(seen[-1]["runId"], seen[-1]["seq"]) as deltas:
-                    rest = [as_json(delta) async for delta in deltas]
+                rest = await read(client, seen[-1]["runId"], seen[-1]["seq"])
                 assert rest[0] | {"timestamp": 0} == {
                     "type": "attempt.reset",
                     "seq": 1_000_001,
@@ -348,8 +347,7 @@ async def test_stopping_leaves_running_and_queued_runs_to_the_next_process(serve
 
 async def cut(suite: Suite, agent: str = "oneshot", chat_id: str = CHAT) -> list[Event]:
     """What is seen of a run until its stream ends, and its id at the end."""
-    async with suite.client.ask("hi", agent_key=agent, chat_id=chat_id) as deltas:
-        seen = [as_json(delta) async for delta in deltas]
+    seen = await ask_for(suite.client, "hi", agent_key=agent, chat_id=chat_id)
     runs = await unfinished_runs(suite)
     run_id = next((event["runId"] for event in seen if "runId" in event), runs[-1].run_id)
     return [*seen[:-1], seen[-1] | {"runId": run_id}]
@@ -396,3 +394,23 @@ async def test_the_times_of_a_run_are_its_own(serve: Serve) -> None:
         first = await read_recorded(suite, suite.run_ids[0])
         runs = fold_runs((await suite.client.chat(suite.chat_id)).events)
     assert runs[0].updated_at == first[-1]["timestamp"]
+
+
+TURNS = reasoning("hm") + call("look", '{"at":1}') + finish("tool_calls"), answer("All ", "good.")
+
+
+def count_objects() -> int:
+    return sum(isinstance(one, Run | Scope | Answer) for one in gc.get_objects())
+
+
+async def test_ended_runs_are_freed_without_a_collection(serve: Serve) -> None:
+    gc.collect()
+    before = count_objects()
+    gc.disable()
+    try:
+        async with serve(*TURNS) as suite:
+            await suite.ask()
+            async with within(5.0):
+                await wait_until(lambda: count_objects() <= before)
+    finally:
+        gc.enable()

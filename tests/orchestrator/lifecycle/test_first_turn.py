@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 from headrace.v1 import memory_pb2
 from tests.support.orchestrator import Serve, Suite
-from tests.support.orchestrator.steps import answer
+from tests.support.orchestrator.steps import answer, call_tool
 
 TRIES = 20
 """What there is of tools and models is relied on for two seconds, which a slow machine may take for a run."""
@@ -53,3 +53,16 @@ async def test_a_chats_state_is_seen_though_the_work_began_without_it(serve: Ser
         assert "write the paper" in str(suite.llm.requests[-1])
         await ask_until(suite, "react", ["Append", "GetState", "LoadContext", "Append"])
         assert "write the paper" in str(suite.llm.requests[-1])
+
+
+async def test_the_last_answer_and_the_runs_end_are_one_append(serve: Serve) -> None:
+    appended: list[list[str | None]] = []
+
+    async def note(request: memory_pb2.AppendRequest) -> None:
+        appended.append([line.WhichOneof("line") for line in request.lines])
+
+    turns = [call_tool("look"), answer("done")]
+    async with serve(*turns, before_append=note) as suite:
+        assert (await suite.ask("go"))[-1]["type"] == "run.complete"
+    assert (appended[0], appended[-1]) == (["query"], ["step", "run"])
+    assert ["step"] in appended[1:-1], "an answer with calls is stored before they run"

@@ -14,6 +14,7 @@ from services.orchestrator.run.run import Run, RunServices
 from services.runtime.rpc.channels import open_channel
 from tests.support.orchestrator import CHAT, Serve, Suite
 from tests.support.orchestrator.steps import content
+from tests.support.waiting import wait_until
 
 AGENT = b'{"mode":"ONESHOT","modelConfig":{"providerKey":"scripted","model":"m"},"plain":{}}'
 
@@ -43,8 +44,7 @@ async def test_leases_are_renewed_until_they_are_lost(serve: Serve) -> None:
         assert (after.owner, after.generation) == (before.owner, 0)
         request = memory_pb2.AcquireLeaseRequest(chat_id=CHAT, run_id=run.id, owner="127.0.0.1:0", ttl_ms=60_000)
         await suite.memory.AcquireLease(request, None)
-        while not run.control.is_given_up:
-            await asyncio.sleep(0.02)
+        await wait_until(lambda: run.control.is_given_up)
         assert run.log.is_lost
         keeping.cancel()
         with suppress(asyncio.CancelledError):

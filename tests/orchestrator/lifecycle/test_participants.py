@@ -14,13 +14,14 @@ import pytest
 from headrace.client import Client
 from headrace.errors import ChatBusy, HeadraceError, NotFound, PermissionDenied
 from headrace.v1 import tools_pb2
-from tests.support.orchestrator import Serve, Suite, as_json, tool, two_replicas
+from tests.support.orchestrator import Serve, Suite, as_json, ask_for, tool, two_replicas
 from tests.support.orchestrator.answerers import as_member
 from tests.support.orchestrator.crashes import Crashes
 from tests.support.orchestrator.prices import CALL_USD, answer_dearly, limit
 from tests.support.orchestrator.runs import follow
 from tests.support.orchestrator.steps import answer, call_tool, content, finish
 from tests.support.order import Event, check_order
+from tests.support.waiting import wait_until
 
 KEYS = {"ada": "acme/ada", "bob": "acme/bob finance", "cleo": "acme/cleo", "operator": "acme/olga ops operate"}
 """By the key; the chat is ada's."""
@@ -71,8 +72,7 @@ class Asking:
 
 async def ask(client: Client, message: str, chat_id: str | None = None, **fields: Any) -> list[Event]:
     given: dict[str, Any] = {"agent_key": "react"} | fields
-    async with client.ask(message, chat_id=chat_id, **given) as deltas:
-        events = [as_json(delta) async for delta in deltas]
+    events = await ask_for(client, message, chat_id=chat_id, **given)
     check_order(events)
     return events
 
@@ -150,8 +150,7 @@ async def test_two_who_ask_at_once_end_nothing_of_each_other(serve: Serve, how: 
             return
         second = Asking(bob, "Second", chat_id)
         waiting = group.create_task(second.follow())
-        while not second.events:
-            await asyncio.sleep(0.01)
+        await wait_until(lambda: second.events)
         await go_on.wait()
         ends = [(await task)[-1]["type"] for task in (reading, waiting)]
         assert ends == ["run.complete", "run.complete"]

@@ -1,4 +1,4 @@
-"""whenBusy rollback: what was cancelled stays in the history, and no model sees it again."""
+"""What is taken back: by a rollback it stays in the history and no model sees it; a reverted run is gone."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.orchestrator import Serve, Suite, as_json, assert_paired, types
-from tests.support.orchestrator.steps import ANSWER, Step, call_tool, content
+from headrace.errors import NotFound
+from tests.support.orchestrator import Serve, Suite, as_json, assert_paired, run_of, types
+from tests.support.orchestrator.steps import ANSWER, Step, answer, call_tool, content
+from tests.support.waiting import wait_until
 
 HANGING: list[Step] = [*content("Hel"), 3600.0]
 
@@ -70,9 +72,7 @@ async def test_one_rollback_after_another(serve: Serve) -> None:
         await suite.ask("one")
         async with hanging(suite, "wrong"):
             second = asyncio.create_task(suite.ask("wrong again", when_busy="rollback"))
-            async with asyncio.timeout(50):
-                while len(suite.llm.requests) < 3:
-                    await asyncio.sleep(0.01)
+            await wait_until(lambda: len(suite.llm.requests) >= 3)
             await suite.ask("right", when_busy="rollback")
             assert (await second)[-1]["type"] == "run.cancel"
         assert said(suite) == ["one", "All good.", "right"]
@@ -106,3 +106,21 @@ async def test_an_interrupted_run_stays_in_the_view(serve: Serve) -> None:
         async with hanging(suite, "two"):
             await suite.ask("three", when_busy="interrupt")
     assert said(suite) == ["one", "All good.", "two", "Hel", "three"]
+
+
+async def test_a_reverted_run_is_not_found(serve: Serve) -> None:
+    async with serve(answer("a")) as suite:
+        events = await suite.ask("hello", agent="react")
+        run_id = run_of(events)
+        await suite.client.revert(suite.chat_id, 0)
+
+        async def attach() -> None:
+            async with suite.client.attach(run_id) as run:
+                await anext(run)
+
+        with pytest.raises(NotFound, match="reverted"):
+            await attach()
+        with pytest.raises(NotFound, match="reverted"):
+            await suite.client.steer(run_id, "go on")
+        with pytest.raises(NotFound, match="reverted"):
+            await suite.client.cancel(run_id)

@@ -10,7 +10,7 @@ import pytest
 from headrace.errors import NotFound, QueueFull
 from headrace.v1 import agent_pb2, llm_pb2, memory_pb2
 from services.orchestrator.run.control.steer_queue import UNHEARD_MAX
-from tests.support.orchestrator import CHAT, Serve, Suite, as_json, ask, assert_paired, kinds, only
+from tests.support.orchestrator import CHAT, Serve, Suite, as_json, ask, assert_paired, kinds, only, read
 from tests.support.orchestrator.crashes import Crashes, restart
 from tests.support.orchestrator.runs import read_recorded
 from tests.support.orchestrator.steps import ANSWER, Step, call_tool, content, finish
@@ -35,8 +35,7 @@ async def run_with(suite: Suite, run_id: str = "", *, query: str) -> list[Event]
             if event.HasField("run_start") and asked == query:
                 run_id = event.run_start.run_id
         await asyncio.sleep(0.02)
-    async with suite.client.attach(run_id) as deltas:
-        return [as_json(delta) async for delta in deltas]
+    return await read(suite.client, run_id)
 
 
 async def test_a_message_is_heard_before_the_next_turn_and_is_in_the_log(serve: Serve) -> None:
@@ -176,8 +175,7 @@ async def test_it_survives_the_process(serve: Serve, dies_at: str) -> None:
                 if seen[-1]["type"] == "tool.start" and looks == 2:
                     crashes.kill(run_id)
         async with restart(suite) as client:
-            async with client.attach(run_id, seen[-1]["seq"]) as deltas:
-                rest = [as_json(delta) async for delta in deltas]
+            rest = await read(client, run_id, seen[-1]["seq"])
             assert (await client.steer(run_id, "look left", request_id="s1")).status == "accepted"
         assert rest[-1]["type"] == "run.complete"
         last = told(suite.llm.requests[-1])

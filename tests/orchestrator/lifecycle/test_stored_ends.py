@@ -13,7 +13,7 @@ import pytest
 from headrace.client import Client
 from headrace.errors import HeadraceError, LogDamaged, Overloaded, ProviderUnavailable
 from headrace.v1 import memory_pb2
-from tests.support.orchestrator import Serve, Suite, as_json, replica, run_of
+from tests.support.orchestrator import Serve, Suite, as_json, read, replica, run_of
 from tests.support.orchestrator.crashes import changes_of, restart
 from tests.support.orchestrator.recorded_runs import RUNS, World
 from tests.support.orchestrator.watched_memory import pass_on
@@ -67,8 +67,7 @@ class Fault:
 
 async def follow(client: Client, run_id: str, seen: list[Event]) -> None:
     """Add what comes after `seen`, until the stream ends."""
-    async with client.attach(run_id, seen[-1]["seq"] if seen else 0) as deltas:
-        seen += [as_json(delta) async for delta in deltas]
+    seen += await read(client, run_id, seen[-1]["seq"] if seen else 0)
 
 
 async def follow_to_end(client: Client, run_id: str, seen: list[Event]) -> None:

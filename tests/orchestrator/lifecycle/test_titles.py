@@ -12,15 +12,14 @@ from services.orchestrator.turn.title_writer import read_title
 from tests.support.orchestrator import Serve, Suite, ask
 from tests.support.orchestrator.runs import get_title
 from tests.support.orchestrator.steps import Step, content, finish
+from tests.support.waiting import wait_until
 
 ANSWER = content("Done.") + finish()
 QUESTION = "Why does the wheel turn against the stream?"
 
 
 async def wait_until_asked(suite: Suite) -> None:
-    async with asyncio.timeout(100):
-        while not suite.llm.aside_requests:
-            await asyncio.sleep(0.01)
+    await wait_until(lambda: suite.llm.aside_requests)
 
 
 def get_chat_id(events: list[dict[str, str]]) -> str:
@@ -47,9 +46,7 @@ async def test_a_title_that_a_person_has_given_stays(serve: Serve) -> None:
         await wait_until_asked(suite)
         await suite.memory.UpdateChat(memory_pb2.UpdateChatRequest(chat_id=chat_id, title="Mine"), None)
         await barrier.wait()
-        async with asyncio.timeout(100):
-            while len(suite.memory.titles) < 2:
-                await asyncio.sleep(0.01)
+        await wait_until(lambda: len(suite.memory.titles) >= 2)
         assert await get_title(suite, chat_id) == "Mine"
 
 

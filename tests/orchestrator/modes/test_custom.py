@@ -23,6 +23,7 @@ from tests.support.orchestrator.recorded_runs import World
 from tests.support.orchestrator.steps import Step, ToolStep, call_tool, content, finish
 from tests.support.order import TERMINAL, Event, fold
 from tests.support.sampling import Take, at_places, take_fifth
+from tests.support.waiting import wait_until
 
 EVERYTHING = """
 async def run(mode):
@@ -248,8 +249,7 @@ async def until_slow(suite: Suite, crashes: Crashes) -> list[Event]:
         async for delta in deltas:
             seen.append(as_json(delta))
             if seen[-1].get("toolName") == "slow" and seen[-1]["type"] == "tool.start":
-                while not suite.tools.open:
-                    await asyncio.sleep(0.01)
+                await wait_until(lambda: suite.tools.open)
                 crashes.kill(run_of(seen))
                 return seen
     raise AssertionError(seen)

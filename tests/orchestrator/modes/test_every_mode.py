@@ -12,7 +12,7 @@ import pytest
 
 from headrace.errors import Overloaded
 from headrace.v1 import llm_pb2
-from tests.support.orchestrator import MODEL, Serve, Suite, as_json, plans, submit, tool
+from tests.support.orchestrator import MODEL, Serve, Suite, as_json, plans, run_of, submit, tool
 from tests.support.orchestrator.steps import Step, answer, call, content, finish, reasoning
 from tests.support.order import TERMINAL, Event, check_order
 from tests.support.sampling import rest_by_night
@@ -72,7 +72,7 @@ async def nothing(_events: list[Event]) -> None:
 
 
 def id_of(events: list[Event]) -> str:
-    return next(event["runId"] for event in events if event["type"] == "run.start")
+    return run_of(events)
 
 
 async def run(suite: Suite, at: At = nothing, agent: str = "react") -> list[Event]:

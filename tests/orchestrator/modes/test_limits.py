@@ -1,15 +1,20 @@
-"""Steps or calls that are used up end with an answer, if need be the model's last words, and readers are told."""
+"""Steps or calls that are used up, or go round in circles, end with an answer, and readers are told."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from itertools import count
 from typing import Any
 
 import pytest
 
 from headrace.fold import fold_events
-from headrace.v1 import agent_pb2
-from tests.support.orchestrator import Serve, Suite, list_notices
-from tests.support.orchestrator.steps import ANSWER, answer, call, call_tool, content, finish
+from headrace.v1 import agent_pb2, llm_pb2, tools_pb2
+from tests.support.orchestrator import Serve, Suite, ask_for, list_notices, read, results, run_of
+from tests.support.orchestrator.crashes import Crashes, restart
+from tests.support.orchestrator.plans import add, agent, ask_checked, model, outline
+from tests.support.orchestrator.steps import ANSWER, Step, answer, call, call_tool, content, finish
+from tests.support.order import Event
 
 SPEAKING = content("It may rain.") + call("look", '{"n":1}') + finish("tool_calls")
 SILENT = call_tool("look", '{"n":2}')
@@ -88,3 +93,108 @@ async def test_a_one_shot_sub_agent_without_calls_left_fails_and_its_caller_answ
     kinds = [event["type"] for event in events]
     assert kinds.index("subagent.end") < kinds.index("content.start")
     assert events[-1]["finishReason"] == "budget"
+
+
+MANY_STEPS: dict[str, Any] = {"react": {"maxSteps": 15}, "budget": {"maxModelCalls": 40}}
+WORDS = "Let me look at the weather of Paris in the one place that I know, and then tell what it says."
+
+
+def look(number: object, *said: str) -> list[Step]:
+    return [*content(*said), *call("look", f'{{"n":{number}}}'), *finish("tool_calls")]
+
+
+def list_warned(events: list[Event]) -> list[bool]:
+    return ["[warning: " in text for text, _ in results(events)]
+
+
+async def fail(request: tools_pb2.ExecuteRequest) -> AsyncGenerator[tools_pb2.ToolDelta]:
+    yield tools_pb2.ToolDelta(result=tools_pb2.ToolOutcome(ok=False, result="no such file"))
+
+
+async def test_two_calls_in_turn_are_noticed(serve: Serve) -> None:
+    turns = [look(1), look(2), look(1), look(2), look(1), ANSWER]
+    async with serve(*turns, **MANY_STEPS) as suite:
+        events = await suite.ask()
+        assert len(suite.tools.requests) == 4
+        assert suite.llm.requests[-1].tool_choice == "none"
+    assert list_warned(events) == [False, False, False, True, False]
+    assert '"executed":false' in results(events)[-1][0]
+    assert events[-1]["finishReason"] == "stuck"
+    [(code, message)] = list_notices(events)
+    assert (code, "the same two calls came 2 times in turn" in message) == ("MODEL_STUCK", True)
+
+
+async def test_two_calls_in_turn_that_bring_something_new_may_go_on(serve: Serve) -> None:
+    number = count()
+
+    async def poll(request: tools_pb2.ExecuteRequest) -> AsyncGenerator[tools_pb2.ToolDelta]:
+        yield tools_pb2.ToolDelta(result=tools_pb2.ToolOutcome(ok=True, result=f"{next(number)} % done"))
+
+    async with serve(*[look(1), look(2)] * 5, ANSWER, **MANY_STEPS) as suite:
+        suite.tools.execute = poll
+        events = await suite.ask()
+    assert not any(list_warned(events))
+    assert events[-1]["finishReason"] == "stop"
+
+
+async def test_the_same_error_whatever_the_arguments_is_noticed(serve: Serve) -> None:
+    async with serve(*(look(number) for number in range(4)), ANSWER, **MANY_STEPS) as suite:
+        suite.tools.execute = fail
+        events = await suite.ask()
+        assert len(suite.tools.requests) == 4
+        assert [request.tool_choice for request in suite.llm.requests] == [*["auto"] * 4, "none"]
+    assert list_warned(events) == [False, False, True, False]
+    assert events[-1]["finishReason"] == "stuck"
+    assert "the same error came 3 times in a row" in list_notices(events)[0][1]
+
+
+async def test_the_same_words_again_and_again_are_noticed_and_short_remarks_are_not(serve: Serve) -> None:
+    async with serve(*(look(number, WORDS) for number in range(4)), ANSWER, **MANY_STEPS) as suite:
+        events = await suite.ask()
+    assert list_warned(events) == [False, False, True, False]
+    assert events[-1]["finishReason"] == "stuck"
+    assert "the same words came 3 times in a row" in list_notices(events)[0][1]
+
+
+async def test_short_remarks_may_come_again_and_again(serve: Serve) -> None:
+    async with serve(*(look(number, "Let me look.") for number in range(6)), ANSWER, **MANY_STEPS) as suite:
+        events = await suite.ask()
+    assert (list_notices(events), events[-1]["finishReason"]) == ([], "stop")
+
+
+async def test_an_agent_says_how_often(serve: Serve) -> None:
+    budget = {"maxRepeats": 5, "maxModelCalls": 40}
+    async with serve(*[look(1)] * 6, ANSWER, react={"maxSteps": 15}, budget=budget) as suite:
+        events = await suite.ask()
+        assert len(suite.tools.requests) == 5
+    assert list_warned(events) == [False] * 4 + [True, False]
+    assert events[-1]["finishReason"] == "stuck"
+
+
+async def test_a_task_that_goes_round_in_circles_is_asked_how_it_ended(serve: Serve) -> None:
+    async with serve(**agent()) as suite:
+        events = await ask_checked(suite, model(add("look"), work=lambda request: look(1)))
+        assert len(suite.tools.requests) == 3
+    assert outline(events) == ["start look", "complete look", "run.complete"]
+    [notice] = [event for event in events if event["type"] == "run.notice"]
+    assert (notice["code"], "taskId" in notice) == ("MODEL_STUCK", True)
+    assert events[-1]["finishReason"] == "stop"
+
+
+@pytest.mark.parametrize("kill_at", [3, 5, 7, 9, 10])
+async def test_a_run_that_is_taken_over_comes_to_the_same_end(serve: Serve, kill_at: int) -> None:
+    def reply(request: llm_pb2.ChatRequest) -> list[Step]:
+        done = sum(message.role == "tool" for message in request.messages)
+        return ANSWER if request.tool_choice == "none" else look(done)
+
+    async with serve(**MANY_STEPS) as suite:
+        suite.tools.execute, suite.llm.reply = fail, reply
+        await suite.stop()
+        crashes = Crashes(suite)
+        crashes.kill_at(kill_at)
+        async with restart(suite) as client:
+            seen = await ask_for(client, "hello", agent_key="react")
+        crashes.kill_at(-1)
+        async with restart(suite) as client:
+            rest = await read(client, run_of(seen), seen[-1]["seq"])
+    assert rest[-1]["finishReason"] == "stuck"

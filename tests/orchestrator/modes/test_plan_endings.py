@@ -6,7 +6,7 @@ import pytest
 
 from headrace.errors import ProviderAuthentication
 from headrace.v1 import llm_pb2
-from tests.support.orchestrator import Serve, Suite, as_json
+from tests.support.orchestrator import Serve, Suite, as_json, run_of
 from tests.support.orchestrator.plans import STRATEGIES, Reply, agent, ask_checked, busy_model, check_pairs, plan_of
 from tests.support.orchestrator.steps import Step, content
 from tests.support.order import Event, check_order
@@ -101,7 +101,7 @@ async def cancelled(suite: Suite, at: int, mode: str) -> list[Event]:
         async for delta in deltas:
             events.append(as_json(delta))
             if len(events) == at:
-                run_id = next(event["runId"] for event in events if event["type"] == "run.start")
+                run_id = run_of(events)
                 await suite.client.cancel(run_id, mode=mode)
     check_order(events)
     check_pairs(suite)

@@ -28,6 +28,7 @@ from tests.support.orchestrator.scripted_remote import (
 from tests.support.orchestrator.steps import answer, call, finish
 from tests.support.order import TERMINAL, Event, check_order
 from tests.support.sampling import Take, at_places
+from tests.support.waiting import wait_until
 
 
 def write_agent(folder: Path, remote: ScriptedRemote, key: str = "far", **section: Any) -> None:
@@ -304,8 +305,7 @@ async def test_who_takes_the_message_and_says_nothing_has_a_person_asked(serve: 
             assert len(remote.messages) == 1
 
             async def free() -> None:
-                while len(remote.messages) < 3:
-                    await asyncio.sleep(0.01)
+                await wait_until(lambda: len(remote.messages) >= 3)
                 assert remote.hold is not None
                 remote.hold.set()
 
@@ -338,8 +338,7 @@ async def test_an_answer_to_a_question_that_was_lost_is_found_or_sent_again(serv
                 async def lose(
                     suite: Suite = suite, remote: ScriptedRemote = remote, lost: Any = (drops, loses)
                 ) -> None:
-                    while not remote.tasks:
-                        await asyncio.sleep(0.01)
+                    await wait_until(lambda: remote.tasks)
                     remote.drops, remote.loses = lost
 
                 losing = asyncio.create_task(lose())

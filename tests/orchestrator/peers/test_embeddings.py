@@ -13,6 +13,7 @@ from headrace.streams import rpc_errors
 from headrace.v1 import agent_pb2_grpc, llm_pb2
 from services.orchestrator.peers.embeddings import CALLS_MAX
 from tests.support.timing import within
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from tests.support.orchestrator.suite import Serve
@@ -37,8 +38,7 @@ async def test_calls_above_the_places_are_refused_and_a_caller_that_leaves_gives
         suite.llm.embedding = asyncio.Event()
         calls = [agents.Embed(ASKED, timeout=600) for _ in range(CALLS_MAX)]
         async with within(20):
-            while len(suite.llm.embed_requests) < CALLS_MAX:
-                await asyncio.sleep(0.01)
+            await wait_until(lambda: len(suite.llm.embed_requests) >= CALLS_MAX)
         with pytest.raises(Overloaded), rpc_errors():
             await agents.Embed(ASKED, timeout=60)
         for call in calls:

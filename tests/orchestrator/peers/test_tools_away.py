@@ -16,7 +16,7 @@ from headrace.client import Client
 from headrace.v1 import llm_pb2, tools_pb2_grpc
 from services.orchestrator.server import orchestrator
 from services.runtime.rpc.server import GrpcService, RunningServer, serving_grpc
-from tests.support.orchestrator import NO_DRAIN, Serve, Suite, as_json
+from tests.support.orchestrator import NO_DRAIN, Serve, Suite, ask_for
 from tests.support.orchestrator.crashes import changes_of
 from tests.support.orchestrator.recorded_runs import ONCE, RUNS, World
 from tests.support.orchestrator.steps import Step, answer, call_tool
@@ -40,8 +40,7 @@ async def orchestrator_of(suite: Suite, address: str) -> AsyncGenerator[Client]:
 
 
 async def ask(client: Client, **fields: Any) -> list[Event]:
-    async with client.ask("hello", agent_key="react", chat_id=str(uuid.uuid4()), **fields) as deltas:
-        events = [as_json(delta) async for delta in deltas]
+    events = await ask_for(client, "hello", agent_key="react", chat_id=str(uuid.uuid4()), **fields)
     check_order(events)
     return events
 

@@ -10,7 +10,7 @@ from headrace.streams import reading
 from headrace.v1 import agent_pb2, agent_pb2_grpc
 from services.orchestrator.run.events.feed import QUEUE_MAX
 from services.runtime.rpc.channels import open_channel
-from tests.support.orchestrator import Serve, Suite, as_json
+from tests.support.orchestrator import Serve, Suite, as_json, read
 from tests.support.orchestrator.steps import answer, content
 from tests.support.order import fold
 from tests.support.timing import within
@@ -39,8 +39,7 @@ async def begin(events: AsyncIterator[agent_pb2.AgentDelta]) -> list[agent_pb2.A
 async def test_a_reader_that_stops_reading_holds_up_nobody_and_gets_everything(serve: Serve) -> None:
     async with serve(answer(*CHUNKS)) as suite, asking(suite) as events:
         seen = await begin(events)
-        async with suite.client.attach(seen[-1].run_start.run_id) as others:
-            quick = [as_json(event) async for event in others]
+        quick = await read(suite.client, seen[-1].run_start.run_id)
         assert quick[-1]["type"] == "run.complete"
         slow = [as_json(event) for event in seen] + [as_json(event) async for event in events]
     assert fold(slow) == fold(quick)

@@ -15,7 +15,7 @@ from services.orchestrator.run.budgets.allowance import list_agents_below
 from services.orchestrator.run.budgets.file import BudgetsFile
 from services.orchestrator.run.budgets.rules import BudgetsError, parse_budgets, write_budgets
 from services.runtime.auth.identity import Identity
-from tests.support.orchestrator import Serve, as_json, read, run_of, two_replicas
+from tests.support.orchestrator import Serve, ask_for, read, run_of, two_replicas
 from tests.support.orchestrator.crashes import Crashes, restart, run_killed
 from tests.support.orchestrator.prices import CALL_USD, answer_dearly, limit, plant, priced, spent_usd, tree
 from tests.support.order import Event
@@ -27,8 +27,7 @@ def failure(events: list[Event]) -> dict[str, Any]:
 
 
 async def ask(client: Client, agent: str = "oneshot") -> list[Event]:
-    async with client.ask("hello", agent_key=agent) as deltas:
-        return [as_json(delta) async for delta in deltas]
+    return await ask_for(client, "hello", agent_key=agent)
 
 
 async def sum_up(client: Client) -> int:

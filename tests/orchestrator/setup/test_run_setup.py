@@ -9,10 +9,23 @@ from typing import Any
 import pytest
 
 from headrace.errors import InvalidRequest
-from headrace.v1 import common_pb2, memory_pb2, tools_pb2
-from tests.support.orchestrator import CHAT, Serve, Suite, as_json, ask, assert_paired, only, reminder, shown, tool
-from tests.support.orchestrator.steps import ANSWER, call_tool
+from headrace.v1 import agent_pb2, common_pb2, memory_pb2, tools_pb2
+from tests.support.orchestrator import (
+    CHAT,
+    Serve,
+    Suite,
+    as_json,
+    ask,
+    assert_paired,
+    only,
+    people,
+    reminder,
+    shown,
+    tool,
+)
+from tests.support.orchestrator.steps import ANSWER, call_tool, content, finish
 from tests.support.order import Event
+from tests.support.waiting import wait_until
 
 
 def system(suite: Suite) -> str:
@@ -294,8 +307,7 @@ async def test_what_does_not_hang_on_the_chat_is_asked_while_the_query_is_stored
 
     async def stored(request: memory_pb2.AppendRequest) -> None:
         await listed.wait()
-        while not suite.llm.models_asked:
-            await asyncio.sleep(0.005)
+        await wait_until(lambda: suite.llm.models_asked)
 
     async with serve(ANSWER) as suite:
         suite.tools.listing, suite.memory.before = listing, stored
@@ -349,3 +361,57 @@ async def test_a_query_that_is_refused_leaves_no_question_behind(serve: Serve) -
             await suite.ask()
         while open_questions:
             await asyncio.sleep(0.005)
+
+
+LOCATE = agent_pb2.ClientTool(
+    name="locate",
+    description="Where the user is",
+    parameters='{"type":"object","properties":{"precision":{"type":"integer"}},"additionalProperties":false}',
+)
+TURNS = [call_tool("locate", '{"precision": 2}'), [*content("You are in Lyon."), *finish()]]
+
+
+async def asked(suite: Suite, *tools: agent_pb2.ClientTool) -> list[Event]:
+    async def answer(event: Event) -> None:
+        assert await people.submit(suite, event["runId"], event["toolId"], {"city": "Lyon"}) == "accepted"
+
+    return await people.ask(suite, ("tool.start", answer), client_tools=tools)
+
+
+async def test_the_model_gets_what_the_caller_submits(serve: Serve) -> None:
+    async with serve(*TURNS) as suite:
+        events = await asked(suite, LOCATE)
+    start = next(event for event in events if event["type"] == "tool.start")
+    assert (start["toolName"], start["toolType"], start["toolApi"]) == ("locate", "frontend", "client")
+    assert "viewportKey" not in start
+    result = next(event for event in events if event["type"] == "tool.result")
+    assert (json.loads(result["result"]), result["ok"]) == ({"city": "Lyon"}, True)
+    assert [schema.name for schema in suite.llm.requests[0].tools][-1] == "locate"
+    assert events[-1]["type"] == "run.complete"
+
+
+async def test_they_are_tools_of_that_run_alone(serve: Serve) -> None:
+    async with serve(*TURNS) as suite:
+        await asked(suite, LOCATE)
+        await people.ask(suite)
+    assert "locate" not in [schema.name for schema in suite.llm.requests[-1].tools]
+
+
+@pytest.mark.parametrize(
+    ("tool", "field"),
+    [
+        (agent_pb2.ClientTool(name="Look"), "clientTools[1].name"),
+        (agent_pb2.ClientTool(name="LOCATE"), "clientTools[1].name"),
+        (agent_pb2.ClientTool(name="_plan_add_tasks_"), "clientTools[1].name"),
+        (agent_pb2.ClientTool(name="odd", parameters='{"type":"thing"}'), "clientTools[1].parameters"),
+    ],
+)
+async def test_a_name_that_is_taken_or_no_schema_is_refused(
+    serve: Serve, tool: agent_pb2.ClientTool, field: str
+) -> None:
+    async with serve(*TURNS) as suite:
+        events = await people.ask(suite, client_tools=[LOCATE, tool])
+    assert events[-1]["type"] == "run.error"
+    assert events[-1]["error"]["code"] == "INVALID_REQUEST"
+    assert events[-1]["error"]["details"]["field"] == field
+    assert not suite.llm.requests

@@ -11,6 +11,7 @@ from tests.support.orchestrator import Serve, Suite, read
 from tests.support.orchestrator.runs import read_recorded
 from tests.support.orchestrator.steps import ANSWER, BREAK, call, content, finish, reasoning
 from tests.support.order import Event, fold
+from tests.support.waiting import wait_until
 
 BEGUN = {
     "content": content("Hel", "lo"),
@@ -93,8 +94,7 @@ async def test_whoever_attaches_to_such_a_turn_sees_the_same(serve: Serve) -> No
 
 async def readers(suite: Suite, asked: int) -> list[asyncio.Task[tuple[int, list[Event]]]]:
     """One for each of the first events, who attach when the model was asked so often."""
-    while len(suite.llm.requests) < asked:
-        await asyncio.sleep(0.01)
+    await wait_until(lambda: len(suite.llm.requests) >= asked)
     await asyncio.sleep(0.15)
     (run,) = (await suite.memory.ListUnfinishedRuns(memory_pb2.ListUnfinishedRunsRequest(), None)).runs
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.v1 import llm_pb2
-from tests.support.orchestrator import Serve, as_json, assert_paired, run_of
+from tests.support.orchestrator import Serve, as_json, assert_paired, read, run_of
 from tests.support.orchestrator.crashes import Crashes, restart
 from tests.support.orchestrator.runs import read_recorded
 from tests.support.orchestrator.steps import Step, answer, finish
@@ -66,6 +66,6 @@ async def test_a_budget_that_ends_within_such_an_answer_still_ends_the_calls(ser
         async with restart(suite) as client, client.ask("hello", agent_key="react") as deltas:
             seen = [as_json(delta) async for delta in deltas]
         crashes.kill_at(-1)
-        async with restart(suite) as client, client.attach(run_of(seen), seen[-1]["seq"]) as deltas:
-            rest = [as_json(delta) async for delta in deltas]
+        async with restart(suite) as client:
+            rest = await read(client, run_of(seen), seen[-1]["seq"])
     assert rest[-1]["finishReason"] == "budget"

@@ -1,6 +1,6 @@
 """A real orchestrator with what it talks to, and what its runs say. Modules beside this one serve some tests alone."""
 
-from tests.support.orchestrator.events import as_json, kinds, list_notices, only, read, results, run_of, types
+from tests.support.orchestrator.events import as_json, ask_for, kinds, list_notices, only, read, results, run_of, types
 from tests.support.orchestrator.people import CHAT, Act, ask, state, submit
 from tests.support.orchestrator.replicas import Replica, replica, two_replicas
 from tests.support.orchestrator.requests import assert_paired, last_result, reminder, shown
@@ -19,6 +19,7 @@ __all__ = [
     "Suite",
     "as_json",
     "ask",
+    "ask_for",
     "assert_paired",
     "kinds",
     "last_result",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from headrace.client import Client
 from headrace.v1 import (
@@ -39,6 +40,12 @@ def results(events: list[Event]) -> list[tuple[str, bool]]:
 
 def run_of(events: list[Event]) -> str:
     return next(event["runId"] for event in events if event["type"] == "run.start")
+
+
+async def ask_for(client: Client, message: str = "hello", **fields: Any) -> list[Event]:
+    """All of a run, to its end."""
+    async with client.ask(message, **fields) as deltas:
+        return [as_json(delta) async for delta in deltas]
 
 
 async def read(client: Client, run_id: str, last_seq: int = 0) -> list[Event]:

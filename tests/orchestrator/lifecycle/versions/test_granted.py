@@ -15,7 +15,7 @@ from headrace.client import Client
 from headrace.errors import HeadraceError, InvalidRequest, KeyTaken, NotFound
 from headrace.v1 import llm_pb2, tools_pb2
 from services.orchestrator.agents.grants.rules import GrantsError, parse_grants
-from tests.support.orchestrator import MODEL, Serve, as_json, only, plans, run_of, tool
+from tests.support.orchestrator import MODEL, Serve, as_json, ask_for, only, plans, run_of, tool
 from tests.support.orchestrator.crashes import Crashes, read_rest, restart
 from tests.support.orchestrator.definitions import BASE, MISTAKES
 from tests.support.orchestrator.definitions import put as set_field
@@ -53,8 +53,7 @@ async def test_a_model_is_shown_what_is_granted_alone(serve: Serve) -> None:
         await put(ada, make(toolConfig={"backends": ["look", "@core", "call_subagent"]}, subagents=["oneshot"]))
         await wait_for_tool(ada, "free_core")
         params = json.dumps({"persistentTools": ["slow"]})
-        async with ada.ask("@slow @chart @react @oneshot hello", agent_key="own", params=params) as deltas:
-            events = [as_json(delta) async for delta in deltas]
+        events = await ask_for(ada, "@slow @chart @react @oneshot hello", agent_key="own", params=params)
         request = suite.llm.requests[-1]
         assert shown(request) & {"look", "slow", "core", "free_core"} == {"look", "free_core"}
         described = next(given.description for given in request.tools if given.name == "call_subagent")

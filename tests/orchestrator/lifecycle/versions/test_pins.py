@@ -13,7 +13,7 @@ import pytest
 from headrace.client import Client
 from headrace.errors import NotFound
 from headrace.v1 import llm_pb2, tools_pb2
-from tests.support.orchestrator import Serve, Suite, as_json, only, plans, run_of, submit
+from tests.support.orchestrator import Serve, Suite, as_json, ask_for, only, plans, run_of, submit
 from tests.support.orchestrator.crashes import Crashes, read_rest, restart
 from tests.support.orchestrator.own_agents import ANSWER, Model, change_agent
 from tests.support.orchestrator.runs import unfinished_runs
@@ -86,14 +86,12 @@ async def test_runs_in_every_state_end_on_their_version_and_the_next_has_the_new
 
 
 async def begin_next(client: Client) -> Event:
-    async with client.ask("hello", agent_key="react") as deltas:
-        events = [as_json(delta) async for delta in deltas]
+    events = await ask_for(client, "hello", agent_key="react")
     return only(events, "run.start")
 
 
 async def ask(suite: Suite, client: Client) -> Event:
-    async with client.ask("hello", agent_key="react") as deltas:
-        events = [as_json(delta) async for delta in deltas]
+    events = await ask_for(client, "hello", agent_key="react")
     assert events[-1]["type"] == "run.complete"
     return only(events, "run.start")
 

@@ -1,4 +1,4 @@
-"""PutAgent and DeleteAgent: a tenant's own agents, in force for it alone, within what the operator grants."""
+"""PutAgent, DeleteAgent and ValidateAgent: a tenant's own agents, in force for it alone, within what is granted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headrace.client import Client
-from headrace.errors import HeadraceError, KeyTaken, NotFound, PermissionDenied, VersionConflict
+from headrace.errors import HeadraceError, InvalidRequest, KeyTaken, NotFound, PermissionDenied, VersionConflict
 from tests.support.orchestrator import MODEL, Serve, only, plans, replica
 from tests.support.orchestrator.own_agents import GRANTS, grant, make, put, run, tenants, until
 from tests.support.orchestrator.steps import answer
@@ -208,3 +208,50 @@ async def test_a_grant_that_is_withdrawn_takes_its_agents_out_of_force(serve: Se
             await run(ada, "plain", trial={"model": "dear"})
         with pytest.raises(HeadraceError):
             await run(ada, "plain", agent_version=9)
+
+
+DEFINITION = {
+    "mode": "REACT",
+    "modelConfig": MODEL,
+    "toolConfig": {"backends": ["LOOK", "gone", "@core"], "frontends": ["call_subagent"]},
+    "subagents": ["oneshot", "nobody"],
+    "skills": ["chart"],
+    "react": {"toolConfig": {"backends": ["slow", "lost"]}},
+}
+
+
+async def test_names_that_nobody_has_are_warnings_and_nothing_is_stored(serve: Serve) -> None:
+    async with serve(ANSWER) as suite:
+        reply = await suite.client.validate_agent(json.dumps(DEFINITION), "mine")
+        assert {(problem.field, problem.is_warning) for problem in reply.problems} == {
+            ("subagents.1", True),
+            ("toolConfig.backends.1", True),
+            ("react.toolConfig.backends.1", True),
+            ("skills.0", True),
+        }
+        assert (reply.agent.key, reply.agent.mode) == ("mine", "REACT")
+        assert [agent.key for agent in await suite.client.agents()] == ["oneshot", "react"]
+        assert suite.memory.versions == []
+
+
+async def test_errors_are_said_at_once_and_there_is_no_agent_then(serve: Serve) -> None:
+    async with serve(ANSWER) as suite:
+        wrong = json.dumps(DEFINITION | {"verify": "MAYBE", "budget": {"maxSteps": 0}, "key": "auto"})
+        reply = await suite.client.validate_agent(wrong)
+        assert [(problem.field, problem.is_warning) for problem in reply.problems] == [
+            ("budget.maxSteps", False),
+            ("key", False),
+            ("verify", False),
+        ]
+        assert not reply.HasField("agent")
+        assert [problem.field for problem in (await suite.client.validate_agent("{")).problems] == [""]
+        assert "key" in [problem.field for problem in (await suite.client.validate_agent("{}")).problems]
+        with pytest.raises(InvalidRequest, match="definition"):
+            await suite.client.validate_agent("")
+
+
+async def test_who_may_not_publish_is_refused(serve: Serve) -> None:
+    keys = {"key-of-ada": "acme/ada", "key-of-bob": "acme/bob - publish"}
+    async with serve(ANSWER, keys=keys) as suite:
+        with pytest.raises(PermissionDenied, match="publish"):
+            await suite.client.validate_agent(json.dumps(DEFINITION))
