@@ -13,8 +13,15 @@ from headrace.errors import QueueFull
 from headrace.streams import reading, rpc_errors
 from headrace.v1 import agent_pb2, agent_pb2_grpc
 from services.runtime.capacity import RETRY_AFTER_S
-from tests.orchestrator.conftest import REACT, call, content, finish
-from tests.support.tenants.house import ADA, BOB, KEYS, House, house
+from tests.support.orchestrator.suite import REACT
+from tests.orchestrator.conftest import call
+from tests.orchestrator.conftest import content
+from tests.orchestrator.conftest import finish
+from tests.support.tenants.house import ADA
+from tests.support.tenants.house import BOB
+from tests.support.tenants.house import KEYS
+from tests.support.tenants.house import House
+from tests.support.tenants.house import house
 
 LOCATE = agent_pb2.ClientTool(name="locate", description="Where the user is", parameters='{"type":"object"}')
 

@@ -55,9 +55,11 @@ from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.key_changes import READ_TIMEOUT_S
 from services.runtime.rpc.server import GrpcService, serving_grpc
-from tests.orchestrator.conftest import ScriptedLlm, content
+from tests.orchestrator.conftest import ScriptedLlm
+from tests.orchestrator.conftest import content
 from tests.support.issuing import key_settings
-from tests.support.tenants.house import MODEL, SCOPES
+from tests.support.tenants.house import MODEL
+from tests.support.tenants.house import SCOPES
 from trials.simulation.world.loop import SimulatedLoop
 from trials.simulation.world.processes import SimulatedClock
 

@@ -50,8 +50,11 @@ from services.tools.catalogue.catalogue import Catalogue
 from services.tools.config import Config as ToolsConfig
 from services.tools.sandbox.tier import Sandbox
 from services.tools.server import tool_server
-from tests.orchestrator.conftest import ScriptedLlm, content, finish
-from tests.support.facade.fronts import Timing, gateway
+from tests.orchestrator.conftest import ScriptedLlm
+from tests.orchestrator.conftest import content
+from tests.orchestrator.conftest import finish
+from tests.support.facade.fronts import Timing
+from tests.support.facade.fronts import gateway
 from tests.support.issuing import key_settings
 
 ADA, BOB = (Identity(*names, scopes=ALL_SCOPES) for names in (("acme", "ada"), ("globex", "bob")))

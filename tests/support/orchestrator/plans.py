@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from headrace.v1 import llm_pb2
-from tests.orchestrator.conftest import House, Step, call, content, finish, reasoning
+from tests.support.orchestrator.requests import assert_paired
+from tests.support.orchestrator.steps import Step, answer, call, call_tool, content, finish, reasoning
+from tests.support.orchestrator.suite import Suite
 from tests.support.order import Event
-from tests.support.pairing import assert_paired
 
 Reply: TypeAlias = Callable[[llm_pb2.ChatRequest], list[Step]]
 
@@ -32,7 +33,7 @@ def text_of(message: llm_pb2.Message) -> str:
     return "".join(part.text for part in message.content)
 
 
-def said(request: llm_pb2.ChatRequest) -> str:
+def last_text(request: llm_pb2.ChatRequest) -> str:
     return text_of(request.messages[-1])
 
 
@@ -42,14 +43,11 @@ def system(request: llm_pb2.ChatRequest) -> str:
 
 def add(*tasks: Any, call_id: str = "plan_1") -> list[Step]:
     given = [{"description": task} if isinstance(task, str) else task for task in tasks]
-    return [*call("_plan_add_tasks_", json.dumps({"tasks": given}), call_id=call_id), *finish("tool_calls")]
+    return call_tool("_plan_add_tasks_", json.dumps({"tasks": given}), call_id=call_id)
 
 
 def update(request: llm_pb2.ChatRequest, status: str = "completed") -> list[Step]:
-    return [
-        *call("_plan_update_task_", json.dumps({"taskId": task_id(request), "status": status}), call_id="up"),
-        *finish("tool_calls"),
-    ]
+    return call_tool("_plan_update_task_", json.dumps({"taskId": task_id(request), "status": status}), call_id="up")
 
 
 def restate(*tasks: dict[str, Any]) -> list[Step]:
@@ -85,38 +83,27 @@ def model(
 
     def reply(request: llm_pb2.ChatRequest) -> list[Step]:
         if request.stage == "plan":
-            return planner(request) if planner and said(request) != "hello" else plan
+            return planner(request) if planner and last_text(request) != "hello" else plan
         if request.stage == "summary":
-            return [*content("the ", "answer"), *finish()]
+            return answer("the ", "answer")
         if request.tool_choice == "_plan_update_task_":
             return told(request)
-        return work(request) if work else [*content(f"did {task_of(request)}"), *finish()]
+        return work(request) if work else answer(f"did {task_of(request)}")
 
     return reply
 
 
-async def asked(it: House, reply: Reply, **fields: Any) -> list[Event]:
-    it.llm.reply = reply
-    events = await it.ask(**fields)
-    check_pairs(it)
+async def ask_checked(suite: Suite, reply: Reply, **fields: Any) -> list[Event]:
+    suite.llm.reply = reply
+    events = await suite.ask(**fields)
+    check_pairs(suite)
     return events
 
 
-def check_pairs(it: House) -> None:
+def check_pairs(suite: Suite) -> None:
     """Assert that every call in every request has its result."""
-    for request in it.llm.requests:
-        assert_paired(_json_messages(request))
-
-
-def _json_messages(request: llm_pb2.ChatRequest) -> list[dict[str, Any]]:
-    return [
-        {
-            "role": message.role,
-            "tool_call_id": message.tool_call_id,
-            "tool_calls": [{"id": one.id} for one in message.tool_calls],
-        }
-        for message in request.messages
-    ]
+    for request in suite.llm.requests:
+        assert_paired(request)
 
 
 def outline(events: list[Event]) -> list[str]:
@@ -144,17 +131,17 @@ def busy(request: llm_pb2.ChatRequest) -> list[Step]:
     """Work with a tool, then without."""
     if request.messages[-1].role == "user":
         return [*reasoning("hm"), *content("looking"), *call("look"), *finish("tool_calls")]
-    return [*content("did"), *finish()]
+    return answer("did")
 
 
 def busy_planner(request: llm_pb2.ChatRequest) -> list[Step]:
-    text = said(request)
+    text = last_text(request)
     if "_plan_restate_tasks_" in text:
         left = [line for line in text.splitlines() if line.startswith("- ")]
         return restate(*({"taskId": line[2:10], "description": line[12:]} for line in left))
     if "is to be split" in text:
         return add("half", call_id="half")
-    return [*content("that is all"), *finish()]
+    return answer("that is all")
 
 
 def busy_model() -> Reply:

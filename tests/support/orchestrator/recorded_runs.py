@@ -9,12 +9,14 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Any, TypeAlias
 
 from headrace.v1 import llm_pb2, tools_pb2
-from tests.orchestrator import plans
-from tests.orchestrator.conftest import House, Step, call, content, finish, reasoning
+from tests.support.orchestrator import plans
+from tests.support.orchestrator.steps import Step, answer, call, call_tool, content, finish, reasoning
+from tests.support.orchestrator.suite import Suite
 
 ONCE, LOOKS = "act", "look"
 
 LOOK = call(LOOKS, '{"at":1}')
+
 ACT = call(ONCE, '{"n":1}', call_id="call_2")
 
 
@@ -23,27 +25,27 @@ def planned(request: llm_pb2.ChatRequest) -> list[Step]:
     said = any(message.tool_calls for message in request.messages)
     match request.stage:
         case "plan" if said:
-            return content("Nothing more.") + finish()
+            return answer("Nothing more.")
         case "plan":
             group = {"group": "g"}
             return plans.add({"description": "a"} | group, {"description": "b"} | group, "c")
         case "summary":
-            return content("All ", "three.") + finish()
+            return answer("All ", "three.")
         case _ if request.tool_choice == "_plan_update_task_":
             return plans.update(request)
         case _:
             seen = f"look_{plans.task_id(request)}"
             if any(message.tool_call_id == seen for message in request.messages):
                 return reasoning("so") + content("did ", plans.task_of(request)) + finish()
-            return call(LOOKS, '{"at":1}', call_id=seen) + finish("tool_calls")
+            return call_tool(LOOKS, '{"at":1}', call_id=seen)
 
 
 def checking(request: llm_pb2.ChatRequest) -> list[Step]:
     """A model that looks, drafts an answer, corrects it, and sums up what it thought."""
     if request.stage == "reasoning_summary":
-        return content("I ", "looked.") + finish()
-    if "<draft>" in plans.said(request):
-        return content("It ", "is ", "five.") + finish()
+        return answer("I ", "looked.")
+    if "<draft>" in plans.last_text(request):
+        return answer("It ", "is ", "five.")
     if request.messages[-1].role == "tool":
         return reasoning("so") + content("It is ", "four.") + finish()
     return reasoning("hm") + content("Let me ", "look.") + LOOK + finish("tool_calls")
@@ -59,7 +61,7 @@ def delegating(request: llm_pb2.ChatRequest) -> list[Step]:
         return _delegated("a", index=0) + _delegated("b", index=1) + finish("tool_calls")
     if task == "a":
         return _delegated("c") + finish("tool_calls")
-    return call(LOOKS, '{"at":1}', call_id=f"look_{task}") + finish("tool_calls")
+    return call_tool(LOOKS, '{"at":1}', call_id=f"look_{task}")
 
 
 def _delegated(task: str, *, index: int = 0) -> list[Step]:
@@ -105,20 +107,22 @@ RUNS: dict[str, tuple[str, Play, dict[str, Any]]] = {
 class World:
     """A model that plays its turns by the answers it is shown, and tools that keep records as the real ones do."""
 
-    def __init__(self, it: House, play: Play) -> None:
+    def __init__(self, suite: Suite, play: Play) -> None:
         self.runs: Counter[tuple[str, str]] = Counter()
         """How often each effect of a tool came about."""
         self._play = play
         self._done: dict[str, tools_pb2.ToolOutcome] = {}
-        it.llm.reply = self._reply
-        it.tools.tools.append(tools_pb2.Tool(name=ONCE, parameters='{"type":"object"}', kind="backend", effect="once"))
-        it.tools.tools.append(
+        suite.llm.reply = self._reply
+        suite.tools.tools.append(
+            tools_pb2.Tool(name=ONCE, parameters='{"type":"object"}', kind="backend", effect="once")
+        )
+        suite.tools.tools.append(
             tools_pb2.Tool(name="fails", parameters='{"type":"object"}', kind="backend", effect="read")
         )
-        for tool in it.tools.tools:
+        for tool in suite.tools.tools:
             if tool.name == LOOKS:
                 tool.effect = "read"
-        it.tools.execute, it.tools.check = self._execute, self._check
+        suite.tools.execute, suite.tools.check = self._execute, self._check
 
     def _reply(self, request: llm_pb2.ChatRequest) -> list[Step]:
         if callable(self._play):

@@ -10,9 +10,10 @@ from typing import Any
 import grpc
 
 from headrace.streams import reading, rpc_errors
-from headrace.v1 import agent_pb2, agent_pb2_grpc, tools_pb2
+from headrace.v1 import agent_pb2, agent_pb2_grpc
 from services.runtime.rpc.channels import open_channel
-from tests.orchestrator.conftest import House, as_json
+from tests.support.orchestrator.events import as_json
+from tests.support.orchestrator.suite import Suite
 from tests.support.order import Event, check_order
 
 Act = Callable[[Event], Awaitable[None]]
@@ -20,39 +21,34 @@ Act = Callable[[Event], Awaitable[None]]
 CHAT = "5f0c0000-0000-4000-8000-000000000077"
 
 
-def tool(name: str, kind: str, **fields: Any) -> tools_pb2.Tool:
-    given: dict[str, Any] = {"parameters": '{"type":"object"}'} | fields
-    return tools_pb2.Tool(name=name, kind=kind, **given)
-
-
-async def submit(it: House, run_id: str, wait_id: str, payload: Any, **fields: Any) -> str:
+async def submit(suite: Suite, run_id: str, wait_id: str, payload: Any, **fields: Any) -> str:
     """Submit for a toolId or an approvalId; the status that comes back."""
     kind = "approval_id" if wait_id.startswith("approval_") else "tool_id"
     request = agent_pb2.SubmitRequest(run_id=run_id, payload=json.dumps(payload), **({kind: wait_id} | fields))
-    async with open_channel(it.address) as channel:
+    async with open_channel(suite.address) as channel:
         with rpc_errors():
             response = await agent_pb2_grpc.AgentServiceStub(channel).Submit(request, timeout=100)
     assert response.accepted == (response.status == "accepted")
     return response.status
 
 
-async def state(it: House, run_id: str) -> str:
+async def state(suite: Suite, run_id: str) -> str:
     """The run's state now."""
-    async with open_channel(it.address) as channel:
+    async with open_channel(suite.address) as channel:
         reply = await agent_pb2_grpc.AgentServiceStub(channel).GetRun(
             agent_pb2.GetRunRequest(run_id=run_id), timeout=100
         )
     return reply.run.state
 
 
-async def ask(it: House, *acts: tuple[str, Act], message: str = "hello", **fields: Any) -> list[Event]:
+async def ask(suite: Suite, *acts: tuple[str, Act], message: str = "hello", **fields: Any) -> list[Event]:
     """A whole run; each act is done, in a task of its own, when the next event of its type comes."""
     events: list[Event] = []
     waiting = [*acts]
-    request = agent_pb2.QueryRequest(message=message, agent_key="react", chat_id=it.chat_id or CHAT, **fields)
+    request = agent_pb2.QueryRequest(message=message, agent_key="react", chat_id=suite.chat_id or CHAT, **fields)
     async with (
         asyncio.TaskGroup() as group,
-        open_channel(it.address) as channel,
+        open_channel(suite.address) as channel,
         _following(channel, request) as deltas,
     ):
         async for delta in deltas:
@@ -62,8 +58,8 @@ async def ask(it: House, *acts: tuple[str, Act], message: str = "hello", **field
                 waiting.remove(act)
                 group.create_task(_later(act[1], event))
     check_order(events)
-    it.chat_id = it.chat_id or CHAT
-    it.run_ids.append(events[-1]["runId"])
+    suite.chat_id = suite.chat_id or CHAT
+    suite.run_ids.append(events[-1]["runId"])
     assert not waiting, f"never happened: {[kind for kind, _ in waiting]}"
     return events
 
@@ -75,14 +71,3 @@ def _following(channel: grpc.aio.Channel, request: agent_pb2.QueryRequest) -> An
 
 async def _later(act: Act, event: Event) -> None:
     await act(event)
-
-
-def only(events: list[Event], kind: str) -> Event:
-    """The one event of this type."""
-    [event] = [event for event in events if event["type"] == kind]
-    return event
-
-
-def kinds(events: list[Event], *prefixes: str) -> list[str]:
-    """The types of the events whose type begins so."""
-    return [event["type"] for event in events if event["type"].startswith(prefixes)]

@@ -8,8 +8,7 @@ from prometheus_client import REGISTRY
 
 from headrace.client import Client
 from headrace.v1 import memory_pb2
-from tests.orchestrator.conftest import House, as_json
-from tests.support.order import Event
+from tests.support.orchestrator.suite import Suite
 
 WAIT_S = 200.0
 
@@ -44,17 +43,12 @@ async def begin(client: Client, message: str = "hello") -> tuple[str, str]:
     raise AssertionError("no gate was opened")
 
 
-async def wait_for_nobody(it: House, run_id: str) -> int:
+async def wait_for_nobody(suite: Suite, run_id: str) -> int:
     """Return when nobody has the run and memory knows until when; that time, in Unix milliseconds."""
     async with asyncio.timeout(WAIT_S):
         while True:
             request = memory_pb2.ListUnfinishedRunsRequest(run_id=run_id)
-            [run] = (await it.memory.ListUnfinishedRuns(request, None)).runs
+            [run] = (await suite.memory.ListUnfinishedRuns(request, None)).runs
             if not run.owner and run.lease_expires_at:
                 return run.lease_expires_at
             await asyncio.sleep(0.01)
-
-
-async def read(client: Client, run_id: str) -> list[Event]:
-    async with client.attach(run_id, 0) as deltas:
-        return [as_json(delta) async for delta in deltas]

@@ -1,0 +1,96 @@
+"""Gates that some people of a tenant may answer, and others not."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+from headrace.client import Client
+from headrace.errors import HeadraceError
+from tests.support.orchestrator.events import as_json, only
+from tests.support.orchestrator.scripted_tools import tool
+from tests.support.orchestrator.steps import call_tool
+from tests.support.orchestrator.suite import Suite
+from tests.support.order import Event
+
+LISTED = {"toolConfig": {"backends": ["act"], "frontends": ["confirm"]}}
+
+APPROVE = '{"decision": "approve"}'
+
+KEYS = {
+    "ada": "acme/ada board",
+    "bob": "acme/bob finance",
+    "cleo": "acme/cleo",
+    "operator": "acme/olga ops answer,operate",
+    "auditor": "acme/otto ops operate,read_content",
+    "reader": "acme/rita finance ask",
+    "stranger": "globex/bob finance",
+}
+"""By the key, which is the name of whoever has it here; ada asks."""
+
+SILENT, DENIED, ACCEPTED = "NOT_FOUND", "PERMISSION_DENIED", "accepted"
+
+
+@dataclass
+class Asked:
+    """A run of ada's that waits."""
+
+    events: list[Event] = field(default_factory=list[Event])
+    gate: asyncio.Future[tuple[str, str]] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+    async def follow(self, client: Client) -> list[Event]:
+        async with client.ask("hello", agent_key="react") as deltas:
+            async for delta in deltas:
+                self.events.append(event := as_json(delta))
+                if event["type"] == "gate.open":
+                    self.gate.set_result((only(self.events, "run.start")["runId"], event["gateId"]))
+        if not self.gate.done():
+            self.gate.set_exception(AssertionError("no gate was opened"))
+        return self.events
+
+
+def offer(suite: Suite, rule: dict[str, Any], kind: str = "approval") -> None:
+    answerers = rule or None
+    suite.tools.tools += [
+        tool("act", "backend", approval="ask", answerers=answerers),
+        tool("confirm", "frontend", timeout_ms=100_000, viewport_key="view", answerers=answerers),
+    ]
+
+
+def asking(kind: str) -> list[Any]:
+    return call_tool("act" if kind == "approval" else "confirm", '{"at": 1}')
+
+
+def as_user(address: str, name: str) -> Client:
+    return Client(address, token=name, reattach_s=0)
+
+
+def as_member(suite: Suite, address: str, name: str) -> Client:
+    """As a user who reads memory, too."""
+    return Client(address, memory_address=suite.config.memory_address, token=name, reattach_s=0)
+
+
+async def try_answer(address: str, name: str, gate: tuple[str, str], payload: str = APPROVE) -> str:
+    """Answer as `name`; return the status, or the error's reason."""
+    async with as_user(address, name) as client:
+        try:
+            return (await client.answer_gate(*gate, payload)).status
+        except HeadraceError as error:
+            return error.reason
+
+
+FINANCE = {"any_of": ["role:finance"], "not_requester": True}
+
+
+async def delegate(address: str, name: str, gate: tuple[str, str], *to: str, **fields: Any) -> str:
+    async with as_user(address, name) as client:
+        try:
+            return await client.delegate_gate(*gate, to, **fields)
+        except HeadraceError as error:
+            return error.reason
+
+
+async def rules_in_force() -> None:
+    """Return when approvals.yaml has been read again: the watcher looks every 300 ms, twice."""
+    await asyncio.sleep(0.8)
