@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import tempfile
 from collections.abc import AsyncGenerator, Callable, Collection, Generator
 from contextlib import closing
 from pathlib import Path
@@ -14,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from benchmarks.postgresql import FAST, Server, running
+from benchmarks.postgresql import Server
 from services.memory.encryption.opening import open_no_keys
+from tests.support.in_memory import find_tmpfs
 from tests.support.memory.engines import Files, Kept, ModelledTables, Serve, Tables, open_keys
 from tests.support.memory.writing import Memory
-from tests.support.postgresql import empty, needs_postgres
+from tests.support.postgresql import empty, find_place, needs_postgres, sharing_server
 from tests.support.s3_store import Place, needs_s3, running_store
 from trials.simulation.postgres.server import Server as ModelServer
 from trials.simulation.postgres.tables import Tables as ModelTables
@@ -34,16 +36,23 @@ STORAGE = Path(__file__).parent / "storage"
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder() -> Generator[Path]:
     """Where the logs are."""
-    return tmp_path / "chats"
+    with tempfile.TemporaryDirectory(prefix="headrace-chats-", dir=find_tmpfs()) as parent:
+        yield Path(parent) / "chats"
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Generator[Server]:
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Generator[Server]:
     """A PostgreSQL for all tests that kill none."""
-    with running(*FAST) as server:
+    with sharing_server(find_place(tmp_path_factory)) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def own_database(postgres: Server) -> str:
+    """This process's database."""
+    return postgres.new_database()
 
 
 @pytest.fixture(scope="session")
@@ -60,10 +69,10 @@ def place(s3_store: S3Settings) -> Place:
 
 
 @pytest.fixture
-async def database_url(postgres: Server) -> str:
+async def database_url(own_database: str) -> str:
     """An empty database."""
-    await empty(postgres.url())
-    return postgres.url()
+    await empty(own_database)
+    return own_database
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

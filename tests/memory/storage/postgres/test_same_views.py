@@ -13,7 +13,6 @@ from google.protobuf.message import Message
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from benchmarks.postgresql import Server
 from headrace.v1 import keys_pb2, llm_pb2, memory_pb2, schedule_pb2
 from services.memory.config import Config
 from services.memory.engines import open_engine
@@ -60,8 +59,8 @@ async def brought(source: Engine, target: Engine, chat_id: str) -> None:
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(events, min_size=1, max_size=12))
-async def test_both_engines_show_the_same(postgres: Server, happened: list[Any]) -> None:
-    await empty(postgres.url())
+async def test_both_engines_show_the_same(database_url: str, happened: list[Any]) -> None:
+    await empty(database_url)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         async with memory_over(folder) as memory:
@@ -71,10 +70,10 @@ async def test_both_engines_show_the_same(postgres: Server, happened: list[Any])
             for event in happened:
                 await chat.meet(*event)
             await memory.update_state(chat.id, (await memory.state(chat.id))[0], '{"n": 1.50, "水": [null]}')
-        async with both(folder, postgres.url()) as (files, tables):
+        async with both(folder, database_url) as (files, tables):
             for chat_id in await files.index.list_chats():
                 await brought(files, tables, chat_id)
-        async with memory_over(folder) as one, memory_in(postgres.url()) as other:
+        async with memory_over(folder) as one, memory_in(database_url) as other:
             assert await views(one, chat.id) == await views(other, chat.id)
 
 
