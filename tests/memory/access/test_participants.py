@@ -88,6 +88,7 @@ async def test_an_unfinished_run_keeps_its_own_user(serve: Serve) -> None:
             await memory.append(chat_id, run_id, run_line(), generation=generation)
 
 
+@pytest.mark.engines("postgres")
 async def test_a_run_takes_no_lines_of_others(memory: Memory) -> None:
     chat_id, _ = await ask(memory, ADA, "Who mills?")
     await share(memory, chat_id, "user:bob", "user:cleo")

@@ -144,6 +144,7 @@ async def test_blobs_are_read_with_the_chat(memory: Memory) -> None:
         assert (await memory.blob(chat_id, blob_id)).data == b"png"
 
 
+@pytest.mark.engines("postgres")
 async def test_shared_chats_come_in_pages(memory: Memory) -> None:
     chats = [(await make_chat(memory))[0] for _ in range(5)]
     with acting_as(ADA):

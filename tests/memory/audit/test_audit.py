@@ -102,6 +102,7 @@ async def test_what_is_no_details_is_refused(memory: Memory, details: str) -> No
         await call(memory, "RecordAudit", event="x", tenant="acme", details=details)
 
 
+@pytest.mark.engines("postgres")
 async def test_a_log_goes_on_after_a_restart_and_two_writers_make_one_chain(serve: Serve) -> None:
     async with serve() as memory:
         await make_deeds(memory)

@@ -60,6 +60,7 @@ def options_of(kept: Kept) -> dict[str, bool]:
     return {} if isinstance(kept, Files) else REWRITES
 
 
+@pytest.mark.engines("encrypted", "s3", "encrypted s3 postgres")
 async def test_no_byte_of_an_erased_user_is_left_and_all_others_are_as_they_were(kept: Kept) -> None:
     async with furnished(kept, ADA, BOB, FOREIGN, **options_of(kept)) as (memory, (ada, bob, foreign)):
         await take_samples(kept)
@@ -101,6 +102,7 @@ async def test_a_repeated_erasure_has_nothing_left_to_erase(kept: Kept) -> None:
         assert count(second) == {}
 
 
+@pytest.mark.engines("encrypted postgres")
 async def test_a_participants_runs_are_redacted_and_the_chat_goes_on(kept: Kept) -> None:
     async with furnished(kept, ADA, BOB, **options_of(kept)) as (memory, (_, bob)):
         chat_id = bob["chat"]

@@ -88,6 +88,7 @@ async def test_a_tenants_fact_of_who_is_held_is_not_deleted_by_others(kept: Kept
         assert ended == ["the office is in Oslo"]
 
 
+@pytest.mark.engines("postgres")
 async def test_an_erasure_of_who_is_held_is_refused_and_a_held_chat_stays_alone(kept: Kept) -> None:
     async with furnished(kept, ADA, BOB) as (memory, (ada, _)):
         hold = await place_hold(memory, user="ada")

@@ -74,6 +74,7 @@ async def test_a_changed_fact_is_found_by_its_new_text_alone(memory: Memory) -> 
             await memory.update_fact(fact_id, text=text)
 
 
+@pytest.mark.engines("postgres")
 async def test_a_deleted_fact_is_a_tombstone(serve: Serve) -> None:
     async with serve() as memory:
         chat_id, _ = await memory.begin()

@@ -64,6 +64,7 @@ class Stage:
             await self.services[0].append(chat_id, run_id, run_line())
 
 
+@pytest.mark.engines("postgres")
 async def test_all_services_together_give_a_keys_calls_and_no_more(kept: Kept) -> None:
     async with asyncio.timeout(100), AsyncExitStack() as stack:
         stage = await Stage().open(kept, stack)

@@ -77,6 +77,7 @@ async def post(
     return await receive(memory, schedule_id, sign(secret, event_id, body, now))
 
 
+@pytest.mark.engines("postgres")
 async def test_a_post_is_due_at_once_and_keeps_its_place_over_a_restart(serve: Serve, clock: Clock) -> None:
     async with serve(clock=clock) as memory:
         with acting_as(ADA):

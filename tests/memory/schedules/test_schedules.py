@@ -76,6 +76,7 @@ async def test_a_time_that_is_not_kept_any_more_is_not_told_once_more(serve: Ser
     assert [firing.due_at for firing in firings] == times[:0:-1]
 
 
+@pytest.mark.engines("postgres")
 async def test_a_schedule_keeps_what_it_was_made_with(serve: Serve, clock: Clock) -> None:
     async with serve(clock=clock) as memory:
         made = await create(memory, cron="30 9 * * 1-5", time_zone="Europe/Berlin", jitter_s=30, catch_up=True)

@@ -24,6 +24,7 @@ async def read(memory: Memory, version: int = 0, digest: str = "", *, is_shared:
         return (await memory.stub.ReadAgentVersion(request)).definition.encode()
 
 
+@pytest.mark.engines("encrypted")
 async def test_a_definition_keeps_its_number(serve: Serve) -> None:
     async with serve() as memory:
         assert [await put(memory, text) for text in (b"1", b"2", b"1", b"3", b"2")] == [1, 2, 1, 3, 2]

@@ -22,6 +22,7 @@ from tests.support.memory.writing import Memory, new_id, run_line
 pytestmark = pytest.mark.engines
 
 
+@pytest.mark.engines("postgres")
 async def test_claims_at_once_pass_no_budget(memory: Memory) -> None:
     runs = [(await begin(memory))[1] for _ in range(16)]
     with acting_as(ADA):

@@ -15,6 +15,7 @@ from tests.support.memory.writing import Memory, event_line, run_line
 pytestmark = pytest.mark.engines
 
 
+@pytest.mark.engines("encrypted postgres")
 async def test_a_gate_waits_from_its_line_until_it_is_answered(serve: Serve) -> None:
     async with serve() as memory:
         chat_id, run_id = await memory.begin()

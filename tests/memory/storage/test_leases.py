@@ -21,6 +21,7 @@ from tests.support.memory.writing import Memory, content, new_id, query_line, ru
 pytestmark = pytest.mark.engines
 
 
+@pytest.mark.engines("postgres")
 async def test_a_run_has_one_owner_until_its_lease_ends(serve: Serve) -> None:
     clock = Clock()
     async with serve(clock=clock) as memory:
