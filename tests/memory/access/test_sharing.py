@@ -22,9 +22,7 @@ CLEO, ELSE = Identity("acme", "bo"), Identity("else", "bob", roles=frozenset(["f
 
 
 async def share(memory: Memory, chat_id: str, *names: str, **fields: Any) -> memory_pb2.ShareChatResponse:
-    with rpc_errors():
-        request = memory_pb2.ShareChatRequest(chat_id=chat_id, shared_with=names, **fields)
-        return await memory.stub.ShareChat(request)
+    return await memory.call("ShareChat", chat_id=chat_id, shared_with=names, **fields)
 
 
 async def make_chat(memory: Memory) -> tuple[str, str]:

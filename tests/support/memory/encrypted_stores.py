@@ -189,9 +189,8 @@ async def _write_webhooks(memory: Memory, marker: str, run_id: str, who: Identit
 
 async def read_agents(memory: Memory) -> list[str]:
     """Return the definitions of all tenants' agents, as an orchestrator reads them."""
-    with acting_as(None), rpc_errors():
-        request = memory_pb2.ReadAgentChangesRequest()
-        reply = await memory.stub.ReadAgentChanges(request, metadata=forward_metadata())
+    with acting_as(None):
+        reply = await memory.call("ReadAgentChanges")
         return [agent.definition for agent in reply.agents]
 
 
@@ -205,7 +204,7 @@ async def read_everything(memory: Memory, chat_id: str, word: str, who: Identity
     with acting_as(who):
         chat = await memory.chat(chat_id=chat_id)
         facts = await memory.list_facts()
-        schedules = (await memory.schedules.ListSchedules(schedule_pb2.ListSchedulesRequest())).schedules
+        schedules = (await memory.call("ListSchedules")).schedules
         find = memory_pb2.ReadAgentVersionRequest(agent_key="guide", version=1)
         version = await call_as(who, memory.stub.ReadAgentVersion, find)
         admin = replace(who, scopes=who.scopes | {"admin"})
