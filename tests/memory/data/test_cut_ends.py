@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import HeadraceError
-from headrace.streams import rpc_errors
-from headrace.v1 import data_pb2
 from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
 from services.runtime.randomness import new_uuid
 from tests.support.memory.encrypted_stores import Store, WithoutTenant, opening
@@ -85,8 +83,8 @@ async def test_those_of_a_chat_whose_key_is_lost_stay_with_it(folder: Path) -> N
     async with store.memory() as memory:
         await furnish(memory, ADA)
         theirs = await furnish(memory, ELSE_OP)
-        with acting_as(ELSE_OP), rpc_errors():
-            await memory.data.PlaceHold(data_pb2.PlaceHoldRequest(chat=theirs["chat"], reason="matter"))
+        with acting_as(ELSE_OP):
+            await memory.call("PlaceHold", chat=theirs["chat"], reason="matter")
     beside = folder / f"{theirs['chat']}.json.damaged"
     beside.write_bytes(cut_line("foreign"))
     nobodys = folder / f"{new_id()}.json.damaged"

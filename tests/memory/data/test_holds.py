@@ -9,8 +9,7 @@ from contextlib import closing
 import pytest
 
 from headrace.errors import Erasing, Held, InvalidRequest, NotFound, Overloaded, PermissionDenied
-from headrace.streams import rpc_errors
-from headrace.v1 import audit_pb2, data_pb2, schedule_pb2
+from headrace.v1 import data_pb2
 from services.memory.access.retention import prune_chats
 from services.memory.access.retention_file import SameForAll
 from services.memory.storage.files.disk import Disk
@@ -41,8 +40,8 @@ pytestmark = pytest.mark.engines
 
 
 async def list_holds(memory: Memory, who: Identity = ADMIN, *, ended: bool = False) -> list[data_pb2.Hold]:
-    with acting_as(who), rpc_errors():
-        return list((await memory.data.ListHolds(data_pb2.ListHoldsRequest(all=ended))).holds)
+    with acting_as(who):
+        return list((await memory.call("ListHolds", all=ended)).holds)
 
 
 @pytest.mark.parametrize("kind", ["user", "chat", "tenant"])
@@ -57,9 +56,8 @@ async def test_what_is_held_is_not_deleted_until_the_hold_is_released(kept: Kept
                 await memory.delete_fact(ada["fact"])
             with acting_as(ADA), pytest.raises(Held):
                 await memory.update_fact(ada["fact"], text="another")
-            request = schedule_pb2.DeleteScheduleRequest(schedule_id=ada["schedule"])
-            with acting_as(ADA), pytest.raises(Held), rpc_errors():
-                await memory.schedules.DeleteSchedule(request)
+            with acting_as(ADA), pytest.raises(Held):
+                await memory.call("DeleteSchedule", schedule_id=ada["schedule"])
     async with kept.memory() as memory:  # it holds over a start
         assert [one.hold_id for one in await list_holds(memory)] == [hold.hold_id]
         ended = await release(memory, hold.hold_id)
@@ -88,6 +86,7 @@ async def test_a_tenants_fact_of_who_is_held_is_not_deleted_by_others(kept: Kept
         assert ended == ["the office is in Oslo"]
 
 
+@pytest.mark.engines("postgres")
 async def test_an_erasure_of_who_is_held_is_refused_and_a_held_chat_stays_alone(kept: Kept) -> None:
     async with furnished(kept, ADA, BOB) as (memory, (ada, _)):
         hold = await place_hold(memory, user="ada")
@@ -141,17 +140,17 @@ async def test_a_hold_names_one_thing_of_the_tenant(kept: Kept, wanted: dict[str
 
 async def test_only_who_may_administer_holds_and_the_audit_log_has_both_ends(kept: Kept) -> None:
     async with furnished(kept, ADA) as (memory, _):
-        with acting_as(ADA), pytest.raises(PermissionDenied), rpc_errors():
-            await memory.data.PlaceHold(data_pb2.PlaceHoldRequest(user="ada", reason="mine"))
+        with acting_as(ADA), pytest.raises(PermissionDenied):
+            await memory.call("PlaceHold", user="ada", reason="mine")
         hold = await place_hold(memory, user="ada", request_id="11111111-1111-4111-8111-111111111111")
         assert await place_hold(memory, user="ada", request_id="11111111-1111-4111-8111-111111111111") == hold
         other = Identity("else", "op", scopes=ADMIN.scopes)
-        with acting_as(other), pytest.raises(NotFound), rpc_errors():
-            await memory.data.ReleaseHold(data_pb2.ReleaseHoldRequest(hold_id=hold.hold_id))
+        with acting_as(other), pytest.raises(NotFound):
+            await memory.call("ReleaseHold", hold_id=hold.hold_id)
         assert not await list_holds(memory, other)
         await release(memory, hold.hold_id)
-        with acting_as(ADMIN), rpc_errors():
-            lines = (await memory.audit.ListAudit(audit_pb2.ListAuditRequest(event="hold"))).lines
+        with acting_as(ADMIN):
+            lines = (await memory.call("ListAudit", event="hold")).lines
         told = [json.loads(line.line) for line in lines]
         assert [(one["event"], one["holdId"], one["of"], one["by"]) for one in told] == [
             ("hold.released", hold.hold_id, "ada", "op"),

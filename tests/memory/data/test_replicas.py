@@ -11,8 +11,7 @@ import asyncpg
 import pytest
 
 from headrace.errors import Erasing, NotFound, Overloaded
-from headrace.streams import rpc_errors
-from headrace.v1 import audit_pb2, data_pb2
+from headrace.v1 import data_pb2
 from services.memory.data.refusals import KNOWN_S
 from services.runtime.auth.identity import acting_as
 from services.runtime.clock import CLOCK
@@ -109,8 +108,8 @@ async def erase_and_finish(memory: Memory, erasure_id: str) -> data_pb2.FinishEr
                 break
         except Overloaded as error:  # it is not known everywhere yet
             await asyncio.sleep(error.retry_after_s or 0.1)
-    with acting_as(None), rpc_errors():
-        return await memory.data.FinishErasure(data_pb2.FinishErasureRequest(erasure_id=erasure_id, owner=OWNER))
+    with acting_as(None):
+        return await memory.call("FinishErasure", erasure_id=erasure_id, owner=OWNER)
 
 
 class JumpingClock:
@@ -165,8 +164,8 @@ async def test_a_last_step_that_takes_longer_than_its_claim_stays_its_own(databa
             await asyncio.sleep(0.1)
         await release()
         assert (await finishing).state == "done"
-        with acting_as(ADMIN), rpc_errors():
-            listed = await memory.audit.ListAudit(audit_pb2.ListAuditRequest(event="user.erased"))
+        with acting_as(ADMIN):
+            listed = await memory.call("ListAudit", event="user.erased")
         assert len(listed.lines) == 1
 
 

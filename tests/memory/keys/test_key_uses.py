@@ -45,9 +45,8 @@ class Stage:
 
     async def take(self, key_id: str, wanted: int, service: int = 0) -> keys_pb2.TakeKeyCallsResponse:
         memory = self.services[service % len(self.services)]
-        with acting_as(None), rpc_errors():
-            request = keys_pb2.TakeKeyCallsRequest(key_id=key_id, wanted=wanted)
-            return await memory.keys.TakeKeyCalls(request, metadata=forward_metadata())
+        with acting_as(None):
+            return await memory.call("TakeKeyCalls", key_id=key_id, wanted=wanted)
 
     async def begin(self, who: Identity, most: int, service: int = 0, **ids: str) -> tuple[str, str]:
         """Begin a run as an orchestrator does, and return its chat and id."""
@@ -55,8 +54,8 @@ class Stage:
         chat_id, run_id = ids.get("chat_id") or new_id(), ids.get("run_id") or new_id()
         append = memory_pb2.AppendRequest(chat_id=chat_id, run_id=run_id, request_id=run_id, key_runs_max=most)
         append.lines.append(query_line("hello"))
-        with acting_as(who), rpc_errors():
-            await memory.stub.BeginRun(memory_pb2.BeginRunRequest(append=append), metadata=forward_metadata())
+        with acting_as(who):
+            await memory.call("BeginRun", append=append)
         return chat_id, run_id
 
     async def end(self, who: Identity, chat_id: str, run_id: str) -> None:
@@ -64,6 +63,7 @@ class Stage:
             await self.services[0].append(chat_id, run_id, run_line())
 
 
+@pytest.mark.engines("postgres")
 async def test_all_services_together_give_a_keys_calls_and_no_more(kept: Kept) -> None:
     async with asyncio.timeout(100), AsyncExitStack() as stack:
         stage = await Stage().open(kept, stack)

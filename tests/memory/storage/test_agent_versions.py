@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import LogDamaged, NotFound
-from headrace.streams import rpc_errors
-from headrace.v1 import memory_pb2
 from tests.support.memory.agent_versions import put
 from tests.support.memory.engines import Serve
 from tests.support.memory.writing import Memory
@@ -19,11 +17,12 @@ pytestmark = pytest.mark.engines
 
 
 async def read(memory: Memory, version: int = 0, digest: str = "", *, is_shared: bool = True) -> bytes:
-    request = memory_pb2.ReadAgentVersionRequest(agent_key="a", is_shared=is_shared, version=version, hash=digest)
-    with rpc_errors():
-        return (await memory.stub.ReadAgentVersion(request)).definition.encode()
+    return (
+        await memory.call("ReadAgentVersion", agent_key="a", is_shared=is_shared, version=version, hash=digest)
+    ).definition.encode()
 
 
+@pytest.mark.engines("encrypted")
 async def test_a_definition_keeps_its_number(serve: Serve) -> None:
     async with serve() as memory:
         assert [await put(memory, text) for text in (b"1", b"2", b"1", b"3", b"2")] == [1, 2, 1, 3, 2]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.streams import rpc_errors
-from headrace.v1 import limits_pb2, memory_pb2
+from headrace.v1 import memory_pb2
 from services.runtime.auth.identity import Identity, acting_as
 from tests.support.memory.budgets import ADA, BOB, begin, budget, claim
 from tests.support.memory.spend import charge, said
@@ -15,8 +14,8 @@ pytestmark = pytest.mark.engines
 
 
 async def measure(memory: Memory, who: Identity, *budgets: memory_pb2.SpendBudget) -> list[tuple[int, int]]:
-    with acting_as(who), rpc_errors():
-        uses = (await memory.stub.MeasureBudgets(memory_pb2.MeasureBudgetsRequest(budgets=budgets))).uses
+    with acting_as(who):
+        uses = (await memory.call("MeasureBudgets", budgets=budgets)).uses
     assert all(use.ends_at > 0 for use in uses)
     return [(use.spent.nano_usd, use.reserved.nano_usd) for use in uses]
 
@@ -32,11 +31,11 @@ async def test_what_is_spent_and_reserved_is_told_of_the_own_tenant(memory: Memo
 
 
 async def test_what_a_tenant_and_a_user_keep_is_counted(memory: Memory) -> None:
-    with acting_as(ADA), rpc_errors():
-        await memory.stub.Remember(memory_pb2.RememberRequest(text="Tea, not coffee."))
+    with acting_as(ADA):
+        await memory.call("Remember", text="Tea, not coffee.")
     used: dict[str, int] = {}
     for who in (ADA, BOB):
-        with acting_as(who), rpc_errors():
-            limits = (await memory.stub.ListLimits(limits_pb2.ListLimitsRequest())).limits
+        with acting_as(who):
+            limits = (await memory.call("ListLimits")).limits
         used[who.user] = next(limit.used for limit in limits if limit.name == "facts")
     assert used == {"ada": 1, "bob": 0}

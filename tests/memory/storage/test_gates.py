@@ -15,6 +15,7 @@ from tests.support.memory.writing import Memory, event_line, run_line
 pytestmark = pytest.mark.engines
 
 
+@pytest.mark.engines("encrypted postgres")
 async def test_a_gate_waits_from_its_line_until_it_is_answered(serve: Serve) -> None:
     async with serve() as memory:
         chat_id, run_id = await memory.begin()
@@ -143,7 +144,7 @@ async def test_gates_go_with_their_chat_and_stay_with_a_revert(memory: Memory) -
     with pytest.raises(NotFound):
         await memory.gate(run_id, "t_2")
     with acting_as(Identity("default", "default")):
-        await memory.stub.DeleteChat(memory_pb2.DeleteChatRequest(chat_id=chat_id))
+        await memory.call("DeleteChat", chat_id=chat_id)
     with pytest.raises(NotFound):
         await memory.gate(run_id, "t_1")
 

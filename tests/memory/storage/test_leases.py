@@ -21,6 +21,7 @@ from tests.support.memory.writing import Memory, content, new_id, query_line, ru
 pytestmark = pytest.mark.engines
 
 
+@pytest.mark.engines("postgres")
 async def test_a_run_has_one_owner_until_its_lease_ends(serve: Serve) -> None:
     clock = Clock()
     async with serve(clock=clock) as memory:
@@ -147,14 +148,14 @@ async def test_an_owner_renews_its_leases_at_once_and_is_told_which_were_lost(se
         missing = new_id()
         held = [memory_pb2.HeldLease(run_id=run[1], generation=1) for run in (taken, kept, ended, given_up)]
         held.append(memory_pb2.HeldLease(run_id=missing, generation=1))
-        response = await memory.stub.RenewLeases(memory_pb2.RenewLeasesRequest(leases=held, ttl_ms=20_000))
+        response = await memory.call("RenewLeases", leases=held, ttl_ms=20_000)
         assert response.expires_at == clock.now_ms + 20_000
         assert {*response.lost_run_ids} == {taken[1], ended[1], given_up[1], missing}
     async with serve(clock=clock) as memory:
         ends = {run.run_id: run.lease_expires_at for run in await memory.list_unfinished()}
         assert ends == {kept[1]: clock.now_ms + 20_000, taken[1]: clock.now_ms + 15_000, given_up[1]: 0}
-        with pytest.raises(InvalidRequest), rpc_errors():
-            await memory.stub.RenewLeases(memory_pb2.RenewLeasesRequest(leases=held, ttl_ms=0))
+        with pytest.raises(InvalidRequest):
+            await memory.call("RenewLeases", leases=held, ttl_ms=0)
 
 
 @pytest.mark.parametrize("ttl_ms", [0, -1, 600_001])

@@ -20,6 +20,7 @@ async def begin_parked(memory: Memory, due_at: int) -> tuple[str, str]:
     return request.chat_id, request.run_id
 
 
+@pytest.mark.engines("postgres")
 async def test_a_parked_run_is_listed_when_it_is_due_and_always_with_its_chat(serve: Serve) -> None:
     clock = Clock()
     async with serve(clock=clock) as memory:

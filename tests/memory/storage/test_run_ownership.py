@@ -12,6 +12,7 @@ from tests.support.memory.writing import Memory, new_id, run_line
 pytestmark = pytest.mark.engines
 
 
+@pytest.mark.engines("postgres")
 async def test_a_query_is_refused_beside_a_run_that_its_owner_has_not(memory: Memory) -> None:
     chat_id = new_id()
     first, second = query(chat_id, A), query(chat_id, A)

@@ -53,6 +53,7 @@ async def changes(memory: Memory, after: int = 0) -> tuple[list[tuple[str, str, 
             return found, after
 
 
+@pytest.mark.engines("encrypted postgres")
 async def test_changes_are_told_in_order_and_survive_a_restart(serve: Serve) -> None:
     async with serve() as memory:
         await put(memory, "a", "{1}")

@@ -36,7 +36,7 @@ class Later:
         return time.thread_time()
 
 
-@pytest.mark.engines
+@pytest.mark.engines("postgres")
 async def test_who_is_killed_before_the_record_has_delivered_twice_and_lost_nothing(
     kept: Kept, open_store: Open, receiver: Receiver
 ) -> None:

@@ -37,5 +37,4 @@ async def begin(memory: Memory, request: memory_pb2.AppendRequest) -> memory_pb2
 
 
 async def list_run_ids(memory: Memory, **fields: object) -> list[str]:
-    request = memory_pb2.ListUnfinishedRunsRequest(**fields)  # pyright: ignore[reportArgumentType] - each is of its field
-    return [run.run_id for run in (await memory.stub.ListUnfinishedRuns(request)).runs]
+    return [run.run_id for run in (await memory.call("ListUnfinishedRuns", **fields)).runs]

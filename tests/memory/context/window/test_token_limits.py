@@ -36,7 +36,7 @@ async def test_the_count_is_that_of_the_whole_request(memory: Memory) -> None:
 
 async def test_without_limits_nothing_is_counted(memory: Memory) -> None:
     chat_id, run_id = await memory.begin("x " * 100_000)
-    loaded = await memory.stub.LoadContext(memory_pb2.LoadContextRequest(chat_id=chat_id, run_id=run_id))
+    loaded = await memory.call("LoadContext", chat_id=chat_id, run_id=run_id)
     assert (loaded.tokens, loaded.compaction_due, len(loaded.messages)) == (0, False, 1)
 
 

@@ -30,6 +30,7 @@ from tests.support.memory.writing import Memory, content, event_line, events, ne
 pytestmark = pytest.mark.engines
 
 
+@pytest.mark.engines("postgres")
 async def test_chats_are_listed_the_last_changed_first_page_by_page(serve: Serve) -> None:
     async with serve() as memory:
         chats = [await memory.begin(f"chat {index}", agent_key=f"agent {index}") for index in range(5)]

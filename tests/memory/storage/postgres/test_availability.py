@@ -19,9 +19,9 @@ def up() -> float | None:
     return REGISTRY.get_sample_value("headrace_database_up")
 
 
-async def test_an_outage_is_shown_while_it_lasts_and_said_once(postgres: Server) -> None:
+async def test_an_outage_is_shown_while_it_lasts_and_said_once(postgres: Server, database_url: str) -> None:
     with tempfile.TemporaryDirectory(prefix="headrace-") as there, capture_logs() as said:
-        url = f"postgresql://headrace@/postgres?host={there}"
+        url = database_url.replace(str(postgres.folder), there)
         async with (
             asyncio.timeout(300),
             wire(Path(there), postgres.folder) as cable,

@@ -44,6 +44,12 @@ async def cable(there: Path, postgres: Server) -> AsyncGenerator[Wire]:
         yield made
 
 
+@pytest.fixture
+def wired_url(there: Path, postgres: Server, database_url: str) -> str:
+    """The database behind the wire."""
+    return database_url.replace(str(postgres.folder), str(there))
+
+
 async def test_calls_wait_for_a_database_that_restarts(own: Server) -> None:
     async with asyncio.timeout(600), memory_in(own.url()) as memory:
         chat_id, run_id = await memory.begin("hello")
@@ -64,7 +70,7 @@ async def test_calls_wait_for_a_database_that_restarts(own: Server) -> None:
         await memory.append(*other, run_line(), generation=1)
 
 
-@pytest.mark.parametrize("is_killed", [False, True])
+@pytest.mark.parametrize("is_killed", [pytest.param(False, marks=pytest.mark.nightly), True])
 async def test_whatever_becomes_of_the_database_the_log_goes_on(own: Server, is_killed: bool) -> None:
     chat_ids, told = [new_id() for _ in range(CHATS)], Acknowledged()
     async with asyncio.timeout(900), memory_in(own.url()) as memory:
@@ -81,6 +87,7 @@ async def test_whatever_becomes_of_the_database_the_log_goes_on(own: Server, is_
         await asyncio.gather(*map(memory.delete, chat_ids))
 
 
+@pytest.mark.nightly
 async def test_after_every_kill_of_the_service_the_log_goes_on_where_it_was(database_url: str) -> None:
     chat_ids, told = [new_id() for _ in range(CHATS)], Acknowledged()
     for turn in map(str, range(3)):
@@ -94,8 +101,8 @@ async def test_after_every_kill_of_the_service_the_log_goes_on_where_it_was(data
             assert await memory.list_unfinished() == []
 
 
-async def test_an_append_whose_answer_is_lost_is_there_once(there: Path, cable: Wire, database_url: str) -> None:
-    async with asyncio.timeout(300), memory_in(f"postgresql://headrace@/postgres?host={there}") as memory:
+async def test_an_append_whose_answer_is_lost_is_there_once(cable: Wire, wired_url: str, database_url: str) -> None:
+    async with asyncio.timeout(300), memory_in(wired_url) as memory:
         chat_id, run_id = new_id(), new_id()
         cable.swallows = b"COMMIT"
         first = await memory.append(chat_id, run_id, query_line("hello"))
@@ -110,11 +117,8 @@ async def test_an_append_whose_answer_is_lost_is_there_once(there: Path, cable: 
     assert told.check(chat_id, log := await Tables(database_url).log(chat_id)) == len(log)
 
 
-async def test_a_database_that_stays_away_refuses_what_may_be_asked_again(
-    there: Path, cable: Wire, database_url: str
-) -> None:
-    url = f"postgresql://headrace@/postgres?host={there}"
-    async with asyncio.timeout(300), memory_in(url, patience_s=0.5) as memory:
+async def test_a_database_that_stays_away_refuses_what_may_be_asked_again(cable: Wire, wired_url: str) -> None:
+    async with asyncio.timeout(300), memory_in(wired_url, patience_s=0.5) as memory:
         chat_id, run_id = await memory.begin("hello")
         cable.cut()
         request_id = new_id()
@@ -154,8 +158,8 @@ async def test_a_database_without_room_refuses_at_once_and_by_name(database_url:
         assert (await memory.append(chat_id, run_id, step_line(user("a")))).first_n == 2
 
 
-async def test_a_caller_that_leaves_does_not_take_its_lines_back(there: Path, cable: Wire, database_url: str) -> None:
-    async with asyncio.timeout(300), memory_in(f"postgresql://headrace@/postgres?host={there}") as memory:
+async def test_a_caller_that_leaves_does_not_take_its_lines_back(cable: Wire, wired_url: str) -> None:
+    async with asyncio.timeout(300), memory_in(wired_url) as memory:
         chat_id, run_id = await memory.begin("hello")
         cable.cut()
         leaving = asyncio.create_task(memory.append(chat_id, run_id, step_line(content("kept"))))
@@ -167,8 +171,8 @@ async def test_a_caller_that_leaves_does_not_take_its_lines_back(there: Path, ca
         assert (await memory.append(chat_id, run_id, step_line(user("b")))).first_n == 3
 
 
-async def test_a_service_starts_before_its_database(there: Path, cable: Wire, database_url: str) -> None:
+async def test_a_service_starts_before_its_database(cable: Wire, wired_url: str) -> None:
     cable.cut()
     asyncio.get_running_loop().call_later(0.5, cable.mend)
-    async with asyncio.timeout(300), memory_in(f"postgresql://headrace@/postgres?host={there}") as memory:
+    async with asyncio.timeout(300), memory_in(wired_url) as memory:
         await memory.begin("hello")
