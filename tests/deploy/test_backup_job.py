@@ -29,7 +29,7 @@ def build(overlay: str, *components: str) -> dict[str, Manifest]:
     source = {
         "kind": "Kustomization",
         "resources": [f"headrace/deploy/kubernetes/overlays/{overlay}"],
-        "components": [f"headrace/deploy/kubernetes/components/{it}" for it in components],
+        "components": [f"headrace/deploy/kubernetes/components/{component}" for component in components],
     }
     return {f"{item['kind']}/{item['metadata']['name']}": item for item in build_overlay(yaml.safe_dump(source))}
 
@@ -112,16 +112,20 @@ def test_a_backup_goes_into_a_bucket_and_comes_back(tmp_path: Path, overlay: str
         if item["metadata"]["name"].startswith("backup"):
             validator(item["apiVersion"], item["kind"]).validate(item)
     (container,) = pod_of(objects["CronJob/backup"])["containers"]
-    named = {it["name"]: it["valueFrom"]["secretKeyRef"] for it in container["env"] if "valueFrom" in it}
-    assert {name: it["key"] for name, it in named.items()} == {
+    named = {
+        variable["name"]: variable["valueFrom"]["secretKeyRef"]
+        for variable in container["env"]
+        if "valueFrom" in variable
+    }
+    assert {name: key["key"] for name, key in named.items()} == {
         "BUCKET": "url",
         "AWS_REGION": "region",
         "AWS_ENDPOINT_URL": "endpoint",
         "AWS_ACCESS_KEY_ID": "access-key-id",
         "AWS_SECRET_ACCESS_KEY": "secret-access-key",
     }
-    assert {it["name"] for it in named.values()} == {"backup-bucket"}
-    assert [name for name, it in named.items() if not it.get("optional")] == ["BUCKET"]
+    assert {key["name"] for key in named.values()} == {"backup-bucket"}
+    assert [name for name, key in named.items() if not key.get("optional")] == ["BUCKET"]
     chats = tmp_path / "data" / "chats"
     chats.mkdir(parents=True)
     (chats / "a.json").write_text("{}")

@@ -65,15 +65,15 @@ class Collector:
 @asynccontextmanager
 async def collector(port: int = 0) -> AsyncGenerator[Collector]:
     """A collector that listens inside the block; `endpoint` is what OTEL_EXPORTER_OTLP_ENDPOINT is to be."""
-    it = Collector()
+    collector = Collector()
     app = web.Application()
-    app.router.add_post("/v1/traces", it.take)
+    app.router.add_post("/v1/traces", collector.take)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", port).start()
-        it.endpoint = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        yield it
+        collector.endpoint = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        yield collector
     finally:
         await runner.cleanup()
 

@@ -223,7 +223,7 @@ async def test_a_json_view_is_a_form(opening: Opening) -> None:
         await form.get_by_label("gift").check()
         await form.get_by_role("button", name="Send").click()
         assert await submitted(console.suite.script) == ("t_1", {"size": "large", "count": 2, "gift": True})
-        assert sum(isinstance(it, agent_pb2.SubmitRequest) for it in console.suite.script.requests) == 1
+        assert sum(isinstance(request, agent_pb2.SubmitRequest) for request in console.suite.script.requests) == 1
 
 
 async def test_ask_human_is_a_question_with_choices(opening: Opening) -> None:
