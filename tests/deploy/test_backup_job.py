@@ -16,6 +16,7 @@ import yaml
 from tests.deploy.manifests import KUBERNETES, ROOT, Manifest, build_overlay, needs_go
 from tests.deploy.schemas import validator
 from tests.memory.s3.store import Place, needs_s3, running_store
+from tests.support.tiers import check_first
 
 pytestmark = needs_go
 
@@ -105,7 +106,7 @@ def test_a_dump_and_the_files_are_kept_and_the_oldest_go(tmp_path: Path) -> None
 
 
 @needs_s3
-@pytest.mark.parametrize(("overlay", "component"), [("prod", "backup"), ("dev", "backup-files")])
+@pytest.mark.parametrize(("overlay", "component"), check_first([("prod", "backup"), ("dev", "backup-files")]))
 def test_a_backup_goes_into_a_bucket_and_comes_back(tmp_path: Path, overlay: str, component: str) -> None:
     objects = build(overlay, component, "backup-bucket")
     for item in objects.values():

@@ -26,6 +26,7 @@ from services.runtime.rpc.channels import open_channel
 from tests.support.tenants.bad_requests import BadRequests
 from tests.support.tenants.requests import RPCS
 from tests.support.tenants.suite import ADA, SLOW, TenantSuite, path, serving_tenants
+from tests.support.tiers import check_first
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -74,11 +75,13 @@ async def ground(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Gro
 
 
 @pytest.mark.parametrize("name", IN_ORDER)
+@pytest.mark.parametrize("share", check_first([0.2, 1.0]))
 async def test_any_request_is_answered_or_refused_with_a_reason(
-    name: str, ground: Ground, request: pytest.FixtureRequest
+    name: str, share: float, ground: Ground, request: pytest.FixtureRequest
 ) -> None:
     rpc = RPCS[name]
-    count: int = request.config.getoption("--bad-requests")  # pyright: ignore[reportAssignmentType] - it has a default
+    requests: int = request.config.getoption("--bad-requests")  # pyright: ignore[reportAssignmentType] - it has a default
+    count = round(share * requests)
     gate, seen = asyncio.Semaphore(AT_ONCE), Counter[str]()
 
     async def one(messages: list[bytes]) -> None:

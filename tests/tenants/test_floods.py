@@ -10,6 +10,7 @@ import pytest
 
 from headrace.client import Client
 from tests.support.tenants.suite import ADA, BOB, KEYS, TenantSuite, serving_tenants
+from tests.support.tiers import check_first
 
 FLOOD = 400
 """More than wait for a place of the orchestrator's at a time."""
@@ -36,7 +37,7 @@ def count_before(suite: TenantSuite, message: str) -> int:
     return texts.index(message)
 
 
-@pytest.mark.parametrize("way", ["http", "grpc"])
+@pytest.mark.parametrize("way", check_first(["http", "grpc"]))
 async def test_a_query_beside_a_flood_begins_among_the_first(tmp_path: Path, way: str) -> None:
     async with (
         asyncio.timeout(300),

@@ -39,6 +39,7 @@ async def test_who_asks_is_asked_for_and_kept_for_the_tab(browser: Browser, tmp_
         assert problems == []
 
 
+@pytest.mark.nightly
 async def test_a_browser_that_comes_back_from_an_authorization_says_whose_it_is(
     browser: Browser, tmp_path: Path
 ) -> None:
