@@ -14,7 +14,7 @@ def run_command(arguments: tuple[str, ...], environment: Mapping[str, str], cwd:
     """Take the place of a process that was started with these arguments, its standard streams those files."""
     for number, stream in enumerate(streams):
         os.dup2(os.open(stream, os.O_RDWR | os.O_APPEND), number)
-    sys.stdin = open(0, closefd=False)  # multiprocessing has closed it
+    sys.stdin = os.fdopen(0, closefd=False)  # multiprocessing has closed it
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(cwd)
