@@ -18,7 +18,7 @@ from tests.support.clients.catalogue import ROOT
 from tests.support.clients.programs import check_row, find_version, get_environment, run_program
 from tests.support.timing import within
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.nightly]
 
 needs_node = pytest.mark.skipif(
     shutil.which("npm") is None, reason="NOTICE: Node is not installed: its examples are not tried"

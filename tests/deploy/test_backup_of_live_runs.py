@@ -121,9 +121,9 @@ def restore(backup: Path, folder: Path, database_url: str) -> None:
     ("engine", "has_bucket"),
     [
         ("files", False),
-        pytest.param("postgres", False, marks=needs_postgres),
-        pytest.param("files", True, marks=needs_s3),
-        pytest.param("postgres", True, marks=[needs_postgres, needs_s3]),
+        pytest.param("postgres", False, marks=[needs_postgres, pytest.mark.nightly]),
+        pytest.param("files", True, marks=[needs_s3, pytest.mark.nightly]),
+        pytest.param("postgres", True, marks=[needs_postgres, needs_s3, pytest.mark.nightly]),
     ],
 )
 async def test_what_was_acknowledged_before_a_backup_is_there_after_it_is_restored(
@@ -135,7 +135,9 @@ async def test_what_was_acknowledged_before_a_backup_is_there_after_it_is_restor
             at = where(server, place)
             async with running(tmp_path / "config", tmp_path / "data", sim, **at) as suite, AsyncExitStack() as asked:
                 sent = [await upload(suite, number) for number in range(LIVE)]
-                entered = (asked.enter_async_context(live(suite, number, it)) for number, it in enumerate(sent))
+                entered = (
+                    asked.enter_async_context(live(suite, number, message)) for number, message in enumerate(sent)
+                )
                 runs = await asyncio.gather(*entered)
                 command = [BACKUP, tmp_path / "data", tmp_path / "backup.tar"]
                 await asyncio.to_thread(subprocess.run, command, env=os.environ | at, check=True)

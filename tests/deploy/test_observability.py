@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from prometheus_client.metrics import MetricWrapperBase
 
@@ -76,6 +77,7 @@ def used() -> dict[str, set[str]]:
     return {name: set(labels) for name, labels in json.loads(done.stdout).items()}
 
 
+@pytest.mark.nightly
 @needs_go
 def test_metrics_and_their_labels_are_those_of_the_code() -> None:
     for name, labels in used().items():

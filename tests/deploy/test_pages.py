@@ -18,7 +18,7 @@ def list_followed() -> Iterator[tuple[str, str]]:
     for file in CLUSTER.glob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "follow":
-                page, section = (it.value for it in node.args if isinstance(it, ast.Constant))
+                page, section = (argument.value for argument in node.args if isinstance(argument, ast.Constant))
                 yield str(page), str(section)
 
 

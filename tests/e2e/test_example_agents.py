@@ -45,8 +45,8 @@ QUESTIONS = {
 async def demo(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Running]:
     data_dir = tmp_path_factory.mktemp("examples")
     options = ("--simulate", "--simulate-port", "0", "--config-dir", str(EXAMPLES), "--data-dir", str(data_dir))
-    async with up(*options) as it:
-        yield it
+    async with up(*options) as suite:
+        yield suite
 
 
 async def asked(demo: Running, agent: str, message: str) -> list[Event]:

@@ -44,8 +44,10 @@ needs_go = pytest.mark.skipif(shutil.which("go") is None, reason="NOTICE: Go is 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def suite(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Running]:
     data_dir = tmp_path_factory.mktemp("grpc")
-    async with up("--simulate", "--simulate-port", "0", "--config-dir", "examples", "--data-dir", str(data_dir)) as it:
-        yield it
+    async with up(
+        "--simulate", "--simulate-port", "0", "--config-dir", "examples", "--data-dir", str(data_dir)
+    ) as suite:
+        yield suite
 
 
 @pytest.mark.parametrize(

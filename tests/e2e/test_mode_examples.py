@@ -11,6 +11,7 @@ import pytest
 from services.config_check.definitions import read_definitions
 from services.config_check.references import find_missing
 from tests.support.pages import check_output
+from tests.support.tiers import check_first
 
 FOLDER = Path(__file__).parents[2] / "examples" / "own_modes"
 
@@ -40,7 +41,7 @@ The side for it has won: it gave a number, and had an answer.
 }
 
 
-@pytest.mark.parametrize("command", SHOWN)
+@pytest.mark.parametrize("command", check_first(SHOWN))
 async def test_an_example_shows_what_it_says(command: str) -> None:
     name, *question = command.split(" ", 1)
     process = await asyncio.create_subprocess_exec(

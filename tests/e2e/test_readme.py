@@ -30,8 +30,10 @@ COMMANDS = re.findall(r"`headrace ([^`]+)`", README)
 async def readme(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Running]:
     """The suite that `make up` starts, on other ports."""
     data_dir = tmp_path_factory.mktemp("readme")
-    async with up("--simulate", "--simulate-port", "0", "--config-dir", "examples", "--data-dir", str(data_dir)) as it:
-        yield it
+    async with up(
+        "--simulate", "--simulate-port", "0", "--config-dir", "examples", "--data-dir", str(data_dir)
+    ) as suite:
+        yield suite
 
 
 async def test_make_up_is_what_the_readme_says() -> None:

@@ -225,10 +225,10 @@ async def running(
     write_config(config_dir, sim)
     timeout = aiohttp.ClientTimeout(total=TEST_TIMEOUT_S)
     async with (
-        up("--config-dir", str(config_dir), "--data-dir", str(data_dir), command=command, form=form, **env) as it,
+        up("--config-dir", str(config_dir), "--data-dir", str(data_dir), command=command, form=form, **env) as process,
         aiohttp.ClientSession(timeout=timeout) as http,
     ):
-        yield Suite(it.url, it.grpc, it.memory, config_dir, data_dir, sim, http, it.process)
+        yield Suite(process.url, process.grpc, process.memory, config_dir, data_dir, sim, http, process.process)
 
 
 @asynccontextmanager

@@ -24,7 +24,7 @@ from headrace.v1 import (
     webhook_pb2,
 )
 from services.runtime.formats.json_form import rules_of
-from tests.support.tenants.house import fresh
+from tests.support.tenants.suite import fresh
 
 FILES = (
     *(

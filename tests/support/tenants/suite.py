@@ -92,7 +92,7 @@ class Outcome:
 
 
 @dataclass
-class House:
+class TenantSuite:
     """The running suite."""
 
     channels: Mapping[str, grpc.aio.Channel]
@@ -177,7 +177,7 @@ def reply(request: llm_pb2.ChatRequest) -> list[Any]:
 
 
 @asynccontextmanager
-async def house(folder: Path, *, runs_max: int = 100, **orchestrating: Any) -> AsyncGenerator[House]:
+async def serving_tenants(folder: Path, *, runs_max: int = 100, **orchestrating: Any) -> AsyncGenerator[TenantSuite]:
     """The suite over real sockets and a real folder."""
     for key, agent in AGENTS.items():
         (folder / "agents").mkdir(exist_ok=True)
@@ -244,7 +244,7 @@ async def house(folder: Path, *, runs_max: int = 100, **orchestrating: Any) -> A
         trusted = {name: await stack.enter_async_context(open_channel(at, shown)) for name, at in addresses.items()}
         url = await stack.enter_async_context(_facade(auth, addresses))
         http = await stack.enter_async_context(aiohttp.ClientSession(url))
-        yield House(channels, trusted, addresses, url, http, auth, shown, llm, folder)
+        yield TenantSuite(channels, trusted, addresses, url, http, auth, shown, llm, folder)
 
 
 @asynccontextmanager
@@ -267,22 +267,22 @@ async def _facade(auth: AuthSettings, addresses: Mapping[str, str]) -> AsyncGene
 
 
 @asynccontextmanager
-async def behind_gateway(it: House) -> AsyncGenerator[aiohttp.ClientSession]:
+async def behind_gateway(suite: TenantSuite) -> AsyncGenerator[aiohttp.ClientSession]:
     """The Go gateway before the suite and its facade."""
-    addresses = {peer: it.addresses[name] for peer, name in PEERS.items()}
-    env = {"HEADRACE_AUTH": "api_key", "HEADRACE_INTERNAL_TOKEN": it.settings.internal_token}
-    opening = gateway(addresses, Timing(), env, FACADE_ADDRESS=it.url.removeprefix("http://"))
+    addresses = {peer: suite.addresses[name] for peer, name in PEERS.items()}
+    env = {"HEADRACE_AUTH": "api_key", "HEADRACE_INTERNAL_TOKEN": suite.settings.internal_token}
+    opening = gateway(addresses, Timing(), env, FACADE_ADDRESS=suite.url.removeprefix("http://"))
     async with opening as url, aiohttp.ClientSession(url) as http:
         yield http
 
 
 @asynccontextmanager
-async def opening_front(name: str, it: House) -> AsyncGenerator[aiohttp.ClientSession]:
+async def opening_front(name: str, suite: TenantSuite) -> AsyncGenerator[aiohttp.ClientSession]:
     """One of FRONTS, by its name."""
     if name == "embedded":
-        yield it.http
+        yield suite.http
         return
-    async with behind_gateway(it) as http:
+    async with behind_gateway(suite) as http:
         yield http
 
 
