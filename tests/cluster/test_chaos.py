@@ -16,10 +16,10 @@ import asyncpg
 import structlog
 
 from tests.memory.conftest import needs_postgres
-from tests.support.cluster.asking import Asked, Asker, Wrong
-from tests.support.cluster.chaos import Load, Up, harms, outcome
-from tests.support.cluster.cluster import Cluster
 from tests.support.order import TERMINAL, fold
+from trials.chaos.asking import Asked, Asker, Wrong
+from trials.chaos.cluster import Cluster
+from trials.chaos.harms import Load, Up, harms, outcome
 
 ROUNDS = int(os.environ.get("CLUSTER_ROUNDS", "10"))
 RUNS = int(os.environ.get("CLUSTER_RUNS", "6"))

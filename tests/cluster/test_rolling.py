@@ -8,10 +8,10 @@ from collections.abc import Iterable
 import structlog
 
 from tests.memory.conftest import needs_postgres
-from tests.support.cluster.asking import Asked, Asker
-from tests.support.cluster.chaos import Load, Up
-from tests.support.cluster.cluster import NAMES, Cluster
 from tests.support.order import check_order, fold
+from trials.chaos.asking import Asked, Asker
+from trials.chaos.cluster import NAMES, Cluster
+from trials.chaos.harms import Load, Up
 
 RUNS = 5
 

@@ -19,12 +19,12 @@ from services.runtime.http2.limits import DEFAULTS, Limits, StrangerLimits
 from services.runtime.http2.server.strangers import Strangers
 from services.runtime.process.tls import Certificates
 from tests.support.authority import Authority, Files
-from tests.support.hostile.handshakes import CROWD, attack, make_greeting
-from tests.support.hostile.pace import CPU_S_PER_CONNECTION, OTHER_WORK, find_stall_s_max
-from tests.support.hostile.trial import RUN, SECRET, victim
 from tests.support.http2.ends import BYTES_MAX, Caller
 from tests.support.http2.victim import OTHER, service
 from tests.support.http2.victim import victim as server_of
+from trials.hostile.handshakes import CROWD, attack, make_greeting
+from trials.hostile.pace import CPU_S_PER_CONNECTION, OTHER_WORK, find_stall_s_max
+from trials.hostile.trial import RUN, SECRET, victim
 
 BEGUN, MORE = 10, 5
 LIMITS = Limits(strangers=StrangerLimits(handshake_s=1.0, burst_s=BEGUN - 0.5, processor_share=1e-9))

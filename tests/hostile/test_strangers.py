@@ -9,9 +9,9 @@ import pytest
 
 from services.runtime.http2.limits import DEFAULTS
 from services.runtime.process.transport import TRANSPORTS
-from tests.support.hostile.attacks import ATTACKS
-from tests.support.hostile.pace import CPU_S_PER_CONNECTION, OTHER_WORK, RSS_MB_MAX, find_stall_s_max, measure_mb_s
-from tests.support.hostile.trial import Cost, try_attack, victim
+from trials.hostile.attacks import ATTACKS
+from trials.hostile.pace import CPU_S_PER_CONNECTION, OTHER_WORK, RSS_MB_MAX, find_stall_s_max, measure_mb_s
+from trials.hostile.trial import Cost, try_attack, victim
 
 ATTACK_S = 1.5
 TEST_TIMEOUT_S = 200.0

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from services.facade.strangers import CONNECTIONS_MAX
-from tests.support.hostile.http.trial import FACADES, facade, following
-from tests.support.hostile.pace import RSS_MB_MAX
-from tests.support.hostile.trial import RUN, SECRET, Victim
+from trials.hostile.http.trial import FACADES, facade, following
+from trials.hostile.pace import RSS_MB_MAX
+from trials.hostile.trial import RUN, SECRET, Victim
 
 MORE = 200
 CROWD = "127.0.0.2"

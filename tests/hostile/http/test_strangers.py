@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.hostile.http.attacks import ATTACKS, SLOW
-from tests.support.hostile.http.trial import FACADES, facade, try_attack
-from tests.support.hostile.pace import CPU_S_PER_CONNECTION, OTHER_WORK, RSS_MB_MAX, measure_mb_s
+from trials.hostile.http.attacks import ATTACKS, SLOW
+from trials.hostile.http.trial import FACADES, facade, try_attack
+from trials.hostile.pace import CPU_S_PER_CONNECTION, OTHER_WORK, RSS_MB_MAX, measure_mb_s
 
 ATTACK_S = 1.5
 TEST_TIMEOUT_S = 300.0

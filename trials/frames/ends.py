@@ -19,7 +19,6 @@ from services.runtime.http2.codec.frames import LAST_STREAM_ID, OF_HEADERS, corr
 from services.runtime.http2.limits import Limits
 from services.runtime.http2.server.connection import OpenCall, ServerConnection, ServerState
 from services.runtime.http2.stream import Stream
-from tests.hostile.nghttp2 import has_refusal, serving
 from tests.support.http2.wire import (
     ACK,
     CONTINUATION,
@@ -31,6 +30,7 @@ from tests.support.http2.wire import (
     RST_STREAM,
     SETTINGS_KIND,
 )
+from trials.frames.nghttp2 import has_refusal, serving
 from trials.fuzz.http2 import Socket
 
 _ODD_NAME = re.compile(rb"[^:!#$%&'*+\-.^_`|~0-9a-z]")
