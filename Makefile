@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up example test test-fast test-other-python test-grpcio clients a2a-tck prerequisites check lint types docs bench performance performance-transports soak simulate schedules faults hostile fuzz proto proto-check proto-release gateway gateway-check gateway-openapi sync-client typescript-client sbom hashes image-check cluster-check kube-check chart release release-files
+.PHONY: help setup demo up example test test-fast test-other-python test-grpcio clients a2a-tck prerequisites check nightly lint types docs bench performance performance-transports soak simulate schedules faults hostile fuzz proto proto-check proto-release gateway gateway-check gateway-openapi sync-client typescript-client sbom hashes image-check cluster-check kube-check chart release release-files
 PYTHON ?= python3
 # Each test that starts a process would compile all sources anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -13,6 +13,9 @@ SERVICES := $(filter-out %/common.proto %/limits.proto,$(PROTOS))
 FOREIGN := $(wildcard protos/headrace/a2a/*.proto)
 IMAGE := protos/headrace.binpb
 PIP := pip install --quiet --disable-pip-version-check
+# Installs in seconds what takes pip minutes.
+UV := packaging/uv
+INSTALL := $(UV) pip install --quiet
 
 help: ## Print the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -45,12 +48,17 @@ SMALL_CLIENTS := $(patsubst %,$(CLIENTS)/%/done,agents a2a instructor moto oidc 
 LARGE_CLIENTS := $(patsubst %,$(CLIENTS)/%/done,frameworks open_webui $(if $(shell command -v npm),typescript ag_ui) \
 	$(if $(shell command -v go),ghz) $(if $(shell command -v mvn),java))
 
-test: prerequisites $(VENV)/dev $(if $(shell command -v go),build/gateway) $(SMALL_CLIENTS) ## Run all tests
-	$(BIN)/python -m tests.run $(SHARED)
+PREPARED := prerequisites $(VENV)/dev $(if $(shell command -v go),build/gateway) $(SMALL_CLIENTS)
+test: $(PREPARED) ## Run the tests that hold what an edit can break, and 100 simulated worlds
+	$(BIN)/python -m tests.run $(SHARED) -m "not nightly"
+	$(BIN)/python -m trials.simulation 1-100
+
+nightly: $(PREPARED) test-other-python image-check ## What the check has no time for: the other tests, other transports and forms, another Python, the image, 2,000 worlds
+	$(BIN)/python -m tests.run $(SHARED) -m nightly
 	HEADRACE_TRANSPORT=grpcio $(BIN)/python -m tests.run $(SHARED) $(ON_GRPCIO)
 	HEADRACE_TRANSPORT=local $(BIN)/python -m tests.run $(SHARED) $(ON_LOCAL)
 	SUITE_FORM=--split $(BIN)/python -m tests.run $(SHARED) $(SPLIT)
-	$(BIN)/python -m trials.simulation 1-200
+	$(BIN)/python -m trials.simulation 1-2000
 
 clients: $(VENV)/dev $(SMALL_CLIENTS) $(LARGE_CLIENTS) ## Try all outside clients of docs/clients.md, the large ones too (2 GB)
 	$(BIN)/pytest tests/clients
@@ -99,10 +107,10 @@ $(CLIENTS)/ghz/done: tests/clients/ghz/go.mod
 	cd $(<D) && CGO_ENABLED=0 go build -trimpath -o $(CURDIR)/$(@D)/ghz github.com/bojand/ghz/cmd/ghz
 	@touch $@
 
-# The lists have all packages, so pip has nothing to resolve; most of what it would compile is never run.
+# The lists have all packages, so there is nothing to resolve; most of what could be compiled is never run.
 $(CLIENTS)/%/done: tests/clients/python/%.txt $(VENV)/dev
-	$(PYTHON) -m venv --without-pip $(@D)
-	$(BIN)/pip --python $(@D)/bin/python $(PIP:pip%=%) --no-deps --no-compile -r $<
+	$(UV) venv --quiet --clear --python $(BIN)/python $(@D)
+	$(UV) pip install --quiet --python $(@D)/bin/python --no-deps -r $<
 	@touch $@
 
 # Tests wait about as long as they compute: with three workers two cores have work, and who is done takes from what another
@@ -147,9 +155,9 @@ else
 	$(OTHER_VENV)/bin/python -m tests.run -q $(SHARED) $(FAST) tests/runtime/http2/test_tls.py tests/facade/openapi
 endif
 
-$(OTHER_VENV)/dev: constraints.txt pyproject.toml
-	$(OTHER_PYTHON) -m venv $(OTHER_VENV)
-	$(OTHER_VENV)/bin/$(PIP) -c constraints.txt -e '.[dev]'
+$(OTHER_VENV)/dev: constraints.txt pyproject.toml $(VENV)/run
+	$(UV) venv --quiet --clear --python $(OTHER_PYTHON) $(OTHER_VENV)
+	$(INSTALL) --python $(OTHER_VENV)/bin/python -c constraints.txt -e '.[dev]'
 	@touch $@
 
 test-grpcio: $(VENV)/dev $(if $(shell command -v go),build/gateway) ## Run all tests on grpcio, of which `test` takes a part
@@ -158,7 +166,7 @@ test-grpcio: $(VENV)/dev $(if $(shell command -v go),build/gateway) ## Run all t
 # Tests of our own transport; and of replicas, which need it: one channel to several addresses.
 NOT_ON_GRPCIO := --ignore tests/runtime/http2 --ignore tests/cluster
 
-check: $(VENV)/dev lint types proto-check gateway-check test test-other-python image-check ## What CI runs: format, lint, types, protos, tests
+check: $(VENV)/dev lint types proto-check gateway-check test ## What CI runs: format, lint, types, protos, tests
 
 lint: $(VENV)/dev
 	$(BIN)/ruff format --check .
@@ -230,22 +238,24 @@ setup: $(VENV)/dev ## Make .venv with everything that development needs
 
 $(VENV)/run: constraints.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/$(PIP) -c constraints.txt -e .
+	$(BIN)/$(PIP) -c packaging/requirements.txt uv
+	$(INSTALL) --python $(BIN)/python -c constraints.txt -e .
 	$(BIN)/python -m compileall -q headrace services
 	@touch $@
 
 $(VENV)/dev: $(VENV)/run
-	$(BIN)/$(PIP) -c constraints.txt -e '.[dev]'
+	$(INSTALL) --python $(BIN)/python -c constraints.txt -e '.[dev]'
 	@touch $@
 
 $(VENV)/fuzz: $(VENV)/run
-	$(BIN)/$(PIP) -c constraints.txt -e '.[fuzz]'
+	$(INSTALL) --python $(BIN)/python -c constraints.txt -e '.[fuzz]'
 	@touch $@
 
 # The stubs are made with the oldest grpcio-tools that users may have at run time, so it has an environment of its own.
-$(PROTO_VENV)/done: protos/requirements.txt
+# The build of the image has no uv.
+$(PROTO_VENV)/done: protos/requirements.txt $(VENV)/run
 	$(PYTHON) -m venv $(PROTO_VENV)
-	$(PROTO_VENV)/bin/$(PIP) -r protos/requirements.txt
+	$(if $(shell command -v $(BIN)/uv),$(INSTALL) --python $(PROTO_VENV)/bin/python,$(PROTO_VENV)/bin/$(PIP)) -r protos/requirements.txt
 	@touch $@
 
 GATEWAY := deploy/gateway
@@ -341,19 +351,13 @@ release-files: $(VENV)/dev build/gateway sbom $(CLIENTS)/headrace/done
 
 # Which files are the versions of constraints.txt: what the suite needs, what [data] adds, and what builds the image.
 HASHES := packaging/hashes
-UV := build/uv-venv/bin/uv
 COMPILE := $(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	--no-emit-index-url --no-config -c constraints.txt
-hashes: $(UV) ## Write packaging/hashes anew for the versions of constraints.txt
+hashes: $(VENV)/run ## Write packaging/hashes anew for the versions of constraints.txt
 	$(COMPILE) pyproject.toml >$(HASHES)/suite.txt
 	$(COMPILE) $$(sed -n 's/^\([A-Za-z0-9._-]*\)==.*/--no-emit-package \1/p' $(HASHES)/suite.txt) --extra data pyproject.toml \
 		>$(HASHES)/data.txt
 	printf 'buf-bin\nsetuptools\n' | $(COMPILE) - >$(HASHES)/build.txt
-
-$(UV): packaging/requirements.txt
-	$(PYTHON) -m venv --clear build/uv-venv
-	build/uv-venv/bin/$(PIP) -c packaging/requirements.txt uv
-	@touch $@
 
 image-check: $(VENV)/dev ## Build the image without a registry and hold it to what the manifests say of pods (root, buildah, podman, runc, mmdebstrap, Go)
 	@missing=$$($(BIN)/python -m tests.deploy.image.programs); if [ -n "$$missing" ]; \

@@ -1,9 +1,10 @@
 """For all tests, before anything else is imported."""
 
+import asyncio
 import gc
 import os
 import signal
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from types import FrameType
 
@@ -27,6 +28,7 @@ import structlog
 from hypothesis import settings
 
 from tests.support.authority import Authority
+from tests.support.jumping_loop import JumpingLoop, install_clock
 
 # No test is timed: on a busy machine a deadline says nothing.
 settings.register_profile("suite", deadline=None)
@@ -35,6 +37,16 @@ settings.load_profile("suite")
 # Whoever reads a failed test reads plain text: colours and frames around each local take 0.4 s for a logged exception.
 plain = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
 structlog.configure(processors=[*structlog.get_config()["processors"][:-1], plain])
+
+install_clock()
+
+REAL_TIME = os.environ.get("REAL_TIME")
+
+
+def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Give each test a loop whose time jumps, but those that are marked `real_time`."""
+    is_real = REAL_TIME or item.get_closest_marker("real_time") is not None
+    return {"asyncio": asyncio.new_event_loop if is_real else JumpingLoop}
 
 
 @pytest.hookimpl(wrapper=True)

@@ -13,7 +13,7 @@ from headrace.client import Client
 from headrace.errors import ChatBusy, InvalidRequest, NotFound, Overloaded, ProviderUnavailable, StaleLease
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.server import serving_grpc
-from tests.facade.scripted import (
+from tests.support.facade.scripted import (
     CHAT,
     RUN,
     Script,

@@ -16,8 +16,8 @@ from services.runtime.process.config import ServerSettings
 from services.runtime.process.tls import CA, CERT, KEY
 from services.runtime.process.transport import VARIABLE
 from services.runtime.rpc.server import serving_grpc
-from tests.facade.scripted import CHAT, Script, ScriptedMemory, answering, served
 from tests.support.authority import Authority, Files
+from tests.support.facade.scripted import CHAT, Script, ScriptedMemory, answering, served
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from headrace.event_json import parse_event
 from headrace.run_stream import RunStream
 from headrace.v1 import agent_pb2
-from tests.test_fold import describe_fold
+from tests.support.folds import describe_fold
 
 CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "fold_cases.json").read_text())
 

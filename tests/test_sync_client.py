@@ -20,7 +20,7 @@ from headrace.sync.client import Client
 from headrace.v1 import agent_pb2
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.server import serving_grpc
-from tests.facade.scripted import (
+from tests.support.facade.scripted import (
     CHAT,
     RUN,
     Script,

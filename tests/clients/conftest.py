@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
 from services.simulator.scripts.script import parse_script
-from services.simulator.server import Simulator, simulator
-from tests.clients.script import SCRIPT
-from tests.e2e.suite import Running, up
+from services.simulator.server import simulator
+from tests.support.clients.programs import Served
+from tests.support.clients.script import SCRIPT
+from tests.support.suite import Running, up
 
 CONFIG = Path(__file__).with_name("config")
-
-
-@dataclass(frozen=True)
-class Served:
-    suite: Running
-    provider: Simulator
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

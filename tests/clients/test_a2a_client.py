@@ -18,10 +18,10 @@ import pytest
 
 from headrace.event_json import parse_event
 from headrace.fold import Fold
-from tests.clients.catalogue import ROOT
-from tests.clients.test_grpc import check_row, find_version, get_environment
-from tests.e2e.suite import MODEL, StreamCutError, Suite, fresh_suite
+from tests.support.clients.catalogue import ROOT
+from tests.support.clients.programs import check_row, find_version, get_environment
 from tests.support.order import Event
+from tests.support.suite import MODEL, StreamCutError, Suite, fresh_suite
 
 PROGRAM = ROOT / "tests" / "clients" / "python" / "a2a_agent.py"
 WORDS = [f"w{number} " for number in range(200)]

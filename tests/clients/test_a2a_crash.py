@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.catalogue import ROOT
-from tests.clients.script import call
-from tests.clients.test_ag_ui_crash import ASKER, kill_service
-from tests.clients.test_grpc import get_environment
-from tests.e2e.suite import fresh_suite
+from tests.support.clients.catalogue import ROOT
+from tests.support.clients.programs import get_environment
+from tests.support.clients.script import ASKER, call
+from tests.support.suite import fresh_suite, kill_service
 
 PROGRAM = ROOT / "tests" / "clients" / "python" / "a2a_reconnect.py"
 ANSWERING = PROGRAM.with_name("a2a_answer.py")

@@ -6,10 +6,9 @@ import json
 
 import pytest
 
-from tests.clients.catalogue import ROOT
-from tests.clients.conftest import Served
-from tests.clients.test_grpc import check_row, get_environment, run_program
-from tests.e2e.suite import Running
+from tests.support.clients.catalogue import ROOT
+from tests.support.clients.programs import Served, check_row, get_environment, run_program
+from tests.support.suite import Running
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -8,15 +8,14 @@ import os
 import shutil
 import signal
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 
-import aiohttp
 import pytest
 
-from tests.clients.script import call
-from tests.clients.test_ag_ui_face import get_command
-from tests.e2e.suite import MODEL, Suite, fresh_suite
+from tests.support.clients.ag_ui import get_command
+from tests.support.clients.script import ASKER, call
+from tests.support.suite import fresh_suite, kill_service
 from tests.support.timing import within
 
 pytestmark = pytest.mark.skipif(
@@ -29,13 +28,6 @@ WAIT_MS = 20_000
 """For how long the model is silent in mid-answer: longer than a facade takes to be killed."""
 
 SETTINGS = {"HEADRACE_FACADE_PUBLISH": "ag-ui", "HEADRACE_DRAIN_S": "0.2"}
-
-ASKER = {
-    "mode": "REACT",
-    "modelConfig": MODEL,
-    "toolConfig": {"frontends": ["ask_human"]},
-    "react": {"systemPrompt": "Ask."},
-}
 
 
 @asynccontextmanager
@@ -52,21 +44,6 @@ async def begun(url: str, exercise: str) -> AsyncGenerator[asyncio.subprocess.Pr
         if program.returncode is None:
             program.kill()
             await program.wait()
-
-
-async def is_ready(suite: Suite) -> bool:
-    with suppress(aiohttp.ClientError):
-        async with suite.http.get(f"{suite.url}/readyz?all") as response:
-            return response.status == 200
-    return False
-
-
-async def kill_service(suite: Suite, victim: str) -> None:
-    """Kill a service, and wait until another process is in its place."""
-    killed = suite.services()[victim]
-    os.kill(killed, signal.SIGKILL)
-    while suite.services().get(victim, killed) == killed or not await is_ready(suite):
-        await asyncio.sleep(0.1)
 
 
 @pytest.mark.parametrize("victim", ["facade", "orchestrator"])

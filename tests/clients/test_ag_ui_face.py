@@ -13,10 +13,10 @@ import pytest
 
 from services.simulator.scripts.script import parse_script
 from services.simulator.server import simulator
-from tests.clients.catalogue import ENVIRONMENTS, ROOT
-from tests.clients.conftest import Served
-from tests.clients.test_grpc import check_row, find_version
-from tests.e2e.suite import Running, running
+from tests.support.clients.ag_ui import get_command
+from tests.support.clients.catalogue import ROOT
+from tests.support.clients.programs import Served, check_row, find_version
+from tests.support.suite import Running, running
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),
@@ -26,17 +26,8 @@ pytestmark = [
 ]
 
 TIMEOUT_S = 300.0
-RESUMING = ROOT / "examples" / "clients" / "ag-ui" / "src" / "resuming_fetch.js"
 
 SAID = "one two three"
-
-
-def get_command(url: str, exercise: str) -> list[str]:
-    folder = ENVIRONMENTS / "node"
-    if not (folder / "done").exists():
-        pytest.skip("build/clients/node is not there: `make clients` makes it")
-    keep_links = ["--preserve-symlinks", "--preserve-symlinks-main"]
-    return ["node", *keep_links, str(folder / "programs" / "ag_ui.mjs"), url, str(RESUMING), exercise]
 
 
 async def run_exercise(url: str, exercise: str) -> Any:

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.clients.catalogue import ROOT
-from tests.clients.test_grpc import check_row, find_version, get_environment, run_program
 from tests.support.chromium import open_browser
+from tests.support.clients.catalogue import ROOT
+from tests.support.clients.programs import check_row, find_version, get_environment, run_program
 from tests.support.timing import within
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import json
 import re
@@ -17,13 +16,10 @@ from google.protobuf import json_format, proto
 
 from headrace.event_json import parse_event
 from headrace.v1 import agent_pb2, memory_pb2
-from tests.clients.catalogue import ENVIRONMENTS, PAGE, ROOT
-from tests.clients.conftest import Served
+from tests.support.clients.catalogue import ROOT
+from tests.support.clients.programs import Served, check_row, find_version, get_environment, run_program
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
-
-TIMEOUT_S = 1200.0
-"""grpcurl is compiled where it never was."""
 
 IMAGE = ROOT / "build" / "image.binpb"
 GRPCURL = ROOT / "tests" / "e2e" / "grpcurl"
@@ -32,38 +28,6 @@ EXAMPLES = ROOT / "examples" / "clients"
 POM = EXAMPLES / "java" / "pom.xml"
 
 needs_go = pytest.mark.skipif(shutil.which("go") is None, reason="NOTICE: Go is not installed: grpcurl is not tried")
-
-
-def find_version(path: Path, before: str) -> str:
-    """The version that stands behind a text in a file that pins it."""
-    match = re.search(rf"{re.escape(before)}v?([\d.]+)", path.read_text())
-    assert match is not None, f"{path}: no version behind {before!r}"
-    return match[1]
-
-
-def check_row(client: str, version: str) -> None:
-    """Assert that the page names the client with its version."""
-    assert any(line.startswith(f"| {client} | {version} | ") for line in PAGE.read_text().splitlines()), (
-        client,
-        version,
-    )
-
-
-def get_environment(name: str) -> Path:
-    folder = ENVIRONMENTS / name
-    if not (folder / "done").exists():
-        pytest.skip(f"build/clients/{name} is not there: `make clients` makes it")
-    return folder
-
-
-async def run_program(command: Sequence[str | Path], cwd: Path = ROOT) -> str:
-    process = await asyncio.create_subprocess_exec(
-        *command, cwd=cwd, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
-    async with asyncio.timeout(TIMEOUT_S):
-        output, complaint = await process.communicate()
-    assert process.returncode == 0, (output + complaint).decode()
-    return output.decode()
 
 
 async def check_example(served: Served, command: Sequence[str | Path]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -12,24 +11,21 @@ from typing import Any
 import pytest
 from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
-from mcp_types import ElicitResult
 
-from tests.clients.catalogue import ROOT
-from tests.clients.conftest import Served
-from tests.clients.test_grpc import check_row, find_version, get_environment, run_program
-from tests.e2e.suite import Running
+from tests.support.clients.mcp_task_client import answer
+from tests.support.clients.programs import (
+    PACKAGES,
+    Served,
+    check_row,
+    find_version,
+    get_environment,
+    needs_node,
+    run_program,
+)
+from tests.support.suite import Running
 from tests.support.timing import within
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
-
-PACKAGES = ROOT / "tests/clients/node/package.json"
-
-needs_node = pytest.mark.skipif(shutil.which("npm") is None, reason="NOTICE: Node is not installed: MCP's is not tried")
-
-
-async def answer(context: Any, params: Any) -> ElicitResult:
-    is_approval = "decision" in params.requested_schema["properties"]
-    return ElicitResult(action="accept", content={"decision": "approve"} if is_approval else {"choice": "yes"})
 
 
 @pytest.mark.parametrize(("mode", "spoken"), [("auto", "2026-07-28"), ("legacy", "2025-11-25")])

@@ -13,21 +13,28 @@ import pytest
 from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
 
-from tests.clients.conftest import Served
-from tests.clients.mcp_task_client import (
+from tests.support.clients.mcp_task_client import (
     TaskCancelledError,
     TaskReader,
     TasksExtension,
+    answer,
     begin_tasks,
     cancel_task,
     get_task,
     open_client,
     update_task,
 )
-from tests.clients.script import call
-from tests.clients.test_grpc import check_row, find_version, get_environment, run_program
-from tests.clients.test_mcp_face import PACKAGES, answer, needs_node
-from tests.e2e.suite import MODEL, Running, fresh_suite
+from tests.support.clients.programs import (
+    PACKAGES,
+    Served,
+    check_row,
+    find_version,
+    get_environment,
+    needs_node,
+    run_program,
+)
+from tests.support.clients.script import call
+from tests.support.suite import MODEL, Running, fresh_suite
 from tests.support.timing import within
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

@@ -17,8 +17,8 @@ import aiohttp
 import pytest
 
 from headrace.cli.supervisor.ports import reserve_port
-from tests.clients.catalogue import ENVIRONMENTS, PAGE
-from tests.clients.conftest import Served
+from tests.support.clients.catalogue import ENVIRONMENTS, PAGE
+from tests.support.clients.programs import Served
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.clients.catalogue import CLIENTS, PAGE, TYPED, Client
-from tests.clients.conftest import Served
-from tests.clients.script import EXERCISES, MODELS
+from tests.support.clients.catalogue import CLIENTS, PAGE, TYPED, Client
+from tests.support.clients.programs import Served
+from tests.support.clients.script import EXERCISES, MODELS
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

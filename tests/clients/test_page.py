@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.clients.catalogue import CLIENTS, OTHERS, PAGE
+from tests.support.clients.catalogue import CLIENTS, OTHERS, PAGE
 
 
 def test_each_row_is_a_client_that_is_tried() -> None:

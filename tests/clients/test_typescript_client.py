@@ -25,14 +25,14 @@ from playwright.async_api import Browser, Page
 
 from headrace.client import Client
 from services.simulator.server import simulator
-from tests.clients.catalogue import ROOT
-from tests.clients.network import open_network
-from tests.clients.script import PIECES, call
-from tests.clients.test_grpc import get_environment, run_program
-from tests.e2e.suite import Running, Suite, running
 from tests.support.chromium import open_browser
+from tests.support.clients.catalogue import ROOT
+from tests.support.clients.network import open_network
+from tests.support.clients.programs import get_environment, run_program
+from tests.support.clients.script import PIECES, call
+from tests.support.folds import describe_fold
+from tests.support.suite import Running, Suite, running
 from tests.support.timing import within
-from tests.test_fold import describe_fold
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),

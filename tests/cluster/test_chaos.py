@@ -15,8 +15,8 @@ import aiohttp
 import asyncpg
 import structlog
 
-from tests.memory.conftest import needs_postgres
 from tests.support.order import TERMINAL, fold
+from tests.support.postgresql import needs_postgres
 from trials.chaos.asking import Asked, Asker, Wrong
 from trials.chaos.cluster import Cluster
 from trials.chaos.harms import Load, Up, harms, outcome

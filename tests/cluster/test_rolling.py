@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 import structlog
 
-from tests.memory.conftest import needs_postgres
 from tests.support.order import check_order, fold
+from tests.support.postgresql import needs_postgres
 from trials.chaos.asking import Asked, Asker
 from trials.chaos.cluster import NAMES, Cluster
 from trials.chaos.harms import Load, Up

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.fronts import FRONTS, Front
+from tests.support.facade.fronts import FRONTS, Front
 
 
 @pytest.fixture(params=FRONTS)

@@ -15,7 +15,7 @@ from headrace.errors import Interrupted, PermissionDenied
 from headrace.v1 import data_pb2, data_pb2_grpc
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.server import GrpcService, serving_grpc
-from tests.conformance.fronts import PEERS, Front, Timing
+from tests.support.facade.fronts import PEERS, Front, Timing
 
 PIECES = [bytes([number]) * 64 * 1024 for number in range(40)]
 

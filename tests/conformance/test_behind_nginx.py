@@ -13,8 +13,8 @@ import aiohttp
 import pytest
 
 from headrace.v1 import agent_pb2
-from tests.conformance.fronts import Front, Timing
-from tests.facade.scripted import RUN, Script, complete, delta, frames_of, opening, suite
+from tests.support.facade.fronts import Front, Timing
+from tests.support.facade.scripted import RUN, Script, complete, delta, frames_of, opening, suite
 
 CONFIG = """
 daemon off; user root; worker_processes 1; pid {folder}/nginx.pid; error_log {folder}/error.log;

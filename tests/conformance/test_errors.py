@@ -12,9 +12,9 @@ from headrace.errors import BY_REASON, CredentialEnded, HeadraceError, to_failur
 from headrace.streams import reading
 from headrace.v1 import agent_pb2, agent_pb2_grpc
 from services.facade.responses.envelope import HTTP_STATUS
-from tests.conformance.both import Both, both
-from tests.conformance.messages import UUID
-from tests.conformance.peers import Peer
+from tests.support.facade.both import Both, both
+from tests.support.facade.messages import UUID
+from tests.support.facade.peers import Peer
 
 ASK, ASK_ONCE = b'{"message":"hi"}', b'{"message":"hi","stream":false}'
 FIRST = agent_pb2.AgentDelta(seq=1, run_start=agent_pb2.RunStart(run_id=UUID, chat_id=UUID, agent_key="a"))

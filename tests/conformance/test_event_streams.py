@@ -13,8 +13,8 @@ import pytest
 from headrace.errors import ChatBusy, CredentialEnded, Overloaded
 from headrace.sse import SseFrame
 from headrace.v1 import agent_pb2
-from tests.conformance.fronts import Front, Timing
-from tests.facade.scripted import (
+from tests.support.facade.fronts import Front, Timing
+from tests.support.facade.scripted import (
     CHAT,
     RUN,
     Script,

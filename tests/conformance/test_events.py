@@ -12,9 +12,9 @@ from google.protobuf.message_factory import GetMessageClass
 from headrace.fold import TERMINAL
 from headrace.v1 import agent_pb2, agent_pb2_grpc
 from services.runtime.formats.json_form import event
-from tests.conformance.both import Both, both
-from tests.conformance.messages import fill_message
-from tests.conformance.peers import Peer
+from tests.support.facade.both import Both, both
+from tests.support.facade.messages import fill_message
+from tests.support.facade.peers import Peer
 
 PAYLOADS = list(agent_pb2.AgentDelta.DESCRIPTOR.oneofs_by_name["payload"].fields)
 ASK = b'{"message":"hi"}'

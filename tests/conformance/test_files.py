@@ -21,7 +21,7 @@ from services.tools.catalogue.catalogue import Catalogue
 from services.tools.config import Config as ToolsConfig
 from services.tools.sandbox.tier import Sandbox
 from services.tools.server import tool_server
-from tests.conformance.fronts import PEERS, Front, Timing
+from tests.support.facade.fronts import PEERS, Front, Timing
 
 CHAT = "22222222-2222-4222-8222-222222222222"
 MIB = 1024 * 1024

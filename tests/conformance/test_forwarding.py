@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from services.runtime.auth.identity import ALL_SCOPES
-from tests.conformance.fronts import Front, embedded, gateway
-from tests.facade.scripted import Script, answering, frames_of, suite
+from tests.support.facade.fronts import Front, embedded, gateway
+from tests.support.facade.scripted import Script, answering, frames_of, suite
 
 TRACE = f"00-{'a' * 32}-{'b' * 16}-01"
 GIVEN = {

@@ -14,9 +14,9 @@ import aiohttp
 import pytest
 
 from services.facade.openapi.document import build_contract_document
-from tests.conformance.fronts import GATEWAY, PEERS, Timing, gateway
-from tests.conformance.peers import Peer, serving_peer
-from tests.facade.scripted import Script, answering, frames_of, opening, suite
+from tests.support.facade.fronts import GATEWAY, PEERS, Timing, gateway
+from tests.support.facade.peers import Peer, serving_peer
+from tests.support.facade.scripted import Script, answering, frames_of, opening, suite
 
 ASK = {"message": "hi"}
 

@@ -12,8 +12,8 @@ import aiohttp
 import pytest
 from mcp.client.client import Client
 
-from tests.conformance.fronts import PEERS, Timing, gateway
-from tests.facade.scripted import Script, Suite, answering, frames_of, opening, suite, text
+from tests.support.facade.fronts import PEERS, Timing, gateway
+from tests.support.facade.scripted import Script, Suite, answering, frames_of, opening, suite, text
 from tests.support.timing import within
 
 RUN_INPUT = {"threadId": "t", "runId": "r", "messages": [{"id": "u", "role": "user", "content": "hi"}]}

@@ -16,10 +16,10 @@ from headrace.v1 import agent_pb2
 from services.runtime.process.config import ServerSettings
 from services.runtime.process.transport import VARIABLE
 from services.runtime.rpc.server import serving_grpc
-from tests.conformance import fronts
-from tests.conformance.fronts import Timing, gateway
-from tests.conformance.peers import Peer
-from tests.facade.scripted import CHAT, RUN, Script, ScriptedMemory, answering, complete, opening, served
+from tests.support.facade import fronts
+from tests.support.facade.fronts import Timing, gateway
+from tests.support.facade.peers import Peer
+from tests.support.facade.scripted import CHAT, RUN, Script, ScriptedMemory, answering, complete, opening, served
 
 CALLS = 60
 

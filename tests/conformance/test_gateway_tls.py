@@ -16,10 +16,10 @@ from services.runtime.process.config import ServerSettings
 from services.runtime.process.tls import CA, CERT, KEY
 from services.runtime.process.transport import VARIABLE
 from services.runtime.rpc.server import serving_grpc
-from tests.conformance import fronts
-from tests.conformance.fronts import Timing, gateway
-from tests.facade.scripted import Script, ScriptedMemory, answering, frames_of, served
 from tests.support.authority import Authority, Files
+from tests.support.facade import fronts
+from tests.support.facade.fronts import Timing, gateway
+from tests.support.facade.scripted import Script, ScriptedMemory, answering, frames_of, served
 
 TOKEN = "t" * 32
 TEST_TIMEOUT_S = 200.0

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from headrace.errors import QueueFull, Unauthenticated
 from headrace.v1 import schedule_pb2
-from tests.conformance.both import both
-from tests.conformance.messages import UUID
-from tests.conformance.peers import Peer
+from tests.support.facade.both import both
+from tests.support.facade.messages import UUID
+from tests.support.facade.peers import Peer
 
 PATH = f"/hooks/{UUID}"
 PROOF = [("webhook-id", "e1"), ("webhook-timestamp", "1700000000"), ("webhook-signature", "v1,abc= v1,def=")]

@@ -18,8 +18,8 @@ from services.runtime.auth.callers import FACADE
 from services.runtime.process.config import ProcessSettings, ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import serving_grpc
-from tests.conformance.fronts import PEERS, Front, Timing, embedded, gateway
-from tests.facade.scripted import Script, ScriptedMemory, answering, served, suite
+from tests.support.facade.fronts import PEERS, Front, Timing, embedded, gateway
+from tests.support.facade.scripted import Script, ScriptedMemory, answering, served, suite
 from tests.support.issuing import key_settings
 from tests.support.raw_http import sending
 

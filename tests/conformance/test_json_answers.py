@@ -10,8 +10,8 @@ import pytest
 
 from headrace.event_json import parse_event
 from headrace.v1 import agent_pb2
-from tests.conformance.fronts import Front
-from tests.facade.scripted import RUN, Script, answering, delta, suite
+from tests.support.facade.fronts import Front
+from tests.support.facade.scripted import RUN, Script, answering, delta, suite
 
 CASES: list[dict[str, Any]] = json.loads((Path(__file__).parents[1] / "fold_cases.json").read_text())
 ANSWERED = [case for case in CASES if (case["state"]["end"] or {}).get("type") == "run.complete"]

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.fronts import Front
-from tests.facade.scripted import Script, answering, suite
+from tests.support.facade.fronts import Front
+from tests.support.facade.scripted import Script, answering, suite
 
 NOBODY = 65534
 PYTHON = shutil.which("python3", path="/usr/bin:/bin")

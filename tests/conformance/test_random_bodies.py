@@ -9,9 +9,9 @@ from typing import Any
 
 from headrace.v1 import agent_pb2
 from services.facade.requests.json_body import map_fields
-from tests.conformance.both import both
-from tests.conformance.messages import UUID
-from tests.conformance.peers import Peer
+from tests.support.facade.both import both
+from tests.support.facade.messages import UUID
+from tests.support.facade.peers import Peer
 
 BODIES = 300
 NAMES = sorted(map_fields(agent_pb2.QueryRequest.DESCRIPTOR) | map_fields(agent_pb2.Scene.DESCRIPTOR))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import aiohttp
 
-from tests.conformance.fronts import DEFAULTS, PEERS, Front
+from tests.support.facade.fronts import DEFAULTS, PEERS, Front
 
 
 async def test_a_facade_stays_in_its_service_while_its_peers_are_away(front: Front) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from headrace.v1 import agent_pb2, memory_pb2
-from tests.conformance.both import both
-from tests.conformance.messages import UUID
-from tests.conformance.peers import Peer
+from tests.support.facade.both import both
+from tests.support.facade.messages import UUID
+from tests.support.facade.peers import Peer
 
 DEEP = b'{"message":"a","params":%b%b}'
 BODIES: list[bytes] = [

@@ -10,9 +10,9 @@ from google.protobuf.message_factory import GetMessageClass
 from headrace.v1 import tools_pb2
 from services.facade.proto_routes import Route, load_routes
 from services.runtime.formats.json_form import encode
-from tests.conformance.both import Both, both
-from tests.conformance.messages import fill_message, parameters
-from tests.conformance.peers import Peer
+from tests.support.facade.both import Both, both
+from tests.support.facade.messages import fill_message, parameters
+from tests.support.facade.peers import Peer
 
 UNARY = [route for route in load_routes() if route.is_unary]
 

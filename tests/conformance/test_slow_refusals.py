@@ -10,8 +10,8 @@ import pytest
 
 from headrace.errors import BY_REASON, CredentialEnded, HeadraceError, NotFound, OutOfRange, Overloaded, QueueFull
 from headrace.sse import SseFrame
-from tests.conformance.fronts import Front, Timing
-from tests.facade.scripted import RUN, Script, Suite, frames_of, suite
+from tests.support.facade.fronts import Front, Timing
+from tests.support.facade.scripted import RUN, Script, Suite, frames_of, suite
 
 ASK = {"message": "hi"}
 SLOW_S = 0.05

@@ -13,9 +13,9 @@ import pytest
 from headrace.errors import CredentialEnded, Overloaded, PermissionDenied
 from headrace.sse import SseReader
 from headrace.v1 import gates_pb2
-from tests.conformance.fronts import Front, Timing
-from tests.conformance.messages import fill_message
-from tests.facade.scripted import GATE, Script, suite
+from tests.support.facade.fronts import Front, Timing
+from tests.support.facade.messages import fill_message
+from tests.support.facade.scripted import GATE, Script, suite
 from tests.support.timing import within
 
 News = gates_pb2.WatchGatesResponse

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from services.simulator.server import simulator
-from tests.e2e.suite import Suite, running
+from tests.support.suite import Suite, running
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

@@ -15,7 +15,7 @@ import yaml
 
 from tests.deploy.manifests import KUBERNETES, ROOT, Manifest, build_overlay, needs_go
 from tests.deploy.schemas import validator
-from tests.memory.s3.store import Place, needs_s3, running_store
+from tests.support.s3_store import Place, needs_s3, running_store
 
 pytestmark = needs_go
 

@@ -24,9 +24,9 @@ from benchmarks.postgresql import FAST, Server
 from benchmarks.postgresql import running as running_postgres
 from services.simulator.scripts.script import parse_script
 from services.simulator.server import simulator
-from tests.e2e.suite import Suite, running
-from tests.memory.conftest import needs_postgres
-from tests.memory.s3.store import Place, needs_s3, running_store
+from tests.support.postgresql import needs_postgres
+from tests.support.s3_store import Place, needs_s3, running_store
+from tests.support.suite import Suite, running
 
 BACKUP = Path(__file__).parents[2] / "deploy" / "backup"
 

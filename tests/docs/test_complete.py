@@ -18,7 +18,7 @@ from services.runtime.auth import api_keys
 from services.runtime.process.config import SHARED, list_variables
 from services.simulator.scripts import steps
 from tests.deploy.settings import CONFIGS, list_gateway_settings, prefix
-from tests.docs.pages import ROOT, read_page, read_section
+from tests.support.pages import ROOT, read_page, read_section
 
 MODEL_PAGES = {
     "services.orchestrator": ("agents.md", "approvals-yaml.md", "budgets-yaml.md", "tenant-agents-yaml.md"),

@@ -32,9 +32,9 @@ from services.runtime.auth.api_keys import ApiKeys
 from services.runtime.auth.identity import Identity
 from services.tools.mcp_client.settings import read_servers
 from services.tools.skills.skill import read_skill
-from tests.docs.pages import BLOCK, REFERENCE
-from tests.e2e.suite import Running, up
 from tests.support.catalogue import read_catalogue
+from tests.support.pages import BLOCK, REFERENCE
+from tests.support.suite import Running, up
 
 
 class Block(NamedTuple):

@@ -8,7 +8,7 @@ import pytest
 
 from docs.generate.markdown import slug
 from docs.generate.pages import PAGES, REGIONS, fill_page
-from tests.docs.pages import to_anchor
+from tests.support.pages import to_anchor
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.test_guides import GUIDES, list_blocks
+from tests.support.pages import GUIDES, list_blocks
 
 CASES = Path(__file__).parents[1] / "fold_cases.json"
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -19,20 +18,11 @@ from typing import NamedTuple
 import pytest
 
 from services.simulator.server import simulator
-from tests.docs.pages import BLOCK, ROOT
-from tests.e2e.suite import Running, up
+from tests.support.pages import GUIDES, ROOT, Block, check_output, list_blocks
+from tests.support.suite import Running, up
 
-GUIDES = ROOT / "docs" / "guides"
 PAGES = sorted(page for page in GUIDES.glob("*.md") if page.name != "README.md")
 RUN_TIMEOUT_S = 600.0
-
-
-class Block(NamedTuple):
-    form: str
-    """The word of the fence: sh, python, js, go, json, text."""
-
-    use: str
-    text: str
 
 
 class Step(NamedTuple):
@@ -41,10 +31,6 @@ class Step(NamedTuple):
     form: str
     text: str
     output: str
-
-
-def list_blocks(page: Path) -> list[Block]:
-    return [Block(found["form"], found["use"].strip(), found["text"]) for found in BLOCK.finditer(page.read_text())]
 
 
 def list_steps(blocks: list[Block]) -> Iterator[Step]:
@@ -105,14 +91,6 @@ async def run_step(step: Step, folder: Path, suite: Running) -> str:
         output, _ = await process.communicate()
     assert process.returncode == 0, output.decode()
     return output.decode()
-
-
-def check_output(output: str, expected: str) -> None:
-    """Assert that the lines that a page shows come in this order; … stands for anything."""
-    lines = iter(output.splitlines())
-    for wanted in expected.splitlines():
-        pattern = ".*".join(re.escape(piece) for piece in re.split(r"\s*…\s*", wanted))
-        assert any(re.fullmatch(pattern, line.strip()) for line in lines), f"no line {wanted!r} in:\n{output}"
 
 
 def list_refusals(data_dir: Path) -> list[str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import BLOCK, PAGES, ROOT, list_anchors, to_anchor
+from tests.support.pages import BLOCK, PAGES, ROOT, list_anchors, to_anchor
 
 CODE = [
     path

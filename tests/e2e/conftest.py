@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from services.simulator.scripts.script import parse_script
 from services.simulator.server import simulator
-from tests.e2e.suite import Suite, running
+from tests.support.suite import Suite, running
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from tests.e2e.suite import Suite
 from tests.support.order import Event, texts
 from tests.support.pairing import assert_paired
+from tests.support.suite import Suite
 from tests.support.summaries import write_summary
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

@@ -4,40 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
-from dataclasses import replace
-from pathlib import Path
 
 import aiohttp
 import pytest
 
 from headrace.client import Client
 from services.runtime.formats import json_form
-from tests.conformance.fronts import DEFAULTS, PEERS, gateway
-from tests.e2e.suite import Suite
 from tests.support.order import fold, texts
+from tests.support.suite import Suite, behind_gateway
 from tests.support.timing import within
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 PIECES = ["\n\n", " ", "ha", "lf", "👩‍👩‍👧", "\u2028", "\u0000", "data: [DONE]\n\n"]
-
-
-@asynccontextmanager
-async def behind_gateway(suite: Suite) -> AsyncGenerator[Suite]:
-    """The same suite, through a gateway that is given the addresses of its facade."""
-    async with gateway(addresses_of(suite), DEFAULTS) as url:
-        yield replace(suite, url=url)
-
-
-def addresses_of(suite: Suite) -> dict[str, str]:
-    """Addresses of the services behind the suite's facade."""
-    services = suite.services()
-    facade = services.get("facade") or services["suite"]
-    pairs = Path(f"/proc/{facade}/environ").read_text().split("\0")
-    environment = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
-    return {name: environment[f"HEADRACE_FACADE_{name.upper()}_ADDRESS"] for name in PEERS}
 
 
 async def test_a_run_through_the_gateway_is_the_same_for_every_reader(suite: Suite) -> None:

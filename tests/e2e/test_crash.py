@@ -14,9 +14,9 @@ import pytest
 
 from services.simulator.scripts.script import parse_script
 from services.simulator.server import simulator
-from tests.e2e.suite import FORM, Suite, fresh_suite, running
 from tests.support.order import TERMINAL, fold, texts
 from tests.support.pairing import assert_paired
+from tests.support.suite import FORM, Suite, fresh_suite, gone, running
 
 MOMENTS: dict[str, list[dict[str, Any]]] = {
     "content.delta": [{"content": "Hel"}, {"stall": True}],
@@ -136,12 +136,6 @@ async def ready_again(suite: Any, service: str, old_pid: int) -> None:
             continue
         if status == 200:
             return
-
-
-async def gone(services: dict[str, int]) -> None:
-    """Return when none of the processes lives: `headrace up` takes its services along, however it dies."""
-    while any(os.path.exists(f"/proc/{pid}") for pid in services.values()):  # noqa: ASYNC240
-        await asyncio.sleep(0.02)
 
 
 def assert_numbered(log: Path) -> None:

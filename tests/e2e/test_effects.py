@@ -9,9 +9,9 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.suite import MODEL, Suite, fresh_suite
 from tests.support.order import Event, check_order
 from tests.support.pairing import assert_paired
+from tests.support.suite import MODEL, Suite, fresh_suite
 
 COMMAND = ["sh", "-c", "mkdir -p outputs; echo x >> outputs/count; echo on; sleep 1.5; echo done"]
 

@@ -23,10 +23,10 @@ import pytest
 from benchmarks import postgresql
 from benchmarks.postgresql import FAST, Server
 from services.simulator.server import simulator
-from tests.e2e.suite import COMMAND, Suite, running
 from tests.e2e.test_crash import gone
-from tests.memory.conftest import needs_postgres
 from tests.support.otlp import collector
+from tests.support.postgresql import needs_postgres
+from tests.support.suite import COMMAND, Suite, running
 
 AT_ONCE = {"HEADRACE_MEMORY_ERASE_REWRITES": "true", "HEADRACE_MEMORY_ERASE_RECEIPT_AFTER_S": "0"}
 """Settings with which nothing of an erasure is left to the time after."""

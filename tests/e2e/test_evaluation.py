@@ -11,8 +11,8 @@ from pathlib import Path
 import yaml
 
 from services.simulator.server import simulator
-from tests.cli.commands.test_ask import GIVEN_UP_S, start
-from tests.e2e.suite import running
+from tests.support.command_line import GIVEN_UP_S, start
+from tests.support.suite import running
 
 CASES = 200
 RUNS = 2 * CASES

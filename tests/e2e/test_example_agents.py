@@ -16,9 +16,9 @@ import pytest_asyncio
 from pypdf import PdfReader
 
 from headrace.sse import SseReader
-from tests.cli.commands.test_ask import run
-from tests.e2e.suite import Running, up
+from tests.support.command_line import run
 from tests.support.order import Event, check_order, texts
+from tests.support.suite import Running, up
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

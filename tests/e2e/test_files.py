@@ -10,9 +10,8 @@ import aiohttp
 import pytest
 from PIL import Image
 
-from tests.e2e.suite import Suite
-from tests.e2e.test_conformance import behind_gateway
 from tests.support.order import Event, check_order
+from tests.support.suite import Suite, behind_gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

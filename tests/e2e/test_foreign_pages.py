@@ -14,9 +14,8 @@ import pytest_asyncio
 from aiohttp import web
 from playwright.async_api import Browser, Page, Request, Response, Route, async_playwright, expect
 
-from tests.conformance.fronts import DEFAULTS, gateway
-from tests.e2e.suite import Suite
-from tests.e2e.test_conformance import addresses_of
+from tests.support.facade.fronts import DEFAULTS, gateway
+from tests.support.suite import Suite, addresses_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -18,10 +18,10 @@ from pathlib import Path
 import pytest
 
 from services.simulator.server import simulator
-from tests.e2e.suite import COMMAND, MODEL, StreamCutError, Suite, read_events, running, write_config
 from tests.support.order import TERMINAL, Event, fold
 from tests.support.pairing import assert_paired
 from tests.support.small_disk import SmallDisk, needs_mount, on_small_disk
+from tests.support.suite import COMMAND, MODEL, StreamCutError, Suite, read_events, running, write_config
 
 FULL_S = float(os.environ.get("FULL_DISK_S", "0"))
 SERVES_AGAIN_S = 15.0

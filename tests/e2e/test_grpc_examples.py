@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from tests.e2e.suite import Running, up
+from tests.support.suite import Running, up
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

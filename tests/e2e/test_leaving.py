@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.suite import Suite
 from tests.support.order import check_order, texts
 from tests.support.pairing import assert_paired
+from tests.support.suite import Suite
 from tests.support.timing import within
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

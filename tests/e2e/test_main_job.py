@@ -9,9 +9,9 @@ import pytest
 
 from headrace.client import Client
 from services.runtime.formats import json_form
-from tests.e2e.suite import Suite
 from tests.support.order import check_order, fold, texts
 from tests.support.pairing import assert_paired
+from tests.support.suite import Suite
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

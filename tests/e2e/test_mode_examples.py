@@ -10,7 +10,7 @@ import pytest
 
 from services.config_check.definitions import read_definitions
 from services.config_check.references import find_missing
-from tests.docs.test_guides import check_output
+from tests.support.pages import check_output
 
 FOLDER = Path(__file__).parents[2] / "examples" / "own_modes"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.client import Client
-from tests.e2e.suite import TEST_TIMEOUT_S, fresh_suite
+from tests.support.suite import TEST_TIMEOUT_S, fresh_suite
 
 OWN = ["memory", "llm_gateway", "orchestrator", "facade"]
 

@@ -15,7 +15,7 @@ import pytest
 from openai import AsyncOpenAI
 from PIL import Image
 
-from tests.e2e.suite import Suite
+from tests.support.suite import Suite
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.suite import Suite
+from tests.support.suite import Suite
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.test_guides import check_output
+from tests.support.pages import check_output
 
 PEOPLE = Path(__file__).parents[2] / "examples" / "people"
 

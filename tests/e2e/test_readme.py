@@ -15,8 +15,8 @@ import pytest
 import pytest_asyncio
 
 from services.simulator.server import simulator
-from tests.e2e.suite import Running, running, up
 from tests.support.order import Event, check_order, texts
+from tests.support.suite import Running, running, up
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

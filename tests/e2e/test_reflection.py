@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.suite import Suite
+from tests.support.suite import Suite
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -14,9 +14,9 @@ from typing import Any
 import aiohttp
 
 from services.simulator.scripts.script import parse_script
-from tests.cli.commands.test_ask import run
-from tests.e2e.suite import TEST_TIMEOUT_S, Suite, fresh_suite
+from tests.support.command_line import run
 from tests.support.order import TERMINAL, fold
+from tests.support.suite import TEST_TIMEOUT_S, Suite, fresh_suite
 
 FORM = "--replicas=2"
 CONNECTIONS = 24

@@ -14,9 +14,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.suite import MODEL, Suite, fresh_suite
 from tests.support.order import Event, check_order
 from tests.support.pairing import assert_paired
+from tests.support.suite import MODEL, Suite, fresh_suite
 
 AWAY_S = float(os.environ.get("TOOLS_AWAY_S", "0"))
 

@@ -13,10 +13,10 @@ import pytest
 import pytest_asyncio
 
 from services.simulator.server import simulator
-from tests.conformance import fronts
-from tests.conformance.fronts import Timing, gateway
-from tests.e2e.suite import Suite, running
+from tests.support.facade import fronts
+from tests.support.facade.fronts import Timing, gateway
 from tests.support.otlp import Collector, Span, collector
+from tests.support.suite import Suite, running
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -11,8 +11,8 @@ import pytest
 from playwright.async_api import Browser, Page, async_playwright, expect
 
 from services.simulator.server import simulator
-from tests.e2e.suite import MODEL, Suite, running
 from tests.support.order import Event
+from tests.support.suite import MODEL, Suite, running
 
 WAIT_MS = 60_000
 

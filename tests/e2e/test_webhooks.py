@@ -8,8 +8,8 @@ from pathlib import Path
 import standardwebhooks
 
 from services.simulator.server import simulator
-from tests.e2e.suite import running
-from tests.memory.webhooks.receiver import receiving
+from tests.support.suite import running
+from tests.support.webhook_receiver import receiving
 
 
 async def test_a_run_is_told_when_it_has_ended(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from services.facade.config import Config
 from services.facade.proto_routes import CONTRACT_FILES, load_routes
 from services.facade.responses.envelope import HTTP_STATUS
 from services.runtime.rpc.channels import open_channel
-from tests.facade.scripted import CHAT, RUN, Script, answering, suite
+from tests.support.facade.scripted import CHAT, RUN, Script, answering, suite
 from tests.support.raw_http import sending
 
 ASK = {"message": "hi"}

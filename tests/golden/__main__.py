@@ -18,7 +18,7 @@ import aiohttp
 from headrace.sse import SseReader
 from services.simulator.scripts.script import read_script
 from services.simulator.server import simulator
-from tests.e2e.suite import Running, up
+from tests.support.suite import Running, up
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CASSETTES = EXAMPLES / "cassettes"

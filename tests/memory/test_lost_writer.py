@@ -12,8 +12,8 @@ LOSING = """
 import asyncio, os, sys
 from pathlib import Path
 from services.runtime.process.logs import configure_logging
-from tests.memory.conftest import memory_over
-from tests.memory.writing import step_line, user
+from tests.support.memory.serving import memory_over
+from tests.support.memory.writing import step_line, user
 
 class Lost(BaseException):
     "No Exception, of which none ends the writer."

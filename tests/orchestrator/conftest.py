@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager, closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 from urllib.parse import urlencode
 
 import grpc
@@ -33,11 +33,14 @@ from services.runtime.formats import json_form
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService, serving_grpc
-from tests.memory.conftest import CONNECTIONS_MAX, STATEMENT_TIMEOUT_S, Files, Tables
 from tests.support.issuing import key_settings
+from tests.support.memory.engines import Files, Tables
+from tests.support.memory.serving import CONNECTIONS_MAX, STATEMENT_TIMEOUT_S
 from tests.support.order import Event, check_order
+from tests.support.routed_channel import RoutedChannel
 from tests.support.summaries import write_summary
 
+OF_MEMORY = ("AuditService", "KeyService", "MemoryService", "ScheduleService", "SpendService", "WebhookService")
 ANYWHERE = ServerSettings(listen="127.0.0.1:0", drain_s=0.3)
 NO_DRAIN = ServerSettings(listen="127.0.0.1:0", drain_s=0.0)
 SCHEDULE_LOOK_S = ERASURES_LOOK_S = 0.2
@@ -519,13 +522,13 @@ def house(tmp_path: Path) -> Open:
             )
             service = await stack.enter_async_context(AsyncExitStack())
             running = await service.enter_async_context(orchestrator(config))
+            memory_channel = await stack.enter_async_context(open_channel(memory.addresses[0]))
+            channel = RoutedChannel(
+                await stack.enter_async_context(open_channel(running.addresses[0])),
+                {f"headrace.v1.{name}": memory_channel for name in OF_MEMORY},
+            )
             client = await stack.enter_async_context(
-                Client(
-                    running.addresses[0],
-                    memory_address=memory.addresses[0],
-                    token=next(iter(keys or {}), ""),
-                    reattach_s=0,
-                )
+                Client(channel=cast(grpc.aio.Channel, channel), token=next(iter(keys or {}), ""), reattach_s=0)
             )
             yield House(client, watched, llm, tools, agents, service.aclose, kept, config, running.addresses[0])
 

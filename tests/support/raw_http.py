@@ -18,3 +18,9 @@ async def sending(url: str, sent: bytes) -> AsyncGenerator[asyncio.StreamReader]
         yield reader
     finally:
         writer.close()
+
+
+async def say(url: str, sent: bytes) -> bytes:
+    """Everything that is answered to `sent`."""
+    async with sending(url, sent) as reader:
+        return await reader.read()

@@ -23,9 +23,9 @@ from services.runtime.auth.callers import ORCHESTRATOR
 from services.runtime.auth.identity import acting_as
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
-from tests.tenants.bad_requests import BadRequests
-from tests.tenants.house import ADA, SLOW, House, house, path
-from tests.tenants.requests import RPCS
+from tests.support.tenants.bad_requests import BadRequests
+from tests.support.tenants.house import ADA, SLOW, House, house, path
+from tests.support.tenants.requests import RPCS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

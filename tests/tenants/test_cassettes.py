@@ -10,7 +10,7 @@ import pytest
 
 from headrace.cassette.lines import read_cassette
 from headrace.client import Client
-from tests.tenants.house import ADA, KEYS, MODEL, house
+from tests.support.tenants.house import ADA, KEYS, MODEL, house
 
 MODE = "async def run(mode):\n    # how we price it\n    return None if await mode.answer('Now answer.') else ''\n"
 AGENT = {"mode": "CUSTOM", "modelConfig": MODEL, "custom": {"mode": "own", "systemPrompt": "You work."}}

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from headrace.client import Client
-from tests.tenants.house import ADA, BOB, KEYS, House, house
+from tests.support.tenants.house import ADA, BOB, KEYS, House, house
 
 FLOOD = 400
 """More than wait for a place of the orchestrator's at a time."""

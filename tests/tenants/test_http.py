@@ -24,7 +24,7 @@ from services.facade.proto_routes import load_routes
 from services.runtime.auth.identity import Identity
 from services.runtime.rpc.channels import open_channel
 from tests.support.raw_http import sending
-from tests.tenants.house import ADA, BOB, KEYS, House, house
+from tests.support.tenants.house import ADA, BOB, KEYS, House, house
 
 A2A = a2a_pb2.DESCRIPTOR.services_by_name["A2AService"]
 

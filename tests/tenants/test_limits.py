@@ -14,7 +14,7 @@ from headrace.client import Client
 from headrace.errors import NotFound, PermissionDenied
 from headrace.v1 import limits_pb2
 from services.orchestrator.lifecycle.admission.admission import WAITING_MAX
-from tests.tenants.house import ADA, BOB, KEYS, SLOW, House, house
+from tests.support.tenants.house import ADA, BOB, KEYS, SLOW, House, house
 
 BUDGET = {"id": "daily", "period": "day", "usd": 2.5, "user": "*"}
 

@@ -14,7 +14,7 @@ from headrace.streams import reading, rpc_errors
 from headrace.v1 import agent_pb2, agent_pb2_grpc
 from services.runtime.capacity import RETRY_AFTER_S
 from tests.orchestrator.conftest import REACT, call, content, finish
-from tests.tenants.house import ADA, BOB, KEYS, House, house
+from tests.support.tenants.house import ADA, BOB, KEYS, House, house
 
 LOCATE = agent_pb2.ClientTool(name="locate", description="Where the user is", parameters='{"type":"object"}')
 

@@ -20,9 +20,21 @@ from headrace.v1 import agent_pb2, gates_pb2, memory_pb2, schedule_pb2, tools_pb
 from services.facade.proto_routes import Route, load_routes
 from services.runtime.auth.callers import WITHOUT_USER
 from services.runtime.formats.json_form import encode
-from tests.conformance.fronts import FRONTS
-from tests.tenants.house import ADA, BOB, KEYS, SLOW, House, Outcome, fresh, house, is_public, opening_front, path
-from tests.tenants.requests import REQUESTS, RPCS, Ids, names_ids
+from tests.support.facade.fronts import FRONTS
+from tests.support.tenants.house import (
+    ADA,
+    BOB,
+    KEYS,
+    SLOW,
+    House,
+    Outcome,
+    fresh,
+    house,
+    is_public,
+    opening_front,
+    path,
+)
+from tests.support.tenants.requests import REQUESTS, RPCS, Ids, names_ids
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

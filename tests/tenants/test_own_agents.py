@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from services.runtime.auth.identity import Identity
-from tests.tenants.house import ADA, BOB, KEYS, MODEL, House, house
+from tests.support.tenants.house import ADA, BOB, KEYS, MODEL, House, house
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -18,8 +18,8 @@ from services.llm_gateway.config import Config
 from services.llm_gateway.server import gateway as llm_gateway
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
-from tests.conformance.fronts import Timing, gateway
-from tests.tenants.house import TIMEOUT_S, house
+from tests.support.facade.fronts import Timing, gateway
+from tests.support.tenants.house import TIMEOUT_S, house
 
 STRANGER = {"x-api-key": "of nobody"}
 

@@ -57,7 +57,7 @@ from services.runtime.rpc.key_changes import READ_TIMEOUT_S
 from services.runtime.rpc.server import GrpcService, serving_grpc
 from tests.orchestrator.conftest import ScriptedLlm, content
 from tests.support.issuing import key_settings
-from tests.tenants.house import MODEL, SCOPES
+from tests.support.tenants.house import MODEL, SCOPES
 from trials.simulation.world.loop import SimulatedLoop
 from trials.simulation.world.processes import SimulatedClock
 

@@ -19,9 +19,9 @@ from services.facade.proto_routes import load_routes
 from services.runtime.auth.callers import find_scope
 from services.runtime.auth.identity import ALL_SCOPES, Identity
 from services.runtime.clock import now_ms
-from tests.conformance.fronts import FRONTS
-from tests.tenants.house import ADA, KEYS, House, Outcome, fresh, house, is_public, opening_front, path
-from tests.tenants.requests import REQUESTS, RPCS, Ids
+from tests.support.facade.fronts import FRONTS
+from tests.support.tenants.house import ADA, KEYS, House, Outcome, fresh, house, is_public, opening_front, path
+from tests.support.tenants.requests import REQUESTS, RPCS, Ids
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

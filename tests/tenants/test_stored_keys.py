@@ -24,7 +24,7 @@ from services.orchestrator.server import orchestrator
 from services.runtime.auth.identity import Identity, acting_as
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
-from tests.tenants.house import ADA, KEYS, SLOW, TIMEOUT_S, House, behind_gateway, fresh, house
+from tests.support.tenants.house import ADA, KEYS, SLOW, TIMEOUT_S, House, behind_gateway, fresh, house
 
 CAT = Identity("acme", "cat")
 

@@ -18,8 +18,8 @@ import aiohttp
 
 from services.simulator.scripts.script import parse_script
 from services.simulator.server import simulator
-from tests.e2e.suite import MODEL, Suite, running
 from tests.support.order import Event
+from tests.support.suite import MODEL, Suite, running
 from trials.chaos.asking import AGAIN_S, RETRIABLE, Asked, Asker, Wrong
 from trials.faults.control import Faults, loading_faults
 

@@ -3,40 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-import sys
 from pathlib import Path
 
 import pytest
 
 from headrace.errors import ChatBusy, InvalidRequest, Overloaded, QueueFull
 from headrace.v1 import agent_pb2
-from tests.conformance.fronts import Timing
-from tests.facade.scripted import CHAT, RUN, Script, answering, complete, delta, opening, suite, text
-
-CANCELLED = delta(9, run_cancel=agent_pb2.RunCancel(run_id=RUN))
-
-GIVEN_UP_S = 600.0
-"""Says nothing about how long anything takes: on a busy machine a suite is slow, and says so itself after a minute."""
-
-
-async def start(*arguments: str, url: str = "", **settings: str) -> asyncio.subprocess.Process:
-    environment = {**os.environ, **settings} | ({"HEADRACE_URL": url} if url else {})
-    return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "headrace.cli", *arguments),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env=environment,
-    )
-
-
-async def run(*arguments: str, url: str = "", given: bytes = b"", **settings: str) -> tuple[int | None, bytes, bytes]:
-    process = await start(*arguments, url=url, **settings)
-    async with asyncio.timeout(GIVEN_UP_S):
-        out, complaints = await process.communicate(given)
-    return process.returncode, out, complaints
+from tests.support.command_line import CANCELLED, run, start
+from tests.support.facade.fronts import Timing
+from tests.support.facade.scripted import CHAT, RUN, Script, answering, complete, delta, opening, suite, text
 
 
 async def test_the_answer_comes_byte_for_byte_and_the_exit_code_is_0(tmp_path: Path) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.cli.commands.test_ask import run
-from tests.facade.scripted import suite
-from tests.facade.scripted_authorizations import make_authorization
+from tests.support.command_line import run
+from tests.support.facade.authorizations import make_authorization
+from tests.support.facade.scripted import suite
 
 
 async def test_authorizations_are_listed_and_taken_back(tmp_path: Path) -> None:

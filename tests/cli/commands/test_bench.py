@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 from headrace.errors import QueueFull
-from tests.cli.commands.test_ask import run
-from tests.facade.scripted import Script, answering, suite
+from tests.support.command_line import run
+from tests.support.facade.scripted import Script, answering, suite
 
 REPORT = re.compile(
     r"runs {17}(?P<runs>.*)\n"

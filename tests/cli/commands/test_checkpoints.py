@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.cli.commands.test_ask import run
-from tests.facade.scripted import CHAT, Script, answering, suite
+from tests.support.command_line import run
+from tests.support.facade.scripted import CHAT, Script, answering, suite
 
 
 async def test_checkpoints_are_listed_the_latest_last(tmp_path: Path) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.cli.commands.test_ask import run
-from tests.facade.scripted import CHAT, RUN, Script, answering, suite
+from tests.support.command_line import run
+from tests.support.facade.scripted import CHAT, RUN, Script, answering, suite
 
 
 async def test_a_window_is_shown_by_kind_with_what_has_left(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.cli.commands.test_ask import run
-from tests.facade.scripted import suite
+from tests.support.command_line import run
+from tests.support.facade.scripted import suite
 
 NO_FACT = "11111111-1111-4111-8111-111111111111"
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from headrace.errors import Claimed, PermissionDenied
 from headrace.hash_chain import FIRST, chain_line
 from headrace.v1 import gates_pb2
-from tests.cli.commands.test_ask import GIVEN_UP_S, run, start
-from tests.facade.scripted import CHAT, GATE, RUN, Script, suite
+from tests.support.command_line import GIVEN_UP_S, run, start
+from tests.support.facade.scripted import CHAT, GATE, RUN, Script, suite
 
 
 async def test_gates_are_listed_shown_and_answered(tmp_path: Path) -> None:

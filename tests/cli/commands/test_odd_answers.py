@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands.test_ask import CHAT, run
-from tests.facade.scripted import Script, answering, suite
+from tests.support.command_line import run
+from tests.support.facade.scripted import CHAT, Script, answering, suite
 
 
 @asynccontextmanager

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from tests.cli.commands.test_ask import run
 from tests.support.authority import Authority, Files
+from tests.support.command_line import run
 
 READY = b'{"data": {"memory": true}}'
 PRINTED = b"memory        ready\n"

@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from headrace.cli.supervisor.ports import reserve_port
-from tests.cli.commands.test_ask import GIVEN_UP_S, run, start
+from tests.support.command_line import GIVEN_UP_S, run, start
 from tests.support.timing import within
 
 AGENT = """{"mode": "ONESHOT", "modelConfig": {"providerKey": "simulator", "model": "sim-1"},

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from headrace.v1 import agent_pb2
-from tests.cli.commands.test_ask import CANCELLED, GIVEN_UP_S, run, start
-from tests.facade.scripted import CHAT, RUN, Script, Step, answering, complete, delta, opening, suite, text
+from tests.support.command_line import CANCELLED, GIVEN_UP_S, run, start
+from tests.support.facade.scripted import CHAT, RUN, Script, Step, answering, complete, delta, opening, suite, text
 
 
 def tool_start(seq: int, name: str, kind: str, tool_id: str = "t_1") -> agent_pb2.AgentDelta:

@@ -14,8 +14,8 @@ import yaml
 from headrace.cli.evaluation.result import Result
 from headrace.cli.evaluation.statistics import find_difference, find_wilson_interval
 from headrace.v1 import agent_pb2
-from tests.cli.commands.test_ask import run
-from tests.facade.scripted import Script, answering, suite
+from tests.support.command_line import run
+from tests.support.facade.scripted import Script, answering, suite
 
 SUITE: dict[str, Any] = {
     "agents": ["helper", {"name": "deep", "agentKey": "helper", "deepThink": 1, "agentVersion": 3}],

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from headrace.v1.agent_pb2 import AgentTrial
-from tests.cli.commands.test_ask import run
-from tests.facade.scripted import Script, answering, suite
 from tests.golden.__main__ import CASSETTES
+from tests.support.command_line import run
+from tests.support.facade.scripted import Script, answering, suite
 
 TOOL = str(CASSETTES / "tool.cassette")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.cli.commands.test_ask import run
-from tests.facade.scripted import suite
+from tests.support.command_line import run
+from tests.support.facade.scripted import suite
 
 
 async def test_the_log_is_shown_exported_and_verified(tmp_path: Path) -> None:

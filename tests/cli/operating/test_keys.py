@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.cli.commands.test_ask import run
-from tests.facade.scripted import suite
+from tests.support.command_line import run
+from tests.support.facade.scripted import suite
 
 NO_KEY = "11111111-1111-4111-8111-111111111111"
 

@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 from headrace.v1 import limits_pb2, operator_pb2
-from tests.cli.commands.test_ask import run
-from tests.facade.scripted import RUN, suite
+from tests.support.command_line import run
+from tests.support.facade.scripted import RUN, suite
 
 OTHER = "22222222-2222-4222-8222-222222222222"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.cli.commands.test_ask import run
-from tests.facade.scripted import suite
+from tests.support.command_line import run
+from tests.support.facade.scripted import suite
 
 
 async def test_a_table_of_days_with_its_sum(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.e2e.suite import up
+from tests.support.suite import up
 
 CONFIG = Path(__file__).with_name("config")
 

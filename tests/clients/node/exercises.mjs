@@ -1,4 +1,4 @@
-// Runs a client's exercises and prints what they gave, as one line of JSON. tests/clients/script.py has what is expected.
+// Runs a client's exercises and prints what they gave, as one line of JSON. tests/support/clients/script.py has what is expected.
 
 import { existsSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";

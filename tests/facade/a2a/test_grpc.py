@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,26 +9,14 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2, status_pb2
 
-from headrace.a2a import a2a_pb2, a2a_pb2_grpc
+from headrace.a2a import a2a_pb2
 from headrace.errors import ChatBusy, ProviderUnavailable, from_rpc_error
 from headrace.v1 import agent_pb2
-from services.runtime.rpc.channels import open_channel
-from tests.facade.openai_api.speaking import a_run
-from tests.facade.scripted import CHAT, RUN, Script, Suite, answering, opening, suite
-from tests.support.timing import within
+from tests.support.facade.a2a import serving
+from tests.support.facade.openai_api import a_run
+from tests.support.facade.scripted import CHAT, RUN, Script, answering, opening
 
 CURSOR = "urn:headrace:cursor:1"
-
-
-@asynccontextmanager
-async def serving(folder: Path, script: Script) -> AsyncGenerator[tuple[Suite, Any]]:
-    """A facade, and a stub of its gRPC binding, found as clients find it: by the card."""
-    async with suite(folder, script) as facade:
-        async with facade.http.get("/a2a") as response:
-            interfaces = [one for card in (await response.json())["agentCards"] for one in card["supportedInterfaces"]]
-        address = next((one["url"] for one in interfaces if one["protocolBinding"] == "GRPC"), "")
-        async with open_channel(address) as channel, within(50):
-            yield facade, a2a_pb2_grpc.A2AServiceStub(channel)
 
 
 def ask(text: str = "hi", **fields: Any) -> a2a_pb2.SendMessageRequest:

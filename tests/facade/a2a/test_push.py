@@ -9,10 +9,9 @@ import pytest
 
 from headrace.a2a import a2a_pb2
 from headrace.v1 import agent_pb2
-from tests.facade.a2a.test_grpc import serving
-from tests.facade.a2a.test_requests import URL, message, post, rpc, stream
-from tests.facade.openai_api.speaking import a_run
-from tests.facade.scripted import RUN, Script, Suite, answering, suite
+from tests.support.facade.a2a import URL, message, post, rpc, serving, stream
+from tests.support.facade.openai_api import a_run
+from tests.support.facade.scripted import RUN, Script, Suite, answering, suite
 
 CONFIG: dict[str, Any] = {
     "id": "c",

@@ -13,44 +13,22 @@ import pytest
 
 from headrace.errors import ChatBusy, InvalidRequest, ProviderUnavailable
 from headrace.v1 import agent_pb2, common_pb2
-from tests.conformance.fronts import Timing
-from tests.facade.openai_api.speaking import a_run, block, client_call, many_runs, own_call, reset
-from tests.facade.scripted import (
+from tests.support.facade.a2a import URL, message, post, rpc, stream
+from tests.support.facade.fronts import Timing
+from tests.support.facade.openai_api import a_run, block, client_call, many_runs, own_call, reset
+from tests.support.facade.scripted import (
     BLOCK,
     CHAT,
     RUN,
     Script,
     Step,
-    Suite,
     answering,
     complete,
     delta,
-    frames_of,
     opening,
     suite,
 )
 from tests.support.timing import within
-
-URL = "/a2a/helper"
-
-
-def message(*parts: Any, **fields: Any) -> dict[str, Any]:
-    return {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [*parts] or [{"text": "hi"}]} | fields}
-
-
-def rpc(method: str, params: Any) -> dict[str, Any]:
-    return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-
-
-async def post(facade: Suite, body: Any, path: str = URL, **headers: str) -> tuple[int, Any]:
-    async with within(50), facade.http.post(path, json=body, headers=headers) as response:
-        return response.status, await response.json()
-
-
-async def stream(facade: Suite, method: str, params: Any, **headers: str) -> list[Any]:
-    async with within(50), facade.http.post(URL, json=rpc(method, params), headers=headers) as response:
-        assert response.content_type == "text/event-stream", await response.text()
-        return [json.loads(frame.data) for frame in await frames_of(response)]
 
 
 def fold(events: list[Any]) -> tuple[str, str]:

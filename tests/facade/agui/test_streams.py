@@ -12,10 +12,9 @@ import pytest
 from headrace.errors import ChatBusy, InvalidRequest, Overloaded, ProviderUnavailable
 from headrace.sse import SseFrame
 from headrace.v1 import agent_pb2, common_pb2
-from tests.conformance.fronts import Timing
-from tests.facade.openai_api.speaking import a_run, block, client_call, reset, thinking, thought
-from tests.facade.responses.test_slow_readers import JSON, Endless, deaf
-from tests.facade.scripted import (
+from tests.support.facade.fronts import Timing
+from tests.support.facade.openai_api import a_run, block, client_call, reset, thinking, thought
+from tests.support.facade.scripted import (
     BLOCK,
     CHAT,
     RUN,
@@ -30,6 +29,7 @@ from tests.facade.scripted import (
     suite,
     text,
 )
+from tests.support.facade.slow_readers import JSON, Endless, deaf
 from tests.support.timing import within
 
 URL = "/agui/helper"

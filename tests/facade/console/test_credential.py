@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, expect
 
-from tests.facade.console.conftest import TEST_S, WAIT_MS, watched
-from tests.tenants.house import ADA, KEYS, house
+from tests.support.console.page import TEST_S, WAIT_MS, watched
+from tests.support.tenants.house import ADA, KEYS, house
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

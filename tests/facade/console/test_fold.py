@@ -14,10 +14,10 @@ from headrace.event_json import parse_event
 from headrace.fold import fold_events
 from headrace.v1 import agent_pb2
 from services.runtime.formats.json_form import event
-from tests.facade.console.conftest import Opening
-from tests.facade.console.scripted import FORKED, RUN, Story
+from tests.support.console.page import Opening
+from tests.support.console.scripted import FORKED, RUN, Story
+from tests.support.folds import describe_fold
 from tests.support.order import IDS, TEXT_KINDS, fold, is_lost
-from tests.test_fold import describe_fold
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -8,9 +8,9 @@ import pytest
 from playwright.async_api import Error, expect
 
 from headrace.v1 import agent_pb2, common_pb2
-from tests.facade.console.conftest import Opening
-from tests.facade.console.scripted import Memory, Orchestrator, Story
-from tests.facade.scripted import CHAT, RUN
+from tests.support.console.page import Opening
+from tests.support.console.scripted import Memory, Orchestrator, Story
+from tests.support.facade.scripted import CHAT, RUN
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

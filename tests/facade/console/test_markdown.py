@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.facade.console.conftest import Opening
+from tests.support.console.page import Opening
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -8,29 +8,15 @@ import re
 
 import pytest
 from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Page, expect
+from playwright.async_api import expect
 
 from headrace.errors import ChatBusy
 from headrace.v1 import agent_pb2, memory_pb2
-from tests.facade.console.conftest import Opening
-from tests.facade.console.scripted import FORKED, Memory, Orchestrator, Story
-from tests.facade.scripted import CHAT, RUN
+from tests.support.console.page import Opening, tab_to
+from tests.support.console.scripted import FORKED, OTHER, Memory, Orchestrator, Story, two_runs
+from tests.support.facade.scripted import CHAT, RUN
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
-
-OTHER = "44444444-4444-4444-8444-444444444444"
-
-
-def two_runs() -> Memory:
-    """A chat of two ended runs, as history tells it: in snapshots."""
-    events: list[agent_pb2.AgentDelta] = []
-    for number, run_id in enumerate((RUN, OTHER), start=1):
-        story = Story(f"question {number}", run_id=run_id)
-        text = agent_pb2.ContentSnapshot(content_id=f"{run_id}_c_1", run_id=run_id, text=f"answer *{number}*")
-        call = agent_pb2.ToolSnapshot(tool_id=f"c{number}", tool_name="weather", tool_params='{"city": "Paris"}')
-        story.add(tool_snapshot=call).result(f"c{number}", "20°").add(content_snapshot=text).complete()
-        events += story.events
-    return Memory(events=events, older={OTHER: "an older one"})
 
 
 async def test_a_chat_is_opened_from_the_list_with_its_runs(opening: Opening) -> None:
@@ -234,17 +220,6 @@ async def test_files_are_uploaded_and_go_with_the_question(opening: Opening) -> 
         asked = await console.suite.script.first(agent_pb2.QueryRequest)
         assert console.suite.tools.uploaded == [("a.txt", b"a.txt"), ("b.txt", b"b.txt")]
         assert [reference.name for reference in asked.references] == ["b.txt"]
-
-
-async def tab_to(page: Page, name: str, *, key: str = "Shift+Tab") -> None:
-    """Move the focus until it is on the control of that name, seen all the way."""
-    for _ in range(20):
-        await page.keyboard.press(key)
-        focused = page.locator(":focus")
-        assert await focused.evaluate("(element) => getComputedStyle(element).outlineStyle") != "none"
-        if (await focused.inner_text()).strip() == name:
-            return
-    raise AssertionError(f"{name!r} cannot be reached")
 
 
 async def test_everything_can_be_done_by_keyboard(opening: Opening) -> None:

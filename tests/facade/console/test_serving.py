@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from services.facade.console import serving as console
-from tests.facade.scripted import suite
+from tests.support.facade.scripted import suite
 
 STATIC = console.STATIC
 FILES = sorted(STATIC.rglob("*.*"))

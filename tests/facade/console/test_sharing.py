@@ -8,9 +8,9 @@ from playwright.async_api import expect
 
 from headrace.errors import InvalidRequest
 from headrace.v1 import agent_pb2, memory_pb2
-from tests.facade.console.conftest import Opening
-from tests.facade.console.scripted import Memory, Orchestrator, Story
-from tests.facade.scripted import RUN
+from tests.support.console.page import Opening
+from tests.support.console.scripted import Memory, Orchestrator, Story
+from tests.support.facade.scripted import RUN
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.facade.scripted import VIEWS, suite
+from tests.support.facade.scripted import VIEWS, suite
 
 
 async def test_html_is_a_field_of_the_data(tmp_path: Path) -> None:

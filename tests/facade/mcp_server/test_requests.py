@@ -12,9 +12,9 @@ import pytest
 from headrace.errors import ChatBusy, InvalidRequest, ProviderUnavailable
 from headrace.v1 import agent_pb2
 from services.facade.mcp_server.protocol import META_CAPABILITIES, META_VERSION, MODERN, TASKS
-from tests.conformance.fronts import Timing
-from tests.facade.openai_api.speaking import many_runs
-from tests.facade.scripted import CHAT, Script, Step, Suite, answering, frames_of, opening, suite, text
+from tests.support.facade.fronts import Timing
+from tests.support.facade.openai_api import many_runs
+from tests.support.facade.scripted import CHAT, Script, Step, Suite, answering, frames_of, opening, suite, text
 from tests.support.timing import within
 
 META = {META_VERSION: MODERN, META_CAPABILITIES: {}}

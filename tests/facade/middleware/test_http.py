@@ -19,9 +19,9 @@ from services.facade.config import Config
 from services.runtime.process.config import ProcessSettings, ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import serving_grpc as serving_rpcs
-from tests.conformance.fronts import PEERS
-from tests.facade.requests.test_body import say
-from tests.facade.scripted import Script, ScriptedMemory, answering, opening, served, suite
+from tests.support.facade.fronts import PEERS
+from tests.support.facade.scripted import Script, ScriptedMemory, answering, opening, served, suite
+from tests.support.raw_http import say
 from tests.support.timing import within
 
 PAGE = "https://app.example"

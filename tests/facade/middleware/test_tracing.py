@@ -6,7 +6,7 @@ from pathlib import Path
 
 from opentelemetry.trace.status import StatusCode
 
-from tests.facade.scripted import CHAT, RUN, suite
+from tests.support.facade.scripted import CHAT, RUN, suite
 from tests.support.spans import recording
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from headrace.errors import InvalidRequest
 from services.facade.faces.attachments.attachment import ATTACHMENTS_MAX
-from tests.facade.openai_api.speaking import client
-from tests.facade.scripted import CHAT, Script, answering, suite
+from tests.support.facade.openai_api import client
+from tests.support.facade.scripted import CHAT, Script, answering, suite
 
 PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x00\x01\x00\x00\x00\x01\x08\x02\x00\x00\x00\x90wS\xde"
 GIF = b"GIF89a\x01\x00\x01\x00\x00\x00\x00"

@@ -13,8 +13,8 @@ from openai.types.chat import ChatCompletionChunk
 
 from headrace.errors import ChatBusy, InvalidRequest, NotFound, Overloaded, RateLimited
 from headrace.v1 import agent_pb2, common_pb2
-from tests.conformance.fronts import Timing
-from tests.facade.openai_api.speaking import (
+from tests.support.facade.fronts import Timing
+from tests.support.facade.openai_api import (
     ANSWERED,
     FUNCTION,
     RUN_HEX,
@@ -28,7 +28,7 @@ from tests.facade.openai_api.speaking import (
     result,
     thinking,
 )
-from tests.facade.scripted import BLOCK, CHAT, RUN, Script, answering, delta, opening, suite, text
+from tests.support.facade.scripted import BLOCK, CHAT, RUN, Script, answering, delta, opening, suite, text
 from tests.support.timing import within
 
 TOOLS: Any = [{"type": "function", "function": FUNCTION}]

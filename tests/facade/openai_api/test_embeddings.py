@@ -11,8 +11,8 @@ import openai
 import pytest
 
 from headrace.errors import HeadraceError, InvalidRequest, NotFound, Overloaded
-from tests.facade.openai_api.speaking import client
-from tests.facade.scripted import Script
+from tests.support.facade.openai_api import client
+from tests.support.facade.scripted import Script
 
 NUMBERS = [0.1, -2.5, 1e-7]
 VECTOR = struct.pack("<3f", *NUMBERS)

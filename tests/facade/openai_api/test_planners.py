@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from headrace.v1 import agent_pb2
-from tests.facade.openai_api.speaking import ANSWERED, client
-from tests.facade.scripted import RUN, Script, Step, complete, delta, opening
+from tests.support.facade.openai_api import ANSWERED, client
+from tests.support.facade.scripted import RUN, Script, Step, complete, delta, opening
 
 STAGES = [("plan", "finish"), ("summary", "THE SUMMARY")]
 

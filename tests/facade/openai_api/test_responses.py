@@ -12,8 +12,8 @@ import pytest
 
 from headrace.errors import HeadraceError, InvalidRequest, NotFound, Overloaded, RateLimited
 from headrace.v1 import agent_pb2, common_pb2
-from tests.conformance.fronts import Timing
-from tests.facade.openai_api.speaking import (
+from tests.support.facade.fronts import Timing
+from tests.support.facade.openai_api import (
     FUNCTION,
     RUN_HEX,
     THOUGHT,
@@ -25,7 +25,7 @@ from tests.facade.openai_api.speaking import (
     result,
     thinking,
 )
-from tests.facade.scripted import (
+from tests.support.facade.scripted import (
     BLOCK,
     CHAT,
     RUN,

@@ -16,8 +16,8 @@ from pydantic import BaseModel
 from headrace.v1 import agent_pb2
 from services.facade.openai_api.events import BlockStarted, RunEnded, RunEvent, TextDelta
 from services.facade.openai_api.structured_output import keep_output
-from tests.facade.openai_api.speaking import ANSWERED, FUNCTION, block, client, own_call, reset
-from tests.facade.scripted import BLOCK, RUN, USAGE, Script, Step, answering, delta, opening
+from tests.support.facade.openai_api import ANSWERED, FUNCTION, block, client, own_call, reset
+from tests.support.facade.scripted import BLOCK, RUN, USAGE, Script, Step, answering, delta, opening
 from tests.support.timing import within
 
 ASK: dict[str, Any] = {"model": "helper", "messages": ANSWERED}

@@ -15,8 +15,8 @@ from services.facade.openapi.comments import find_comment
 from services.facade.openapi.document import build_document
 from services.facade.proto_routes import load_routes
 from services.runtime.formats import json_form
-from tests.conformance.messages import fill_message
-from tests.facade.scripted import suite
+from tests.support.facade.messages import fill_message
+from tests.support.facade.scripted import suite
 
 PAYLOADS = [field.name for field in agent_pb2.AgentDelta.DESCRIPTOR.oneofs_by_name["payload"].fields]
 

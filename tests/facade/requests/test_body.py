@@ -12,16 +12,10 @@ from aiohttp import web
 from structlog.testing import capture_logs
 
 from services.facade.requests import body
-from tests.facade.scripted import Script, answering, suite
-from tests.support.raw_http import sending
+from tests.support.facade.scripted import Script, answering, suite
+from tests.support.raw_http import say
 
 POST = b"POST /api/query HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n"
-
-
-async def say(url: str, sent: bytes) -> bytes:
-    """Everything that is answered to `sent`."""
-    async with sending(url, sent) as reader:
-        return await reader.read()
 
 
 @pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "wurst"])

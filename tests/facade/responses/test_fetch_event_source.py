@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import Interrupted
-from tests.facade.scripted import RUN, Script, answering, suite
+from tests.support.facade.scripted import RUN, Script, answering, suite
 
 PACKAGE = "@microsoft/fetch-event-source@2.0.1"
 PIECES = ["\n\n", " ", "水", "\u2028", "data: [DONE]\n\n"]

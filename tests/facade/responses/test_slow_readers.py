@@ -3,54 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from typing import overload
 
 import pytest
 import structlog
 
-from tests.conformance.fronts import Timing
-from tests.facade.scripted import CHAT, Script, Step, answering, frames_of, opening, suite, text
+from tests.support.facade.fronts import Timing
+from tests.support.facade.scripted import CHAT, Script, answering, frames_of, opening, suite, text
+from tests.support.facade.slow_readers import JSON, PIECE_BYTES, Endless, deaf
 from tests.support.timing import within
 
-JSON = b"Host: localhost\r\nContent-Type: application/json\r\n"
 ASK = b"POST /api/query HTTP/1.1\r\n" + JSON + b'Content-Length: 15\r\n\r\n{"message":"a"}'
 OPENAI = b'{"model":"helper","stream":true,"messages":[{"role":"user","content":"a"}]}'
-PIECE_BYTES = 1 << 16
 STREAM_BYTES_MAX = 8 << 20
-
-
-class Endless(Sequence[Step]):
-    """A run that goes on saying 64 KiB."""
-
-    def __iter__(self) -> Iterator[Step]:
-        yield from answering()[:4]
-        for seq in range(5, 10_000):
-            yield text(seq, "x" * PIECE_BYTES)
-
-    @overload
-    def __getitem__(self, at: int) -> Step: ...
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[Step]: ...
-    def __getitem__(self, at: int | slice) -> Step | Sequence[Step]:
-        raise AssertionError("it is read from its beginning")
-
-    def __len__(self) -> int:
-        return 10_000
-
-
-@contextmanager
-def deaf(url: str, sent: bytes) -> Generator[None]:
-    """A client that asks and then reads nothing, with a small buffer in its kernel."""
-    host, _, port = url.removeprefix("http://").rpartition(":")
-    with socket.socket() as client:
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        client.connect((host, int(port)))
-        client.sendall(sent)
-        yield
 
 
 async def test_little_is_kept_for_a_client_that_does_not_read_and_others_go_on(tmp_path: Path) -> None:

@@ -11,11 +11,9 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, Page, Request, expect
 
-from tests.clients.catalogue import ENVIRONMENTS, ROOT
-from tests.facade.console.conftest import TEST_S, WAIT_MS, browser, watched
-from tests.facade.sign_in.conftest import OpenOffice
-
-__all__ = ["browser"]
+from tests.support.clients.catalogue import ENVIRONMENTS, ROOT
+from tests.support.console.page import TEST_S, WAIT_MS, watched
+from tests.support.sign_in.office import OpenOffice
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

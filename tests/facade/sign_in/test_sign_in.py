@@ -13,9 +13,9 @@ from services.facade.config import Config
 from services.facade.sign_in.settings import SignInSettings
 from services.runtime.auth.settings import AuthSettings
 from services.runtime.process.config import ProcessSettings
-from tests.facade.sign_in.conftest import KEY, OLD_KEY, PUBLIC, SESSION, SIGN_IN, OpenOffice
 from tests.support.issuing import EC
-from tests.tenants.house import ADA, KEYS
+from tests.support.sign_in.office import KEY, OLD_KEY, PUBLIC, SESSION, SIGN_IN, OpenOffice
+from tests.support.tenants.house import ADA, KEYS
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -15,8 +15,8 @@ from services.memory.storage.files.engine import open_files
 from services.memory.storage.files.indexing.index_recovery import INDEX_NAME
 from services.memory.storage.records.user_facts import decode_facts
 from services.runtime.auth.identity import DEFAULT, Identity, acting_as
-from tests.memory.conftest import Kept, Serve
-from tests.memory.writing import Memory, content, new_id, query_line, run_line, step_line
+from tests.support.memory.engines import Kept, Serve
+from tests.support.memory.writing import Memory, content, new_id, query_line, run_line, step_line
 
 pytestmark = pytest.mark.engines
 

@@ -11,8 +11,8 @@ from headrace.errors import InvalidRequest, NotFound, PermissionDenied
 from headrace.streams import rpc_errors
 from headrace.v1 import agent_pb2, memory_pb2
 from services.runtime.auth.identity import DEFAULT_SCOPES, Identity, acting_as
-from tests.memory.conftest import Kept, Serve
-from tests.memory.writing import Memory, content, event_line, new_id, run_line, step_line, user
+from tests.support.memory.engines import Kept, Serve
+from tests.support.memory.writing import Memory, content, event_line, new_id, run_line, step_line, user
 
 pytestmark = pytest.mark.engines
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import closing
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from services.memory.__main__ import make_retention
-from services.memory.access.retention import DAY_S, clean_up, prune_chats
+from services.memory.access.retention import clean_up, prune_chats
 from services.memory.access.retention_file import RetentionFile
 from services.memory.config import Config
 from services.memory.storage.files.disk import Disk
@@ -18,8 +17,9 @@ from services.memory.storage.files.engine import open_files
 from services.runtime.auth.identity import Identity, acting_as
 from services.runtime.clock import CLOCK
 from services.runtime.ending import CannotServe
-from tests.memory.conftest import memory_over
-from tests.memory.writing import run_line
+from tests.support.memory.clocks import Later
+from tests.support.memory.serving import memory_over
+from tests.support.memory.writing import run_line
 
 FILE = """
 chatDays: 300
@@ -79,22 +79,6 @@ def test_a_bad_file_is_refused_with_the_field_and_deletes_nothing(tmp_path: Path
     path.write_text(text)
     with pytest.raises(ValueError, match=problem):
         RetentionFile(path, 7).read()
-
-
-class Later:
-    """The machine's clocks, some days from now."""
-
-    def __init__(self, days: float) -> None:
-        self._ns = round(days * DAY_S * 1e9)
-
-    def time_ns(self) -> int:
-        return time.time_ns() + self._ns
-
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-    def thread_time(self) -> float:
-        return time.thread_time()
 
 
 async def test_each_chat_goes_when_its_own_time_is_over(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from headrace.errors import InvalidRequest, NotFound, PermissionDenied
 from headrace.streams import rpc_errors
 from headrace.v1 import memory_pb2
 from services.runtime.auth.identity import Identity, acting_as
-from tests.memory.conftest import Kept, Serve
-from tests.memory.writing import Memory, content, new_id, query_line, run_line, step_line
+from tests.support.memory.engines import Kept, Serve
+from tests.support.memory.writing import Memory, content, new_id, query_line, run_line, step_line
 
 pytestmark = pytest.mark.engines
 

@@ -13,23 +13,10 @@ import orjson
 import pytest
 
 from headrace.v1 import llm_pb2
-from tests.memory.conftest import Serve, logs_in
-from tests.memory.editing import edit_log
-from tests.memory.writing import Memory, content, new_id, query_line, run_line, step_line, user
-
-
-async def tool(folder: Path, *arguments: str, url: str = "", exit_code: int = 0) -> str:
-    """Run the tool, and return what it prints, about the chats in `folder`, or in the database at `url`."""
-    env = {"PATH": os.environ["PATH"], "HEADRACE_MEMORY_CHAT_DIR": str(folder), "HEADRACE_DATABASE_URL": url}
-    command = [sys.executable, "-m", "headrace.cli", "chats", *arguments]
-    async with asyncio.timeout(300):
-        process = await asyncio.create_subprocess_exec(
-            *command, env=env, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-        )
-        printed, errors = await process.communicate()
-    assert process.returncode == exit_code, errors
-    assert b"Traceback" not in errors
-    return (printed + errors if exit_code else printed).decode()
+from tests.support.memory.admin_cli import load_next_context, tool
+from tests.support.memory.engines import Serve, logs_in
+from tests.support.memory.log_editing import edit_log
+from tests.support.memory.writing import Memory, content, new_id, query_line, run_line, step_line, user
 
 
 async def say(memory: Memory, question: str, answer: str) -> str:
@@ -203,16 +190,6 @@ async def import_chat(folder: Path, tmp_path: Path, entries: list[dict[str, Any]
     path = tmp_path / "old.jsonl"
     path.write_bytes(b"".join(orjson.dumps(entry) + b"\n" for entry in entries))
     return (await tool(folder, "import", str(path))).strip()
-
-
-async def load_next_context(memory: Memory, chat_id: str) -> list[str]:
-    """Load the context of the next run."""
-    _, run_id = await memory.begin("?", chat_id)
-    found: list[str] = []
-    for message in (await memory.context(chat_id, run_id))[:-1]:
-        calls = "".join(f"{call.name}{call.arguments}" for call in message.tool_calls)
-        found.append(f"{message.role}: {''.join(part.text for part in message.content)}{calls}")
-    return found
 
 
 async def test_v3_logs_are_read_with_their_old_names(serve: Serve, folder: Path, tmp_path: Path) -> None:

@@ -14,31 +14,21 @@ from headrace.hash_chain import LogVerifier
 from headrace.streams import rpc_errors
 from headrace.v1 import audit_pb2, keys_pb2, memory_pb2
 from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
-from tests.memory.conftest import Serve
-from tests.memory.storage.test_gates import approval, submitted
-from tests.memory.writing import Memory, new_id
+from tests.support.memory.audit import ADA, call, make_deeds
+from tests.support.memory.engines import Serve
+from tests.support.memory.gates import approval, submitted
+from tests.support.memory.writing import Memory, new_id
 
 pytestmark = pytest.mark.engines
 
-ADA = Identity("acme", "ada", "api_key:ada", scopes=ALL_SCOPES)
 EVE = Identity("globex", "eve", scopes=ALL_SCOPES)
 SECRET = "nobody is to read this"
-
-
-async def call(memory: Memory, name: str, /, **fields: Any) -> Any:
-    with rpc_errors():
-        return await getattr(memory.audit, name)(getattr(audit_pb2, f"{name}Request")(**fields))
 
 
 async def export(memory: Memory, after_seq: int = 0) -> list[str]:
     with rpc_errors():
         request = audit_pb2.ExportAuditRequest(after_seq=after_seq)
         return [one.line async for one in memory.audit.ExportAudit(request)]
-
-
-async def make_deeds(memory: Memory, count: int = 4) -> None:
-    for index in range(count):
-        await call(memory, "RecordAudit", event="key.made", tenant="acme", details=json.dumps({"keyId": str(index)}))
 
 
 async def list_events(memory: Memory, **fields: Any) -> list[str]:

@@ -21,8 +21,10 @@ from services.memory.storage.files.engine import open_files
 from services.memory.storage.postgres.connection.pool import Limits
 from services.memory.storage.postgres.engine import open_postgres
 from services.runtime.auth.identity import acting_as
-from tests.memory.audit.test_audit import ADA, call, make_deeds
-from tests.memory.conftest import Serve, memory_in, needs_postgres
+from tests.support.memory.audit import ADA, call, make_deeds
+from tests.support.memory.engines import Serve
+from tests.support.memory.serving import memory_in
+from tests.support.postgresql import needs_postgres
 
 Change = Callable[[list[bytes]], list[bytes]]
 

@@ -7,8 +7,8 @@ import asyncio
 import sys
 from pathlib import Path
 
-from tests.memory.audit.test_audit import make_deeds
-from tests.memory.conftest import memory_over
+from tests.support.memory.audit import make_deeds
+from tests.support.memory.serving import memory_over
 
 
 async def main(folder: Path) -> None:

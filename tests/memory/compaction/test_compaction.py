@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-import orjson
 import pytest
 
 from headrace.errors import Overloaded, StaleLease
 from headrace.v1 import agent_pb2, llm_pb2, memory_pb2
-from tests.memory.compaction.summarising import COST, SUMMARY, Summariser, compact, summarising, texts
-from tests.memory.conftest import Serve
-from tests.memory.context.test_context import check_paired, text_of, to_tuples
-from tests.memory.writing import (
-    Memory,
+from tests.support.memory.contexts import check_paired, text_of, to_tuples
+from tests.support.memory.engines import Serve
+from tests.support.memory.summarising import (
+    COST,
+    LIMITS,
+    SUMMARY,
+    WORDS,
+    Summariser,
+    compact,
+    lines_of,
+    summarising,
+    talk,
+    texts,
+)
+from tests.support.memory.writing import (
     call,
     content,
     event_line,
@@ -26,28 +34,6 @@ from tests.memory.writing import (
     user,
 )
 from tests.support.summaries import write_summary
-
-LIMITS = memory_pb2.ModelLimits(provider_key="p", model="gpt-4o", context_window_tokens=20_000, output_tokens=1_000)
-WORDS = "one two three four five six seven eight nine ten " * 5
-
-
-async def talk(memory: Memory, runs: int = 10, question: str = "the last question") -> tuple[str, str]:
-    """A chat of so many ended runs of four messages, and the query of one more."""
-    chat_id = new_id()
-    for index in range(runs):
-        _, run_id = await memory.begin(f"question {index}", chat_id)
-        await memory.append(
-            chat_id,
-            run_id,
-            step_line(call(f"t{index}"), result(f"t{index}", f"result {index} {WORDS}")),
-            step_line(content(f"answer {index} {WORDS}", msg_id="m_00000002")),
-            run_line(),
-        )
-    return await memory.begin(question, chat_id)
-
-
-def lines_of(folder: Path, chat_id: str) -> list[dict[str, Any]]:
-    return [orjson.loads(line) for line in (folder / f"{chat_id}.json").read_bytes().splitlines()]
 
 
 async def test_the_view_becomes_summary_and_retained(folder: Path) -> None:

@@ -13,12 +13,12 @@ from headrace.v1 import llm_pb2_grpc
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService, serving_grpc
-from tests.memory.compaction.summarising import SUMMARY, Compacted, Summariser, compact, summarising
-from tests.memory.compaction.test_compaction import LIMITS, WORDS, talk
-from tests.memory.conftest import memory_in, needs_postgres
-from tests.memory.context.test_context import text_of
-from tests.memory.requests.test_pins import PINNED, edit, pin, summary
-from tests.memory.writing import Memory, content, new_id, run_line, step_line
+from tests.support.memory.contexts import text_of
+from tests.support.memory.pins import PINNED, edit, pin, summary
+from tests.support.memory.serving import memory_in
+from tests.support.memory.summarising import LIMITS, SUMMARY, WORDS, Compacted, Summariser, compact, summarising, talk
+from tests.support.memory.writing import Memory, content, new_id, run_line, step_line
+from tests.support.postgresql import needs_postgres
 from tests.support.summaries import write_summary
 
 

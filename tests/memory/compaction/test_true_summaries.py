@@ -11,10 +11,21 @@ import pytest
 
 from headrace.v1 import llm_pb2, memory_pb2
 from services.runtime.tokens.count import count_request
-from tests.memory.compaction.summarising import COST, SUMMARY, Ended, Summariser, compact, summarising, texts
-from tests.memory.compaction.test_compaction import LIMITS, WORDS, lines_of, talk
-from tests.memory.context.test_context import check_paired, text_of
-from tests.memory.writing import Memory, call, content, new_id, result, run_line, step_line
+from tests.support.memory.contexts import check_paired, text_of
+from tests.support.memory.summarising import (
+    COST,
+    LIMITS,
+    SUMMARY,
+    WORDS,
+    Ended,
+    Summariser,
+    compact,
+    lines_of,
+    summarising,
+    talk,
+    texts,
+)
+from tests.support.memory.writing import Memory, call, content, new_id, result, run_line, step_line
 from tests.support.summaries import write_summary
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,10 @@ from headrace.errors import InvalidRequest, NotFound
 from headrace.v1 import llm_pb2, memory_pb2
 from services.memory.context.message_pairing import INTERRUPTED
 from services.memory.log.media import PARTS_MAX, PARTS_STEP, UNSEEN
-from tests.memory.conftest import Serve, memory_over
-from tests.memory.writing import (
+from tests.support.memory.contexts import check_paired, left_out, log_messages, text_of, to_tuples
+from tests.support.memory.engines import Serve
+from tests.support.memory.serving import memory_over
+from tests.support.memory.writing import (
     Memory,
     call,
     content,
@@ -28,33 +29,6 @@ from tests.memory.writing import (
     step_line,
     user,
 )
-
-
-def to_tuples(messages: Sequence[llm_pb2.Message]) -> list[Any]:
-    """Messages as short tuples: role, text, and calls or the call answered."""
-    return [
-        (message.role, text_of(message))
-        + ((tuple((call.id, call.arguments) for call in message.tool_calls),) if message.tool_calls else ())
-        + ((message.tool_call_id,) if message.role == "tool" else ())
-        for message in messages
-    ]
-
-
-def text_of(message: llm_pb2.Message) -> str:
-    return "".join(part.text for part in message.content)
-
-
-def check_paired(messages: Sequence[llm_pb2.Message]) -> None:
-    """Assert what every provider asks for: each call is followed by exactly its result."""
-    rest = list(messages)
-    while rest:
-        message = rest.pop(0)
-        assert message.role != "tool", "a result without its call"
-        assert message.content or message.tool_calls
-        results, rest = rest[: len(message.tool_calls)], rest[len(message.tool_calls) :]
-        assert [answer.role for answer in results] == ["tool"] * len(message.tool_calls)
-        assert [answer.tool_call_id for answer in results] == [call.id for call in message.tool_calls]
-        assert all(answer.content and answer.name for answer in results)
 
 
 async def end(memory: Memory, chat_id: str, run_id: str, *messages: memory_pb2.LogMessage) -> None:
@@ -229,11 +203,6 @@ DROP = memory_pb2.WindowSettings(older="drop")
 TEN = memory_pb2.WindowSettings(messages_max=10, older="drop")
 
 
-def left_out(first_n: int, last_n: int) -> str:
-    lines = f"{first_n}-{last_n}"
-    return f"[Lines {lines} of this chat are left out here, without a summary: read_history {lines} has them.]"
-
-
 async def test_the_last_k_earlier_runs_are_shown_where_older_ones_are_dropped(serve: Serve) -> None:
     async with serve(chat_k=2) as memory:
         chat_id, run_id = await memory.begin("0")
@@ -334,15 +303,6 @@ async def test_an_unknown_chat_or_run_is_not_found(memory: Memory) -> None:
         await memory.context(chat_id, new_id())
 
 
-call_ids = st.sampled_from(["t1", "t2", "t3", ""])
-msg_ids = st.sampled_from(["m_00000001", "m_00000002", "m_00000003"])
-log_messages = st.one_of(
-    st.builds(content, st.sampled_from(["text", ""]), msg_id=msg_ids),
-    st.builds(reasoning, st.just("hm"), msg_id=msg_ids),
-    st.builds(call, call_ids, msg_id=msg_ids),
-    st.builds(result, call_ids, st.just("r" * 1200)),
-    st.builds(user, st.just("steer")),
-)
 any_appends = st.lists(
     st.tuples(st.integers(0, 2), st.one_of(st.none(), st.lists(log_messages, max_size=6))), min_size=1, max_size=12
 )

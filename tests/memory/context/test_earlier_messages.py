@@ -7,9 +7,8 @@ import re
 from typing import Any
 
 from services.memory.context.message_pairing import INTERRUPTED
-from tests.memory.context.test_context import check_paired, text_of, to_tuples
-from tests.memory.context.window.test_token_limits import limits, load
-from tests.memory.writing import Memory, call, content, new_id, query_line, result, run_line, step_line
+from tests.support.memory.contexts import check_paired, limits, load, text_of, to_tuples
+from tests.support.memory.writing import Memory, call, content, new_id, query_line, result, run_line, step_line
 
 BROUGHT: dict[str, Any] = {
     "history": [

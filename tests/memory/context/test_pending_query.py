@@ -8,8 +8,8 @@ import pytest
 
 from headrace.errors import NotFound
 from headrace.v1 import agent_pb2, memory_pb2
-from tests.memory.context.window.test_token_limits import load
-from tests.memory.writing import Memory, content, new_id, query_line, run_line, step_line
+from tests.support.memory.contexts import load
+from tests.support.memory.writing import Memory, content, new_id, query_line, run_line, step_line
 
 
 async def load_with_reminder(

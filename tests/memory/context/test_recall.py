@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.memory.recall import FORGETFUL, mean, measure
-from tests.memory.compaction.summarising import Summariser, summarising
+from tests.support.memory.summarising import Summariser, summarising
 
 
 @pytest.mark.parametrize(("messages", "compactions"), [(50, 1), (240, 5)])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headrace.v1 import llm_pb2, memory_pb2
-from tests.memory.context.test_context import left_out
-from tests.memory.writing import Memory, call, content, result, run_line, step_line, user
+from tests.support.memory.contexts import left_out
+from tests.support.memory.writing import Memory, call, content, result, run_line, step_line, user
 
 LIMITS = memory_pb2.ModelLimits(provider_key="p", model="gpt-4o", context_window_tokens=20_000, output_tokens=1_000)
 TASK, OTHER = "task-0a0b0c0d", "task-11111111"

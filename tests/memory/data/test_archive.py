@@ -9,8 +9,8 @@ import pytest
 
 from headrace.errors import PermissionDenied
 from services.runtime.auth.identity import acting_as
-from tests.memory.conftest import Kept
-from tests.memory.data.people import ADA, ADMIN, BOB, FOREIGN, ask, export, furnished, mark, share
+from tests.support.memory.engines import Kept
+from tests.support.memory.people import ADA, ADMIN, BOB, FOREIGN, ask, export, furnished, mark, share
 
 pytestmark = pytest.mark.engines
 

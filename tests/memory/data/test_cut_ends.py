@@ -14,8 +14,9 @@ from headrace.streams import rpc_errors
 from headrace.v1 import data_pb2
 from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
 from services.runtime.randomness import new_uuid
-from tests.memory.conftest import Files, memory_over, open_keys
-from tests.memory.data.people import (
+from tests.support.memory.encrypted_stores import Store, WithoutTenant, opening
+from tests.support.memory.engines import Files, open_keys
+from tests.support.memory.people import (
     ADA,
     BOB,
     FOREIGN,
@@ -34,8 +35,8 @@ from tests.memory.data.people import (
     request_erasure,
     share,
 )
-from tests.memory.encryption.stores import Store, WithoutTenant, opening
-from tests.memory.writing import new_id
+from tests.support.memory.serving import memory_over
+from tests.support.memory.writing import new_id
 
 ELSE_OP = Identity("else", "op", scopes=ALL_SCOPES)
 

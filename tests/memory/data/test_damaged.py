@@ -6,8 +6,8 @@ import asyncpg
 import pytest
 
 from services.runtime.auth.identity import acting_as
-from tests.memory.conftest import Files, Kept, ModelledTables
-from tests.memory.data.people import ADA, BOB, ask, count, erase, export, furnished, mark, name_kept, share
+from tests.support.memory.engines import Files, Kept, ModelledTables
+from tests.support.memory.people import ADA, BOB, ask, count, erase, export, furnished, mark, name_kept, share
 
 pytestmark = pytest.mark.engines
 

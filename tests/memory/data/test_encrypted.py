@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from services.runtime.auth.identity import acting_as
-from tests.memory.conftest import Files, Kept, Tables, open_keys
-from tests.memory.data.people import ADA, BOB, ask, count, erase, export, furnished, mark, share
+from tests.support.memory.engines import Files, Kept, Tables, open_keys
+from tests.support.memory.people import ADA, BOB, ask, count, erase, export, furnished, mark, share
 
 pytestmark = pytest.mark.engines
 

@@ -7,9 +7,9 @@ import pytest
 from headrace.streams import rpc_errors
 from headrace.v1 import memory_pb2
 from services.runtime.auth.identity import acting_as
-from tests.memory.conftest import Files, Kept
-from tests.memory.data.people import ADA, BOB, ask, erase, find_marks, furnished, mark, read_bytes, share
-from tests.memory.writing import new_id
+from tests.support.memory.engines import Files, Kept
+from tests.support.memory.people import ADA, BOB, ask, erase, find_marks, furnished, mark, read_bytes, share
+from tests.support.memory.writing import new_id
 
 pytestmark = pytest.mark.engines
 

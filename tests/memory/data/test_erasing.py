@@ -15,8 +15,8 @@ from headrace.streams import rpc_errors
 from headrace.v1 import agent_pb2, audit_pb2, data_pb2, keys_pb2, memory_pb2, webhook_pb2
 from services.runtime.auth.identity import Identity, acting_as
 from services.runtime.rpc.call_ids import forward_metadata
-from tests.memory.conftest import Files, Kept, is_encrypted
-from tests.memory.data.people import (
+from tests.support.memory.engines import Files, Kept, is_encrypted
+from tests.support.memory.people import (
     ADA,
     ADMIN,
     BOB,
@@ -42,7 +42,7 @@ from tests.memory.data.people import (
     take_samples,
     work_off,
 )
-from tests.memory.writing import Memory, content, event_line, new_id, run_line, step_line
+from tests.support.memory.writing import Memory, content, event_line, new_id, run_line, step_line
 
 pytestmark = pytest.mark.engines
 

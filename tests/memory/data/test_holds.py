@@ -16,8 +16,8 @@ from services.memory.access.retention_file import SameForAll
 from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.engine import open_files
 from services.runtime.auth.identity import Identity, acting_as
-from tests.memory.conftest import Files, Kept
-from tests.memory.data.people import (
+from tests.support.memory.engines import Files, Kept
+from tests.support.memory.people import (
     ADA,
     ADMIN,
     BOB,
@@ -31,17 +31,13 @@ from tests.memory.data.people import (
     mark,
     place_hold,
     put_run_webhook,
+    release,
     request_erasure,
     share,
 )
-from tests.memory.writing import Memory
+from tests.support.memory.writing import Memory
 
 pytestmark = pytest.mark.engines
-
-
-async def release(memory: Memory, hold_id: str) -> data_pb2.Hold:
-    with acting_as(ADMIN), rpc_errors():
-        return (await memory.data.ReleaseHold(data_pb2.ReleaseHoldRequest(hold_id=hold_id))).hold
 
 
 async def list_holds(memory: Memory, who: Identity = ADMIN, *, ended: bool = False) -> list[data_pb2.Hold]:

@@ -16,8 +16,8 @@ from headrace.v1 import audit_pb2, data_pb2
 from services.memory.data.refusals import KNOWN_S
 from services.runtime.auth.identity import acting_as
 from services.runtime.clock import CLOCK
-from tests.memory.conftest import ModelledTables, ModelServer, memory_in, needs_postgres
-from tests.memory.data.people import (
+from tests.support.memory.engines import ModelledTables
+from tests.support.memory.people import (
     ADA,
     ADMIN,
     BOB,
@@ -33,7 +33,10 @@ from tests.memory.data.people import (
     share,
     work_off,
 )
-from tests.memory.writing import Memory, new_id
+from tests.support.memory.serving import memory_in
+from tests.support.memory.writing import Memory, new_id
+from tests.support.postgresql import needs_postgres
+from trials.simulation.postgres.server import Server as ModelServer
 
 REFUSED_WITHIN_S = 30.0
 """It is a second or two; the machine may be busy."""

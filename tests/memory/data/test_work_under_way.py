@@ -18,12 +18,12 @@ from services.runtime.auth.identity import acting_as
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService, serving_grpc
-from tests.memory.compaction.summarising import Compacted, Summariser, compact
-from tests.memory.compaction.test_compaction import LIMITS
-from tests.memory.conftest import Files, Kept, Tables, needs_postgres
-from tests.memory.data.people import ADA, BOB, ask, erase, find_marks, furnish, mark, read_bytes, share
-from tests.memory.s3.store import needs_s3
-from tests.memory.writing import Memory
+from tests.support.memory.engines import Files, Kept, Tables
+from tests.support.memory.people import ADA, BOB, ask, erase, find_marks, furnish, mark, read_bytes, share
+from tests.support.memory.summarising import LIMITS, Compacted, Summariser, compact
+from tests.support.memory.writing import Memory
+from tests.support.postgresql import needs_postgres
+from tests.support.s3_store import needs_s3
 from tests.support.summaries import write_summary
 
 SAID = mark(ADA, "shared")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.memory.conftest import Files, Tables, needs_postgres, open_keys
-from tests.memory.encryption.stores import Store
+from tests.support.memory.encrypted_stores import Store
+from tests.support.memory.engines import Files, Tables, open_keys
+from tests.support.postgresql import needs_postgres
 
 
 @pytest.fixture(params=["files", pytest.param("postgres", marks=needs_postgres)])

@@ -16,8 +16,7 @@ from headrace.errors import KeyUnavailable, LogDamaged
 from headrace.v1 import webhook_pb2
 from services.memory.log.checksums import add_checksum, remove_checksum
 from services.runtime.auth.identity import acting_as
-from tests.memory.conftest import Files, Memory, open_keys
-from tests.memory.encryption.stores import (
+from tests.support.memory.encrypted_stores import (
     ADA,
     BOB,
     OTHER_MASTER_KEYS,
@@ -28,7 +27,8 @@ from tests.memory.encryption.stores import (
     read_everything,
     write_everything,
 )
-from tests.memory.writing import new_id, query_line, run_line
+from tests.support.memory.engines import Files, open_keys
+from tests.support.memory.writing import Memory, new_id, query_line, run_line
 
 ADMIN = replace(ADA, scopes=ADA.scopes | {"admin"})
 

@@ -11,8 +11,9 @@ from headrace.errors import ChatBusy, Held, KeyUnavailable, NotFound, Overloaded
 from services.memory.access.retention import prune_chats
 from services.memory.access.retention_file import SameForAll
 from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
-from tests.memory.conftest import Files, Memory, open_keys
-from tests.memory.data.people import (
+from tests.support.memory.encrypted_stores import Store, WithoutTenant, opening, write_everything
+from tests.support.memory.engines import Files, open_engine, open_keys
+from tests.support.memory.people import (
     ADMIN,
     BOB,
     ask,
@@ -23,13 +24,12 @@ from tests.memory.data.people import (
     furnish,
     name_kept,
     place_hold,
+    release,
     request_erasure,
     share,
     work_off,
 )
-from tests.memory.data.test_holds import release
-from tests.memory.encryption.stores import Store, WithoutTenant, opening, write_everything
-from tests.memory.webhooks.conftest import open_engine
+from tests.support.memory.writing import Memory
 
 ADA = Identity("acme", "ada", scopes=ALL_SCOPES)
 OTHER = Identity("bolt", "bob", scopes=ALL_SCOPES)

@@ -20,10 +20,9 @@ from services.memory.encryption.master_keys import FileMasterKeys
 from services.memory.storage.encrypted.reencryption import run_pass
 from services.memory.storage.files.encryption.data_keys import FOLDER, FileDataKeys
 from services.runtime.auth.identity import acting_as
-from tests.memory.conftest import Files, Tables
-from tests.memory.encryption.stores import ADA, BOB, Store, opening, read_everything, write_everything
-from tests.memory.webhooks.conftest import open_engine
-from tests.memory.writing import new_id
+from tests.support.memory.encrypted_stores import ADA, BOB, Store, opening, read_everything, write_everything
+from tests.support.memory.engines import Files, Tables, open_engine
+from tests.support.memory.writing import new_id
 
 MASTER = "test:" + base64.b64encode(b"of these tests alone, 32 bytes..").decode()
 

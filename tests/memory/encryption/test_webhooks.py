@@ -15,9 +15,9 @@ from services.memory.webhooks.store import WebhookStore
 from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
 from services.runtime.clock import now_ms
 from services.runtime.net.allow_list import AllowList
-from tests.memory.encryption.stores import Store, WithoutTenant, opening
-from tests.memory.webhooks.conftest import open_engine
-from tests.memory.writing import new_id
+from tests.support.memory.encrypted_stores import Store, WithoutTenant, opening
+from tests.support.memory.engines import open_engine
+from tests.support.memory.writing import new_id
 
 if TYPE_CHECKING:
     from services.memory.storage.engine import Engine

@@ -15,8 +15,10 @@ import asyncpg
 import pytest
 
 from headrace.errors import Overloaded
-from tests.memory.conftest import Serve, memory_in, needs_postgres
-from tests.memory.writing import Memory
+from tests.support.memory.engines import Serve
+from tests.support.memory.serving import memory_in
+from tests.support.memory.writing import Memory
+from tests.support.postgresql import needs_postgres
 
 SECRET = "mellifluous quokka 7261"
 PARTS = [SECRET.encode(), b"mellifluous", b"quokka"]

@@ -10,8 +10,8 @@ from headrace.errors import InvalidRequest, NotFound, PermissionDenied
 from headrace.streams import rpc_errors
 from headrace.v1 import memory_pb2
 from services.runtime.auth.identity import Identity, acting_as
-from tests.memory.conftest import Serve
-from tests.memory.writing import Memory, new_id
+from tests.support.memory.engines import Serve
+from tests.support.memory.writing import Memory, new_id
 
 pytestmark = pytest.mark.engines
 

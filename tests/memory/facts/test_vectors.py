@@ -21,8 +21,9 @@ from services.memory.storage.records.user_facts import Fact, decode_facts
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService, serving_grpc
-from tests.memory.conftest import Serve, Tables, needs_postgres
-from tests.memory.writing import Memory
+from tests.support.memory.engines import Serve, Tables
+from tests.support.memory.writing import Memory
+from tests.support.postgresql import needs_postgres
 from tests.support.small_disk import needs_mount, serving_on_small_disk
 
 MEANINGS = ({"boat", "ship", "vessel"}, {"oslo", "town", "city"})

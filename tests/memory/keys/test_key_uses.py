@@ -13,8 +13,8 @@ from headrace.streams import rpc_errors
 from headrace.v1 import keys_pb2, memory_pb2
 from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
 from services.runtime.rpc.call_ids import forward_metadata
-from tests.memory.conftest import Files, Kept
-from tests.memory.writing import Memory, new_id, query_line, run_line
+from tests.support.memory.engines import Files, Kept
+from tests.support.memory.writing import Memory, new_id, query_line, run_line
 
 pytestmark = pytest.mark.engines
 

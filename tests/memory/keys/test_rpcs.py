@@ -11,23 +11,17 @@ import pytest
 import structlog
 
 from headrace.errors import InvalidRequest, NotFound, PermissionDenied, QuotaExceeded
-from headrace.streams import rpc_errors
 from headrace.v1 import keys_pb2
 from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
 from services.runtime.clock import now_ms
-from tests.memory.conftest import Serve
-from tests.memory.writing import Memory, new_id
+from tests.support.memory.engines import Serve
+from tests.support.memory.keys import call
+from tests.support.memory.writing import Memory, new_id
 
 pytestmark = pytest.mark.engines
 
 ADA, EVE = Identity("acme", "ada", scopes=ALL_SCOPES), Identity("globex", "eve", scopes=ALL_SCOPES)
 DAY_MS = 86_400_000
-
-
-async def call(memory: Memory, name: str, /, **fields: Any) -> Any:
-    request = getattr(keys_pb2, f"{name}Request")(**fields)
-    with rpc_errors():
-        return await getattr(memory.keys, name)(request)
 
 
 async def make(memory: Memory, **fields: Any) -> keys_pb2.CreateKeyResponse:

@@ -15,8 +15,8 @@ from headrace.errors import NotFound, StaleLease
 from headrace.v1 import memory_pb2
 from services.memory.log.chat import Chat
 from services.memory.log.lines import Known, Query, Range, Revert, Run, State, Step, decode_line, encode_line
-from tests.memory.conftest import Serve
-from tests.memory.writing import Memory, content, events, new_id, query_line, run_line, step_line
+from tests.support.memory.engines import Serve
+from tests.support.memory.writing import Memory, content, events, new_id, query_line, run_line, step_line
 
 pytestmark = pytest.mark.engines
 

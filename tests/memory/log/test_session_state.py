@@ -8,8 +8,8 @@ import orjson
 import pytest
 
 from headrace.errors import InvalidRequest, NotFound, StaleLease
-from tests.memory.conftest import Kept, Serve
-from tests.memory.writing import Memory, new_id, run_line, step_line, user
+from tests.support.memory.engines import Kept, Serve
+from tests.support.memory.writing import Memory, new_id, run_line, step_line, user
 
 pytestmark = pytest.mark.engines
 

@@ -17,8 +17,10 @@ from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2
 from services.memory.log.charges import COUNT_MAX
 from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.engine import open_files
-from tests.memory.conftest import HeldSync, Kept, Serve, memory_over
-from tests.memory.writing import (
+from tests.support.memory.engines import Kept, Serve
+from tests.support.memory.held_sync import HeldSync
+from tests.support.memory.serving import memory_over
+from tests.support.memory.writing import (
     USAGE,
     Memory,
     call,

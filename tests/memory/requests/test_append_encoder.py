@@ -6,7 +6,7 @@ import pytest
 
 from headrace.errors import InvalidRequest
 from headrace.v1 import agent_pb2, llm_pb2, memory_pb2
-from tests.memory.writing import USAGE, Memory, query_line, run_line
+from tests.support.memory.writing import USAGE, Memory, query_line, run_line
 
 pytestmark = pytest.mark.engines
 

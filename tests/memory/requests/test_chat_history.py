@@ -9,8 +9,8 @@ import pytest
 
 from headrace.errors import InvalidRequest, NotFound
 from headrace.v1 import agent_pb2, common_pb2
-from tests.memory.conftest import Serve
-from tests.memory.writing import (
+from tests.support.memory.engines import Serve
+from tests.support.memory.writing import (
     USAGE,
     Memory,
     call,

@@ -9,9 +9,8 @@ import pytest
 
 from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2
 from services.memory.compaction.summary_check import SECTIONS, split_sections
-from tests.memory.compaction.summarising import COST, SUMMARY, Summariser, compact, summarising
-from tests.memory.compaction.test_compaction import LIMITS, WORDS, talk
-from tests.memory.writing import Memory, call, content, new_id, query_line, result, run_line, step_line
+from tests.support.memory.summarising import COST, LIMITS, SUMMARY, WORDS, Summariser, compact, summarising, talk
+from tests.support.memory.writing import Memory, call, content, new_id, query_line, result, run_line, step_line
 
 pytestmark = pytest.mark.engines
 

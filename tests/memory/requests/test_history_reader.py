@@ -14,8 +14,8 @@ from headrace.v1 import llm_pb2, memory_pb2
 from services.memory.log.blobs import SCHEME, Blob
 from services.memory.log.media import BYTES_MAX, PARTS_MAX, read_media
 from services.memory.requests.history_reader import cut_middle
-from tests.memory.compaction.test_compaction import LIMITS
-from tests.memory.writing import Memory, call, content, new_id, query_line, result, run_line, step_line, user
+from tests.support.memory.summarising import LIMITS
+from tests.support.memory.writing import Memory, call, content, new_id, query_line, result, run_line, step_line, user
 
 AGENT = "subagent-0a0b0c0d"
 

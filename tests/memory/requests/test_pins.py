@@ -9,18 +9,10 @@ import pytest
 from headrace.errors import ChatBusy, NotFound, OutOfRange, StaleLease
 from headrace.streams import rpc_errors
 from headrace.v1 import memory_pb2
-from tests.memory.compaction.summarising import SUMMARY, Summariser, compact, summarising
-from tests.memory.compaction.test_compaction import LIMITS, talk
-from tests.memory.context.test_context import text_of
-from tests.memory.writing import Memory, content, new_id, query_line, run_line, step_line
-
-PINNED = "Pinned by the user, word for word:"
-
-
-async def pin(memory: Memory, chat_id: str, n: int, **fields: str | bool) -> int:
-    with rpc_errors():
-        request = memory_pb2.PinMessageRequest(chat_id=chat_id, n=n, **fields)  # pyright: ignore[reportArgumentType] - fields of the request
-        return (await memory.stub.PinMessage(request)).n
+from tests.support.memory.contexts import text_of
+from tests.support.memory.pins import PINNED, edit, pin, summary
+from tests.support.memory.summarising import LIMITS, SUMMARY, Summariser, compact, summarising, talk
+from tests.support.memory.writing import Memory, content, new_id, query_line, run_line, step_line
 
 
 async def pins(memory: Memory, chat_id: str) -> list[tuple[int, str]]:
@@ -29,16 +21,6 @@ async def pins(memory: Memory, chat_id: str) -> list[tuple[int, str]]:
             (item.n, item.text)
             for item in (await memory.stub.ListPins(memory_pb2.ListPinsRequest(chat_id=chat_id))).pins
         ]
-
-
-async def summary(memory: Memory, chat_id: str) -> memory_pb2.GetSummaryResponse:
-    with rpc_errors():
-        return await memory.stub.GetSummary(memory_pb2.GetSummaryRequest(chat_id=chat_id))
-
-
-async def edit(memory: Memory, chat_id: str, n: int, text: str) -> int:
-    with rpc_errors():
-        return (await memory.stub.EditSummary(memory_pb2.EditSummaryRequest(chat_id=chat_id, n=n, text=text))).n
 
 
 @pytest.mark.engines

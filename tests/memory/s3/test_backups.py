@@ -16,7 +16,7 @@ from services.memory.storage.s3.backups import (
     list_backups,
     put_backup,
 )
-from tests.memory.s3.store import Place, needs_s3
+from tests.support.s3_store import Place, needs_s3
 
 pytestmark = needs_s3
 

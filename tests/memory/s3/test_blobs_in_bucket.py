@@ -6,8 +6,6 @@ import asyncio
 import hashlib
 import os
 import sys
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,61 +18,19 @@ from headrace.v1 import memory_pb2
 from services.memory.access.retention import DAY_S, ORPHAN_AGE_S
 from services.memory.encryption.envelope import is_encrypted
 from services.memory.storage.encrypted.reencryption import run_pass
-from services.memory.storage.engine import Engine
-from services.memory.storage.files.disk import Disk
-from services.memory.storage.files.engine import open_files
-from services.memory.storage.postgres.connection.pool import Limits
-from services.memory.storage.postgres.engine import open_postgres
 from services.runtime.clock import CLOCK
-from tests.memory.access.test_retention import Later
-from tests.memory.conftest import Files, Tables, needs_postgres, open_keys
-from tests.memory.encryption.stores import opening
-from tests.memory.s3.store import Place, needs_s3
-from tests.memory.storage.test_blobs import PNG
-from tests.memory.writing import Memory, new_id, run_line
+from tests.support.memory.blobs import BLOB_ID, PNG, chat_with_blob
+from tests.support.memory.clocks import Later
+from tests.support.memory.encrypted_stores import opening
+from tests.support.memory.engines import Files, Stored, Tables, open_engine, open_keys
+from tests.support.memory.writing import new_id
+from tests.support.postgresql import needs_postgres
+from tests.support.s3_store import Place, needs_s3
 
 pytestmark = needs_s3
 
-BLOB_ID = hashlib.sha256(PNG).hexdigest()
 
-Kept = Files | Tables
-
-
-@pytest.fixture(params=["files", pytest.param("postgres", marks=needs_postgres)])
-def kept(request: pytest.FixtureRequest, place: Place) -> Kept:
-    if request.param == "files":
-        return Files(request.getfixturevalue("folder"), place=place)
-    return Tables(request.getfixturevalue("database_url"), place=place)
-
-
-@asynccontextmanager
-async def open_engine(kept: Kept) -> AsyncGenerator[Engine]:
-    assert kept.place is not None
-    if isinstance(kept, Tables):
-        async with (
-            open_postgres(kept.url, Limits(4, 10.0), open_keys=kept.open_keys) as store,
-            kept.place.keeping_blobs(store) as engine,
-        ):
-            yield engine
-        return
-    with closing(Disk(kept.folder)) as disk:
-        async with (
-            open_files(disk, open_keys=kept.open_keys) as store,
-            kept.place.keeping_blobs(store) as engine,
-        ):
-            yield engine
-
-
-async def chat_with_blob(memory: Memory) -> str:
-    """An ended run whose chat has a blob."""
-    chat_id = new_id()
-    await memory.put_blob(chat_id, PNG)
-    _, run_id = await memory.begin(chat_id=chat_id)
-    await memory.append(chat_id, run_id, run_line())
-    return chat_id
-
-
-async def test_a_repeated_change_of_a_chat_is_answered_as_the_first_was(kept: Kept) -> None:
+async def test_a_repeated_change_of_a_chat_is_answered_as_the_first_was(kept: Stored) -> None:
     async with kept.memory() as memory:
         chat_id, _ = await memory.begin()
         request = memory_pb2.UpdateChatRequest(chat_id=chat_id, title="of boats", request_id=new_id())
@@ -82,7 +38,7 @@ async def test_a_repeated_change_of_a_chat_is_answered_as_the_first_was(kept: Ke
         assert await memory.stub.UpdateChat(request) == first
 
 
-async def test_a_blob_is_an_object_and_goes_with_its_chat(kept: Kept, place: Place) -> None:
+async def test_a_blob_is_an_object_and_goes_with_its_chat(kept: Stored, place: Place) -> None:
     async with kept.memory() as memory:
         chat_id, other = await chat_with_blob(memory), await chat_with_blob(memory)
         copy = await memory.fork(chat_id)
@@ -97,7 +53,7 @@ async def test_a_blob_is_an_object_and_goes_with_its_chat(kept: Kept, place: Pla
             await memory.blob(chat_id, BLOB_ID)
 
 
-async def test_what_is_no_longer_what_was_written_is_not_there(kept: Kept, place: Place) -> None:
+async def test_what_is_no_longer_what_was_written_is_not_there(kept: Stored, place: Place) -> None:
     async with kept.memory() as memory:
         chat_id = await chat_with_blob(memory)
         async with place.open() as bucket:
@@ -106,7 +62,7 @@ async def test_what_is_no_longer_what_was_written_is_not_there(kept: Kept, place
             await memory.blob(chat_id, BLOB_ID)
 
 
-async def test_verify_reads_what_is_in_the_bucket(kept: Kept, place: Place) -> None:
+async def test_verify_reads_what_is_in_the_bucket(kept: Stored, place: Place) -> None:
     async with kept.memory() as memory:
         chats = sorted([await chat_with_blob(memory), await chat_with_blob(memory)])
         assert (await run_admin(kept, "verify"))[0] == 0
@@ -132,7 +88,7 @@ async def test_verify_reads_what_is_in_the_database(database_url: str, place: Pl
         assert (code, f"{chat_id}: blob {BLOB_ID}" in said) == (1, True)
 
 
-async def test_blobs_of_chats_that_never_came_to_be_go_after_a_day(kept: Kept, place: Place) -> None:
+async def test_blobs_of_chats_that_never_came_to_be_go_after_a_day(kept: Stored, place: Place) -> None:
     orphan = new_id()
     async with kept.memory() as memory:
         chat_id = await chat_with_blob(memory)
@@ -145,7 +101,7 @@ async def test_blobs_of_chats_that_never_came_to_be_go_after_a_day(kept: Kept, p
     assert list(await place.read_all()) == [f"blobs/{chat_id}/{BLOB_ID}"]
 
 
-async def test_blobs_are_encrypted_decrypted_and_rotated_with_their_chats(kept: Kept, place: Place) -> None:
+async def test_blobs_are_encrypted_decrypted_and_rotated_with_their_chats(kept: Stored, place: Place) -> None:
     plain, sealed = kept, replace(kept, open_keys=open_keys)
     async with plain.memory() as memory:
         chat_id = await chat_with_blob(memory)
@@ -171,7 +127,7 @@ async def test_blobs_are_encrypted_decrypted_and_rotated_with_their_chats(kept: 
         assert (await memory.blob(chat_id, BLOB_ID)).data == PNG
 
 
-async def test_what_was_kept_beside_the_chats_is_read_there_until_it_is_moved(kept: Kept, place: Place) -> None:
+async def test_what_was_kept_beside_the_chats_is_read_there_until_it_is_moved(kept: Stored, place: Place) -> None:
     async with replace(kept, place=None).memory() as memory:
         chat_id = await chat_with_blob(memory)
         gone = await chat_with_blob(memory)
@@ -191,7 +147,7 @@ async def test_what_was_kept_beside_the_chats_is_read_there_until_it_is_moved(ke
         assert (await memory.blob(chat_id, BLOB_ID)).data == PNG
 
 
-async def run_admin(kept: Kept, *arguments: str) -> tuple[int, str]:
+async def run_admin(kept: Stored, *arguments: str) -> tuple[int, str]:
     assert kept.place is not None
     where = (
         {"HEADRACE_DATABASE_URL": kept.url}
@@ -211,8 +167,8 @@ async def run_admin(kept: Kept, *arguments: str) -> tuple[int, str]:
 KILLED = """
 import asyncio, os, signal, sys
 from pathlib import Path
-from tests.memory.conftest import memory_over
-from tests.memory.s3.store import Place
+from tests.support.memory.serving import memory_over
+from tests.support.s3_store import Place
 from services.memory.storage.s3.settings import S3Settings
 
 folder, url, endpoint, key, secret, chat_id, data = sys.argv[1:]

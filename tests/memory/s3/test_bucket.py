@@ -17,7 +17,7 @@ from services.memory.storage.s3.errors import make_refusal_error, read_refusal
 from services.memory.storage.s3.settings import S3Settings
 from services.runtime.ending import CannotServe
 from services.runtime.process.config import ConfigError, load_settings
-from tests.memory.s3.store import QUICK, Place, needs_s3, proxying
+from tests.support.s3_store import QUICK, Place, needs_s3, proxying
 
 pytestmark = needs_s3
 

@@ -12,13 +12,21 @@ from headrace.errors import NotFound, Overloaded
 from headrace.v1 import llm_pb2
 from services.memory.access.retention import ORPHAN_AGE_S
 from services.runtime.auth.identity import acting_as
-from tests.memory.data.people import ADA, ask, claim, erase_portion, finish, furnish, mark, request_erasure, work_off
-from tests.memory.s3.store import QUICK, Place, Proxy, needs_s3, proxying
-from tests.memory.s3.test_blobs_in_bucket import BLOB_ID, Kept, chat_with_blob, kept, open_engine
-from tests.memory.storage.test_blobs import PNG, make_image_step
-from tests.memory.writing import Memory, new_id, run_line
-
-__all__ = ["kept"]
+from tests.support.memory.blobs import BLOB_ID, PNG, chat_with_blob, make_image_step
+from tests.support.memory.engines import Stored, open_engine
+from tests.support.memory.people import (
+    ADA,
+    ask,
+    claim,
+    erase_portion,
+    finish,
+    furnish,
+    mark,
+    request_erasure,
+    work_off,
+)
+from tests.support.memory.writing import Memory, new_id, run_line
+from tests.support.s3_store import QUICK, Place, Proxy, needs_s3, proxying
 
 pytestmark = needs_s3
 
@@ -32,7 +40,7 @@ async def proxy(place: Place) -> AsyncGenerator[Proxy]:
 
 
 @pytest.fixture
-def behind(kept: Kept, proxy: Proxy) -> Kept:
+def behind(kept: Stored, proxy: Proxy) -> Stored:
     """The store with its bucket behind the proxy."""
     assert kept.place is not None
     return replace(kept, place=kept.place.at(proxy.url))
@@ -52,7 +60,7 @@ async def until_back(memory: Memory) -> None:
 
 @pytest.mark.parametrize("mode", AWAY)
 async def test_what_needs_a_bucket_that_is_away_is_refused_with_a_time_and_all_else_goes_on(
-    behind: Kept, proxy: Proxy, mode: str
+    behind: Stored, proxy: Proxy, mode: str
 ) -> None:
     async with behind.memory() as memory:
         chat_id = await chat_with_blob(memory)
@@ -69,7 +77,7 @@ async def test_what_needs_a_bucket_that_is_away_is_refused_with_a_time_and_all_e
         assert (await memory.blob(chat_id, BLOB_ID)).data == PNG
 
 
-async def test_callers_of_a_bucket_that_is_away_do_not_all_wait(behind: Kept, proxy: Proxy) -> None:
+async def test_callers_of_a_bucket_that_is_away_do_not_all_wait(behind: Stored, proxy: Proxy) -> None:
     async with behind.memory() as memory:
         chat_id = await chat_with_blob(memory)
         proxy.fail("hang")
@@ -81,7 +89,7 @@ async def test_callers_of_a_bucket_that_is_away_do_not_all_wait(behind: Kept, pr
         assert proxy.seen.total() - seen <= 2 * QUICK.attempts_max
 
 
-async def test_callers_that_wait_for_a_bucket_hold_nobody_else_up(kept: Kept, proxy: Proxy) -> None:
+async def test_callers_that_wait_for_a_bucket_hold_nobody_else_up(kept: Stored, proxy: Proxy) -> None:
     assert kept.place is not None
     patient = replace(QUICK, patience_s=60.0, silence_s=60.0)
     async with replace(kept, place=kept.place.at(proxy.url, patient)).memory() as memory:
@@ -101,7 +109,7 @@ async def test_callers_that_wait_for_a_bucket_hold_nobody_else_up(kept: Kept, pr
         assert {type(end) for end in ends} <= {asyncio.CancelledError, Overloaded}
 
 
-async def test_a_message_is_not_acknowledged_without_its_picture(behind: Kept, proxy: Proxy) -> None:
+async def test_a_message_is_not_acknowledged_without_its_picture(behind: Stored, proxy: Proxy) -> None:
     async with behind.memory() as memory:
         chat_id, run_id = await memory.begin()
         proxy.fail("slow_down")
@@ -115,7 +123,7 @@ async def test_a_message_is_not_acknowledged_without_its_picture(behind: Kept, p
         assert (await memory.context(chat_id, run_id))[1].content[1].image.data == PNG
 
 
-async def test_a_chat_whose_bucket_is_away_is_not_deleted(behind: Kept, proxy: Proxy) -> None:
+async def test_a_chat_whose_bucket_is_away_is_not_deleted(behind: Stored, proxy: Proxy) -> None:
     async with behind.memory() as memory:
         chat_id = await chat_with_blob(memory)
         proxy.fail("slow_down")
@@ -129,7 +137,7 @@ async def test_a_chat_whose_bucket_is_away_is_not_deleted(behind: Kept, proxy: P
             await memory.blob(chat_id, BLOB_ID)
 
 
-async def test_a_deletion_that_a_bucket_cut_is_finished_later(behind: Kept, proxy: Proxy, place: Place) -> None:
+async def test_a_deletion_that_a_bucket_cut_is_finished_later(behind: Stored, proxy: Proxy, place: Place) -> None:
     async with behind.memory() as memory:
         chat_id = await chat_with_blob(memory)
         proxy.fail("slow_down", only="DELETE")
@@ -142,7 +150,7 @@ async def test_a_deletion_that_a_bucket_cut_is_finished_later(behind: Kept, prox
     assert await place.read_all() == {}
 
 
-async def test_a_deletion_that_was_not_made_deletes_nothing(behind: Kept, place: Place) -> None:
+async def test_a_deletion_that_was_not_made_deletes_nothing(behind: Stored, place: Place) -> None:
     async with behind.memory() as memory:
         chat_id = await chat_with_blob(memory)
         async with place.open() as bucket:
@@ -152,7 +160,7 @@ async def test_a_deletion_that_was_not_made_deletes_nothing(behind: Kept, place:
     assert f"blobs/{chat_id}/{BLOB_ID}" in await place.read_all()
 
 
-async def test_an_erasure_is_done_when_the_bucket_has_nothing_more(behind: Kept, proxy: Proxy, place: Place) -> None:
+async def test_an_erasure_is_done_when_the_bucket_has_nothing_more(behind: Stored, proxy: Proxy, place: Place) -> None:
     word = mark(ADA, "blob").encode()
     async with behind.memory() as memory:
         ids = await furnish(memory, ADA)
@@ -176,7 +184,7 @@ async def test_an_erasure_is_done_when_the_bucket_has_nothing_more(behind: Kept,
 
 
 async def test_an_erasure_is_not_done_while_objects_of_a_deleted_chat_are_left(
-    behind: Kept, proxy: Proxy, place: Place
+    behind: Stored, proxy: Proxy, place: Place
 ) -> None:
     async with behind.memory() as memory:
         with acting_as(ADA):
@@ -203,7 +211,7 @@ async def try_portion(memory: Memory, erasure_id: str) -> bool:
         return False
 
 
-async def test_a_service_starts_without_its_bucket_and_is_there_when_it_is(behind: Kept, proxy: Proxy) -> None:
+async def test_a_service_starts_without_its_bucket_and_is_there_when_it_is(behind: Stored, proxy: Proxy) -> None:
     proxy.fail("hang_up")
     async with behind.memory() as memory:
         chat_id, run_id = await memory.begin()

@@ -16,22 +16,11 @@ from headrace.streams import rpc_errors
 from headrace.v1 import schedule_pb2
 from services.memory.schedules.posts import PAYLOAD_BYTES_MAX, POSTS_MAX, TAKEN_MAX, TOLERANCE_S
 from services.runtime.auth.identity import acting_as
-from tests.memory.schedules.test_schedules import (
-    ADA,
-    BOB,
-    MINUTE,
-    START,
-    Clock,
-    create,
-    get,
-    list_due,
-    record,
-    update,
-)
-from tests.memory.writing import Memory, new_id
+from tests.support.memory.schedules import ADA, BOB, MINUTE, START, Clock, create, get, list_due, record, update
+from tests.support.memory.writing import Memory, new_id
 
 if TYPE_CHECKING:
-    from tests.memory.conftest import Serve
+    from tests.support.memory.engines import Serve
 
 pytestmark = pytest.mark.engines
 

@@ -11,17 +11,11 @@ import pytest
 from headrace.errors import LogDamaged, NotFound
 from headrace.streams import rpc_errors
 from headrace.v1 import memory_pb2
-from tests.memory.conftest import Serve
-from tests.memory.writing import Memory
+from tests.support.memory.agent_versions import put
+from tests.support.memory.engines import Serve
+from tests.support.memory.writing import Memory
 
 pytestmark = pytest.mark.engines
-
-
-async def put(memory: Memory, definition: bytes, key: str = "a", *, is_shared: bool = True) -> int:
-    request = memory_pb2.PutAgentVersionRequest(agent_key=key, is_shared=is_shared, definition=definition.decode())
-    reply = await memory.stub.PutAgentVersion(request)
-    assert reply.hash == hashlib.sha256(definition).hexdigest()
-    return reply.version
 
 
 async def read(memory: Memory, version: int = 0, digest: str = "", *, is_shared: bool = True) -> bytes:

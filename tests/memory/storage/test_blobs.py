@@ -16,18 +16,11 @@ from headrace.v1 import llm_pb2, memory_pb2
 from services.memory.access.retention import DAY_S
 from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.engine import open_files
-from tests.memory.conftest import Kept, Serve, logs_in
-from tests.memory.writing import Memory, new_id, query_line, run_line, step_line, user
+from tests.support.memory.blobs import PNG, make_image_step
+from tests.support.memory.engines import Kept, Serve, logs_in
+from tests.support.memory.writing import Memory, new_id, query_line, run_line
 
 pytestmark = pytest.mark.engines
-
-PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
-
-
-def make_image_step(*images: llm_pb2.ImagePart) -> memory_pb2.LogLine:
-    message = user("look")
-    message.message.content.extend(llm_pb2.ContentPart(image=image) for image in images)
-    return step_line(message)
 
 
 async def test_a_blob_is_named_by_its_content(serve: Serve, folder: Path) -> None:

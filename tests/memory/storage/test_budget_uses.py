@@ -7,9 +7,9 @@ import pytest
 from headrace.streams import rpc_errors
 from headrace.v1 import limits_pb2, memory_pb2
 from services.runtime.auth.identity import Identity, acting_as
-from tests.memory.storage.test_budgets import ADA, BOB, begin, budget, claim
-from tests.memory.storage.test_spend import charge, said
-from tests.memory.writing import Memory
+from tests.support.memory.budgets import ADA, BOB, begin, budget, claim
+from tests.support.memory.spend import charge, said
+from tests.support.memory.writing import Memory
 
 pytestmark = pytest.mark.engines
 

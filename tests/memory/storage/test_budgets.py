@@ -4,7 +4,6 @@ engines."""
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
@@ -15,55 +14,10 @@ from services.memory.spend.periods import find_period
 from services.memory.storage.operating.claims import Amount, Budget, BudgetUse, SpendClaim, decide_claim
 from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
 from services.runtime.clock import now_utc
-from tests.memory.conftest import Serve
-from tests.memory.storage.test_spend import charge, said
-from tests.memory.writing import Memory, new_id, query_line, run_line
-
-ADA, BOB = Identity("acme", "ada", "api_key:ada"), Identity("acme", "bob")
-LIMIT = 10_000
-
-
-def budget(**fields: Any) -> memory_pb2.SpendBudget:
-    given: dict[str, Any] = {"budget_id": "all", "period": "month", "nano_usd_max": LIMIT} | fields
-    return memory_pb2.SpendBudget(**given)
-
-
-def amount(given: int | tuple[int, int]) -> memory_pb2.SpendAmount:
-    nano_usd, tokens = given if isinstance(given, tuple) else (given, 0)
-    return memory_pb2.SpendAmount(nano_usd=nano_usd, tokens=tokens)
-
-
-async def claim(
-    memory: Memory,
-    run_id: str,
-    least: int | tuple[int, int],
-    wanted: int | tuple[int, int] | None = None,
-    *budgets: memory_pb2.SpendBudget,
-    agents: tuple[str, ...] = ("writer",),
-) -> int | tuple[int, int]:
-    request = memory_pb2.ReserveSpendRequest(
-        run_id=run_id,
-        agent_keys=agents,
-        budgets=budgets or [budget()],
-        least=amount(least),
-        wanted=amount(least if wanted is None else wanted),
-    )
-    with rpc_errors():
-        granted = (await memory.stub.ReserveSpend(request)).granted
-    return (granted.nano_usd, granted.tokens) if isinstance(least, tuple) else granted.nano_usd
-
-
-async def begin(memory: Memory, owner: Identity = ADA, ttl_ms: int = 60_000) -> tuple[str, str]:
-    """A run that somebody owns."""
-    chat_id, run_id = new_id(), new_id()
-    with acting_as(owner), rpc_errors():
-        await memory.stub.Append(
-            memory_pb2.AppendRequest(
-                chat_id=chat_id, run_id=run_id, request_id=new_id(), lines=[query_line()], owner="a", ttl_ms=ttl_ms
-            )
-        )
-    return chat_id, run_id
-
+from tests.support.memory.budgets import ADA, BOB, LIMIT, begin, budget, claim
+from tests.support.memory.engines import Serve
+from tests.support.memory.spend import charge, said
+from tests.support.memory.writing import Memory, new_id, run_line
 
 pytestmark = pytest.mark.engines
 

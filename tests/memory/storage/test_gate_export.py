@@ -12,10 +12,9 @@ from headrace.errors import InvalidRequest, NotFound, PermissionDenied
 from headrace.hash_chain import verify_lines
 from headrace.v1 import agent_pb2
 from services.runtime.auth.identity import Identity, acting_as
-from tests.memory.conftest import Serve
-from tests.memory.storage.test_gates import approval, closing, opening, step
-from tests.memory.storage.test_grants import granting
-from tests.memory.writing import Memory, call, event_line, run_line, step_line
+from tests.support.memory.engines import Serve
+from tests.support.memory.gates import approval, closing, granting, opening, step
+from tests.support.memory.writing import Memory, call, event_line, run_line, step_line
 
 pytestmark = pytest.mark.engines
 

@@ -3,64 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from headrace.errors import HeadraceError, InvalidRequest, PermissionDenied
-from headrace.streams import reading
-from headrace.v1 import common_pb2, gates_pb2, memory_pb2
+from headrace.v1 import common_pb2, memory_pb2
 from services.memory.storage.gates.query import GateQuery
 from services.memory.storage.gates.rows import GateEntry
 from services.memory.storage.gates.watch import WAITING_MAX, GateKey, GateWatch
 from services.runtime.auth.identity import Identity, acting_as
-from tests.memory.storage.test_gates import AT, approval, closing, opening, step, submitted
-from tests.memory.writing import Memory, run_line
-
-WAIT_S = 20.0
-"""Longest wait for what is to come: a loaded machine takes its time."""
-
-
-class Watch:
-    """What a reader is told, as short text."""
-
-    shows_lists = False
-    """Whether a list that comes again is told as such; it comes where the store's connection is there after the reader,
-    and its gates are told."""
-
-    def __init__(self, news: AsyncIterator[gates_pb2.WatchGatesResponse]) -> None:
-        self._news = news
-        self._is_listed = False
-
-    async def read(self) -> gates_pb2.WatchGatesResponse:
-        async with asyncio.timeout(WAIT_S):
-            while True:
-                told = await anext(self._news)
-                if told.HasField("gate") or self.shows_lists or not self._is_listed:
-                    self._is_listed |= told.HasField("list_end")
-                    return told
-
-    async def find(self, is_sought: Callable[[gates_pb2.Gate], bool]) -> gates_pb2.Gate:
-        """Read until a gate is as it is sought: a list that comes again tells of the others, too."""
-        while True:
-            if is_sought(gate := (await self.read()).gate):
-                return gate
-
-    async def next(self, count: int = 1) -> list[str]:
-        return [show(await self.read()) for _ in range(count)]
-
-
-def show(news: gates_pb2.WatchGatesResponse) -> str:
-    return f"{news.gate.gate_id} {news.gate.state}" if news.HasField("gate") else str(news.WhichOneof("event"))
-
-
-@asynccontextmanager
-async def watching(memory: Memory, **fields: Any) -> AsyncGenerator[Watch]:
-    async with reading(memory.stub.WatchGates(gates_pb2.WatchGatesRequest(**fields))) as news:
-        yield Watch(news)
+from tests.support.memory.gates import AT, WAIT_S, approval, closing, opening, step, submitted, watching
+from tests.support.memory.writing import Memory, run_line
 
 
 def asked_of(gate_id: str, *names: str, not_requester: bool = False) -> memory_pb2.LogLine:

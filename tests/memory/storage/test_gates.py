@@ -2,43 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from headrace.errors import InvalidRequest, NotFound
 from headrace.v1 import agent_pb2, common_pb2, memory_pb2
 from services.runtime.auth.identity import Identity, acting_as
 from services.runtime.clock import now_ms
-from tests.memory.conftest import Serve
-from tests.memory.writing import Memory, event_line, run_line
+from tests.support.memory.engines import Serve
+from tests.support.memory.gates import AT, approval, closing, ids, opening, step, submitted
+from tests.support.memory.writing import Memory, event_line, run_line
 
 pytestmark = pytest.mark.engines
-
-AT = 1_700_000_000_000
-
-
-def opening(gate_id: str, at: int = AT, **fields: Any) -> memory_pb2.LogLine:
-    given: dict[str, Any] = {"kind": "form", "agent_key": "clerk", "tool_id": gate_id, "tool_name": "confirm"}
-    gate = agent_pb2.GateOpen(gate_id=gate_id, expires_at=at + 1000, **(given | fields))
-    return event_line(seq=5, timestamp=at, gate_open=gate)
-
-
-def approval(gate_id: str, risk: str, at: int = AT) -> memory_pb2.LogLine:
-    return opening(gate_id, at, kind="approval", tool_id="call_1", tool_name="pay", risk=risk, reason="it\0costs")
-
-
-def submitted(gate_id: str, by: str = "ada", at: int = AT + 7) -> memory_pb2.LogLine:
-    submit = agent_pb2.RequestSubmit(tool_id=gate_id, payload="{}", by=by, credential="api_key:0123456789ab")
-    return event_line(seq=6, timestamp=at, request_submit=submit)
-
-
-def closing(gate_id: str, state: str, at: int = AT + 9) -> memory_pb2.LogLine:
-    return event_line(seq=7, timestamp=at, gate_close=agent_pb2.GateClose(gate_id=gate_id, state=state))
-
-
-async def ids(memory: Memory, **fields: Any) -> list[str]:
-    return [gate.gate_id for gate in (await memory.gates(**fields)).gates]
 
 
 async def test_a_gate_waits_from_its_line_until_it_is_answered(serve: Serve) -> None:
@@ -72,10 +46,6 @@ async def test_what_ends_first_counts_also_in_one_write(memory: Memory, together
     states = {gate_id: (await memory.gate(run_id, gate_id)).state for gate_id in ("t_0", "t_1", "t_2", "t_3")}
     assert states == {"t_0": "answered", "t_1": "expired", "t_2": "cancelled", "t_3": "answered"}
     assert await ids(memory) == []
-
-
-def step(gate_id: str, kind: str, by: str = "", **fields: Any) -> memory_pb2.LogLine:
-    return event_line(seq=6, timestamp=AT, gate_step=agent_pb2.GateStep(gate_id=gate_id, step=kind, by=by, **fields))
 
 
 @pytest.mark.parametrize("together", [True, False])

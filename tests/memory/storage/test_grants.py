@@ -7,26 +7,18 @@ from typing import Any
 import pytest
 
 from headrace.errors import InvalidRequest, NotFound, PermissionDenied
-from headrace.v1 import agent_pb2, common_pb2, memory_pb2
+from headrace.v1 import memory_pb2
 from services.runtime.auth.identity import Identity, acting_as
 from services.runtime.clock import now_ms
-from tests.memory.conftest import Serve
-from tests.memory.storage.test_gates import approval
-from tests.memory.writing import Memory, event_line, run_line
+from tests.support.memory.engines import Serve
+from tests.support.memory.gates import approval, granting
+from tests.support.memory.writing import Memory, run_line
 
 pytestmark = pytest.mark.engines
 
 BOB = Identity("default", "bob", scopes=frozenset({"answer"}))
 OLGA = Identity("default", "olga", scopes=frozenset({"operate"}))
 STRANGER = Identity("globex", "bob", scopes=frozenset({"operate"}))
-
-
-def granting(grant_id: str, scope: str = "chat", **fields: Any) -> memory_pb2.LogLine:
-    lasting: dict[str, Any] = {"expires_at": now_ms() + 100_000} if scope == "chat" else {}
-    given: dict[str, Any] = {"tool_name": "pay", "grounds": ["medium risk: it\0costs"], "risk": "medium"}
-    given |= {"made_by": ["bob"], "answerers": common_pb2.Answerers(any_of=["tenant"])}
-    grant = agent_pb2.GrantMake(grant_id=grant_id, gate_id="approval_1", scope=scope, **(given | lasting | fields))
-    return event_line(seq=9, timestamp=now_ms(), grant_make=grant)
 
 
 async def ids(memory: Memory, **fields: Any) -> list[str]:

@@ -12,22 +12,13 @@ from structlog.testing import capture_logs
 from headrace.errors import InvalidRequest, NotFound, StaleLease
 from headrace.streams import rpc_errors
 from headrace.v1 import memory_pb2
-from tests.memory.conftest import HeldSync, Serve, memory_over
-from tests.memory.writing import Memory, content, new_id, query_line, run_line, step_line
+from tests.support.memory.engines import Serve
+from tests.support.memory.held_sync import HeldSync
+from tests.support.memory.leases import A, B, Clock
+from tests.support.memory.serving import memory_over
+from tests.support.memory.writing import Memory, content, new_id, query_line, run_line, step_line
 
 pytestmark = pytest.mark.engines
-
-A, B = "127.0.0.1:7001", "127.0.0.1:7011"
-
-
-class Clock:
-    """A clock that is told what time it is."""
-
-    def __init__(self) -> None:
-        self.now_ms = 1_000_000
-
-    def __call__(self) -> int:
-        return self.now_ms
 
 
 async def test_a_run_has_one_owner_until_its_lease_ends(serve: Serve) -> None:

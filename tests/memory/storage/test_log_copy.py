@@ -10,8 +10,8 @@ import pytest
 
 from headrace.errors import LogDamaged, NotFound, OutOfRange
 from headrace.v1 import agent_pb2
-from tests.memory.conftest import Kept, Serve
-from tests.memory.writing import Memory, content, event_line, events, new_id, query_line, run_line, step_line
+from tests.support.memory.engines import Kept, Serve
+from tests.support.memory.writing import Memory, content, event_line, events, new_id, query_line, run_line, step_line
 
 pytestmark = pytest.mark.engines
 

@@ -6,10 +6,9 @@ import pytest
 
 from headrace.errors import ChatBusy, InvalidRequest, StaleLease
 from services.memory.storage.leases import DUE_MAX
-from tests.memory.conftest import Serve
-from tests.memory.storage.test_leases import A, B, Clock
-from tests.memory.storage.test_run_ownership import begin, list_run_ids, query
-from tests.memory.writing import Memory, content, new_id, run_line, step_line
+from tests.support.memory.engines import Serve
+from tests.support.memory.leases import A, B, Clock, begin, list_run_ids, query
+from tests.support.memory.writing import Memory, content, new_id, run_line, step_line
 
 pytestmark = pytest.mark.engines
 

@@ -5,30 +5,11 @@ from __future__ import annotations
 import pytest
 
 from headrace.errors import ChatBusy
-from headrace.streams import rpc_errors
-from headrace.v1 import memory_pb2
-from tests.memory.conftest import Serve
-from tests.memory.storage.test_leases import A, B, Clock
-from tests.memory.writing import Memory, new_id, query_line, run_line
+from tests.support.memory.engines import Serve
+from tests.support.memory.leases import A, B, Clock, begin, list_run_ids, query
+from tests.support.memory.writing import Memory, new_id, run_line
 
 pytestmark = pytest.mark.engines
-
-
-def query(chat_id: str, owner: str, *beside: str, request_id: str = "") -> memory_pb2.AppendRequest:
-    return memory_pb2.AppendRequest(
-        chat_id=chat_id,
-        run_id=new_id(),
-        request_id=new_id(),
-        lines=[query_line(request_id=request_id)],
-        owner=owner,
-        ttl_ms=15_000,
-        beside=beside,
-    )
-
-
-async def begin(memory: Memory, request: memory_pb2.AppendRequest) -> memory_pb2.AppendResponse:
-    with rpc_errors():
-        return await memory.stub.Append(request)
 
 
 async def test_a_query_is_refused_beside_a_run_that_its_owner_has_not(memory: Memory) -> None:
@@ -70,8 +51,3 @@ async def test_a_run_is_listed_with_those_of_its_chat_and_by_whether_it_has_an_o
         clock.now_ms += 15_000
         assert await list_run_ids(memory, without_owner=True) == await list_run_ids(memory)
         assert len(await list_run_ids(memory)) == 3
-
-
-async def list_run_ids(memory: Memory, **fields: object) -> list[str]:
-    request = memory_pb2.ListUnfinishedRunsRequest(**fields)  # pyright: ignore[reportArgumentType] - each is of its field
-    return [run.run_id for run in (await memory.stub.ListUnfinishedRuns(request)).runs]

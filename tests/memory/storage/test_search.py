@@ -9,8 +9,18 @@ import pytest
 
 from headrace.errors import InvalidRequest
 from headrace.v1 import memory_pb2
-from tests.memory.conftest import Serve
-from tests.memory.writing import Memory, content, new_id, query_line, reasoning, result, run_line, step_line, user
+from tests.support.memory.engines import Serve
+from tests.support.memory.writing import (
+    Memory,
+    content,
+    new_id,
+    query_line,
+    reasoning,
+    result,
+    run_line,
+    step_line,
+    user,
+)
 
 pytestmark = pytest.mark.engines
 

@@ -9,38 +9,21 @@ from typing import Any
 import pytest
 
 from headrace.errors import InvalidRequest, PermissionDenied
-from headrace.v1 import common_pb2, memory_pb2, spend_pb2
+from headrace.v1 import common_pb2, spend_pb2
 from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
 from services.runtime.clock import now_utc
-from tests.memory.conftest import Serve
-from tests.memory.storage.test_gates import opening, submitted
-from tests.memory.writing import Memory, content, new_id, query_line, run_line, step_line
+from tests.support.memory.engines import Serve
+from tests.support.memory.gates import opening, submitted
+from tests.support.memory.spend import charge, charged, said, total
+from tests.support.memory.writing import Memory, content, new_id, query_line, run_line, step_line
 
 pytestmark = pytest.mark.engines
 
 NOTHING = common_pb2.Usage()
 
 
-def charge(model: str = "simulator/demo", nano_usd: int = 1_500, **fields: Any) -> memory_pb2.Charge:
-    given: dict[str, Any] = {"agent_key": "writer", "input_tokens": 100, "output_tokens": 7, "cached_tokens": 60}
-    return memory_pb2.Charge(model=model, model_calls=1, cost_nano_usd=nano_usd, **(given | fields))
-
-
-def charged(line: memory_pb2.LogLine, *charges: memory_pb2.Charge) -> memory_pb2.LogLine:
-    line.charges.extend(charges)
-    return line
-
-
-def said(*charges: memory_pb2.Charge) -> memory_pb2.LogLine:
-    return charged(step_line(content("hi")), *charges)
-
-
 def sums(row: spend_pb2.UsageRow) -> tuple[int, int, int, int, int]:
     return row.input_tokens, row.output_tokens, row.cached_tokens, row.model_calls, row.cost_nano_usd
-
-
-async def total(memory: Memory, **fields: Any) -> int:
-    return (await memory.usage(**fields)).total.cost_nano_usd
 
 
 async def test_charges_are_summed_up_by_day_agent_and_model(serve: Serve) -> None:

@@ -13,8 +13,8 @@ from headrace.streams import rpc_errors
 from headrace.v1 import memory_pb2
 from services.runtime.auth.identity import Identity, acting_as
 from services.runtime.rpc.call_ids import forward_metadata
-from tests.memory.conftest import Serve
-from tests.memory.writing import Memory
+from tests.support.memory.engines import Serve
+from tests.support.memory.writing import Memory
 
 pytestmark = pytest.mark.engines
 

@@ -10,10 +10,10 @@ import pytest
 from headrace.errors import InvalidRequest, PermissionDenied
 from headrace.v1 import common_pb2, operator_pb2
 from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
-from tests.memory.conftest import Serve
-from tests.memory.storage.test_gates import opening
-from tests.memory.storage.test_spend import charge, said
-from tests.memory.writing import Memory, run_line
+from tests.support.memory.engines import Serve
+from tests.support.memory.gates import opening
+from tests.support.memory.spend import charge, said
+from tests.support.memory.writing import Memory, run_line
 
 pytestmark = pytest.mark.engines
 

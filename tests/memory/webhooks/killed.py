@@ -8,9 +8,9 @@ from pathlib import Path
 
 from services.memory.webhooks.deliverer import delivering
 from services.memory.webhooks.sender import Sender
-from tests.memory.conftest import Files, Tables
-from tests.memory.webhooks.conftest import ALLOW, open_engine
-from tests.memory.webhooks.receiver import resolve_here
+from tests.support.memory.engines import Files, Tables, open_engine
+from tests.support.memory.webhooks import ALLOW
+from tests.support.webhook_receiver import resolve_here
 
 
 async def main(place: str) -> None:

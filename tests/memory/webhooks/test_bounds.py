@@ -22,15 +22,15 @@ from services.memory.webhooks.store import WEBHOOKS_MAX, WebhookStore
 from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
 from services.runtime.clock import now_ms
 from services.runtime.net.allow_list import AllowList
-from tests.memory.webhooks.conftest import Writer, create, deliver, list_deliveries, store_of
-from tests.memory.writing import new_id
+from tests.support.memory.webhooks import Writer, create, deliver, list_deliveries, store_of
+from tests.support.memory.writing import new_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from services.memory.storage.engine import Engine
-    from tests.memory.webhooks.receiver import Receiver
+    from tests.support.webhook_receiver import Receiver
 
 HOOK = "https://hooks.example/"
 MANY = 20_000

@@ -19,22 +19,14 @@ from services.memory.storage.records.webhooks import DEAD, DELIVERED, WAITING, T
 from services.memory.webhooks.deliverer import CLAIM_MS
 from services.memory.webhooks.store import warn_of_budget
 from services.runtime.clock import now_ms
-from tests.memory.webhooks.conftest import (
-    Writer,
-    create,
-    deliver,
-    list_deliveries,
-    send_to,
-    store_of,
-    wait_for_states,
-)
-from tests.memory.writing import new_id
+from tests.support.memory.webhooks import Writer, create, deliver, list_deliveries, send_to, store_of, wait_for_states
+from tests.support.memory.writing import new_id
 
 if TYPE_CHECKING:
     from services.memory.storage.engine import Engine
     from services.memory.storage.records.webhooks import Claim
-    from tests.memory.webhooks.conftest import Open
-    from tests.memory.webhooks.receiver import Post, Receiver
+    from tests.support.memory.webhooks import Open
+    from tests.support.webhook_receiver import Post, Receiver
 
 pytestmark = pytest.mark.engines
 

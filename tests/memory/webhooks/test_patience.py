@@ -24,8 +24,8 @@ from services.memory.webhooks.store import WebhookStore
 from services.runtime.clock import CLOCK, now_ms
 from services.runtime.net.allow_list import AllowList
 from services.runtime.randomness import RANDOM
-from tests.memory.webhooks.conftest import Writer, list_deliveries
-from tests.memory.writing import new_id
+from tests.support.memory.webhooks import Writer, list_deliveries
+from tests.support.memory.writing import new_id
 from trials.simulation.world.loop import SimulatedLoop
 from trials.simulation.world.processes import SimulatedClock
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from services.memory.storage.files.outbox import NAME
 from services.memory.storage.records.webhooks import DELIVERED, WAITING
-from tests.memory.webhooks.conftest import Open, Writer, create, deliver, list_deliveries, wait_for_states
-from tests.memory.webhooks.receiver import Receiver
+from tests.support.memory.webhooks import Open, Writer, create, deliver, list_deliveries, wait_for_states
+from tests.support.webhook_receiver import Receiver
 
 
 def index_files(folder: Path) -> list[Path]:

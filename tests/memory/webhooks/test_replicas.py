@@ -13,13 +13,14 @@ import pytest
 from services.memory.storage.records.webhooks import DELIVERED
 from services.memory.webhooks.deliverer import CLAIM_MS
 from services.runtime.clock import CLOCK
-from tests.memory.conftest import Files, Tables, needs_postgres
-from tests.memory.webhooks.conftest import Writer, create, deliver, open_engine, wait_for_states
+from tests.support.memory.engines import Files, Tables, open_engine
+from tests.support.memory.webhooks import Writer, create, deliver, wait_for_states
+from tests.support.postgresql import needs_postgres
 
 if TYPE_CHECKING:
-    from tests.memory.conftest import Kept
-    from tests.memory.webhooks.conftest import Open
-    from tests.memory.webhooks.receiver import Post, Receiver
+    from tests.support.memory.engines import Kept
+    from tests.support.memory.webhooks import Open
+    from tests.support.webhook_receiver import Post, Receiver
 
 
 class Later:

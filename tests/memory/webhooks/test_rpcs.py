@@ -7,23 +7,13 @@ from typing import Any
 import pytest
 
 from headrace.errors import InvalidRequest, NotFound, QuotaExceeded
-from headrace.streams import rpc_errors
-from headrace.v1 import webhook_pb2
 from services.memory.storage.event_rows import TYPES
 from services.memory.webhooks import store
-from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
-from tests.memory.writing import Memory, new_id
+from services.runtime.auth.identity import acting_as
+from tests.support.memory.webhook_rpcs import ADA, EVE, URL, call
+from tests.support.memory.writing import Memory, new_id
 
 pytestmark = pytest.mark.engines
-
-ADA, EVE = Identity("acme", "ada", scopes=ALL_SCOPES), Identity("globex", "eve", scopes=ALL_SCOPES)
-URL = "https://hooks.example/in"
-
-
-async def call(memory: Memory, name: str, /, **fields: Any) -> Any:
-    request = getattr(webhook_pb2, f"{name}Request")(**fields)
-    with rpc_errors():
-        return await getattr(memory.webhooks, name)(request)
 
 
 async def test_a_webhook_is_made_listed_changed_and_deleted(memory: Memory) -> None:

@@ -15,13 +15,13 @@ from services.memory.webhooks import run_webhooks
 from services.memory.webhooks.run_webhooks import RunWebhookStore, make_find_end
 from services.runtime.auth.identity import DEFAULT, Identity, acting_as
 from services.runtime.clock import now_ms
-from tests.memory.webhooks.conftest import ALLOW, Writer, deliver, store_of
-from tests.memory.writing import new_id
+from tests.support.memory.webhooks import ALLOW, Writer, deliver, store_of
+from tests.support.memory.writing import new_id
 
 if TYPE_CHECKING:
     from services.memory.storage.engine import Engine
     from services.memory.storage.records.webhooks import Webhook
-    from tests.memory.webhooks.receiver import Receiver
+    from tests.support.webhook_receiver import Receiver
 
 pytestmark = pytest.mark.engines
 

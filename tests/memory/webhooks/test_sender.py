@@ -13,8 +13,8 @@ from aiohttp import web
 
 from services.memory.webhooks.sender import Answer, Sender
 from services.runtime.net.allow_list import AllowList, parse_allow_list
-from tests.memory.webhooks.receiver import Receiver, receiving, resolve_here
 from tests.support.authority import Authority
+from tests.support.webhook_receiver import Receiver, receiving, resolve_here
 
 BODY, HEADERS = b"{}", {"webhook-id": "1"}
 

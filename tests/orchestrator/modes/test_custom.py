@@ -15,7 +15,6 @@ from headrace.errors import NotFound, ProviderAuthentication
 from headrace.v1 import llm_pb2, tools_pb2
 from services.orchestrator.agents.mode_files import ModeFiles
 from services.runtime.files.refused_files import REFUSED_FILES, collecting_refusals
-from tests.memory.conftest import needs_postgres
 from tests.orchestrator import people
 from tests.orchestrator.cluster.test_crashes import gone_on_with, it_run, killed, known, read
 from tests.orchestrator.conftest import MODEL, House, Open, Step, ToolStep, as_json, call, content, finish
@@ -23,6 +22,7 @@ from tests.orchestrator.owners import Crashes, again
 from tests.orchestrator.plans import said, system, text_of
 from tests.orchestrator.recorded_runs import World
 from tests.support.order import TERMINAL, Event, fold
+from tests.support.postgresql import needs_postgres
 
 EVERYTHING = """
 async def run(mode):

@@ -20,7 +20,7 @@ from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.audit_records import AuditRecords
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService, serving_grpc
-from tests.facade.scripted_audit import make_audit_trail
+from tests.support.facade.audit import make_audit_trail
 
 
 async def test_what_is_taken_and_refused_is_told(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from services.runtime.auth.refused_sign_ins import ADDRESSES_MAX, OTHERS, Refuse
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService, serving_grpc
-from tests.facade.scripted_audit import make_audit_trail
+from tests.support.facade.audit import make_audit_trail
 from tests.support.issuing import key_settings
 
 

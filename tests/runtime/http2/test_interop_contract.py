@@ -28,7 +28,7 @@ from headrace.v1 import (
     webhook_pb2,
     webhook_pb2_grpc,
 )
-from tests.conformance.messages import fill_message
+from tests.support.facade.messages import fill_message
 from tests.support.http2.ends import Stack, between, connecting
 
 STUBS = {

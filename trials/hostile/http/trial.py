@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from headrace.sse import SseReader
-from tests.conformance.fronts import GATEWAY
+from tests.support.facade.fronts import GATEWAY
 from tests.support.issuing import INTERNAL
 from trials.hostile.trial import RUN, SECRET, Cost, Victim, measure_attack, start_victim, victim
 

@@ -7,8 +7,8 @@ from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import expect
 
 from headrace.v1 import agent_pb2
-from tests.facade.console.conftest import Opening
-from tests.facade.console.scripted import Orchestrator
+from tests.support.console.page import Opening
+from tests.support.console.scripted import Orchestrator
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

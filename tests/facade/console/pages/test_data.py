@@ -9,9 +9,9 @@ import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Download, Page, expect
 
-from tests.facade.console.conftest import Opening
-from tests.facade.console.scripted import Orchestrator
-from tests.facade.scripted_data import ARCHIVE
+from tests.support.console.page import Opening
+from tests.support.console.scripted import Orchestrator
+from tests.support.facade.data import ARCHIVE
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -10,8 +10,8 @@ import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Locator, expect
 
-from tests.facade.console.conftest import Console, Opening
 from tests.golden.__main__ import CASSETTES
+from tests.support.console.page import Console, Opening
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

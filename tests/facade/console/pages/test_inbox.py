@@ -13,14 +13,12 @@ from playwright.async_api import Page, expect
 from headrace.errors import PermissionDenied
 from headrace.v1 import agent_pb2, common_pb2, gates_pb2
 from services.runtime.clock import now_ms
-from tests.facade.console.conftest import Opening
-from tests.facade.console.scripted import Orchestrator
-from tests.facade.scripted import CHAT, RUN
-from tests.facade.scripted_authorizations import make_authorization
+from tests.support.console.page import Opening
+from tests.support.console.scripted import Orchestrator, gate, make_gates
+from tests.support.facade.authorizations import make_authorization
+from tests.support.facade.scripted import CHAT, RUN
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
-
-ELSEWHERE = "77777777-7777-4777-8777-777777777777"
 
 NOTIFICATIONS = """
     window.notified = [];
@@ -33,35 +31,6 @@ NOTIFICATIONS = """
     document.hasFocus = () => false;
 """
 """A browser that allows notifications when asked, and whose window is behind another one."""
-
-
-def gate(gate_id: str, **fields: Any) -> gates_pb2.Gate:
-    given: dict[str, Any] = {
-        "chat_id": CHAT,
-        "agent_key": "helper",
-        "kind": "approval",
-        "tool_name": "pay",
-        "risk": "high",
-        "reason": "it costs",
-        "requester": "default",
-        "arguments": '{"to": "<b>Bob</b>", "amount": 12345678901234567890}',
-    }
-    opened_at = now_ms() - 7 * 60_000
-    timing: dict[str, Any] = {"opened_at": opened_at, "expires_at": opened_at + 3_600_000}
-    return gates_pb2.Gate(run_id=RUN, gate_id=gate_id, state="open", tool_id="c1", **(given | timing | fields))
-
-
-def make_gates() -> list[gates_pb2.Gate]:
-    """An approval of one's own chat, one of a colleague's with four eyes, a question, a form."""
-    of_ada = {"chat_id": ELSEWHERE, "requester": "ada", "agent_key": "writer"}
-    rule = common_pb2.Answerers(any_of=["role:boss"], not_requester=True)
-    asked = '{"question": "Which <i>one</i>?", "choices": ["red", "blue"]}'
-    return [
-        gate("approval_1"),
-        gate("approval_2", risk="low", tool_name="wipe", answerers=rule, **of_ada),
-        gate("q_1", kind="question", tool_name="ask_human", risk=None, reason=None, arguments=asked),
-        gate("f_1", kind="form", tool_name="order", viewport_key="order", risk=None, reason=None, arguments="{}"),
-    ]
 
 
 def address(gate_id: str) -> str:

@@ -10,12 +10,10 @@ from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Request, expect
 
 from headrace.v1 import agent_pb2
-from tests.facade.console.conftest import Opening
-from tests.facade.console.pages.test_inbox import make_gates
-from tests.facade.console.pages.test_schedules import make_schedules
-from tests.facade.console.scripted import Orchestrator, Story
-from tests.facade.console.test_page import tab_to, two_runs
-from tests.facade.scripted import CHAT
+from tests.support.console.page import Opening, tab_to
+from tests.support.console.schedules import make_schedules
+from tests.support.console.scripted import Orchestrator, Story, make_gates, two_runs
+from tests.support.facade.scripted import CHAT
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

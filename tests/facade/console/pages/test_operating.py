@@ -10,9 +10,9 @@ from playwright.async_api import expect
 
 from headrace.v1 import llm_pb2, operator_pb2
 from services.runtime.clock import now_ms
-from tests.facade.console.conftest import Opening
-from tests.facade.console.scripted import Operator, Orchestrator
-from tests.facade.scripted import CHAT
+from tests.support.console.page import Opening
+from tests.support.console.scripted import Operator, Orchestrator
+from tests.support.facade.scripted import CHAT
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

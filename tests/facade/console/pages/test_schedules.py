@@ -3,41 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import expect
 
-from services.memory.schedules.store import ScheduleStore
-from services.memory.storage.records.schedules import Failure, Firing, Schedule
-from tests.facade.console.conftest import Opening
-from tests.facade.console.scripted import Memory
-from tests.facade.scripted import CHAT, RUN
-from tests.facade.scripted_schedules import make_schedule_store
+from tests.support.console.page import Opening
+from tests.support.console.schedules import make_schedules
+from tests.support.console.scripted import Memory
+from tests.support.facade.scripted import CHAT
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
-
-DUE = 1_790_000_000_000
-
-
-async def make_schedules() -> ScheduleStore:
-    """A schedule that has begun one run and failed to begin another, and one that waits for its only time."""
-    store = make_schedule_store()
-    made: dict[str, Any] = {"schedule_id": "", "tenant": "", "user": "", "version": 0, "created_at": 0, "updated_at": 0}
-    asked: dict[str, Any] = {"agent_key": "helper", "overlap": "skip"}
-    times: dict[str, Any] = {"cron": "30 9 * * 1-5", "time_zone": "Europe/Berlin"}
-    name = "Morning <b>news</b>"
-    failure = Failure(code="NOT_FOUND", message="no agent has the key 'helper'")
-    firings = (
-        Firing(due_at=DUE + 60_000, recorded_at=DUE, outcome="started", run_id=RUN, chat_id=CHAT),
-        Firing(due_at=DUE, recorded_at=DUE, outcome="failed", failure=failure),
-    )
-    first = made | {"schedule_id": "11111111-1111-4111-8111-111111111111"}  # they may be made in one millisecond
-    made["schedule_id"] = "22222222-2222-4222-8222-222222222222"
-    await store.create(Schedule(name=name, message="What is new?", firings=firings, **times, **first, **asked))
-    await store.create(Schedule(name="Once", message="Now.", once_at=4_000_000_000_000, **made, **asked))
-    return store
 
 
 async def test_schedules_are_listed_with_their_results(opening: Opening) -> None:

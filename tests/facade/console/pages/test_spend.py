@@ -10,8 +10,8 @@ from playwright.async_api import expect
 
 from headrace.v1 import spend_pb2
 from services.runtime.clock import now_utc
-from tests.facade.console.conftest import Opening
-from tests.facade.console.scripted import Memory, Spend
+from tests.support.console.page import Opening
+from tests.support.console.scripted import Memory, Spend
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -13,9 +13,9 @@ from playwright.async_api import expect
 from services.memory.storage.records.webhooks import DEAD, Delivery, DeliveryQuery
 from services.memory.webhooks.store import WebhookStore
 from services.runtime.net.allow_list import AllowList
-from tests.facade.console.conftest import Opening
-from tests.facade.console.scripted import Memory, Orchestrator
-from tests.facade.scripted_webhooks import ListedWebhooks
+from tests.support.console.page import Opening
+from tests.support.console.scripted import Memory, Orchestrator
+from tests.support.facade.webhooks import ListedWebhooks
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

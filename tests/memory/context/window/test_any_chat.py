@@ -22,10 +22,9 @@ from hypothesis import strategies as st
 from headrace.errors import Overloaded
 from headrace.v1 import common_pb2, llm_pb2, memory_pb2
 from services.runtime.tokens import count
-from tests.memory.compaction.summarising import SUMMARY, Answer, Ended, Summariser, compact, summarising
-from tests.memory.context.test_context import check_paired, text_of
-from tests.memory.context.window.test_token_limits import limits, load
-from tests.memory.writing import Memory, call, content, new_id, query_line, result, run_line, step_line, user
+from tests.support.memory.contexts import check_paired, limits, load, text_of
+from tests.support.memory.summarising import SUMMARY, Answer, Ended, Summariser, compact, summarising
+from tests.support.memory.writing import Memory, call, content, new_id, query_line, result, run_line, step_line, user
 
 CHATS_MAX = int(os.environ.get("HEADRACE_CHATS_MAX", "8"))
 

@@ -9,9 +9,8 @@ import pytest
 
 from headrace.v1 import llm_pb2, memory_pb2
 from services.runtime.tokens import count
-from tests.memory.context.test_context import check_paired, left_out, text_of
-from tests.memory.context.window.test_token_limits import WORDS, limits, load
-from tests.memory.writing import Memory, call, content, new_id, result, run_line, step_line
+from tests.support.memory.contexts import WORDS, check_paired, left_out, limits, load, text_of
+from tests.support.memory.writing import Memory, call, content, new_id, result, run_line, step_line
 
 SYSTEM = "You are of help."
 READ = re.compile(r"read_history (\d+)(?:-(\d+))? ha")

@@ -6,8 +6,8 @@ import pytest
 
 from headrace.v1 import llm_pb2, memory_pb2
 from services.runtime.tokens import count
-from tests.memory.context.test_context import check_paired, text_of
-from tests.memory.writing import Memory, call, new_id, result, step_line, user
+from tests.support.memory.contexts import check_paired, text_of
+from tests.support.memory.writing import Memory, call, new_id, result, step_line, user
 
 RECAP = memory_pb2.RecapSettings(insights_window_size=4)
 LONG = "the river is wide " * 80

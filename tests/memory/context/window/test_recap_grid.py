@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.memory.recap import CHARS, STEPS, spend
 from headrace.v1 import memory_pb2
-from tests.memory.writing import Memory
+from tests.support.memory.writing import Memory
 
 
 @pytest.mark.parametrize("steps", STEPS)

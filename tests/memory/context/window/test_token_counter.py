@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from headrace.v1 import common_pb2, llm_pb2
 from services.runtime.tokens import count
 from services.runtime.tokens.image_tokens import BASE_TOKENS, TILE_TOKENS
-from tests.memory.conftest import Serve, memory_over
-from tests.memory.context.test_context import log_messages
-from tests.memory.context.window.test_token_limits import limits, load
-from tests.memory.editing import edit_log
-from tests.memory.writing import call, content, new_id, reasoning, result, run_line, step_line, user
+from tests.support.memory.contexts import limits, load, log_messages
+from tests.support.memory.engines import Serve
+from tests.support.memory.log_editing import edit_log
+from tests.support.memory.serving import memory_over
+from tests.support.memory.writing import call, content, new_id, reasoning, result, run_line, step_line, user
 
 pytestmark = pytest.mark.engines
 

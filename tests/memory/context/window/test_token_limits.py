@@ -7,27 +7,14 @@ from typing import Any
 import pytest
 
 from headrace.errors import ContextLengthExceeded
-from headrace.streams import rpc_errors
 from headrace.v1 import common_pb2, llm_pb2, memory_pb2
 from services.runtime.auth.identity import Identity, acting_as
 from services.runtime.tokens import count
-from tests.memory.conftest import Serve
-from tests.memory.context.test_context import check_paired, left_out, text_of, to_tuples
-from tests.memory.writing import Memory, call, content, new_id, reasoning, result, run_line, step_line, user
+from tests.support.memory.contexts import WORDS, check_paired, left_out, limits, load, text_of, to_tuples
+from tests.support.memory.engines import Serve
+from tests.support.memory.writing import Memory, call, content, new_id, reasoning, result, run_line, step_line, user
 
 TOOLS = [llm_pb2.ToolSchema(name="weather", description="Tells it.", parameters='{"type": "object"}')]
-WORDS = "one two three four five six seven eight nine ten "
-
-
-def limits(window: int = 128_000, output: int = 1_000, model: str = "gpt-4o") -> memory_pb2.ModelLimits:
-    return memory_pb2.ModelLimits(provider_key="p", model=model, context_window_tokens=window, output_tokens=output)
-
-
-async def load(memory: Memory, chat_id: str, run_id: str, **fields: Any) -> memory_pb2.LoadContextResponse:
-    with rpc_errors():
-        given: dict[str, Any] = {"limits": limits()} | fields
-        request = memory_pb2.LoadContextRequest(chat_id=chat_id, run_id=run_id, **given)
-        return await memory.stub.LoadContext(request)
 
 
 async def test_the_count_is_that_of_the_whole_request(memory: Memory) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from services.memory.storage.files.backlog.backlog import Backlog
 from services.memory.storage.files.backlog.indexing import Settle
-from tests.memory.conftest import memory_over
+from tests.support.memory.serving import memory_over
 
 
 async def take_steps(backlog: Backlog, is_behind: Callable[[], bool], settle: Settle) -> None:

@@ -25,14 +25,14 @@ from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.engine import open_files
 from services.memory.storage.files.indexing.index_recovery import INDEX_NAME, START_LOGS_MAX
 from services.runtime.auth.identity import acting_as
-from tests.memory.conftest import memory_over
-from tests.memory.storage.files.test_index_recovery import copies
-from tests.memory.storage.test_budgets import ADA, begin, claim
-from tests.memory.storage.test_gates import approval
-from tests.memory.storage.test_spend import charge, said, total
-from tests.memory.webhooks.test_rpcs import ADA as OPERATOR
-from tests.memory.webhooks.test_rpcs import URL, call
-from tests.memory.writing import Memory, run_line
+from tests.support.memory.admin_cli import copies
+from tests.support.memory.budgets import ADA, begin, claim
+from tests.support.memory.gates import approval
+from tests.support.memory.serving import memory_over
+from tests.support.memory.spend import charge, said, total
+from tests.support.memory.webhook_rpcs import ADA as OPERATOR
+from tests.support.memory.webhook_rpcs import URL, call
+from tests.support.memory.writing import Memory, run_line
 
 OLD_S = 1_000_000_000
 

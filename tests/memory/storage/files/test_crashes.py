@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.memory.acknowledged import Acknowledged, kill_somewhere, start
-from tests.memory.conftest import Serve
-from tests.memory.crashing import write
-from tests.memory.writing import new_id
+from tests.support.memory.acknowledged import Acknowledged, kill_somewhere, start
+from tests.support.memory.crashing import write
+from tests.support.memory.engines import Serve
+from tests.support.memory.writing import new_id
 
 CHATS = 3
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from services.memory.storage.files.indexing.index_recovery import INDEX_NAME
-from tests.memory.conftest import Serve
-from tests.memory.storage.test_gates import ids, opening, submitted
-from tests.memory.writing import new_id, query_line, run_line, step_line, user
+from tests.support.memory.engines import Serve
+from tests.support.memory.gates import ids, opening, submitted
+from tests.support.memory.writing import new_id, query_line, run_line, step_line, user
 
 LINES = [
     "the first query",

@@ -14,8 +14,9 @@ import pytest
 from headrace.errors import HeadraceError, LogDamaged, NotFound, Overloaded
 from services.memory.storage.files.commits import FILES_MIN
 from services.memory.storage.files.disk import Disk
-from tests.memory.conftest import HeldSync, Serve, logs_in
-from tests.memory.writing import Memory, content, new_id, query_line, run_line, step_line, user
+from tests.support.memory.engines import Serve, logs_in
+from tests.support.memory.held_sync import HeldSync
+from tests.support.memory.writing import Memory, content, new_id, query_line, run_line, step_line, user
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from headrace.errors import DiskFull
 from services.memory.log.verify import verify_log
 from services.runtime.rpc.health import CHAIN, SERVING
-from tests.memory.writing import Memory, new_id, query_line, run_line, step_line, user
+from tests.support.memory.writing import Memory, new_id, query_line, run_line, step_line, user
 from tests.support.small_disk import SmallDisk, needs_mount, serving_on_small_disk
 
 pytestmark = needs_mount

@@ -23,9 +23,9 @@ from services.memory.storage.files.indexing.index import Index
 from services.memory.storage.index_rows import ChatEntry, IndexChange
 from services.memory.storage.spend.query import SpendQuery
 from services.memory.storage.spend.rows import SpendKey, SpendSum
-from tests.memory.conftest import Serve
-from tests.memory.editing import edit_log
-from tests.memory.writing import Memory, content, event_line, events, new_id, query_line, run_line, step_line
+from tests.support.memory.engines import Serve
+from tests.support.memory.log_editing import edit_log
+from tests.support.memory.writing import Memory, content, event_line, events, new_id, query_line, run_line, step_line
 
 pytestmark = pytest.mark.engines
 

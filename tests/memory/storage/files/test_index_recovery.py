@@ -13,26 +13,8 @@ from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.engine import open_files
 from services.memory.storage.files.indexing import index_recovery
 from services.memory.storage.files.indexing.index_recovery import INDEX_NAME, open_index
-from tests.memory.conftest import Serve
-from tests.memory.editing import without_checksums
-from tests.memory.writing import new_id
-
-CHATS = index_recovery.START_LOGS_MAX * 2 + 1
-
-
-async def copies(serve: Serve, folder: Path, count: int = CHATS) -> set[str]:
-    """So many chats of one run each, and no index."""
-    async with serve() as memory:
-        chat_id, run_id = await memory.begin_and_end("水车")
-    path = folder / f"{chat_id}.json"
-    log = without_checksums(path.read_bytes()).decode()
-    path.unlink()
-    chats = {new_id() for _ in range(count)}
-    for copy in chats:
-        (folder / f"{copy}.json").write_text(log.replace(chat_id, copy).replace(run_id, new_id()))
-    for suffix in ("", "-wal", "-shm"):
-        (folder / f"{INDEX_NAME}{suffix}").unlink(missing_ok=True)
-    return chats
+from tests.support.memory.admin_cli import copies
+from tests.support.memory.engines import Serve
 
 
 async def test_every_log_is_taken_in_however_many_there_are(serve: Serve, folder: Path) -> None:

@@ -10,10 +10,10 @@ import pytest
 from headrace.errors import LogDamaged
 from headrace.v1 import agent_pb2, common_pb2
 from services.memory.storage.files.indexing.index_recovery import INDEX_NAME
-from tests.memory.admin_cli.test_admin_cli import tool
-from tests.memory.conftest import Serve
-from tests.memory.editing import without_checksums
-from tests.memory.writing import content, event_line, events, run_line, step_line
+from tests.support.memory.admin_cli import tool
+from tests.support.memory.engines import Serve
+from tests.support.memory.log_editing import without_checksums
+from tests.support.memory.writing import content, event_line, events, run_line, step_line
 
 HUGE = b"123456789012345678901234567890"
 

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from services.memory.storage.files.indexing.index_recovery import INDEX_NAME, SPEND
-from tests.memory.conftest import Serve, memory_over, open_keys
-from tests.memory.schedules.test_schedules import DAY, HOUR, Clock, create, get, list_due, record
-from tests.memory.storage.test_agent_versions import put
-from tests.memory.storage.test_spend import charge, said, total
-from tests.memory.writing import run_line
+from tests.support.memory.agent_versions import put
+from tests.support.memory.engines import Serve, open_keys
+from tests.support.memory.schedules import DAY, HOUR, Clock, create, get, list_due, record
+from tests.support.memory.serving import memory_over
+from tests.support.memory.spend import charge, said, total
+from tests.support.memory.writing import run_line
 
 
 def harm(path: Path, before: bytes, after: bytes) -> None:

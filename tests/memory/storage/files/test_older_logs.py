@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from headrace.errors import LogDamaged
 from services.memory.importing.older_log import convert_older_log
 from services.memory.log import recovery
-from tests.memory.admin_cli.test_admin_cli import load_next_context, tool
-from tests.memory.conftest import Serve, logs_in, memory_over
-from tests.memory.writing import Memory, content, events, query_line, run_line, step_line
+from tests.support.memory.admin_cli import load_next_context, tool
+from tests.support.memory.engines import Serve, logs_in
+from tests.support.memory.serving import memory_over
+from tests.support.memory.writing import Memory, content, events, query_line, run_line, step_line
 
 CHAT, RUN = "8cdb2094-9dbf-47d1-a17f-bc989a236a5c", "8ad0081d-191b-4990-9432-664ea0c38c3e"
 

@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 from headrace.errors import LogDamaged
 from services.memory.log import recovery
 from services.memory.storage.files.disk import Disk
-from tests.memory.conftest import Serve, logs_in, memory_over
-from tests.memory.editing import without_checksums
-from tests.memory.writing import (
+from tests.support.memory.engines import Serve, logs_in
+from tests.support.memory.log_editing import without_checksums
+from tests.support.memory.serving import memory_over
+from tests.support.memory.writing import (
     call,
     content,
     event_line,
@@ -36,8 +37,8 @@ from tests.memory.writing import (
 WRITER = """
 import asyncio, sys
 from pathlib import Path
-from tests.memory.conftest import memory_over
-from tests.memory.writing import step_line, user
+from tests.support.memory.serving import memory_over
+from tests.support.memory.writing import step_line, user
 
 async def main():
     async with memory_over(Path(sys.argv[1])) as memory:

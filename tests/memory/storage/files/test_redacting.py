@@ -9,7 +9,7 @@ from pathlib import Path
 
 from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.engine import open_files
-from tests.memory.conftest import Serve
+from tests.support.memory.engines import Serve
 
 TIMEOUT_S = 100.0
 

@@ -11,9 +11,9 @@ import pytest
 from services.memory.storage.files.indexing.database import IndexDatabase
 from services.memory.storage.files.indexing.index_recovery import INDEX_NAME, SPEND
 from services.memory.storage.spend.rows import SpendKey, SpendSum
-from tests.memory.conftest import Serve
-from tests.memory.storage.test_spend import charge, said, total
-from tests.memory.writing import Memory, run_line
+from tests.support.memory.engines import Serve
+from tests.support.memory.spend import charge, said, total
+from tests.support.memory.writing import Memory, run_line
 
 
 async def spend(memory: Memory, nano_usd: int, chat_id: str = "") -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.memory.conftest import needs_postgres
+from tests.support.postgresql import needs_postgres
 
 HERE = Path(__file__).parent
 

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from benchmarks.postgresql import Server
 from services.memory.storage.postgres.connection.pool import Limits
 from services.memory.storage.postgres.engine import open_postgres
-from tests.memory.storage.postgres.wire import wire
+from tests.support.memory.wire import wire
 
 
 def up() -> float | None:

@@ -14,11 +14,12 @@ from headrace.errors import Overloaded
 from services.memory.storage.postgres.connection.pool import Limits
 from services.memory.storage.postgres.engine import open_postgres
 from services.runtime.auth.identity import Identity
-from tests.memory.acknowledged import Acknowledged, note_some, note_the_rest, start
-from tests.memory.conftest import Tables, memory_in
-from tests.memory.writing import new_id, step_line, store_fact, user
 from tests.support.cluster.links import link
 from tests.support.cluster.pair import SOCKET, Pair, pair
+from tests.support.memory.acknowledged import Acknowledged, note_some, note_the_rest, start
+from tests.support.memory.engines import Tables
+from tests.support.memory.serving import memory_in
+from tests.support.memory.writing import new_id, step_line, store_fact, user
 
 OWNER = Identity("t", "u")
 CHATS = 2

@@ -15,7 +15,7 @@ from benchmarks.postgresql import Server
 from services.memory.storage.postgres.connection.pool import Limits
 from services.memory.storage.postgres.engine import open_postgres
 from services.memory.storage.postgres.migrations import LOCK, list_versions, migrate_tables
-from tests.memory.conftest import memory_in
+from tests.support.memory.serving import memory_in
 
 LIMITS = Limits(2, 10.0)
 

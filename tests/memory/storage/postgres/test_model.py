@@ -11,8 +11,8 @@ import asyncpg
 import pytest
 
 from services.memory.storage.postgres.migrations import migrate_tables
-from tests.memory.conftest import ModelServer
 from trials.simulation.postgres.driver import DirectWay, connect_to
+from trials.simulation.postgres.server import Server as ModelServer
 
 Open: TypeAlias = Callable[[], Awaitable[Any]]
 

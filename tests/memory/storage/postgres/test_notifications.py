@@ -21,13 +21,14 @@ from services.memory.storage.postgres.connection.hosts import DRIVER
 from services.memory.storage.postgres.connection.pool import Limits
 from services.memory.storage.postgres.engine import open_postgres
 from services.memory.storage.postgres.notifications import CHANNEL, Notifications
-from tests.memory.conftest import ModelServer, Tables, memory_in
-from tests.memory.storage.test_gate_watch import watching
-from tests.memory.storage.test_gates import opening, submitted
-from tests.memory.writing import content, new_id, step_line, user
 from tests.support.cluster.links import link
 from tests.support.cluster.pair import SOCKET
+from tests.support.memory.engines import Tables
+from tests.support.memory.gates import opening, submitted, watching
+from tests.support.memory.serving import memory_in
+from tests.support.memory.writing import content, new_id, step_line, user
 from trials.simulation.postgres.driver import DirectWay, connect_to
+from trials.simulation.postgres.server import Server as ModelServer
 
 LIMITS = Limits(2, 10.0)
 

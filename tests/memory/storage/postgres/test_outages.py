@@ -14,11 +14,12 @@ import pytest
 from benchmarks.postgresql import Server, running
 from headrace.errors import DiskFull, Overloaded
 from services.memory.storage.postgres.connection.pool import RETRY_AFTER_S
-from tests.memory.acknowledged import Acknowledged, kill_somewhere, note_some, note_the_rest, start
-from tests.memory.conftest import Tables, memory_in
-from tests.memory.crashing import write
-from tests.memory.storage.postgres.wire import Wire, wire
-from tests.memory.writing import content, new_id, query_line, run_line, step_line, user
+from tests.support.memory.acknowledged import Acknowledged, kill_somewhere, note_some, note_the_rest, start
+from tests.support.memory.crashing import write
+from tests.support.memory.engines import Tables
+from tests.support.memory.serving import memory_in
+from tests.support.memory.wire import Wire, wire
+from tests.support.memory.writing import content, new_id, query_line, run_line, step_line, user
 
 CHATS = 2
 

@@ -19,8 +19,8 @@ from services.memory.storage.postgres.connection.pool import (
     database_errors,
     open_database,
 )
-from tests.memory.conftest import ModelServer
 from trials.simulation.postgres.driver import DirectWay, connect_to
+from trials.simulation.postgres.server import Server as ModelServer
 
 BASES = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 ERRORS = sorted(

@@ -13,8 +13,8 @@ import pytest
 
 from benchmarks.postgresql import Server, new_folder, unprivileged
 from services.runtime.ending import CannotServe
-from tests.memory.conftest import memory_in
-from tests.memory.writing import step_line, user
+from tests.support.memory.serving import memory_in
+from tests.support.memory.writing import step_line, user
 
 PROGRAM = shutil.which("pgbouncer", path=f"{os.environ['PATH']}:/usr/sbin")
 

@@ -20,13 +20,13 @@ from services.memory.storage.postgres.engine import open_postgres
 from services.memory.storage.records.record_stores import change_record, keep_record, make_version
 from services.memory.storage.records.schedules import Schedule
 from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
-from tests.memory.conftest import ModelledTables, ModelServer
-from tests.memory.keys.test_rpcs import call as call_keys
-from tests.memory.schedules.test_schedules import create as create_schedule
-from tests.memory.storage.test_gates import approval
-from tests.memory.storage.test_grants import granting
-from tests.memory.webhooks.test_rpcs import call as call_webhooks
-from tests.memory.writing import Memory, new_id
+from tests.support.memory.engines import ModelledTables
+from tests.support.memory.gates import approval, granting
+from tests.support.memory.keys import call as call_keys
+from tests.support.memory.schedules import create as create_schedule
+from tests.support.memory.webhook_rpcs import call as call_webhooks
+from tests.support.memory.writing import Memory, new_id
+from trials.simulation.postgres.server import Server as ModelServer
 
 SETTLES_S = 0.5
 

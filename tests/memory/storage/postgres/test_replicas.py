@@ -14,8 +14,9 @@ import pytest
 
 from headrace.errors import ChatBusy, NotFound, Overloaded, StaleLease
 from headrace.v1 import memory_pb2
-from tests.memory.conftest import Tables, memory_in
-from tests.memory.writing import Memory, content, new_id, query_line, run_line, step_line, user
+from tests.support.memory.engines import Tables
+from tests.support.memory.serving import memory_in
+from tests.support.memory.writing import Memory, content, new_id, query_line, run_line, step_line, user
 
 A, B = "127.0.0.1:7001", "127.0.0.1:7011"
 

@@ -18,11 +18,12 @@ from headrace.v1 import keys_pb2, llm_pb2, memory_pb2, schedule_pb2
 from services.memory.config import Config
 from services.memory.engines import open_engine
 from services.memory.storage.engine import Engine
-from tests.memory.admin_cli.test_admin_cli import tool
-from tests.memory.compaction.summarising import Summariser
-from tests.memory.compaction.test_compaction_properties import CONTEXTS, Chat, events
-from tests.memory.conftest import empty, memory_in, memory_over
-from tests.memory.writing import Memory, content, run_line, step_line, user
+from tests.support.memory.admin_cli import tool
+from tests.support.memory.any_chat import CONTEXTS, Chat, events
+from tests.support.memory.serving import memory_in, memory_over
+from tests.support.memory.summarising import Summariser
+from tests.support.memory.writing import Memory, content, run_line, step_line, user
+from tests.support.postgresql import empty
 
 LIMITS = memory_pb2.ModelLimits(provider_key="p", model="qwen3-max", context_window_tokens=4_000, output_tokens=100)
 WORDS = ("hi", "long", "水", "you", "e")

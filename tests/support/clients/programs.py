@@ -1,0 +1,63 @@
+"""Outside clients as programs of their own, and the suite that they ask."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from services.simulator.server import Simulator
+from tests.support.clients.catalogue import ENVIRONMENTS, PAGE, ROOT
+from tests.support.suite import Running
+
+
+@dataclass(frozen=True)
+class Served:
+    suite: Running
+    provider: Simulator
+
+
+TIMEOUT_S = 1200.0
+"""grpcurl is compiled where it never was."""
+
+
+def find_version(path: Path, before: str) -> str:
+    """The version that stands behind a text in a file that pins it."""
+    match = re.search(rf"{re.escape(before)}v?([\d.]+)", path.read_text())
+    assert match is not None, f"{path}: no version behind {before!r}"
+    return match[1]
+
+
+def check_row(client: str, version: str) -> None:
+    """Assert that the page names the client with its version."""
+    assert any(line.startswith(f"| {client} | {version} | ") for line in PAGE.read_text().splitlines()), (
+        client,
+        version,
+    )
+
+
+def get_environment(name: str) -> Path:
+    folder = ENVIRONMENTS / name
+    if not (folder / "done").exists():
+        pytest.skip(f"build/clients/{name} is not there: `make clients` makes it")
+    return folder
+
+
+async def run_program(command: Sequence[str | Path], cwd: Path = ROOT) -> str:
+    process = await asyncio.create_subprocess_exec(
+        *command, cwd=cwd, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    async with asyncio.timeout(TIMEOUT_S):
+        output, complaint = await process.communicate()
+    assert process.returncode == 0, (output + complaint).decode()
+    return output.decode()
+
+
+PACKAGES = ROOT / "tests/clients/node/package.json"
+
+needs_node = pytest.mark.skipif(shutil.which("npm") is None, reason="NOTICE: Node is not installed: MCP's is not tried")

@@ -1,0 +1,64 @@
+"""The console of a scripted facade, open in a browser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+
+from playwright.async_api import ConsoleMessage, Page
+
+from tests.support.console.scripted import Suite
+
+TEST_S = 300
+"""No test may take longer."""
+
+WAIT_MS = 60_000
+"""What a test waits for has come by then, on a busy machine too, or does not come."""
+
+
+@dataclass(frozen=True)
+class Console:
+    """An open page, and the scripts behind it."""
+
+    page: Page
+    suite: Suite
+    problems: list[str]
+    """What the page has reported as errors; none may be left at the end."""
+
+    async def ask(self, message: str = "hi") -> None:
+        """Type a question and send it."""
+        await self.page.fill("#message", message)
+        await self.page.keyboard.press("Enter")
+
+    async def text(self, selector: str) -> str:
+        """What an element says; it must be the only one."""
+        return await self.page.locator(selector).inner_text()
+
+
+Opening = Callable[..., AbstractAsyncContextManager[Console]]
+
+
+def watched(page: Page) -> list[str]:
+    """What the page reports from now on: uncaught errors, and console errors such as a refusal by its policy."""
+    problems: list[str] = []
+
+    def heard(message: ConsoleMessage) -> None:
+        # An answer that is no success is reported too, by the browser itself.
+        if message.type == "error" and "Failed to load resource" not in message.text:
+            problems.append(message.text)
+
+    page.on("console", heard)
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    return problems
+
+
+async def tab_to(page: Page, name: str, *, key: str = "Shift+Tab") -> None:
+    """Move the focus until it is on the control of that name, seen all the way."""
+    for _ in range(20):
+        await page.keyboard.press(key)
+        focused = page.locator(":focus")
+        assert await focused.evaluate("(element) => getComputedStyle(element).outlineStyle") != "none"
+        if (await focused.inner_text()).strip() == name:
+            return
+    raise AssertionError(f"{name!r} cannot be reached")

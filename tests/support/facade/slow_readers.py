@@ -1,0 +1,43 @@
+"""Clients that stop reading."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from typing import overload
+
+from tests.support.facade.scripted import Step, answering, text
+
+JSON = b"Host: localhost\r\nContent-Type: application/json\r\n"
+PIECE_BYTES = 1 << 16
+
+
+class Endless(Sequence[Step]):
+    """A run that goes on saying 64 KiB."""
+
+    def __iter__(self) -> Iterator[Step]:
+        yield from answering()[:4]
+        for seq in range(5, 10_000):
+            yield text(seq, "x" * PIECE_BYTES)
+
+    @overload
+    def __getitem__(self, at: int) -> Step: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Step]: ...
+    def __getitem__(self, at: int | slice) -> Step | Sequence[Step]:
+        raise AssertionError("it is read from its beginning")
+
+    def __len__(self) -> int:
+        return 10_000
+
+
+@contextmanager
+def deaf(url: str, sent: bytes) -> Generator[None]:
+    """A client that asks and then reads nothing, with a small buffer in its kernel."""
+    host, _, port = url.removeprefix("http://").rpartition(":")
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect((host, int(port)))
+        client.sendall(sent)
+        yield

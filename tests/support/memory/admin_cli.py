@@ -1,0 +1,56 @@
+"""The command `headrace chats` as a process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+from services.memory.storage.files.indexing import index_recovery
+from services.memory.storage.files.indexing.index_recovery import INDEX_NAME
+from tests.support.memory.engines import Serve
+from tests.support.memory.log_editing import without_checksums
+from tests.support.memory.writing import Memory, new_id
+
+
+async def tool(folder: Path, *arguments: str, url: str = "", exit_code: int = 0) -> str:
+    """Run the tool, and return what it prints, about the chats in `folder`, or in the database at `url`."""
+    env = {"PATH": os.environ["PATH"], "HEADRACE_MEMORY_CHAT_DIR": str(folder), "HEADRACE_DATABASE_URL": url}
+    command = [sys.executable, "-m", "headrace.cli", "chats", *arguments]
+    async with asyncio.timeout(300):
+        process = await asyncio.create_subprocess_exec(
+            *command, env=env, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        )
+        printed, errors = await process.communicate()
+    assert process.returncode == exit_code, errors
+    assert b"Traceback" not in errors
+    return (printed + errors if exit_code else printed).decode()
+
+
+async def load_next_context(memory: Memory, chat_id: str) -> list[str]:
+    """Load the context of the next run."""
+    _, run_id = await memory.begin("?", chat_id)
+    found: list[str] = []
+    for message in (await memory.context(chat_id, run_id))[:-1]:
+        calls = "".join(f"{call.name}{call.arguments}" for call in message.tool_calls)
+        found.append(f"{message.role}: {''.join(part.text for part in message.content)}{calls}")
+    return found
+
+
+CHATS = index_recovery.START_LOGS_MAX * 2 + 1
+
+
+async def copies(serve: Serve, folder: Path, count: int = CHATS) -> set[str]:
+    """So many chats of one run each, and no index."""
+    async with serve() as memory:
+        chat_id, run_id = await memory.begin_and_end("水车")
+    path = folder / f"{chat_id}.json"
+    log = without_checksums(path.read_bytes()).decode()
+    path.unlink()
+    chats = {new_id() for _ in range(count)}
+    for copy in chats:
+        (folder / f"{copy}.json").write_text(log.replace(chat_id, copy).replace(run_id, new_id()))
+    for suffix in ("", "-wal", "-shm"):
+        (folder / f"{INDEX_NAME}{suffix}").unlink(missing_ok=True)
+    return chats

@@ -1,0 +1,26 @@
+"""Blobs, and images among messages."""
+
+from __future__ import annotations
+
+import hashlib
+
+from headrace.v1 import llm_pb2, memory_pb2
+from tests.support.memory.writing import Memory, new_id, run_line, step_line, user
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
+BLOB_ID = hashlib.sha256(PNG).hexdigest()
+
+
+def make_image_step(*images: llm_pb2.ImagePart) -> memory_pb2.LogLine:
+    message = user("look")
+    message.message.content.extend(llm_pb2.ContentPart(image=image) for image in images)
+    return step_line(message)
+
+
+async def chat_with_blob(memory: Memory) -> str:
+    """An ended run whose chat has a blob."""
+    chat_id = new_id()
+    await memory.put_blob(chat_id, PNG)
+    _, run_id = await memory.begin(chat_id=chat_id)
+    await memory.append(chat_id, run_id, run_line())
+    return chat_id

@@ -1,0 +1,220 @@
+"""Encrypted stores on both engines, what is written to them, and their bytes as a thief of the disk has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+
+from benchmarks.postgresql import Server
+from headrace.errors import KeyUnavailable
+from headrace.streams import rpc_errors
+from headrace.v1 import agent_pb2, llm_pb2, memory_pb2, schedule_pb2, webhook_pb2
+from services.memory.encryption.data_keys import DataKeys
+from services.memory.encryption.keyring import Keyring
+from services.memory.encryption.master_keys import FileMasterKeys, MasterKeys
+from services.memory.encryption.opening import OpenKeys
+from services.memory.storage.files.encryption.data_keys import FOLDER
+from services.runtime.auth.identity import Identity, acting_as
+from services.runtime.rpc.call_ids import forward_metadata
+from tests.support.memory.engines import MASTER_KEYS, Files, Tables, open_keys
+from tests.support.memory.gates import granting
+from tests.support.memory.gates import opening as opening_gate
+from tests.support.memory.writing import (
+    Memory,
+    call,
+    content,
+    event_line,
+    new_id,
+    query_line,
+    reasoning,
+    result,
+    run_line,
+    step_line,
+    user,
+)
+
+SCOPES = frozenset({"ask", "answer", "publish"})
+ADA, BOB = Identity("acme", "ada", scopes=SCOPES), Identity("bolt", "bob", scopes=SCOPES)
+
+
+def opening(masters: MasterKeys = MASTER_KEYS, *, encrypts: bool = True) -> OpenKeys:
+    def open_them(stored: DataKeys) -> Keyring:
+        keys = Keyring(masters, stored, encrypts=encrypts)
+        keys.refresh()
+        return keys
+
+    return open_them
+
+
+OTHER_MASTER_KEYS = FileMasterKeys({"test": b"another key of the same name ...", "more": b"m" * 32})
+
+
+@dataclass(frozen=True, slots=True)
+class WithoutTenant:
+    """Master keys that have lost what is one tenant's."""
+
+    lost: str
+
+    def wrap(self, tenant: str, key: bytes) -> bytes:
+        return MASTER_KEYS.wrap(tenant, key)
+
+    def unwrap(self, tenant: str, wrapped: bytes) -> bytes:
+        if tenant == self.lost:
+            raise KeyUnavailable("it is gone")
+        return MASTER_KEYS.unwrap(tenant, wrapped)
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """One encrypted store, which may be opened with other keys."""
+
+    kept: Files | Tables
+    postgres: Server | None
+    open_keys: OpenKeys = open_keys
+
+    def opened_with(self, open_keys: OpenKeys) -> Store:
+        return replace(self, kept=replace(self.kept, open_keys=open_keys), open_keys=open_keys)
+
+    def memory(self, **options: Any) -> AbstractAsyncContextManager[Memory]:
+        return self.kept.memory(**options)
+
+    async def find_bytes(self, marker: bytes) -> list[str]:
+        """Return the files that hold a marker, of the folder or of the database's own."""
+        folder = self.kept.folder if isinstance(self.kept, Files) else None
+        if folder is None:
+            assert self.postgres is not None
+            await self.run("CHECKPOINT")
+            folder = self.postgres.folder / "data"
+        return [str(path.relative_to(folder)) for path in _list_files(folder) if marker in path.read_bytes()]
+
+    async def run(self, statement: str, *values: Any) -> list[Any]:
+        assert isinstance(self.kept, Tables)
+        connection = await asyncpg.connect(self.kept.url)
+        try:
+            return await connection.fetch(statement, *values)
+        finally:
+            await connection.close()
+
+    async def read_lines(self, chat_id: str) -> list[bytes]:
+        """Return the lines of a chat as they stand."""
+        if isinstance(self.kept, Files):
+            return (self.kept.folder / f"{chat_id}.json").read_bytes().splitlines()
+        query = "SELECT data FROM lines JOIN chats ON chats.id = chat WHERE chat_id = $1 ORDER BY n"
+        return [row[0] for row in await self.run(query, chat_id)]
+
+    async def write_line(self, chat_id: str, n: int, line: bytes) -> None:
+        """Put something else in place of a line; no service is to be running."""
+        if isinstance(self.kept, Files):
+            path = self.kept.folder / f"{chat_id}.json"
+            lines = path.read_bytes().splitlines()
+            lines[n - 1] = line
+            path.write_bytes(b"".join(text + b"\n" for text in lines))
+        else:
+            query = "UPDATE lines SET data = $3 FROM chats WHERE chats.id = chat AND chat_id = $1 AND n = $2"
+            await self.run(query, chat_id, n, line)
+
+    async def delete_keys(self, tenant: str) -> None:
+        """Lose a tenant's data keys."""
+        if isinstance(self.kept, Files):
+            for path in (self.kept.folder / FOLDER).iterdir():
+                if f'"tenant":"{tenant}"' in path.read_text():
+                    path.unlink()
+        else:
+            await self.run("DELETE FROM data_keys WHERE tenant = $1", tenant)
+
+
+def _list_files(folder: Path) -> Iterator[Path]:
+    return (path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix != ".pid")
+
+
+async def call_as(who: Identity, rpc: Any, request: Any) -> Any:
+    with acting_as(who), rpc_errors():
+        return await rpc(request, metadata=forward_metadata())
+
+
+async def write_everything(memory: Memory, marker: str, who: Identity = ADA) -> str:
+    """Write the marker into each kind of content, and return the chat's id."""
+    with acting_as(who):
+        chat_id, run_id = new_id(), new_id()
+        picture = user(marker)
+        picture.message.content.add(image=llm_pb2.ImagePart(data=marker.encode() * 40, mime_type="image/png"))
+        await memory.append(chat_id, run_id, query_line(f"{marker} and what follows", params=f'{{"key":"{marker}"}}'))
+        await memory.append(
+            chat_id,
+            run_id,
+            step_line(picture),
+            step_line(reasoning(marker), content(marker), call("call_1", f'{{"about":"{marker}"}}')),
+            step_line(result("call_1", marker)),
+        )
+        await memory.append(chat_id, run_id, event_line(seq=7, timestamp=1, plan_create=_plan(marker)))
+        await memory.append(chat_id, run_id, opening_gate("approval_1", reason=marker))
+        await memory.append(chat_id, run_id, granting("g_1", grounds=[marker]))
+        await memory.append(chat_id, run_id, memory_pb2.LogLine(insight=memory_pb2.NoteLine(text=marker)))
+        await memory.update_state(chat_id, 0, f'{{"note":"{marker}"}}', run_id=run_id)
+        await memory.put_blob(chat_id, marker.encode() * 2)
+        await memory.append(chat_id, run_id, run_line(output=f'{{"answer":"{marker}"}}'))
+        rename = memory_pb2.UpdateChatRequest(chat_id=chat_id, title=f"About {marker}")
+        await call_as(who, memory.stub.UpdateChat, rename)
+        await memory.remember(f"likes {marker}", topic=f"{marker} topic")
+        asked = schedule_pb2.CreateScheduleRequest(agent_key="guide", message=marker, name=marker, cron="0 9 * * *")
+        await call_as(who, memory.schedules.CreateSchedule, asked)
+        definition = f'{{"prompt":"{marker}"}}'
+        version = memory_pb2.PutAgentVersionRequest(agent_key="guide", definition=definition)
+        await call_as(who, memory.stub.PutAgentVersion, version)
+        own = memory_pb2.PutAgentDefinitionRequest(agent_key="guide", definition=definition, version=1)
+        await call_as(who, memory.stub.PutAgentDefinition, own)
+        await _write_webhooks(memory, marker, run_id, who)
+        await memory.fork(chat_id)
+        return chat_id
+
+
+async def _write_webhooks(memory: Memory, marker: str, run_id: str, who: Identity) -> None:
+    url = f"https://{marker.replace(' ', '-').replace(chr(39), '')}.example.com/"
+    hook = webhook_pb2.CreateWebhookRequest(url=url, name=marker)
+    created = await call_as(replace(who, scopes=who.scopes | {"admin"}), memory.webhooks.CreateWebhook, hook)
+    assert created.secret.startswith("whsec_")
+    of_run = webhook_pb2.PutRunWebhookRequest(run_id=run_id, config_id="one", url=url, token=marker.replace(" ", "-"))
+    of_run.auth_scheme, of_run.auth_credentials = "Bearer", marker
+    await call_as(who, memory.webhooks.PutRunWebhook, of_run)
+
+
+async def read_agents(memory: Memory) -> list[str]:
+    """Return the definitions of all tenants' agents, as an orchestrator reads them."""
+    with acting_as(None), rpc_errors():
+        request = memory_pb2.ReadAgentChangesRequest()
+        reply = await memory.stub.ReadAgentChanges(request, metadata=forward_metadata())
+        return [agent.definition for agent in reply.agents]
+
+
+def _plan(marker: str) -> agent_pb2.PlanCreate:
+    task = agent_pb2.Task(task_id="t1", description=marker)
+    return agent_pb2.PlanCreate(plan_id="p1", plan=[task])
+
+
+async def read_everything(memory: Memory, chat_id: str, word: str, who: Identity = ADA) -> dict[str, Any]:
+    """Return all that write_everything has written, as it is read."""
+    with acting_as(who):
+        chat = await memory.chat(chat_id=chat_id)
+        facts = await memory.list_facts()
+        schedules = (await memory.schedules.ListSchedules(schedule_pb2.ListSchedulesRequest())).schedules
+        find = memory_pb2.ReadAgentVersionRequest(agent_key="guide", version=1)
+        version = await call_as(who, memory.stub.ReadAgentVersion, find)
+        admin = replace(who, scopes=who.scopes | {"admin"})
+        hooks = await call_as(admin, memory.webhooks.ListWebhooks, webhook_pb2.ListWebhooksRequest())
+        return {
+            "webhooks": [(hook.name, hook.url) for hook in hooks.webhooks],
+            "chat": chat.SerializeToString(deterministic=True),
+            "chats": sorted(one.title for one in (await memory.chats()).chats),
+            "hits": sorted(hit.excerpt for hit in await memory.search(word)),
+            "grants": [grant.grounds[0] for grant in (await memory.grants()).grants],
+            "state": await memory.state(chat_id),
+            "facts": [(fact.text, fact.topic) for fact in facts],
+            "schedules": [(one.name, one.message) for one in schedules],
+            "version": version.definition,
+            "agents": await read_agents(memory),
+        }

@@ -1,0 +1,27 @@
+"""A sync of the disk that waits, and fails, on command."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+
+
+class HeldSync:
+    """fdatasync that can be told to wait, and to fail with "Input/output error" after that."""
+
+    def __init__(self) -> None:
+        self.reached, self.go_on = threading.Event(), threading.Event()
+        self.go_on.set()
+        self.fails = False
+
+    def hold(self) -> None:
+        self.reached.clear()
+        self.go_on.clear()
+
+    def __call__(self, fd: int) -> None:
+        self.reached.set()
+        self.go_on.wait(10)
+        if self.fails:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        os.fdatasync(fd)

@@ -1,0 +1,159 @@
+"""A memory service whose summaries are written by a script, over a real gateway server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import orjson
+
+from headrace.streams import reading
+from headrace.v1 import agent_pb2, common_pb2, limits_pb2, llm_pb2, llm_pb2_grpc, memory_pb2
+from services.runtime.process.config import ServerSettings
+from services.runtime.rpc.channels import open_channel
+from services.runtime.rpc.server import GrpcService, serving_grpc
+from tests.support.memory.serving import memory_over
+from tests.support.memory.writing import Memory, call, content, new_id, result, run_line, step_line
+from tests.support.summaries import write_summary
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """An answer that ends with this finish."""
+
+    text: str
+    finish: str
+
+
+Answer: TypeAlias = str | Ended | Exception | float | Callable[[llm_pb2.ChatRequest], str]
+"""The answer of a model: a text, how it ends, an error, seconds of silence, or what it makes of the request."""
+
+SUMMARY = write_summary("They spoke of the weather.")
+COST = common_pb2.Usage(input_tokens=900, output_tokens=50, model_calls=1)
+
+
+class Summariser(llm_pb2_grpc.LlmServiceServicer):
+    """Answers with its script, the last one again and again, and remembers what it was asked."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self.answers = list(answers)
+        self.requests: list[llm_pb2.ChatRequest] = []
+        self.asked = asyncio.Event()
+        """Set by the first request."""
+        self.gate = asyncio.Event()
+        """Waited for by every answer."""
+        self.gate.set()
+        self.open = 0
+
+    async def StreamChat(self, request: Any, context: Any) -> AsyncGenerator[llm_pb2.LlmDelta]:
+        self.requests.append(request)
+        self.asked.set()
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        self.open += 1
+        try:
+            await self.gate.wait()
+            async for delta in self._play(answer, request):
+                yield delta
+        finally:
+            self.open -= 1
+
+    async def _play(self, answer: Answer, request: llm_pb2.ChatRequest) -> AsyncGenerator[llm_pb2.LlmDelta]:
+        if isinstance(answer, Exception):
+            raise answer
+        if isinstance(answer, int | float):
+            await asyncio.sleep(answer)
+            return
+        ended = (
+            answer
+            if isinstance(answer, Ended)
+            else Ended(answer if isinstance(answer, str) else answer(request), "stop")
+        )
+        for start in range(0, len(ended.text), 4096):
+            yield llm_pb2.LlmDelta(content=ended.text[start : start + 4096])
+        yield llm_pb2.LlmDelta(usage=COST)
+        yield llm_pb2.LlmDelta(finish=llm_pb2.LlmFinish(reason=ended.finish))
+
+    async def CountTokens(self, request: Any, context: Any) -> llm_pb2.CountTokensResponse:
+        raise NotImplementedError
+
+    async def Embed(self, request: Any, context: Any) -> llm_pb2.EmbedResponse:
+        raise NotImplementedError
+
+    async def ListProviders(self, request: Any, context: Any) -> llm_pb2.ListProvidersResponse:
+        return llm_pb2.ListProvidersResponse()
+
+    async def ListLimits(self, request: Any, context: Any) -> limits_pb2.ListLimitsResponse:
+        raise NotImplementedError
+
+    async def ListModels(self, request: Any, context: Any) -> llm_pb2.ListModelsResponse:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """The events of a whole Compact stream."""
+
+    kinds: list[str]
+    last: Any
+    """Its last delta's payload."""
+    start: agent_pb2.CompactionStart
+    usage: list[common_pb2.Usage] = field(default_factory=list[common_pb2.Usage])
+
+
+async def compact(memory: Memory, chat_id: str, run_id: str, **fields: Any) -> Compacted:
+    """Compact a context to the end of the stream."""
+    given: dict[str, Any] = {"trigger": "auto"} | fields
+    request = memory_pb2.CompactRequest(chat_id=chat_id, run_id=run_id, **given)
+    deltas: list[memory_pb2.CompactDelta] = []
+    async with asyncio.timeout(400), reading(memory.stub.Compact(request, timeout=40)) as replies:
+        async for delta in replies:
+            deltas.append(delta)
+    kinds = [str(delta.WhichOneof("delta")) for delta in deltas]
+    last = getattr(deltas[-1], kinds[-1])
+    return Compacted(kinds, last, deltas[0].start, [delta.usage for delta in deltas if delta.HasField("usage")])
+
+
+@asynccontextmanager
+async def summarising(folder: Path, summariser: Summariser, **options: Any) -> AsyncGenerator[Memory]:
+    """A memory service over the logs of `folder`, with `summariser` behind its gateway."""
+    gateway = GrpcService("headrace.v1.LlmService", summariser, llm_pb2_grpc.add_LlmServiceServicer_to_server)
+    settings = ServerSettings(listen="127.0.0.1:0", drain_s=0)
+    async with (
+        serving_grpc(settings, [gateway]) as running,
+        open_channel(running.addresses[0]) as channel,
+        memory_over(folder, llm=llm_pb2_grpc.LlmServiceStub(channel), **options) as memory,
+    ):
+        yield memory
+
+
+def texts(messages: Sequence[llm_pb2.Message]) -> Iterator[str]:
+    return ("".join(part.text for part in message.content) for message in messages)
+
+
+LIMITS = memory_pb2.ModelLimits(provider_key="p", model="gpt-4o", context_window_tokens=20_000, output_tokens=1_000)
+
+
+WORDS = "one two three four five six seven eight nine ten " * 5
+
+
+async def talk(memory: Memory, runs: int = 10, question: str = "the last question") -> tuple[str, str]:
+    """A chat of so many ended runs of four messages, and the query of one more."""
+    chat_id = new_id()
+    for index in range(runs):
+        _, run_id = await memory.begin(f"question {index}", chat_id)
+        await memory.append(
+            chat_id,
+            run_id,
+            step_line(call(f"t{index}"), result(f"t{index}", f"result {index} {WORDS}")),
+            step_line(content(f"answer {index} {WORDS}", msg_id="m_00000002")),
+            run_line(),
+        )
+    return await memory.begin(question, chat_id)
+
+
+def lines_of(folder: Path, chat_id: str) -> list[dict[str, Any]]:
+    return [orjson.loads(line) for line in (folder / f"{chat_id}.json").read_bytes().splitlines()]

@@ -1,0 +1,59 @@
+"""The pages of the manual, as tests read them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+REFERENCE = ROOT / "docs" / "reference"
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
+"""Every page that a reader may come to."""
+
+BLOCK = re.compile(r"^```(?P<form>\S*)[ ]?(?P<use>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+_HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+
+
+def read_page(name: str) -> str:
+    return (REFERENCE / name).read_text()
+
+
+def read_section(page: str, anchor: str) -> str:
+    """The text below the heading with this anchor, up to the next heading."""
+    pieces = re.split(r"^(#+ .+)$", page, flags=re.MULTILINE)
+    sections = {to_anchor(heading.lstrip("# ")): body for heading, body in zip(pieces[1::2], pieces[2::2], strict=True)}
+    return sections[anchor]
+
+
+def list_anchors(text: str) -> set[str]:
+    """The anchors of a page's headings."""
+    return {to_anchor(heading) for heading in _HEADING.findall(BLOCK.sub("", text))}
+
+
+def to_anchor(heading: str) -> str:
+    """The anchor that GitHub makes of a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+GUIDES = ROOT / "docs" / "guides"
+
+
+class Block(NamedTuple):
+    form: str
+    """The word of the fence: sh, python, js, go, json, text."""
+
+    use: str
+    text: str
+
+
+def list_blocks(page: Path) -> list[Block]:
+    return [Block(found["form"], found["use"].strip(), found["text"]) for found in BLOCK.finditer(page.read_text())]
+
+
+def check_output(output: str, expected: str) -> None:
+    """Assert that the lines that a page shows come in this order; … stands for anything."""
+    lines = iter(output.splitlines())
+    for wanted in expected.splitlines():
+        pattern = ".*".join(re.escape(piece) for piece in re.split(r"\s*…\s*", wanted))
+        assert any(re.fullmatch(pattern, line.strip()) for line in lines), f"no line {wanted!r} in:\n{output}"

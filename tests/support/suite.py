@@ -1,0 +1,336 @@
+"""The whole suite as its users run it: `headrace up` in a process of its own, before a simulator in this one."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import os
+import re
+import signal
+import sys
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from headrace.sse import SseReader
+from services.simulator.scripts.script import parse_script
+from services.simulator.server import Simulator, simulator
+from tests.support.facade.fronts import DEFAULTS, PEERS, gateway
+from tests.support.order import Event, check_order
+
+READY = re.compile(r"ready: (?P<url>http://\S+)\s+grpc (?P<grpc>\S+)\s+memory (?P<memory>\S+)")
+READY_TIMEOUT_S = 600.0
+TEST_TIMEOUT_S = 300.0
+
+FORM = os.environ.get("SUITE_FORM", "--one-process")
+"""Option of `headrace up` that says which services share a process."""
+
+COMMAND = (sys.executable, "-m", "headrace.cli")
+
+MODEL = {"providerKey": "sim", "model": "sim-1"}
+TOOLS = ["mock_city_weather", "city_datetime", "_bash_", "write_file", "read_file"]
+AGENTS: dict[str, dict[str, Any]] = {
+    "plain": {"mode": "ONESHOT", "modelConfig": MODEL, "plain": {"systemPrompt": "Answer."}},
+    "once": {
+        "mode": "ONESHOT",
+        "modelConfig": MODEL,
+        "toolConfig": {"backends": TOOLS},
+        "plain": {"systemPrompt": "Answer."},
+    },
+    "react": {
+        "mode": "REACT",
+        "modelConfig": MODEL,
+        "toolConfig": {"backends": TOOLS},
+        "react": {"systemPrompt": "Today is {{date}}."},
+    },
+    "parallel": {
+        "mode": "REACT",
+        "modelConfig": MODEL,
+        "toolConfig": {"backends": TOOLS},
+        "react": {"systemPrompt": "Answer.", "parallelToolCalls": True},
+    },
+    "required": {
+        "mode": "REACT",
+        "modelConfig": MODEL,
+        "toolPolicy": "REQUIRE",
+        "toolConfig": {"backends": TOOLS},
+        "react": {"systemPrompt": "Answer."},
+    },
+    "thrifty": {
+        "mode": "REACT",
+        "modelConfig": MODEL,
+        "toolConfig": {"backends": TOOLS},
+        "budget": {"maxModelCalls": 1},
+        "react": {"systemPrompt": "Answer."},
+    },
+    "small": {
+        "mode": "ONESHOT",
+        "modelConfig": {"providerKey": "sim", "model": "small-1"},
+        "plain": {"systemPrompt": "Answer."},
+    },
+    "seeing": {
+        "mode": "REACT",
+        "modelConfig": {"providerKey": "sim", "model": "seeing-1"},
+        "toolConfig": {"backends": TOOLS},
+        "react": {"systemPrompt": "Answer."},
+    },
+    "remembering": {
+        "mode": "REACT",
+        "modelConfig": MODEL,
+        "memory": {"facts": "recall"},
+        "react": {"systemPrompt": "Answer."},
+    },
+    "hurried": {
+        "mode": "ONESHOT",
+        "modelConfig": MODEL,
+        "budget": {"timeoutMs": 400},
+        "plain": {"systemPrompt": "Answer."},
+    },
+}
+WINDOWS: dict[str, dict[str, Any]] = {
+    "small-1": {"contextWindow": 2400, "maxOutput": 400},
+    "seeing-1": {"capabilities": ["tools", "vision", "audio", "files"]},
+}
+
+# A model that failed has a breaker, which is not to open for another test: each that fails has its own.
+for number in range(6):
+    model = {"providerKey": "sim", "model": f"fail-{number}"}
+    AGENTS[f"fail-{number}"] = {"mode": "ONESHOT", "modelConfig": model, "plain": {"systemPrompt": "Answer."}}
+
+
+class StreamCutError(AssertionError):
+    """A stream ended before its run did."""
+
+
+@dataclass
+class Suite:
+    """A running suite. One simulator, whose script a test replaces."""
+
+    url: str
+    grpc: str
+    memory: str
+    config_dir: Path
+    data_dir: Path
+    simulator: Simulator
+    http: aiohttp.ClientSession
+    process: asyncio.subprocess.Process
+
+    async def post(self, path: str, body: Any) -> tuple[int, Any]:
+        """Status and JSON of a POST; bytes are sent as they are."""
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json"}
+        async with self.http.post(self.url + path, data=io.BytesIO(data), headers=headers) as response:
+            return response.status, await response.json()
+
+    async def get(self, path: str, **params: str) -> tuple[int, Any]:
+        """Status and JSON of a GET."""
+        async with self.http.get(self.url + path, params=params) as response:
+            return response.status, await response.json()
+
+    @asynccontextmanager
+    async def query(self, message: str, agent: str = "plain", **fields: Any) -> AsyncGenerator[AsyncGenerator[Event]]:
+        """The events of a query as they come; leaving the block closes the connection."""
+        body = {"message": message, "agentKey": agent} | fields
+        async with self.http.post(f"{self.url}/api/query", json=body) as response:
+            assert response.status == 200, await response.text()
+            yield read_events(response)
+
+    async def ask(self, message: str, agent: str = "plain", **fields: Any) -> list[Event]:
+        """A whole run, its order checked."""
+        async with self.query(message, agent, **fields) as events:
+            seen = [event async for event in events]
+        check_order(seen)
+        return seen
+
+    async def compact(self, chat_id: str) -> list[Event]:
+        """A run that only compacts, its order checked."""
+        async with self.http.post(f"{self.url}/api/compact", json={"chatId": chat_id}) as response:
+            assert response.status == 200, await response.text()
+            seen = [event async for event in read_events(response)]
+        check_order(seen)
+        return seen
+
+    async def attach(self, run_id: str, last_seq: int = 0) -> list[Event]:
+        """What a run's readers get after `last_seq`, to its end."""
+        async with self.attached(run_id, last_seq) as events:
+            return [event async for event in events]
+
+    async def follow(self, run_id: str) -> list[Event]:
+        """What a reader gets who attaches again, after the last event it has, whenever its stream is cut."""
+        seen: list[Event] = []
+        while True:
+            try:
+                async with self.attached(run_id, seen[-1]["seq"] if seen else 0) as events:
+                    async for event in events:
+                        seen.append(event)
+                return seen
+            except StreamCutError:
+                await asyncio.sleep(0.1)
+
+    @asynccontextmanager
+    async def attached(self, run_id: str, last_seq: int = 0) -> AsyncGenerator[AsyncGenerator[Event]]:
+        """The events of a run after `last_seq`, as they come."""
+        params = {"runId": run_id, "lastSeq": str(last_seq)}
+        async with self.http.get(f"{self.url}/api/attach", params=params) as response:
+            assert response.status == 200, await response.text()
+            yield read_events(response)
+
+    def play(self, *rules: dict[str, Any]) -> None:
+        """Let the provider play these rules instead of its built-in answers."""
+        self.simulator.rules = parse_script(list(rules))
+
+    def requests(self) -> list[Any]:
+        """Bodies of the requests that the provider got, oldest first."""
+        return [request.body for request in self.simulator.requests]
+
+    def services(self) -> dict[str, int]:
+        """Process ids of the services."""
+        found: dict[str, int] = {}
+        for pid in _children(self.process.pid):
+            try:
+                command = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+            except (FileNotFoundError, ProcessLookupError):  # it has just ended
+                continue
+            if "-m" in command:
+                found[command[command.index("-m") + 1].removeprefix("services.")] = pid
+        return found
+
+    async def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Send a signal to `headrace up`, wait for its end, give its exit code."""
+        self.process.send_signal(number)
+        async with asyncio.timeout(300):
+            return await self.process.wait()
+
+
+@dataclass(frozen=True)
+class Running:
+    """A `headrace up` that is ready."""
+
+    url: str
+    grpc: str
+    memory: str
+    process: asyncio.subprocess.Process
+
+
+@asynccontextmanager
+async def running(
+    config_dir: Path, data_dir: Path, sim: Simulator, *, command: Sequence[str] = COMMAND, form: str = FORM, **env: str
+) -> AsyncGenerator[Suite]:
+    """`headrace up` over these folders. A configuration of AGENTS is written when there is none."""
+    write_config(config_dir, sim)
+    timeout = aiohttp.ClientTimeout(total=TEST_TIMEOUT_S)
+    async with (
+        up("--config-dir", str(config_dir), "--data-dir", str(data_dir), command=command, form=form, **env) as it,
+        aiohttp.ClientSession(timeout=timeout) as http,
+    ):
+        yield Suite(it.url, it.grpc, it.memory, config_dir, data_dir, sim, http, it.process)
+
+
+@asynccontextmanager
+async def up(*options: str, command: Sequence[str] = COMMAND, form: str = FORM, **env: str) -> AsyncGenerator[Running]:
+    """`headrace up` on free ports; `env` is added to our own environment."""
+    process = await asyncio.create_subprocess_exec(
+        *(*command, "up", form, "--port", "0", "--grpc-port", "0", *options),
+        stdout=asyncio.subprocess.PIPE,
+        env=os.environ | env,
+    )
+    try:
+        url, grpc, memory = await _ready(process)
+        yield Running(url, grpc, memory, process)
+    finally:
+        if process.returncode is None:
+            process.terminate()
+            async with asyncio.timeout(300):
+                await process.wait()
+
+
+@asynccontextmanager
+async def fresh_suite(folder: Path, *, form: str = FORM, **env: str) -> AsyncGenerator[Suite]:
+    """A suite of its own, for tests that break it."""
+    async with simulator() as sim, running(folder / "config", folder / "data", sim, form=form, **env) as suite:
+        yield suite
+
+
+def write_config(config_dir: Path, sim: Simulator) -> None:
+    agents = config_dir / "agents"
+    if not agents.exists():
+        agents.mkdir(parents=True)
+        for key, agent in AGENTS.items():
+            (agents / f"{key}.json").write_text(json.dumps(agent))
+    names = {agent["modelConfig"]["model"] for agent in AGENTS.values()} | {"idle", "bench"}
+    models: list[dict[str, Any]] = [{"name": name} | WINDOWS.get(name, {}) for name in sorted(names)]
+    models.append({"name": "embed-1", "capabilities": ["embeddings"], "price": {"inputPerMTok": 0.02}})
+    provider: dict[str, Any] = {"key": "sim", "protocol": "openai", "baseUrl": sim.base_url, "models": models}
+    provider["retry"] = {"maxAttempts": 1}
+    (config_dir / "providers.json").write_text(json.dumps({"providers": [provider]}))
+
+
+async def _ready(process: asyncio.subprocess.Process) -> tuple[str, str, str]:
+    assert process.stdout is not None
+    async with asyncio.timeout(READY_TIMEOUT_S):
+        async for line in process.stdout:
+            if match := READY.search(line.decode()):
+                return match["url"], match["grpc"], match["memory"]
+    raise AssertionError("headrace up ended before it was ready")
+
+
+async def read_events(response: aiohttp.ClientResponse) -> AsyncGenerator[Event]:
+    """The events of an SSE response; the frame form is checked too."""
+    reader, done = SseReader(), False
+    async for chunk in response.content.iter_any():
+        for frame in reader.feed(chunk):
+            assert not done, "nothing follows [DONE]"
+            if frame.data == b"[DONE]":
+                done = True
+                continue
+            event = json.loads(frame.data)
+            assert (frame.id, frame.event) == (str(event["seq"]), "message")
+            yield event
+    if not done:
+        raise StreamCutError("the stream ended without [DONE]")
+
+
+def _children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+async def is_ready(suite: Suite) -> bool:
+    with suppress(aiohttp.ClientError):
+        async with suite.http.get(f"{suite.url}/readyz?all") as response:
+            return response.status == 200
+    return False
+
+
+async def kill_service(suite: Suite, victim: str) -> None:
+    """Kill a service, and wait until another process is in its place."""
+    killed = suite.services()[victim]
+    os.kill(killed, signal.SIGKILL)
+    while suite.services().get(victim, killed) == killed or not await is_ready(suite):
+        await asyncio.sleep(0.1)
+
+
+@asynccontextmanager
+async def behind_gateway(suite: Suite) -> AsyncGenerator[Suite]:
+    """The same suite, through a gateway that is given the addresses of its facade."""
+    async with gateway(addresses_of(suite), DEFAULTS) as url:
+        yield replace(suite, url=url)
+
+
+def addresses_of(suite: Suite) -> dict[str, str]:
+    """Addresses of the services behind the suite's facade."""
+    services = suite.services()
+    facade = services.get("facade") or services["suite"]
+    pairs = Path(f"/proc/{facade}/environ").read_text().split("\0")
+    environment = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+    return {name: environment[f"HEADRACE_FACADE_{name.upper()}_ADDRESS"] for name in PEERS}
+
+
+async def gone(services: dict[str, int]) -> None:
+    """Return when none of the processes lives: `headrace up` takes its services along, however it dies."""
+    while any(os.path.exists(f"/proc/{pid}") for pid in services.values()):  # noqa: ASYNC240
+        await asyncio.sleep(0.02)
