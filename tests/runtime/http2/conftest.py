@@ -40,3 +40,8 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[]
     if item.path.stem in BOTH + UVLOOP:
         loops["uvloop"] = uvloop.new_event_loop
     return loops
+
+
+@pytest.fixture(autouse=True)
+def always_quiet(quiet: None) -> None:
+    """Whatever comes over a connection."""
