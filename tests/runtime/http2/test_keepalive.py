@@ -12,15 +12,10 @@ from hyperframe.frame import PingFrame
 
 from services.runtime.http2.client.channel import Channel
 from services.runtime.http2.limits import Limits
+from tests.support.http2 import wire
 from tests.support.http2.ends import BYTES_MAX, TEST_TIMEOUT_S, Caller
 from tests.support.http2.victim import victim
-from tests.support.http2.wire import (
-    PING,
-    PREFACE,
-    SETTINGS,
-    Peer,
-    raw,
-)
+from tests.support.http2.wire import Peer, raw
 from tests.support.logged import Logged
 
 ALERT = Limits(keepalive_s=0.1, keepalive_timeout_s=0.3)
@@ -108,12 +103,12 @@ async def test_a_channel_does_not_ping_a_server_without_a_call() -> None:
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         one = Peer(reader, writer)
-        await reader.readexactly(len(PREFACE))
-        await one.send(SETTINGS)
+        await reader.readexactly(len(wire.PREFACE))
+        await one.send(wire.SETTINGS)
         while (frame := await one.next()) is not None:
             if isinstance(frame, PingFrame):
                 pings.append(frame)
-                await one.send(raw(PING, 1, 0, frame.opaque_data))
+                await one.send(raw(wire.PING, 1, 0, frame.opaque_data))
         one.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)

@@ -14,31 +14,14 @@ from hyperframe.frame import HeadersFrame
 
 from services.runtime.http2 import limits
 from services.runtime.http2.limits import Limits
+from tests.support.http2 import wire
 from tests.support.http2.ends import BYTES_MAX
 from tests.support.http2.victim import victim
-from tests.support.http2.wire import (
-    CONTINUATION,
-    DATA,
-    END_HEADERS,
-    HEADERS,
-    PING,
-    PRIORITY,
-    RST_STREAM,
-    SETTINGS_KIND,
-    Peer,
-    block,
-    call,
-    headers_of,
-    in_pieces,
-    opening,
-    peer,
-    raw,
-    window,
-)
+from tests.support.http2.wire import Peer, block, call, headers_of, in_pieces, opening, peer, raw, reset, window
 from tests.support.logged import Logged
 
 CALM, PROTOCOL = ErrorCodes.ENHANCE_YOUR_CALM, ErrorCodes.PROTOCOL_ERROR
-CANCEL = struct.pack(">L", ErrorCodes.CANCEL)
+CANCEL = ErrorCodes.CANCEL
 ASKED = opening(1, headers_of("upload"))
 TIMES = limits.CONTROL_BURST + 10
 """The settings of every client count too."""
@@ -48,23 +31,21 @@ RESETS = 3 * limits.RESET_BURST
 server ends. On a slow machine there are many turns."""
 
 FLOODS = {
-    "pings": raw(PING, 0, 0, b"12345678") * TIMES,
-    "settings": raw(SETTINGS_KIND, 0, 0, b"") * TIMES,
-    "priorities": raw(PRIORITY, 0, 1, b"\0\0\0\0\0") * TIMES,
-    "empty data": ASKED + raw(DATA, 0, 1, b"") * TIMES,
-    "kinds of settings": raw(SETTINGS_KIND, 0, 0, b"".join(struct.pack(">HL", n, 0) for n in range(100, 2000))),
-    "resets": b"".join(
-        opening(2 * n + 1, headers_of("unary")) + raw(RST_STREAM, 0, 2 * n + 1, CANCEL) for n in range(RESETS)
-    ),
+    "pings": raw(wire.PING, 0, 0, b"12345678") * TIMES,
+    "settings": raw(wire.SETTINGS_KIND, 0, 0, b"") * TIMES,
+    "priorities": raw(wire.PRIORITY, 0, 1, b"\0\0\0\0\0") * TIMES,
+    "empty data": ASKED + raw(wire.DATA, 0, 1, b"") * TIMES,
+    "kinds of settings": raw(wire.SETTINGS_KIND, 0, 0, b"".join(struct.pack(">HL", n, 0) for n in range(100, 2000))),
+    "resets": b"".join(opening(2 * n + 1, headers_of("unary")) + reset(2 * n + 1, CANCEL) for n in range(RESETS)),
     "streams that the server must reset": b"".join(
         opening(2 * n + 1, headers_of("unary"), end=n % 2 == 0)
-        + (raw(DATA, 0, 2 * n + 1, b"x") if n % 2 == 0 else window(2 * n + 1, 2**31 - 1))
+        + (raw(wire.DATA, 0, 2 * n + 1, b"x") if n % 2 == 0 else window(2 * n + 1, 2**31 - 1))
         for n in range(RESETS)
     ),
     "a large header list": in_pieces(1, headers_of("unary", *((f"key{n}", "v" * 100) for n in range(500)))),
     "a header list that grows when it is unpacked": raw(
-        HEADERS,
-        END_HEADERS,
+        wire.HEADERS,
+        wire.END_HEADERS,
         1,
         Encoder().encode(headers_of("unary")) + b"\x40\x01a\x7f\xa1\x1e" + b"v" * 4000 + b"\xbe" * 2000,
     ),
@@ -84,7 +65,9 @@ async def test_a_flood_ends_its_connection_alone(what: str, logged: Logged) -> N
 
 async def test_continuations_without_an_end_are_refused() -> None:
     async with victim() as server, peer(server.port) as attacker:
-        await attacker.send(raw(HEADERS, 0, 1, block(headers_of("unary"))), raw(CONTINUATION, 0, 1, b"") * 1000)
+        await attacker.send(
+            raw(wire.HEADERS, 0, 1, block(headers_of("unary"))), raw(wire.CONTINUATION, 0, 1, b"") * 1000
+        )
         assert await attacker.closed() is PROTOCOL
         await server.serves()
 
@@ -103,7 +86,7 @@ async def test_calls_that_are_cancelled_after_their_answer_began_are_no_flood() 
             await client.send(call(stream_id, "stream", b"1"))
             while (frame := await client.next()) is None or frame.stream_id != stream_id:
                 assert frame is not None
-            await client.send(raw(RST_STREAM, 0, stream_id, CANCEL))
+            await client.send(reset(stream_id, CANCEL))
         await server.serves()
 
 
@@ -111,16 +94,15 @@ async def test_a_call_that_is_opened_and_reset_in_one_read_is_over_and_so_are_th
     async with victim() as server, peer(server.port) as client:
         await client.send(
             opening(1, headers_of("unary")),
-            raw(RST_STREAM, 0, 1, CANCEL),
+            reset(1, CANCEL),
             opening(3, headers_of("unary"), end=True),
             opening(5, headers_of("nobody", path="/x"), end=True),
-            raw(RST_STREAM, 0, 5, CANCEL),
+            reset(5, CANCEL),
             opening(7, [*headers_of("unary")[:-1], ("content-type", "text/html")], end=True),
-            raw(RST_STREAM, 0, 7, CANCEL),
+            reset(7, CANCEL),
             call(9, "unary"),
         )
-        while 9 not in client.answered():
-            assert await client.next() is not None, client.seen
+        await client.until_answered(9)
         await server.serves()
 
 
@@ -130,9 +112,8 @@ async def test_a_stream_over_the_limit_is_refused_and_the_others_go_on() -> None
         await client.pong()
         assert client.resets() == {11: ErrorCodes.REFUSED_STREAM, 13: ErrorCodes.REFUSED_STREAM}
         assert server.handled.running == 5
-        await client.send(raw(RST_STREAM, 0, 1, CANCEL), call(15, "unary"))
-        while 15 not in client.answered():
-            assert await client.next() is not None
+        await client.send(reset(1, CANCEL), call(15, "unary"))
+        await client.until_answered(15)
 
 
 async def test_streams_over_the_limit_without_end_are_a_flood() -> None:
@@ -148,7 +129,7 @@ async def test_handlers_that_will_not_end_are_limited_whatever_their_streams_do(
     # In one read and one turn, so that no handler has its own to end.
     one_turn = Limits(streams_max=10, handlers_max=20, turn_s=60.0)
     async with victim(one_turn) as server, peer(server.port) as attacker:
-        pairs = (opening(2 * n + 1, headers_of("unary")) + raw(RST_STREAM, 0, 2 * n + 1, CANCEL) for n in range(30))
+        pairs = (opening(2 * n + 1, headers_of("unary")) + reset(2 * n + 1, CANCEL) for n in range(30))
         await attacker.send(*pairs)
         assert await attacker.closed() is CALM
         await server.serves()
@@ -216,7 +197,7 @@ async def test_a_peer_that_pings_and_never_reads_is_cut_off() -> None:
         attacker.writer.transport.pause_reading()  # pyright: ignore[reportAttributeAccessIssue] - a reading transport
         async with asyncio.timeout(50):
             while server.handled.begun == 0 or server.handled.running:
-                await attacker.send(raw(PING, 0, 0, b"12345678") * 10)
+                await attacker.send(raw(wire.PING, 0, 0, b"12345678") * 10)
                 await asyncio.sleep(0.01)
         await server.serves()
 
@@ -248,10 +229,9 @@ async def test_a_peer_that_asks_for_answers_and_never_reads_is_cut_off(logged: L
 )
 async def test_a_message_that_is_none_ends_its_call(body: bytes, status: bytes) -> None:
     async with victim() as server, peer(server.port) as client:
-        await client.send(opening(1, headers_of("unary")), raw(DATA, 1, 1, body), call(3, "unary"))
+        await client.send(opening(1, headers_of("unary")), raw(wire.DATA, 1, 1, body), call(3, "unary"))
         assert await status_of(client, 1) == status
-        while 3 not in client.answered():
-            assert await client.next() is not None
+        await client.until_answered(3)
         assert server.handled.begun == 1
         await server.serves()
 

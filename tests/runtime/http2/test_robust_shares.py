@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import struct
 from typing import Any
 
 import grpc
 import pytest
+from h2.errors import ErrorCodes
 from h2.stream import H2Stream
 from hpack import Decoder
 from hyperframe.frame import DataFrame, HeadersFrame, SettingsFrame
@@ -19,7 +19,7 @@ from services.runtime.http2.client.channel import Channel
 from services.runtime.http2.limits import Limits
 from tests.support.http2.ends import BYTES_MAX, Caller
 from tests.support.http2.victim import OTHER, service, victim
-from tests.support.http2.wire import RST_STREAM, Peer, call, headers_of, message, opening, peer, raw, window
+from tests.support.http2.wire import Peer, call, headers_of, message, opening, peer, reset, window
 
 WIDE = {SettingsFrame.INITIAL_WINDOW_SIZE: 2**31 - 1}
 
@@ -138,9 +138,8 @@ async def test_streams_that_have_ended_are_kept_nowhere() -> None:
 async def test_streams_that_the_client_resets_are_kept_nowhere() -> None:
     async with victim() as server, peer(server.port) as client:
         before = streams_kept()
-        cancel = struct.pack(">L", 8)
         await client.send(*(opening(2 * n + 1, headers_of("unary")) for n in range(100)))
-        await client.send(*(raw(RST_STREAM, 0, 2 * n + 1, cancel) for n in range(100)))
+        await client.send(*(reset(2 * n + 1, ErrorCodes.CANCEL) for n in range(100)))
         await client.pong()
         await server.idle()
         assert streams_kept() - before <= 2

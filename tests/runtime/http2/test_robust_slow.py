@@ -9,22 +9,9 @@ import pytest
 from hyperframe.frame import SettingsFrame
 
 from services.runtime.http2.limits import Limits
+from tests.support.http2 import wire
 from tests.support.http2.victim import QUICK, victim
-from tests.support.http2.wire import (
-    CONTINUATION,
-    DATA,
-    HEADERS,
-    PREFACE,
-    SETTINGS,
-    Peer,
-    block,
-    call,
-    headers_of,
-    opening,
-    peer,
-    raw,
-    window,
-)
+from tests.support.http2.wire import Peer, block, call, headers_of, opening, peer, raw, window
 from tests.support.logged import Logged
 from tests.support.timing import within
 
@@ -42,7 +29,7 @@ async def slowly(one: Peer, pieces: list[bytes]) -> AsyncGenerator[bytes]:
 NOT_HTTP2 = {
     "HTTP/1.1": b"GET / HTTP/1.1\r\nHost: here\r\n\r\n",
     "a TLS greeting": bytes.fromhex("16030100a5010000a10303") + b"\0" * 100,
-    "one wrong byte": PREFACE[:23] + b"x",
+    "one wrong byte": wire.PREFACE[:23] + b"x",
     "nonsense": b"\xff" * 1000,
 }
 
@@ -57,7 +44,7 @@ async def test_what_is_not_http2_is_refused_at_once(what: str) -> None:
 
 async def test_a_preface_without_settings_is_refused() -> None:
     async with victim() as server, peer(server.port, greets=False) as attacker:
-        await attacker.send(PREFACE, call(1, "unary"))
+        await attacker.send(wire.PREFACE, call(1, "unary"))
         assert await attacker.closed() is not None
         assert server.handled.begun == 0
         await server.serves()
@@ -65,14 +52,14 @@ async def test_a_preface_without_settings_is_refused() -> None:
 
 SLOW = {
     "nothing": [],
-    "half a preface": [PREFACE[:10]],
-    "a byte at a time": [bytes([byte]) for byte in PREFACE],
-    "no settings": [PREFACE],
-    "half of the settings": [PREFACE, SETTINGS[:5]],
-    "a header block without an end": [PREFACE + SETTINGS, raw(HEADERS, 0, 1, WHOLE)],
+    "half a preface": [wire.PREFACE[:10]],
+    "a byte at a time": [bytes([byte]) for byte in wire.PREFACE],
+    "no settings": [wire.PREFACE],
+    "half of the settings": [wire.PREFACE, wire.SETTINGS[:5]],
+    "a header block without an end": [wire.PREFACE + wire.SETTINGS, raw(wire.HEADERS, 0, 1, WHOLE)],
     "a header block in drops": [
-        PREFACE + SETTINGS + raw(HEADERS, 0, 1, WHOLE),
-        *(raw(CONTINUATION, 0, 1, b"") for _ in range(20)),
+        wire.PREFACE + wire.SETTINGS + raw(wire.HEADERS, 0, 1, WHOLE),
+        *(raw(wire.CONTINUATION, 0, 1, b"") for _ in range(20)),
     ],
 }
 
@@ -90,12 +77,11 @@ async def test_a_client_that_takes_its_time_is_cut_off(what: str, logged: Logged
     assert [line["error"] for line in logged.named("connection refused")] == ["too slow"]
 
 
-@pytest.mark.parametrize("rest", [b"", raw(DATA, 0, 1, b"\0\0\0\0\x05ab")], ids=["nothing", "half a message"])
+@pytest.mark.parametrize("rest", [b"", raw(wire.DATA, 0, 1, b"\0\0\0\0\x05ab")], ids=["nothing", "half a message"])
 async def test_a_request_that_never_comes_ends_its_call(rest: bytes) -> None:
     async with victim() as server, peer(server.port) as attacker:
         await attacker.send(opening(1, headers_of("unary")), rest)
-        while 1 not in attacker.answered():
-            assert await attacker.next() is not None
+        await attacker.until_answered(1)
         assert server.handled.begun == 0
         await server.serves()
 
