@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
+import pytest
 import structlog
 
 from tests.support.order import check_order, fold
@@ -18,6 +19,7 @@ RUNS = 5
 log = structlog.get_logger()
 
 
+@pytest.mark.nightly
 @needs_postgres
 async def test_a_rolling_restart_fails_no_request(up: Up) -> None:
     async with up() as (cluster, asker):

@@ -131,7 +131,7 @@ async def test_no_key_exchange_is_dear(authority: Authority) -> None:
                 assert await is_answered(connection, make_greeting(group)) is is_taken, group
 
 
-@pytest.mark.parametrize("is_dear", [False, True], ids=["P-256", "RSA-4096"])
+@pytest.mark.parametrize("is_dear", [False, pytest.param(True, marks=pytest.mark.nightly)], ids=["P-256", "RSA-4096"])
 async def test_handshakes_without_end_leave_an_honest_stream_alone(
     tmp_path: Path, authority: Authority, dear_key: rsa.RSAPrivateKey, is_dear: bool
 ) -> None:
