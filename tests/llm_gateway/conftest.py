@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -18,11 +20,6 @@ from services.runtime.rpc.channels import open_channel
 from services.simulator.server import simulator
 from tests.support.llm_gateway.gateway import SPARE, TEST_TIMEOUT_S, Asking, Gateway, provider_entry
 from tests.support.timing import ScriptedClockLoop
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Mapping
-    from pathlib import Path
-
 
 ON_BOTH_LOOPS = {"test_back_pressure", "test_interaction_log", "test_leaving", "http"}
 """Files and folders. What a transport does when it is paused or closed, and in which context it calls back, is the

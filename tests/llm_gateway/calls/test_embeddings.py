@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -22,10 +22,8 @@ from headrace.errors import (
 from headrace.streams import rpc_errors
 from headrace.v1 import llm_pb2
 from tests.support.llm_gateway.answering import answering, http_answer
+from tests.support.llm_gateway.gateway import Asking, Gateway
 from tests.support.spans import recording
-
-if TYPE_CHECKING:
-    from tests.support.llm_gateway.gateway import Asking, Gateway
 
 MODELS: list[dict[str, Any]] = [
     {"name": "sim-1"},

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from headrace.v1 import llm_pb2
-
-if TYPE_CHECKING:
-    from tests.support.llm_gateway.gateway import Asking
+from tests.support.llm_gateway.gateway import Asking
 
 TEXTS = ["\n\n", " ", "half", "-word", "\r\n", "水", "车\n", "\t", '"quoted"', "👩‍👩‍👧", "data: x\n\n", "\u2028"]
 

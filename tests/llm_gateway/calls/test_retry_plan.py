@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -21,11 +21,8 @@ from services.llm_gateway.protocols.openai.reader import FRAME_BYTES_MAX
 from services.llm_gateway.providers.credentials import Credentials
 from services.llm_gateway.providers.provider_file import Provider
 from tests.support.llm_gateway.answering import HELLO, answering, http_answer
-from tests.support.llm_gateway.gateway import Heard, provider_entry
+from tests.support.llm_gateway.gateway import Asking, Gateway, Heard, provider_entry
 from tests.support.timing import within
-
-if TYPE_CHECKING:
-    from tests.support.llm_gateway.gateway import Asking, Gateway
 
 SHORT: dict[str, Any] = {"timeouts": {"connectMs": 300, "firstDeltaMs": 300, "idleMs": 200}}
 THRICE: dict[str, Any] = {"retry": {"maxAttempts": 3}}

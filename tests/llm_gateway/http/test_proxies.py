@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import ssl
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.llm_gateway.http.proxy import serving_proxy
 from tests.support.llm_gateway.answering import HELLO, answering
-from tests.support.llm_gateway.scripted import END, ORDINARY, Exchange, chunk, serving_script
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.llm_gateway.gateway import Asking
-    from tests.support.llm_gateway.scripted import Scripted
+from tests.support.llm_gateway.gateway import Asking
+from tests.support.llm_gateway.scripted import END, ORDINARY, Exchange, Scripted, chunk, serving_script
 
 DELTA = b'data: {"choices":[{"delta":{"content":"hello"},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
 BASIC = b"Basic am9lOnAvdw=="

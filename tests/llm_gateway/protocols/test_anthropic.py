@@ -5,16 +5,13 @@ What reaches the provider, what comes back in a tool loop, and how its refusals 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 import pytest
 
 from headrace.v1 import llm_pb2
-from tests.support.llm_gateway.gateway import text_message
-
-if TYPE_CHECKING:
-    from tests.support.llm_gateway.gateway import Asking, Gateway, Heard
+from tests.support.llm_gateway.gateway import Asking, Gateway, Heard, text_message
 
 SHORT: dict[str, Any] = {"timeouts": {"connectMs": 300, "firstDeltaMs": 300, "idleMs": 200}}
 SCHEMA = '{"type":"object","properties":{"big":{"const":12345678901234567890123}}}'

@@ -4,7 +4,7 @@ pairs."""
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 import pytest
@@ -12,10 +12,7 @@ import pytest
 from headrace.v1 import llm_pb2
 from services.llm_gateway.protocols.openai.nine_characters import fit_call_id
 from services.llm_gateway.providers.provider_file import Provider
-from tests.support.llm_gateway.gateway import text_message
-
-if TYPE_CHECKING:
-    from tests.support.llm_gateway.gateway import Asking, Gateway
+from tests.support.llm_gateway.gateway import Asking, Gateway, text_message
 
 SCHEMA = '{"type":"object","properties":{"big":{"const":12345678901234567890123}}}'
 TOOL = llm_pb2.ToolSchema(name="f", description="does it", parameters=SCHEMA)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -12,9 +12,7 @@ from headrace.streams import reading
 from services.llm_gateway.protocols.openai.reader import FRAME_BYTES_MAX
 from services.llm_gateway.provider_errors.refusal import Refusal, make_error
 from tests.support.llm_gateway.answering import raw_provider
-
-if TYPE_CHECKING:
-    from tests.support.llm_gateway.gateway import Asking
+from tests.support.llm_gateway.gateway import Asking
 
 SHORT: dict[str, Any] = {"timeouts": {"connectMs": 300, "firstDeltaMs": 300, "idleMs": 200}}
 LONGER: dict[str, Any] = {"timeouts": {"connectMs": 10_000, "firstDeltaMs": 10_000, "idleMs": 2000}}

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.llm_gateway.answering import HELLO, answering, http_answer
-
-if TYPE_CHECKING:
-    from tests.support.llm_gateway.gateway import Asking, Heard
+from tests.support.llm_gateway.gateway import Asking, Heard
 
 STREAM = HELLO.partition(b"\r\n\r\n")[2]
 

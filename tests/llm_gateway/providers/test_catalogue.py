@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 import pytest
@@ -20,10 +20,7 @@ from services.llm_gateway.server import gateway
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.health import check_peers
-from tests.support.llm_gateway.gateway import provider_entry
-
-if TYPE_CHECKING:
-    from tests.support.llm_gateway.gateway import Asking
+from tests.support.llm_gateway.gateway import Asking, provider_entry
 
 URL = "http://127.0.0.1:1/v1"
 

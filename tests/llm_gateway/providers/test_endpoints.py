@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -11,10 +11,7 @@ from pydantic import ValidationError
 from services.llm_gateway.providers.provider_file import Provider, Providers
 from services.llm_gateway.providers.proxies import find_environment_proxy
 from tests.support.llm_gateway.answering import HELLO, answering, http_answer
-from tests.support.llm_gateway.gateway import provider_entry
-
-if TYPE_CHECKING:
-    from tests.support.llm_gateway.gateway import Asking, Gateway
+from tests.support.llm_gateway.gateway import Asking, Gateway, provider_entry
 
 KEYS = {"apiKeys": ["env:COMPANY_KEY"]}
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from pathlib import Path
+from typing import Any, TypeAlias
 
 from headrace.errors import HeadraceError
 from headrace.streams import reading
 from headrace.v1 import llm_pb2, llm_pb2_grpc
 from services.simulator.server import Simulator
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractAsyncContextManager
-    from pathlib import Path
 
 TEST_TIMEOUT_S = 600.0
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from services.llm_gateway.http.client import ProviderRequest, opening_stream
+from services.llm_gateway.http.pool import Pool
 from services.llm_gateway.providers.provider_file import Provider
 from tests.support.llm_gateway.gateway import provider_entry
-
-if TYPE_CHECKING:
-    from services.llm_gateway.http.pool import Pool
-    from tests.support.llm_gateway.scripted import Scripted
+from tests.support.llm_gateway.scripted import Scripted
 
 TIMEOUTS = {"connectMs": 30_000, "firstDeltaMs": 5_000, "idleMs": 5_000}
 
