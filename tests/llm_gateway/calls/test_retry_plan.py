@@ -52,10 +52,6 @@ def attempts(heard: Heard) -> list[tuple[str, str, int]]:
     ]
 
 
-def reason_of(heard: Heard) -> str:
-    return heard.error.reason if heard.error else ""
-
-
 @pytest.mark.parametrize("fault", BEFORE_THE_FIRST_DELTA)
 async def test_before_the_first_delta_the_caller_sees_only_a_second_started(asking: Asking, fault: str) -> None:
     step, _ = BEFORE_THE_FIRST_DELTA[fault]
@@ -74,7 +70,7 @@ async def test_the_same_provider_is_asked_again_first(asking: Asking, fault: str
     async with asking([{"steps": [step]}], retry={"maxAttempts": 2}, **SHORT) as gateway:
         heard = await gateway.hear()
     assert heard.kinds == ["started", "started"]
-    assert reason_of(heard) == reason
+    assert heard.reason == reason
     assert len(gateway.sim.requests) == 2
 
 
@@ -87,7 +83,7 @@ async def test_after_the_first_delta_it_ends_typed_with_the_usage_so_far(asking:
         heard = await gateway.hear()
     assert heard.kinds == ["started", "content", "usage"]
     assert (heard.usage.input_tokens, heard.usage.output_tokens) == (7, 3)
-    assert reason_of(heard) == reason
+    assert heard.reason == reason
     assert len(gateway.sim.requests) == 1
 
 
@@ -98,7 +94,7 @@ async def test_reasoning_content_and_tool_calls_commit(asking: Asking, first: di
         heard = await gateway.hear()
     assert heard.kinds[0] == "started"
     assert heard.kinds.count("started") == 1
-    assert reason_of(heard) == "STREAM_STALLED"
+    assert heard.reason == "STREAM_STALLED"
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 422])
@@ -149,7 +145,7 @@ async def test_fallbacks_are_asked_in_order_each_with_its_own_attempts(asking: A
         heard = await gateway.hear()
     asked = ["sim/sim-1", "sim/sim-1", "spare/sim-2", "spare/sim-2", "sim/idle", "sim/idle"]
     assert [f"{provider}/{model}" for provider, model, _ in attempts(heard)] == asked
-    assert reason_of(heard) == "OVERLOADED"
+    assert heard.reason == "OVERLOADED"
 
 
 async def test_a_fallback_without_its_key_is_left_out(asking: Asking) -> None:
@@ -157,7 +153,7 @@ async def test_a_fallback_without_its_key_is_left_out(asking: Asking) -> None:
     async with asking([{"steps": [{"status": 503}]}], spare=spare, **FALLBACK) as gateway:
         heard = await gateway.hear()
     assert attempts(heard) == [("sim", "sim-1", 1)]
-    assert reason_of(heard) == "OVERLOADED"
+    assert heard.reason == "OVERLOADED"
 
 
 async def test_a_refused_key_gives_way_to_the_next(asking: Asking) -> None:
@@ -188,7 +184,7 @@ async def test_when_every_key_is_refused_the_call_ends(asking: Asking) -> None:
         gateway.env.update(A="key-a-0001", B="key-b-0002")
         heard = await gateway.hear()
     assert heard.kinds == ["started", "started"]
-    assert reason_of(heard) == "PROVIDER_AUTHENTICATION"
+    assert heard.reason == "PROVIDER_AUTHENTICATION"
 
 
 async def open_breaker(gateway: Gateway) -> None:
@@ -203,9 +199,8 @@ async def test_an_open_breaker_ends_the_call_typed_without_asking(asking: Asking
         await open_breaker(gateway)
         heard = await gateway.hear()
     assert heard.deltas == []
-    assert reason_of(heard) == "PROVIDER_UNAVAILABLE"
-    assert heard.error is not None
-    assert 0 < (heard.error.retry_after_s or 0) <= 5
+    assert heard.reason == "PROVIDER_UNAVAILABLE"
+    assert 0 < (heard.failure.retry_after_s or 0) <= 5
     assert len(gateway.sim.requests) == FAILURES_MAX
 
 

@@ -214,8 +214,7 @@ async def test_a_tool_choice_takes_anthropics_form(
         assert body.get("tool_choice") == expected
         assert body["tools"][0]["input_schema"] == orjson.loads(SCHEMA)
         heard = await gateway.hear(tools=[TOOL], tool_choice="g")
-    assert heard.error is not None
-    assert heard.error.reason == "INVALID_REQUEST"
+    assert heard.reason == "INVALID_REQUEST"
 
 
 @pytest.mark.parametrize(
@@ -281,10 +280,9 @@ async def test_every_way_to_fail_is_typed(asking: Asking, steps: list[Any], kind
         heard = await gateway.hear()
         await gateway.sim.until_idle()
     assert spoken(heard) == kinds
-    assert heard.error is not None
-    assert heard.error.reason == reason
+    assert heard.reason == reason
     if reason == "RATE_LIMITED":
-        assert heard.error.retry_after_s == 7.0
+        assert heard.failure.retry_after_s == 7.0
 
 
 async def test_a_prompt_that_is_too_long_names_both_numbers(asking: Asking) -> None:
@@ -292,6 +290,5 @@ async def test_a_prompt_that_is_too_long_names_both_numbers(asking: Asking) -> N
     step = {"status": 400, "body": {"type": "error", "error": error}}
     async with asking([{"steps": [step]}], protocol="anthropic") as gateway:
         heard = await gateway.hear()
-    assert heard.error is not None
-    assert heard.error.reason == "CONTEXT_LENGTH_EXCEEDED"
-    assert (heard.error.metadata["currentTokens"], heard.error.metadata["maxTokens"]) == ("210000", "200000")
+    assert heard.reason == "CONTEXT_LENGTH_EXCEEDED"
+    assert (heard.failure.metadata["currentTokens"], heard.failure.metadata["maxTokens"]) == ("210000", "200000")

@@ -254,10 +254,9 @@ async def test_unpaired_messages_are_refused_by_name_before_anything_is_sent(
         heard = await gateway.hear(*messages)
         assert not gateway.sim.requests
     assert heard.deltas == []
-    assert heard.error is not None
-    assert heard.error.reason == "UNPAIRED_MESSAGES"
-    assert heard.error.metadata == {"toolCallId": call_id}
-    assert call_id in heard.error.message
+    assert heard.reason == "UNPAIRED_MESSAGES"
+    assert heard.failure.metadata == {"toolCallId": call_id}
+    assert call_id in heard.failure.message
 
 
 @pytest.mark.parametrize(
@@ -273,6 +272,5 @@ async def test_an_impossible_request_says_what_would_be_possible(
 ) -> None:
     async with asking() as gateway:
         heard = await gateway.hear(**fields)
-    assert heard.error is not None
-    assert heard.error.reason == "INVALID_REQUEST"
-    assert said in heard.error.message
+    assert heard.reason == "INVALID_REQUEST"
+    assert said in heard.failure.message

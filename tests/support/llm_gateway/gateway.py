@@ -26,6 +26,17 @@ class Heard:
     error: HeadraceError | None
 
     @property
+    def failure(self) -> HeadraceError:
+        """The error, which there must be."""
+        assert self.error is not None
+        return self.error
+
+    @property
+    def reason(self) -> str:
+        """That of the error; empty where all went well."""
+        return self.error.reason if self.error is not None else ""
+
+    @property
     def kinds(self) -> list[str]:
         return [delta.WhichOneof("delta") or "" for delta in self.deltas]
 
