@@ -20,12 +20,6 @@ from tests.support.tools.tiers import TIERS
 works = pytest.mark.parametrize("tier", [tier for tier in TIERS if tier == "bubblewrap"])
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "workspace").mkdir()
-    return tmp_path / "workspace"
-
-
 @asynccontextmanager
 async def server() -> AsyncGenerator[tuple[int, list[str]]]:
     """A web server's port, and the paths it was asked for."""
