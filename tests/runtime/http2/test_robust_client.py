@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -17,7 +17,7 @@ from services.runtime.http2 import limits
 from services.runtime.http2.client.channel import Channel
 from services.runtime.http2.limits import Limits
 from tests.support.http2 import wire
-from tests.support.http2.ends import BYTES_MAX, TEST_TIMEOUT_S, Caller
+from tests.support.http2.ends import BYTES_MAX, TEST_TIMEOUT_S, Caller, code_of
 from tests.support.http2.wire import Header, Peer, block, in_pieces, message, raw, reset, setting, window
 
 CODE = grpc.StatusCode
@@ -172,14 +172,6 @@ async def test_a_wrong_answer_ends_a_stream(what: str) -> None:
 async def read(call: Any) -> None:
     while await call.read() is not grpc.aio.EOF:
         pass
-
-
-async def code_of(call: Awaitable[object]) -> grpc.StatusCode:
-    try:
-        await call
-    except grpc.aio.AioRpcError as error:
-        return error.code()
-    return CODE.OK
 
 
 async def call_again(caller: Caller) -> bytes:

@@ -19,6 +19,7 @@ from services.runtime.auth.settings import AuthSettings
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService, serving_grpc
+from tests.support.http2.ends import code_of
 from tests.support.logged import Logged
 from tests.support.scripted_llm import (
     COUNT,
@@ -182,9 +183,7 @@ async def test_one_stream_too_many_is_refused_at_once_and_the_place_is_free_agai
 async def test_what_is_left_out_or_unknown_is_unimplemented(method: str) -> None:
     async with serving_script() as suite, open_channel(suite.running.addresses[0]) as channel:
         call = channel.unary_unary(f"/headrace.v1.LlmService/{method}")
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await call(b"")
-        assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+        assert await code_of(call(b"")) is grpc.StatusCode.UNIMPLEMENTED
 
 
 async def test_a_peers_own_status_is_passed_on() -> None:
@@ -192,9 +191,7 @@ async def test_a_peers_own_status_is_passed_on() -> None:
         grpc.StatusCode.DEADLINE_EXCEEDED, grpc.aio.Metadata(), grpc.aio.Metadata(), "Deadline Exceeded"
     )
     async with serving_script([theirs]) as suite:
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await suite.stub.CountTokens(COUNT)
-        assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        assert await code_of(suite.stub.CountTokens(COUNT)) is grpc.StatusCode.DEADLINE_EXCEEDED
 
 
 async def test_ids_of_the_caller_are_logged_and_forwarded(logged: Logged) -> None:
