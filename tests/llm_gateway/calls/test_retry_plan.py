@@ -20,7 +20,7 @@ from services.llm_gateway.limits.breaker import FAILURES_MAX, Breaker
 from services.llm_gateway.protocols.openai.reader import FRAME_BYTES_MAX
 from services.llm_gateway.providers.credentials import Credentials
 from services.llm_gateway.providers.provider_file import Provider
-from tests.support.llm_gateway.answering import HELLO, answering, http_answer
+from tests.support.llm_gateway.answering import HELLO, http_answer
 from tests.support.llm_gateway.gateway import Asking, Gateway, Heard, provider_entry
 from tests.support.timing import within
 
@@ -112,16 +112,14 @@ async def test_a_connection_that_is_refused_falls_over(asking: Asking) -> None:
 
 
 async def test_a_second_attempt_that_succeeds_is_the_answer(asking: Asking) -> None:
-    scripted = answering(http_answer(503), http_answer(500), HELLO)
-    async with scripted as provider, asking(baseUrl=provider.base_url, **THRICE) as gateway:
+    async with asking(answers=[http_answer(503), http_answer(500), HELLO], **THRICE) as gateway:
         heard = await gateway.hear()
     assert heard.kinds == ["started", "started", "started", "content", "usage", "finish"]
     assert [number for _, _, number in attempts(heard)] == [1, 2, 3]
 
 
 async def test_retry_after_is_waited_for(asking: Asking) -> None:
-    scripted = answering(http_answer(429, retry_after="1"), HELLO)
-    async with scripted as provider, asking(baseUrl=provider.base_url, **THRICE) as gateway:
+    async with asking(answers=[http_answer(429, retry_after="1"), HELLO], **THRICE) as gateway:
         started_s = asyncio.get_running_loop().time()
         heard = await gateway.hear()
         took_s = asyncio.get_running_loop().time() - started_s
@@ -157,14 +155,12 @@ async def test_a_fallback_without_its_key_is_left_out(asking: Asking) -> None:
 
 
 async def test_a_refused_key_gives_way_to_the_next(asking: Asking) -> None:
-    async with answering(http_answer(401), HELLO) as provider:
-        keys = ["env:OLD_KEY", "env:NEW_KEY"]
-        async with asking(baseUrl=provider.base_url, apiKeys=keys) as gateway:
-            gateway.env.update(OLD_KEY="old-key-0001", NEW_KEY="new-key-0002")
-            heard = await gateway.hear()
+    async with asking(answers=[http_answer(401), HELLO], apiKeys=["env:OLD_KEY", "env:NEW_KEY"]) as gateway:
+        gateway.env.update(OLD_KEY="old-key-0001", NEW_KEY="new-key-0002")
+        heard = await gateway.hear()
     assert heard.kinds == ["started", "started", "content", "usage", "finish"]
-    assert [b"old-key-0001" in head for head in provider.asked] == [True, False]
-    assert b"new-key-0002" in provider.asked[1]
+    assert [b"old-key-0001" in head for head in gateway.heads] == [True, False]
+    assert b"new-key-0002" in gateway.heads[1]
 
 
 @pytest.mark.parametrize("step", [{"status": 402}, {"status": 429, "body": {"error": {"code": "insufficient_quota"}}}])

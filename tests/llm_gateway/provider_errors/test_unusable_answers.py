@@ -7,7 +7,7 @@ import zlib
 
 import pytest
 
-from tests.support.llm_gateway.answering import HELLO, answering, http_answer
+from tests.support.llm_gateway.answering import HELLO, http_answer
 from tests.support.llm_gateway.gateway import Asking, Heard
 
 STREAM = HELLO.partition(b"\r\n\r\n")[2]
@@ -20,7 +20,7 @@ TOO_LONG = b'{"error": {"message": "This model\'s maximum context length is 8192
 
 
 async def hear(asking: Asking, answer: bytes) -> Heard:
-    async with answering(answer) as provider, asking(baseUrl=provider.base_url) as gateway:
+    async with asking(answers=[answer]) as gateway:
         return await gateway.hear()
 
 

@@ -61,6 +61,8 @@ class Gateway:
     sim: Simulator
     provider_file: Path
     env: dict[str, str] = field(default_factory=dict[str, str])
+    heads: list[bytes] = field(default_factory=list[bytes])
+    """Of the requests that were given scripted answers."""
 
     def request(self, *messages: llm_pb2.Message, **fields: Any) -> llm_pb2.ChatRequest:
         """A request to the simulator; without messages, with one of a user."""
