@@ -12,9 +12,9 @@ import aiohttp
 import pytest
 
 from services.simulator.scripts.script import parse_script
-from tests.support.cluster.asking import Asker
-from tests.support.cluster.chaos import Up
-from tests.support.cluster.cluster import Cluster, running
+from trials.chaos.asking import Asker
+from trials.chaos.cluster import Cluster, running
+from trials.chaos.harms import Up
 
 COMMAND = ["sh", "-c", "mkdir -p outputs; echo x >> outputs/count; sleep 0.2; echo done"]
 MODEL = {"providerKey": "sim", "model": "sim-1"}

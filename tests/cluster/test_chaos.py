@@ -13,15 +13,18 @@ from typing import Any
 
 import aiohttp
 import asyncpg
+import pytest
 import structlog
 
-from tests.support.cluster.asking import Asked, Asker, Wrong
-from tests.support.cluster.chaos import Load, Up, harms, outcome
-from tests.support.cluster.cluster import Cluster
+
 from tests.support.order import TERMINAL, fold
 from tests.support.postgresql import needs_postgres
+from trials.chaos.asking import Asked, Asker, Wrong
+from trials.chaos.cluster import Cluster
+from trials.chaos.harms import Load, Up, harms, outcome
 
 ROUNDS = int(os.environ.get("CLUSTER_ROUNDS", "10"))
+ROUNDS_IN_CHECK = 3
 RUNS = int(os.environ.get("CLUSTER_RUNS", "6"))
 SEED = int(os.environ.get("CLUSTER_SEED", "1"))
 """A soak gives another one each time."""
@@ -48,13 +51,14 @@ log = structlog.get_logger()
 
 
 @needs_postgres
-async def test_every_run_ends_once_and_honestly_whatever_breaks(up: Up) -> None:
+@pytest.mark.parametrize("rounds", [ROUNDS_IN_CHECK, pytest.param(ROUNDS, marks=pytest.mark.nightly)])
+async def test_every_run_ends_once_and_honestly_whatever_breaks(up: Up, rounds: int) -> None:
     chance = random.Random(SEED)
     log.info("seed", seed=SEED)
     async with up() as (cluster, asker):
         load = Load(asker, "counter")
         with suppress(TimeoutError):  # which run has no end is told below
-            await break_under(load, cluster, chance)
+            await break_under(load, cluster, rounds, chance)
         ends = load.ends()
         log.info(
             "over",
@@ -76,11 +80,11 @@ async def test_every_run_ends_once_and_honestly_whatever_breaks(up: Up) -> None:
     assert len(found) - ends["run.complete"] <= max(FAILED_RATIO_MAX * len(found), RUNS), ends
 
 
-async def break_under(load: Load, cluster: Cluster, chance: random.Random) -> None:
+async def break_under(load: Load, cluster: Cluster, rounds: int, chance: random.Random) -> None:
     async with asyncio.timeout(TIMEOUT_S), asyncio.TaskGroup() as group:
         for _ in range(RUNS):
             group.create_task(load.keep_asking())
-        for what, harm in harms(cluster, ROUNDS, CUT_S, chance):
+        for what, harm in harms(cluster, rounds, CUT_S, chance):
             await asyncio.sleep(chance.uniform(*PAUSE_S))
             log.info("harm", what=what, runs=len(load.asked))
             await harm()

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from tests.support.cluster.namespaces import PORT, inside, is_possible, network
+from trials.chaos.namespaces import PORT, inside, is_possible, network
 
 
 @pytest.mark.skipif(not is_possible(), reason="network namespaces cannot be made here")

@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
+import pytest
 import structlog
 
-from tests.support.cluster.asking import Asked, Asker
-from tests.support.cluster.chaos import Load, Up
-from tests.support.cluster.cluster import NAMES, Cluster
+
 from tests.support.order import check_order, fold
 from tests.support.postgresql import needs_postgres
+from trials.chaos.asking import Asked, Asker
+from trials.chaos.cluster import NAMES, Cluster
+from trials.chaos.harms import Load, Up
 
 RUNS = 5
 
 log = structlog.get_logger()
 
 
+@pytest.mark.nightly
 @needs_postgres
 async def test_a_rolling_restart_fails_no_request(up: Up) -> None:
     async with up() as (cluster, asker):

@@ -15,8 +15,8 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from services.runtime.process.transport import TRANSPORTS
-from tests.support.hostile.attacks import ATTACKS, QUIET
-from tests.support.hostile.trial import Cost, Victim, try_attack, victim
+from trials.hostile.attacks import ATTACKS, QUIET
+from trials.hostile.trial import Cost, Victim, try_attack, victim
 
 SECONDS = 10.0
 GAP_S_MAX = 0.05

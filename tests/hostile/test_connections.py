@@ -13,11 +13,11 @@ from hyperframe.frame import HeadersFrame
 
 from headrace.client import Client
 from services.runtime.http2.limits import ACCEPTING_MAX, DEFAULTS
-from tests.support.hostile.attacks import ATTACH
-from tests.support.hostile.pace import RSS_MB_MAX
-from tests.support.hostile.trial import RUN, SECRET, victim
 from tests.support.http2.wire import PREFACE, SETTINGS, headers_of, opening, peer
 from tests.support.issuing import INTERNAL
+from trials.hostile.attacks import ATTACH
+from trials.hostile.pace import RSS_MB_MAX
+from trials.hostile.trial import RUN, SECRET, victim
 
 COUNT = int(os.environ.get("HOSTILE_CONNECTIONS", "1500"))
 AT_A_TIME = 250

@@ -10,9 +10,9 @@ import os
 from collections.abc import Awaitable, Callable
 from random import Random
 
-from tests.hostile.frame_cases import make_case
-from tests.hostile.frame_ends import Verdict, has_odd_request, join_blocks, try_h2, try_nghttp2, try_ours
-from tests.hostile.nghttp2 import needs_nghttp2
+from trials.frames.cases import make_case
+from trials.frames.ends import Verdict, has_odd_request, join_blocks, try_h2, try_nghttp2, try_ours
+from trials.frames.nghttp2 import needs_nghttp2
 
 CASES = int(os.environ.get("FRAME_CASES", "1500"))
 TAKEN_MIN, COMPARED_MIN = CASES // 10, CASES * 9 // 10

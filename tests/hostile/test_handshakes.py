@@ -19,12 +19,12 @@ from services.runtime.http2.limits import DEFAULTS, Limits, StrangerLimits
 from services.runtime.http2.server.strangers import Strangers
 from services.runtime.process.tls import Certificates
 from tests.support.authority import Authority, Files
-from tests.support.hostile.handshakes import CROWD, attack, make_greeting
-from tests.support.hostile.pace import CPU_S_PER_CONNECTION, OTHER_WORK, find_stall_s_max
-from tests.support.hostile.trial import RUN, SECRET, victim
 from tests.support.http2.ends import BYTES_MAX, Caller
 from tests.support.http2.victim import OTHER, service
 from tests.support.http2.victim import victim as server_of
+from trials.hostile.handshakes import CROWD, attack, make_greeting
+from trials.hostile.pace import CPU_S_PER_CONNECTION, OTHER_WORK, find_stall_s_max
+from trials.hostile.trial import RUN, SECRET, victim
 
 BEGUN, MORE = 10, 5
 LIMITS = Limits(strangers=StrangerLimits(handshake_s=1.0, burst_s=BEGUN - 0.5, processor_share=1e-9))
@@ -131,7 +131,7 @@ async def test_no_key_exchange_is_dear(authority: Authority) -> None:
                 assert await is_answered(connection, make_greeting(group)) is is_taken, group
 
 
-@pytest.mark.parametrize("is_dear", [False, True], ids=["P-256", "RSA-4096"])
+@pytest.mark.parametrize("is_dear", [False, pytest.param(True, marks=pytest.mark.nightly)], ids=["P-256", "RSA-4096"])
 async def test_handshakes_without_end_leave_an_honest_stream_alone(
     tmp_path: Path, authority: Authority, dear_key: rsa.RSAPrivateKey, is_dear: bool
 ) -> None:

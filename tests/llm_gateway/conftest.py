@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -16,13 +18,9 @@ from services.llm_gateway.server import gateway
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.simulator.server import simulator
+from tests.support.llm_gateway.answering import answering
 from tests.support.llm_gateway.gateway import SPARE, TEST_TIMEOUT_S, Asking, Gateway, provider_entry
 from tests.support.timing import ScriptedClockLoop
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Mapping
-    from pathlib import Path
-
 
 ON_BOTH_LOOPS = {"test_back_pressure", "test_interaction_log", "test_leaving", "http"}
 """Files and folders. What a transport does when it is paused or closed, and in which context it calls back, is the
@@ -41,22 +39,24 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[]
 def asking(tmp_path: Path) -> Asking:
     """A gateway before a simulator that plays a script; further fields go into the provider file's entry.
 
-    `spare` are the fields of a second provider, the model sim-2 at the same simulator.
+    With `answers` it is before a provider that gives those, in turn. `spare` are the fields of a second provider, the
+    model sim-2 at the same simulator.
     """
 
     @asynccontextmanager
     async def start(
-        script: object = (), *, spare: dict[str, Any] | None = None, **fields: Any
+        script: object = (), *, answers: Sequence[bytes] = (), spare: dict[str, Any] | None = None, **fields: Any
     ) -> AsyncGenerator[Gateway]:
         env: dict[str, str] = {}
         config = Config(server=ServerSettings(listen="127.0.0.1:0", drain_s=0.2), config_dir=tmp_path)
-        async with asyncio.timeout(TEST_TIMEOUT_S), simulator(script) as sim:
+        async with asyncio.timeout(TEST_TIMEOUT_S), simulator(script) as sim, answering(*answers) as provider:
+            fields = ({"baseUrl": provider.base_url} if answers else {}) | fields
             path = tmp_path / "providers.json"
             entries = [provider_entry(sim.base_url, **fields)]
             if spare is not None:
                 entries.append(provider_entry(sim.base_url, **SPARE | spare))
             path.write_bytes(orjson.dumps({"providers": entries}))
             async with gateway(config, env) as running, open_channel(running.addresses[0]) as channel:
-                yield Gateway(llm_pb2_grpc.LlmServiceStub(channel), sim, path, env)
+                yield Gateway(llm_pb2_grpc.LlmServiceStub(channel), sim, path, env, provider.asked)
 
     return start

@@ -7,18 +7,14 @@ deltas `call_*` is any id made here. `error` is the reason that ends the stream,
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 
-from headrace.v1 import llm_pb2
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from headrace.v1 import common_pb2
+from headrace.v1 import common_pb2, llm_pb2
 
 FOLDER = Path(__file__).parent / "streams"
 

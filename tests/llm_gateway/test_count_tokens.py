@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -14,10 +14,7 @@ from headrace.v1 import llm_pb2
 from services.llm_gateway.count_tokens import TokenScale, choose_scale
 from services.llm_gateway.providers.provider_file import Model
 from services.runtime.tokens.count import count_request
-from tests.support.llm_gateway.gateway import text_message
-
-if TYPE_CHECKING:
-    from tests.support.llm_gateway.gateway import Asking
+from tests.support.llm_gateway.gateway import Asking, text_message
 
 MODELS = [{"name": "gpt-4"}, {"name": "gpt-4o"}, {"name": "qwen3-max"}]
 TOOL = llm_pb2.ToolSchema(name="bash", description="Run it.", parameters='{"type":"object"}')

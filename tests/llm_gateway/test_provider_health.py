@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from typing import TYPE_CHECKING
 
 from headrace.v1 import llm_pb2
 from services.llm_gateway.limits.breaker import FAILURES_MAX, Breaker
@@ -12,10 +11,7 @@ from services.llm_gateway.limits.quota import Account
 from services.llm_gateway.limits.recent_attempts import KEPT_MAX, WINDOW_S
 from services.llm_gateway.providers.provider_file import Quota
 from tests.support.llm_gateway.breakers import Clock, calls
-from tests.support.llm_gateway.gateway import text_message
-
-if TYPE_CHECKING:
-    from tests.support.llm_gateway.gateway import Asking
+from tests.support.llm_gateway.gateway import Asking, text_message
 
 
 async def test_attempts_failures_and_limits_are_told(asking: Asking) -> None:

@@ -23,3 +23,10 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[]
 def logged(caplog: pytest.LogCaptureFixture) -> Generator[Logged]:
     with capture_logs(processors=[structlog.contextvars.merge_contextvars]) as lines:
         yield Logged(lines, caplog)
+
+
+@pytest.fixture
+def quiet(logged: Logged) -> Generator[None]:
+    """What peers do to us is no error of ours: the test leaves none in the log but those that it takes."""
+    yield
+    assert logged.errors == []

@@ -5,12 +5,9 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import aiohttp
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 async def test_prints_its_address_serves_and_stops_at_sigterm() -> None:

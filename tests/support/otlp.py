@@ -14,6 +14,8 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as Sent
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
+from tests.support.web_server import serving_web
+
 WAIT_S = 100.0
 
 
@@ -66,16 +68,9 @@ class Collector:
 async def collector(port: int = 0) -> AsyncGenerator[Collector]:
     """A collector that listens inside the block; `endpoint` is what OTEL_EXPORTER_OTLP_ENDPOINT is to be."""
     receiver = Collector()
-    app = web.Application()
-    app.router.add_post("/v1/traces", receiver.take)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", port).start()
-        receiver.endpoint = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    async with serving_web(receiver.take, port) as listening:
+        receiver.endpoint = f"http://127.0.0.1:{listening}"
         yield receiver
-    finally:
-        await runner.cleanup()
 
 
 def _span(service: str, sent: Sent) -> Span:

@@ -83,6 +83,7 @@ def list_sample(service: str) -> list[Point]:
     ]
 
 
+@pytest.mark.nightly
 @needs_compiler
 @pytest.mark.parametrize("part", ["memory:run", "memory:start", *SERVICES[1:]])
 async def test_whatever_call_fails_everything_goes_on(part: str) -> None:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from trials.simulation.ledger import Record, add_up, name_ranges, read_all, read_ranges
 from trials.simulation.report import describe_series
 from trials.simulation.simulate import Result
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CELL = ("kill", "memory", "idle")
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import aiohttp
 
-from tests.support.cluster.asking import Asked, Wrong
-from tests.support.cluster.chaos import outcome
 from tests.support.order import TERMINAL, Event, fold
 from tests.support.pairing import assert_paired
+from trials.chaos.asking import Asked, Wrong
+from trials.chaos.harms import outcome
 from trials.faults.calls import INVISIBLE, Point
 from trials.faults.workload import Rig, Work
 

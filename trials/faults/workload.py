@@ -18,9 +18,10 @@ import aiohttp
 
 from services.simulator.scripts.script import parse_script
 from services.simulator.server import simulator
-from tests.support.cluster.asking import AGAIN_S, RETRIABLE, Asked, Asker, Wrong
+
 from tests.support.order import Event
 from tests.support.suite import MODEL, Suite, running
+from trials.chaos.asking import AGAIN_S, RETRIABLE, Asked, Asker, Wrong
 from trials.faults.control import Faults, loading_faults
 
 PICTURE = base64.b64decode(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.hostile.measure import print_costs
-from tests.support.hostile.http.attacks import ATTACKS, SLOW
-from tests.support.hostile.http.trial import FACADES, facade, try_attack
+from trials.hostile.http.attacks import ATTACKS, SLOW
+from trials.hostile.http.trial import FACADES, facade, try_attack
 
 if __name__ == "__main__":
     print_costs(facade, FACADES, try_attack, [*ATTACKS, *SLOW])

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from services.facade.strangers import CONNECTIONS_MAX
-from tests.support.hostile.http.trial import FACADES, facade, following
-from tests.support.hostile.pace import RSS_MB_MAX
-from tests.support.hostile.trial import RUN, SECRET, Victim
+from trials.hostile.http.trial import facade, following
+from trials.hostile.pace import RSS_MB_MAX
+from trials.hostile.trial import RUN, SECRET, Victim
 
 MORE = 200
 CROWD = "127.0.0.2"
@@ -28,7 +28,7 @@ FIRST_BYTES = [b"", b"GET /api/agents HTTP/1.1\r\nHost: local", REQUEST]
 which changes nothing where they are the oldest."""
 
 
-@pytest.mark.parametrize("which", FACADES)
+@pytest.mark.parametrize("which", ["embedded", pytest.param("gateway", marks=pytest.mark.nightly)])
 async def test_connections_without_a_request_leave_room_for_others(tmp_path: Path, which: str) -> None:
     idle: list[socket.socket] = []
     async with AsyncExitStack() as stack:

@@ -14,9 +14,9 @@ import pytest
 
 from services.runtime.http2.limits import DEFAULTS
 from tests.support.authority import Authority, Files
-from tests.support.hostile.handshakes import attack
-from tests.support.hostile.http.trial import facade, following
-from tests.support.hostile.trial import RUN, SECRET, Victim
+from trials.hostile.handshakes import attack
+from trials.hostile.http.trial import facade, following
+from trials.hostile.trial import RUN, SECRET, Victim
 
 TEST_TIMEOUT_S = 300.0
 

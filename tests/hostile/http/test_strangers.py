@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import product
 from pathlib import Path
 
 import pytest
 
-from tests.support.hostile.http.attacks import ATTACKS, SLOW
-from tests.support.hostile.http.trial import FACADES, facade, try_attack
-from tests.support.hostile.pace import CPU_S_PER_CONNECTION, OTHER_WORK, RSS_MB_MAX, measure_mb_s
+from tests.support.nightly import leave_to_nightly
+from trials.hostile.http.attacks import ATTACKS, SLOW
+from trials.hostile.http.trial import FACADES, facade, try_attack
+from trials.hostile.pace import CPU_S_PER_CONNECTION, OTHER_WORK, RSS_MB_MAX, measure_mb_s
 
 ATTACK_S = 1.5
 TEST_TIMEOUT_S = 300.0
@@ -21,9 +23,10 @@ bytes, which is answered. What an address costs is not."""
 PARSINGS_MAX_OF_A_PIECE = 0.002
 """Where each byte comes in a packet of its own, as it does of the slow ones."""
 
+IN_CHECK = {("many headers", "embedded"), ("requests", "embedded"), ("slow heads", "embedded")}
 
-@pytest.mark.parametrize("which", FACADES)
-@pytest.mark.parametrize("name", [*ATTACKS, *SLOW])
+
+@pytest.mark.parametrize(("name", "which"), leave_to_nightly(product([*ATTACKS, *SLOW], FACADES), but=IN_CHECK))
 async def test_a_stranger_costs_little_and_an_honest_stream_goes_on(tmp_path: Path, name: str, which: str) -> None:
     async with asyncio.timeout(TEST_TIMEOUT_S), facade(tmp_path, which) as one:
         cost = await try_attack(one, name, ATTACK_S)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import orjson
 
 from headrace.streams import reading
+from tests.support.llm_gateway.gateway import Asking
 from tests.support.llm_gateway.scripted import END, ORDINARY, Exchange, chunk, serving_script
 from tests.support.timing import until_still
-
-if TYPE_CHECKING:
-    from tests.support.llm_gateway.gateway import Asking
 
 FRAMES = 2500
 TEXT = "x" * 10_000

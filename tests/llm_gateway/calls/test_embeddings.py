@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -21,11 +21,9 @@ from headrace.errors import (
 )
 from headrace.streams import rpc_errors
 from headrace.v1 import llm_pb2
-from tests.support.llm_gateway.answering import answering, http_answer
+from tests.support.llm_gateway.answering import http_answer
+from tests.support.llm_gateway.gateway import Asking, Gateway
 from tests.support.spans import recording
-
-if TYPE_CHECKING:
-    from tests.support.llm_gateway.gateway import Asking, Gateway
 
 MODELS: list[dict[str, Any]] = [
     {"name": "sim-1"},
@@ -93,12 +91,11 @@ async def test_tokens_and_dimensions_go_to_the_provider(asking: Asking) -> None:
 )
 async def test_the_path_stands_beside_that_of_chat_completions(asking: Asking, path: str | None, asked: bytes) -> None:
     packed = base64.b64encode(struct.pack("<2f", 0.5, -1)).decode()
-    async with (
-        answering(answer(packed, [0.25, 1e-3])) as provider,
-        asking(models=MODELS, baseUrl=provider.base_url, **({"path": path} if path else {})) as gateway,
-    ):
+    async with asking(
+        answers=[answer(packed, [0.25, 1e-3])], models=MODELS, **({"path": path} if path else {})
+    ) as gateway:
         reply = await embed(gateway, *text("a", "b"))
-    assert provider.asked[0].startswith(asked)
+    assert gateway.heads[0].startswith(asked)
     assert [numbers(one) for one in reply.embeddings] == [(0.5, -1.0), pytest.approx((0.25, 1e-3))]
     assert reply.usage.input_tokens == 7
 
@@ -106,10 +103,7 @@ async def test_the_path_stands_beside_that_of_chat_completions(asking: Asking, p
 @pytest.mark.parametrize("usage", [None, {"prompt_tokens": -1, "total_tokens": 10**30}])
 async def test_vectors_are_given_in_the_order_of_the_inputs(asking: Asking, usage: Any) -> None:
     turned = [{"index": 1, "embedding": [2.0]}, {"index": 0, "embedding": [1.0]}]
-    async with (
-        answering(answer(data=turned, usage=usage)) as provider,
-        asking(models=MODELS, baseUrl=provider.base_url) as gateway,
-    ):
+    async with asking(answers=[answer(data=turned, usage=usage)], models=MODELS) as gateway:
         reply = await embed(gateway, *text("a", "b"))
     assert [numbers(one) for one in reply.embeddings] == [(1.0,), (2.0,)]
     assert reply.usage.estimated
@@ -130,7 +124,7 @@ async def test_vectors_are_given_in_the_order_of_the_inputs(asking: Asking, usag
     ],
 )
 async def test_an_answer_that_does_not_fit_is_an_error(asking: Asking, broken: bytes) -> None:
-    async with answering(broken) as provider, asking(models=MODELS, baseUrl=provider.base_url) as gateway:
+    async with asking(answers=[broken], models=MODELS) as gateway:
         with pytest.raises(BadFrame):
             await embed(gateway, *text("a", "b"))
 
@@ -138,13 +132,10 @@ async def test_an_answer_that_does_not_fit_is_an_error(asking: Asking, broken: b
 async def test_a_refused_key_is_followed_by_the_next_and_a_failure_by_another_try(asking: Asking) -> None:
     refused, failed, empty = http_answer(401, b"{}"), http_answer(503, b"{}"), answer([1.0])
     keys = {"apiKeys": ["env:KEY_A", "env:KEY_B"], "retry": {"maxAttempts": 2}}
-    async with (
-        answering(refused, failed, empty) as provider,
-        asking(models=MODELS, baseUrl=provider.base_url, **keys) as gateway,
-    ):
+    async with asking(answers=[refused, failed, empty], models=MODELS, **keys) as gateway:
         gateway.env.update(KEY_A="first-key", KEY_B="second-key")
         await embed(gateway, *text("a"))
-    heads = [head.lower() for head in provider.asked]
+    heads = [head.lower() for head in gateway.heads]
     assert [b"first-key" in head for head in heads] == [True, False, False]
     assert [b"second-key" in head for head in heads] == [False, True, True]
 
@@ -152,10 +143,7 @@ async def test_a_refused_key_is_followed_by_the_next_and_a_failure_by_another_tr
 async def test_another_provider_of_the_model_is_asked_but_never_a_fallback(asking: Asking) -> None:
     failing = {"models": MODELS, "fallback": ["spare/sim-2"]}
     same = {"models": [{"name": "sim-2", "capabilities": ["embeddings"]}, MODELS[1]]}
-    async with (
-        answering(http_answer(503, b"{}")) as provider,
-        asking(spare=same, baseUrl=provider.base_url, **failing) as gateway,
-    ):
+    async with asking(answers=[http_answer(503, b"{}")], spare=same, **failing) as gateway:
         with pytest.raises(Overloaded):
             await embed(gateway, *text("a"), provider_key="sim")
         assert (await embed(gateway, *text("a"))).provider_key == "spare"
@@ -169,10 +157,7 @@ async def test_a_provider_that_cannot_be_asked_is_left_out(asking: Asking) -> No
         assert (await embed(gateway, *text("a"))).provider_key == "spare"
         with pytest.raises(ProviderAuthentication):
             await embed(gateway, *text("a"), provider_key="sim")
-    async with (
-        answering(http_answer(503, b"{}")) as provider,
-        asking(models=MODELS, baseUrl=provider.base_url, spare={"models": MODELS} | keyless) as gateway,
-    ):
+    async with asking(answers=[http_answer(503, b"{}")], models=MODELS, spare={"models": MODELS} | keyless) as gateway:
         with pytest.raises(Overloaded):
             await embed(gateway, *text("a"))
 
@@ -208,7 +193,7 @@ async def test_a_provider_of_another_protocol_has_none(asking: Asking) -> None:
 
 async def test_a_provider_that_limits_its_callers_is_told_with_its_wait(asking: Asking) -> None:
     limited = http_answer(429, b"{}", retry_after="30")
-    async with answering(limited) as provider, asking(models=MODELS, baseUrl=provider.base_url) as gateway:
+    async with asking(answers=[limited], models=MODELS) as gateway:
         with pytest.raises(RateLimited) as caught:
             await embed(gateway, *text("a"))
     assert caught.value.retry_after_s == 30

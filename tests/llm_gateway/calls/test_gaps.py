@@ -9,12 +9,9 @@ from __future__ import annotations
 import asyncio
 from itertools import pairwise
 from statistics import median
-from typing import TYPE_CHECKING
 
 from headrace.streams import reading
-
-if TYPE_CHECKING:
-    from tests.support.llm_gateway.gateway import Asking
+from tests.support.llm_gateway.gateway import Asking
 
 CHUNKS = 40
 PACE_S = 0.1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grpc
 import pytest
@@ -11,10 +11,8 @@ from prometheus_client import REGISTRY
 
 from headrace.streams import reading
 from tests.support.llm_gateway.answering import raw_provider
+from tests.support.llm_gateway.gateway import Asking, Gateway
 from tests.support.timing import within
-
-if TYPE_CHECKING:
-    from tests.support.llm_gateway.gateway import Asking, Gateway
 
 CLOSED_WITHIN_S = 0.5
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from headrace.errors import HeadraceError
 from headrace.streams import reading
@@ -12,9 +13,6 @@ from services.llm_gateway.protocols.openai.reader import FRAME_BYTES_MAX
 from services.simulator.server import simulator
 from tests.support.llm_gateway.gateway import provider_entry, text_message
 from tests.support.llm_gateway.process import GatewayProcess, gateway_process
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 STREAMS = 100
 """One of them left behind would be more than GROWTH_BYTES_MAX."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -20,12 +20,9 @@ from services.llm_gateway.limits.breaker import FAILURES_MAX, Breaker
 from services.llm_gateway.protocols.openai.reader import FRAME_BYTES_MAX
 from services.llm_gateway.providers.credentials import Credentials
 from services.llm_gateway.providers.provider_file import Provider
-from tests.support.llm_gateway.answering import HELLO, answering, http_answer
-from tests.support.llm_gateway.gateway import Heard, provider_entry
+from tests.support.llm_gateway.answering import HELLO, http_answer
+from tests.support.llm_gateway.gateway import Asking, Gateway, Heard, provider_entry
 from tests.support.timing import within
-
-if TYPE_CHECKING:
-    from tests.support.llm_gateway.gateway import Asking, Gateway
 
 SHORT: dict[str, Any] = {"timeouts": {"connectMs": 300, "firstDeltaMs": 300, "idleMs": 200}}
 THRICE: dict[str, Any] = {"retry": {"maxAttempts": 3}}
@@ -55,10 +52,6 @@ def attempts(heard: Heard) -> list[tuple[str, str, int]]:
     ]
 
 
-def reason_of(heard: Heard) -> str:
-    return heard.error.reason if heard.error else ""
-
-
 @pytest.mark.parametrize("fault", BEFORE_THE_FIRST_DELTA)
 async def test_before_the_first_delta_the_caller_sees_only_a_second_started(asking: Asking, fault: str) -> None:
     step, _ = BEFORE_THE_FIRST_DELTA[fault]
@@ -77,7 +70,7 @@ async def test_the_same_provider_is_asked_again_first(asking: Asking, fault: str
     async with asking([{"steps": [step]}], retry={"maxAttempts": 2}, **SHORT) as gateway:
         heard = await gateway.hear()
     assert heard.kinds == ["started", "started"]
-    assert reason_of(heard) == reason
+    assert heard.reason == reason
     assert len(gateway.sim.requests) == 2
 
 
@@ -90,7 +83,7 @@ async def test_after_the_first_delta_it_ends_typed_with_the_usage_so_far(asking:
         heard = await gateway.hear()
     assert heard.kinds == ["started", "content", "usage"]
     assert (heard.usage.input_tokens, heard.usage.output_tokens) == (7, 3)
-    assert reason_of(heard) == reason
+    assert heard.reason == reason
     assert len(gateway.sim.requests) == 1
 
 
@@ -101,7 +94,7 @@ async def test_reasoning_content_and_tool_calls_commit(asking: Asking, first: di
         heard = await gateway.hear()
     assert heard.kinds[0] == "started"
     assert heard.kinds.count("started") == 1
-    assert reason_of(heard) == "STREAM_STALLED"
+    assert heard.reason == "STREAM_STALLED"
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 422])
@@ -119,16 +112,14 @@ async def test_a_connection_that_is_refused_falls_over(asking: Asking) -> None:
 
 
 async def test_a_second_attempt_that_succeeds_is_the_answer(asking: Asking) -> None:
-    scripted = answering(http_answer(503), http_answer(500), HELLO)
-    async with scripted as provider, asking(baseUrl=provider.base_url, **THRICE) as gateway:
+    async with asking(answers=[http_answer(503), http_answer(500), HELLO], **THRICE) as gateway:
         heard = await gateway.hear()
     assert heard.kinds == ["started", "started", "started", "content", "usage", "finish"]
     assert [number for _, _, number in attempts(heard)] == [1, 2, 3]
 
 
 async def test_retry_after_is_waited_for(asking: Asking) -> None:
-    scripted = answering(http_answer(429, retry_after="1"), HELLO)
-    async with scripted as provider, asking(baseUrl=provider.base_url, **THRICE) as gateway:
+    async with asking(answers=[http_answer(429, retry_after="1"), HELLO], **THRICE) as gateway:
         started_s = asyncio.get_running_loop().time()
         heard = await gateway.hear()
         took_s = asyncio.get_running_loop().time() - started_s
@@ -152,7 +143,7 @@ async def test_fallbacks_are_asked_in_order_each_with_its_own_attempts(asking: A
         heard = await gateway.hear()
     asked = ["sim/sim-1", "sim/sim-1", "spare/sim-2", "spare/sim-2", "sim/idle", "sim/idle"]
     assert [f"{provider}/{model}" for provider, model, _ in attempts(heard)] == asked
-    assert reason_of(heard) == "OVERLOADED"
+    assert heard.reason == "OVERLOADED"
 
 
 async def test_a_fallback_without_its_key_is_left_out(asking: Asking) -> None:
@@ -160,18 +151,16 @@ async def test_a_fallback_without_its_key_is_left_out(asking: Asking) -> None:
     async with asking([{"steps": [{"status": 503}]}], spare=spare, **FALLBACK) as gateway:
         heard = await gateway.hear()
     assert attempts(heard) == [("sim", "sim-1", 1)]
-    assert reason_of(heard) == "OVERLOADED"
+    assert heard.reason == "OVERLOADED"
 
 
 async def test_a_refused_key_gives_way_to_the_next(asking: Asking) -> None:
-    async with answering(http_answer(401), HELLO) as provider:
-        keys = ["env:OLD_KEY", "env:NEW_KEY"]
-        async with asking(baseUrl=provider.base_url, apiKeys=keys) as gateway:
-            gateway.env.update(OLD_KEY="old-key-0001", NEW_KEY="new-key-0002")
-            heard = await gateway.hear()
+    async with asking(answers=[http_answer(401), HELLO], apiKeys=["env:OLD_KEY", "env:NEW_KEY"]) as gateway:
+        gateway.env.update(OLD_KEY="old-key-0001", NEW_KEY="new-key-0002")
+        heard = await gateway.hear()
     assert heard.kinds == ["started", "started", "content", "usage", "finish"]
-    assert [b"old-key-0001" in head for head in provider.asked] == [True, False]
-    assert b"new-key-0002" in provider.asked[1]
+    assert [b"old-key-0001" in head for head in gateway.heads] == [True, False]
+    assert b"new-key-0002" in gateway.heads[1]
 
 
 @pytest.mark.parametrize("step", [{"status": 402}, {"status": 429, "body": {"error": {"code": "insufficient_quota"}}}])
@@ -191,7 +180,7 @@ async def test_when_every_key_is_refused_the_call_ends(asking: Asking) -> None:
         gateway.env.update(A="key-a-0001", B="key-b-0002")
         heard = await gateway.hear()
     assert heard.kinds == ["started", "started"]
-    assert reason_of(heard) == "PROVIDER_AUTHENTICATION"
+    assert heard.reason == "PROVIDER_AUTHENTICATION"
 
 
 async def open_breaker(gateway: Gateway) -> None:
@@ -206,9 +195,8 @@ async def test_an_open_breaker_ends_the_call_typed_without_asking(asking: Asking
         await open_breaker(gateway)
         heard = await gateway.hear()
     assert heard.deltas == []
-    assert reason_of(heard) == "PROVIDER_UNAVAILABLE"
-    assert heard.error is not None
-    assert 0 < (heard.error.retry_after_s or 0) <= 5
+    assert heard.reason == "PROVIDER_UNAVAILABLE"
+    assert 0 < (heard.failure.retry_after_s or 0) <= 5
     assert len(gateway.sim.requests) == FAILURES_MAX
 
 

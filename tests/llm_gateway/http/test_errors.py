@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import httptools
 import pytest
@@ -12,9 +12,6 @@ from headrace.errors import BadFrame, HeadraceError, ProviderUnavailable, Stream
 from services.llm_gateway.http.errors import translating_connect_errors, translating_exchange_errors
 from services.llm_gateway.providers.provider_file import Provider
 from tests.support.llm_gateway.gateway import provider_entry
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PROVIDER = Provider.model_validate(provider_entry("http://127.0.0.1:1/v1"))
 

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import ssl
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.llm_gateway.http.proxy import serving_proxy
 from tests.support.llm_gateway.answering import HELLO, answering
-from tests.support.llm_gateway.scripted import END, ORDINARY, Exchange, chunk, serving_script
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.llm_gateway.gateway import Asking
-    from tests.support.llm_gateway.scripted import Scripted
+from tests.support.llm_gateway.gateway import Asking
+from tests.support.llm_gateway.scripted import END, ORDINARY, Exchange, Scripted, chunk, serving_script
 
 DELTA = b'data: {"choices":[{"delta":{"content":"hello"},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
 BASIC = b"Basic am9lOnAvdw=="
@@ -74,8 +70,7 @@ async def test_a_proxy_that_opens_no_tunnel_is_named_with_what_it_said(
     async with serving_proxy(answer, authorization=BASIC) as proxy:
         fields = {"baseUrl": "https://localhost:1/v1", "proxy": f"http://joe:wrong@127.0.0.1:{proxy.port}"}
         async with asking(**fields, **tls_files(certificate)) as gateway:
-            error = (await gateway.hear()).error
-    assert error is not None
+            error = (await gateway.hear()).failure
     assert error.reason == "PROVIDER_UNAVAILABLE"
     assert f"through the proxy 127.0.0.1:{proxy.port}: {said}" in error.message
     assert "wrong" not in error.message
@@ -83,8 +78,7 @@ async def test_a_proxy_that_opens_no_tunnel_is_named_with_what_it_said(
 
 async def test_a_proxy_that_is_not_there_is_named(asking: Asking) -> None:
     async with asking(baseUrl="http://example.invalid/v1", proxy="http://127.0.0.1:1") as gateway:
-        error = (await gateway.hear()).error
-    assert error is not None
+        error = (await gateway.hear()).failure
     assert "through the proxy 127.0.0.1:1: " in error.message
 
 
@@ -114,8 +108,7 @@ async def test_a_provider_without_the_clients_certificate_says_no(
 ) -> None:
     trust = {"caFile": str(certificate[0])}
     async with serving_script(hello, tls=demanding) as server, asking(baseUrl=address(server), **trust) as gateway:
-        error = (await gateway.hear()).error
-    assert error is not None
+        error = (await gateway.hear()).failure
     assert error.reason == "PROVIDER_UNAVAILABLE"
 
 

@@ -10,7 +10,7 @@ import pytest
 from headrace.errors import BadFrame, ProviderUnavailable, StreamStalled
 from services.llm_gateway.http.client import opening_stream
 from services.llm_gateway.http.pool import Pool
-from tests.support.llm_gateway.provider_calls import ask, read
+from tests.support.llm_gateway.provider_calls import ask, read, streaming
 from tests.support.llm_gateway.scripted import END, ORDINARY, Answer, Exchange, chunk, serving_script
 from tests.support.timing import until_still, within
 
@@ -46,7 +46,7 @@ async def test_each_piece_is_there_before_the_next_is_sent() -> None:
             assert await taken.get() == b"%d" % number
         await exchange.say(END)
 
-    async with Pool() as pool, serving_script(one_by_one) as server, opening_stream(pool, ask(server)) as stream:
+    async with streaming(one_by_one) as (_, stream):
         assert not await stream.push_body(lambda piece: taken.put_nowait(piece) is None)
 
 
@@ -75,7 +75,7 @@ async def test_a_reader_that_stops_stops_the_providers_socket() -> None:
         taken += len(data)
         return False
 
-    async with Pool() as pool, serving_script(flood) as server, opening_stream(pool, ask(server)) as stream:
+    async with streaming(flood) as (_, stream):
         assert await stream.push_body(take)
         await until_still(lambda: written)
         assert written < HELD_BYTES_MAX
@@ -99,7 +99,7 @@ async def test_what_the_reader_raises_ends_the_response_and_is_raised(provider: 
 
 
 async def test_a_bug_of_the_reader_comes_out_as_it_is() -> None:
-    async with Pool() as pool, serving_script(begins_later) as server, opening_stream(pool, ask(server)) as stream:
+    async with streaming(begins_later) as (_, stream):
         with pytest.raises(ZeroDivisionError):
             await stream.push_body(lambda _: 1 // 0 == 0)
 
@@ -156,11 +156,7 @@ def steady(chunks: int) -> Answer:
 
 
 async def test_a_provider_that_goes_on_within_the_limit_is_not_silent() -> None:
-    async with (
-        Pool() as pool,
-        serving_script(steady(8)) as server,
-        opening_stream(pool, ask(server, idleMs=300)) as stream,
-    ):
+    async with streaming(steady(8), idleMs=300) as (_, stream):
         stream.start_idle_watch()
         assert not await stream.push_body(lambda _: True)
 
@@ -170,21 +166,13 @@ async def test_a_gateway_that_stood_still_itself_does_not_blame_the_provider() -
         time.sleep(0.5)
         return True
 
-    async with (
-        Pool() as pool,
-        serving_script(steady(4)) as server,
-        opening_stream(pool, ask(server, idleMs=300)) as stream,
-    ):
+    async with streaming(steady(4), idleMs=300) as (_, stream):
         stream.start_idle_watch()
         assert not await stream.push_body(take)
 
 
 async def test_a_reader_that_takes_its_time_is_not_a_silent_provider() -> None:
-    async with (
-        Pool() as pool,
-        serving_script(begins) as server,
-        opening_stream(pool, ask(server, idleMs=200)) as stream,
-    ):
+    async with streaming(begins, idleMs=200) as (server, stream):
         stream.start_idle_watch()
         assert await stream.push_body(lambda _: False)
         await asyncio.sleep(0.6)
@@ -193,7 +181,7 @@ async def test_a_reader_that_takes_its_time_is_not_a_silent_provider() -> None:
 
 
 async def test_a_connection_that_breaks_while_nobody_reads_is_found_when_somebody_does() -> None:
-    async with Pool() as pool, serving_script(begins) as server, opening_stream(pool, ask(server)) as stream:
+    async with streaming(begins) as (server, stream):
         assert await stream.push_body(lambda _: False)
         server.exchanges[0].writer.transport.abort()
         await asyncio.sleep(0.05)

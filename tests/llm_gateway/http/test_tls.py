@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -15,9 +15,6 @@ from services.llm_gateway.http.request import Origin
 from tests.support.llm_gateway.provider_calls import ask, read
 from tests.support.llm_gateway.scripted import END, ORDINARY, Exchange, Scripted, chunk, serving_script
 from tests.support.timing import within
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
@@ -16,9 +16,6 @@ from headrace.errors import QueueFull
 from services.llm_gateway.limits.quota import WAITING_MAX, Account
 from services.llm_gateway.providers.provider_file import Quota
 from tests.support.timing import within
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
 
 TURNS = 5
 """Turns of the loop after which whoever may go has gone."""

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 from headrace.v1 import limits_pb2
 from services.llm_gateway.limits.breaker import FAILURES_MAX
 from services.llm_gateway.limits.quota import WAITING_MAX
-from tests.support.llm_gateway.gateway import text_message
-
-if TYPE_CHECKING:
-    from tests.support.llm_gateway.gateway import Asking, Gateway
+from tests.support.llm_gateway.gateway import Asking, Gateway, text_message
 
 
 async def look(gateway: Gateway) -> dict[str, limits_pb2.Limit]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 import pytest
@@ -14,11 +14,8 @@ from headrace.streams import reading
 from headrace.v1 import llm_pb2
 from services.llm_gateway.limits.quota import ANSWER_S, WAITING_MAX, Account, Accounts
 from services.llm_gateway.providers.provider_file import Provider, Quota
-from tests.support.llm_gateway.gateway import provider_entry
+from tests.support.llm_gateway.gateway import Asking, Gateway, provider_entry
 from tests.support.timing import within
-
-if TYPE_CHECKING:
-    from tests.support.llm_gateway.gateway import Asking, Gateway
 
 WINDOW_S = 0.3
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 import pytest
@@ -15,9 +15,7 @@ from services.llm_gateway.protocols.openai.answer_media import (
     SOUND_BYTES_MAX,
     AnswerMedia,
 )
-
-if TYPE_CHECKING:
-    from tests.support.llm_gateway.gateway import Asking
+from tests.support.llm_gateway.gateway import Asking
 
 GIF = b"GIF89a\x02\x00\x03\x00"
 TOO_MANY = f"an answer may have {PARTS_MAX} pictures and sounds"

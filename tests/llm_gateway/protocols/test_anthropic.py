@@ -5,16 +5,13 @@ What reaches the provider, what comes back in a tool loop, and how its refusals 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 import pytest
 
 from headrace.v1 import llm_pb2
-from tests.support.llm_gateway.gateway import text_message
-
-if TYPE_CHECKING:
-    from tests.support.llm_gateway.gateway import Asking, Gateway, Heard
+from tests.support.llm_gateway.gateway import Asking, Gateway, Heard, text_message
 
 SHORT: dict[str, Any] = {"timeouts": {"connectMs": 300, "firstDeltaMs": 300, "idleMs": 200}}
 SCHEMA = '{"type":"object","properties":{"big":{"const":12345678901234567890123}}}'
@@ -217,8 +214,7 @@ async def test_a_tool_choice_takes_anthropics_form(
         assert body.get("tool_choice") == expected
         assert body["tools"][0]["input_schema"] == orjson.loads(SCHEMA)
         heard = await gateway.hear(tools=[TOOL], tool_choice="g")
-    assert heard.error is not None
-    assert heard.error.reason == "INVALID_REQUEST"
+    assert heard.reason == "INVALID_REQUEST"
 
 
 @pytest.mark.parametrize(
@@ -284,10 +280,9 @@ async def test_every_way_to_fail_is_typed(asking: Asking, steps: list[Any], kind
         heard = await gateway.hear()
         await gateway.sim.until_idle()
     assert spoken(heard) == kinds
-    assert heard.error is not None
-    assert heard.error.reason == reason
+    assert heard.reason == reason
     if reason == "RATE_LIMITED":
-        assert heard.error.retry_after_s == 7.0
+        assert heard.failure.retry_after_s == 7.0
 
 
 async def test_a_prompt_that_is_too_long_names_both_numbers(asking: Asking) -> None:
@@ -295,6 +290,5 @@ async def test_a_prompt_that_is_too_long_names_both_numbers(asking: Asking) -> N
     step = {"status": 400, "body": {"type": "error", "error": error}}
     async with asking([{"steps": [step]}], protocol="anthropic") as gateway:
         heard = await gateway.hear()
-    assert heard.error is not None
-    assert heard.error.reason == "CONTEXT_LENGTH_EXCEEDED"
-    assert (heard.error.metadata["currentTokens"], heard.error.metadata["maxTokens"]) == ("210000", "200000")
+    assert heard.reason == "CONTEXT_LENGTH_EXCEEDED"
+    assert (heard.failure.metadata["currentTokens"], heard.failure.metadata["maxTokens"]) == ("210000", "200000")

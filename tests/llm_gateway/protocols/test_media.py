@@ -66,8 +66,8 @@ async def test_what_a_model_does_not_take_is_refused_by_place_and_rule(
         heard = await gateway.hear(text_message("system", "be brief"), user(part))
         assert not gateway.sim.requests
     assert isinstance(heard.error, InvalidRequest)
-    assert heard.error.metadata["field"] == "messages[1].content[1]"
-    assert rule in heard.error.metadata["rule"]
+    assert heard.failure.metadata["field"] == "messages[1].content[1]"
+    assert rule in heard.failure.metadata["rule"]
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ async def test_a_request_has_a_bound(asking: Asking, parts: list[llm_pb2.Content
         heard = await gateway.hear(user(*parts))
         assert not gateway.sim.requests
     assert isinstance(heard.error, InvalidRequest)
-    assert heard.error.metadata["field"] == f"messages[0].content[{refused}]"
+    assert heard.failure.metadata["field"] == f"messages[0].content[{refused}]"
 
 
 async def test_a_fallback_that_does_not_see_is_left_out(asking: Asking) -> None:

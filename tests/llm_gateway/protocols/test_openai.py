@@ -4,7 +4,7 @@ pairs."""
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 import pytest
@@ -12,10 +12,7 @@ import pytest
 from headrace.v1 import llm_pb2
 from services.llm_gateway.protocols.openai.nine_characters import fit_call_id
 from services.llm_gateway.providers.provider_file import Provider
-from tests.support.llm_gateway.gateway import text_message
-
-if TYPE_CHECKING:
-    from tests.support.llm_gateway.gateway import Asking, Gateway
+from tests.support.llm_gateway.gateway import Asking, Gateway, text_message
 
 SCHEMA = '{"type":"object","properties":{"big":{"const":12345678901234567890123}}}'
 TOOL = llm_pb2.ToolSchema(name="f", description="does it", parameters=SCHEMA)
@@ -257,10 +254,9 @@ async def test_unpaired_messages_are_refused_by_name_before_anything_is_sent(
         heard = await gateway.hear(*messages)
         assert not gateway.sim.requests
     assert heard.deltas == []
-    assert heard.error is not None
-    assert heard.error.reason == "UNPAIRED_MESSAGES"
-    assert heard.error.metadata == {"toolCallId": call_id}
-    assert call_id in heard.error.message
+    assert heard.reason == "UNPAIRED_MESSAGES"
+    assert heard.failure.metadata == {"toolCallId": call_id}
+    assert call_id in heard.failure.message
 
 
 @pytest.mark.parametrize(
@@ -276,6 +272,5 @@ async def test_an_impossible_request_says_what_would_be_possible(
 ) -> None:
     async with asking() as gateway:
         heard = await gateway.hear(**fields)
-    assert heard.error is not None
-    assert heard.error.reason == "INVALID_REQUEST"
-    assert said in heard.error.message
+    assert heard.reason == "INVALID_REQUEST"
+    assert said in heard.failure.message

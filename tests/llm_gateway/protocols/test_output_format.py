@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from headrace.v1 import common_pb2, llm_pb2
-from tests.support.llm_gateway.gateway import text_message
-
-if TYPE_CHECKING:
-    from tests.support.llm_gateway.gateway import Asking
+from tests.support.llm_gateway.gateway import Asking, text_message
 
 SCHEMA = '{"type":"object","properties":{"big":{"const":12345678901234567890123}}}'
 FORM = common_pb2.OutputFormat(schema=SCHEMA)

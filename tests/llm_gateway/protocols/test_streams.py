@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given
@@ -12,12 +12,7 @@ from headrace.errors import HeadraceError
 from headrace.v1 import llm_pb2
 from services.llm_gateway.protocols.registry import PROTOCOLS
 from tests.llm_gateway.recorded import FOLDER, TAKEN_ID, Recorded, describe_deltas, load_recorded, spent
-from tests.support.llm_gateway.gateway import text_message
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tests.support.llm_gateway.gateway import Asking
+from tests.support.llm_gateway.gateway import Asking, text_message
 
 STREAMS = load_recorded()
 by_name = pytest.mark.parametrize("stream", STREAMS, ids=lambda stream: stream.name)
@@ -37,7 +32,7 @@ async def test_a_stream_becomes_its_deltas_over_http(asking: Asking, stream: Rec
         assert usages[0].pop("input_tokens") > 0, "the gateway estimates what the provider does not tell"
         expected = [expected[0] | {"estimated": True}]
     assert usages == expected
-    assert (heard.error.reason if heard.error else None) == stream.error
+    assert (heard.reason or None) == stream.error
     if stream.finish:
         assert heard.deltas[-1].finish.reason == stream.finish
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 import pytest
@@ -20,10 +20,7 @@ from services.llm_gateway.server import gateway
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.health import check_peers
-from tests.support.llm_gateway.gateway import provider_entry
-
-if TYPE_CHECKING:
-    from tests.support.llm_gateway.gateway import Asking
+from tests.support.llm_gateway.gateway import Asking, provider_entry
 
 URL = "http://127.0.0.1:1/v1"
 
@@ -186,9 +183,8 @@ async def test_a_missing_secret_is_named_and_the_provider_stays_listed(asking: A
     key_file = tmp_path / "key.txt"
     async with asking(apiKeys=["env:NO_SUCH_KEY", f"file:{key_file}"]) as gateway:
         heard = await gateway.hear()
-        assert heard.error is not None
-        assert heard.error.reason == "PROVIDER_AUTHENTICATION"
-        assert "env:NO_SUCH_KEY" in heard.error.message
+        assert heard.reason == "PROVIDER_AUTHENTICATION"
+        assert "env:NO_SUCH_KEY" in heard.failure.message
         assert (await gateway.llm.ListModels(llm_pb2.ListModelsRequest(), timeout=50)).models
         key_file.write_text("from-a-file\n")
         assert (await gateway.hear()).error is None
@@ -202,8 +198,8 @@ async def test_an_address_may_come_from_the_environment(asking: Asking) -> None:
         async with asyncio.timeout(50):
             while (heard := await gateway.hear()).error is None:
                 await asyncio.sleep(0.05)
-        assert heard.error.reason == "PROVIDER_UNAVAILABLE"
-        assert "SIM_URL is not set" in heard.error.message
+        assert heard.reason == "PROVIDER_UNAVAILABLE"
+        assert "SIM_URL is not set" in heard.failure.message
         gateway.env["SIM_URL"] = gateway.sim.base_url + "/"
         assert (await gateway.hear()).error is None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -11,10 +11,7 @@ from pydantic import ValidationError
 from services.llm_gateway.providers.provider_file import Provider, Providers
 from services.llm_gateway.providers.proxies import find_environment_proxy
 from tests.support.llm_gateway.answering import HELLO, answering, http_answer
-from tests.support.llm_gateway.gateway import provider_entry
-
-if TYPE_CHECKING:
-    from tests.support.llm_gateway.gateway import Asking, Gateway
+from tests.support.llm_gateway.gateway import Asking, Gateway, provider_entry
 
 KEYS = {"apiKeys": ["env:COMPANY_KEY"]}
 
@@ -38,10 +35,10 @@ async def ask(gateway: Gateway) -> None:
     ],
 )
 async def test_a_request_has_the_headers_of_its_entry(asking: Asking, fields: dict[str, Any], lines: list[str]) -> None:
-    async with answering(HELLO) as provider, asking(baseUrl=provider.base_url, **KEYS, **fields) as gateway:
+    async with asking(answers=[HELLO], **KEYS, **fields) as gateway:
         gateway.env["COMPANY_KEY"] = "k-123456"
         await gateway.hear()
-    head = provider.asked[0].decode().split("\r\n")
+    head = gateway.heads[0].decode().split("\r\n")
     assert [line for line in lines if line not in head] == []
     assert sum(line.lower().startswith("user-agent:") for line in head) == 1
 
@@ -64,12 +61,12 @@ async def test_classic_azure_has_the_model_in_its_path_and_a_version_in_its_quer
 async def test_secrets_of_headers_and_parameters_are_looked_up_and_masked(asking: Asking) -> None:
     refusal = http_answer(400, b'{"error":{"message":"bad s-header and s-query"}}')
     fields = {"headers": {"X-Secret": "env:HEADER"}, "query": {"code": "env:QUERY"}}
-    async with answering(refusal) as provider, asking(baseUrl=provider.base_url, **fields) as gateway:
+    async with asking(answers=[refusal], **fields) as gateway:
         missing = (await gateway.hear()).error
         gateway.env.update(HEADER="s-header", QUERY="s-query")
         refused = (await gateway.hear()).error
-    assert b"X-Secret: s-header\r\n" in provider.asked[0]
-    assert b"?code=s-query " in provider.asked[0]
+    assert b"X-Secret: s-header\r\n" in gateway.heads[0]
+    assert b"?code=s-query " in gateway.heads[0]
     assert missing is not None
     assert refused is not None
     assert missing.reason == "PROVIDER_AUTHENTICATION"

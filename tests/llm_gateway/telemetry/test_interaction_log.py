@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Generator
+from typing import Any
 
 import pytest
 import structlog
@@ -11,12 +12,8 @@ from structlog.testing import LogCapture
 
 from services.runtime.process import logs
 from tests.support.llm_gateway.answering import HELLO
+from tests.support.llm_gateway.gateway import Asking
 from tests.support.llm_gateway.scripted import END, ORDINARY, Exchange, chunk, serving_script
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
-
-    from tests.support.llm_gateway.gateway import Asking
 
 
 @pytest.fixture

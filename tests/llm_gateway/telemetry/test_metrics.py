@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from prometheus_client import REGISTRY
 
 from headrace.streams import reading
 from services.llm_gateway.limits.breaker import FAILURES_MAX
-
-if TYPE_CHECKING:
-    from tests.support.llm_gateway.gateway import Asking
+from tests.support.llm_gateway.gateway import Asking
 
 SIM = {"provider": "sim", "model": "sim-1"}
 

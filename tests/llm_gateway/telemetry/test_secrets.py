@@ -6,7 +6,8 @@ Everything that left the gateway's process but the answer itself, which is the m
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import orjson
 
@@ -16,9 +17,6 @@ from headrace.v1 import llm_pb2
 from services.simulator.server import simulator
 from tests.support.llm_gateway.gateway import provider_entry, text_message
 from tests.support.llm_gateway.process import gateway_process
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ENV_KEY = "my-own-key-0001"
 FILE_KEY = "zq81-of-a-file-7777"

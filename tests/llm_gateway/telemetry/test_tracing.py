@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from opentelemetry.trace import SpanKind
 from opentelemetry.trace.status import StatusCode
 from prometheus_client import REGISTRY
 
+from tests.support.llm_gateway.gateway import Asking
 from tests.support.spans import recording
-
-if TYPE_CHECKING:
-    from tests.support.llm_gateway.gateway import Asking
 
 STREAM_CHAT = "headrace.v1.LlmService/StreamChat"
 PRICED = {"name": "sim-2", "price": {"inputPerMTok": 2, "outputPerMTok": 10}}

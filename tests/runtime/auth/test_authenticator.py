@@ -10,26 +10,13 @@ import pytest
 
 from headrace.a2a import a2a_pb2
 from headrace.errors import PermissionDenied, Unauthenticated
-from headrace.v1 import (
-    agent_pb2,
-    audit_pb2,
-    data_pb2,
-    gates_pb2,
-    keys_pb2,
-    llm_pb2,
-    memory_pb2,
-    operator_pb2,
-    schedule_pb2,
-    spend_pb2,
-    tools_pb2,
-    webhook_pb2,
-)
 from services.runtime.auth.authenticator import Authenticator
 from services.runtime.auth.callers import CALLERS, CLIENT, FACADE, ORCHESTRATOR, SERVICES, WITHOUT_USER
 from services.runtime.auth.identity import ALL_SCOPES, DEFAULT, Identity, acting_as, forward_identity, require_scope
 from services.runtime.auth.settings import AuthSettings
 from services.runtime.auth.setup import open_authenticator
 from services.runtime.http2.tls import PEER_URIS
+from tests.support.contract import RPCS
 from tests.support.issuing import INTERNAL, key_settings
 
 QUERY, APPEND, CHAT = (
@@ -61,10 +48,8 @@ async def admitted(
 
 
 def test_the_table_has_every_rpc_and_no_other() -> None:
-    public = (agent_pb2, audit_pb2, gates_pb2, keys_pb2, operator_pb2, schedule_pb2, spend_pb2, tools_pb2, webhook_pb2)
-    files = (*public, data_pb2, llm_pb2, memory_pb2, a2a_pb2)
-    services = [service for file in files for service in file.DESCRIPTOR.services_by_name.values()]
-    rpcs = {f"/{service.full_name}/{rpc.name}" for service in services for rpc in service.methods}
+    every = [*RPCS, *a2a_pb2.DESCRIPTOR.services_by_name["A2AService"].methods]
+    rpcs = {f"/{rpc.containing_service.full_name}/{rpc.name}" for rpc in every}
     assert CALLERS.keys() == rpcs
     assert rpcs > WITHOUT_USER
     assert all(callers <= SERVICES | {CLIENT} for callers in CALLERS.values())

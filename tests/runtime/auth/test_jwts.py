@@ -6,6 +6,8 @@ import asyncio
 import base64
 import hashlib
 import hmac
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from services.runtime.auth.setup import open_authenticator
 from services.runtime.auth.tokens.jwt_keys import FetchedKeys, parse_keys
 from services.runtime.auth.tokens.jwts import JwtVerifier
 from tests.support.issuing import AUDIENCE, EC, ED, ISSUER, RSA, claims, jwk, jwks, jwt_settings, pem, token
+from tests.support.web_server import serving_web
 
 ADA = Identity("acme", "ada")
 
@@ -185,13 +188,10 @@ class Issuer:
         return web.Response(status=503) if self.is_away else web.Response(body=self.body)
 
 
-async def published(issuer: Issuer) -> tuple[web.AppRunner, str]:
-    application = web.Application()
-    application.router.add_get("/jwks", issuer.answer)
-    runner = web.AppRunner(application)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    return runner, f"http://127.0.0.1:{runner.addresses[0][1]}/jwks"
+@asynccontextmanager
+async def publishing(issuer: Issuer) -> AsyncGenerator[str]:
+    async with serving_web(issuer.answer) as port:
+        yield f"http://127.0.0.1:{port}/jwks"
 
 
 def tokens(keys: FetchedKeys) -> JwtVerifier:
@@ -200,8 +200,7 @@ def tokens(keys: FetchedKeys) -> JwtVerifier:
 
 async def test_keys_are_fetched_once_and_again_for_a_new_key_id_but_not_too_often() -> None:
     issuer = Issuer(jwks(jwk(RSA)))
-    runner, url = await published(issuer)
-    try:
+    async with publishing(issuer) as url:
         fetched = FetchedKeys(url, interval_s=0.2)
         taken = tokens(fetched)
         assert await asyncio.gather(*(taken.verify_token(token()) for _ in range(20))) == [ADA] * 20
@@ -214,15 +213,12 @@ async def test_keys_are_fetched_once_and_again_for_a_new_key_id_but_not_too_ofte
         await asyncio.sleep(0.2)
         assert await taken.verify_token(token(EC, "ES256", kid="k2")) == ADA
         assert issuer.asked == 2
-    finally:
-        await runner.cleanup()
 
 
 async def test_an_issuer_that_is_away_takes_no_known_key_with_it() -> None:
     issuer = Issuer(jwks(jwk(RSA)))
     issuer.is_away = True
-    runner, url = await published(issuer)
-    try:
+    async with publishing(issuer) as url:
         taken = tokens(FetchedKeys(url, interval_s=0.0, age_s_max=0.0))
         with pytest.raises(Overloaded, match="try again"):
             await taken.verify_token(token())
@@ -230,15 +226,10 @@ async def test_an_issuer_that_is_away_takes_no_known_key_with_it() -> None:
         assert await taken.verify_token(token()) == ADA
         issuer.is_away = True
         assert await taken.verify_token(token()) == ADA
-    finally:
-        await runner.cleanup()
 
 
 async def test_an_issuer_that_sends_too_much_is_away() -> None:
     issuer = Issuer(jwks(jwk(RSA)) + b" " * (1024 * 1024))
-    runner, url = await published(issuer)
-    try:
+    async with publishing(issuer) as url:
         with pytest.raises(Overloaded):
             await tokens(FetchedKeys(url)).verify_token(token())
-    finally:
-        await runner.cleanup()

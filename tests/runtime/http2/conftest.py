@@ -40,3 +40,10 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[]
     if item.path.stem in BOTH + UVLOOP:
         loops["uvloop"] = uvloop.new_event_loop
     return loops
+
+
+@pytest.fixture(autouse=True)
+def always_quiet(request: pytest.FixtureRequest) -> None:
+    """Whatever comes over a connection; what grpcio logs is its own."""
+    if "grpcio" not in request.node.name:
+        request.getfixturevalue("quiet")

@@ -2,27 +2,11 @@
 
 from __future__ import annotations
 
-import struct
-
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.support.http2.wire import (
-    CONTINUATION,
-    DATA,
-    END_HEADERS,
-    END_STREAM,
-    HEADERS,
-    RST_STREAM,
-    SETTINGS_KIND,
-    Header,
-    block,
-    headers_of,
-    message,
-    opening,
-    raw,
-    window,
-)
+from tests.support.http2 import wire
+from tests.support.http2.wire import Header, block, headers_of, message, opening, raw, reset, setting, window
 from trials.fuzz.http2 import CLIENT, check
 
 IDS = st.sampled_from([1, 3, 5, 7, 9])
@@ -49,24 +33,16 @@ def request(stream_id: int, path: str, more: tuple[Header, ...], end: bool) -> b
 
 
 def answer(stream_id: int, fields: list[Header], end: bool) -> bytes:
-    return raw(HEADERS, END_HEADERS | (END_STREAM if end else 0), stream_id, block(fields))
+    return raw(wire.HEADERS, wire.END_HEADERS | (wire.END_STREAM if end else 0), stream_id, block(fields))
 
 
 def in_halves(stream_id: int, at: int, path: str) -> bytes:
     whole = block(headers_of("", path=path))
-    return raw(HEADERS, 0, stream_id, whole[:at]) + raw(CONTINUATION, END_HEADERS, stream_id, whole[at:])
+    return raw(wire.HEADERS, 0, stream_id, whole[:at]) + raw(wire.CONTINUATION, wire.END_HEADERS, stream_id, whole[at:])
 
 
 def part(stream_id: int, body: bytes, flags: int) -> bytes:
-    return raw(DATA, flags, stream_id, body)
-
-
-def reset(stream_id: int, code: int) -> bytes:
-    return raw(RST_STREAM, 0, stream_id, struct.pack(">L", code))
-
-
-def setting(identifier: int, value: int) -> bytes:
-    return raw(SETTINGS_KIND, 0, 0, struct.pack(">HL", identifier, value))
+    return raw(wire.DATA, flags, stream_id, body)
 
 
 YES_OR_NO = st.booleans()
@@ -86,6 +62,8 @@ FRAMES = st.lists(
 
 
 @given(end=st.sampled_from([0, CLIENT]), step=st.integers(0, 63), frames=FRAMES)
-@example(end=0, step=0, frames=opening(1, headers_of("", path="/a/u")) + raw(RST_STREAM, 0, 1, bytes(4)) + window(1, 1))
+@example(
+    end=0, step=0, frames=opening(1, headers_of("", path="/a/u")) + raw(wire.RST_STREAM, 0, 1, bytes(4)) + window(1, 1)
+)
 def test_no_frames_do_more_than_end_their_connection(end: int, step: int, frames: bytes) -> None:
     check(bytes([end | step]) + frames)

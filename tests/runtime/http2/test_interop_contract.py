@@ -8,41 +8,10 @@ from typing import Any
 import pytest
 from google.protobuf.descriptor import MethodDescriptor
 
-from headrace.v1 import (
-    agent_pb2,
-    agent_pb2_grpc,
-    keys_pb2,
-    keys_pb2_grpc,
-    llm_pb2,
-    llm_pb2_grpc,
-    memory_pb2,
-    memory_pb2_grpc,
-    operator_pb2,
-    operator_pb2_grpc,
-    schedule_pb2,
-    schedule_pb2_grpc,
-    spend_pb2,
-    spend_pb2_grpc,
-    tools_pb2,
-    tools_pb2_grpc,
-    webhook_pb2,
-    webhook_pb2_grpc,
-)
+from tests.support.contract import RPCS, get_stubs
 from tests.support.facade.messages import fill_message
 from tests.support.http2.ends import Stack, between, connecting
 
-STUBS = {
-    agent_pb2.DESCRIPTOR: agent_pb2_grpc,
-    keys_pb2.DESCRIPTOR: keys_pb2_grpc,
-    llm_pb2.DESCRIPTOR: llm_pb2_grpc,
-    memory_pb2.DESCRIPTOR: memory_pb2_grpc,
-    operator_pb2.DESCRIPTOR: operator_pb2_grpc,
-    schedule_pb2.DESCRIPTOR: schedule_pb2_grpc,
-    spend_pb2.DESCRIPTOR: spend_pb2_grpc,
-    webhook_pb2.DESCRIPTOR: webhook_pb2_grpc,
-    tools_pb2.DESCRIPTOR: tools_pb2_grpc,
-}
-RPCS = [rpc for file in STUBS for service in file.services_by_name.values() for rpc in service.methods]
 COUNT = 3
 """Messages of a stream."""
 
@@ -74,14 +43,14 @@ class Echo:
 @between
 @pytest.mark.parametrize("rpc", RPCS, ids=lambda rpc: rpc.full_name)
 async def test_its_messages_pass_whole_both_ways(client: Stack, server: Stack, rpc: MethodDescriptor) -> None:
-    service, generated = rpc.containing_service.name, STUBS[rpc.containing_service.file]
+    service, stubs = rpc.containing_service.name, get_stubs(rpc.containing_service)
     echo, request, reply = Echo(rpc), fill_message(rpc.input_type), fill_message(rpc.output_type)
 
     def add(server: Any) -> None:
-        getattr(generated, f"add_{service}Servicer_to_server")(echo.servicer, server)
+        getattr(stubs, f"add_{service}Servicer_to_server")(echo.servicer, server)
 
     async with connecting(client, server, add) as caller:
-        method = getattr(getattr(generated, f"{service}Stub")(caller.channel), rpc.name)
+        method = getattr(getattr(stubs, f"{service}Stub")(caller.channel), rpc.name)
         if rpc.server_streaming:
             assert [answer async for answer in method(request)] == [reply] * COUNT
         elif rpc.client_streaming:
@@ -91,6 +60,6 @@ async def test_its_messages_pass_whole_both_ways(client: Stack, server: Stack, r
     assert echo.heard == [request] * (COUNT if rpc.client_streaming else 1)
 
 
-def test_no_rpc_is_left_out() -> None:
-    assert len(RPCS) == len({rpc.full_name for rpc in RPCS}) > 40
+def test_no_rpc_is_of_a_kind_that_is_not_tried() -> None:
+    assert len(RPCS) > 100
     assert not [rpc.name for rpc in RPCS if rpc.server_streaming and rpc.client_streaming]

@@ -7,20 +7,14 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import grpc
-import pytest
 from hyperframe.frame import PingFrame
 
 from services.runtime.http2.client.channel import Channel
 from services.runtime.http2.limits import Limits
-from tests.support.http2.ends import BYTES_MAX, TEST_TIMEOUT_S, Caller
+from tests.support.http2 import wire
+from tests.support.http2.ends import BYTES_MAX, TEST_TIMEOUT_S, Caller, code_of
 from tests.support.http2.victim import victim
-from tests.support.http2.wire import (
-    PING,
-    PREFACE,
-    SETTINGS,
-    Peer,
-    raw,
-)
+from tests.support.http2.wire import Peer, raw
 from tests.support.logged import Logged
 
 ALERT = Limits(keepalive_s=0.1, keepalive_timeout_s=0.3)
@@ -71,7 +65,6 @@ async def test_a_server_notices_a_client_that_is_gone(logged: Logged) -> None:
             answers.cancel()
         await server.serves()
     assert len(logged.named("peer is gone")) == 1
-    assert logged.errors == []
 
 
 async def test_a_client_notices_a_server_that_is_gone(logged: Logged) -> None:
@@ -83,11 +76,8 @@ async def test_a_client_notices_a_server_that_is_gone(logged: Logged) -> None:
         answers = Caller(channel).stream(b"1")
         await answers.read()
         link.is_cut = True
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await answers.read()
-        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert await code_of(answers.read()) is grpc.StatusCode.UNAVAILABLE
     assert len(logged.named("peer is gone")) == 1
-    assert logged.errors == []
 
 
 async def test_a_long_silence_is_no_reason_to_part(logged: Logged) -> None:
@@ -102,21 +92,20 @@ async def test_a_long_silence_is_no_reason_to_part(logged: Logged) -> None:
         assert await Caller(channel).unary(b"x") == b"x"
         answers.cancel()
     assert logged.named("peer is gone") == []
-    assert logged.errors == []
 
 
-async def test_a_channel_does_not_ping_a_server_without_a_call(logged: Logged) -> None:
+async def test_a_channel_does_not_ping_a_server_without_a_call() -> None:
     """Servers of others count that as abuse."""
     pings: list[PingFrame] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         one = Peer(reader, writer)
-        await reader.readexactly(len(PREFACE))
-        await one.send(SETTINGS)
+        await reader.readexactly(len(wire.PREFACE))
+        await one.send(wire.SETTINGS)
         while (frame := await one.next()) is not None:
             if isinstance(frame, PingFrame):
                 pings.append(frame)
-                await one.send(raw(PING, 1, 0, frame.opaque_data))
+                await one.send(raw(wire.PING, 1, 0, frame.opaque_data))
         one.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
@@ -135,4 +124,3 @@ async def test_a_channel_does_not_ping_a_server_without_a_call(logged: Logged) -
             answers.cancel()
     finally:
         server.close()
-    assert logged.errors == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -16,29 +16,9 @@ from hyperframe.frame import DataFrame, HeadersFrame
 from services.runtime.http2 import limits
 from services.runtime.http2.client.channel import Channel
 from services.runtime.http2.limits import Limits
-from tests.support.http2.ends import BYTES_MAX, TEST_TIMEOUT_S, Caller
-from tests.support.http2.wire import (
-    ACK,
-    DATA,
-    END_HEADERS,
-    END_STREAM,
-    GOAWAY,
-    HEADERS,
-    PING,
-    PREFACE,
-    PUSH_PROMISE,
-    RST_STREAM,
-    SETTINGS,
-    SETTINGS_KIND,
-    Header,
-    Peer,
-    block,
-    in_pieces,
-    message,
-    raw,
-    window,
-)
-from tests.support.logged import Logged
+from tests.support.http2 import wire
+from tests.support.http2.ends import BYTES_MAX, TEST_TIMEOUT_S, Caller, code_of
+from tests.support.http2.wire import Header, Peer, block, in_pieces, message, raw, reset, setting, window
 
 CODE = grpc.StatusCode
 
@@ -47,15 +27,11 @@ OK: list[Header] = [("grpc-status", "0")]
 
 
 def headers(fields: list[Header], *, end: bool = False, stream_id: int = 1) -> bytes:
-    return raw(HEADERS, END_HEADERS | (END_STREAM if end else 0), stream_id, block(fields))
+    return raw(wire.HEADERS, wire.END_HEADERS | (wire.END_STREAM if end else 0), stream_id, block(fields))
 
 
 def goaway(last_stream_id: int, code: ErrorCodes = ErrorCodes.NO_ERROR) -> bytes:
-    return raw(GOAWAY, 0, 0, struct.pack(">LL", last_stream_id, code))
-
-
-def reset(code: int) -> bytes:
-    return raw(RST_STREAM, 0, 1, struct.pack(">L", code))
+    return raw(wire.GOAWAY, 0, 0, struct.pack(">LL", last_stream_id, code))
 
 
 def honest(stream_id: int = 1) -> bytes:
@@ -67,7 +43,7 @@ def honest(stream_id: int = 1) -> bytes:
 
 
 @asynccontextmanager
-async def rogue(answer: bytes, greeting: bytes = SETTINGS) -> AsyncGenerator[Caller]:
+async def rogue(answer: bytes, greeting: bytes = wire.SETTINGS) -> AsyncGenerator[Caller]:
     """A caller of a server that answers its first request so, and those on later connections honestly."""
     connections = 0
 
@@ -77,8 +53,8 @@ async def rogue(answer: bytes, greeting: bytes = SETTINGS) -> AsyncGenerator[Cal
         first = connections == 1
         one = Peer(reader, writer)
         try:
-            await reader.readexactly(len(PREFACE))
-            await one.send(greeting if first else SETTINGS)
+            await reader.readexactly(len(wire.PREFACE))
+            await one.send(greeting if first else wire.SETTINGS)
             async for stream_id in requests(one):
                 if not first or stream_id != 1:
                     await one.send(honest(stream_id))
@@ -116,11 +92,11 @@ WRONG = {
     "HTTP/1.1": (b"HTTP/1.1 400 Bad Request\r\n\r\n", CODE.UNAVAILABLE),
     "a web page": (headers([(":status", "404")], end=True), CODE.UNIMPLEMENTED),
     "a proxy's error": (
-        headers([(":status", "503"), ("content-type", "text/html")]) + raw(DATA, 1, 1, b"<html>"),
+        headers([(":status", "503"), ("content-type", "text/html")]) + raw(wire.DATA, 1, 1, b"<html>"),
         CODE.UNAVAILABLE,
     ),
     "a web page with status 200": (
-        headers([(":status", "200"), ("content-type", "text/html")]) + raw(DATA, 1, 1, b"<html>"),
+        headers([(":status", "200"), ("content-type", "text/html")]) + raw(wire.DATA, 1, 1, b"<html>"),
         CODE.UNKNOWN,
     ),
     "a status that is no number": (headers([(":status", "2oo")], end=True), CODE.UNKNOWN),
@@ -140,66 +116,62 @@ WRONG = {
         headers([*HEAD, ("content-length", "7")]) + message(1, b"honest", end=True),
         CODE.INTERNAL,
     ),
-    "half a message": (headers(HEAD) + raw(DATA, 0, 1, b"\0\0\0\0\x05ab") + headers(OK, end=True), CODE.INTERNAL),
+    "half a message": (headers(HEAD) + raw(wire.DATA, 0, 1, b"\0\0\0\0\x05ab") + headers(OK, end=True), CODE.INTERNAL),
     "half a message, and why": (
-        headers(HEAD) + raw(DATA, 0, 1, b"\0\0\0\0\x05ab") + headers([("grpc-status", "4")], end=True),
+        headers(HEAD) + raw(wire.DATA, 0, 1, b"\0\0\0\0\x05ab") + headers([("grpc-status", "4")], end=True),
         CODE.DEADLINE_EXCEEDED,
     ),
-    "a compressed message": (headers(HEAD) + raw(DATA, 0, 1, b"\1\0\0\0\2ab") + headers(OK, end=True), CODE.INTERNAL),
-    "a message that is too large": (headers(HEAD) + raw(DATA, 0, 1, b"\0\xff\xff\xff\xff"), CODE.RESOURCE_EXHAUSTED),
-    "a message behind the end": (honest() + message(1, b"x"), CODE.OK),
-    "headers of another stream": (headers(HEAD, stream_id=7), CODE.UNAVAILABLE),
-    "a stream of its own": (raw(PUSH_PROMISE, END_HEADERS, 1, b"\0\0\0\2" + block(HEAD)), CODE.UNAVAILABLE),
-    "more than the window allows": (
-        headers(HEAD) + raw(DATA, 0, 1, b"\0\0\1\x11\x11") + raw(DATA, 0, 1, b"x" * 16000) * 5,
+    "a compressed message": (
+        headers(HEAD) + raw(wire.DATA, 0, 1, b"\1\0\0\0\2ab") + headers(OK, end=True),
         CODE.INTERNAL,
     ),
-    "a reset without a reason": (reset(ErrorCodes.NO_ERROR), CODE.INTERNAL),
-    "a reset for an unknown reason": (reset(0xFFFFFFFF), CODE.INTERNAL),
-    "a reset to calm down": (reset(ErrorCodes.ENHANCE_YOUR_CALM), CODE.RESOURCE_EXHAUSTED),
+    "a message that is too large": (
+        headers(HEAD) + raw(wire.DATA, 0, 1, b"\0\xff\xff\xff\xff"),
+        CODE.RESOURCE_EXHAUSTED,
+    ),
+    "a message behind the end": (honest() + message(1, b"x"), CODE.OK),
+    "headers of another stream": (headers(HEAD, stream_id=7), CODE.UNAVAILABLE),
+    "a stream of its own": (raw(wire.PUSH_PROMISE, wire.END_HEADERS, 1, b"\0\0\0\2" + block(HEAD)), CODE.UNAVAILABLE),
+    "more than the window allows": (
+        headers(HEAD) + raw(wire.DATA, 0, 1, b"\0\0\1\x11\x11") + raw(wire.DATA, 0, 1, b"x" * 16000) * 5,
+        CODE.INTERNAL,
+    ),
+    "a reset without a reason": (reset(1, ErrorCodes.NO_ERROR), CODE.INTERNAL),
+    "a reset for an unknown reason": (reset(1, 0xFFFFFFFF), CODE.INTERNAL),
+    "a reset to calm down": (reset(1, ErrorCodes.ENHANCE_YOUR_CALM), CODE.RESOURCE_EXHAUSTED),
     "a window that overflows": (window(1, 2**31 - 1), CODE.INTERNAL),
-    "a flood of pings": (raw(PING, 0, 0, b"12345678") * (limits.CONTROL_BURST * 4), CODE.UNAVAILABLE),
-    "a flood of settings": (raw(SETTINGS_KIND, 0, 0, b"") * (limits.CONTROL_BURST * 4), CODE.UNAVAILABLE),
+    "a flood of pings": (raw(wire.PING, 0, 0, b"12345678") * (limits.CONTROL_BURST * 4), CODE.UNAVAILABLE),
+    "a flood of settings": (raw(wire.SETTINGS_KIND, 0, 0, b"") * (limits.CONTROL_BURST * 4), CODE.UNAVAILABLE),
     "a header list that is too large": (
         in_pieces(1, [*HEAD, *((f"key{n}", "v" * 100) for n in range(500))]),
         CODE.UNAVAILABLE,
     ),
-    "a goaway on a stream": (raw(GOAWAY, 0, 1, b"\0" * 8), CODE.UNAVAILABLE),
-    "a frame that is too large": (raw(DATA, 0, 1, b"", length=16 * 1024 + 1), CODE.UNAVAILABLE),
+    "a goaway on a stream": (raw(wire.GOAWAY, 0, 1, b"\0" * 8), CODE.UNAVAILABLE),
+    "a frame that is too large": (raw(wire.DATA, 0, 1, b"", length=16 * 1024 + 1), CODE.UNAVAILABLE),
 }
 
 
 @pytest.mark.parametrize("what", WRONG)
-async def test_a_wrong_answer_ends_the_call_and_the_next_one_is_answered(what: str, logged: Logged) -> None:
+async def test_a_wrong_answer_ends_the_call_and_the_next_one_is_answered(what: str) -> None:
     answer, code = WRONG[what]
     async with rogue(answer) as caller:
         assert await code_of(caller.unary(b"x", timeout=50)) is code
         assert await call_again(caller) == b"honest"
-    assert logged.errors == []
 
 
 @pytest.mark.parametrize("what", WRONG)
-async def test_a_wrong_answer_ends_a_stream(what: str, logged: Logged) -> None:
+async def test_a_wrong_answer_ends_a_stream(what: str) -> None:
     answer, code = WRONG[what]
     expected = {"no answer": CODE.OK, "two answers": CODE.OK}.get(what, code)
     async with rogue(answer) as caller:
         call = caller.stream(b"x", timeout=50)
         assert await code_of(read(call)) is expected
         assert await call_again(caller) == b"honest"
-    assert logged.errors == []
 
 
 async def read(call: Any) -> None:
     while await call.read() is not grpc.aio.EOF:
         pass
-
-
-async def code_of(call: Awaitable[object]) -> grpc.StatusCode:
-    try:
-        await call
-    except grpc.aio.AioRpcError as error:
-        return error.code()
-    return CODE.OK
 
 
 async def call_again(caller: Caller) -> bytes:
@@ -211,48 +183,43 @@ async def call_again(caller: Caller) -> bytes:
     [goaway(0), goaway(2**31 - 1) + goaway(0)],
     ids=["told to go", "told to go twice"],
 )
-async def test_a_call_that_was_not_begun_is_made_again_once(answer: bytes, logged: Logged) -> None:
+async def test_a_call_that_was_not_begun_is_made_again_once(answer: bytes) -> None:
     async with rogue(answer) as caller:
         assert await caller.unary(b"x", timeout=50) == b"honest"
-    assert logged.errors == []
 
 
-async def test_a_goaway_lets_the_calls_before_it_end(logged: Logged) -> None:
+async def test_a_goaway_lets_the_calls_before_it_end() -> None:
     async with rogue(goaway(1) + honest()) as caller:
         assert await caller.unary(b"x", timeout=50) == b"honest"
         assert await caller.unary(b"x", timeout=50) == b"honest"
-    assert logged.errors == []
 
 
 GREETINGS = {
     "nothing": b"",
     "HTTP/1.1": b"HTTP/1.1 400 Bad Request\r\n\r\n",
-    "an acknowledgement": raw(SETTINGS_KIND, ACK, 0, b""),
-    "a ping": raw(PING, 0, 0, b"12345678"),
-    "settings that are none": raw(SETTINGS_KIND, 0, 0, b"12345"),
-    "a push setting": raw(SETTINGS_KIND, 0, 0, struct.pack(">HL", 2, 1)),
+    "an acknowledgement": raw(wire.SETTINGS_KIND, wire.ACK, 0, b""),
+    "a ping": raw(wire.PING, 0, 0, b"12345678"),
+    "settings that are none": raw(wire.SETTINGS_KIND, 0, 0, b"12345"),
+    "a push setting": setting(2, 1),
 }
 
 
 @pytest.mark.parametrize("what", GREETINGS)
-async def test_a_server_that_does_not_greet_fails_the_calls_that_wait(what: str, logged: Logged) -> None:
+async def test_a_server_that_does_not_greet_fails_the_calls_that_wait(what: str) -> None:
     async with rogue(b"", GREETINGS[what]) as caller:
         assert await code_of(caller.unary(b"x", timeout=50)) is CODE.UNAVAILABLE
         assert await call_again(caller) == b"honest"
-    assert logged.errors == []
 
 
-async def test_a_server_that_takes_no_streams_fails_calls_by_their_deadline(logged: Logged) -> None:
-    none = raw(SETTINGS_KIND, 0, 0, struct.pack(">HL", 3, 0))
+async def test_a_server_that_takes_no_streams_fails_calls_by_their_deadline() -> None:
+    none = setting(3, 0)
     async with rogue(b"", none) as caller:
         assert await code_of(caller.unary(b"x", timeout=0.3)) is CODE.DEADLINE_EXCEEDED
-    assert logged.errors == []
 
 
-async def test_an_answer_to_a_call_that_was_cancelled_is_nothing(logged: Logged) -> None:
+async def test_an_answer_to_a_call_that_was_cancelled_is_nothing() -> None:
     async with rogue(honest()) as caller:
         call = caller.unary(b"x")
         await call.wait_for_connection()
         call.cancel()
         assert await call_again(caller) == b"honest"
-    assert logged.errors == []

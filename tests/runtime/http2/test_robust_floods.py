@@ -14,31 +14,14 @@ from hyperframe.frame import HeadersFrame
 
 from services.runtime.http2 import limits
 from services.runtime.http2.limits import Limits
+from tests.support.http2 import wire
 from tests.support.http2.ends import BYTES_MAX
 from tests.support.http2.victim import victim
-from tests.support.http2.wire import (
-    CONTINUATION,
-    DATA,
-    END_HEADERS,
-    HEADERS,
-    PING,
-    PRIORITY,
-    RST_STREAM,
-    SETTINGS_KIND,
-    Peer,
-    block,
-    call,
-    headers_of,
-    in_pieces,
-    opening,
-    peer,
-    raw,
-    window,
-)
+from tests.support.http2.wire import Peer, block, call, headers_of, in_pieces, opening, peer, raw, reset, window
 from tests.support.logged import Logged
 
 CALM, PROTOCOL = ErrorCodes.ENHANCE_YOUR_CALM, ErrorCodes.PROTOCOL_ERROR
-CANCEL = struct.pack(">L", ErrorCodes.CANCEL)
+CANCEL = ErrorCodes.CANCEL
 ASKED = opening(1, headers_of("upload"))
 TIMES = limits.CONTROL_BURST + 10
 """The settings of every client count too."""
@@ -48,23 +31,21 @@ RESETS = 3 * limits.RESET_BURST
 server ends. On a slow machine there are many turns."""
 
 FLOODS = {
-    "pings": raw(PING, 0, 0, b"12345678") * TIMES,
-    "settings": raw(SETTINGS_KIND, 0, 0, b"") * TIMES,
-    "priorities": raw(PRIORITY, 0, 1, b"\0\0\0\0\0") * TIMES,
-    "empty data": ASKED + raw(DATA, 0, 1, b"") * TIMES,
-    "kinds of settings": raw(SETTINGS_KIND, 0, 0, b"".join(struct.pack(">HL", n, 0) for n in range(100, 2000))),
-    "resets": b"".join(
-        opening(2 * n + 1, headers_of("unary")) + raw(RST_STREAM, 0, 2 * n + 1, CANCEL) for n in range(RESETS)
-    ),
+    "pings": raw(wire.PING, 0, 0, b"12345678") * TIMES,
+    "settings": raw(wire.SETTINGS_KIND, 0, 0, b"") * TIMES,
+    "priorities": raw(wire.PRIORITY, 0, 1, b"\0\0\0\0\0") * TIMES,
+    "empty data": ASKED + raw(wire.DATA, 0, 1, b"") * TIMES,
+    "kinds of settings": raw(wire.SETTINGS_KIND, 0, 0, b"".join(struct.pack(">HL", n, 0) for n in range(100, 2000))),
+    "resets": b"".join(opening(2 * n + 1, headers_of("unary")) + reset(2 * n + 1, CANCEL) for n in range(RESETS)),
     "streams that the server must reset": b"".join(
         opening(2 * n + 1, headers_of("unary"), end=n % 2 == 0)
-        + (raw(DATA, 0, 2 * n + 1, b"x") if n % 2 == 0 else window(2 * n + 1, 2**31 - 1))
+        + (raw(wire.DATA, 0, 2 * n + 1, b"x") if n % 2 == 0 else window(2 * n + 1, 2**31 - 1))
         for n in range(RESETS)
     ),
     "a large header list": in_pieces(1, headers_of("unary", *((f"key{n}", "v" * 100) for n in range(500)))),
     "a header list that grows when it is unpacked": raw(
-        HEADERS,
-        END_HEADERS,
+        wire.HEADERS,
+        wire.END_HEADERS,
         1,
         Encoder().encode(headers_of("unary")) + b"\x40\x01a\x7f\xa1\x1e" + b"v" * 4000 + b"\xbe" * 2000,
     ),
@@ -80,89 +61,81 @@ async def test_a_flood_ends_its_connection_alone(what: str, logged: Logged) -> N
         assert ended.result() is CALM
         await server.serves()
     assert len(logged.named("connection refused")) == 1
-    assert logged.errors == []
 
 
-async def test_continuations_without_an_end_are_refused(logged: Logged) -> None:
+async def test_continuations_without_an_end_are_refused() -> None:
     async with victim() as server, peer(server.port) as attacker:
-        await attacker.send(raw(HEADERS, 0, 1, block(headers_of("unary"))), raw(CONTINUATION, 0, 1, b"") * 1000)
+        await attacker.send(
+            raw(wire.HEADERS, 0, 1, block(headers_of("unary"))), raw(wire.CONTINUATION, 0, 1, b"") * 1000
+        )
         assert await attacker.closed() is PROTOCOL
         await server.serves()
-    assert logged.errors == []
 
 
-async def test_as_many_pings_as_an_honest_peer_sends_are_answered(logged: Logged) -> None:
+async def test_as_many_pings_as_an_honest_peer_sends_are_answered() -> None:
     async with victim() as server, peer(server.port) as client:
         for _ in range(limits.CONTROL_BURST // 2):
             await client.pong()
         await server.serves()
-    assert logged.errors == []
 
 
-async def test_calls_that_are_cancelled_after_their_answer_began_are_no_flood(logged: Logged) -> None:
+async def test_calls_that_are_cancelled_after_their_answer_began_are_no_flood() -> None:
     async with victim() as server, peer(server.port) as client:
         for number in range(limits.RESET_BURST + 100):
             stream_id = 2 * number + 1
             await client.send(call(stream_id, "stream", b"1"))
             while (frame := await client.next()) is None or frame.stream_id != stream_id:
                 assert frame is not None
-            await client.send(raw(RST_STREAM, 0, stream_id, CANCEL))
+            await client.send(reset(stream_id, CANCEL))
         await server.serves()
-    assert logged.errors == []
 
 
-async def test_a_call_that_is_opened_and_reset_in_one_read_is_over_and_so_are_the_next_ones(logged: Logged) -> None:
+async def test_a_call_that_is_opened_and_reset_in_one_read_is_over_and_so_are_the_next_ones() -> None:
     async with victim() as server, peer(server.port) as client:
         await client.send(
             opening(1, headers_of("unary")),
-            raw(RST_STREAM, 0, 1, CANCEL),
+            reset(1, CANCEL),
             opening(3, headers_of("unary"), end=True),
             opening(5, headers_of("nobody", path="/x"), end=True),
-            raw(RST_STREAM, 0, 5, CANCEL),
+            reset(5, CANCEL),
             opening(7, [*headers_of("unary")[:-1], ("content-type", "text/html")], end=True),
-            raw(RST_STREAM, 0, 7, CANCEL),
+            reset(7, CANCEL),
             call(9, "unary"),
         )
-        while 9 not in client.answered():
-            assert await client.next() is not None, client.seen
+        await client.until_answered(9)
         await server.serves()
-    assert logged.errors == []
 
 
-async def test_a_stream_over_the_limit_is_refused_and_the_others_go_on(logged: Logged) -> None:
+async def test_a_stream_over_the_limit_is_refused_and_the_others_go_on() -> None:
     async with victim(Limits(streams_max=5)) as server, peer(server.port) as client:
         await client.send(*(call(2 * n + 1, "stream", b"1") for n in range(7)))
         await client.pong()
         assert client.resets() == {11: ErrorCodes.REFUSED_STREAM, 13: ErrorCodes.REFUSED_STREAM}
         assert server.handled.running == 5
-        await client.send(raw(RST_STREAM, 0, 1, CANCEL), call(15, "unary"))
-        while 15 not in client.answered():
-            assert await client.next() is not None
-    assert logged.errors == []
+        await client.send(reset(1, CANCEL), call(15, "unary"))
+        await client.until_answered(15)
 
 
-async def test_streams_over_the_limit_without_end_are_a_flood(logged: Logged) -> None:
+async def test_streams_over_the_limit_without_end_are_a_flood() -> None:
     async with victim(Limits(streams_max=1, control_per_s=0)) as server, peer(server.port) as attacker:
         async with asyncio.TaskGroup() as group:
             group.create_task(attacker.send(*(opening(2 * n + 1, headers_of("unary")) for n in range(TIMES))))
             ended = group.create_task(attacker.closed())
         assert ended.result() is CALM
         await server.serves()
-    assert logged.errors == []
 
 
-async def test_handlers_that_will_not_end_are_limited_whatever_their_streams_do(logged: Logged) -> None:
+async def test_handlers_that_will_not_end_are_limited_whatever_their_streams_do() -> None:
     # In one read and one turn, so that no handler has its own to end.
     one_turn = Limits(streams_max=10, handlers_max=20, turn_s=60.0)
     async with victim(one_turn) as server, peer(server.port) as attacker:
-        pairs = (opening(2 * n + 1, headers_of("unary")) + raw(RST_STREAM, 0, 2 * n + 1, CANCEL) for n in range(30))
+        pairs = (opening(2 * n + 1, headers_of("unary")) + reset(2 * n + 1, CANCEL) for n in range(30))
         await attacker.send(*pairs)
         assert await attacker.closed() is CALM
         await server.serves()
-    assert logged.errors == []
 
 
-async def test_a_connection_over_the_limit_is_closed_at_once(logged: Logged) -> None:
+async def test_a_connection_over_the_limit_is_closed_at_once() -> None:
     async with victim(Limits(connections_max=2)) as server, peer(server.port) as first, peer(server.port) as second:
         await first.pong()
         await second.pong()
@@ -176,7 +149,6 @@ async def test_a_connection_over_the_limit_is_closed_at_once(logged: Logged) -> 
                     await another.send(call(1, "unary"))
                     if await another.next() is not None:
                         break
-    assert logged.errors == []
 
 
 def held_bytes() -> int:
@@ -196,7 +168,7 @@ HUGE = {4: 2**31 - 1}
 
 @pytest.mark.usefixtures("_traced")
 @pytest.mark.parametrize("window_bytes", [0, 2**31 - 1], ids=["no window", "a window for all, and nobody reads"])
-async def test_a_client_that_does_not_take_its_answers_holds_little(window_bytes: int, logged: Logged) -> None:
+async def test_a_client_that_does_not_take_its_answers_holds_little(window_bytes: int) -> None:
     async with victim(Limits()) as server, peer(server.port, settings={4: window_bytes}) as attacker:
         attacker.writer.transport.pause_reading()  # pyright: ignore[reportAttributeAccessIssue] - a reading transport
         before = held_bytes()
@@ -206,10 +178,9 @@ async def test_a_client_that_does_not_take_its_answers_holds_little(window_bytes
         assert server.handled.running == 10
         assert held_bytes() - before < 10 * limits.BACKLOG_BYTES + limits.OUT_PIECES_MAX * 2 * 1024 + 1_000_000
         await server.serves_others()
-    assert logged.errors == []
 
 
-async def test_a_deadline_ends_a_call_whose_answer_nobody_takes(logged: Logged) -> None:
+async def test_a_deadline_ends_a_call_whose_answer_nobody_takes() -> None:
     async with victim() as server, peer(server.port, settings={4: 0}) as client:
         await client.send(
             opening(1, headers_of("stream", ("grpc-timeout", "200m"))),
@@ -218,19 +189,17 @@ async def test_a_deadline_ends_a_call_whose_answer_nobody_takes(logged: Logged) 
         while 1 not in client.resets():
             assert await client.next() is not None
         await server.serves()
-    assert logged.errors == []
 
 
-async def test_a_peer_that_pings_and_never_reads_is_cut_off(logged: Logged) -> None:
+async def test_a_peer_that_pings_and_never_reads_is_cut_off() -> None:
     async with victim() as server, peer(server.port, settings=HUGE) as attacker:
         await attacker.send(window(0, 2**30), call(1, "stream", b"100000"))
         attacker.writer.transport.pause_reading()  # pyright: ignore[reportAttributeAccessIssue] - a reading transport
         async with asyncio.timeout(50):
             while server.handled.begun == 0 or server.handled.running:
-                await attacker.send(raw(PING, 0, 0, b"12345678") * 10)
+                await attacker.send(raw(wire.PING, 0, 0, b"12345678") * 10)
                 await asyncio.sleep(0.01)
         await server.serves()
-    assert logged.errors == []
 
 
 async def test_a_peer_that_asks_for_answers_and_never_reads_is_cut_off(logged: Logged) -> None:
@@ -245,7 +214,6 @@ async def test_a_peer_that_asks_for_answers_and_never_reads_is_cut_off(logged: L
             await attacker.send(opening(2 * number + 3, headers_of("", path="/" + "x" * 3000), end=True))
         await server.serves()
     assert [line["error"] for line in logged.named("connection refused")] == ["it reads nothing and asks for answers"]
-    assert logged.errors == []
 
 
 @pytest.mark.parametrize(
@@ -259,15 +227,13 @@ async def test_a_peer_that_asks_for_answers_and_never_reads_is_cut_off(logged: L
     ],
     ids=["compressed", "cut", "none", "too large", "as large as can be said"],
 )
-async def test_a_message_that_is_none_ends_its_call(body: bytes, status: bytes, logged: Logged) -> None:
+async def test_a_message_that_is_none_ends_its_call(body: bytes, status: bytes) -> None:
     async with victim() as server, peer(server.port) as client:
-        await client.send(opening(1, headers_of("unary")), raw(DATA, 1, 1, body), call(3, "unary"))
+        await client.send(opening(1, headers_of("unary")), raw(wire.DATA, 1, 1, body), call(3, "unary"))
         assert await status_of(client, 1) == status
-        while 3 not in client.answered():
-            assert await client.next() is not None
+        await client.until_answered(3)
         assert server.handled.begun == 1
         await server.serves()
-    assert logged.errors == []
 
 
 async def status_of(client: Peer, stream_id: int) -> bytes:
@@ -282,17 +248,16 @@ async def status_of(client: Peer, stream_id: int) -> bytes:
 
 
 @pytest.mark.parametrize("timeout", ["", "5", "S", "-1S", "1s", "123456789S", "1.5S", "9" * 5000 + "S"])
-async def test_a_timeout_that_is_none_is_refused(timeout: str, logged: Logged) -> None:
+async def test_a_timeout_that_is_none_is_refused(timeout: str) -> None:
     async with victim() as server, peer(server.port) as client:
         await client.send(opening(1, headers_of("unary", ("grpc-timeout", timeout)), end=True))
         assert await status_of(client, 1) == b"13"
         assert server.handled.begun == 0
         await server.serves()
-    assert logged.errors == []
 
 
 @pytest.mark.parametrize("kind", ["text/html", "application/grpc-web", "application/grpcx", "application/json"])
-async def test_a_request_that_is_not_grpcs_is_refused(kind: str, logged: Logged) -> None:
+async def test_a_request_that_is_not_grpcs_is_refused(kind: str) -> None:
     async with victim() as server, peer(server.port) as client:
         await client.send(opening(1, [*headers_of("unary")[:-1], ("content-type", kind)]))
         frame = await client.next()
@@ -302,4 +267,3 @@ async def test_a_request_that_is_not_grpcs_is_refused(kind: str, logged: Logged)
         assert dict(Decoder().decode(frame.data, raw=True))[b":status"] == b"415"  # pyright: ignore
         await client.pong()
         assert client.resets() == {1: ErrorCodes.NO_ERROR}
-    assert logged.errors == []

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import struct
 from typing import Any
 
 import grpc
 import pytest
+from h2.errors import ErrorCodes
 from h2.stream import H2Stream
 from hpack import Decoder
 from hyperframe.frame import DataFrame, HeadersFrame, SettingsFrame
@@ -19,13 +19,12 @@ from services.runtime.http2.client.channel import Channel
 from services.runtime.http2.limits import Limits
 from tests.support.http2.ends import BYTES_MAX, Caller
 from tests.support.http2.victim import OTHER, service, victim
-from tests.support.http2.wire import RST_STREAM, Peer, call, headers_of, message, opening, peer, raw, window
-from tests.support.logged import Logged
+from tests.support.http2.wire import Peer, call, headers_of, message, opening, peer, reset, window
 
 WIDE = {SettingsFrame.INITIAL_WINDOW_SIZE: 2**31 - 1}
 
 
-async def test_a_handler_that_never_waits_lets_others_have_their_turns(logged: Logged) -> None:
+async def test_a_handler_that_never_waits_lets_others_have_their_turns() -> None:
     turns = 0
 
     async def others() -> None:
@@ -44,7 +43,6 @@ async def test_a_handler_that_never_waits_lets_others_have_their_turns(logged: L
             await client.next()
             assert server.handled.written - written <= (turns - before + 1) * TURN_MESSAGES
         ticking.cancel()
-    assert logged.errors == []
 
 
 def given_to(client: Peer) -> dict[int, int]:
@@ -56,7 +54,7 @@ def given_to(client: Peer) -> dict[int, int]:
     return given
 
 
-async def test_one_who_pushes_is_told_to_stop_when_nobody_reads(logged: Logged) -> None:
+async def test_one_who_pushes_is_told_to_stop_when_nobody_reads() -> None:
     pushed: asyncio.Queue[int] = asyncio.Queue(1)
 
     async def push(request: bytes, context: Any) -> None:
@@ -71,10 +69,9 @@ async def test_one_who_pushes_is_told_to_stop_when_nobody_reads(logged: Logged) 
         client.writer.transport.pause_reading()  # pyright: ignore[reportAttributeAccessIssue] - a reading transport
         await client.send(window(0, 2**30), opening(1, headers_of("", path=f"/{OTHER}/push")), message(1, b""))
         assert await pushed.get() < 20_000, "more than sockets hold"
-    assert logged.errors == []
 
 
-async def test_streams_that_wait_for_the_connections_window_have_it_in_turn(logged: Logged) -> None:
+async def test_streams_that_wait_for_the_connections_window_have_it_in_turn() -> None:
     async with victim(Limits()) as server, peer(server.port, settings=WIDE) as client:
         await client.send(*(call(stream_id, "stream", b"1000") for stream_id in (1, 3, 5)))
         while sum(given_to(client).values()) < 65_535:
@@ -86,10 +83,9 @@ async def test_streams_that_wait_for_the_connections_window_have_it_in_turn(logg
         given = given_to(client)
         assert sum(given.values()) == 65_535 + 30_000
         assert all(given[stream_id] - first[stream_id] >= 9_000 for stream_id in given)
-    assert logged.errors == []
 
 
-async def test_a_large_table_of_the_client_stays_empty(logged: Logged) -> None:
+async def test_a_large_table_of_the_client_stays_empty() -> None:
     settings = {SettingsFrame.HEADER_TABLE_SIZE: 2**32 - 1}
     decoder = Decoder()
     decoder.max_allowed_table_size = 2**32 - 1
@@ -101,11 +97,10 @@ async def test_a_large_table_of_the_client_stays_empty(logged: Logged) -> None:
             assert isinstance(frame, HeadersFrame)
             assert dict(decoder.decode(frame.data, raw=True))[b"grpc-status"] == b"12"
             assert decoder.header_table_size == 0
-    assert logged.errors == []
 
 
 @pytest.mark.parametrize("letter", ["x", "%", "é", "漢", "😀"])
-async def test_a_long_status_message_is_cut_off_and_harms_nobody(letter: str, logged: Logged) -> None:
+async def test_a_long_status_message_is_cut_off_and_harms_nobody(letter: str) -> None:
     async def fail(request: bytes, context: Any) -> None:
         await context.abort(grpc.StatusCode.ABORTED, letter * 100_000)
 
@@ -120,7 +115,6 @@ async def test_a_long_status_message_is_cut_off_and_harms_nobody(letter: str, lo
         assert details.strip("\N{REPLACEMENT CHARACTER}").strip(letter) == ""
         assert not beside.done()
         beside.cancel()
-    assert logged.errors == []
 
 
 def streams_kept() -> int:
@@ -128,7 +122,7 @@ def streams_kept() -> int:
     return sum(type(item) is H2Stream for item in gc.get_objects())
 
 
-async def test_streams_that_have_ended_are_kept_nowhere(logged: Logged) -> None:
+async def test_streams_that_have_ended_are_kept_nowhere() -> None:
     async with victim() as server, Channel(f"127.0.0.1:{server.port}", message_bytes_max=BYTES_MAX) as channel:
         caller = Caller(channel)
         before = streams_kept()
@@ -139,16 +133,13 @@ async def test_streams_that_have_ended_are_kept_nowhere(logged: Logged) -> None:
             answers.cancel()
         await server.idle()
         assert streams_kept() - before <= 2
-    assert logged.errors == []
 
 
-async def test_streams_that_the_client_resets_are_kept_nowhere(logged: Logged) -> None:
+async def test_streams_that_the_client_resets_are_kept_nowhere() -> None:
     async with victim() as server, peer(server.port) as client:
         before = streams_kept()
-        cancel = struct.pack(">L", 8)
         await client.send(*(opening(2 * n + 1, headers_of("unary")) for n in range(100)))
-        await client.send(*(raw(RST_STREAM, 0, 2 * n + 1, cancel) for n in range(100)))
+        await client.send(*(reset(2 * n + 1, ErrorCodes.CANCEL) for n in range(100)))
         await client.pong()
         await server.idle()
         assert streams_kept() - before <= 2
-    assert logged.errors == []

@@ -9,22 +9,9 @@ import pytest
 from hyperframe.frame import SettingsFrame
 
 from services.runtime.http2.limits import Limits
+from tests.support.http2 import wire
 from tests.support.http2.victim import QUICK, victim
-from tests.support.http2.wire import (
-    CONTINUATION,
-    DATA,
-    HEADERS,
-    PREFACE,
-    SETTINGS,
-    Peer,
-    block,
-    call,
-    headers_of,
-    opening,
-    peer,
-    raw,
-    window,
-)
+from tests.support.http2.wire import Peer, block, call, headers_of, opening, peer, raw, window
 from tests.support.logged import Logged
 from tests.support.timing import within
 
@@ -42,39 +29,37 @@ async def slowly(one: Peer, pieces: list[bytes]) -> AsyncGenerator[bytes]:
 NOT_HTTP2 = {
     "HTTP/1.1": b"GET / HTTP/1.1\r\nHost: here\r\n\r\n",
     "a TLS greeting": bytes.fromhex("16030100a5010000a10303") + b"\0" * 100,
-    "one wrong byte": PREFACE[:23] + b"x",
+    "one wrong byte": wire.PREFACE[:23] + b"x",
     "nonsense": b"\xff" * 1000,
 }
 
 
 @pytest.mark.parametrize("what", NOT_HTTP2)
-async def test_what_is_not_http2_is_refused_at_once(what: str, logged: Logged) -> None:
+async def test_what_is_not_http2_is_refused_at_once(what: str) -> None:
     async with victim(Limits()) as server, peer(server.port, greets=False) as attacker, asyncio.timeout(50):
         await attacker.send(NOT_HTTP2[what])
         await attacker.reader.read()
         await server.serves()
-    assert logged.errors == []
 
 
-async def test_a_preface_without_settings_is_refused(logged: Logged) -> None:
+async def test_a_preface_without_settings_is_refused() -> None:
     async with victim() as server, peer(server.port, greets=False) as attacker:
-        await attacker.send(PREFACE, call(1, "unary"))
+        await attacker.send(wire.PREFACE, call(1, "unary"))
         assert await attacker.closed() is not None
         assert server.handled.begun == 0
         await server.serves()
-    assert logged.errors == []
 
 
 SLOW = {
     "nothing": [],
-    "half a preface": [PREFACE[:10]],
-    "a byte at a time": [bytes([byte]) for byte in PREFACE],
-    "no settings": [PREFACE],
-    "half of the settings": [PREFACE, SETTINGS[:5]],
-    "a header block without an end": [PREFACE + SETTINGS, raw(HEADERS, 0, 1, WHOLE)],
+    "half a preface": [wire.PREFACE[:10]],
+    "a byte at a time": [bytes([byte]) for byte in wire.PREFACE],
+    "no settings": [wire.PREFACE],
+    "half of the settings": [wire.PREFACE, wire.SETTINGS[:5]],
+    "a header block without an end": [wire.PREFACE + wire.SETTINGS, raw(wire.HEADERS, 0, 1, WHOLE)],
     "a header block in drops": [
-        PREFACE + SETTINGS + raw(HEADERS, 0, 1, WHOLE),
-        *(raw(CONTINUATION, 0, 1, b"") for _ in range(20)),
+        wire.PREFACE + wire.SETTINGS + raw(wire.HEADERS, 0, 1, WHOLE),
+        *(raw(wire.CONTINUATION, 0, 1, b"") for _ in range(20)),
     ],
 }
 
@@ -90,21 +75,18 @@ async def test_a_client_that_takes_its_time_is_cut_off(what: str, logged: Logged
         assert server.handled.begun == 0
         await server.serves()
     assert [line["error"] for line in logged.named("connection refused")] == ["too slow"]
-    assert logged.errors == []
 
 
-@pytest.mark.parametrize("rest", [b"", raw(DATA, 0, 1, b"\0\0\0\0\x05ab")], ids=["nothing", "half a message"])
-async def test_a_request_that_never_comes_ends_its_call(rest: bytes, logged: Logged) -> None:
+@pytest.mark.parametrize("rest", [b"", raw(wire.DATA, 0, 1, b"\0\0\0\0\x05ab")], ids=["nothing", "half a message"])
+async def test_a_request_that_never_comes_ends_its_call(rest: bytes) -> None:
     async with victim() as server, peer(server.port) as attacker:
         await attacker.send(opening(1, headers_of("unary")), rest)
-        while 1 not in attacker.answered():
-            assert await attacker.next() is not None
+        await attacker.until_answered(1)
         assert server.handled.begun == 0
         await server.serves()
-    assert logged.errors == []
 
 
-async def test_a_client_that_closes_its_side_and_takes_nothing_holds_no_handler(logged: Logged) -> None:
+async def test_a_client_that_closes_its_side_and_takes_nothing_holds_no_handler() -> None:
     settings = {SettingsFrame.INITIAL_WINDOW_SIZE: 2**31 - 1}
     async with victim() as server, peer(server.port, settings=settings) as client:
         client.writer.transport.pause_reading()  # pyright: ignore[reportAttributeAccessIssue] - a reading transport
@@ -113,11 +95,10 @@ async def test_a_client_that_closes_its_side_and_takes_nothing_holds_no_handler(
             await asyncio.sleep(0.01)
         client.writer.write_eof()
         await server.idle()
-    assert logged.errors == []
 
 
 @pytest.mark.parametrize("method", ["stream", "upload", "unary"])
-async def test_a_client_that_closes_its_side_is_gone(method: str, logged: Logged) -> None:
+async def test_a_client_that_closes_its_side_is_gone(method: str) -> None:
     async with victim() as server, peer(server.port) as client:
         await client.send(call(1, "stream", b"1") if method == "stream" else opening(1, headers_of(method)))
         await client.pong()
@@ -125,4 +106,3 @@ async def test_a_client_that_closes_its_side_is_gone(method: str, logged: Logged
         assert await client.closed() is None
         await server.serves()
         assert server.handled.uploads == 0
-    assert logged.errors == []

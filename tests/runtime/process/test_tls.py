@@ -22,8 +22,11 @@ from services.runtime.process.tls import CA, CERT, KEY, Certificates
 from services.runtime.process.transport import VARIABLE
 from services.runtime.rpc.channels import open_channel
 from tests.support.authority import Authority, Files
+from tests.support.http2.ends import code_of
 from tests.support.logged import Logged
 from tests.support.scripted_llm import COUNT, serving_script
+
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 @pytest.fixture
@@ -45,14 +48,13 @@ async def tokens(address: str, certificates: Certificates | None = None) -> int:
 
 
 @pytest.mark.usefixtures("files")
-async def test_servers_and_channels_of_a_process_with_certificates_use_them(logged: Logged, tmp_path: Path) -> None:
+async def test_servers_and_channels_of_a_process_with_certificates_use_them(tmp_path: Path) -> None:
     async with serving_script(["a"], listen=f"127.0.0.1:0,unix:{tmp_path}/s") as suite:
         for address in suite.running.addresses:
             async with open_channel(address) as channel:
                 assert (await llm_pb2_grpc.LlmServiceStub(channel).CountTokens(COUNT)).tokens == 1
             with pytest.raises(ProviderUnavailable):
                 await tokens(address)
-    assert logged.errors == []
 
 
 def days_left(file: str) -> float:
@@ -72,21 +74,18 @@ async def test_prometheus_sees_when_certificates_expire(authority: Authority, fi
 
 
 @pytest.mark.usefixtures("files")
-async def test_an_address_for_probes_answers_health_checks_alone_and_without_tls(logged: Logged) -> None:
+async def test_an_address_for_probes_answers_health_checks_alone_and_without_tls() -> None:
     async with serving_script(["a"], listen="127.0.0.1:0,plain:127.0.0.1:0") as suite:
         address = suite.running.addresses[1].removeprefix("plain:")
         async with Channel(address, message_bytes_max=1000) as channel:
             check = health_pb2_grpc.HealthStub(channel).Check  # pyright: ignore[reportAttributeAccessIssue] - untyped stub
             assert (await check(health_pb2.HealthCheckRequest())).status == health_pb2.HealthCheckResponse.SERVING
-            with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await llm_pb2_grpc.LlmServiceStub(channel).CountTokens(COUNT)
-            assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
-    assert logged.errors == []
+            assert (
+                await code_of(llm_pb2_grpc.LlmServiceStub(channel).CountTokens(COUNT)) is grpc.StatusCode.UNIMPLEMENTED
+            )
 
 
-async def test_a_renewed_certificate_is_shown_to_new_connections(
-    files: Files, authority: Authority, logged: Logged
-) -> None:
+async def test_a_renewed_certificate_is_shown_to_new_connections(files: Files, authority: Authority) -> None:
     client = Certificates(files.cert, files.key, files.ca)
     async with serving_script(["a"]) as suite:
         address = suite.running.addresses[0]
@@ -98,11 +97,10 @@ async def test_a_renewed_certificate_is_shown_to_new_connections(
         assert await tokens(address, client) == 1
         # The connection of before has seen nothing of all this.
         assert (await suite.stub.CountTokens(COUNT)).tokens == 1
-    assert logged.errors == []
 
 
 async def test_another_authority_takes_the_place_of_the_former_one(
-    files: Files, authority: Authority, tmp_path: Path, logged: Logged
+    files: Files, authority: Authority, tmp_path: Path
 ) -> None:
     (folder := tmp_path / "old").mkdir()
     old = Authority(folder, key=authority.key).issue("tools")
@@ -114,7 +112,6 @@ async def test_another_authority_takes_the_place_of_the_former_one(
         assert await tokens(address, Certificates(new.cert, new.key, new.ca)) == 1
         with pytest.raises(ProviderUnavailable):
             await tokens(address, Certificates(old.cert, old.key, new.ca))
-    assert logged.errors == []
 
 
 def changes(path: Path, content: bytes) -> list[Callable[[], object]]:
@@ -130,8 +127,7 @@ async def test_a_renewal_that_is_half_done_changes_nothing(content: bytes, files
         for change in changes(Path(files.key), content):
             change()
             assert await tokens(address, client) == 1
-    assert logged.errors != []
-    assert {line["event"] for line in logged.errors} == {"certificates not read, the former ones stay"}
+    assert {line["event"] for line in logged.take_errors()} == {"certificates not read, the former ones stay"}
 
 
 @pytest.mark.parametrize("missing", ["cert", "key", "ca"])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator
+from typing import Any
 
 import aiohttp
 import orjson
@@ -12,9 +13,6 @@ import pytest
 
 from headrace.sse import SseReader
 from services.simulator.server import Simulator, simulator
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
 
 MESSAGES = [{"role": "user", "content": "go"}]
 

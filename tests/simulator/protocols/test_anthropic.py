@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator
+from typing import Any
 
 import aiohttp
 import orjson
@@ -11,9 +12,6 @@ import pytest
 
 from headrace.sse import SseReader
 from services.simulator.server import Simulator, simulator
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
 
 VERSION = {"anthropic-version": "2023-06-01"}
 CALL = {"type": "tool_use", "id": "t1", "name": "f", "input": {}}

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator
+from typing import Any
 
 import anthropic
 import openai
 import pytest
 
 from services.simulator.scripts.script import parse_script
-from services.simulator.server import simulator
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
-    from services.simulator.server import Simulator
+from services.simulator.server import Simulator, simulator
 
 SCRIPT: list[dict[str, Any]] = [
     {"match": {"text": "busy"}, "steps": [{"status": 429, "headers": {"Retry-After": "1"}}]},

@@ -4,7 +4,7 @@ says."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -108,6 +108,15 @@ def channel(stack: Stack, address: str) -> grpc.aio.Channel:
         ("grpc.max_metadata_size", 64 * 1024),
     ]
     return grpc.aio.insecure_channel(address, options=options)
+
+
+async def code_of(call: Awaitable[object]) -> grpc.StatusCode:
+    """How a call ends."""
+    try:
+        await call
+    except grpc.aio.AioRpcError as error:
+        return error.code()
+    return grpc.StatusCode.OK
 
 
 class Caller:

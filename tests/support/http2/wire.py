@@ -151,6 +151,10 @@ class Peer:
         ends = (frame for frame in self.seen if isinstance(frame, HeadersFrame | DataFrame))
         return {frame.stream_id for frame in ends if "END_STREAM" in frame.flags}
 
+    async def until_answered(self, stream_id: int) -> None:
+        while stream_id not in self.answered():
+            assert await self.next() is not None, self.seen
+
     def close(self) -> None:
         self.writer.transport.abort()
 
@@ -169,3 +173,11 @@ async def peer(port: int, *, greets: bool = True, settings: dict[int, int] | Non
 
 def window(stream_id: int, increment: int) -> bytes:
     return WindowUpdateFrame(stream_id, window_increment=increment).serialize()
+
+
+def reset(stream_id: int, code: int) -> bytes:
+    return raw(RST_STREAM, 0, stream_id, struct.pack(">L", code))
+
+
+def setting(identifier: int, value: int) -> bytes:
+    return raw(SETTINGS_KIND, 0, 0, struct.pack(">HL", identifier, value))

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from pathlib import Path
+from typing import Any, TypeAlias
 
 from headrace.errors import HeadraceError
 from headrace.streams import reading
 from headrace.v1 import llm_pb2, llm_pb2_grpc
 from services.simulator.server import Simulator
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractAsyncContextManager
-    from pathlib import Path
 
 TEST_TIMEOUT_S = 600.0
 
@@ -26,6 +24,17 @@ class Heard:
 
     deltas: list[llm_pb2.LlmDelta]
     error: HeadraceError | None
+
+    @property
+    def failure(self) -> HeadraceError:
+        """The error, which there must be."""
+        assert self.error is not None
+        return self.error
+
+    @property
+    def reason(self) -> str:
+        """That of the error; empty where all went well."""
+        return self.error.reason if self.error is not None else ""
 
     @property
     def kinds(self) -> list[str]:
@@ -52,6 +61,8 @@ class Gateway:
     sim: Simulator
     provider_file: Path
     env: dict[str, str] = field(default_factory=dict[str, str])
+    heads: list[bytes] = field(default_factory=list[bytes])
+    """Of the requests that were given scripted answers."""
 
     def request(self, *messages: llm_pb2.Message, **fields: Any) -> llm_pb2.ChatRequest:
         """A request to the simulator; without messages, with one of a user."""

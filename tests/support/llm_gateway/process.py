@@ -5,18 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 
 from headrace.v1 import llm_pb2_grpc
 from services.runtime.rpc.channels import open_channel
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
 
 START_TIMEOUT_S = 600.0
 

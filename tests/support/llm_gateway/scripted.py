@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from services.llm_gateway.http.request import Origin
-
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import AsyncGenerator, Awaitable, Callable
 
 ORDINARY = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 TEST_TIMEOUT_S = 600.0

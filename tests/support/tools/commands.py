@@ -11,8 +11,9 @@ from services.tools.sandbox.command_run import CommandExit, CommandOutput, Event
 from services.tools.sandbox.confinement.policy import Policy
 
 
-def bash(folder: Path, command: str, **settings: Any) -> Policy:
-    return Policy(("bash", "-c", command), str(folder), home_parent=str(folder.parent), **settings)
+def bash(folder: Path, command: str, tier: str = "process", **settings: Any) -> Policy:
+    settings = {"home_parent": str(folder.parent), "namespaces": tier == "bubblewrap", **settings}
+    return Policy(("bash", "-c", command), str(folder), **settings)
 
 
 async def events(policy: Policy) -> list[Event]:

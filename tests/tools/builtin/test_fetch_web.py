@@ -20,6 +20,7 @@ from services.tools.web.page import read_page
 from tests.support.tools.calls import deltas_of, request, sources
 from tests.support.tools.processes import nothing_running
 from tests.support.tools.suite import Serve, Suite
+from tests.support.web_server import serving_web
 
 ARTICLE = (
     "<html><head><title>Water  mills &amp; more</title></head><body><nav><a href='/a'>Home</a>"
@@ -37,17 +38,10 @@ async def fetching(
         del request
         return web.Response(body=body, status=status, headers={"Content-Type": content_type} if content_type else {})
 
-    app = web.Application()
-    app.router.add_get("/{path:.*}", answer)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    host = f"127.0.0.1:{runner.addresses[0][1]}"
-    try:
-        async with asyncio.timeout(200), serve(None, fetch_allow=host) as suite:
+    async with asyncio.timeout(200), serving_web(answer) as port:
+        host = f"127.0.0.1:{port}"
+        async with serve(None, fetch_allow=host) as suite:
             yield suite, f"http://{host}/page"
-    finally:
-        await runner.cleanup()
 
 
 async def fetched(serve: Serve, body: bytes, content_type: str, status: int = 200) -> tuple[Any, list[str]]:

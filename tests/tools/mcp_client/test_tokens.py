@@ -14,6 +14,7 @@ from aiohttp import web
 from services.tools.mcp_client.oauth.http import AuthorizationFailed, send
 from services.tools.mcp_client.oauth.token_store import Client, Grantor, Pending, Token
 from services.tools.mcp_client.oauth.tokens import LASTS_S_MAX, exchange_code, renew
+from tests.support.web_server import serving_web
 
 REDIRECT = "http://127.0.0.1:8080/console/authorized.html"
 
@@ -26,16 +27,9 @@ async def answering(body: bytes) -> AsyncGenerator[Grantor]:
         del request
         return web.Response(body=body, content_type="application/json")
 
-    app = web.Application()
-    app.router.add_post("/token", answer)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    origin = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    try:
+    async with serving_web(answer) as port:
+        origin = f"http://127.0.0.1:{port}"
         yield Grantor(origin, f"{origin}/token", "https://mcp.example", Client("headrace"))
-    finally:
-        await runner.cleanup()
 
 
 async def exchange(grantor: Grantor) -> Token:

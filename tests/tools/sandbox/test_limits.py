@@ -40,12 +40,6 @@ time.sleep(3600)
 """512 processes where nothing holds it back; each sleeps."""
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "workspace").mkdir()
-    return tmp_path / "workspace"
-
-
 def python(folder: Path, code: str, tier: str, **limits: int) -> Policy:
     return Policy(
         ("python3", "-c", code),
@@ -64,13 +58,8 @@ async def test_processes_are_counted(folder: Path, tier: str) -> None:
 
 
 async def test_places_of_processes_that_have_ended_come_back(folder: Path, tier: str) -> None:
-    policy = bash(
-        folder,
-        "for i in $(seq 30); do /bin/true || exit 1; done",
-        namespaces=tier == "bubblewrap",
-        limits=Limits(processes=8),
-    )
-    assert await said(policy) == ("", CommandExit("exited", 0))
+    command = "for i in $(seq 30); do /bin/true || exit 1; done"
+    assert await said(bash(folder, command, tier, limits=Limits(processes=8))) == ("", CommandExit("exited", 0))
 
 
 async def test_threads_are_counted(folder: Path, tier: str) -> None:
@@ -82,10 +71,8 @@ async def test_threads_are_counted(folder: Path, tier: str) -> None:
 
 
 async def test_a_fork_bomb_is_held_back_and_swept(folder: Path, tier: str) -> None:
-    async with (
-        asyncio.timeout(100),
-        aclosing(stream_command(python(folder, BOMB + "# 1030.5", tier, processes=40))) as stream,
-    ):
+    command = python(folder, BOMB + "# 1030.5", tier, processes=40)
+    async with asyncio.timeout(100), aclosing(stream_command(command)) as stream:
         assert await anext(stream) == CommandOutput("stdout", "up\n")
         await asyncio.sleep(0.3)
         async with within(1):
@@ -136,7 +123,7 @@ async def test_processor_time_is_limited(folder: Path, tier: str) -> None:
 async def test_output_is_cut_and_held_in_bounded_memory(folder: Path, tier: str) -> None:
     before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     taken, ending = 0, CommandExit("failed")
-    command = bash(folder, "head -c 200000000 /dev/zero", namespaces=tier == "bubblewrap")
+    command = bash(folder, "head -c 200000000 /dev/zero", tier)
     async with asyncio.timeout(100), aclosing(stream_command(command)) as stream:
         async for event in stream:
             if isinstance(event, CommandOutput):

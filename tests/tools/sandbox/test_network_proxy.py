@@ -16,14 +16,9 @@ from services.tools.sandbox.command_run import CommandOutput, stream_command
 from services.tools.sandbox.confinement.policy import Policy
 from services.tools.sandbox.network_proxy import parse_request
 from tests.support.tools.tiers import TIERS
+from tests.support.web_server import serving_web
 
 works = pytest.mark.parametrize("tier", [tier for tier in TIERS if tier == "bubblewrap"])
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "workspace").mkdir()
-    return tmp_path / "workspace"
 
 
 @asynccontextmanager
@@ -35,15 +30,8 @@ async def server() -> AsyncGenerator[tuple[int, list[str]]]:
         asked.append(request.path_qs)
         return web.Response(text=f"hello {request.path_qs}\n")
 
-    app = web.Application()
-    app.router.add_get("/{path:.*}", answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        yield runner.addresses[0][1], asked
-    finally:
-        await runner.cleanup()
+    async with serving_web(answer) as port:
+        yield port, asked
 
 
 async def said(folder: Path, command: str, allow: str) -> str:

@@ -15,7 +15,7 @@ from services.tools.sandbox.command_run import CommandExit, CommandOutput, strea
 from services.tools.sandbox.confinement.policy import Limits, Policy, Space
 from services.tools.sandbox.supervisor.space_watch import Place, SpaceWatch
 from services.tools.sandbox.tier import Sandbox
-from tests.support.tools.commands import is_running, said
+from tests.support.tools.commands import bash, is_running, said
 from tests.support.tools.suite import Serve
 from tests.support.tools.tiers import TIERS
 
@@ -24,22 +24,9 @@ MIB = 1024 * 1024
 tiers = pytest.mark.parametrize("tier", TIERS)
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "workspace").mkdir()
-    return tmp_path / "workspace"
-
-
 def policy(folder: Path, command: str, tier: str, space: Space) -> Policy:
-    return Policy(
-        ("bash", "-c", command),
-        str(folder),
-        home_parent=str(folder.parent),
-        namespaces=tier == "bubblewrap",
-        space=space,
-        limits=Limits(file_bytes=space.bytes_max, home_files=500),
-        timeout_s=60,
-    )
+    limits = Limits(file_bytes=space.bytes_max, home_files=500)
+    return bash(folder, command, tier, space=space, limits=limits, timeout_s=60)
 
 
 def python(code: str) -> str:

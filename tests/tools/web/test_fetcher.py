@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import zlib
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
 import aiohttp
@@ -17,8 +17,7 @@ from services.runtime.net.pinned_connection import pinned_session
 from services.tools.errors import ToolFailed
 from services.tools.web.body import SIZE_BYTES_MAX
 from services.tools.web.fetcher import Fetcher, fetch_errors
-
-Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+from tests.support.web_server import Answer, serving_web
 
 
 async def resolve(name: str) -> list[str]:
@@ -29,18 +28,8 @@ async def resolve(name: str) -> list[str]:
 @asynccontextmanager
 async def site(answer: Answer) -> AsyncGenerator[tuple[Fetcher, str]]:
     """A fetcher that may reach it, and its address."""
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", answer)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    port = runner.addresses[0][1]
-    try:
-        async with asyncio.timeout(200):
-            allow = parse_allow_list(f"site.test:{port}")
-            yield Fetcher(allow, resolve, fetch_s=2), f"http://site.test:{port}"
-    finally:
-        await runner.cleanup()
+    async with asyncio.timeout(200), serving_web(answer) as port:
+        yield Fetcher(parse_allow_list(f"site.test:{port}"), resolve, fetch_s=2), f"http://site.test:{port}"
 
 
 def answering(body: bytes, **headers: str) -> Answer:

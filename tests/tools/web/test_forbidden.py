@@ -15,6 +15,7 @@ from services.runtime.net.allow_list import AllowList, parse_allow_list
 from services.runtime.net.targets import PORTS
 from services.tools.errors import ToolFailed
 from services.tools.web.fetcher import Fetcher
+from tests.support.web_server import serving_web
 from tests.tools.web.forbidden import RESOLVED, urls
 
 URLS = [*dict.fromkeys(urls())]
@@ -102,15 +103,10 @@ async def redirecting() -> AsyncGenerator[tuple[int, dict[str, str]]]:
 
     async def redirect(request: web.Request) -> web.Response:
         # The header is set as it is: aiohttp's own redirect would clean it.
-        return web.Response(status=int(request.match_info["status"]), headers={"Location": to["url"]})
+        return web.Response(status=int(request.path[1:]), headers={"Location": to["url"]})
 
-    app = web.Application()
-    app.router.add_get("/{status}", redirect)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    yield runner.addresses[0][1], to
-    await runner.cleanup()
+    async with serving_web(redirect) as port:
+        yield port, to
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])

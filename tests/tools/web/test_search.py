@@ -15,6 +15,7 @@ from services.simulator.server import simulator
 from services.tools.config import Config
 from tests.support.tools.calls import deltas_of, request, sources
 from tests.support.tools.suite import Serve
+from tests.support.web_server import serving_web
 
 SEARXNG = {"results": [{"url": "https://a.example/", "title": "A", "content": "about a", "engine": "x", "score": 1.5}]}
 BING = {
@@ -33,16 +34,8 @@ async def endpoint(answer: Any, status: int = 200) -> AsyncGenerator[tuple[str, 
         body = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
         return web.Response(body=body, status=status, headers={"Location": "/elsewhere"} if status == 302 else {})
 
-    app = web.Application()
-    app.router.add_get("/{path:.*}", search)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        async with asyncio.timeout(200):
-            yield f"http://127.0.0.1:{runner.addresses[0][1]}", asked
-    finally:
-        await runner.cleanup()
+    async with asyncio.timeout(200), serving_web(search) as port:
+        yield f"http://127.0.0.1:{port}", asked
 
 
 async def searched(serve: Serve, url: str, key: str = "", **arguments: Any) -> list[Any]:

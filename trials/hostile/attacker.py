@@ -1,5 +1,5 @@
 """Sends an attack at a rate, and connects again whenever it is cut off:
-`python -m tests.support.hostile.attacker ATTACK PORT BYTES_PER_S SECONDS`. Prints bytes sent and connections made."""
+`python -m trials.hostile.attacker ATTACK PORT BYTES_PER_S SECONDS`. Prints bytes sent and connections made."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import socket
 import sys
 import time
 
-from tests.support.hostile.attacks import ATTACKS, QUIET
 from tests.support.http2.wire import PREFACE, SETTINGS
+from trials.hostile.attacks import ATTACKS, QUIET
 
 PIECE_BYTES = 30_000
 

@@ -19,18 +19,8 @@ from services.runtime.http2.codec.frames import LAST_STREAM_ID, OF_HEADERS, corr
 from services.runtime.http2.limits import Limits
 from services.runtime.http2.server.connection import OpenCall, ServerConnection, ServerState
 from services.runtime.http2.stream import Stream
-from tests.hostile.nghttp2 import has_refusal, serving
-from tests.support.http2.wire import (
-    ACK,
-    CONTINUATION,
-    DATA,
-    END_HEADERS,
-    GOAWAY,
-    HEADERS,
-    PUSH_PROMISE,
-    RST_STREAM,
-    SETTINGS_KIND,
-)
+from tests.support.http2 import wire
+from trials.frames.nghttp2 import has_refusal, serving
 from trials.fuzz.http2 import Socket
 
 _ODD_NAME = re.compile(rb"[^:!#$%&'*+\-.^_`|~0-9a-z]")
@@ -82,17 +72,17 @@ def try_h2(pieces: list[bytes]) -> Verdict:
     is_in_headers = False
     for index, piece in enumerate(pieces):
         kind, flags = piece[3], piece[4]
-        if kind > CONTINUATION and index and not is_in_headers:
+        if kind > wire.CONTINUATION and index and not is_in_headers:
             continue  # h2 parses ALTSVC, and refuses what it cannot read; a server ignores what it does not know
-        if kind == GOAWAY and not is_in_headers and len(piece) >= _GOAWAY_BYTES and piece[5:9] in _CONNECTION:
+        if kind == wire.GOAWAY and not is_in_headers and len(piece) >= _GOAWAY_BYTES and piece[5:9] in _CONNECTION:
             continue  # h2 refuses all that comes behind it; a client that leaves still ends its calls
-        if kind == CONTINUATION and not is_in_headers:
+        if kind == wire.CONTINUATION and not is_in_headers:
             verdict.refused_at, verdict.why = index, "h2 takes it for a late frame where it has reset the stream"
             break
-        is_in_headers = kind in (HEADERS, CONTINUATION) and not flags & END_HEADERS
+        is_in_headers = kind in (wire.HEADERS, wire.CONTINUATION) and not flags & wire.END_HEADERS
         try:
             stream_id = int.from_bytes(piece[5:9]) & LAST_STREAM_ID
-            if kind == RST_STREAM and (stream_id % 2 == 0 or stream_id > connection.highest_inbound_stream_id):
+            if kind == wire.RST_STREAM and (stream_id % 2 == 0 or stream_id > connection.highest_inbound_stream_id):
                 raise ProtocolError("a stream that was never opened; h2 says so only before there is one")
             events = connection.receive_data(correct_frame(kind, flags, piece))
             _take_events(verdict, connection, events)
@@ -152,14 +142,14 @@ def join_blocks(pieces: list[bytes]) -> list[bytes]:
     block = b""
     for piece in pieces:
         kind, flags = piece[3], piece[4]
-        if block or (kind in (HEADERS, PUSH_PROMISE) and not flags & END_HEADERS):
+        if block or (kind in (wire.HEADERS, wire.PUSH_PROMISE) and not flags & wire.END_HEADERS):
             block += piece
-            if kind in OF_HEADERS and not flags & END_HEADERS:
+            if kind in OF_HEADERS and not flags & wire.END_HEADERS:
                 continue
             piece, block = block, b""
-        elif kind == SETTINGS_KIND and flags & ACK:
+        elif kind == wire.SETTINGS_KIND and flags & wire.ACK:
             break
-        elif kind == GOAWAY:
+        elif kind == wire.GOAWAY:
             continue
         units.append(piece)
     return units
@@ -185,7 +175,7 @@ async def try_ours(pieces: list[bytes], *, until_reset: bool = False) -> Verdict
     socket = Socket(connection, room=1 << 30)
     connection.connection_made(socket)
     for index, piece in enumerate(pieces):
-        if piece[3] == DATA and connection.h2.has_reset(int.from_bytes(piece[5:9]) & LAST_STREAM_ID):
+        if piece[3] == wire.DATA and connection.h2.has_reset(int.from_bytes(piece[5:9]) & LAST_STREAM_ID):
             verdict.ignored.add(index)
         connection.data_received(piece)
         if until_reset:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import cycle
 
-from tests.support.cluster.asking import Asked, Asker
-from tests.support.cluster.cluster import NAMES, SERVICES, Cluster
+from trials.chaos.asking import Asked, Asker
+from trials.chaos.cluster import NAMES, SERVICES, Cluster
 
 DOWN_S = 0.3
 """Between a kill and the next start: what supervises a process is fast."""

@@ -9,25 +9,8 @@ from collections.abc import Callable, Iterator
 from hpack import Encoder
 
 from services.runtime.http2.codec.header_blocks import encode_block
-from tests.support.http2.wire import (
-    ACK,
-    CONTINUATION,
-    DATA,
-    END_HEADERS,
-    END_STREAM,
-    HEADERS,
-    PING,
-    PRIORITY,
-    RST_STREAM,
-    SETTINGS_KIND,
-    WINDOW_UPDATE,
-    block,
-    headers_of,
-    message,
-    opening,
-    raw,
-    window,
-)
+from tests.support.http2 import wire
+from tests.support.http2.wire import block, headers_of, message, opening, raw, window
 
 ATTACH = "/headrace.v1.AgentService/Attach"
 QUERY = "/headrace.v1.AgentService/Query"
@@ -50,14 +33,14 @@ def table_bomb(times: int = 14) -> Iterator[bytes]:
     first = request + b"\x40\x01a\x7f\xbd\x1d" + b"v" * 3900
     named = request + b"\xbe" * times
     for stream_id in _stream_ids():
-        yield raw(HEADERS, END_HEADERS | END_STREAM, stream_id, first if stream_id == 1 else named)
+        yield raw(wire.HEADERS, wire.END_HEADERS | wire.END_STREAM, stream_id, first if stream_id == 1 else named)
 
 
 def huffman_headers() -> Iterator[bytes]:
     head = Encoder().encode(headers_of("", path=ATTACH), huffman=True)
     value = Encoder().encode([("x", "~" * 4000)], huffman=True)
     for stream_id in _stream_ids():
-        yield raw(HEADERS, END_HEADERS | END_STREAM, stream_id, head + value)
+        yield raw(wire.HEADERS, wire.END_HEADERS | wire.END_STREAM, stream_id, head + value)
 
 
 def unknown_methods() -> Iterator[bytes]:
@@ -75,18 +58,18 @@ def bodies_without_credential() -> Iterator[bytes]:
     body = b"\0" + struct.pack(">L", 3_900_000) + b"x" * (16 * 1024 - 5)
     for stream_id in _stream_ids():
         yield opening(stream_id, headers_of("", path=QUERY))
-        yield raw(DATA, 0, stream_id, body)
+        yield raw(wire.DATA, 0, stream_id, body)
         for _ in range(3):
-            yield raw(DATA, 0, stream_id, b"x" * (16 * 1024 - 10))
+            yield raw(wire.DATA, 0, stream_id, b"x" * (16 * 1024 - 10))
 
 
 def health_checks() -> Iterator[bytes]:
     """Checks that everybody may make, which nobody ends."""
     for stream_id in _stream_ids():
         yield opening(stream_id, headers_of("", path="/grpc.health.v1.Health/Check"))
-        yield raw(DATA, 0, stream_id, b"\0" + struct.pack(">L", 3_900_000) + b"x" * (16 * 1024 - 5))
+        yield raw(wire.DATA, 0, stream_id, b"\0" + struct.pack(">L", 3_900_000) + b"x" * (16 * 1024 - 5))
         for _ in range(3):
-            yield raw(DATA, 0, stream_id, b"x" * (16 * 1024 - 10))
+            yield raw(wire.DATA, 0, stream_id, b"x" * (16 * 1024 - 10))
 
 
 def health_watches() -> Iterator[bytes]:
@@ -96,22 +79,22 @@ def health_watches() -> Iterator[bytes]:
 
 def rapid_reset() -> Iterator[bytes]:
     for stream_id in _stream_ids():
-        yield opening(stream_id, headers_of("", path=ATTACH)) + raw(RST_STREAM, 0, stream_id, CANCEL)
+        yield opening(stream_id, headers_of("", path=ATTACH)) + raw(wire.RST_STREAM, 0, stream_id, CANCEL)
 
 
 def resets_of_closed_streams() -> Iterator[bytes]:
     yield opening(1, headers_of("", path="/x"), end=True)
-    yield from itertools.repeat(raw(RST_STREAM, 0, 1, CANCEL))
+    yield from itertools.repeat(raw(wire.RST_STREAM, 0, 1, CANCEL))
 
 
 def continuations() -> Iterator[bytes]:
-    yield raw(HEADERS, 0, 1, block(headers_of("", path=ATTACH)))
-    yield from itertools.repeat(raw(CONTINUATION, 0, 1, b""))
+    yield raw(wire.HEADERS, 0, 1, block(headers_of("", path=ATTACH)))
+    yield from itertools.repeat(raw(wire.CONTINUATION, 0, 1, b""))
 
 
 def data_with_the_reserved_bit() -> Iterator[bytes]:
     yield opening(1, headers_of("", path=QUERY))
-    yield from itertools.repeat(raw(DATA, 0, 1 | 1 << 31, b""))
+    yield from itertools.repeat(raw(wire.DATA, 0, 1 | 1 << 31, b""))
 
 
 ATTACKS: dict[str, Attack] = {
@@ -130,12 +113,12 @@ ATTACKS: dict[str, Attack] = {
     "data with the reserved bit": data_with_the_reserved_bit,
     "window updates": lambda: itertools.repeat(window(0, 1)),
     "unknown frames": lambda: itertools.repeat(raw(0xFA, 0, 0, b"")),
-    "pings": lambda: itertools.repeat(raw(PING, 0, 0, b"12345678")),
-    "answers to pings": lambda: itertools.repeat(raw(PING, ACK, 0, b"12345678")),
-    "settings": lambda: itertools.repeat(raw(SETTINGS_KIND, 0, 0, b"")),
-    "answers to settings": lambda: itertools.repeat(raw(SETTINGS_KIND, ACK, 0, b"")),
-    "priorities": lambda: itertools.repeat(raw(PRIORITY, 0, 1, b"\0\0\0\0\0")),
+    "pings": lambda: itertools.repeat(raw(wire.PING, 0, 0, b"12345678")),
+    "answers to pings": lambda: itertools.repeat(raw(wire.PING, wire.ACK, 0, b"12345678")),
+    "settings": lambda: itertools.repeat(raw(wire.SETTINGS_KIND, 0, 0, b"")),
+    "answers to settings": lambda: itertools.repeat(raw(wire.SETTINGS_KIND, wire.ACK, 0, b"")),
+    "priorities": lambda: itertools.repeat(raw(wire.PRIORITY, 0, 1, b"\0\0\0\0\0")),
     "window updates of a stream": lambda: itertools.chain(
-        [opening(1, headers_of("", path=QUERY))], itertools.repeat(raw(WINDOW_UPDATE, 0, 1, struct.pack(">L", 1)))
+        [opening(1, headers_of("", path=QUERY))], itertools.repeat(raw(wire.WINDOW_UPDATE, 0, 1, struct.pack(">L", 1)))
     ),
 }

@@ -7,24 +7,8 @@ from random import Random
 
 from hpack import Encoder
 
-from tests.support.http2.wire import (
-    ACK,
-    CONTINUATION,
-    DATA,
-    END_HEADERS,
-    END_STREAM,
-    GOAWAY,
-    HEADERS,
-    PADDED,
-    PING,
-    PREFACE,
-    PRIORITY,
-    RST_STREAM,
-    SETTINGS,
-    SETTINGS_KIND,
-    WINDOW_UPDATE,
-    raw,
-)
+from tests.support.http2 import wire
+from tests.support.http2.wire import raw
 
 RESERVED_BIT = 1 << 31
 STEPS_MAX = 8
@@ -53,7 +37,7 @@ def make_case(random: Random) -> list[bytes]:
     ]
     steps = [peer.make_headers, *random.choices(make, k=random.randrange(STEPS_MAX))]
     frames = [frame for step in steps for frame in step()]
-    return [PREFACE + SETTINGS, *(_change(random, frame) for frame in frames)]
+    return [wire.PREFACE + wire.SETTINGS, *(_change(random, frame) for frame in frames)]
 
 
 class _Peer:
@@ -79,13 +63,13 @@ class _Peer:
 
     def make_headers(self) -> list[bytes]:
         random, block = self._random, self._make_block()
-        stream_id, flags = self._open_stream(), random.choice((0, 0, END_STREAM))
+        stream_id, flags = self._open_stream(), random.choice((0, 0, wire.END_STREAM))
         if self._choose(0.85):
-            return [raw(HEADERS, flags | END_HEADERS, stream_id, block)]
+            return [raw(wire.HEADERS, flags | wire.END_HEADERS, stream_id, block)]
         cut = random.randint(0, len(block))
         between = self.make_other() if self._choose(0.1) else []
-        rest = raw(CONTINUATION, END_HEADERS, stream_id, block[cut:])
-        return [raw(HEADERS, flags, stream_id, block[:cut]), *between, rest]
+        rest = raw(wire.CONTINUATION, wire.END_HEADERS, stream_id, block[cut:])
+        return [raw(wire.HEADERS, flags, stream_id, block[:cut]), *between, rest]
 
     def _make_block(self) -> bytes:
         random = self._random
@@ -113,38 +97,38 @@ class _Peer:
     def make_data(self) -> list[bytes]:
         random = self._random
         bodies = (b"", b"\0\0\0\0\1x", b"\0\0\0\0\0", MESSAGE)
-        flags, body = random.choice((0, 0, 0, END_STREAM)), random.choice(bodies)
+        flags, body = random.choice((0, 0, 0, wire.END_STREAM)), random.choice(bodies)
         if self._choose(0.2):
             size = random.randrange(10)
-            flags, body = flags | PADDED, bytes((size,)) + body + bytes(size if self._choose(0.9) else 0)
-        return [raw(DATA, flags, self._find_stream(), body)]
+            flags, body = flags | wire.PADDED, bytes((size,)) + body + bytes(size if self._choose(0.9) else 0)
+        return [raw(wire.DATA, flags, self._find_stream(), body)]
 
     def make_settings(self) -> list[bytes]:
         random = self._random
         if self._choose(0.3):
-            return [raw(SETTINGS_KIND, ACK, 0, b"")]
+            return [raw(wire.SETTINGS_KIND, wire.ACK, 0, b"")]
         pairs = [struct.pack(">HL", random.choice((1, 2, 3, 4, 5, 6, 8, 99)), random.choice(SETTING_VALUES))]
-        return [raw(SETTINGS_KIND, random.choice((0, 0, 0, 0, 0, ACK)), 0, b"".join(pairs))]
+        return [raw(wire.SETTINGS_KIND, random.choice((0, 0, 0, 0, 0, wire.ACK)), 0, b"".join(pairs))]
 
     def make_window(self) -> list[bytes]:
         increment = struct.pack(">L", self._random.choice((1, 1, 1, 65_535, 2**31 - 1, 2**31, 0)))
-        return [raw(WINDOW_UPDATE, 0, self._random.choice((0, self._find_stream())), increment)]
+        return [raw(wire.WINDOW_UPDATE, 0, self._random.choice((0, self._find_stream())), increment)]
 
     def make_reset(self) -> list[bytes]:
-        return [raw(RST_STREAM, 0, self._find_stream(), struct.pack(">L", self._random.choice((0, 8, 99))))]
+        return [raw(wire.RST_STREAM, 0, self._find_stream(), struct.pack(">L", self._random.choice((0, 8, 99))))]
 
     def make_priority(self) -> list[bytes]:
         depends = struct.pack(">LB", self._random.choice((0, 0, 0, 0, 9, 11, 2**31 + 1)), self._random.randrange(256))
-        return [raw(PRIORITY, 0, self._find_stream(), depends)]
+        return [raw(wire.PRIORITY, 0, self._find_stream(), depends)]
 
     def make_ping(self) -> list[bytes]:
         size = 8 if self._choose(0.9) else self._random.randrange(10)
-        return [raw(PING, self._random.choice((0, ACK)), 0, self._random.randbytes(size))]
+        return [raw(wire.PING, self._random.choice((0, wire.ACK)), 0, self._random.randbytes(size))]
 
     def make_other(self) -> list[bytes]:
         """Make a frame of any kind, flags and payload."""
         random = self._random
-        kind = random.choice((*range(GOAWAY), WINDOW_UPDATE, CONTINUATION, 10, 12, 16, 200, 250, 251))
+        kind = random.choice((*range(wire.GOAWAY), wire.WINDOW_UPDATE, wire.CONTINUATION, 10, 12, 16, 200, 250, 251))
         return [
             raw(kind, random.randrange(256), self._find_stream(), random.randbytes(random.choice((0, 4, 5, 8, 20))))
         ]

@@ -14,8 +14,8 @@ import pytest
 
 from headrace.sse import SseReader
 from tests.support.facade.fronts import GATEWAY
-from tests.support.hostile.trial import RUN, SECRET, Cost, Victim, measure_attack, start_victim, victim
 from tests.support.issuing import INTERNAL
+from trials.hostile.trial import RUN, SECRET, Cost, Victim, measure_attack, start_victim, victim
 
 FACADES = ("embedded", "gateway")
 
@@ -60,4 +60,4 @@ async def following(one: Victim, ca: str = "") -> AsyncGenerator[AsyncIterator[i
 async def try_attack(one: Victim, name: str, seconds: float) -> Cost:
     """Attack for `seconds`, beside an honest stream."""
     async with following(one) as seqs:
-        return await measure_attack(one, seqs, "tests.support.hostile.http.attacker", name, seconds)
+        return await measure_attack(one, seqs, "trials.hostile.http.attacker", name, seconds)

@@ -1,6 +1,6 @@
 """Sends an attack at a rate, and connects again whenever it is cut off.
 
-`python -m tests.support.hostile.http.attacker ATTACK PORT BYTES_PER_S SECONDS` prints bytes sent and connections made.
+`python -m trials.hostile.http.attacker ATTACK PORT BYTES_PER_S SECONDS` prints bytes sent and connections made.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import sys
 import time
 from collections.abc import Iterator
 
-from tests.support.hostile.attacks import QUIET
-from tests.support.hostile.http.attacks import ATTACKS, SLOW, SLOW_CONNECTIONS
+from trials.hostile.attacks import QUIET
+from trials.hostile.http.attacks import ATTACKS, SLOW, SLOW_CONNECTIONS
 
 
 class Connection:

@@ -1,4 +1,4 @@
-"""A service with credentials whose honest caller follows an endless stream: `python -m tests.support.hostile.victim`.
+"""A service with credentials whose honest caller follows an endless stream: `python -m trials.hostile.victim`.
 
 It says on standard output, a line every 0.1 s, how many seconds of the processor passed at most between two turns of a
 timer that is due every millisecond: what an honest stream beside has to wait for.

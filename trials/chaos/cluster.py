@@ -22,10 +22,10 @@ from pathlib import Path
 import structlog
 
 from services.simulator.server import Simulator, simulator
-from tests.support.cluster import namespaces
 from tests.support.cluster.links import link
 from tests.support.cluster.pair import SOCKET, Pair, pair
-from tests.support.cluster.ways import Cut, Sockets, Ways
+from trials.chaos import namespaces
+from trials.chaos.ways import Cut, Sockets, Ways
 
 NAMES = ("a", "b")
 START_TIMEOUT_S = 600.0

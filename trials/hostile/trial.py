@@ -15,8 +15,8 @@ import orjson
 from headrace.client import Client
 from services.runtime.process.tls import CA, CERT, KEY
 from tests.support.authority import Files
-from tests.support.hostile.victim import TICK_S
 from tests.support.issuing import INTERNAL, keys_file
+from trials.hostile.victim import TICK_S
 
 SECRET = "an honest caller's key"
 RUN = "0d7e1a5e-7a3c-4b8e-9d55-6d6f1f1f2a01"
@@ -71,7 +71,7 @@ async def victim(folder: Path, transport: str, certificates: Files | None = None
     }
     if certificates is not None:
         env |= {CERT: certificates.cert, KEY: certificates.key, CA: certificates.ca}
-    async with start_victim([sys.executable, "-m", "tests.support.hostile.victim"], env) as one:
+    async with start_victim([sys.executable, "-m", "trials.hostile.victim"], env) as one:
         yield one
 
 
@@ -115,7 +115,7 @@ async def try_attack(one: Victim, name: str, seconds: float) -> Cost:
     """Attack for `seconds`, beside an honest stream."""
     async with Client(f"127.0.0.1:{one.port}", token=SECRET) as client, client.attach(RUN) as deltas:
         seqs = (delta.seq async for delta in deltas)
-        return await measure_attack(one, seqs, "tests.support.hostile.attacker", name, seconds)
+        return await measure_attack(one, seqs, "trials.hostile.attacker", name, seconds)
 
 
 async def measure_attack(one: Victim, seqs: AsyncIterator[int], attacker: str, name: str, seconds: float) -> Cost:

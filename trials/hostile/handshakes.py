@@ -1,6 +1,6 @@
 """Begins TLS handshakes as fast as they are answered, and ends none.
 
-`python -m tests.support.hostile.handshakes PORT SECONDS` goes on until one was not answered. Prints how many were
+`python -m trials.hostile.handshakes PORT SECONDS` goes on until one was not answered. Prints how many were
 answered and how many were not. The greeting is always the same, so that it costs nothing here; it has what the server
 agrees to, so that the answer is signed.
 """

@@ -1,0 +1,1 @@
+"""Attacks over HTTP, on both facades."""
