@@ -1,4 +1,4 @@
-"""The Helm chart is what is made of overlays/prod as it is now; tests/deploy/helm holds it against Helm itself."""
+"""The Helm chart is what is made of overlays/prod as it is now; trials/kube/helm holds it against Helm itself."""
 
 from __future__ import annotations
 

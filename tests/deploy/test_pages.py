@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.cluster.pages import NOT_FOLLOWED, PAGE_NAMES, Step, as_pattern, read_sections
+from trials.cluster.pages import NOT_FOLLOWED, PAGE_NAMES, Step, as_pattern, read_sections
 
 CLUSTER = Path(__file__).parent / "cluster"
 
