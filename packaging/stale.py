@@ -28,10 +28,8 @@ def main() -> int:
             (copy / name).symlink_to(ROOT / name)
         if code := subprocess.run(["make", "--no-print-directory", "gen", "HASHES="], cwd=copy, check=False).returncode:
             return code
-        made = [
-            file.relative_to(copy) for file in copy.rglob("*") if file.is_file() and "__pycache__" not in file.parts
-        ]
-        made = [name for name in made if name.parts[0] not in (*SHARED, ".ruff_cache")]
+        made = [file.relative_to(copy) for file in copy.rglob("*") if file.is_file()]
+        made = [name for name in made if not {*SHARED, ".ruff_cache", "__pycache__"} & {*name.parts}]
         stale = [str(name) for name in made if not is_same(copy / name, ROOT / name)]
     for name in sorted(stale):
         print(f"not what `make gen` writes: {name}")

@@ -1,7 +1,7 @@
 """`python -m tests.closest FILES…`: the test files that can see a change of these files, the nearest first.
 
-A test sees a file that it imports, or that is imported by what it imports, or by a process that it starts by its name. For
-a file that is not Python they are the tests of the nearest folder that mirrors the file's.
+A test sees a file that it imports, or that is imported by what it imports, or by a process that it starts by its name.
+For a file that is not Python they are the tests of the nearest folder that mirrors the file's.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tests.support.imports import ROOT, find_distances, read_imports, turn_round
 
 
 def find_closest(changed: Iterable[str]) -> list[str]:
-    """Return test files: changed ones, those of the folders that mirror the changes, and the others by their distance."""
+    """Return test files: changed ones, those in folders that mirror the changes, and the others by their distance."""
     changed = [*changed]
     distances = find_distances(turn_round(read_imports()), (file for file in changed if file.endswith(".py")))
     mirrors = [mirror for file in changed if (mirror := find_mirror(file))]

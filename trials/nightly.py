@@ -58,6 +58,5 @@ def describe(results: Sequence[Result], minutes: float, checkout: dict[str, str]
     head = f"Commit {checkout['commit']}, {checkout['date']}, {minutes:.0f} minutes on {os.cpu_count()} cores:"
     rows = [f"| {result.name} | {result.outcome} | {result.minutes:.1f} |" for result in results]
     notes = [f"- {note}" for result in results for note in result.notes]
-    return "\n".join(
-        [head, "", "| step | result | minutes |", "|---|---|--:|", *rows, "", *notes, *([""] if notes else [])]
-    )
+    table = ["| step | result | minutes |", "|---|---|--:|", *rows, ""]
+    return "\n".join([head, "", *table, *notes, *([""] if notes else [])])

@@ -1,4 +1,4 @@
-"""Run the services in simulated worlds with kills, cuts and failing peers: SEED or FIRST-LAST [--story | --schedules …]."""
+"""Run the services in simulated worlds with kills, cuts and failing peers: [SEED or FIRST-LAST] [--help]."""
 
 from __future__ import annotations
 

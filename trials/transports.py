@@ -35,8 +35,8 @@ PASSES: dict[str, tuple[dict[str, str], list[str]]] = {
         ["--ignore=tests/runtime/http2", "--ignore=tests/cluster"],
     ),
 }
-"""The environment of each pass, and its tests: nothing else after the handlers sees the transport, but for commands, which
-are forked next to gRPC's threads."""
+"""The environment of each pass, and its tests: nothing else after the handlers sees the transport, but for commands,
+which are forked next to gRPC's threads."""
 
 
 def main(arguments: list[str]) -> int:

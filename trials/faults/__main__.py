@@ -1,8 +1,8 @@
 """Fail every system call of every service in turn under real work, and look at what comes of it: [POINT…].
 
-All points, those of some services and calls, or the ones that are named. It prints how often each call is made, each point that breaks something, and a table. A point is named
-SERVICE:PHASE:CALL:N:FAULT, and `:on` behind it has all calls from the n-th on fail for a while. All of them take long:
-with `--journal FILE` the series goes on where it was ended.
+All points, those of some services and calls, or the ones that are named. It prints how often each call is made, each
+point that breaks something, and a table. A point is named SERVICE:PHASE:CALL:N:FAULT, and `:on` after it has all calls
+from the n-th on fail for a while. All of them take long: with `--journal FILE` the series goes on where it was ended.
 
 A point of `run` takes half a second of the processor. One of `start` takes a second and waits up to 5 s more, as
 `headrace up` starts a service ever later that dies again and again: `--phases start --jobs 8` waits for many at a time.

@@ -20,12 +20,12 @@ class NotTried(Exception):
     """Says what is missing; neither a success nor a failure of what was to be tried."""
 
 
-def run(*command: str | Path, folder: Path = ROOT, **variables: str) -> int:
+def run(*command: str | Path, **variables: str) -> int:
     """Run the command; return its exit code."""
     words = [str(word) for word in command]
     settings = "".join(f"{name}={shlex.quote(value)} " for name, value in variables.items())
     print(f"$ {settings}{shlex.join(words)}", flush=True)
-    return subprocess.run(words, cwd=folder, env=os.environ | variables, check=False).returncode
+    return subprocess.run(words, cwd=ROOT, env=os.environ | variables, check=False).returncode
 
 
 def run_python(*arguments: str | Path, **variables: str) -> int:
@@ -39,7 +39,7 @@ def run_checks(*files: Path) -> int:
 
 def worst(codes: Iterable[int]) -> int:
     """Return 1 if one of them is not 0; all commands are run before that."""
-    return int(any([code != 0 for code in codes]))
+    return int(sum(code != 0 for code in codes) > 0)
 
 
 def make(*targets: str) -> None:

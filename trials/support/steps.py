@@ -18,7 +18,7 @@ from pathlib import Path
 from trials.support.commands import NOT_TRIED
 
 CORES = 2
-"""The machine that everybody has; on a larger one the tests take what there is, and the other steps wait for each other."""
+"""Of the machine that everybody has; the tests take all that there are."""
 
 LOOK_S = 0.5
 KILL_S = 20.0
@@ -40,7 +40,7 @@ class Step:
 
     @property
     def is_shown(self) -> bool:
-        """Whether its output is shown as it comes, since nothing runs beside it; otherwise it is when the step fails."""
+        """Whether its output is shown as it comes, since it runs alone; others' is when they fail."""
         return self.cores >= CORES
 
 
@@ -103,7 +103,8 @@ async def run_command(step: Step, log: Path) -> str:
         print(f"{step.name} is not done in {step.minutes_max:g} minutes")
     finally:
         await end_group(process)
-    return {0: "passed", NOT_TRIED: "not tried"}.get(process.returncode if in_time else 1, "failed")
+    code = process.returncode if in_time else None
+    return "passed" if code == 0 else "not tried" if code == NOT_TRIED else "failed"
 
 
 def conclude(step: Step, outcome: str, seconds: float, log: Path) -> Result:
