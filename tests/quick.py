@@ -20,12 +20,11 @@ import pytest
 from tests.closest import find_closest
 from tests.support.imports import ROOT
 
-STARTED_AT = time.monotonic()
-ALL_S = float(sys.argv[1]) if len(sys.argv) > 1 else 19.0
+SECONDS = 19.0
 """A test, or pyright, that is not done by then is given up: `python -m tests.quick 60` on a busy machine."""
 
-TESTS_S = ALL_S * 0.8
-"""No test is begun after it."""
+TESTS_PART = 0.8
+"""No test is begun after this part of the time."""
 
 FILES_MAX = 30
 """Test files that are collected at all: to import one takes up to a second."""
@@ -51,31 +50,35 @@ class OutOfTime(KeyboardInterrupt):
 class TimeBudget:
     """Leaves out tests whose turn comes when the time is over."""
 
-    def __init__(self) -> None:
+    def __init__(self, end_at: float) -> None:
+        self._end_at = end_at
         self.left_out: Counter[str] = Counter()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
-        if time.monotonic() < STARTED_AT + TESTS_S:
+        if time.monotonic() < self._end_at:
             return None
         self.left_out[item.location[0]] += 1
         return True
 
 
-def main() -> int:
+def main(arguments: Sequence[str]) -> int:
+    started_at = time.monotonic()
+    seconds = float(arguments[0]) if arguments else SECONDS
+    end_at = started_at + seconds
     changed = list_changed()
     sources = [file for file in changed if file.endswith(".py") and (ROOT / file).exists()]
     closest = find_closest(changed)
     commands = list_commands(sources)
     running = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for command in commands]
-    budget = TimeBudget()
-    codes = [run_tests([*SMOKE, *closest[:FILES_MAX]], budget)]
+    budget = TimeBudget(started_at + seconds * TESTS_PART)
+    codes = [run_tests([*SMOKE, *closest[:FILES_MAX]], budget, end_at)]
     for command, process in zip(commands, running, strict=True):
-        codes.append(finish(command, process))
+        codes.append(finish(command, process, end_at))
     if left := [*budget.left_out, *closest[FILES_MAX:]]:
         shown = ", ".join(left[:10]) + (f" and {len(left) - 10} more" if len(left) > 10 else "")
         print(f"left out, for want of time: {shown}")
-    print(f"{len(changed)} files changed, {time.monotonic() - STARTED_AT:.0f} s")
+    print(f"{len(changed)} files changed, {time.monotonic() - started_at:.0f} s")
     return max(codes)
 
 
@@ -99,12 +102,12 @@ def list_commands(sources: Sequence[str]) -> list[list[str]]:
     return [*lint, [pyright, *sources]]
 
 
-def run_tests(tests: Sequence[str], budget: TimeBudget) -> int:
+def run_tests(tests: Sequence[str], budget: TimeBudget, end_at: float) -> int:
     def give_up(_signal: int, _frame: FrameType | None) -> None:
         raise OutOfTime
 
     signal.signal(signal.SIGALRM, give_up)
-    signal.setitimer(signal.ITIMER_REAL, max(1.0, STARTED_AT + ALL_S - time.monotonic()))
+    signal.setitimer(signal.ITIMER_REAL, max(1.0, end_at - time.monotonic()))
     try:
         options = ["-q", "-x", "--no-header", "-p", "no:cacheprovider", "-m", "not nightly"]
         code = int(pytest.main([*options, *tests], plugins=[budget]))
@@ -118,10 +121,10 @@ def run_tests(tests: Sequence[str], budget: TimeBudget) -> int:
     return code
 
 
-def finish(command: Sequence[str], process: subprocess.Popen[str]) -> int:
+def finish(command: Sequence[str], process: subprocess.Popen[str], end_at: float) -> int:
     """Print what the command has said if it has failed; it is given up when all time is over."""
     try:
-        output, _ = process.communicate(timeout=max(0.1, STARTED_AT + ALL_S - time.monotonic()))
+        output, _ = process.communicate(timeout=max(0.1, end_at - time.monotonic()))
     except subprocess.TimeoutExpired:
         process.kill()
         print(f"not done in time: {Path(command[0]).name}")
@@ -132,4 +135,4 @@ def finish(command: Sequence[str], process: subprocess.Popen[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""The pages of docs/operating are followed by `make cluster-check`, without a command that nobody has tried."""
+"""The pages of docs/operating are followed by `python -m trials cluster`, without a command that nobody has tried."""
 
 from __future__ import annotations
 
