@@ -94,7 +94,7 @@ def stranger(tmp_path: Path) -> Authority:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """How hard the OpenAPI document, and each RPC, is tried; `make fuzz` tries harder."""
+    """How hard the OpenAPI document, and each RPC, is tried; `python -m trials fuzz` tries harder."""
     parser.addoption("--http-examples", type=int, default=2)
     parser.addoption("--http-phases", default="fuzzing")
     parser.addoption("--bad-requests", type=int, default=200)

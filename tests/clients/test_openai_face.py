@@ -24,7 +24,7 @@ PROGRAM_TIMEOUT_S = 300.0
 async def test_a_client_does_its_exercises_as_the_page_says(served: Served, client: Client) -> None:
     command = client.build_command(f"{served.suite.url}/v1")
     if command is None:
-        pytest.skip(f"build/clients/{client.environment} is not there: `make clients` makes it")
+        pytest.skip(f"build/clients/{client.environment} is not there: `python -m trials clients` makes it")
     report = await run_program(command)
     assert report["results"] == {name: dict.fromkeys(MODELS, EXERCISES[name]) for name in client.exercises}
     assert client.build_row(report["version"]) in PAGE.read_text().splitlines()

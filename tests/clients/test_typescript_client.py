@@ -151,7 +151,7 @@ async def kill_facade(suite: Suite, _: str = "") -> None:
 async def test_the_console_has_the_files_that_the_package_is_built_to() -> None:
     built: Path = get_environment("headrace") / "package" / "dist"
     for file in CONSOLE.iterdir():
-        assert file.read_text() == (built / file.name).read_text(), "`make typescript-client` writes them"
+        assert file.read_text() == (built / file.name).read_text(), "`make gen` writes them"
 
 
 async def test_programs_and_the_guides_are_told_types(project: Path) -> None:

@@ -108,7 +108,7 @@ def test_the_operators_rules_are_the_alerts_and_it_finds_every_pod() -> None:
     }
     objects = {item["kind"]: item.get("spec", {}) for item in build_overlay(yaml.safe_dump(overlay))}
     alerts = yaml.safe_load((OBSERVABILITY / "alerts.yaml").read_text())
-    assert objects["PrometheusRule"]["groups"] == alerts["groups"], "run make chart"
+    assert objects["PrometheusRule"]["groups"] == alerts["groups"], "run make gen"
     [named] = objects["PodMonitor"]["selector"]["matchExpressions"]
     assert {*named["values"]} == pods("prod").keys()
     [endpoint] = objects["PodMonitor"]["podMetricsEndpoints"]

@@ -1,4 +1,4 @@
-"""The pages of docs/operating are followed by `make cluster-check`, without a command that nobody has tried."""
+"""The pages of docs/operating are followed by `python -m trials cluster`, without a command that nobody has tried."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.cluster.pages import NOT_FOLLOWED, PAGE_NAMES, Step, as_pattern, read_sections
+from trials.cluster.pages import NOT_FOLLOWED, PAGE_NAMES, Step, as_pattern, read_sections
 
 CLUSTER = Path(__file__).parent / "cluster"
 

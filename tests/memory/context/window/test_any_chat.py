@@ -2,7 +2,7 @@
 
 A trace is a summary that names the line, a shortened form, or a notice. The provider lies about usage, the model that
 writes summaries refuses, cuts, repeats itself, fails or is silent, compactions and questions come at the same time.
-HEADRACE_CHATS_MAX sets how many chats are tried (`make soak`: 200).
+HEADRACE_CHATS_MAX sets how many chats are tried (`python -m trials soak`: 200).
 """
 
 from __future__ import annotations
