@@ -1,4 +1,7 @@
-"""Others' programs, made once under build/judges/grpc at the versions that go.mod and package.json name."""
+"""Others' programs, made once under build/judges/grpc at the versions that go.mod and package.json name.
+
+`python -m trials.grpc_load.programs` makes the one that tests need.
+"""
 
 from __future__ import annotations
 
@@ -69,3 +72,7 @@ def _is_new(program: Path, sources: Iterable[Path]) -> bool:
 def _run(command: Sequence[str], folder: Path) -> None:
     env = os.environ | {"CGO_ENABLED": "0"}
     subprocess.run(command, cwd=folder, env=env, check=True, timeout=BUILD_TIMEOUT_S)
+
+
+if __name__ == "__main__":
+    make_judge()  # what the check needs; the trial makes the others
