@@ -43,6 +43,8 @@ class Contract:
 class InteropService:
     def __init__(self, contract: Contract) -> None:
         self._contract = contract
+        self.peers: set[str] = set()
+        """Where unary calls came from."""
 
     def add_to(self, server: grpc.aio.Server) -> None:
         handlers = {
@@ -69,6 +71,7 @@ class InteropService:
         return self._contract.make("Empty")
 
     async def UnaryCall(self, request: Any, context: Any) -> Any:
+        self.peers.add(context.peer())
         await _echo_metadata(context)
         await _echo_status(request, context)
         return self._contract.make("SimpleResponse", payload=self._contract.make_payload(request.response_size))

@@ -40,9 +40,9 @@ CLIENTS_CASES = (
 
 
 @asynccontextmanager
-async def serving(contract: Contract) -> AsyncGenerator[str]:
-    server = Server(message_bytes_max=BYTES_MAX)
-    InteropService(contract).add_to(server)
+async def serving(service: InteropService, connection_age_s: float = 0.0) -> AsyncGenerator[str]:
+    server = Server(message_bytes_max=BYTES_MAX, connection_age_s=connection_age_s)
+    service.add_to(server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:
@@ -51,14 +51,27 @@ async def serving(contract: Contract) -> AsyncGenerator[str]:
         await server.stop(None)
 
 
+async def run_case(judge: Path, address: str, case: str) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(judge, "client", address, case), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    said, _ = await process.communicate()
+    assert process.returncode == 0, said.decode()
+
+
 @pytest.mark.parametrize("case", CLIENTS_CASES)
 async def test_our_server_serves_grpc_gos_client(judge: Path, contract: Contract, case: str) -> None:
-    async with asyncio.timeout(TEST_TIMEOUT_S), serving(contract) as address:
-        process = await asyncio.create_subprocess_exec(
-            *(judge, "client", address, case), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
-        )
-        said, _ = await process.communicate()
-    assert process.returncode == 0, said.decode()
+    async with asyncio.timeout(TEST_TIMEOUT_S), serving(InteropService(contract)) as address:
+        await run_case(judge, address, case)
+
+
+async def test_no_call_of_grpc_gos_client_fails_when_its_connections_are_closed_for_their_age(
+    judge: Path, contract: Contract
+) -> None:
+    service = InteropService(contract)
+    async with asyncio.timeout(TEST_TIMEOUT_S), serving(service, connection_age_s=0.005) as address:
+        await run_case(judge, address, "rpc_soak")
+    assert len(service.peers) > 1
 
 
 # Our client.
