@@ -13,7 +13,9 @@ import pytest
 
 from services.runtime.http2.client.channel import Channel
 from services.runtime.http2.server.server import Server
+from services.runtime.process.tls import Certificates
 from tests.judges.grpc.interop_service import ECHO_INITIAL, ECHO_TRAILING, SERVICE, Contract, InteropService
+from tests.runtime.authority import Authority, Files
 
 TEST_TIMEOUT_S = 100.0
 BYTES_MAX = 4 * 1024 * 1024
@@ -39,11 +41,23 @@ CLIENTS_CASES = (
 """All that need neither credentials of a cloud nor load reports (ORCA), which we do not have."""
 
 
+secured = pytest.mark.parametrize("is_secured", [False, True], ids=["plain", "mutual TLS"])
+
+
+@pytest.fixture
+def files(is_secured: bool, tmp_path: Path) -> Files | None:
+    """Certificate, key and authority of both ends; None without TLS."""
+    return Authority(tmp_path).issue("judge") if is_secured else None
+
+
 @asynccontextmanager
-async def serving(service: InteropService, connection_age_s: float = 0.0) -> AsyncGenerator[str]:
+async def serving(
+    service: InteropService, files: Files | None = None, connection_age_s: float = 0.0
+) -> AsyncGenerator[str]:
     server = Server(message_bytes_max=BYTES_MAX, connection_age_s=connection_age_s)
     service.add_to(server)
-    port = server.add_insecure_port("127.0.0.1:0")
+    context = None if files is None else Certificates(files.cert, files.key, files.ca).make_server_context()
+    port = server.add_port("127.0.0.1:0", context)
     await server.start()
     try:
         yield f"127.0.0.1:{port}"
@@ -51,18 +65,27 @@ async def serving(service: InteropService, connection_age_s: float = 0.0) -> Asy
         await server.stop(None)
 
 
-async def run_case(judge: Path, address: str, case: str) -> None:
+def list_paths(files: Files | None) -> tuple[str, ...]:
+    return () if files is None else (files.cert, files.key, files.ca)
+
+
+async def run_case(judge: Path, address: str, case: str, files: Files | None = None) -> None:
     process = await asyncio.create_subprocess_exec(
-        *(judge, "client", address, case), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        *(judge, "client", address, case, *list_paths(files)),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
     )
     said, _ = await process.communicate()
     assert process.returncode == 0, said.decode()
 
 
+@secured
 @pytest.mark.parametrize("case", CLIENTS_CASES)
-async def test_our_server_serves_grpc_gos_client(judge: Path, contract: Contract, case: str) -> None:
-    async with asyncio.timeout(TEST_TIMEOUT_S), serving(InteropService(contract)) as address:
-        await run_case(judge, address, case)
+async def test_our_server_serves_grpc_gos_client(
+    judge: Path, contract: Contract, case: str, files: Files | None
+) -> None:
+    async with asyncio.timeout(TEST_TIMEOUT_S), serving(InteropService(contract), files) as address:
+        await run_case(judge, address, case, files)
 
 
 async def test_no_call_of_grpc_gos_client_fails_when_its_connections_are_closed_for_their_age(
@@ -124,13 +147,15 @@ class Caller:
 
 
 @asynccontextmanager
-async def calling(judge: Path, contract: Contract) -> AsyncGenerator[Caller]:
+async def calling(judge: Path, contract: Contract, files: Files | None = None) -> AsyncGenerator[Caller]:
     """A caller of grpc-go's server."""
-    server = await asyncio.create_subprocess_exec(judge, "serve", stdout=asyncio.subprocess.PIPE)
+    command = (judge, "serve", *list_paths(files))
+    server = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    context = None if files is None else Certificates(files.cert, files.key, files.ca).get_client_context
     try:
         assert server.stdout is not None
         address = (await server.stdout.readline()).decode().strip()
-        async with Channel(address, message_bytes_max=BYTES_MAX) as channel:
+        async with Channel(address, message_bytes_max=BYTES_MAX, context=context) as channel:
             yield Caller(contract, channel)
     finally:
         server.kill()
@@ -249,11 +274,12 @@ SERVERS_CASES: tuple[Callable[[Caller], Awaitable[None]], ...] = (
 )
 
 
+@secured
 @pytest.mark.parametrize("case", SERVERS_CASES, ids=lambda case: case.__name__)
 async def test_our_client_calls_grpc_gos_server(
-    judge: Path, contract: Contract, case: Callable[[Caller], Awaitable[None]]
+    judge: Path, contract: Contract, case: Callable[[Caller], Awaitable[None]], files: Files | None
 ) -> None:
-    async with asyncio.timeout(TEST_TIMEOUT_S), calling(judge, contract) as caller:
+    async with asyncio.timeout(TEST_TIMEOUT_S), calling(judge, contract, files) as caller:
         await case(caller)
 
 

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/interop"
 
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
@@ -17,10 +17,10 @@ import (
 const caseTimeout = 60 * time.Second
 
 // call ends the process with 1 where the case fails: interop's functions do.
-func call(address, name string) {
+func call(address, name string, creds credentials.TransportCredentials) {
 	ctx, cancel := context.WithTimeout(context.Background(), caseTimeout)
 	defer cancel()
-	conn := dial(address)
+	conn := dial(address, creds)
 	defer conn.Close()
 	client := testgrpc.NewTestServiceClient(conn)
 	switch name {
@@ -56,7 +56,7 @@ func call(address, name string) {
 		soak(ctx, address, func() (*grpc.ClientConn, func()) { return conn, func() {} })
 	case "channel_soak":
 		soak(ctx, address, func() (*grpc.ClientConn, func()) {
-			conn := dial(address)
+			conn := dial(address, creds)
 			return conn, func() { conn.Close() }
 		})
 	default:
@@ -79,16 +79,16 @@ func soak(ctx context.Context, address string, channel func() (*grpc.ClientConn,
 }
 
 // dial opens a channel with grpc-go's default options.
-func dial(address string) *grpc.ClientConn {
-	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+func dial(address string, creds credentials.TransportCredentials) *grpc.ClientConn {
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(creds))
 	must(err)
 	return conn
 }
 
-func serve() {
+func serve(creds credentials.TransportCredentials) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(err)
-	server := grpc.NewServer()
+	server := grpc.NewServer(grpc.Creds(creds))
 	testgrpc.RegisterTestServiceServer(server, interop.NewTestServer())
 	fmt.Println(listener.Addr())
 	must(server.Serve(listener))

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
@@ -35,7 +36,7 @@ func load(address, descriptors, path, request, streams string) {
 	method := findMethod(descriptors, path)
 	message := dynamicpb.NewMessage(method.Input())
 	must(protojson.Unmarshal([]byte(request), message))
-	conn := dial(address)
+	conn := dial(address, insecure.NewCredentials())
 	defer conn.Close()
 	lines := json.NewEncoder(os.Stdout)
 	var printing sync.Mutex
