@@ -1,7 +1,7 @@
 """Let others' clients of gRPC read streams of a server of ours for minutes: none may break.
 
-Four clients with their default options, over one connection each. A stream that breaks fails the trial, with its client,
-load, second and status.
+Four clients with their default options, over one connection each. A stream that breaks fails the trial, which says
+when, and with which status.
 """
 
 from __future__ import annotations
