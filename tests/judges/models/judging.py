@@ -37,8 +37,13 @@ class Judge:
 async def running_judge(environment: str, program: str, **env: str) -> AsyncGenerator[Judge]:
     """Run a program of programs/ inside the block, in its environment."""
     command = (str(make_environment(environment)), str(PROGRAMS / program))
-    pipes = {"stdin": asyncio.subprocess.PIPE, "stdout": asyncio.subprocess.PIPE}
-    process = await asyncio.create_subprocess_exec(*command, **pipes, env=os.environ | env, limit=LINE_BYTES_MAX)
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        env=os.environ | env,
+        limit=LINE_BYTES_MAX,
+    )
     try:
         yield Judge(process)
     finally:

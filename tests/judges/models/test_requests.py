@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.judges.models.conversations import CONVERSATIONS, Capture
+from tests.judges.models.conversations import CONVERSATIONS, PROVIDERS, Capture
 from tests.judges.models.judging import Judge
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -37,6 +37,13 @@ def list_refusals(verdicts: list[dict[str, str]]) -> list[str]:
     """What was said against each request by each version, with its number."""
     said = [(number, version, text) for number, verdict in enumerate(verdicts) for version, text in verdict.items()]
     return [f"request {number} by {version}: {text}" for number, version, text in said if text]
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize("name", CONVERSATIONS)
+async def test_a_conversation_is_had_as_it_is_written(capture: Capture, provider: str, name: str) -> None:
+    # What is expected to be refused below is refused by its judge, and has not failed on the way to it.
+    assert all(request["messages"] for request in await capture.get_requests(provider, name))
 
 
 @pytest.mark.parametrize("name", list_conversations("mistral"))

@@ -19,10 +19,10 @@ VERSIONS = ("v7", "v11", "v13", "v15")
 """Of tokenizers, since Mistral Large 2411 and Mistral Small 3. Models before them (v3: Mixtral, Mistral Nemo) take no
 text beside calls, in no form."""
 
-FIELDS = {"model", "response_format", "tool_choice", "parallel_tool_calls", "temperature", "top_p", "max_tokens"}
-if not hasattr(ResponseFormats, "json_schema"):
-    # Versions before 1.12 know neither of them; both are the server's, and no prompt shows them.
-    FIELDS -= {"response_format", "parallel_tool_calls"}
+OLD_FIELDS = {"model", "tool_choice", "temperature", "top_p", "max_tokens"}
+NEW_FIELDS = OLD_FIELDS | {"response_format", "parallel_tool_calls"}
+# Older packages know no JSON Schema and no word about parallel calls; both are the server's, and no prompt shows them.
+FIELDS = NEW_FIELDS if hasattr(ResponseFormats, "json_schema") else OLD_FIELDS
 
 
 def judge(body: dict[str, Any], version: str) -> str:
@@ -37,4 +37,6 @@ def judge(body: dict[str, Any], version: str) -> str:
 
 warnings.simplefilter("ignore")
 for line in sys.stdin:
-    print(json.dumps([{version: judge(body, version) for version in VERSIONS} for body in json.loads(line)]), flush=True)
+    print(
+        json.dumps([{version: judge(body, version) for version in VERSIONS} for body in json.loads(line)]), flush=True
+    )
