@@ -1,4 +1,7 @@
-"""The providers' own Python clients against the simulator: what they accept is what the providers send."""
+"""The simulator's answers, read by the providers' own Python clients: what they take is what the providers send.
+
+Both hold each answer and each frame against their types here, which by default they do not.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 import anthropic
+import httpx2
 import openai
 import pytest
 
@@ -17,6 +21,9 @@ SCRIPT: list[dict[str, Any]] = [
     {"match": {"text": "busy"}, "steps": [{"status": 429, "headers": {"Retry-After": "1"}}]},
     {"match": {"text": "overloaded"}, "steps": [{"status": 529}]},
     {"match": {"text": "key"}, "steps": [{"status": 401}]},
+    {"match": {"text": "cut"}, "steps": [{"content": "half"}, {"cut": True}]},
+    {"match": {"text": "long"}, "steps": [{"content": "half"}, {"finish": "length"}]},
+    {"match": {"text": "bomb"}, "steps": [{"finish": "content_filter"}]},
     {
         "match": {"text": "weather", "turn": 1},
         "steps": [
@@ -45,14 +52,18 @@ async def sim() -> AsyncGenerator[Simulator]:
 
 @pytest.fixture
 async def openai_client(sim: Simulator) -> AsyncGenerator[openai.AsyncOpenAI]:
-    async with openai.AsyncOpenAI(base_url=sim.base_url, api_key="sk-none", max_retries=0) as client:
+    async with openai.AsyncOpenAI(
+        base_url=sim.base_url, api_key="sk-none", max_retries=0, _strict_response_validation=True
+    ) as client:
         yield client
 
 
 @pytest.fixture
 async def anthropic_client(sim: Simulator) -> AsyncGenerator[anthropic.AsyncAnthropic]:
     url = sim.base_url.removesuffix("/v1")
-    async with anthropic.AsyncAnthropic(base_url=url, api_key="sk-none", max_retries=0) as client:
+    async with anthropic.AsyncAnthropic(
+        base_url=url, api_key="sk-none", max_retries=0, _strict_response_validation=True
+    ) as client:
         yield client
 
 
@@ -179,5 +190,97 @@ async def test_an_error_event_after_200_is_raised_by_both(
         async with openai_client.chat.completions.stream(model="sim-1", messages=user("x")) as stream:
             await stream.get_final_completion()
     with pytest.raises(anthropic.APIStatusError, match="Overloaded"):
+        async with anthropic_client.messages.stream(model="sim-1", max_tokens=64, messages=user("x")) as streamed:
+            await streamed.get_final_message()
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "error"),
+    [
+        ("400", 400, openai.BadRequestError),
+        ("403", 403, openai.PermissionDeniedError),
+        ("404", 404, openai.NotFoundError),
+        ("500", 500, openai.InternalServerError),
+        ("503", 503, openai.InternalServerError),
+    ],
+)
+async def test_each_status_has_the_class_that_the_openai_client_gives_it(
+    sim: Simulator, openai_client: openai.AsyncOpenAI, text: str, status: int, error: type[openai.APIStatusError]
+) -> None:
+    sim.rules = parse_script([{"steps": [{"status": status}]}])
+    with pytest.raises(error, match=f"scripted {text}"):
+        await openai_client.chat.completions.create(model="sim-1", messages=user("x"))
+
+
+@pytest.mark.parametrize("text", ["weather", "long", "bomb", "hello"])
+async def test_openai_gets_the_same_answer_whole_and_streamed(openai_client: openai.AsyncOpenAI, text: str) -> None:
+    asked: dict[str, Any] = {"model": "sim-1", "messages": user(text), "tools": OPENAI_TOOLS}
+    whole = await openai_client.chat.completions.create(**asked)
+    usage: dict[str, Any] = {"stream_options": {"include_usage": True}}
+    parts = [chunk async for chunk in await openai_client.chat.completions.create(**asked, **usage, stream=True)]
+    deltas = [choice.delta for chunk in parts for choice in chunk.choices]
+    said = whole.choices[0].message
+    assert (said.content or "") == "".join(delta.content or "" for delta in deltas)
+    names = [call.function.name for delta in deltas for call in delta.tool_calls or () if call.function]
+    assert [call.function.name for call in said.tool_calls or () if call.type == "function"] == [*filter(None, names)]
+    assert [choice.finish_reason for chunk in parts for choice in chunk.choices if choice.finish_reason] == [
+        whole.choices[0].finish_reason
+    ]
+    assert parts[-1].usage is not None
+    assert whole.usage is not None
+    assert parts[-1].usage.completion_tokens == whole.usage.completion_tokens
+
+
+@pytest.mark.parametrize("text", ["weather", "long", "bomb", "hello"])
+async def test_anthropic_gets_the_same_answer_whole_and_streamed(
+    anthropic_client: anthropic.AsyncAnthropic, text: str
+) -> None:
+    asked: dict[str, Any] = {"model": "sim-1", "max_tokens": 2048, "messages": user(text), "tools": ANTHROPIC_TOOLS}
+    whole = await anthropic_client.messages.create(**asked)
+    async with anthropic_client.messages.stream(**asked) as stream:
+        streamed = await stream.get_final_message()
+    assert [block.to_dict() for block in streamed.content] == [block.to_dict() for block in whole.content]
+    assert (streamed.stop_reason, streamed.usage.output_tokens) == (whole.stop_reason, whole.usage.output_tokens)
+
+
+async def test_openai_gets_null_where_a_call_has_no_words(openai_client: openai.AsyncOpenAI, sim: Simulator) -> None:
+    sim.rules = parse_script([{"steps": [{"toolCall": "time", "id": "call_1", "arguments": "{}"}]}])
+    answer = await openai_client.chat.completions.create(model="sim-1", messages=user("x"), tools=OPENAI_TOOLS)
+    assert answer.choices[0].message.content is None
+
+
+async def test_a_stream_that_is_cut_fails_in_both(
+    openai_client: openai.AsyncOpenAI, anthropic_client: anthropic.AsyncAnthropic
+) -> None:
+    with pytest.raises((openai.APIConnectionError, httpx2.RemoteProtocolError, httpx2.ReadError)):
+        async with openai_client.chat.completions.stream(model="sim-1", messages=user("cut")) as stream:
+            await stream.get_final_completion()
+    with pytest.raises((anthropic.APIConnectionError, httpx2.RemoteProtocolError, httpx2.ReadError)):
+        async with anthropic_client.messages.stream(model="sim-1", max_tokens=64, messages=user("cut")) as streamed:
+            await streamed.get_final_message()
+
+
+async def test_openai_lists_the_models_and_gets_vectors(openai_client: openai.AsyncOpenAI) -> None:
+    assert "sim-1" in [model.id async for model in openai_client.models.list()]
+    # Other than floats are decoded by the client behind its own check of the form.
+    answer = await openai_client.embeddings.create(
+        model="sim-1", input=["one", "two"], dimensions=8, encoding_format="float"
+    )
+    assert [len(entry.embedding) for entry in answer.data] == [8, 8]
+    assert answer.usage.total_tokens > 0
+
+
+async def test_both_refuse_what_has_not_their_form(
+    sim: Simulator, openai_client: openai.AsyncOpenAI, anthropic_client: anthropic.AsyncAnthropic
+) -> None:
+    choice = {"index": 0, "delta": {"content": 6}, "finish_reason": None}
+    frame = {"id": "c", "object": "chat.completion.chunk", "created": 0, "model": "m", "choices": [choice]}
+    sim.rules = parse_script([{"steps": [{"frame": frame}]}])
+    with pytest.raises(openai.APIResponseValidationError):
+        async with openai_client.chat.completions.stream(model="sim-1", messages=user("x")) as stream:
+            await stream.get_final_completion()
+    odd = {"type": "content_block_start", "index": "0", "content_block": {"type": "text", "text": 6}}
+    sim.rules = parse_script([{"steps": [{"frame": odd}]}])
+    with pytest.raises(anthropic.APIResponseValidationError):
         async with anthropic_client.messages.stream(model="sim-1", max_tokens=64, messages=user("x")) as streamed:
             await streamed.get_final_message()
