@@ -16,7 +16,6 @@ import asyncpg
 import pytest
 import structlog
 
-
 from tests.support.order import TERMINAL, fold
 from tests.support.postgresql import needs_postgres
 from trials.chaos.asking import Asked, Asker, Wrong

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 import pytest
 import structlog
 
-
 from tests.support.order import check_order, fold
 from tests.support.postgresql import needs_postgres
 from trials.chaos.asking import Asked, Asker

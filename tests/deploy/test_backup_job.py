@@ -15,9 +15,7 @@ import yaml
 
 from tests.deploy.manifests import KUBERNETES, ROOT, Manifest, build_overlay, needs_go
 from tests.deploy.schemas import validator
-from tests.support.s3_store import Place
-from tests.support.s3_store import needs_s3
-from tests.support.s3_store import running_store
+from tests.support.s3_store import Place, needs_s3, running_store
 from tests.support.tiers import check_first
 
 pytestmark = needs_go

@@ -23,13 +23,9 @@ import pytest
 from benchmarks import postgresql
 from benchmarks.postgresql import FAST, Server
 from services.simulator.server import simulator
-from tests.e2e.test_crash import gone
 from tests.support.otlp import collector
 from tests.support.postgresql import needs_postgres
-from tests.support.suite import COMMAND
-from tests.support.suite import Suite
-from tests.support.suite import running
-from tests.support.suite import gone
+from tests.support.suite import COMMAND, Suite, gone, running
 from tests.support.tiers import check_first
 
 AT_ONCE = {"HEADRACE_MEMORY_ERASE_REWRITES": "true", "HEADRACE_MEMORY_ERASE_RECEIPT_AFTER_S": "0"}

@@ -21,20 +21,20 @@ from services.orchestrator.server import orchestrator
 from services.runtime.auth.settings import AuthSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService, serving_grpc
-from tests.memory.conftest import Files, Tables
-from tests.support.issuing import key_settings
 from tests.support.clients.mcp_task_client import open_client
+from tests.support.issuing import key_settings
+from tests.support.memory.engines import Files, Tables
 from tests.support.orchestrator import Serve, Suite
-from tests.support.orchestrator.suite import NO_DRAIN
-from tests.support.orchestrator.suite import ONESHOT
-from tests.support.orchestrator.suite import REACT
 from tests.support.orchestrator.scripted_llm import ScriptedLlm
 from tests.support.orchestrator.scripted_tools import ScriptedTools
 from tests.support.orchestrator.steps import Step
 from tests.support.orchestrator.suite import (
     ANYWHERE,
     ERASURES_LOOK_S,
+    NO_DRAIN,
+    ONESHOT,
     PARK_AFTER_S,
+    REACT,
     SCHEDULE_LOOK_S,
     TEST_TIMEOUT_S,
     open_store,
@@ -107,9 +107,7 @@ def serve(tmp_path: Path) -> Serve:
             service = await stack.enter_async_context(AsyncExitStack())
             running = await service.enter_async_context(orchestrator(config))
             client = await stack.enter_async_context(
-                open_client(
-                    running.addresses[0], memory_address=memory.addresses[0], token=next(iter(keys or {}), "")
-                )
+                open_client(running.addresses[0], memory_address=memory.addresses[0], token=next(iter(keys or {}), ""))
             )
             yield Suite(client, watched, llm, tools, agents, service.aclose, kept, config, running.addresses[0])
 

@@ -1,4 +1,4 @@
-"""The asynchronous client over the suite's own channels: it meets services of its process in memory, as `local` does."""
+"""The asynchronous client over the suite's own channels, which reach services of the same process in memory."""
 
 from __future__ import annotations
 

@@ -13,12 +13,9 @@ from headrace.errors import QueueFull
 from headrace.streams import reading, rpc_errors
 from headrace.v1 import agent_pb2, agent_pb2_grpc
 from services.runtime.capacity import RETRY_AFTER_S
+from tests.support.orchestrator.steps import call, content, finish
 from tests.support.orchestrator.suite import REACT
-from tests.support.tenants.suite import ADA
-from tests.support.tenants.suite import BOB
-from tests.support.tenants.suite import KEYS
-from tests.support.tenants.suite import TenantSuite
-from tests.support.tenants.suite import serving_tenants
+from tests.support.tenants.suite import ADA, BOB, KEYS, TenantSuite, serving_tenants
 
 LOCATE = agent_pb2.ClientTool(name="locate", description="Where the user is", parameters='{"type":"object"}')
 

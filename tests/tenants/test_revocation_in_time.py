@@ -55,10 +55,10 @@ from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.key_changes import READ_TIMEOUT_S
 from services.runtime.rpc.server import GrpcService, serving_grpc
-from tests.orchestrator.conftest import ScriptedLlm
 from tests.support.issuing import key_settings
-from tests.support.tenants.suite import MODEL
-from tests.support.tenants.suite import SCOPES
+from tests.support.orchestrator.scripted_llm import ScriptedLlm
+from tests.support.orchestrator.steps import content
+from tests.support.tenants.suite import MODEL, SCOPES
 from tests.support.tiers import check_first
 from trials.simulation.world.loop import SimulatedLoop
 from trials.simulation.world.processes import SimulatedClock

@@ -10,22 +10,11 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from trials.cluster.installs import SERVICES
-from trials.cluster.installs import SIMULATOR
-from trials.cluster.installs import Install
-from trials.cluster.installs import install_prod
-from trials.cluster.installs import remove_prod
-from trials.cluster.issuer import AUDIENCE
-from trials.cluster.issuer import ISSUER
-from trials.cluster.issuer import publish_keys
-from trials.cluster.issuer import stop_issuer
-from trials.cluster.kube import HOST
-from trials.cluster.kube import apply
-from trials.cluster.kube import await_true
-from trials.cluster.kube import kubectl
-from trials.cluster.kube import run_cluster
 from tests.support.issuing import RSA
 from tests.support.issuing import token as make_token
+from trials.cluster.installs import SERVICES, SIMULATOR, Install, install_prod, remove_prod
+from trials.cluster.issuer import AUDIENCE, ISSUER, publish_keys, stop_issuer
+from trials.cluster.kube import HOST, apply, await_true, kubectl, run_cluster
 
 PORTS = {"facade": 8080, "orchestrator": 7001, "llm-gateway": 7002, "memory": 7003, "tools": 7004}
 

@@ -9,12 +9,9 @@ from typing import Any
 
 from cryptography import x509
 
-from trials.cluster.kube import IMAGE
-from trials.cluster.kube import apply
-from trials.cluster.kube import kubectl
 from tests.support.authority import Authority
-from tests.support.issuing import jwk
-from tests.support.issuing import jwks
+from tests.support.issuing import jwk, jwks
+from trials.cluster.kube import IMAGE, apply, kubectl
 
 NAMESPACE = "simulated"
 

@@ -18,7 +18,6 @@ import aiohttp
 
 from services.simulator.scripts.script import parse_script
 from services.simulator.server import simulator
-
 from tests.support.order import Event
 from tests.support.suite import MODEL, Suite, running
 from trials.chaos.asking import AGAIN_S, RETRIABLE, Asked, Asker, Wrong

@@ -15,7 +15,7 @@ from services.runtime.http2.client.channel import Channel
 from services.runtime.http2.server.server import Server
 from services.runtime.process.tls import Certificates
 from tests.judges.grpc.interop_service import ECHO_INITIAL, ECHO_TRAILING, SERVICE, Contract, InteropService
-from tests.runtime.authority import Authority, Files
+from tests.support.authority import Authority, Files
 
 TEST_TIMEOUT_S = 100.0
 BYTES_MAX = 4 * 1024 * 1024

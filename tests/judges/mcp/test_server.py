@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.e2e.suite import up
 from tests.judges.mcp.harness import judge_server
+from tests.support.suite import up
 from tests.support.timing import within
 
 NO_TOOL_OF_ITS = "calls a tool of the program's example server; our tools are agents"

@@ -16,10 +16,9 @@ from typing import Any, TypeAlias
 import aiohttp
 from PIL import Image
 
-from services.simulator.scripts.script import parse_script
 from services.simulator.server import simulator
-from tests.e2e.suite import Suite, up
 from tests.support.order import Event
+from tests.support.suite import Suite, up
 from tests.support.summaries import write_summary
 
 TIMEOUT_S = 300.0

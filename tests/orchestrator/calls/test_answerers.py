@@ -12,7 +12,6 @@ import pytest
 from headrace.errors import HeadraceError, InvalidRequest, NotFound, Overloaded, PermissionDenied
 from headrace.v1 import agent_pb2, memory_pb2
 from tests.support.orchestrator import Serve, as_json, only, tool
-from tests.support.orchestrator.replicas import two_replicas
 from tests.support.orchestrator.answerers import (
     ACCEPTED,
     APPROVE,
@@ -27,6 +26,7 @@ from tests.support.orchestrator.answerers import (
     try_answer,
 )
 from tests.support.orchestrator.crashes import Crashes
+from tests.support.orchestrator.replicas import two_replicas
 from tests.support.orchestrator.steps import ANSWER, call, finish
 from tests.support.order import Event
 

@@ -12,10 +12,10 @@ from headrace.client import Client
 from headrace.errors import Claimed, HeadraceError, InvalidRequest, NotFound, PermissionDenied
 from headrace.v1 import memory_pb2
 from tests.support.orchestrator import Serve, ask, kinds, only, read
-from tests.support.orchestrator.replicas import two_replicas
 from tests.support.orchestrator import submit as submit_to
 from tests.support.orchestrator.answerers import ACCEPTED, KEYS, LISTED, Asked, as_user, asking, offer, try_answer
 from tests.support.orchestrator.crashes import Crashes
+from tests.support.orchestrator.replicas import two_replicas
 from tests.support.orchestrator.steps import ANSWER
 from tests.support.order import Event
 

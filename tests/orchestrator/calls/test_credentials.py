@@ -11,10 +11,10 @@ import pytest
 from headrace.errors import InvalidRequest
 from headrace.v1 import tools_pb2
 from tests.support.orchestrator import Serve, Suite, ask, kinds, only
-from tests.support.orchestrator.requests import last_result
 from tests.support.orchestrator.crashes import Crashes, restart
 from tests.support.orchestrator.files import find_text
 from tests.support.orchestrator.gates import LISTED, NEED, SECRET, asking, offer
+from tests.support.orchestrator.requests import last_result
 from tests.support.orchestrator.steps import ANSWER, call, finish
 from tests.support.order import Event
 

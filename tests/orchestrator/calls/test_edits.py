@@ -11,9 +11,9 @@ from typing import Any
 from headrace.errors import HeadraceError, InvalidRequest, PermissionDenied
 from headrace.v1 import tools_pb2
 from tests.support.orchestrator import Serve, Suite, only, tool
-from tests.support.orchestrator.replicas import two_replicas
 from tests.support.orchestrator.answerers import KEYS, LISTED, Asked, as_user, asking
 from tests.support.orchestrator.crashes import Crashes
+from tests.support.orchestrator.replicas import two_replicas
 from tests.support.orchestrator.steps import ANSWER
 
 SCHEMA = {

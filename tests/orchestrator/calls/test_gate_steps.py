@@ -14,7 +14,6 @@ from headrace.errors import HeadraceError, InvalidRequest, PermissionDenied
 from headrace.v1 import gates_pb2, tools_pb2
 from services.runtime.clock import now_ms
 from tests.support.orchestrator import Serve, only, replica
-from tests.support.orchestrator.replicas import two_replicas
 from tests.support.orchestrator.answerers import (
     ACCEPTED,
     DENIED,
@@ -30,6 +29,7 @@ from tests.support.orchestrator.answerers import (
     try_answer,
 )
 from tests.support.orchestrator.crashes import Crashes
+from tests.support.orchestrator.replicas import two_replicas
 from tests.support.orchestrator.steps import ANSWER
 
 

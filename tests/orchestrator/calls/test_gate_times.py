@@ -10,7 +10,6 @@ import pytest
 from headrace.errors import HeadraceError, ProviderUnavailable
 from headrace.v1 import memory_pb2, tools_pb2
 from tests.support.orchestrator import Serve, only
-from tests.support.orchestrator.replicas import two_replicas
 from tests.support.orchestrator.answerers import (
     ACCEPTED,
     KEYS,
@@ -23,6 +22,7 @@ from tests.support.orchestrator.answerers import (
     try_answer,
 )
 from tests.support.orchestrator.crashes import Crashes
+from tests.support.orchestrator.replicas import two_replicas
 from tests.support.orchestrator.steps import ANSWER
 from tests.support.order import Event
 

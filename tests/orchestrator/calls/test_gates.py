@@ -10,8 +10,8 @@ import pytest
 from headrace.errors import InvalidRequest, NotFound
 from headrace.v1 import gates_pb2, memory_pb2
 from tests.support.orchestrator import Serve, Suite, ask, kinds, only
-from tests.support.orchestrator.requests import last_result
 from tests.support.orchestrator.gates import GATES, LISTED, SECRET, asking, offer
+from tests.support.orchestrator.requests import last_result
 from tests.support.orchestrator.runs import read_recorded
 from tests.support.orchestrator.steps import ANSWER, call, finish
 from tests.support.order import Event, fold

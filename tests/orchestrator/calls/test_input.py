@@ -13,8 +13,8 @@ import pytest
 from headrace.errors import InvalidRequest
 from headrace.v1 import common_pb2, tools_pb2
 from tests.support.orchestrator import Serve, Suite, ask, kinds, only, tool
-from tests.support.orchestrator.requests import last_result
 from tests.support.orchestrator.crashes import Crashes, restart
+from tests.support.orchestrator.requests import last_result
 from tests.support.orchestrator.steps import ANSWER, call_tool
 from tests.support.order import Event
 

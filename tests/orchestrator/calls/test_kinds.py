@@ -10,8 +10,8 @@ import pytest
 
 from headrace.v1 import tools_pb2
 from tests.support.orchestrator import Serve, Suite, as_json, ask, kinds, only, read, submit, tool
-from tests.support.orchestrator.requests import last_result
 from tests.support.orchestrator.compaction import call_once, compact_chat
+from tests.support.orchestrator.requests import last_result
 from tests.support.orchestrator.runs import read_recorded
 from tests.support.orchestrator.steps import ANSWER, call, call_tool, finish
 from tests.support.order import Event, fold

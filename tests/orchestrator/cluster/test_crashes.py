@@ -12,8 +12,8 @@ import random
 import pytest
 
 from tests.support.orchestrator import Serve
-from tests.support.orchestrator.events import run_of
 from tests.support.orchestrator.crashes import Crashes, changes_of, check_resumed, known, run_killed
+from tests.support.orchestrator.events import run_of
 from tests.support.orchestrator.recorded_runs import RUNS, World
 from tests.support.order import TERMINAL
 from tests.support.sampling import Take, at_places

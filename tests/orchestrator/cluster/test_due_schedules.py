@@ -14,8 +14,8 @@ from headrace.v1 import agent_pb2, memory_pb2, schedule_pb2
 from services.orchestrator.cluster.due_query import make_query
 from services.runtime.auth.identity import Identity, acting_as
 from tests.support.orchestrator import Serve, Suite, replica
-from tests.support.orchestrator.replicas import two_replicas
 from tests.support.orchestrator.answerers import KEYS, as_user
+from tests.support.orchestrator.replicas import two_replicas
 from tests.support.orchestrator.schedules import schedules_of
 from tests.support.orchestrator.steps import ANSWER, content
 

@@ -14,12 +14,9 @@ from headrace.v1 import agent_pb2, agent_pb2_grpc
 from services.orchestrator.cluster.forwarding import RELAYED
 from services.runtime.rpc.channels import open_channel
 from tests.support.orchestrator import CHAT, Serve, Suite, as_json, read, replica
-from tests.support.orchestrator.replicas import Replica
-from tests.support.orchestrator.events import ask_for
-from tests.support.orchestrator.events import run_of
-from tests.support.orchestrator.replicas import two_replicas
 from tests.support.orchestrator.crashes import Crashes
-from tests.support.orchestrator.replicas import LEASE_S
+from tests.support.orchestrator.events import ask_for, run_of
+from tests.support.orchestrator.replicas import LEASE_S, Replica, two_replicas
 from tests.support.orchestrator.runs import unfinished_runs, wait_for_ends
 from tests.support.orchestrator.steps import ANSWER, call, content, finish
 from tests.support.order import TERMINAL, Event, check_order, fold, texts

@@ -14,9 +14,8 @@ from headrace.fold import Fold
 from services.orchestrator.calls.outcomes import is_refusal
 from services.orchestrator.lifecycle.ending.finish import INTERRUPTED_RESULT
 from tests.support.orchestrator import Serve, Suite, as_json, assert_paired, read
-from tests.support.orchestrator.events import ask_for
-from tests.support.orchestrator.events import run_of
 from tests.support.orchestrator.crashes import Crashes, assert_whole, changes_of, restart, run_killed
+from tests.support.orchestrator.events import ask_for, run_of
 from tests.support.orchestrator.plans import agent as plan_agent
 from tests.support.orchestrator.plans import busy_model
 from tests.support.orchestrator.recorded_runs import RUNS, World

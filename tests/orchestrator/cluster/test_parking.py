@@ -27,11 +27,11 @@ from services.runtime.capacity import Capacity
 from services.runtime.process.config import ProcessSettings
 from services.runtime.rpc.channels import open_channel
 from tests.support.orchestrator import Serve, Suite, as_json, only, read, tool
-from tests.support.orchestrator.replicas import two_replicas
 from tests.support.orchestrator.answerers import APPROVE, Asked
 from tests.support.orchestrator.crashes import restart
 from tests.support.orchestrator.parked import WAIT_S, Parked, begin, wait_for_nobody
 from tests.support.orchestrator.recorded_runs import World
+from tests.support.orchestrator.replicas import two_replicas
 from tests.support.orchestrator.runs import get_title
 from tests.support.orchestrator.schedules import schedules_of
 from tests.support.orchestrator.steps import Step, call, call_tool, content, finish

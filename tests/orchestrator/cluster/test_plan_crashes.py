@@ -12,8 +12,8 @@ from headrace.errors import ProviderAuthentication
 from headrace.v1 import agent_pb2, llm_pb2, memory_pb2
 from services.orchestrator.run.replay.replay import Recording
 from tests.support.orchestrator import Serve, read
-from tests.support.orchestrator.events import run_of
 from tests.support.orchestrator.crashes import Crashes, assert_whole, restart, run_killed
+from tests.support.orchestrator.events import run_of
 from tests.support.orchestrator.plans import (
     STRATEGIES,
     Reply,

@@ -12,8 +12,8 @@ import pytest
 
 from headrace.v1 import llm_pb2, spend_pb2
 from tests.support.orchestrator import Serve, Suite, as_json, read
-from tests.support.orchestrator.events import run_of
 from tests.support.orchestrator.crashes import Crashes, restart, run_killed
+from tests.support.orchestrator.events import run_of
 from tests.support.orchestrator.recorded_runs import RUNS, World, delegating
 from tests.support.orchestrator.steps import Step, answer
 from tests.support.order import Event

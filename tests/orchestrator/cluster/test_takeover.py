@@ -12,11 +12,10 @@ import pytest
 from headrace.errors import InvalidRequest, Overloaded
 from headrace.v1 import llm_pb2, memory_pb2, tools_pb2
 from tests.support.orchestrator import CHAT, Serve, Suite, as_json, ask, only, plans, read, replica, submit, tool
-from tests.support.orchestrator.events import ask_for
-from tests.support.orchestrator.requests import last_result
-from tests.support.orchestrator.events import run_of
 from tests.support.orchestrator.crashes import Crashes, read_rest, restart, run_until
+from tests.support.orchestrator.events import ask_for, run_of
 from tests.support.orchestrator.own_agents import change_agent
+from tests.support.orchestrator.requests import last_result
 from tests.support.orchestrator.runs import unfinished_runs, wait_for_ends
 from tests.support.orchestrator.steps import ANSWER, BREAK, Step, call, call_tool, content, finish, reasoning
 from tests.support.orchestrator.watched_memory import pass_on

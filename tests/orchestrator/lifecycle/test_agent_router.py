@@ -10,9 +10,9 @@ import pytest
 from headrace.errors import Overloaded
 from headrace.v1 import llm_pb2
 from tests.support.orchestrator import Serve, Suite, only
-from tests.support.orchestrator.suite import ONESHOT
 from tests.support.orchestrator.events import ask_for
 from tests.support.orchestrator.steps import ANSWER, Step, content, finish
+from tests.support.orchestrator.suite import ONESHOT
 from tests.support.order import Event
 from tests.support.waiting import wait_until
 

@@ -11,8 +11,8 @@ import pytest
 from headrace.client import Client
 from headrace.errors import HeadraceError, NotFound
 from tests.support.orchestrator import Serve, as_json
-from tests.support.orchestrator.replicas import two_replicas
 from tests.support.orchestrator.answerers import as_member
+from tests.support.orchestrator.replicas import two_replicas
 from tests.support.orchestrator.runs import follow
 from tests.support.orchestrator.steps import answer, content, finish
 from tests.support.order import Event, check_order

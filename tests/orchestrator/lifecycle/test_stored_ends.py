@@ -14,8 +14,8 @@ from headrace.client import Client
 from headrace.errors import HeadraceError, LogDamaged, Overloaded, ProviderUnavailable
 from headrace.v1 import memory_pb2
 from tests.support.orchestrator import Serve, Suite, as_json, read, replica
-from tests.support.orchestrator.events import run_of
 from tests.support.orchestrator.crashes import changes_of, restart
+from tests.support.orchestrator.events import run_of
 from tests.support.orchestrator.recorded_runs import RUNS, World
 from tests.support.orchestrator.watched_memory import pass_on
 from tests.support.order import TERMINAL, Event, fold

@@ -15,14 +15,14 @@ from headrace.errors import NotFound, ProviderAuthentication
 from headrace.v1 import llm_pb2, tools_pb2
 from services.orchestrator.agents.mode_files import ModeFiles
 from services.runtime.files.refused_files import REFUSED_FILES, collecting_refusals
-from tests.support.postgresql import needs_postgres
 from tests.support.orchestrator import MODEL, Serve, Suite, as_json, people, read
-from tests.support.orchestrator.events import run_of
 from tests.support.orchestrator.crashes import Crashes, check_resumed, known, restart, run_killed
+from tests.support.orchestrator.events import run_of
 from tests.support.orchestrator.plans import last_text, system, text_of
 from tests.support.orchestrator.recorded_runs import World
 from tests.support.orchestrator.steps import Step, ToolStep, call_tool, content, finish
 from tests.support.order import TERMINAL, Event, fold
+from tests.support.postgresql import needs_postgres
 from tests.support.sampling import Take, at_places, take_fifth
 from tests.support.waiting import wait_until
 

@@ -11,10 +11,8 @@ import pytest
 from headrace.fold import fold_events
 from headrace.v1 import agent_pb2, llm_pb2, tools_pb2
 from tests.support.orchestrator import Serve, Suite, read, results
-from tests.support.orchestrator.events import ask_for
-from tests.support.orchestrator.events import list_notices
-from tests.support.orchestrator.events import run_of
 from tests.support.orchestrator.crashes import Crashes, restart
+from tests.support.orchestrator.events import ask_for, list_notices, run_of
 from tests.support.orchestrator.plans import add, agent, ask_checked, model, outline
 from tests.support.orchestrator.steps import ANSWER, Step, answer, call, call_tool, content, finish
 from tests.support.order import Event

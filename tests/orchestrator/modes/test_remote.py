@@ -15,8 +15,8 @@ from headrace.errors import HeadraceError
 from headrace.event_json import parse_event
 from headrace.fold import Fold
 from tests.support.orchestrator import Serve, Suite, as_json, submit
-from tests.support.orchestrator.events import run_of
 from tests.support.orchestrator.crashes import Crashes, restart
+from tests.support.orchestrator.events import run_of
 from tests.support.orchestrator.scripted_remote import (
     CUT,
     DONE,

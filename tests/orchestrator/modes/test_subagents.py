@@ -13,8 +13,8 @@ from headrace.errors import ProviderUnavailable
 from headrace.v1 import llm_pb2, memory_pb2
 from services.orchestrator.ids import subagent_id
 from tests.support.orchestrator import MODEL, Serve, assert_paired, kinds, only, read, results
-from tests.support.orchestrator.events import run_of
 from tests.support.orchestrator.crashes import Crashes, restart, run_killed
+from tests.support.orchestrator.events import run_of
 from tests.support.orchestrator.recorded_runs import RUNS, World
 from tests.support.orchestrator.runs import read_recorded
 from tests.support.orchestrator.steps import Step, answer, call, call_tool, content, finish

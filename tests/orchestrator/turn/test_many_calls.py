@@ -6,8 +6,8 @@ import pytest
 
 from headrace.v1 import llm_pb2
 from tests.support.orchestrator import Serve, as_json, assert_paired, read
-from tests.support.orchestrator.events import run_of
 from tests.support.orchestrator.crashes import Crashes, restart
+from tests.support.orchestrator.events import run_of
 from tests.support.orchestrator.runs import read_recorded
 from tests.support.orchestrator.steps import Step, answer, finish
 from tests.support.order import fold

@@ -15,8 +15,8 @@ from headrace.v1 import llm_pb2
 from services.orchestrator.agents.definition import parse_agent
 from services.orchestrator.agents.registry import Registry
 from tests.support.orchestrator import Serve, Suite, assert_paired
-from tests.support.orchestrator.suite import REACT
 from tests.support.orchestrator.steps import ANSWER, Step, call_tool, content, finish
+from tests.support.orchestrator.suite import REACT
 
 ON = {"recap": {"enabled": True, "insightsWindowSize": 2}}
 TURNS = 9

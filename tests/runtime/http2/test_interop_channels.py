@@ -27,7 +27,6 @@ from tests.support.http2.ends import (
     handlers,
     serving,
 )
-
 from tests.support.http2.wire import PREFACE
 
 State = grpc.ChannelConnectivity

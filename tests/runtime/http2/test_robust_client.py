@@ -19,6 +19,7 @@ from services.runtime.http2.limits import Limits
 from tests.support.http2 import wire
 from tests.support.http2.ends import BYTES_MAX, TEST_TIMEOUT_S, Caller, code_of
 from tests.support.http2.wire import Header, Peer, block, in_pieces, message, raw, reset, setting, window
+from tests.support.logged import Logged
 
 CODE = grpc.StatusCode
 

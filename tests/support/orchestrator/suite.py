@@ -16,9 +16,8 @@ from services.memory.storage.postgres.connection.pool import Limits
 from services.memory.storage.postgres.engine import open_postgres
 from services.orchestrator.config import Config
 from services.runtime.process.config import ServerSettings
-from tests.memory.conftest import Files, Tables
-from tests.support.memory.serving import CONNECTIONS_MAX
-from tests.support.memory.serving import STATEMENT_TIMEOUT_S
+from tests.support.memory.engines import Files, Tables
+from tests.support.memory.serving import CONNECTIONS_MAX, STATEMENT_TIMEOUT_S
 from tests.support.orchestrator.events import as_json
 from tests.support.orchestrator.scripted_llm import ScriptedLlm
 from tests.support.orchestrator.scripted_tools import ScriptedTools

@@ -50,12 +50,10 @@ from services.tools.catalogue.catalogue import Catalogue
 from services.tools.config import Config as ToolsConfig
 from services.tools.sandbox.tier import Sandbox
 from services.tools.server import tool_server
-from tests.orchestrator.conftest import ScriptedLlm
-from tests.orchestrator.conftest import content
-from tests.orchestrator.conftest import finish
-from tests.support.facade.fronts import Timing
-from tests.support.facade.fronts import gateway
+from tests.support.facade.fronts import Timing, gateway
 from tests.support.issuing import key_settings
+from tests.support.orchestrator.scripted_llm import ScriptedLlm
+from tests.support.orchestrator.steps import content, finish
 
 ADA, BOB = (Identity(*names, scopes=ALL_SCOPES) for names in (("acme", "ada"), ("globex", "bob")))
 KEYS = {ADA: "key-of-ada", BOB: "key-of-bob"}

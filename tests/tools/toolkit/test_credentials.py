@@ -17,10 +17,7 @@ from services.tools.execution.secret_mask import mask_deltas
 from services.tools.toolkit.tool import make_output, make_result
 from tests.support.orchestrator.files import find_text
 from tests.support.tools.mcp_http import http_server
-from tests.support.tools.suite import CHAT
-from tests.support.tools.suite import RUN
-from tests.support.tools.suite import Serve
-from tests.support.tools.suite import Suite
+from tests.support.tools.suite import CHAT, RUN, Serve, Suite
 
 SECRET = 'hunter2-"of"-ada'
 PROGRAM = """

@@ -16,9 +16,8 @@ from headrace.v1 import agent_pb2
 from services.orchestrator.agents.version_diff import Change, diff_documents
 from services.orchestrator.lifecycle.versions.choice import is_in_share
 from tests.support.orchestrator import Serve, Suite, only, plans, read
-from tests.support.orchestrator.events import ask_for
-from tests.support.orchestrator.events import run_of
 from tests.support.orchestrator.crashes import Crashes, restart
+from tests.support.orchestrator.events import ask_for, run_of
 from tests.support.orchestrator.own_agents import grant, make, run, tenants
 from tests.support.orchestrator.steps import answer, call_tool
 from tests.support.order import Event

@@ -16,11 +16,10 @@ from headrace.errors import HeadraceError, InvalidRequest, KeyTaken, NotFound
 from headrace.v1 import llm_pb2, tools_pb2
 from services.orchestrator.agents.grants.rules import GrantsError, parse_grants
 from tests.support.orchestrator import MODEL, Serve, as_json, only, plans, tool
-from tests.support.orchestrator.events import ask_for
-from tests.support.orchestrator.events import run_of
 from tests.support.orchestrator.crashes import Crashes, read_rest, restart
 from tests.support.orchestrator.definitions import BASE, MISTAKES
 from tests.support.orchestrator.definitions import put as set_field
+from tests.support.orchestrator.events import ask_for, run_of
 from tests.support.orchestrator.own_agents import (
     GRANTS,
     KEYS,

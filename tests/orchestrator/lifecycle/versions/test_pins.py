@@ -14,9 +14,8 @@ from headrace.client import Client
 from headrace.errors import NotFound
 from headrace.v1 import llm_pb2, tools_pb2
 from tests.support.orchestrator import Serve, Suite, as_json, only, plans, submit
-from tests.support.orchestrator.events import ask_for
-from tests.support.orchestrator.events import run_of
 from tests.support.orchestrator.crashes import Crashes, read_rest, restart
+from tests.support.orchestrator.events import ask_for, run_of
 from tests.support.orchestrator.own_agents import ANSWER, Model, change_agent
 from tests.support.orchestrator.runs import unfinished_runs
 from tests.support.orchestrator.steps import Step, call, call_tool, content, finish

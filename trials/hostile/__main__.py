@@ -14,12 +14,12 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from services.runtime.process.transport import TRANSPORTS
-from trials.hostile.attacks import ATTACKS
-from trials.hostile.attacks import QUIET
-from trials.hostile.trial import Cost
-from trials.hostile.trial import Victim
-from trials.hostile.trial import try_attack
-from trials.hostile.trial import victim
+from trials.hostile.attacks import ATTACKS, QUIET
+from trials.hostile.http.attacks import ATTACKS as HTTP_ATTACKS
+from trials.hostile.http.attacks import SLOW
+from trials.hostile.http.trial import FACADES, facade
+from trials.hostile.http.trial import try_attack as try_http_attack
+from trials.hostile.trial import Cost, Victim, try_attack, victim
 
 SECONDS = 10.0
 GAP_S_MAX = 0.05
