@@ -24,6 +24,7 @@ from tests.support.orchestrator.answerers import (
     asking,
     offer,
     try_answer,
+    waiting_run,
 )
 from tests.support.orchestrator.crashes import Crashes
 from tests.support.orchestrator.steps import ANSWER, call, finish
@@ -56,11 +57,7 @@ async def test_the_rule_says_who_answers_and_who_sees_it(kind: str, case: str, s
     rule, outcomes = RULES[case]
     refused = [name for name, outcome in outcomes.items() if outcome != ACCEPTED]
     answerers = [name for name, outcome in outcomes.items() if outcome == ACCEPTED]
-    async with serve(asking(kind), ANSWER, keys=KEYS, **LISTED) as suite, asyncio.TaskGroup() as group:
-        offer(suite, rule, kind)
-        asked = Asked()
-        run = group.create_task(asked.follow(suite.client))
-        gate = await asked.gate
+    async with waiting_run(serve, rule, kind) as (suite, gate, run):
         for name in refused:
             assert await try_answer(suite.address, name, gate) == outcomes[name], name
             async with as_user(suite.address, name) as client:
@@ -134,11 +131,7 @@ async def test_whom_another_process_has_passed_a_gate_to_is_not_said_to_have_non
 
 
 async def test_a_list_of_the_whole_tenant_is_for_operators(serve: Serve) -> None:
-    async with serve(asking("approval"), ANSWER, keys=KEYS, **LISTED) as suite, asyncio.TaskGroup() as group:
-        offer(suite, {"any_of": ["user:cleo"]})
-        asked = Asked()
-        group.create_task(asked.follow(suite.client))
-        gate = await asked.gate
+    async with waiting_run(serve, {"any_of": ["user:cleo"]}) as (suite, gate, _):
         async with as_user(suite.address, "operator") as client:
             [listed] = (await client.gates(scope="tenant")).gates
             assert (listed.gate_id, [*listed.answerers.any_of]) == (gate[1], ["user:cleo"])
@@ -265,11 +258,7 @@ async def test_who_takes_a_run_over_before_its_gate_knows_no_rule_and_takes_no_a
 
 
 async def test_what_is_no_answer_to_an_approval_is_refused_by_whatever_name_it_comes(serve: Serve) -> None:
-    async with serve(asking("approval"), ANSWER, keys=KEYS, **LISTED) as suite, asyncio.TaskGroup() as group:
-        offer(suite, {})
-        asked = Asked()
-        run = group.create_task(asked.follow(suite.client))
-        run_id, gate_id = await asked.gate
+    async with waiting_run(serve, {}) as (suite, (run_id, gate_id), run):
         with pytest.raises(InvalidRequest, match="payload"):
             await suite.client.submit(run_id, '"yes"', tool_id=gate_id)
         assert await try_answer(suite.address, "ada", (run_id, gate_id)) == ACCEPTED

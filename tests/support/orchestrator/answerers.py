@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from headrace.client import Client
 from headrace.errors import HeadraceError
-from tests.support.orchestrator.events import as_json, only
+from tests.support.orchestrator.crashes import Crashes
+from tests.support.orchestrator.events import as_json, only, read
+from tests.support.orchestrator.replicas import Replica
 from tests.support.orchestrator.scripted_tools import tool
-from tests.support.orchestrator.steps import call_tool
-from tests.support.orchestrator.suite import Suite
+from tests.support.orchestrator.steps import ANSWER, call_tool
+from tests.support.orchestrator.suite import Serve, Suite
 from tests.support.order import Event
 
 LISTED = {"toolConfig": {"backends": ["act"], "frontends": ["confirm"]}}
@@ -30,6 +34,10 @@ KEYS = {
 """By the key, which is the name of whoever has it here; ada asks."""
 
 SILENT, DENIED, ACCEPTED = "NOT_FOUND", "PERMISSION_DENIED", "accepted"
+
+
+Gate: TypeAlias = tuple[str, str]
+"""Its run's id, and its own."""
 
 
 @dataclass
@@ -60,6 +68,38 @@ def offer(suite: Suite, rule: dict[str, Any], kind: str = "approval") -> None:
 
 def asking(kind: str) -> list[Any]:
     return call_tool("act" if kind == "approval" else "confirm", '{"at": 1}')
+
+
+@asynccontextmanager
+async def waiting_run(
+    serve: Serve, rule: dict[str, Any], kind: str = "approval"
+) -> AsyncGenerator[tuple[Suite, Gate, asyncio.Task[list[Event]]]]:
+    """A run of ada's that waits at a gate with this rule."""
+    async with serve(asking(kind), ANSWER, keys=KEYS, **LISTED) as suite, asyncio.TaskGroup() as group:
+        offer(suite, rule, kind)
+        asked = Asked()
+        run = group.create_task(asked.follow(suite.client))
+        yield suite, await asked.gate, run
+
+
+@asynccontextmanager
+async def killing_owner(suite: Suite, owner: Replica) -> AsyncGenerator[tuple[Gate, Asked]]:
+    """A run of ada's that waits at a gate; its owner dies at the end of the block."""
+    crashes, asked = Crashes(suite), Asked()
+    async with as_user(owner.address, "ada") as ada:
+        run = asyncio.create_task(asked.follow(ada))
+        gate = await asked.gate
+        yield gate, asked
+        crashes.kill(gate[0])
+        await owner.stop()
+        with suppress(HeadraceError):
+            await run
+
+
+async def read_as(address: str, name: str, run_id: str) -> list[Event]:
+    """All of a run, as this user reads it."""
+    async with as_user(address, name) as client:
+        return await read(client, run_id)
 
 
 def as_user(address: str, name: str) -> Client:
