@@ -265,12 +265,21 @@ async def test_what_is_no_answer_to_an_approval_is_refused_by_whatever_name_it_c
         assert (await run)[-1]["type"] == "run.complete"
 
 
-async def test_four_eyes_without_authentication_says_why_nobody_can_answer(serve: Serve) -> None:
+@pytest.mark.parametrize(
+    ("rule", "problem"),
+    [
+        ({"any_of": ["tenant"], "not_requester": True}, "without authentication"),
+        ({"any_of": ["tenant"], "count": 2}, "2 users must approve, and without authentication"),
+    ],
+)
+async def test_without_authentication_it_says_why_nobody_can_answer(
+    serve: Serve, rule: dict[str, Any], problem: str
+) -> None:
     async with serve(asking("approval"), ANSWER, **LISTED) as suite, asyncio.TaskGroup() as group:
-        offer(suite, {"any_of": ["tenant"], "not_requester": True})
+        offer(suite, rule)
         asked = Asked()
         group.create_task(asked.follow(suite.client))
         gate = await asked.gate
-        with pytest.raises(PermissionDenied, match="without authentication"):
+        with pytest.raises(PermissionDenied, match=problem):
             await suite.client.answer_gate(*gate, APPROVE)
         await suite.client.cancel(gate[0])
