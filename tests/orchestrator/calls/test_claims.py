@@ -13,19 +13,9 @@ from headrace.errors import Claimed, HeadraceError, InvalidRequest, NotFound, Pe
 from headrace.v1 import memory_pb2
 from tests.support.orchestrator import Serve, ask, kinds, only, two_replicas
 from tests.support.orchestrator import submit as submit_to
-from tests.support.orchestrator.answerers import (
-    ACCEPTED,
-    KEYS,
-    LISTED,
-    Asked,
-    as_user,
-    asking,
-    offer,
-    read_as,
-    try_answer,
-    waiting_run,
-)
+from tests.support.orchestrator.answerers import ACCEPTED, KEYS, LISTED, as_user, asking, offer
 from tests.support.orchestrator.crashes import Crashes
+from tests.support.orchestrator.gate_runs import Asked, read_as, try_answer, waiting_run
 from tests.support.orchestrator.steps import ANSWER
 from tests.support.order import Event
 

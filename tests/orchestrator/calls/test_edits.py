@@ -10,7 +10,8 @@ from typing import Any
 from headrace.errors import HeadraceError, InvalidRequest, PermissionDenied
 from headrace.v1 import tools_pb2
 from tests.support.orchestrator import Serve, Suite, only, tool, two_replicas
-from tests.support.orchestrator.answerers import KEYS, LISTED, Asked, as_user, asking, killing_owner
+from tests.support.orchestrator.answerers import KEYS, LISTED, as_user, asking
+from tests.support.orchestrator.gate_runs import Asked, killing_owner
 from tests.support.orchestrator.steps import ANSWER
 
 SCHEMA = {

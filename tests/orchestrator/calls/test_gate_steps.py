@@ -13,22 +13,8 @@ from headrace.errors import HeadraceError, InvalidRequest, PermissionDenied
 from headrace.v1 import gates_pb2, tools_pb2
 from services.runtime.clock import now_ms
 from tests.support.orchestrator import Serve, only, replica, two_replicas
-from tests.support.orchestrator.answerers import (
-    ACCEPTED,
-    DENIED,
-    FINANCE,
-    KEYS,
-    LISTED,
-    SILENT,
-    Asked,
-    as_user,
-    asking,
-    delegate,
-    killing_owner,
-    offer,
-    try_answer,
-    waiting_run,
-)
+from tests.support.orchestrator.answerers import ACCEPTED, DENIED, FINANCE, KEYS, LISTED, SILENT, as_user, asking, offer
+from tests.support.orchestrator.gate_runs import Asked, delegate, killing_owner, try_answer, waiting_run
 from tests.support.orchestrator.steps import ANSWER
 
 

@@ -9,19 +9,8 @@ import pytest
 from headrace.errors import ProviderUnavailable
 from headrace.v1 import memory_pb2, tools_pb2
 from tests.support.orchestrator import Serve, only, two_replicas
-from tests.support.orchestrator.answerers import (
-    ACCEPTED,
-    KEYS,
-    LISTED,
-    SILENT,
-    Asked,
-    as_user,
-    asking,
-    killing_owner,
-    offer,
-    try_answer,
-    waiting_run,
-)
+from tests.support.orchestrator.answerers import ACCEPTED, KEYS, LISTED, SILENT, as_user, asking, offer
+from tests.support.orchestrator.gate_runs import Asked, killing_owner, try_answer, waiting_run
 from tests.support.orchestrator.steps import ANSWER
 from tests.support.order import Event
 

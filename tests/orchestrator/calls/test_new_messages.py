@@ -14,8 +14,9 @@ from headrace.v1 import agent_pb2, memory_pb2, tools_pb2
 from services.orchestrator.run.control.waits import Submission, Waits
 from services.runtime.clock import now_ms
 from tests.support.orchestrator import Serve, only, read, two_replicas
-from tests.support.orchestrator.answerers import KEYS, LISTED, Asked, as_user, asking, offer
+from tests.support.orchestrator.answerers import KEYS, LISTED, as_user, asking, offer
 from tests.support.orchestrator.crashes import Crashes
+from tests.support.orchestrator.gate_runs import Asked
 from tests.support.orchestrator.steps import ANSWER, call, content, finish
 
 AGAIN = content("Some", "thing new.") + finish()

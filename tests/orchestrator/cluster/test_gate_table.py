@@ -17,8 +17,9 @@ from headrace.client import Client
 from headrace.errors import Claimed, HeadraceError, Unauthenticated
 from tests.runtime.auth.issuing import keys_file
 from tests.support.orchestrator import Serve, Suite, as_json, run_of, tool, two_replicas
-from tests.support.orchestrator.answerers import APPROVE, Asked, as_user, read_as
+from tests.support.orchestrator.answerers import APPROVE, as_user
 from tests.support.orchestrator.crashes import Crashes, assert_whole, restart
+from tests.support.orchestrator.gate_runs import Asked, read_as
 from tests.support.orchestrator.parked import Parked
 from tests.support.orchestrator.recorded_runs import World
 from tests.support.orchestrator.steps import call, content
