@@ -21,8 +21,8 @@ EXECUTE = "headrace.v1.ToolService/Execute"
 
 @pytest.fixture
 def recorded() -> Generator[Recorded]:
-    with recording() as suite:
-        yield suite
+    with recording() as spans:
+        yield spans
 
 
 async def ended(recorded: Recorded, name: str) -> None:

@@ -12,20 +12,9 @@ import pytest
 from headrace.errors import HeadraceError, InvalidRequest, NotFound, Overloaded, PermissionDenied
 from headrace.v1 import agent_pb2, memory_pb2
 from tests.support.orchestrator import Serve, as_json, only, tool
-from tests.support.orchestrator.answerers import (
-    ACCEPTED,
-    APPROVE,
-    DENIED,
-    KEYS,
-    LISTED,
-    SILENT,
-    Asked,
-    as_user,
-    asking,
-    offer,
-    try_answer,
-)
+from tests.support.orchestrator.answerers import ACCEPTED, APPROVE, DENIED, KEYS, LISTED, SILENT, as_user, asking, offer
 from tests.support.orchestrator.crashes import Crashes
+from tests.support.orchestrator.gate_runs import Asked, try_answer, waiting_run
 from tests.support.orchestrator.replicas import two_replicas
 from tests.support.orchestrator.steps import ANSWER, call, finish
 from tests.support.order import Event
@@ -57,11 +46,7 @@ async def test_the_rule_says_who_answers_and_who_sees_it(kind: str, case: str, s
     rule, outcomes = RULES[case]
     refused = [name for name, outcome in outcomes.items() if outcome != ACCEPTED]
     answerers = [name for name, outcome in outcomes.items() if outcome == ACCEPTED]
-    async with serve(asking(kind), ANSWER, keys=KEYS, **LISTED) as suite, asyncio.TaskGroup() as group:
-        offer(suite, rule, kind)
-        asked = Asked()
-        run = group.create_task(asked.follow(suite.client))
-        gate = await asked.gate
+    async with waiting_run(serve, rule, kind) as (suite, gate, run):
         for name in refused:
             assert await try_answer(suite.address, name, gate) == outcomes[name], name
             async with as_user(suite.address, name) as client:
@@ -135,11 +120,7 @@ async def test_whom_another_process_has_passed_a_gate_to_is_not_said_to_have_non
 
 
 async def test_a_list_of_the_whole_tenant_is_for_operators(serve: Serve) -> None:
-    async with serve(asking("approval"), ANSWER, keys=KEYS, **LISTED) as suite, asyncio.TaskGroup() as group:
-        offer(suite, {"any_of": ["user:cleo"]})
-        asked = Asked()
-        group.create_task(asked.follow(suite.client))
-        gate = await asked.gate
+    async with waiting_run(serve, {"any_of": ["user:cleo"]}) as (suite, gate, _):
         async with as_user(suite.address, "operator") as client:
             [listed] = (await client.gates(scope="tenant")).gates
             assert (listed.gate_id, [*listed.answerers.any_of]) == (gate[1], ["user:cleo"])
@@ -266,23 +247,28 @@ async def test_who_takes_a_run_over_before_its_gate_knows_no_rule_and_takes_no_a
 
 
 async def test_what_is_no_answer_to_an_approval_is_refused_by_whatever_name_it_comes(serve: Serve) -> None:
-    async with serve(asking("approval"), ANSWER, keys=KEYS, **LISTED) as suite, asyncio.TaskGroup() as group:
-        offer(suite, {})
-        asked = Asked()
-        run = group.create_task(asked.follow(suite.client))
-        run_id, gate_id = await asked.gate
+    async with waiting_run(serve, {}) as (suite, (run_id, gate_id), run):
         with pytest.raises(InvalidRequest, match="payload"):
             await suite.client.submit(run_id, '"yes"', tool_id=gate_id)
         assert await try_answer(suite.address, "ada", (run_id, gate_id)) == ACCEPTED
         assert (await run)[-1]["type"] == "run.complete"
 
 
-async def test_four_eyes_without_authentication_says_why_nobody_can_answer(serve: Serve) -> None:
+@pytest.mark.parametrize(
+    ("rule", "problem"),
+    [
+        ({"any_of": ["tenant"], "not_requester": True}, "without authentication"),
+        ({"any_of": ["tenant"], "count": 2}, "2 users must approve, and without authentication"),
+    ],
+)
+async def test_without_authentication_it_says_why_nobody_can_answer(
+    serve: Serve, rule: dict[str, Any], problem: str
+) -> None:
     async with serve(asking("approval"), ANSWER, **LISTED) as suite, asyncio.TaskGroup() as group:
-        offer(suite, {"any_of": ["tenant"], "not_requester": True})
+        offer(suite, rule)
         asked = Asked()
         group.create_task(asked.follow(suite.client))
         gate = await asked.gate
-        with pytest.raises(PermissionDenied, match="without authentication"):
+        with pytest.raises(PermissionDenied, match=problem):
             await suite.client.answer_gate(*gate, APPROVE)
         await suite.client.cancel(gate[0])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.orchestrator import Act, Serve, Suite, ask, kinds, only, state, submit, tool
-from tests.support.orchestrator.answerers import rules_in_force
+from tests.support.orchestrator.gate_runs import rules_in_force
 from tests.support.orchestrator.requests import last_result
 from tests.support.orchestrator.runs import read_recorded
 from tests.support.orchestrator.steps import ANSWER, call, call_tool, finish

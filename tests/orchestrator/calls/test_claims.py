@@ -11,10 +11,11 @@ import pytest
 from headrace.client import Client
 from headrace.errors import Claimed, HeadraceError, InvalidRequest, NotFound, PermissionDenied
 from headrace.v1 import memory_pb2
-from tests.support.orchestrator import Serve, ask, kinds, only, read
+from tests.support.orchestrator import Serve, ask, kinds, only
 from tests.support.orchestrator import submit as submit_to
-from tests.support.orchestrator.answerers import ACCEPTED, KEYS, LISTED, Asked, as_user, asking, offer, try_answer
+from tests.support.orchestrator.answerers import ACCEPTED, KEYS, LISTED, as_user, asking, offer
 from tests.support.orchestrator.crashes import Crashes
+from tests.support.orchestrator.gate_runs import Asked, read_as, try_answer, waiting_run
 from tests.support.orchestrator.replicas import two_replicas
 from tests.support.orchestrator.steps import ANSWER
 from tests.support.order import Event
@@ -171,8 +172,7 @@ async def test_a_claim_holds_when_the_run_gets_another_owner(serve: Serve) -> No
             assert await try_answer(b.address, "ada", gate, "1") == "CLAIMED"
             reply = await bob.answer_gate(*gate, "1", holder="tab")
             assert reply.status == "accepted"
-        async with as_user(b.address, "ada") as ada:
-            events = await read(ada, gate[0], 0)
+        events = await read_as(b.address, "ada", gate[0])
     assert [e["step"] for e in events if e["type"] == "gate.step"] == ["claimed"]
     assert events[-1]["type"] == "run.complete"
 
@@ -208,11 +208,7 @@ async def test_a_release_is_in_the_log_behind_its_claim(serve: Serve) -> None:
 
 
 async def test_whoever_may_answer_rejects_what_another_has_claimed(serve: Serve) -> None:
-    async with serve(asking("approval"), ANSWER, keys=KEYS, **LISTED) as suite, asyncio.TaskGroup() as group:
-        offer(suite, TENANT)
-        asked = Asked()
-        run = group.create_task(asked.follow(suite.client))
-        gate = await asked.gate
+    async with waiting_run(serve, TENANT) as (suite, gate, run):
         async with as_user(suite.address, "bob") as bob:
             await bob.claim_gate(*gate, "tab")
             assert await try_answer(suite.address, "cleo", gate) == "CLAIMED"
@@ -225,11 +221,7 @@ async def test_whoever_may_answer_rejects_what_another_has_claimed(serve: Serve)
 
 async def test_a_vote_needs_the_claim_too(serve: Serve) -> None:
     rule = {"any_of": ["tenant"], "count": 2}
-    async with serve(asking("approval"), ANSWER, keys=KEYS, **LISTED) as suite, asyncio.TaskGroup() as group:
-        offer(suite, rule)
-        asked = Asked()
-        run = group.create_task(asked.follow(suite.client))
-        gate = await asked.gate
+    async with waiting_run(serve, rule) as (suite, gate, run):
         async with as_user(suite.address, "bob") as bob:
             await bob.claim_gate(*gate, "tab")
             assert await try_answer(suite.address, "cleo", gate) == "CLAIMED"

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from headrace.errors import HeadraceError, InvalidRequest, PermissionDenied
 from headrace.v1 import tools_pb2
 from tests.support.orchestrator import Serve, Suite, only, tool
-from tests.support.orchestrator.answerers import KEYS, LISTED, Asked, as_user, asking
-from tests.support.orchestrator.crashes import Crashes
+from tests.support.orchestrator.answerers import KEYS, LISTED, as_user, asking
+from tests.support.orchestrator.gate_runs import Asked, killing_owner
 from tests.support.orchestrator.replicas import two_replicas
 from tests.support.orchestrator.steps import ANSWER
 
@@ -95,16 +94,9 @@ async def test_a_replica_that_takes_the_run_over_judges_the_edit_too(serve: Serv
     async with serve(asking("approval"), ANSWER, keys=KEYS, **LISTED) as suite, two_replicas(suite) as (a, b):
         offer(suite)
         suite.tools.effects = [tools_pb2.CheckEffectResponse(state="not_done")]
-        crashes, asked = Crashes(suite), Asked()
-        async with as_user(a.address, "ada") as ada:
-            run = asyncio.create_task(asked.follow(ada))
-            gate = await asked.gate
+        async with killing_owner(suite, a) as (gate, _):
             # The owner lives: the other replica passes it on.
             assert isinstance(await try_edit(b.address, "bob", gate, {"at": "there"}), InvalidRequest)
-            crashes.kill(gate[0])
-            await a.stop()
-            with suppress(HeadraceError):
-                await run
         assert isinstance(await try_edit(b.address, "bob", gate, {"at": "there"}), InvalidRequest)
         assert await try_edit(b.address, "bob", gate, {"at": 5}) == "accepted"
         async with as_user(b.address, "ada") as ada, ada.attach(gate[0], 0) as deltas:

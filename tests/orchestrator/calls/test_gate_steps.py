@@ -4,31 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from headrace.client import Client
 from headrace.errors import HeadraceError, InvalidRequest, PermissionDenied
 from headrace.v1 import gates_pb2, tools_pb2
 from services.runtime.clock import now_ms
+from tests.support.clients import open_client
 from tests.support.orchestrator import Serve, only, replica
-from tests.support.orchestrator.answerers import (
-    ACCEPTED,
-    DENIED,
-    FINANCE,
-    KEYS,
-    LISTED,
-    SILENT,
-    Asked,
-    as_user,
-    asking,
-    delegate,
-    offer,
-    try_answer,
-)
-from tests.support.orchestrator.crashes import Crashes
+from tests.support.orchestrator.answerers import ACCEPTED, DENIED, FINANCE, KEYS, LISTED, SILENT, as_user, asking, offer
+from tests.support.orchestrator.gate_runs import Asked, delegate, killing_owner, try_answer, waiting_run
 from tests.support.orchestrator.replicas import two_replicas
 from tests.support.orchestrator.steps import ANSWER
 
@@ -43,11 +29,7 @@ async def ask_back(address: str, name: str, gate: tuple[str, str], note: str, **
 
 @pytest.mark.parametrize("kind", ["approval", "form"])
 async def test_those_whom_a_gate_is_passed_to_find_and_answer_it(kind: str, serve: Serve) -> None:
-    async with serve(asking(kind), ANSWER, keys=KEYS, **LISTED) as suite, asyncio.TaskGroup() as group:
-        offer(suite, FINANCE, kind)
-        asked = Asked()
-        run = group.create_task(asked.follow(suite.client))
-        gate = await asked.gate
+    async with waiting_run(serve, FINANCE, kind) as (suite, gate, run):
         assert await delegate(suite.address, "cleo", gate, "user:cleo") == SILENT
         assert await delegate(suite.address, "ada", gate, "user:cleo") == DENIED
         assert await delegate(suite.address, "reader", gate, "user:cleo") == DENIED
@@ -78,11 +60,7 @@ async def test_those_whom_a_gate_is_passed_to_find_and_answer_it(kind: str, serv
 
 
 async def test_the_requester_is_asked_and_replies_while_the_gate_stays_open(serve: Serve) -> None:
-    async with serve(asking("approval"), ANSWER, keys=KEYS, **LISTED) as suite, asyncio.TaskGroup() as group:
-        offer(suite, FINANCE)
-        asked = Asked()
-        run = group.create_task(asked.follow(suite.client))
-        gate = await asked.gate
+    async with waiting_run(serve, FINANCE) as (suite, gate, run):
         assert await ask_back(suite.address, "cleo", gate, "what for?") == SILENT
         assert await ask_back(suite.address, "bob", gate, "") == "INVALID_REQUEST"
         assert await ask_back(suite.address, "bob", gate, "x" * 4001) == "INVALID_REQUEST"
@@ -107,15 +85,8 @@ async def test_a_delegation_holds_at_other_replicas_and_when_the_owner_is_killed
     async with serve(asking("approval"), ANSWER, keys=KEYS, **LISTED) as suite, two_replicas(suite) as (a, b):
         offer(suite, FINANCE)
         suite.tools.effects = [tools_pb2.CheckEffectResponse(state="not_done")]
-        crashes, asked = Crashes(suite), Asked()
-        async with as_user(a.address, "ada") as ada:
-            run = asyncio.create_task(asked.follow(ada))
-            gate = await asked.gate
+        async with killing_owner(suite, a) as (gate, _):
             assert await delegate(b.address, "bob", gate, "user:cleo", request_id="r1") == "delegated"
-            crashes.kill(gate[0])
-            await a.stop()
-            with suppress(HeadraceError):
-                await run
         assert await delegate(b.address, "bob", gate, "user:cleo", request_id="r1") == "delegated"
         assert await try_answer(b.address, "ada", gate) == DENIED
         assert await try_answer(b.address, "cleo", gate) == ACCEPTED
@@ -189,7 +160,7 @@ async def test_who_stops_does_not_wait_for_watches(serve: Serve) -> None:
     async with (
         serve() as suite,
         replica(suite, "c", drain_s=300) as one,
-        Client(one.address) as client,
+        open_client(one.address) as client,
         client.watch_gates() as news,
     ):
         assert await read(news, 2) == EMPTY

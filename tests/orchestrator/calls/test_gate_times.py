@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 
 import pytest
 
-from headrace.errors import HeadraceError, ProviderUnavailable
+from headrace.errors import ProviderUnavailable
 from headrace.v1 import memory_pb2, tools_pb2
 from tests.support.orchestrator import Serve, only
-from tests.support.orchestrator.answerers import (
-    ACCEPTED,
-    KEYS,
-    LISTED,
-    SILENT,
-    Asked,
-    as_user,
-    asking,
-    offer,
-    try_answer,
-)
-from tests.support.orchestrator.crashes import Crashes
+from tests.support.orchestrator.answerers import ACCEPTED, KEYS, LISTED, SILENT, as_user, asking, offer
+from tests.support.orchestrator.gate_runs import Asked, killing_owner, try_answer, waiting_run
 from tests.support.orchestrator.replicas import two_replicas
 from tests.support.orchestrator.steps import ANSWER
 from tests.support.order import Event
@@ -98,11 +87,7 @@ async def test_who_reads_in_the_log_that_a_gate_is_escalated_may_answer_before_t
 
 async def test_an_answer_in_time_comes_before_a_reminder(serve: Serve) -> None:
     rule = FINANCE | {"remind_after_ms": 60_000}
-    async with serve(asking("approval"), ANSWER, keys=KEYS, **LISTED) as suite, asyncio.TaskGroup() as group:
-        offer(suite, rule)
-        asked = Asked()
-        run = group.create_task(asked.follow(suite.client))
-        gate = await asked.gate
+    async with waiting_run(serve, rule) as (suite, gate, run):
         assert await try_answer(suite.address, "bob", gate) == ACCEPTED
         async with asyncio.timeout(WAIT_S / 2):
             events = await run
@@ -135,11 +120,7 @@ async def test_a_reminder_that_memory_does_not_take_is_stored_later_and_ends_no_
 
 async def test_what_is_due_after_the_gates_end_does_not_happen(serve: Serve) -> None:
     rule = FINANCE | {"remind_after_ms": 100_000, "escalate_after_ms": 100_001, "escalate_to": ["user:cleo"]}
-    async with serve(asking("form"), ANSWER, keys=KEYS, **LISTED) as suite, asyncio.TaskGroup() as group:
-        offer(suite, rule, "form")
-        asked = Asked()
-        run = group.create_task(asked.follow(suite.client))
-        gate = await asked.gate
+    async with waiting_run(serve, rule, "form") as (suite, gate, run):
         assert await try_answer(suite.address, "bob", gate) == ACCEPTED
         opened = only(await run, "gate.open")
     assert not {"remindAt", "escalateAt"} & opened.keys()
@@ -150,16 +131,9 @@ async def test_both_happen_once_when_the_owner_is_killed(serve: Serve) -> None:
     async with serve(asking("approval"), ANSWER, keys=KEYS, **LISTED) as suite, two_replicas(suite) as (a, b):
         offer(suite, rule)
         suite.tools.effects = [tools_pb2.CheckEffectResponse(state="not_done")]
-        crashes, asked = Crashes(suite), Asked()
-        async with as_user(a.address, "ada") as ada:
-            run = asyncio.create_task(asked.follow(ada))
-            gate = await asked.gate
+        async with killing_owner(suite, a) as (gate, asked):
             await wait_for_step(asked, "reminded")
             assert await try_answer(b.address, "cleo", gate) == SILENT
-            crashes.kill(gate[0])
-            await a.stop()
-            with suppress(HeadraceError):
-                await run
         async with as_user(b.address, "cleo") as cleo, asyncio.timeout(WAIT_S):
             while not (await cleo.gates()).gates:
                 await asyncio.sleep(0.02)

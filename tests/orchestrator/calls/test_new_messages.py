@@ -9,17 +9,16 @@ from typing import Any
 
 import pytest
 
-from headrace.client import Client
 from headrace.errors import HeadraceError
 from headrace.v1 import agent_pb2, memory_pb2, tools_pb2
 from services.orchestrator.run.control.waits import Submission, Waits
 from services.runtime.clock import now_ms
 from tests.support.orchestrator import Serve, only, read
-from tests.support.orchestrator.answerers import KEYS, LISTED, Asked, as_user, asking, offer
+from tests.support.orchestrator.answerers import KEYS, LISTED, as_user, asking, offer
 from tests.support.orchestrator.crashes import Crashes
+from tests.support.orchestrator.gate_runs import Asked
 from tests.support.orchestrator.replicas import two_replicas
 from tests.support.orchestrator.steps import ANSWER, call, content, finish
-from tests.support.order import Event
 
 AGAIN = content("Some", "thing new.") + finish()
 
@@ -94,20 +93,22 @@ async def test_what_was_passed_over_is_not_waited_for_again() -> None:
     assert await waits.wait("t_1", 100) is None
 
 
-async def test_without_it_the_message_waits_for_the_run(serve: Serve) -> None:
-    async with serve(asking("form"), ANSWER, AGAIN, **LISTED) as suite, asyncio.TaskGroup() as group:
+@pytest.mark.parametrize(("fields", "when_busy"), [({}, None), ({"onNewMessage": "cancel"}, "enqueue")])
+async def test_a_message_waits_unless_the_agent_says_otherwise_and_where_it_says_so_itself(
+    fields: dict[str, Any], when_busy: str | None, serve: Serve
+) -> None:
+    async with serve(asking("form"), ANSWER, AGAIN, **LISTED, **fields) as suite, asyncio.TaskGroup() as group:
         offer(suite, {}, "form")
         asked = Asked()
         run = group.create_task(asked.follow(suite.client))
         gate = await asked.gate
         chat_id = (await suite.client.gate(*gate)).chat_id
-        async with suite.client.ask("and now?", agent_key="react", chat_id=chat_id) as deltas:
+        async with suite.client.ask("and?", agent_key="react", chat_id=chat_id, when_busy=when_busy) as deltas:
             await anext(deltas)  # it is stored, and waits
             assert (await suite.client.gate(*gate)).state == "open"
             await suite.client.answer_gate(*gate, "1")
-            second = [delta async for delta in deltas]
+            assert [delta async for delta in deltas][-1].HasField("run_complete")
         assert (await run)[-1]["type"] == "run.complete"
-    assert second[-1].HasField("run_complete")
 
 
 async def test_a_run_whose_other_call_works_is_not_cancelled(serve: Serve) -> None:
@@ -137,28 +138,6 @@ async def test_a_run_whose_other_call_works_is_not_cancelled(serve: Serve) -> No
             await suite.client.answer_gate(*gate, '{"decision": "approve"}')
             assert [delta async for delta in deltas][-1].HasField("run_complete")
         assert (await run)[-1]["type"] == "run.complete"
-
-
-async def test_a_message_that_says_to_wait_waits(serve: Serve) -> None:
-    async with (
-        serve(asking("form"), ANSWER, AGAIN, onNewMessage="cancel", **LISTED) as suite,
-        asyncio.TaskGroup() as group,
-    ):
-        offer(suite, {}, "form")
-        asked = Asked()
-        run = group.create_task(asked.follow(suite.client))
-        gate = await asked.gate
-        chat_id = (await suite.client.gate(*gate)).chat_id
-        async with suite.client.ask("and?", agent_key="react", chat_id=chat_id, when_busy="enqueue") as deltas:
-            await anext(deltas)
-            assert (await suite.client.gate(*gate)).state == "open"
-            await suite.client.answer_gate(*gate, "1")
-            assert [delta async for delta in deltas][-1].HasField("run_complete")
-        assert (await run)[-1]["type"] == "run.complete"
-
-
-async def follow(client: Client, run_id: str) -> list[Event]:
-    return await read(client, run_id, 0)
 
 
 @pytest.mark.parametrize("when_busy", [None, "interrupt"])
@@ -191,6 +170,6 @@ async def test_the_next_owner_cancels_what_the_one_that_was_killed_was_to(when_b
             with suppress(HeadraceError):
                 await run
         async with as_user(b.address, "ada") as ada, asyncio.timeout(60):
-            assert (await follow(ada, gate[0]))[-1]["type"] == "run.cancel"
-            assert (await follow(ada, second))[-1]["type"] == "run.complete"
+            assert (await read(ada, gate[0]))[-1]["type"] == "run.cancel"
+            assert (await read(ada, second))[-1]["type"] == "run.complete"
             assert (await ada.gate(*gate)).state == "cancelled"

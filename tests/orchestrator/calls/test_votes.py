@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from headrace.errors import HeadraceError, InvalidRequest, PermissionDenied, QueueFull
+from headrace.errors import InvalidRequest, QueueFull
 from headrace.v1 import gates_pb2, memory_pb2, tools_pb2
 from services.orchestrator.run.control.gate_state import NOTES_MAX
 from services.runtime.clock import now_ms
 from tests.support.orchestrator import Serve, Suite, only, tool
-from tests.support.orchestrator.answerers import APPROVE, KEYS, LISTED, Asked, as_user, asking, offer
-from tests.support.orchestrator.crashes import Crashes
+from tests.support.orchestrator.answerers import APPROVE, KEYS, LISTED, as_user, asking, offer
+from tests.support.orchestrator.gate_runs import Asked, killing_owner, waiting_run
 from tests.support.orchestrator.replicas import two_replicas
 from tests.support.orchestrator.steps import ANSWER, call_tool
 from tests.support.order import Event
@@ -49,11 +48,7 @@ def arguments(suite: Suite) -> list[Any]:
 
 
 async def test_the_call_runs_when_as_many_different_users_have_approved(serve: Serve) -> None:
-    async with serve(asking("approval"), ANSWER, keys=KEYS, **LISTED) as suite, asyncio.TaskGroup() as group:
-        offer(suite, TWO)
-        asked = Asked()
-        run = group.create_task(asked.follow(suite.client))
-        gate = await asked.gate
+    async with waiting_run(serve, TWO) as (suite, gate, run):
         assert await answer(suite.address, "bob", gate, request_id="r1") == "voted 1"
         assert await answer(suite.address, "bob", gate, request_id="r1") == "voted 1"
         assert await answer(suite.address, "bob", gate, request_id="r2") == "duplicate"
@@ -70,11 +65,7 @@ async def test_the_call_runs_when_as_many_different_users_have_approved(serve: S
 
 
 async def test_whoever_names_the_approval_as_a_call_has_one_vote_too(serve: Serve) -> None:
-    async with serve(asking("approval"), ANSWER, keys=KEYS, **LISTED) as suite, asyncio.TaskGroup() as group:
-        offer(suite, TWO)
-        asked = Asked()
-        group.create_task(asked.follow(suite.client))
-        run_id, gate_id = await asked.gate
+    async with waiting_run(serve, TWO) as (suite, (run_id, gate_id), _):
         async with as_user(suite.address, "bob") as bob:
             assert (await bob.submit(run_id, APPROVE, tool_id=gate_id)).status == "voted"
         assert suite.tools.requests == []
@@ -83,11 +74,7 @@ async def test_whoever_names_the_approval_as_a_call_has_one_vote_too(serve: Serv
 
 
 async def test_one_reject_rejects(serve: Serve) -> None:
-    async with serve(asking("approval"), ANSWER, keys=KEYS, **LISTED) as suite, asyncio.TaskGroup() as group:
-        offer(suite, TWO)
-        asked = Asked()
-        run = group.create_task(asked.follow(suite.client))
-        gate = await asked.gate
+    async with waiting_run(serve, TWO) as (suite, gate, run):
         assert await answer(suite.address, "bob", gate) == "voted 1"
         assert await answer(suite.address, "cleo", gate, '{"decision": "reject"}') == "accepted"
         events = await run
@@ -96,11 +83,7 @@ async def test_one_reject_rejects(serve: Serve) -> None:
 
 
 async def test_an_edit_begins_the_count_anew_as_all_must_approve_the_same(serve: Serve) -> None:
-    async with serve(asking("approval"), ANSWER, keys=KEYS, **LISTED) as suite, asyncio.TaskGroup() as group:
-        offer(suite, {"any_of": ["tenant"], "count": 3})
-        asked = Asked()
-        run = group.create_task(asked.follow(suite.client))
-        gate = await asked.gate
+    async with waiting_run(serve, {"any_of": ["tenant"], "count": 3}) as (suite, gate, run):
         assert await answer(suite.address, "bob", gate) == "voted 2"
         assert await answer(suite.address, "cleo", gate, EDIT) == "voted 2"
         assert await answer(suite.address, "cleo", gate, EDIT) == "duplicate"
@@ -123,15 +106,8 @@ async def test_votes_hold_when_the_owner_is_killed_between_them(serve: Serve) ->
     async with serve(asking("approval"), ANSWER, keys=KEYS, **LISTED) as suite, two_replicas(suite) as (a, b):
         offer(suite, {"any_of": ["tenant"], "count": 3})
         suite.tools.effects = [tools_pb2.CheckEffectResponse(state="not_done")]
-        crashes, asked = Crashes(suite), Asked()
-        async with as_user(a.address, "ada") as ada:
-            run = asyncio.create_task(asked.follow(ada))
-            gate = await asked.gate
+        async with killing_owner(suite, a) as (gate, _):
             assert await answer(b.address, "bob", gate, EDIT, request_id="r1") == "voted 2"
-            crashes.kill(gate[0])
-            await a.stop()
-            with suppress(HeadraceError):
-                await run
         assert await answer(b.address, "bob", gate, EDIT, request_id="r1") == "voted 2"
         assert await answer(b.address, "bob", gate) == "duplicate"
         assert [*(await see(b.address, "cleo", gate)).voters] == ["bob"]
@@ -142,17 +118,6 @@ async def test_votes_hold_when_the_owner_is_killed_between_them(serve: Serve) ->
         async with as_user(b.address, "ada") as ada, ada.attach(gate[0], 0) as deltas:
             assert [delta async for delta in deltas][-1].HasField("run_complete")
     assert arguments(suite) == [{"at": 9}]
-
-
-async def test_without_authentication_it_says_why_several_cannot_approve(serve: Serve) -> None:
-    async with serve(asking("approval"), ANSWER, **LISTED) as suite, asyncio.TaskGroup() as group:
-        offer(suite, TWO)
-        asked = Asked()
-        group.create_task(asked.follow(suite.client))
-        gate = await asked.gate
-        with pytest.raises(PermissionDenied, match="2 users must approve, and without authentication"):
-            await suite.client.answer_gate(*gate, APPROVE)
-        await suite.client.cancel(gate[0])
 
 
 async def test_a_vote_on_its_way_to_the_log_counts_when_the_time_is_over(serve: Serve, tmp_path: Path) -> None:
@@ -178,11 +143,7 @@ async def test_a_vote_on_its_way_to_the_log_counts_when_the_time_is_over(serve: 
 
 
 async def test_a_request_id_is_its_user_s_and_its_kind_s(serve: Serve) -> None:
-    async with serve(asking("approval"), ANSWER, keys=KEYS, **LISTED) as suite, asyncio.TaskGroup() as group:
-        offer(suite, {"any_of": ["tenant"], "count": 3})
-        asked = Asked()
-        run = group.create_task(asked.follow(suite.client))
-        gate = await asked.gate
+    async with waiting_run(serve, {"any_of": ["tenant"], "count": 3}) as (suite, gate, run):
         async with as_user(suite.address, "bob") as bob:
             assert await bob.ask_back(*gate, "what for?", request_id="r1") == "asked_back"
             assert await bob.delegate_gate(*gate, ["user:cleo"], request_id="r1") == "delegated"
@@ -199,11 +160,7 @@ async def test_a_request_id_is_its_user_s_and_its_kind_s(serve: Serve) -> None:
 
 
 async def test_notes_leave_room_for_votes_and_votes_of_long_arguments_are_refused(serve: Serve) -> None:
-    async with serve(asking("approval"), ANSWER, keys=KEYS, **LISTED) as suite, asyncio.TaskGroup() as group:
-        offer(suite, TWO)
-        asked = Asked()
-        run = group.create_task(asked.follow(suite.client))
-        gate = await asked.gate
+    async with waiting_run(serve, TWO) as (suite, gate, run):
         async with as_user(suite.address, "bob") as bob:
             for _ in range(NOTES_MAX):
                 await bob.ask_back(*gate, "why?")

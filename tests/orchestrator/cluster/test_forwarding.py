@@ -42,10 +42,6 @@ async def asked(client: Client, **fields: Any) -> list[Event]:
     return await ask_for(client, "next", agent_key="react", chat_id=CHAT, **fields)
 
 
-async def attached(client: Client, run_id: str, last_seq: int = 0) -> list[Event]:
-    return await read(client, run_id, last_seq)
-
-
 async def until_asked(suite: Suite, count: int) -> None:
     await wait_until(lambda: len(suite.llm.requests) >= count)
 
@@ -53,17 +49,17 @@ async def until_asked(suite: Suite, count: int) -> None:
 async def test_a_reader_at_another_replica_sees_what_one_at_the_owner_sees(serve: Serve) -> None:
     async with serve([*content("Hel"), 0.3, *content("lo"), *finish()]) as suite, two_replicas(suite) as (a, b):
         seen = await begun(a.client, "content.delta")
-        here, there = await asyncio.gather(*(attached(suite.client, run_of(seen)) for suite in (a, b)))
+        here, there = await asyncio.gather(*(read(one.client, run_of(seen)) for one in (a, b)))
         assert here == there
         check_order(there)
-        rest = await attached(b.client, run_of(seen), seen[-1]["seq"])
+        rest = await read(b.client, run_of(seen), seen[-1]["seq"])
         assert fold([*seen, *rest]) == fold(here)
 
 
 async def test_a_cancel_reaches_the_owner(serve: Serve) -> None:
     async with serve([*content("Hel"), 3600.0]) as suite, two_replicas(suite) as (a, b):
         seen = await begun(a.client, "content.delta")
-        reading_on = asyncio.create_task(attached(b.client, run_of(seen)))
+        reading_on = asyncio.create_task(read(b.client, run_of(seen)))
         assert (await b.client.cancel(run_of(seen))).state == "running"
         assert (await reading_on)[-1]["type"] == "run.cancel"
         assert (await b.client.cancel(run_of(seen))).state == "cancelled"
@@ -77,7 +73,7 @@ async def test_a_run_hears_what_another_replica_was_told(serve: Serve) -> None:
         seen = await begun(a.client, "content.delta")
         answer = await b.client.steer(run_of(seen), "faster")
         assert answer.status == "accepted"
-        events = await attached(b.client, run_of(seen))
+        events = await read(b.client, run_of(seen))
         assert [event["message"] for event in events if event["type"] == "request.steer"] == ["faster"]
 
 
@@ -87,8 +83,8 @@ async def test_a_message_for_a_run_that_has_ended_goes_where_its_chat_is(serve: 
         second = await begun(a.client, "content.delta")
         answer = await b.client.steer(run_of(first), "and then?")
         assert answer.status == "queued"
-        events = await attached(b.client, answer.run_id)
-        end = await attached(b.client, run_of(second))
+        events = await read(b.client, answer.run_id)
+        end = await read(b.client, run_of(second))
         assert events[-1]["type"] == end[-1]["type"] == "run.complete"
         assert end[-1]["timestamp"] <= next(event for event in events if event["type"] == "run.start")["timestamp"]
 
@@ -137,7 +133,7 @@ async def test_a_query_interrupts_the_run_of_another_replica(serve: Serve) -> No
     async with serve([*content("Hel"), 3600.0], ANSWER) as suite, two_replicas(suite) as (a, b):
         seen = await begun(a.client, "content.delta")
         assert (await asked(b.client, when_busy="interrupt"))[-1]["type"] == "run.complete"
-        assert (await attached(b.client, run_of(seen)))[-1]["type"] == "run.cancel"
+        assert (await read(b.client, run_of(seen)))[-1]["type"] == "run.cancel"
 
 
 async def queued(at: Replica) -> int:
@@ -163,7 +159,7 @@ async def test_a_caller_who_leaves_a_relayed_query_cancels_it_when_it_said_so(se
         first = asyncio.create_task(asked(a.client))
         await until_asked(suite, 1)
         second = await begun(b.client, "content.delta", on_disconnect="cancel")
-        assert (await attached(b.client, run_of(second)))[-1]["type"] == "run.cancel"
+        assert (await read(b.client, run_of(second)))[-1]["type"] == "run.cancel"
         assert (await first)[-1]["type"] == "run.complete"
 
 
@@ -175,7 +171,7 @@ async def test_a_reader_that_stops_stops_the_relay_and_not_the_run(serve: Serve)
             pieces = agent_pb2_grpc.AgentServiceStub(channel).Attach(agent_pb2.AttachRequest(run_id=run_of(seen)))
             async with reading(pieces) as deltas:
                 slow = [await anext(deltas)]
-                assert (await attached(a.client, run_of(seen)))[-1]["type"] == "run.complete"
+                assert (await read(a.client, run_of(seen)))[-1]["type"] == "run.complete"
                 slow += [delta async for delta in deltas]
         assert slow[-1].HasField("run_complete")
         events = [as_json(delta) for delta in slow]
@@ -195,7 +191,7 @@ async def test_a_call_is_passed_on_once_at_most(serve: Serve) -> None:
 async def test_a_run_that_nobody_has_is_not_found_at_once(serve: Serve) -> None:
     async with serve(ANSWER) as suite, two_replicas(suite) as (_, b):
         with pytest.raises(NotFound):
-            await attached(b.client, NO_RUN)
+            await read(b.client, NO_RUN)
         with pytest.raises(NotFound):
             await b.client.cancel(NO_RUN)
 
@@ -217,7 +213,7 @@ async def test_a_replica_that_stops_hands_over_at_once_and_readers_come_back_onc
                 continue  # its own replica has stopped before it had begun
             assert not TERMINAL & {event["type"] for event in seen}
             async with within(1.5):
-                rest = await attached(other.client, run_of(seen), seen[-1]["seq"])
+                rest = await read(other.client, run_of(seen), seen[-1]["seq"])
             ended.append([*seen, *rest])
         assert ended
         assert {run[-1]["type"] for run in ended} == {"run.complete"}

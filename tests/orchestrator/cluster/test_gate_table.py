@@ -16,10 +16,11 @@ import pytest
 from headrace.client import Client
 from headrace.errors import Claimed, HeadraceError, Unauthenticated
 from tests.support.issuing import keys_file
-from tests.support.orchestrator import Serve, Suite, as_json, read, tool
-from tests.support.orchestrator.answerers import APPROVE, Asked, as_user
+from tests.support.orchestrator import Serve, Suite, as_json, tool
+from tests.support.orchestrator.answerers import APPROVE, as_user
 from tests.support.orchestrator.crashes import Crashes, assert_whole, restart
 from tests.support.orchestrator.events import run_of
+from tests.support.orchestrator.gate_runs import Asked, read_as
 from tests.support.orchestrator.parked import Parked
 from tests.support.orchestrator.recorded_runs import World
 from tests.support.orchestrator.replicas import two_replicas
@@ -76,70 +77,70 @@ Act: TypeAlias = Callable[[Waiting], Awaitable[str]]
 """Does something to a gate; returns who has decided, empty for nobody."""
 
 
-async def answer(suite: Waiting) -> str:
-    assert await suite.answer("bob") == "accepted"
+async def answer(waiting: Waiting) -> str:
+    assert await waiting.answer("bob") == "accepted"
     return "bob"
 
 
-async def edit(suite: Waiting) -> str:
-    assert await suite.answer("bob", '{"decision": "edit", "arguments": {"at": 9}}') == "accepted"
+async def edit(waiting: Waiting) -> str:
+    assert await waiting.answer("bob", '{"decision": "edit", "arguments": {"at": 9}}') == "accepted"
     return "bob"
 
 
-async def reject(suite: Waiting) -> str:
-    assert await suite.answer("bob", '{"decision": "reject"}') == "accepted"
+async def reject(waiting: Waiting) -> str:
+    assert await waiting.answer("bob", '{"decision": "reject"}') == "accepted"
     return "bob"
 
 
-async def expire(suite: Waiting) -> str:
+async def expire(waiting: Waiting) -> str:
     return ""
 
 
-async def cancel(suite: Waiting) -> str:
-    async with as_user(suite.address, "ada") as ada:
-        await ada.cancel(suite.place[0])
+async def cancel(waiting: Waiting) -> str:
+    async with as_user(waiting.address, "ada") as ada:
+        await ada.cancel(waiting.place[0])
     return ""
 
 
-async def delegate(suite: Waiting) -> str:
-    assert await suite.answer("cleo") == "NOT_FOUND"
-    async with as_user(suite.address, "bob") as bob:
-        assert await bob.delegate_gate(*suite.place, ["user:cleo"]) == "delegated"
-    assert await suite.answer("cleo") == "accepted"
+async def delegate(waiting: Waiting) -> str:
+    assert await waiting.answer("cleo") == "NOT_FOUND"
+    async with as_user(waiting.address, "bob") as bob:
+        assert await bob.delegate_gate(*waiting.place, ["user:cleo"]) == "delegated"
+    assert await waiting.answer("cleo") == "accepted"
     return "cleo"
 
 
-async def lose_claim(suite: Waiting) -> str:
-    async with as_user(suite.address, "bob") as bob, as_user(suite.address, "dan") as dan:
-        await bob.claim_gate(*suite.place, "tab", lease_ms=1000)
+async def lose_claim(waiting: Waiting) -> str:
+    async with as_user(waiting.address, "bob") as bob, as_user(waiting.address, "dan") as dan:
+        await bob.claim_gate(*waiting.place, "tab", lease_ms=1000)
         while True:
             try:
-                await dan.claim_gate(*suite.place, "tab")
+                await dan.claim_gate(*waiting.place, "tab")
                 break
             except Claimed:
                 await asyncio.sleep(0.05)
-    assert await suite.answer("bob", holder="tab") == "CLAIMED"
-    assert await suite.answer("dan", holder="tab") == "accepted"
+    assert await waiting.answer("bob", holder="tab") == "CLAIMED"
+    assert await waiting.answer("dan", holder="tab") == "accepted"
     return "dan"
 
 
-async def answer_twice(suite: Waiting) -> str:
-    statuses = await asyncio.gather(suite.answer("bob", request_id="r"), suite.answer("dan", request_id="r"))
+async def answer_twice(waiting: Waiting) -> str:
+    statuses = await asyncio.gather(waiting.answer("bob", request_id="r"), waiting.answer("dan", request_id="r"))
     assert sorted(statuses)[0] == "accepted"
     assert sorted(statuses)[1] in ("duplicate", "unmatched")
     return ("bob", "dan")[statuses.index("accepted")]
 
 
-async def answer_wrongly(suite: Waiting) -> str:
-    statuses = [await suite.answer(name) for name in ("stranger", "cleo", "reader")]
+async def answer_wrongly(waiting: Waiting) -> str:
+    statuses = [await waiting.answer(name) for name in ("stranger", "cleo", "reader")]
     assert statuses == ["NOT_FOUND", "NOT_FOUND", "PERMISSION_DENIED"]
-    assert await suite.answer("dan") == "accepted"
+    assert await waiting.answer("dan") == "accepted"
     return "dan"
 
 
-async def answer_as_requester(suite: Waiting) -> str:
-    assert await suite.answer("ada") == "PERMISSION_DENIED"
-    return await answer(suite)
+async def answer_as_requester(waiting: Waiting) -> str:
+    assert await waiting.answer("ada") == "PERMISSION_DENIED"
+    return await answer(waiting)
 
 
 async def is_known(client: Client) -> bool:
@@ -150,15 +151,15 @@ async def is_known(client: Client) -> bool:
     return True
 
 
-async def withdraw_key(suite: Waiting) -> str:
+async def withdraw_key(waiting: Waiting) -> str:
     """Withdraw a key between its holder's claim and answer."""
-    async with as_user(suite.address, "bob") as bob:
-        await bob.claim_gate(*suite.place, "tab", lease_ms=1000)
-        keys_file(suite.folder, **{name: user for name, user in KEYS.items() if name != "bob"})
+    async with as_user(waiting.address, "bob") as bob:
+        await bob.claim_gate(*waiting.place, "tab", lease_ms=1000)
+        keys_file(waiting.folder, **{name: user for name, user in KEYS.items() if name != "bob"})
         while await is_known(bob):
             await asyncio.sleep(0.05)
-    assert await suite.answer("bob", holder="tab") == "UNAUTHENTICATED"
-    while (status := await suite.answer("dan")) == "CLAIMED":  # what is claimed stays so until the lease is over
+    assert await waiting.answer("bob", holder="tab") == "UNAUTHENTICATED"
+    while (status := await waiting.answer("dan")) == "CLAIMED":  # what is claimed stays so until the lease is over
         await asyncio.sleep(0.05)
     assert status == "accepted"
     return "dan"
@@ -211,14 +212,9 @@ async def make_waiting(address: str, kind: str, place: tuple[str, str], folder: 
     return Waiting(address, kind, place, folder)
 
 
-async def read_all(address: str, run_id: str) -> list[Event]:
-    async with as_user(address, "ada") as ada:
-        return await read(ada, run_id, 0)
-
-
-async def check(suite: Waiting, world: World, events: list[Event], by: str, *, case: str = "answered") -> None:
+async def check(waiting: Waiting, world: World, events: list[Event], by: str, *, case: str = "answered") -> None:
     """Hold the events and the log of the run, which has ended, against what was to come of its gate."""
-    run_id, gate_id = suite.place
+    run_id, gate_id = waiting.place
     state = {"expired": "expired", "cancelled": "cancelled"}.get(case, "answered")
     submits = [event for event in events if event["type"] == "request.submit"]
     assert [(one["toolId"], one["by"], one["credential"][:8]) for one in submits] == (
@@ -228,17 +224,17 @@ async def check(suite: Waiting, world: World, events: list[Event], by: str, *, c
     assert [(one["gateId"], one["state"], one.get("answeredBy", "")) for one in closes] == (
         [(gate_id, state, by)] if state != "cancelled" else []
     )
-    if suite.kind == "approval" and state != "cancelled":
+    if waiting.kind == "approval" and state != "cancelled":
         decision = {"edited": "edit", "rejected": "reject", "expired": "reject"}.get(case, "approve")
         answers = [event for event in events if event["type"] == "approval.answer"]
         assert [(one["decision"], one.get("by", "")) for one in answers] == [(decision, by)]
         assert sum(world.runs.values()) == (0 if case in NOT_RUN else 1)
     ends = [event["type"] for event in events if event["type"] in TERMINAL]
     assert ends == ["run.cancel" if state == "cancelled" else "run.complete"]
-    async with as_user(suite.address, "ada") as ada:
+    async with as_user(waiting.address, "ada") as ada:
         gate = await ada.gate(run_id, gate_id)
     assert (gate.state, gate.answered_by) == (state, by)
-    path = suite.folder / "data" / "chats" / f"{gate.chat_id}.json"
+    path = waiting.folder / "data" / "chats" / f"{gate.chat_id}.json"
     assert_whole([json.loads(line) for line in path.read_text().splitlines()], run_id)
 
 
@@ -282,7 +278,7 @@ async def test_a_run_that_another_replica_takes_over_is_decided_once(
         if kind != "question":
             assert await waiting.answer("ada") == "PERMISSION_DENIED"
         by = await answer_twice(waiting)
-        await check(waiting, world, await read_all(b.address, place[0]), by)
+        await check(waiting, world, await read_as(b.address, "ada", place[0]), by)
 
 
 async def follow_and_answer(

@@ -27,8 +27,9 @@ from services.runtime.capacity import Capacity
 from services.runtime.process.config import ProcessSettings
 from services.runtime.rpc.channels import open_channel
 from tests.support.orchestrator import Serve, Suite, as_json, only, read, tool
-from tests.support.orchestrator.answerers import APPROVE, Asked
+from tests.support.orchestrator.answerers import APPROVE
 from tests.support.orchestrator.crashes import restart
+from tests.support.orchestrator.gate_runs import Asked
 from tests.support.orchestrator.parked import WAIT_S, Parked, begin, wait_for_nobody
 from tests.support.orchestrator.recorded_runs import World
 from tests.support.orchestrator.replicas import two_replicas

@@ -14,10 +14,9 @@ from headrace.v1 import llm_pb2, memory_pb2, tools_pb2
 from tests.support.orchestrator import CHAT, Serve, Suite, as_json, ask, only, plans, read, replica, submit, tool
 from tests.support.orchestrator.crashes import Crashes, read_rest, restart, run_until
 from tests.support.orchestrator.events import ask_for, run_of
-from tests.support.orchestrator.own_agents import change_agent
 from tests.support.orchestrator.requests import last_result
 from tests.support.orchestrator.runs import unfinished_runs, wait_for_ends
-from tests.support.orchestrator.steps import ANSWER, BREAK, Step, call, call_tool, content, finish, reasoning
+from tests.support.orchestrator.steps import ANSWER, BREAK, Step, call, call_tool, content, finish
 from tests.support.orchestrator.watched_memory import pass_on
 from tests.support.order import TERMINAL, Event, fold, texts
 
@@ -111,23 +110,6 @@ async def test_an_owner_that_lost_its_run_lets_its_readers_go(serve: Serve) -> N
         assert texts(rest, "content") == ["All ", "good."]
 
 
-@pytest.mark.parametrize("change", ["prompt", "mode", "gone"])
-async def test_a_run_that_is_taken_over_goes_on_with_the_version_it_began_with(serve: Serve, change: str) -> None:
-    async with serve(LOOK, [*content("Hel"), 3600.0], ANSWER, react={"systemPrompt": "Look first."}) as suite:
-        seen = await run_until(suite, "content.delta")
-        change_agent(suite, change)
-        async with restart(suite) as client:
-            rest = await read_rest(client, seen)
-            run = await client.run(run_of(seen))
-        assert rest[-1]["type"] == "run.complete"
-        assert [event["code"] for event in rest if event["type"] == "run.notice"] == []
-        assert suite.llm.requests[-1].messages[0].content[0].text.startswith("Look first.")
-        assert [tool.name for tool in suite.llm.requests[-1].tools][:2] == ["look", "slow"]
-        start = next(event for event in seen if event["type"] == "run.start")
-        assert (run.agent_version, run.agent_version_hash) == (start["agentVersion"], start["agentVersionHash"])
-        assert start["agentVersion"] == 1
-
-
 async def test_a_run_that_kills_its_process_is_not_gone_on_with_for_ever(serve: Serve) -> None:
     async with serve([*content("Hel"), 3600.0]) as suite:
         seen = await run_until(suite, "content.delta")
@@ -206,14 +188,6 @@ async def first_event(suite: Suite) -> None:
         await anext(deltas)
 
 
-async def test_a_taken_over_run_can_be_cancelled(serve: Serve) -> None:
-    async with serve([*content("Hel"), 3600.0]) as suite:
-        seen = await run_until(suite, "content.delta")
-        async with restart(suite) as client:
-            await client.cancel(run_of(seen))
-            assert (await read_rest(client, seen))[-1]["type"] == "run.cancel"
-
-
 async def test_a_cancel_ends_what_an_earlier_owner_has_begun(serve: Serve) -> None:
     play = plans.model(plans.add({"description": "a", "group": "g"}, {"description": "b", "group": "g"}))
 
@@ -259,23 +233,6 @@ async def test_a_cost_that_was_estimated_is_told_so_by_the_next_owner(serve: Ser
         async with restart(suite) as client:
             end = (await read_rest(client, seen))[-1]
     assert (end["type"], end["usage"]["estimated"]) == ("run.complete", True)
-
-
-async def test_what_was_cut_is_seen_by_no_reader_in_the_end(serve: Serve) -> None:
-    thinking = [*reasoning("hm"), *content("I would say"), 3600.0]
-    async with serve(LOOK, thinking, ANSWER) as suite:
-        crashes, seen = Crashes(suite), list[Event]()
-        async with suite.client.ask("hello", agent_key="react", chat_id=CHAT) as deltas:
-            async for delta in deltas:
-                seen.append(as_json(delta))
-                if seen[-1]["type"] == "content.delta":
-                    crashes.kill(run_of(seen))
-                    break
-        await suite.stop()
-        async with restart(suite) as client:
-            whole = [*seen, *await read_rest(client, seen)]
-            assert fold(whole) == fold(await read_rest(client, [seen[2] | {"seq": 0}]))
-            assert [block["text"] for block in fold(whole)["blocks"].values()] == ["", "All good."]
 
 
 FORM: dict[str, Any] = {"toolConfig": {"backends": ["look"], "frontends": ["form"]}}

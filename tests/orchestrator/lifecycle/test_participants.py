@@ -14,7 +14,7 @@ import pytest
 from headrace.client import Client
 from headrace.errors import ChatBusy, HeadraceError, NotFound, PermissionDenied
 from headrace.v1 import tools_pb2
-from tests.support.orchestrator import Serve, Suite, as_json, tool
+from tests.support.orchestrator import Serve, Suite, as_json, read, tool
 from tests.support.orchestrator.answerers import as_member
 from tests.support.orchestrator.crashes import Crashes
 from tests.support.orchestrator.events import ask_for
@@ -233,8 +233,8 @@ async def test_what_is_taken_back_ends_readers_and_not_the_run(serve: Serve) -> 
         for refused in (
             ask(bob, "Still?", chat_id),
             bob.run(run_id),
-            _read(bob, run_id),
-            _read(bob_b, run_id),
+            read(bob, run_id),
+            read(bob_b, run_id),
             bob.chat_runs(chat_id),
         ):
             with pytest.raises(NotFound):
@@ -242,11 +242,6 @@ async def test_what_is_taken_back_ends_readers_and_not_the_run(serve: Serve) -> 
         await go_on.wait()
         assert (await kept)[-1]["type"] == "run.complete"
         assert (await ada.run(run_id)).state == "completed"
-
-
-async def _read(client: Client, run_id: str) -> list[Event]:
-    async with client.attach(run_id) as deltas:
-        return [as_json(delta) async for delta in deltas]
 
 
 async def _expect_not_found(reading: Any) -> None:

@@ -72,10 +72,6 @@ async def nothing(_events: list[Event]) -> None:
     pass
 
 
-def id_of(events: list[Event]) -> str:
-    return run_of(events)
-
-
 async def run(suite: Suite, at: At = nothing, agent: str = "react") -> list[Event]:
     """One run in a chat of its own."""
     events: list[Event] = []
@@ -187,7 +183,7 @@ async def test_a_cancel_at_any_event(serve: Serve, mode: str, kind: str) -> None
 
 async def cancel_at(suite: Suite, number: int, events: list[Event]) -> None:
     if len(events) == number:
-        await suite.client.cancel(id_of(events))
+        await suite.client.cancel(run_of(events))
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -203,7 +199,7 @@ async def test_a_submit_whenever_it_comes(serve: Serve, mode: str, when: str) ->
             event = events[-1]
             if event["type"] == moment and event["toolId"].startswith("t_"):
                 for _ in range(2 if when == "twice" else 1):
-                    statuses.append(await submit(suite, id_of(events), event["toolId"], {"ok": 1}))
+                    statuses.append(await submit(suite, run_of(events), event["toolId"], {"ok": 1}))
 
         events = await run(suite, person)
         await goes_on(suite, events)

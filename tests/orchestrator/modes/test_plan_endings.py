@@ -15,22 +15,16 @@ from tests.support.sampling import Take, at_places
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-async def test_the_budget_of_model_calls_may_end_at_any_turn(serve: Serve, strategy: str) -> None:
-    for calls in (1, 2, 3, 5, 7):
-        async with serve(**agent(strategy), budget={"maxModelCalls": calls}) as suite:
+@pytest.mark.parametrize(("limit", "counts"), [("ModelCalls", (1, 2, 3, 5, 7)), ("ToolCalls", (1, 2, 3))])
+async def test_a_budget_of_calls_may_end_at_any_turn(
+    serve: Serve, strategy: str, limit: str, counts: tuple[int, ...]
+) -> None:
+    for calls in counts:
+        async with serve(**agent(strategy), budget={f"max{limit}": calls}) as suite:
             events = await ask_checked(suite, busy_model())
             assert (events[-1]["type"], events[-1]["finishReason"]) == ("run.complete", "budget"), calls
-            assert events[-1]["usage"]["modelCalls"] == calls + 1
-            assert not set(plan_of(events).values()) & {"init", "in_progress"}
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
-async def test_the_budget_of_tool_calls_may_end_at_any_turn(serve: Serve, strategy: str) -> None:
-    for calls in (1, 2, 3):
-        async with serve(**agent(strategy), budget={"maxToolCalls": calls}) as suite:
-            events = await ask_checked(suite, busy_model())
-            assert (events[-1]["type"], events[-1]["finishReason"]) == ("run.complete", "budget"), calls
-            assert events[-1]["usage"]["toolCalls"] == calls
+            used = events[-1]["usage"]
+            assert (used["modelCalls"] - 1 if limit == "ModelCalls" else used["toolCalls"]) == calls
             assert not set(plan_of(events).values()) & {"init", "in_progress"}
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import uuid
-from contextlib import suppress
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,19 @@ def write_agent(folder: Path, remote: ScriptedRemote, key: str = "far", **sectio
         agent |= {"budget": limits, "remote": {"card": f"{remote.url}/card"} | section}
     (folder / "agents").mkdir(exist_ok=True)
     (folder / "agents" / f"{key}.json").write_text(json.dumps(agent))
+
+
+@asynccontextmanager
+async def far_agent(
+    serve: Serve, folder: Path, plays: list[list[Step]] | None = None, **section: Any
+) -> AsyncGenerator[tuple[Suite, ScriptedRemote]]:
+    """A suite with the agent `far`, which is elsewhere and plays these steps."""
+    async with scripted_remote() as remote:
+        if plays is not None:
+            remote.plays = plays
+        write_agent(folder, remote, **section)
+        async with serve() as suite:
+            yield suite, remote
 
 
 def read_texts(events: list[Event], kind: str = "content.delta") -> list[str]:
@@ -118,14 +132,12 @@ async def test_a_chat_goes_on_in_the_same_context_and_a_sub_agent_begins_one(ser
 
 
 async def test_a_conversation_that_is_not_known_any_more_is_begun_anew(serve: Serve, tmp_path: Path) -> None:
-    async with scripted_remote() as remote:
-        write_agent(tmp_path, remote)
-        async with serve() as suite:
-            await suite.ask("first", "far")
-            remote.knows_contexts = False
-            assert read_answer(await suite.ask("second", "far")) == "one two three"
-            remote.knows_contexts = True
-            await suite.ask("third", "far")
+    async with far_agent(serve, tmp_path) as (suite, remote):
+        await suite.ask("first", "far")
+        remote.knows_contexts = False
+        assert read_answer(await suite.ask("second", "far")) == "one two three"
+        remote.knows_contexts = True
+        await suite.ask("third", "far")
     first, second = (
         task.context_id for task in remote.tasks.values() if task.history[0]["parts"][0]["text"] != "third"
     )
@@ -133,41 +145,39 @@ async def test_a_conversation_that_is_not_known_any_more_is_begun_anew(serve: Se
 
 
 async def test_a_run_that_waits_is_cancelled_there_by_whoever_has_it(serve: Serve, tmp_path: Path) -> None:
-    async with scripted_remote() as remote:
-        remote.plays = [[status("INPUT_REQUIRED", "Which city?")]]
-        write_agent(tmp_path, remote)
-        async with serve() as suite:
-            await suite.stop()
-            crashes, events = Crashes(suite), list[Event]()
-            async with (
-                restart(suite) as client,
-                client.ask("hello", agent_key="far", chat_id=str(uuid.uuid4())) as deltas,
-            ):
-                async for delta in deltas:
-                    events.append(as_json(delta))
-                    if events[-1]["type"] == "gate.open":
-                        crashes.kill(run_of(events))
-                        break
-            async with restart(suite) as client, client.attach(run_of(events), events[-1]["seq"]) as deltas:
-                await client.cancel(run_of(events))
-                async for delta in deltas:
-                    events.append(as_json(delta))
-                await asyncio.wait_for(remote.canceled.wait(), 60)
+    async with far_agent(serve, tmp_path, [[status("INPUT_REQUIRED", "Which city?")]]) as (suite, remote):
+        await suite.stop()
+        crashes, events = Crashes(suite), list[Event]()
+        async with (
+            restart(suite) as client,
+            client.ask("hello", agent_key="far", chat_id=str(uuid.uuid4())) as deltas,
+        ):
+            async for delta in deltas:
+                events.append(as_json(delta))
+                if events[-1]["type"] == "gate.open":
+                    crashes.kill(run_of(events))
+                    break
+        async with restart(suite) as client, client.attach(run_of(events), events[-1]["seq"]) as deltas:
+            await client.cancel(run_of(events))
+            async for delta in deltas:
+                events.append(as_json(delta))
+            await asyncio.wait_for(remote.canceled.wait(), 60)
     assert events[-1]["type"] == "run.cancel"
 
 
 async def test_what_it_asks_our_user_is_asked_and_the_answer_goes_to_the_same_task(
     serve: Serve, tmp_path: Path
 ) -> None:
-    async with scripted_remote() as remote:
-        remote.plays = [
+    async with far_agent(
+        serve,
+        tmp_path,
+        [
             ["I need ", "to know. ", status("INPUT_REQUIRED", "Which city?")],
             [status("AUTH_REQUIRED", "Sign in at https://sso")],
             ["It rains.", DONE],
-        ]
-        write_agent(tmp_path, remote)
-        async with serve() as suite:
-            events = await ask(suite, which="Rome", far={"answer": "done"})
+        ],
+    ) as (suite, remote):
+        events = await ask(suite, which="Rome", far={"answer": "done"})
     assert [message["parts"][0]["text"] for message in remote.messages] == ["hello", "Rome", "done"]
     [task] = remote.tasks.values()
     assert [message.get("taskId") for message in remote.messages] == [None, task.id, task.id]
@@ -199,12 +209,12 @@ async def test_a_sub_agent_elsewhere_asks_the_user_and_its_failure_is_a_value(se
 async def test_a_question_that_nobody_answers_ends_the_task_there_and_the_run_here(
     serve: Serve, tmp_path: Path
 ) -> None:
-    async with scripted_remote() as remote:
-        remote.plays = [[status("INPUT_REQUIRED", "Which city?")]]
-        write_agent(tmp_path, remote, questionTimeoutMs=50)
-        async with serve() as suite:
-            assert read_reason(await suite.ask("hello", "far")) == "REMOTE_FAILED"
-            await asyncio.wait_for(remote.canceled.wait(), 60)
+    async with far_agent(serve, tmp_path, [[status("INPUT_REQUIRED", "Which city?")]], questionTimeoutMs=50) as (
+        suite,
+        remote,
+    ):
+        assert read_reason(await suite.ask("hello", "far")) == "REMOTE_FAILED"
+        await asyncio.wait_for(remote.canceled.wait(), 60)
 
 
 @pytest.mark.parametrize(
@@ -219,11 +229,8 @@ async def test_a_question_that_nobody_answers_ends_the_task_there_and_the_run_he
 async def test_an_end_without_an_answer_is_an_error_with_its_words(
     serve: Serve, tmp_path: Path, end: dict[str, Any], reason: str, words: str
 ) -> None:
-    async with scripted_remote() as remote:
-        remote.plays = [[end]]
-        write_agent(tmp_path, remote)
-        async with serve() as suite:
-            events = await suite.ask("hello", "far")
+    async with far_agent(serve, tmp_path, [[end]]) as (suite, remote):
+        events = await suite.ask("hello", "far")
     assert read_reason(events) == reason
     assert words in events[-1]["error"]["message"]
     assert "CancelTask" not in remote.calls
@@ -264,11 +271,9 @@ async def test_what_is_taken_back_is_taken_back_here(serve: Serve, tmp_path: Pat
 
 
 async def test_what_stood_before_a_question_may_be_all_that_there_is(serve: Serve, tmp_path: Path) -> None:
-    async with scripted_remote() as remote:
-        remote.plays = [["It rains. ", status("INPUT_REQUIRED", "Which city?")], [DONE]]
-        write_agent(tmp_path, remote)
-        async with serve() as suite:
-            assert read_answer(await ask(suite, which="Rome")) == "It rains. "
+    plays: list[list[Step]] = [["It rains. ", status("INPUT_REQUIRED", "Which city?")], [DONE]]
+    async with far_agent(serve, tmp_path, plays) as (suite, _):
+        assert read_answer(await ask(suite, which="Rome")) == "It rains. "
 
 
 @pytest.mark.parametrize("tells_first", [True, False])
@@ -288,11 +293,8 @@ async def test_a_stream_that_breaks_in_mid_answer_is_followed_anew(
 
 
 async def test_silence_has_the_task_looked_at(serve: Serve, tmp_path: Path) -> None:
-    async with scripted_remote() as remote:
-        remote.plays = [["one ", 1.0, "two", DONE]]
-        write_agent(tmp_path, remote, silenceTimeoutMs=200)
-        async with serve() as suite:
-            assert read_answer(await suite.ask("hello", "far")) == "one two"
+    async with far_agent(serve, tmp_path, [["one ", 1.0, "two", DONE]], silenceTimeoutMs=200) as (suite, remote):
+        assert read_answer(await suite.ask("hello", "far")) == "one two"
     assert len(remote.messages) == 1
     assert remote.calls.count("SubscribeToTask") >= 2
 
@@ -369,37 +371,28 @@ async def test_an_answer_to_a_question_that_was_lost_is_found_or_sent_again(serv
 async def test_nonsense_ends_the_run_and_is_cancelled(
     serve: Serve, tmp_path: Path, steps: list[Step], reason: str
 ) -> None:
-    async with scripted_remote() as remote:
-        remote.plays = [["one ", *steps, 3600.0]]
-        write_agent(tmp_path, remote, maxAnswerBytes=100_000)
-        async with serve() as suite:
-            assert read_reason(await suite.ask("hello", "far")) == reason
-            await asyncio.wait_for(remote.canceled.wait(), 60)
+    async with far_agent(serve, tmp_path, [["one ", *steps, 3600.0]], maxAnswerBytes=100_000) as (suite, remote):
+        assert read_reason(await suite.ask("hello", "far")) == reason
+        await asyncio.wait_for(remote.canceled.wait(), 60)
 
 
 async def test_a_cancel_is_a_cancel_there_and_does_not_wait_for_it(serve: Serve, tmp_path: Path) -> None:
-    async with scripted_remote() as remote:
-        remote.plays = [["one ", 3600.0]]
-        write_agent(tmp_path, remote)
-        async with serve() as suite:
-            events: list[Event] = []
-            async with suite.client.ask("hello", agent_key="far") as deltas:
-                async for delta in deltas:
-                    events.append(as_json(delta))
-                    if events[-1]["type"] == "content.delta":
-                        await suite.client.cancel(run_of(events))
-            assert events[-1]["type"] == "run.cancel"
-            await asyncio.wait_for(remote.canceled.wait(), 60)
+    async with far_agent(serve, tmp_path, [["one ", 3600.0]]) as (suite, remote):
+        events: list[Event] = []
+        async with suite.client.ask("hello", agent_key="far") as deltas:
+            async for delta in deltas:
+                events.append(as_json(delta))
+                if events[-1]["type"] == "content.delta":
+                    await suite.client.cancel(run_of(events))
+        assert events[-1]["type"] == "run.cancel"
+        await asyncio.wait_for(remote.canceled.wait(), 60)
     assert remote.calls.count("CancelTask") == 1
 
 
 async def test_the_runs_time_ends_the_task_there(serve: Serve, tmp_path: Path) -> None:
-    async with scripted_remote() as remote:
-        remote.plays = [["one ", 3600.0]]
-        write_agent(tmp_path, remote, budget={"timeoutMs": 500})
-        async with serve() as suite:
-            assert read_reason(await suite.ask("hello", "far")) == "BUDGET_EXCEEDED"
-            await asyncio.wait_for(remote.canceled.wait(), 60)
+    async with far_agent(serve, tmp_path, [["one ", 3600.0]], budget={"timeoutMs": 500}) as (suite, remote):
+        assert read_reason(await suite.ask("hello", "far")) == "BUDGET_EXCEEDED"
+        await asyncio.wait_for(remote.canceled.wait(), 60)
 
 
 async def test_credentials_are_looked_up_and_shown_to_the_cards_host_alone(

@@ -5,22 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from typing import Any
 
 import pytest
 
 from headrace.v1 import agent_pb2, agent_pb2_grpc, llm_pb2
 from services.runtime.rpc.channels import open_channel
 from tests.support.orchestrator import CHAT, Serve, Suite, results
+from tests.support.orchestrator.prices import tree
 from tests.support.orchestrator.steps import Step, answer, call, content
 from tests.support.orchestrator.subagents import CHILDREN, cancelled, delegated, first_question, texts_of
 from tests.support.timing import within
-
-
-def tree(**budget: Any) -> dict[str, Any]:
-    """An agent that may call sub-agents, within a budget that only `budget` makes small."""
-    large = {"maxModelCalls": 1000, "maxToolCalls": 1000, "timeoutMs": 60_000}
-    return {"subagents": ["react"], "react": {"parallelToolCalls": True}, "budget": large | budget}
 
 
 def spent(tokens: int, reason: str = "stop") -> list[Step]:

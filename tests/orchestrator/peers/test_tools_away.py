@@ -16,6 +16,7 @@ from headrace.client import Client
 from headrace.v1 import llm_pb2, tools_pb2_grpc
 from services.orchestrator.server import orchestrator
 from services.runtime.rpc.server import GrpcService, RunningServer, serving_grpc
+from tests.support.clients import open_client
 from tests.support.orchestrator import Serve, Suite
 from tests.support.orchestrator.crashes import changes_of
 from tests.support.orchestrator.events import ask_for
@@ -37,7 +38,7 @@ async def orchestrator_of(suite: Suite, address: str) -> AsyncGenerator[Client]:
     """A client of an orchestrator that looks for the tools service at `address`."""
     await suite.stop()
     config = replace(suite.config, tools_address=address)
-    async with orchestrator(config) as running, Client(running.addresses[0]) as client:
+    async with orchestrator(config) as running, open_client(running.addresses[0]) as client:
         yield client
 
 

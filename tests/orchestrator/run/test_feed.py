@@ -77,6 +77,15 @@ async def following(feed: Feed, *ears: Ear) -> AsyncGenerator[list[asyncio.Task[
         await asyncio.wait(reading)
 
 
+@asynccontextmanager
+async def heard() -> AsyncGenerator[tuple[Feed, Ear, list[asyncio.Task[Followed]]]]:
+    """A feed of a run that has begun, and who hears it."""
+    feed, ear = Feed(), Ear()
+    begin(feed)
+    async with following(feed, ear) as reading:
+        yield feed, ear, reading
+
+
 def answering(feed: Feed, names: BlockNames | None = None) -> Answer:
     return Answer(feed, feed.publish, names or BlockNames(RUN_ID), Toolbox(), 9)
 
@@ -231,10 +240,7 @@ async def test_a_reader_without_room_gets_each_event_later_and_in_order() -> Non
 
 
 async def test_a_reader_too_slow_is_brought_up_to_date_and_holds_no_more_than_its_queue() -> None:
-    feed = Feed()
-    begin(feed)
-    ear = Ear()
-    async with following(feed, ear) as reading:
+    async with heard() as (feed, ear, reading):
         ear.room.clear()
         answer = answering(feed)
         say(answer, *(f"{number} " for number in range(QUEUE_MAX + 10)))
@@ -264,10 +270,7 @@ async def test_a_reader_that_leaves_is_forgotten() -> None:
 
 
 async def test_a_cut_feed_ends_its_readers_streams_without_a_terminal_event() -> None:
-    feed = Feed()
-    begin(feed)
-    ear = Ear()
-    async with following(feed, ear) as reading:
+    async with heard() as (feed, ear, reading):
         feed.publish(agent_pb2.RunNotice(run_id=RUN_ID), held=True)
         feed.cut()
         assert (await reading[0]).sent == 2
@@ -321,10 +324,7 @@ async def test_a_held_event_and_what_follows_it_wait_until_it_is_released() -> N
 
 
 async def test_each_of_two_held_events_waits_for_its_own_release() -> None:
-    feed = Feed()
-    begin(feed)
-    ear = Ear()
-    async with following(feed, ear):
+    async with heard() as (feed, ear, _):
         first, second = (feed.publish(agent_pb2.RunNotice(run_id=RUN_ID), held=True).seq for _ in range(2))
         feed.release(second)
         assert len(ear.heard) == 2
@@ -333,10 +333,7 @@ async def test_each_of_two_held_events_waits_for_its_own_release() -> None:
 
 
 async def test_more_than_a_queue_behind_a_held_event_is_folded_when_it_is_released() -> None:
-    feed = Feed()
-    begin(feed)
-    ear = Ear()
-    async with following(feed, ear) as reading:
+    async with heard() as (feed, ear, reading):
         held = feed.publish(agent_pb2.RunNotice(run_id=RUN_ID), held=True).seq
         say(answer := answering(feed), *("x" * (QUEUE_MAX + 10)))
         feed.release(held)

@@ -13,14 +13,13 @@ from tests.support.orchestrator.steps import ANSWER
 
 MODELS = {"vision": {"model": "eyes"}, "code": {"model": "coder", "temperature": 0.1}}
 
-PICTURE = common_pb2.Reference(
-    id="r1",
-    type="image",
-    name="a.png",
-    mime_type="image/png",
-    size_bytes=3,
-    meta=json.dumps({"path": "uploads/a.png"}),
-)
+
+def upload(reference_id: str, kind: str, name: str, mime_type: str) -> common_pb2.Reference:
+    given: dict[str, Any] = {"id": reference_id, "type": kind, "name": name, "mime_type": mime_type, "size_bytes": 3}
+    return common_pb2.Reference(meta=json.dumps({"path": f"uploads/{name}"}), **given)
+
+
+PICTURE = upload("r1", "image", "a.png", "image/png")
 
 
 def knows(suite: Suite, **capabilities: list[str]) -> None:
@@ -75,22 +74,8 @@ async def test_a_preferred_model_stands_before_that_of_a_stage(serve: Serve) -> 
         assert await asked(suite, params='[{"modelPref":"code"}]') == "coder", "params of another form say nothing"
 
 
-SOUND = common_pb2.Reference(
-    id="r2",
-    type="audio",
-    name="a.wav",
-    mime_type="audio/wav",
-    size_bytes=3,
-    meta=json.dumps({"path": "uploads/a.wav"}),
-)
-BOOK = common_pb2.Reference(
-    id="r3",
-    type="pdf",
-    name="a.pdf",
-    mime_type="application/pdf",
-    size_bytes=3,
-    meta=json.dumps({"path": "uploads/a.pdf"}),
-)
+SOUND = upload("r2", "audio", "a.wav", "audio/wav")
+BOOK = upload("r3", "pdf", "a.pdf", "application/pdf")
 NO_TOOLS: dict[str, Any] = {"toolConfig": None}
 
 

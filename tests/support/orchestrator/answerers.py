@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.client import Client
-from headrace.errors import HeadraceError
-from tests.support.orchestrator.events import as_json, only
+from tests.support.clients import open_client
 from tests.support.orchestrator.scripted_tools import tool
 from tests.support.orchestrator.steps import call_tool
 from tests.support.orchestrator.suite import Suite
-from tests.support.order import Event
 
 LISTED = {"toolConfig": {"backends": ["act"], "frontends": ["confirm"]}}
-
 APPROVE = '{"decision": "approve"}'
 
 KEYS = {
@@ -32,24 +27,6 @@ KEYS = {
 SILENT, DENIED, ACCEPTED = "NOT_FOUND", "PERMISSION_DENIED", "accepted"
 
 
-@dataclass
-class Asked:
-    """A run of ada's that waits."""
-
-    events: list[Event] = field(default_factory=list[Event])
-    gate: asyncio.Future[tuple[str, str]] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-
-    async def follow(self, client: Client) -> list[Event]:
-        async with client.ask("hello", agent_key="react") as deltas:
-            async for delta in deltas:
-                self.events.append(event := as_json(delta))
-                if event["type"] == "gate.open":
-                    self.gate.set_result((only(self.events, "run.start")["runId"], event["gateId"]))
-        if not self.gate.done():
-            self.gate.set_exception(AssertionError("no gate was opened"))
-        return self.events
-
-
 def offer(suite: Suite, rule: dict[str, Any], kind: str = "approval") -> None:
     answerers = rule or None
     suite.tools.tools += [
@@ -63,34 +40,12 @@ def asking(kind: str) -> list[Any]:
 
 
 def as_user(address: str, name: str) -> Client:
-    return Client(address, token=name, reattach_s=0)
+    return open_client(address, token=name)
 
 
 def as_member(suite: Suite, address: str, name: str) -> Client:
     """As a user who reads memory, too."""
-    return Client(address, memory_address=suite.config.memory_address, token=name, reattach_s=0)
-
-
-async def try_answer(address: str, name: str, gate: tuple[str, str], payload: str = APPROVE) -> str:
-    """Answer as `name`; return the status, or the error's reason."""
-    async with as_user(address, name) as client:
-        try:
-            return (await client.answer_gate(*gate, payload)).status
-        except HeadraceError as error:
-            return error.reason
+    return open_client(address, memory_address=suite.config.memory_address, token=name)
 
 
 FINANCE = {"any_of": ["role:finance"], "not_requester": True}
-
-
-async def delegate(address: str, name: str, gate: tuple[str, str], *to: str, **fields: Any) -> str:
-    async with as_user(address, name) as client:
-        try:
-            return await client.delegate_gate(*gate, to, **fields)
-        except HeadraceError as error:
-            return error.reason
-
-
-async def rules_in_force() -> None:
-    """Return when approvals.yaml has been read again: the watcher looks every 300 ms, twice."""
-    await asyncio.sleep(0.8)

@@ -12,7 +12,6 @@ DONE: list[Step] = [llm_pb2.LlmDelta(finish=llm_pb2.LlmFinish(reason="stop"))]
 """Without usage: memory's counts follow what a provider reports, and a scripted figure would be far from them."""
 
 ANSWER = content("All ", "good.") + DONE
-
 WORDS = "one two three four five six seven eight nine ten " * 15
 """About 170 tokens."""
 

@@ -15,6 +15,7 @@ from headrace.client import Client
 from headrace.errors import StaleLease
 from headrace.v1 import memory_pb2
 from services.orchestrator.server import orchestrator
+from tests.support.clients import open_client
 from tests.support.orchestrator.events import as_json, read, run_of
 from tests.support.orchestrator.people import CHAT
 from tests.support.orchestrator.recorded_runs import ONCE, World
@@ -27,7 +28,7 @@ from tests.support.order import TERMINAL, Event, fold
 async def restart(suite: Suite, name: str = "") -> AsyncGenerator[Client]:
     """A client of another orchestrator, whose address is the suite's now: the same owner, or one with this name."""
     config = replace(suite.config, advertise=name)
-    async with orchestrator(config) as running, Client(running.addresses[0], reattach_s=0) as client:
+    async with orchestrator(config) as running, open_client(running.addresses[0]) as client:
         suite.address = running.addresses[0]
         yield client
 

@@ -13,7 +13,6 @@ from tests.support.orchestrator.steps import call_tool
 from tests.support.orchestrator.suite import Suite
 
 LISTED = {"toolConfig": {"backends": ["act", "fetch"], "frontends": ["confirm", "ask_human"]}}
-
 SECRET = "hunter2-of-ada"
 
 NEED = common_pb2.CredentialNeed(

@@ -10,6 +10,7 @@ from typing import Any
 
 from headrace.client import Client
 from headrace.v1 import agent_pb2, llm_pb2
+from tests.support.clients import open_client
 from tests.support.orchestrator import plans
 from tests.support.orchestrator.events import as_json
 from tests.support.orchestrator.scripted_tools import tool
@@ -89,7 +90,7 @@ async def tenants(serve: Serve, *turns: list[Step], **fields: Any) -> AsyncGener
     async with AsyncExitStack() as stack:
         suite: Suite = await stack.enter_async_context(serve(*turns, keys=KEYS, **fields))
         grant(suite)
-        bob = await stack.enter_async_context(Client(suite.address, token="key-of-bob", reattach_s=0))
+        bob = await stack.enter_async_context(open_client(suite.address, token="key-of-bob"))
         await wait_for_grants(suite.client)
         yield suite, suite.client, bob
 

@@ -15,7 +15,6 @@ from tests.support.order import Event
 Reply: TypeAlias = Callable[[llm_pb2.ChatRequest], list[Step]]
 
 STRATEGIES = ("SEQUENTIAL", "PARALLEL", "RECURSIVE")
-
 PLAN, EXECUTE, SUMMARY = "You plan.", "You work on {{task_id}}.", "You sum up."
 
 

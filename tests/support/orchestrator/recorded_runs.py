@@ -14,9 +14,7 @@ from tests.support.orchestrator.steps import Step, answer, call, call_tool, cont
 from tests.support.orchestrator.suite import Suite
 
 ONCE, LOOKS = "act", "look"
-
 LOOK = call(LOOKS, '{"at":1}')
-
 ACT = call(ONCE, '{"n":1}', call_id="call_2")
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from headrace.client import Client
 from services.orchestrator.server import orchestrator
+from tests.support.clients import open_client
 from tests.support.orchestrator.suite import Suite
 
 LEASE_S = 1.5
@@ -33,7 +34,7 @@ async def replica(suite: Suite, name: str, *, drain_s: float = 0.3) -> AsyncGene
     config = replace(suite.config, server=server, advertise=address, lease_s=LEASE_S)
     async with (
         AsyncExitStack() as process,
-        Client(address, memory_address=suite.config.memory_address, reattach_s=0) as client,
+        open_client(address, memory_address=suite.config.memory_address) as client,
     ):
         await process.enter_async_context(orchestrator(config))
         yield Replica(client, address, process)

@@ -15,6 +15,7 @@ from headrace.client import Client
 from headrace.errors import HeadraceError, InvalidRequest, KeyTaken, NotFound
 from headrace.v1 import llm_pb2, tools_pb2
 from services.orchestrator.agents.grants.rules import GrantsError, parse_grants
+from tests.support.clients import open_client
 from tests.support.orchestrator import MODEL, Serve, as_json, only, plans, tool
 from tests.support.orchestrator.crashes import Crashes, read_rest, restart
 from tests.support.orchestrator.definitions import BASE, MISTAKES
@@ -148,7 +149,7 @@ async def test_runs_in_every_state_end_on_their_version(serve: Serve, change: st
                 crashes.kill(run_id)
             await suite.stop()
             await stack.enter_async_context(restart(suite))
-            ada = await stack.enter_async_context(Client(suite.address, token="key-of-ada", reattach_s=0))
+            ada = await stack.enter_async_context(open_client(suite.address, token="key-of-ada"))
         if not dies:
             await ada.cancel(run_of(working))
         await ada.submit(run_of(waiting), '{"a":1}', tool_id=only(waiting, "tool.start")["toolId"])

@@ -11,6 +11,7 @@ import pytest
 
 from headrace.client import Client
 from headrace.errors import HeadraceError, InvalidRequest, KeyTaken, NotFound, PermissionDenied, VersionConflict
+from tests.support.clients import open_client
 from tests.support.orchestrator import MODEL, Serve, only, plans, replica
 from tests.support.orchestrator.own_agents import GRANTS, grant, make, put, run, tenants, until
 from tests.support.orchestrator.steps import answer
@@ -85,7 +86,7 @@ async def test_versions_are_fenced_listed_and_brought_back(serve: Serve) -> None
 async def test_all_replicas_have_a_change_soon_and_a_restart_keeps_it(serve: Serve) -> None:
     async with tenants(serve, ANSWER) as (suite, ada, _), AsyncExitStack() as stack:
         beside = await stack.enter_async_context(replica(suite, "b"))
-        other = await stack.enter_async_context(Client(beside.address, token="key-of-ada", reattach_s=0))
+        other = await stack.enter_async_context(open_client(beside.address, token="key-of-ada"))
         await put(ada, make())
 
         async def has_come() -> bool:
@@ -100,7 +101,7 @@ async def test_all_replicas_have_a_change_soon_and_a_restart_keeps_it(serve: Ser
         await put(ada, make("kept"))
         await suite.stop()
         third = await stack.enter_async_context(replica(suite, "c"))
-        again = await stack.enter_async_context(Client(third.address, token="key-of-ada", reattach_s=0))
+        again = await stack.enter_async_context(open_client(third.address, token="key-of-ada"))
         assert await keys_of(again) == {"kept": "tenant", "oneshot": "operator", "react": "operator"}
 
 
