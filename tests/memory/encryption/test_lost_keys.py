@@ -1,16 +1,24 @@
-"""What is left of a tenant whose key is lost: it can be deleted, erased and held without being read."""
+"""What is left of a tenant whose key is lost: it can be deleted, erased and held without being read.
+Its webhooks wait, and can be deleted; others' are told."""
 
 from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from headrace.errors import ChatBusy, Held, KeyUnavailable, NotFound, Overloaded
 from services.memory.access.retention import prune_chats
 from services.memory.access.retention_file import SameForAll
+from services.memory.storage.event_rows import RUN_ENDED, make_event
+from services.memory.webhooks.deliverer import delivering
+from services.memory.webhooks.sender import Answer
+from services.memory.webhooks.store import WebhookStore
 from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
+from services.runtime.clock import now_ms
+from services.runtime.net.allow_list import AllowList
 from tests.support.memory.encrypted_stores import Store, WithoutTenant, opening, write_everything
 from tests.support.memory.engines import Files, open_engine, open_keys
 from tests.support.memory.people import (
@@ -29,7 +37,10 @@ from tests.support.memory.people import (
     share,
     work_off,
 )
-from tests.support.memory.writing import Memory
+from tests.support.memory.writing import Memory, new_id
+
+if TYPE_CHECKING:
+    from services.memory.storage.engine import Engine
 
 ADA = Identity("acme", "ada", scopes=ALL_SCOPES)
 OTHER = Identity("bolt", "bob", scopes=ALL_SCOPES)
@@ -240,3 +251,38 @@ async def test_an_erasure_waits_for_a_keeper_that_does_not_answer(store: Store) 
         erasure = await work_off(memory, erasure_id)
         assert count(erasure) == {"runs_in_others_chats": 1}
         assert "unreadable_chat" not in name_kept(erasure)
+
+
+ACME, BOLT = (Identity(tenant, "admin", scopes=ALL_SCOPES) for tenant in ("acme", "bolt"))
+
+
+async def _create(engine: Engine, who: Identity) -> str:
+    with acting_as(who):
+        webhook, _ = await WebhookStore(engine.webhooks, AllowList()).create(f"https://{who.tenant}.example/")
+        return webhook.webhook_id
+
+
+async def test_a_lost_key_holds_up_its_own_tenants_webhooks_alone(store: Store) -> None:
+    told: asyncio.Queue[str] = asyncio.Queue()
+
+    async def send(url: str, headers: dict[str, str], body: bytes) -> Answer:
+        told.put_nowait(url)
+        return Answer(200)
+
+    async with open_engine(store.kept) as engine:
+        webhook_id, _ = await _create(engine, ACME), await _create(engine, BOLT)
+        for who in (ACME, BOLT):
+            await engine.webhooks.add_event(make_event(who.tenant, RUN_ENDED, "1", new_id(), now_ms(), {}))
+    lost = store.opened_with(opening(WithoutTenant("acme")))
+    async with asyncio.timeout(60), open_engine(lost.kept) as engine, delivering(engine.webhooks, send, look_s=0.05):
+        assert await told.get() == "https://bolt.example/"
+        with acting_as(ACME), pytest.raises(KeyUnavailable, match="acme"):
+            await WebhookStore(engine.webhooks, AllowList()).get(webhook_id)
+        await engine.webhooks.add_event(make_event("bolt", RUN_ENDED, "2", new_id(), now_ms(), {}))
+        assert await told.get() == "https://bolt.example/"
+    async with asyncio.timeout(60), open_engine(store.kept) as engine, delivering(engine.webhooks, send, look_s=0.05):
+        assert await told.get() == "https://acme.example/", "with the key there again it is told"
+    async with open_engine(lost.kept) as engine:
+        with acting_as(ACME):
+            await WebhookStore(engine.webhooks, AllowList()).delete(webhook_id)
+        assert await engine.webhooks.list_ids("acme") == []
