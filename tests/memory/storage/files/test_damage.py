@@ -50,7 +50,7 @@ def list_cases() -> Iterator[Any]:
         yield pytest.param(*line, is_index_new, marks=marks)
 
 
-@pytest.mark.parametrize(("index", "before", "after", "is_index_new"), list_cases())
+@pytest.mark.parametrize(("index", "before", "after", "is_index_new"), list(list_cases()))
 async def test_an_odd_line_is_damage_of_its_own_chat(
     index: int, before: bytes, after: bytes, is_index_new: bool, serve: Serve, folder: Path
 ) -> None:
