@@ -1,5 +1,5 @@
-"""Parts of budgets that are kept for runs: atomic, together never more than there is, and never for ever. On both
-engines."""
+"""Parts of budgets that are kept for runs: atomic, together never more than there is, and never for ever; and what is
+used of budgets, as operators are told it. On both engines."""
 
 from __future__ import annotations
 
@@ -166,3 +166,31 @@ async def test_webhooks_are_told_once_in_the_period(memory: Memory) -> None:
             with acting_as(operator):
                 found = await memory.call("ListDeliveries", webhook_id=webhook_id)
             assert [delivery.type for delivery in found.deliveries] == ["headrace.budget.warning"] * (count >= 4)
+
+
+async def measure(memory: Memory, who: Identity, *budgets: memory_pb2.SpendBudget) -> list[tuple[int, int]]:
+    with acting_as(who):
+        uses = (await memory.call("MeasureBudgets", budgets=budgets)).uses
+    assert all(use.ends_at > 0 for use in uses)
+    return [(use.spent.nano_usd, use.reserved.nano_usd) for use in uses]
+
+
+async def test_what_is_spent_and_reserved_is_told_of_the_own_tenant(memory: Memory) -> None:
+    chat_id, run_id = await begin(memory, ADA)
+    with acting_as(ADA):
+        await claim(memory, run_id, 6_000)
+        await memory.append(chat_id, run_id, said(charge(nano_usd=2_500)))
+    asked = (budget(), budget(user="ada"), budget(user="bob"))
+    assert await measure(memory, BOB, *asked) == [(2_500, 3_500), (2_500, 3_500), (0, 0)]
+    assert await measure(memory, Identity("globex", "ada"), *asked) == [(0, 0)] * 3
+
+
+async def test_what_a_tenant_and_a_user_keep_is_counted(memory: Memory) -> None:
+    with acting_as(ADA):
+        await memory.call("Remember", text="Tea, not coffee.")
+    used: dict[str, int] = {}
+    for who in (ADA, BOB):
+        with acting_as(who):
+            limits = (await memory.call("ListLimits")).limits
+        used[who.user] = next(limit.used for limit in limits if limit.name == "facts")
+    assert used == {"ada": 1, "bob": 0}

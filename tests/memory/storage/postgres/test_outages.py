@@ -10,10 +10,13 @@ from typing import Any
 
 import asyncpg
 import pytest
+from prometheus_client import REGISTRY
+from structlog.testing import capture_logs
 
 from benchmarks.postgresql import Server, running
 from headrace.errors import DiskFull, Overloaded
-from services.memory.storage.postgres.connection.pool import RETRY_AFTER_S
+from services.memory.storage.postgres.connection.pool import RETRY_AFTER_S, Limits
+from services.memory.storage.postgres.engine import open_postgres
 from tests.support.memory.acknowledged import Acknowledged, kill_somewhere, note_some, note_the_rest, start
 from tests.support.memory.crashing import write
 from tests.support.memory.engines import Tables
@@ -176,3 +179,28 @@ async def test_a_service_starts_before_its_database(cable: Wire, wired_url: str)
     asyncio.get_running_loop().call_later(0.5, cable.mend)
     async with asyncio.timeout(300), memory_in(wired_url) as memory:
         await memory.begin("hello")
+
+
+def up() -> float | None:
+    return REGISTRY.get_sample_value("headrace_database_up")
+
+
+async def test_an_outage_is_shown_while_it_lasts_and_said_once(postgres: Server, database_url: str) -> None:
+    with tempfile.TemporaryDirectory(prefix="headrace-") as there, capture_logs() as said:
+        url = database_url.replace(str(postgres.folder), there)
+        async with (
+            asyncio.timeout(300),
+            wire(Path(there), postgres.folder) as cable,
+            open_postgres(url, Limits(4, 5)) as engine,
+        ):
+            assert (engine.is_up(), up()) == (True, 1)
+            cable.cut()
+            waiting = [asyncio.create_task(engine.index.list_chats()) for _ in range(8)]
+            done, _ = await asyncio.wait(waiting, timeout=1.0)
+            assert not done
+            assert (engine.is_up(), up()) == (False, 0)
+            cable.mend()
+            await asyncio.gather(*waiting)
+            assert (engine.is_up(), up()) == (True, 1)
+    events = [line["event"] for line in said]
+    assert (events.count("database away"), events.count("database back")) == (1, 1)
