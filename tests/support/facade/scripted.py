@@ -16,23 +16,18 @@ from headrace.sse import SseFrame, SseReader
 from headrace.v1 import (
     agent_pb2,
     agent_pb2_grpc,
-    audit_pb2_grpc,
     common_pb2,
     gates_pb2,
     gates_pb2_grpc,
-    keys_pb2_grpc,
     limits_pb2,
     llm_pb2,
     memory_pb2,
-    memory_pb2_grpc,
     operator_pb2,
     operator_pb2_grpc,
-    schedule_pb2_grpc,
     spend_pb2,
     spend_pb2_grpc,
     tools_pb2,
     tools_pb2_grpc,
-    webhook_pb2_grpc,
 )
 from services.memory.audit.rpcs import AuditService
 from services.memory.facts.rpcs import FactRpcs
@@ -46,6 +41,7 @@ from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.interceptors import Context
 from services.runtime.rpc.server import GrpcService
 from services.runtime.rpc.server import serving_grpc as serving_rpcs
+from tests.support.contract import make_services
 from tests.support.facade.audit import make_audit_trail
 from tests.support.facade.authorizations import ScriptedAuthorizations
 from tests.support.facade.facts import make_fact_store
@@ -704,40 +700,18 @@ class ScriptedOperator(operator_pb2_grpc.OperatorServiceServicer):
 def served(script: Script, memory: ScriptedMemory, tools: ScriptedTools | None = None) -> list[GrpcService]:
     """What the scripted peer serves."""
     audit = make_audit_trail()
-    return [
-        GrpcService("headrace.v1.AgentService", script, agent_pb2_grpc.add_AgentServiceServicer_to_server),
-        GrpcService("headrace.v1.GateService", script, gates_pb2_grpc.add_GateServiceServicer_to_server),
-        GrpcService("headrace.v1.MemoryService", memory, memory_pb2_grpc.add_MemoryServiceServicer_to_server),
-        GrpcService(
-            "headrace.v1.OperatorService",
-            ScriptedOperator(script),
-            operator_pb2_grpc.add_OperatorServiceServicer_to_server,
-        ),
-        GrpcService(
-            "headrace.v1.ScheduleService",
-            ScheduleService(make_schedule_store()),
-            schedule_pb2_grpc.add_ScheduleServiceServicer_to_server,
-        ),
-        GrpcService(
-            "headrace.v1.SpendService", ScriptedSpend(script), spend_pb2_grpc.add_SpendServiceServicer_to_server
-        ),
-        GrpcService(
-            "headrace.v1.ToolService",
-            tools or ScriptedTools(),
-            tools_pb2_grpc.add_ToolServiceServicer_to_server,
-        ),
-        GrpcService(
-            "headrace.v1.KeyService",
-            KeyService(make_key_store(), audit),
-            keys_pb2_grpc.add_KeyServiceServicer_to_server,
-        ),
-        GrpcService("headrace.v1.AuditService", AuditService(audit), audit_pb2_grpc.add_AuditServiceServicer_to_server),
-        GrpcService(
-            "headrace.v1.WebhookService",
-            WebhookService(make_webhook_store(), make_run_webhook_store()),
-            webhook_pb2_grpc.add_WebhookServiceServicer_to_server,
-        ),
-    ]
+    return make_services(
+        AgentService=script,
+        GateService=script,
+        MemoryService=memory,
+        OperatorService=ScriptedOperator(script),
+        ScheduleService=ScheduleService(make_schedule_store()),
+        SpendService=ScriptedSpend(script),
+        ToolService=tools or ScriptedTools(),
+        KeyService=KeyService(make_key_store(), audit),
+        AuditService=AuditService(audit),
+        WebhookService=WebhookService(make_webhook_store(), make_run_webhook_store()),
+    )
 
 
 async def frames_of(response: aiohttp.ClientResponse) -> list[SseFrame]:
