@@ -98,7 +98,7 @@ def test_what_is_json_by_nature_is_embedded_as_json_and_text_is_not() -> None:
 
 
 def test_a_rule_stands_only_where_it_can_be_checked() -> None:
-    for message, field in [(message, field) for message in ALL_MESSAGES for field in message.fields]:
+    for owner, field in [(message, field) for message in ALL_MESSAGES for field in message.fields]:
         rules = rules_of(field)
         if rules.json or rules.uuid or rules.words or rules.bytes_max:
             assert is_text(field), field.full_name
@@ -108,7 +108,7 @@ def test_a_rule_stands_only_where_it_can_be_checked() -> None:
         if rules.required:
             assert is_text(field) or field.message_type is not None, field.full_name
         if rules.alias:
-            assert rules.alias not in {other.json_name for other in message.fields}, field.full_name
+            assert rules.alias not in {other.json_name for other in owner.fields}, field.full_name
 
 
 @pytest.mark.parametrize(

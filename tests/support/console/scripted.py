@@ -233,9 +233,7 @@ class Operator(_OperatorServicer):
     is_refused: bool = False
     """Whether the caller has no scope for it."""
 
-    async def ListRuns(
-        self, request: operator_pb2.OperatorListRunsRequest, context: Any
-    ) -> operator_pb2.OperatorListRunsResponse:
+    async def ListRuns(self, request: Any, context: Any) -> operator_pb2.OperatorListRunsResponse:
         if self.is_refused:
             raise PermissionDenied("this credential has no scope 'operate'", scope="operate")
         self.requests.append(request)
@@ -247,9 +245,7 @@ class Operator(_OperatorServicer):
         ]
         return operator_pb2.OperatorListRunsResponse(runs=found)
 
-    async def CancelRuns(
-        self, request: operator_pb2.CancelRunsRequest, context: Any
-    ) -> operator_pb2.CancelRunsResponse:
+    async def CancelRuns(self, request: Any, context: Any) -> operator_pb2.CancelRunsResponse:
         self.cancelled += request.run_ids
         for run in self.runs:
             run.state = "cancelled" if run.run_id in request.run_ids else run.state
@@ -341,9 +337,7 @@ class Orchestrator(Script):
         self.requests.append(request)
         return gates_pb2.ListGatesResponse(gates=[gate for gate in self._find_gates(request) if gate.state == "open"])
 
-    async def WatchGates(
-        self, request: gates_pb2.WatchGatesRequest, context: Any
-    ) -> AsyncGenerator[gates_pb2.WatchGatesResponse]:
+    async def WatchGates(self, request: Any, context: Any) -> AsyncGenerator[gates_pb2.WatchGatesResponse]:
         self.requests.append(request)
         told = dict[str, bytes]()
         yield gates_pb2.WatchGatesResponse(list_begin=gates_pb2.GateListBegin())
@@ -517,9 +511,7 @@ class Memory(_MemoryServicer):
         self.chats[FORKED] = "a fork"
         return memory_pb2.ForkChatResponse(chat_id=FORKED)
 
-    async def ListCheckpoints(
-        self, request: memory_pb2.ListCheckpointsRequest, context: Any
-    ) -> memory_pb2.ListCheckpointsResponse:
+    async def ListCheckpoints(self, request: Any, context: Any) -> memory_pb2.ListCheckpointsResponse:
         starts = [event.run_start.run_id for event in self.events if event.HasField("run_start")]
         found = [number for number, run_id in enumerate(starts) if run_id == request.run_id]
         step = request.kind == "step"

@@ -652,22 +652,16 @@ class ScriptedOperator(operator_pb2_grpc.OperatorServiceServicer):
     def __init__(self, script: Script) -> None:
         self._script = script
 
-    async def ListRuns(
-        self, request: operator_pb2.OperatorListRunsRequest, context: Any
-    ) -> operator_pb2.OperatorListRunsResponse:
+    async def ListRuns(self, request: Any, context: Any) -> operator_pb2.OperatorListRunsResponse:
         self._script.requests.append(request)
         return operator_pb2.OperatorListRunsResponse(runs=[TENANT_RUN], next_page_token="p2")
 
-    async def GetRun(
-        self, request: operator_pb2.OperatorGetRunRequest, context: Any
-    ) -> operator_pb2.OperatorGetRunResponse:
+    async def GetRun(self, request: Any, context: Any) -> operator_pb2.OperatorGetRunResponse:
         self._script.requests.append(request)
         event = agent_pb2.AgentDelta(seq=3, timestamp=1, content_start=agent_pb2.ContentStart(content_id="c_1"))
         return operator_pb2.OperatorGetRunResponse(run=TENANT_RUN, events=[event], without_content=True)
 
-    async def CancelRuns(
-        self, request: operator_pb2.CancelRunsRequest, context: Any
-    ) -> operator_pb2.CancelRunsResponse:
+    async def CancelRuns(self, request: Any, context: Any) -> operator_pb2.CancelRunsResponse:
         self._script.requests.append(request)
         ends = [operator_pb2.CancelledRun(run_id=run_id, status="cancelling") for run_id in request.run_ids or [RUN]]
         ends[-1].status, ends[-1].reason = "failed", "OVERLOADED"
@@ -690,9 +684,7 @@ class ScriptedOperator(operator_pb2_grpc.OperatorServiceServicer):
         self._script.requests.append(request)
         return limits_pb2.GetLimitsResponse(limits=LIMITS, missing=["tools"])
 
-    async def ListReplicas(
-        self, request: operator_pb2.ListReplicasRequest, context: Any
-    ) -> operator_pb2.ListReplicasResponse:
+    async def ListReplicas(self, request: Any, context: Any) -> operator_pb2.ListReplicasResponse:
         one = operator_pb2.Replica(address="a:7001", runs=2, lease_expires_at=1_795_000_000_000, is_alive=True)
         return operator_pb2.ListReplicasResponse(replicas=[one, operator_pb2.Replica(address="b:7001", is_this=True)])
 
