@@ -365,6 +365,8 @@ def test_the_checks_see_what_they_look_for() -> None:
     assert not may_import(Path("headrace/client.py"), "services.runtime")
     assert not may_import(Path("services/runtime/rpc/server.py"), "tests.support.order")
     assert may_import(Path("services/memory/service.py"), "services.memory.log.chat")
+    assert OF_A_TEST.findall("from tests.memory.conftest import call") == ["tests.memory.conftest"]
+    assert MAY_BIND_IT.search("with house() as it:")
 
 
 MODES = "services/orchestrator/modes/"

@@ -117,13 +117,14 @@ def restore(backup: Path, folder: Path, database_url: str) -> None:
         )
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("engine", "has_bucket"),
     [
         ("files", False),
-        pytest.param("postgres", False, marks=[needs_postgres, pytest.mark.nightly]),
-        pytest.param("files", True, marks=[needs_s3, pytest.mark.nightly]),
-        pytest.param("postgres", True, marks=[needs_postgres, needs_s3, pytest.mark.nightly]),
+        pytest.param("postgres", False, marks=needs_postgres),
+        pytest.param("files", True, marks=needs_s3),
+        pytest.param("postgres", True, marks=[needs_postgres, needs_s3]),
     ],
 )
 async def test_what_was_acknowledged_before_a_backup_is_there_after_it_is_restored(

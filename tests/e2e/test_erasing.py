@@ -254,6 +254,7 @@ async def test_an_erasure_that_is_killed_goes_on_at_the_next_start(tmp_path: Pat
         assert not await place.find_mark()
 
 
+@pytest.mark.nightly
 async def test_what_operators_look_at_has_nothing_of_an_erased_user(tmp_path: Path) -> None:
     """Metrics and traces, as a collector gets them, and all services' logs; those are in the data folder."""
     data, metrics = tmp_path / "data", f"127.0.0.1:{find_free_port()}"

@@ -161,6 +161,7 @@ async def test_a_deleted_fact_is_in_no_trace_and_no_file(traced: Traced) -> None
     assert not any(part in path.read_bytes() for path in files for part in parts[:2])
 
 
+@pytest.mark.nightly
 async def test_a_run_that_is_taken_over_has_a_trace_with_a_link_to_its_query(traced: Traced) -> None:
     trace_id = "3" * 32
     suite = traced.suite

@@ -36,25 +36,30 @@ async def start(*arguments: str, url: str = "", **settings: str) -> asyncio.subp
 
 
 async def run(*arguments: str, url: str = "", given: bytes = b"", **settings: str) -> tuple[int | None, bytes, bytes]:
-    """Exit code, output and complaints of a command that has ended."""
+    """Exit code, output and complaints of a command that has ended. `up`, which has children itself, is not forked."""
+    if arguments[0] == "up":
+        process = await start(*arguments, url=url, **settings)
+        async with asyncio.timeout(GIVEN_UP_S):
+            output, complaints = await process.communicate(given)
+        return process.returncode, output, complaints
     with tempfile.TemporaryDirectory() as folder:
         streams = [Path(folder, name) for name in ("input", "output", "complaints")]
         for stream in streams:
             stream.write_bytes(given if stream.name == "input" else b"")
         settled = (arguments, make_environment(url, settings), Path.cwd(), streams)
-        process = PROCESSES.Process(target=run_command, args=settled, daemon=True)
-        process.start()
+        fork = PROCESSES.Process(target=run_command, args=settled, daemon=True)
+        fork.start()
         ended = asyncio.Event()
-        asyncio.get_running_loop().add_reader(process.sentinel, ended.set)
+        asyncio.get_running_loop().add_reader(fork.sentinel, ended.set)
         try:
             async with asyncio.timeout(GIVEN_UP_S):
                 await ended.wait()
         finally:
-            asyncio.get_running_loop().remove_reader(process.sentinel)
-            process.kill()
-            process.join()
-        code = process.exitcode
-        process.close()
+            asyncio.get_running_loop().remove_reader(fork.sentinel)
+            fork.kill()
+            fork.join()
+        code = fork.exitcode
+        fork.close()
         return code, streams[1].read_bytes(), streams[2].read_bytes()
 
 

@@ -25,8 +25,8 @@ from services.runtime.auth.callers import ORCHESTRATOR
 from services.runtime.auth.identity import acting_as
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
+from tests.support.contract import RPCS
 from tests.support.tenants.bad_requests import BadRequests
-from tests.support.tenants.requests import RPCS
 from tests.support.tenants.suite import ADA, SLOW, TenantSuite, path, serving_tenants
 from tests.support.tiers import check_first
 

@@ -20,8 +20,9 @@ from headrace.v1 import agent_pb2, gates_pb2, memory_pb2, schedule_pb2, tools_pb
 from services.facade.proto_routes import Route, load_routes
 from services.runtime.auth.callers import WITHOUT_USER
 from services.runtime.formats.json_form import encode
+from tests.support.contract import RPCS
 from tests.support.facade.fronts import FRONTS
-from tests.support.tenants.requests import REQUESTS, RPCS, Ids, names_ids
+from tests.support.tenants.requests import REQUESTS, Ids, names_ids
 from tests.support.tenants.suite import (
     ADA,
     BOB,

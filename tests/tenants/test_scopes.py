@@ -19,8 +19,9 @@ from services.facade.proto_routes import load_routes
 from services.runtime.auth.callers import find_scope
 from services.runtime.auth.identity import ALL_SCOPES, Identity
 from services.runtime.clock import now_ms
+from tests.support.contract import RPCS
 from tests.support.facade.fronts import FRONTS
-from tests.support.tenants.requests import REQUESTS, RPCS, Ids
+from tests.support.tenants.requests import REQUESTS, Ids
 from tests.support.tenants.suite import (
     ADA,
     KEYS,
