@@ -18,6 +18,8 @@ from trials.hostile.handshakes import attack
 from trials.hostile.http.trial import facade, following
 from trials.hostile.trial import RUN, SECRET, Victim
 
+pytestmark = pytest.mark.nightly
+
 TEST_TIMEOUT_S = 300.0
 
 SHARE = DEFAULTS.strangers

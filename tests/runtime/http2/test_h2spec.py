@@ -34,6 +34,8 @@ EXCEPTIONS = {
 }
 """Cases that fail, and why they may."""
 
+pytestmark = pytest.mark.nightly
+
 needs_go = pytest.mark.skipif(shutil.which("go") is None, reason="NOTICE: Go is not installed: h2spec is not tried")
 
 

@@ -252,6 +252,7 @@ async def test_dependencies_that_cannot_be_installed_leave_nothing(
     assert not root.exists() or [path for path in root.iterdir() if path.is_dir()] == []
 
 
+@pytest.mark.nightly
 async def test_an_environment_that_was_left_half_made_is_made_anew(serve: Serve, tmp_path: Path) -> None:
     skill = write(tmp_path, "one", tell__py="import headrace_probe; print(headrace_probe.VALUE)")
     (skill / "requirements.txt").write_text(f"./{wheel(skill, 'headrace_probe').name}\n")
