@@ -16,6 +16,7 @@ from services.runtime.http2.limits import ACCEPTING_MAX, DEFAULTS
 from tests.support.http2.wire import PREFACE, SETTINGS, headers_of, opening, peer
 from tests.support.issuing import INTERNAL
 from trials.hostile.attacks import ATTACH
+from trials.hostile.handshakes import CROWD
 from trials.hostile.pace import RSS_MB_MAX
 from trials.hostile.trial import RUN, SECRET, victim
 
@@ -25,9 +26,6 @@ AT_A_TIME = 250
 
 SHARE = DEFAULTS.strangers.connections_max
 TEST_TIMEOUT_S = 100.0 + COUNT / 100
-
-CROWD = "127.0.0.2"
-"""The address of the idle ones; honest callers come from 127.0.0.1."""
 
 _NO_PORT_YET = 24
 """IP_BIND_ADDRESS_NO_PORT, which `socket` has from Python 3.12 on."""

@@ -40,10 +40,7 @@ def serve(tmp_path: Path) -> Serve:
         sandbox = sandbox or Sandbox("process")
         server = ServerSettings(listen="127.0.0.1:0", drain_s=0)
         config = Config(server=server, config_dir=tmp_path, data_dir=tmp_path, commands_max=2, **settings)
-        async with (
-            tool_server(config, sandbox, catalogue) as running,
-            open_channel(running.addresses[0]) as channel,
-        ):
+        async with tool_server(config, sandbox, catalogue) as running, open_channel(running.addresses[0]) as channel:
             stub = tools_pb2_grpc.ToolServiceStub(channel)
             yield Suite(stub, catalogue, definitions, tmp_path / "workspaces" / CHAT)
             if not lasting:

@@ -10,14 +10,12 @@ from pathlib import Path
 import pytest
 
 from services.facade.strangers import CONNECTIONS_MAX
+from trials.hostile.handshakes import CROWD
 from trials.hostile.http.trial import facade, following
 from trials.hostile.pace import RSS_MB_MAX
 from trials.hostile.trial import RUN, SECRET, Victim
 
 MORE = 200
-CROWD = "127.0.0.2"
-"""The address of the idle ones; honest callers come from 127.0.0.1."""
-
 TEST_TIMEOUT_S = 300.0
 
 REQUEST = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
