@@ -17,8 +17,9 @@ from services.runtime.http2.limits import ACCEPTING_MAX, DEFAULTS
 from tests.support.http2.wire import PREFACE, SETTINGS, headers_of, opening, peer
 from tests.support.issuing import INTERNAL
 from trials.hostile.attacks import ATTACH
+from trials.hostile.handshakes import CROWD
 from trials.hostile.pace import RSS_MB_MAX
-from trials.hostile.trial import RUN, SECRET, victim
+from trials.hostile.trial import RUN, SECRET, is_alive, victim
 
 COUNT = int(os.environ.get("HOSTILE_CONNECTIONS", "1500"))
 AT_A_TIME = 250
@@ -26,9 +27,6 @@ AT_A_TIME = 250
 
 SHARE = DEFAULTS.strangers.connections_max
 TEST_TIMEOUT_S = 100.0 + COUNT / 100
-
-CROWD = "127.0.0.2"
-"""The address of the idle ones; honest callers come from 127.0.0.1."""
 
 _NO_PORT_YET = 24
 """IP_BIND_ADDRESS_NO_PORT, which `socket` has from Python 3.12 on."""
@@ -95,7 +93,7 @@ async def test_a_service_that_proves_itself_is_no_stranger_whoever_it_calls_for(
 
 async def _until_closed(connections: list[socket.socket]) -> None:
     """Wait until one of them was closed."""
-    while all(map(_is_alive, connections)):
+    while all(map(is_alive, connections)):
         await asyncio.sleep(0.01)
 
 
@@ -121,19 +119,8 @@ def _close_dead(connections: list[socket.socket]) -> list[socket.socket]:
     """Close those that the server has closed; return the others."""
     alive: list[socket.socket] = []
     for connection in connections:
-        if _is_alive(connection):
+        if is_alive(connection):
             alive.append(connection)
         else:
             connection.close()
     return alive
-
-
-def _is_alive(connection: socket.socket) -> bool:
-    try:
-        while connection.recv(4096):
-            pass
-    except BlockingIOError:
-        return True
-    except ConnectionError:
-        return False
-    return False

@@ -14,7 +14,7 @@ from trials.frames.cases import make_case
 from trials.frames.ends import Verdict, has_odd_request, join_blocks, try_h2, try_nghttp2, try_ours
 from trials.frames.nghttp2 import needs_nghttp2
 
-CASES = int(os.environ.get("FRAME_CASES", "1500"))
+CASES = int(os.environ.get("FRAME_CASES", "500"))
 TAKEN_MIN, COMPARED_MIN = CASES // 10, CASES * 9 // 10
 
 

@@ -39,9 +39,7 @@ def recorded() -> Generator[Recorded]:
         yield collected
 
 
-async def test_an_rpc_is_a_span_in_its_callers_trace_and_goes_on_into_the_calls_behind_it(
-    recorded: Recorded,
-) -> None:
+async def test_an_rpc_is_a_span_in_its_callers_trace_and_goes_on_into_the_calls_behind_it(recorded: Recorded) -> None:
     async with serving_script() as suite:
         await suite.stub.CountTokens(COUNT, metadata=(("x-request-id", "r-1"), ("traceparent", GIVEN)))
         await recorded.until(lambda: bool(recorded.spans))

@@ -16,10 +16,7 @@ from services.simulator.server import Simulator, simulator
 
 WEATHER = {
     "type": "function",
-    "function": {
-        "name": "mock_city_weather",
-        "parameters": {"type": "object", "properties": {"city": {}, "date": {}}},
-    },
+    "function": {"name": "mock_city_weather", "parameters": {"type": "object", "properties": {"city": {}, "date": {}}}},
 }
 BASH = {"type": "function", "function": {"name": "_bash_", "parameters": {"properties": {"command": {}}}}}
 

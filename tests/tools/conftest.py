@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,6 +19,9 @@ from services.tools.sandbox.tier import Sandbox
 from services.tools.server import tool_server
 from tests.support.tools.processes import leave_out_others, nothing_running
 from tests.support.tools.suite import CHAT, Serve, Suite
+
+TEST_TIMEOUT_S = 600.0
+"""Of what is done while a server runs."""
 
 
 @pytest.fixture(autouse=True)
@@ -41,6 +45,7 @@ def serve(tmp_path: Path) -> Serve:
         server = ServerSettings(listen="127.0.0.1:0", drain_s=0)
         config = Config(server=server, config_dir=tmp_path, data_dir=tmp_path, commands_max=2, **settings)
         async with (
+            asyncio.timeout(TEST_TIMEOUT_S),
             tool_server(config, sandbox, catalogue) as running,
             open_channel(running.addresses[0]) as channel,
         ):

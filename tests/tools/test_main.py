@@ -33,10 +33,7 @@ async def test_the_service_starts_serves_and_stops(tmp_path: Path) -> None:
         "HEADRACE_TOOLS_SANDBOX": "process",
     }
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-m", "services.tools"),
-        env={**os.environ, **settings},
-        stderr=asyncio.subprocess.PIPE,
+        sys.executable, *("-m", "services.tools"), env={**os.environ, **settings}, stderr=asyncio.subprocess.PIPE
     )
     async with asyncio.timeout(300):
         async with open_channel(socket) as channel:
@@ -81,10 +78,7 @@ async def test_commands_start_while_other_calls_come_and_go(tmp_path: Path) -> N
     settings = {"HEADRACE_TOOLS_LISTEN": socket, "HEADRACE_DATA_DIR": str(tmp_path)}
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("GRPC_")}
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-m", "services.tools"),
-        env={**inherited, **settings},
-        stderr=asyncio.subprocess.PIPE,
+        sys.executable, *("-m", "services.tools"), env={**inherited, **settings}, stderr=asyncio.subprocess.PIPE
     )
     async with asyncio.timeout(300):
         async with open_channel(socket) as channel:

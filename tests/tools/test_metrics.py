@@ -17,7 +17,7 @@ def counted(tool: str, outcome: str) -> float:
 
 async def test_a_call_is_counted_by_its_tool_and_its_end(serve: Serve) -> None:
     ok, failed, left = counted("list_files", "ok"), counted("read_file", "failed"), counted("_bash_", "left")
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         await deltas_of(suite, request("LIST_files", {}))
         await deltas_of(suite, request("read_file", {"path": "nothing"}))
         async with reading(suite.stub.Execute(request("_bash_", {"command": "echo on; sleep 9"}))) as deltas:

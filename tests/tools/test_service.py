@@ -22,7 +22,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "tools"
 
 
 async def test_tools_are_listed_by_name_and_filtered(serve: Serve) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         everything = await suite.stub.ListTools(tools_pb2.ListToolsRequest())
         some = await suite.stub.ListTools(tools_pb2.ListToolsRequest(names=["READ_file", "nobody"]))
     assert [tool.name for tool in everything.tools] == sorted(tool.name for tool in everything.tools)
@@ -31,7 +31,7 @@ async def test_tools_are_listed_by_name_and_filtered(serve: Serve) -> None:
 
 
 async def test_one_tool_is_got_whatever_its_case(serve: Serve) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         reply = await suite.stub.GetTool(tools_pb2.GetToolRequest(tool_name="_BASH_"))
         with pytest.raises(NotFound), rpc_errors():
             await suite.stub.GetTool(tools_pb2.GetToolRequest(tool_name="nobody"))
@@ -40,18 +40,15 @@ async def test_one_tool_is_got_whatever_its_case(serve: Serve) -> None:
 
 
 async def test_an_unknown_tool_is_an_error(serve: Serve) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         with pytest.raises(NotFound):
             await suite.execute("nobody")
 
 
 async def test_a_chat_id_that_leads_elsewhere_is_an_error(serve: Serve) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         request = tools_pb2.ExecuteRequest(
-            run_id="00000000-0000-4000-8000-000000000001",
-            tool_call_id="1",
-            tool_name="list_files",
-            chat_id="../../x",
+            run_id="00000000-0000-4000-8000-000000000001", tool_call_id="1", tool_name="list_files", chat_id="../../x"
         )
         with pytest.raises(InvalidRequest):
             async with reading(suite.stub.Execute(request)) as deltas:
@@ -60,7 +57,7 @@ async def test_a_chat_id_that_leads_elsewhere_is_an_error(serve: Serve) -> None:
 
 async def test_bash_streams_its_output_and_its_result(serve: Serve) -> None:
     arguments = json.dumps({"command": "echo one; sleep 0.2; echo two >&2; exit 3"})
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         pieces, outcome = await suite.execute("_bash_", arguments)
     assert pieces == [("stdout", "one\n"), ("stderr", "two\n")]
     assert (outcome.ok, outcome.result) == (False, "one\ntwo\n[exit code 3]")
@@ -68,7 +65,7 @@ async def test_bash_streams_its_output_and_its_result(serve: Serve) -> None:
 
 
 async def test_bash_runs_in_the_workspace_that_the_file_tools_see(serve: Serve) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         await suite.execute("write_file", '{"path": "outputs/deep/a.txt", "content": "line\\n"}')
         _, made = await suite.execute("_bash_", '{"command": "cat outputs/deep/a.txt; echo b > outputs/b.txt"}')
         _, listed = await suite.execute("list_files", '{"path": "outputs"}')
@@ -79,14 +76,14 @@ async def test_bash_runs_in_the_workspace_that_the_file_tools_see(serve: Serve) 
 @pytest.mark.parametrize("in_arguments", [True, False])
 async def test_a_timeout_is_a_result(serve: Serve, in_arguments: bool) -> None:
     arguments = {"command": "echo begun; sleep 1010.5"} | ({"timeoutMs": 3000} if in_arguments else {})
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         _, outcome = await suite.execute("_bash_", json.dumps(arguments), 0 if in_arguments else 3000)
     assert (outcome.ok, outcome.result) == (False, "begun\n[ended after 3 s: its time was over]")
 
 
 async def test_cancelling_the_call_kills_the_command_within_half_a_second(serve: Serve) -> None:
     arguments = '{"command": "setsid sleep 1011.5 & echo $! > pid; echo up; sleep 1011.5"}'
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         async with reading(suite.call("_bash_", arguments)) as deltas:
             assert (await anext(deltas)).output.delta == "up\n"
         pid = int((suite.workspace / "pid").read_text())
@@ -97,7 +94,7 @@ async def test_cancelling_the_call_kills_the_command_within_half_a_second(serve:
 
 async def test_more_commands_than_may_run_are_refused_at_once_and_places_come_back(serve: Serve) -> None:
     waiting = '{"command": "echo up; sleep 1012.5"}'
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         async with reading(suite.call("_bash_", waiting)) as first, reading(suite.call("_bash_", waiting)) as second:
             await anext(first)
             await anext(second)
@@ -126,7 +123,7 @@ async def test_more_commands_than_may_run_are_refused_at_once_and_places_come_ba
     ],
 )
 async def test_what_the_model_can_act_on_is_a_result(serve: Serve, tool: str, arguments: str, said: str) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         _, outcome = await suite.execute(tool, arguments)
     assert not outcome.ok
     assert said in outcome.result
@@ -134,7 +131,7 @@ async def test_what_the_model_can_act_on_is_a_result(serve: Serve, tool: str, ar
 
 async def test_the_weather_is_the_same_for_the_same_arguments(serve: Serve) -> None:
     arguments = '{"city": "Shanghai", "date": "2026-05-01"}'
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         answers = [(await suite.execute("mock_city_weather", arguments))[1].result for _ in range(2)]
         _, other = await suite.execute("mock_city_weather", arguments.replace("-01", "-02"))
     assert answers[0] == answers[1] != other.result
@@ -154,14 +151,14 @@ async def test_the_weather_is_the_same_for_the_same_arguments(serve: Serve) -> N
     ],
 )
 async def test_a_city_has_the_time_of_its_zone(serve: Serve, city: str, zone: str) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         _, outcome = await suite.execute("city_datetime", json.dumps({"city": city} if city else {}))
     assert json.loads(outcome.result)["timeZone"] == zone
 
 
 async def test_a_long_file_is_read_in_parts(serve: Serve) -> None:
     text = "".join(f"{number} {'x' * 50}\n" for number in range(1, 2001))
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         await suite.execute("write_file", json.dumps({"path": "a", "content": text}))
         read, first = "", 1
         while True:
@@ -178,7 +175,7 @@ async def test_a_long_file_is_read_in_parts(serve: Serve) -> None:
 
 
 async def test_a_file_that_is_no_text_is_refused(serve: Serve) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         await suite.execute("_bash_", '{"command": "head -c 100 /dev/zero > a; mkfifo p"}')
         _, outcome = await suite.execute("read_file", '{"path": "a"}')
         _, pipe = await suite.execute("read_file", '{"path": "p"}')
@@ -187,7 +184,7 @@ async def test_a_file_that_is_no_text_is_refused(serve: Serve) -> None:
 
 
 async def test_without_a_sandbox_commands_are_refused_and_the_others_work(serve: Serve) -> None:
-    async with asyncio.timeout(100), serve(Sandbox(None, "this kernel has no Landlock")) as suite:
+    async with serve(Sandbox(None, "this kernel has no Landlock")) as suite:
         _, refused = await suite.execute("_bash_", '{"command": "touch made"}')
         _, written = await suite.execute("write_file", '{"path": "a", "content": ""}')
         tools = (await suite.stub.ListTools(tools_pb2.ListToolsRequest())).tools
@@ -199,21 +196,8 @@ async def test_without_a_sandbox_commands_are_refused_and_the_others_work(serve:
     assert "write_file" not in {tool.name for tool in tools if tool.HasField("unavailable")}
 
 
-async def test_paths_of_the_operator_are_open_to_commands(serve: Serve, tmp_path: Path) -> None:
-    shared, readable = tmp_path / "shared", tmp_path / "readable"
-    shared.mkdir()
-    readable.write_text("read me")
-    sandbox = Sandbox("process", readable=(str(readable),), writable=(str(shared),))
-    command = f"cat {readable}; touch {shared}/made; echo no > {readable}"
-    async with asyncio.timeout(100), serve(sandbox) as suite:
-        _, outcome = await suite.execute("_bash_", json.dumps({"command": command}))
-    assert outcome.result.startswith("read me")
-    assert "Permission denied" in outcome.result
-    assert (shared / "made").exists()
-
-
 async def test_an_own_tool_gets_its_arguments_and_streams(serve: Serve) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         (suite.definitions / "say.sh").write_text("cat; echo progress >&2")
         tool = {"name": "say", "command": ["bash", "say.sh"], "parameters": {"type": "object"}}
         (suite.definitions / "say.backend").write_text(json.dumps({"tools": [tool]}))
@@ -224,7 +208,7 @@ async def test_an_own_tool_gets_its_arguments_and_streams(serve: Serve) -> None:
 
 
 async def test_tools_of_the_front_end_are_shown_with_what_it_needs(serve: Serve) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         shutil.copytree(EXAMPLES, suite.definitions, dirs_exist_ok=True)
         suite.catalogue.reload()
         dialog = (await suite.stub.GetTool(tools_pb2.GetToolRequest(tool_name="confirm_dialog"))).tool
@@ -242,7 +226,7 @@ async def test_tools_of_the_front_end_are_shown_with_what_it_needs(serve: Serve)
 
 
 async def test_the_example_tools_work(serve: Serve) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         shutil.copytree(EXAMPLES, suite.definitions, dirs_exist_ok=True)
         suite.catalogue.reload()
         _, converted = await suite.execute("convert_units", '{"value": 26.2, "from": "mile", "to": "km"}')
@@ -259,7 +243,7 @@ async def test_the_example_tools_work(serve: Serve) -> None:
 
 
 async def test_a_stated_schema_does_not_bypass_the_built_in_one(serve: Serve) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         tool = {"name": "mock_city_weather", "parameters": {"type": "object"}}
         (suite.definitions / "weather.backend").write_text(json.dumps({"tools": [tool]}))
         suite.catalogue.reload()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -99,6 +100,18 @@ async def start_victim(command: Sequence[str], settings: dict[str, str]) -> Asyn
         if process.returncode is None:
             process.kill()
         await process.wait()
+
+
+def is_alive(connection: socket.socket) -> bool:
+    """Whether the other end has not closed it; what has come is thrown away."""
+    try:
+        while connection.recv(1 << 16):
+            pass
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 async def _drop(reader: asyncio.StreamReader) -> None:

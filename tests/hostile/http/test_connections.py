@@ -10,14 +10,12 @@ from pathlib import Path
 import pytest
 
 from services.facade.strangers import CONNECTIONS_MAX
+from trials.hostile.handshakes import CROWD
 from trials.hostile.http.trial import facade, following
 from trials.hostile.pace import RSS_MB_MAX
-from trials.hostile.trial import RUN, SECRET, Victim
+from trials.hostile.trial import RUN, SECRET, Victim, is_alive
 
 MORE = 200
-CROWD = "127.0.0.2"
-"""The address of the idle ones; honest callers come from 127.0.0.1."""
-
 TEST_TIMEOUT_S = 300.0
 
 REQUEST = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -42,14 +40,14 @@ async def test_connections_without_a_request_leave_room_for_others(tmp_path: Pat
                 idle.append(await _connect(one, FIRST_BYTES[number % 3] if number < MORE else REQUEST))
                 if number % 100 == 0:
                     await _ask(one)
-            while (alive := sum(map(_is_alive, idle))) > CONNECTIONS_MAX:
+            while (alive := sum(map(is_alive, idle))) > CONNECTIONS_MAX:
                 await asyncio.sleep(0.01)
             assert alive == CONNECTIONS_MAX
             # A thread of the gateway that waits for the processor notes its connection as idle after a few later ones,
             # so that the last to be closed is not always the one of its number.
-            assert all(map(_is_alive, idle[2 * MORE :])), "the oldest are closed"
+            assert all(map(is_alive, idle[2 * MORE :])), "the oldest are closed"
             assert one.rss_mb() - rss_mb < RSS_MB_MAX
-            assert _is_alive(known), "a stream of the same address goes on"
+            assert is_alive(known), "a stream of the same address goes on"
             seq = await anext(own)
             assert await anext(own) == seq + 1
         finally:
@@ -73,14 +71,3 @@ async def _connect(one: Victim, sent: bytes) -> socket.socket:
     if sent.endswith(b"\r\n\r\n"):
         assert b" 200 " in await loop.sock_recv(connection, 4096)
     return connection
-
-
-def _is_alive(connection: socket.socket) -> bool:
-    try:
-        while connection.recv(1 << 16):
-            pass
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False

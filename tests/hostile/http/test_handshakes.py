@@ -18,6 +18,8 @@ from trials.hostile.handshakes import attack
 from trials.hostile.http.trial import facade, following
 from trials.hostile.trial import RUN, SECRET, Victim
 
+pytestmark = pytest.mark.nightly
+
 TEST_TIMEOUT_S = 300.0
 
 SHARE = DEFAULTS.strangers
@@ -34,11 +36,7 @@ def files(tmp_path: Path) -> Files:
 
 @asynccontextmanager
 async def gateway(tmp_path: Path, files: Files, **more: str) -> AsyncGenerator[Victim]:
-    settings = {
-        "HEADRACE_GATEWAY_TLS_CERTIFICATE": files.cert,
-        "HEADRACE_GATEWAY_TLS_KEY": files.key,
-        **more,
-    }
+    settings = {"HEADRACE_GATEWAY_TLS_CERTIFICATE": files.cert, "HEADRACE_GATEWAY_TLS_KEY": files.key, **more}
     async with asyncio.timeout(TEST_TIMEOUT_S), facade(tmp_path, "gateway", **settings) as one:
         yield one
 

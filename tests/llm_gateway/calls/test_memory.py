@@ -6,6 +6,8 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from headrace.errors import HeadraceError
 from headrace.streams import reading
 from headrace.v1 import llm_pb2
@@ -53,6 +55,7 @@ async def send_oversized(gateway: GatewayProcess, streams: int) -> None:
             group.create_task(work(f"sim-{number}"))
 
 
+@pytest.mark.nightly
 async def test_a_hundred_streams_with_an_oversized_frame_leave_no_memory_behind(tmp_path: Path) -> None:
     async with asyncio.timeout(900), simulator(SCRIPT) as sim:
         entry = provider_entry(sim.base_url, models=[{"name": f"sim-{number}"} for number in range(AT_ONCE)])

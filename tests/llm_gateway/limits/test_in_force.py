@@ -17,10 +17,7 @@ async def look(gateway: Gateway) -> dict[str, limits_pb2.Limit]:
 
 async def test_quotas_queues_and_breakers_are_told_with_when_they_open(asking: Asking) -> None:
     quota = {"requestsPerMinute": 6, "concurrency": 1}
-    script = [
-        {"match": {"text": "break"}, "steps": [{"status": 503}]},
-        {"steps": [{"content": ["hello"]}]},
-    ]
+    script = [{"match": {"text": "break"}, "steps": [{"status": 503}]}, {"steps": [{"content": ["hello"]}]}]
     async with asking(script, quota=quota, retry={"maxAttempts": 1}) as gateway:
         idle = await look(gateway)
         for _ in range(FAILURES_MAX):

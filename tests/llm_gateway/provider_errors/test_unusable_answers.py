@@ -38,10 +38,7 @@ async def test_what_came_instead_of_a_stream_is_said(asking: Asking, answer: byt
     heard = await hear(asking, answer)
     assert heard.kinds == ["started"]
     status, _, rest = what.partition(" ")
-    assert (heard.reason, heard.failure.message) == (
-        "PROVIDER_UNAVAILABLE",
-        ANSWERED.format(status=status, what=rest),
-    )
+    assert (heard.reason, heard.failure.message) == ("PROVIDER_UNAVAILABLE", ANSWERED.format(status=status, what=rest))
 
 
 async def test_a_page_of_nothing_but_brackets_takes_no_time_and_no_room(asking: Asking) -> None:

@@ -165,11 +165,7 @@ async def test_a_changed_file_takes_effect_without_a_restart(asking: Asking) -> 
 async def test_the_gateway_is_ready_from_its_first_valid_file_on(tmp_path: Path) -> None:
     (tmp_path / "providers.json").write_text("{")
     config = Config(server=ServerSettings(listen="127.0.0.1:0", drain_s=0.0), config_dir=tmp_path)
-    async with (
-        asyncio.timeout(50),
-        gateway(config, {}) as running,
-        open_channel(running.addresses[0]) as channel,
-    ):
+    async with asyncio.timeout(50), gateway(config, {}) as running, open_channel(running.addresses[0]) as channel:
         assert await check_peers({"gateway": channel}) == {"gateway": False}
         write(tmp_path, provider_entry(URL))
         while await check_peers({"gateway": channel}) != {"gateway": True}:

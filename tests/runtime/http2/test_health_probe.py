@@ -26,6 +26,8 @@ SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.Health
 READY, NO_CONNECTION, NO_ANSWER, NOT_READY = 0, 2, 3, 4
 """Its exit codes; it runs as a program, because `go tool` would make each of them 1."""
 
+pytestmark = pytest.mark.nightly
+
 needs_go = pytest.mark.skipif(
     shutil.which("go") is None, reason="NOTICE: Go is not installed: grpc-health-probe is not tried"
 )

@@ -147,10 +147,7 @@ def test_certificates_need_our_transport() -> None:
 
 def test_all_problems_are_reported_at_once() -> None:
     found = problems(
-        HEADRACE_MEMORY_CHAT_K="x",
-        HEADRACE_MEMORY_STREAMS_MAX="many",
-        HEADRACE_MEMORY_CHAT_KK="1",
-        HEADRACE_TYPO="1",
+        HEADRACE_MEMORY_CHAT_K="x", HEADRACE_MEMORY_STREAMS_MAX="many", HEADRACE_MEMORY_CHAT_KK="1", HEADRACE_TYPO="1"
     )
     assert [line.partition(":")[0] for line in found] == [
         "HEADRACE_MEMORY_STREAMS_MAX",

@@ -10,13 +10,18 @@ import signal
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
+from itertools import product
 from pathlib import Path
 
 import pytest
 
+from tests.support.nightly import leave_to_nightly
+
 SERVICES = ("facade", "llm_gateway", "memory", "orchestrator", "simulator", "tools")
 
 MOMENTS = ("begins to import", "has imported much", "has read its settings")
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 SLOW = re.compile(rb"\| *(headrace|grpc|asyncio|uvloop|structlog)(\.\w+)*$")
 """What in the lines of `-X importtime` that show that the program's own imports have begun."""
@@ -85,8 +90,10 @@ async def read_to_end(process: asyncio.subprocess.Process) -> int:
     return process.returncode
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
-@pytest.mark.parametrize("service", SERVICES)
+IN_CHECK = {*zip(SERVICES, [*MOMENTS, *MOMENTS[:2], MOMENTS[2]], strict=True)}
+
+
+@pytest.mark.parametrize(("service", "moment"), leave_to_nightly(product(SERVICES, MOMENTS), but=IN_CHECK))
 async def test_a_service_that_is_told_to_stop_while_it_starts_ends(tmp_path: Path, service: str, moment: str) -> None:
     if (service, moment) == ("simulator", MOMENTS[-1]):
         pytest.skip("the simulator has no settings")
@@ -96,8 +103,9 @@ async def test_a_service_that_is_told_to_stop_while_it_starts_ends(tmp_path: Pat
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a process namespace needs root")
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize(
+    ("moment", "number"), leave_to_nightly(product(MOMENTS, SIGNALS), but={*zip(MOMENTS, SIGNALS, strict=True)})
+)
 async def test_the_first_process_of_a_container_ends_too(tmp_path: Path, moment: str, number: signal.Signals) -> None:
     async with started("llm_gateway", tmp_path, moment, "unshare", "-p", "-f", "--kill-child") as process:
         os.kill(find_child(process.pid), number)
@@ -105,7 +113,9 @@ async def test_the_first_process_of_a_container_ends_too(tmp_path: Path, moment:
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("tini"), reason="needs root and tini")
-@pytest.mark.parametrize("wait_s", [0.0, 0.01, 0.05, 0.2])
+@pytest.mark.parametrize(
+    "wait_s", [0.0, *(pytest.param(wait_s, marks=pytest.mark.nightly) for wait_s in (0.01, 0.05, 0.2))]
+)
 async def test_behind_the_images_first_process_no_moment_is_too_early(wait_s: float) -> None:
     entry = ("unshare", "-p", "-f", "--kill-child", "tini", "--")
     async with asyncio.timeout(300):
@@ -114,7 +124,7 @@ async def test_behind_the_images_first_process_no_moment_is_too_early(wait_s: fl
         )
         try:
             while not has_begun(process.pid):
-                await asyncio.sleep(0)
+                await asyncio.sleep(0.0005)
             await asyncio.sleep(wait_s)
             os.kill(find_child(process.pid), signal.SIGTERM)
             assert await process.wait() in (0, 128 + signal.SIGTERM)

@@ -224,7 +224,7 @@ async def test_leaving_stops_the_model_at_once(serve: Serve, scripts: list[list[
 
 
 async def test_an_unconfigured_search_is_unavailable(serve: Serve) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         seen = await deltas_of(suite, request("deep_search", {"query": "x"}))
         listed = (await suite.stub.ListTools(tools_pb2.ListToolsRequest())).tools
     assert "HEADRACE_TOOLS_SEARCH_URL" in seen[-1].result.result

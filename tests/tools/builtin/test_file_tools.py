@@ -43,7 +43,7 @@ def put(suite: Suite, path: str, content: str | bytes = "") -> Path:
 
 
 async def test_an_edit_replaces_one_passage_and_nothing_else(serve: Serve) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         file = put(suite, "a.md", "one\ntwo 水\nthree\n")
         said = await call(suite, "edit_file", path="a.md", oldText="two 水\nth", newText="2\r\nTh")
         assert file.read_bytes() == b"one\n2\r\nThree\n"
@@ -53,7 +53,7 @@ async def test_an_edit_replaces_one_passage_and_nothing_else(serve: Serve) -> No
 
 
 async def test_an_ambiguous_edit_says_where_and_changes_nothing(serve: Serve) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         file = put(suite, "a", "x = 1\n" * 3 + "y\n" + "x = 1\n" * 20)
         said = await refused(suite, "edit_file", path="a", oldText="x = 1", newText="x = 2")
         assert file.read_text().count("x = 1") == 23
@@ -74,7 +74,7 @@ async def test_an_ambiguous_edit_says_where_and_changes_nothing(serve: Serve) ->
     ],
 )
 async def test_an_edit_that_finds_nothing_says_why(serve: Serve, content: str | bytes, old: str, said: str) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         file = put(suite, "a", content)
         before = file.read_bytes()
         assert said in await refused(suite, "edit_file", path="a", oldText=old, newText="new")
@@ -94,7 +94,7 @@ async def test_an_edit_that_is_repeated_changes_nothing_more(
     serve: Serve, content: str, old: str, new: str, every: bool
 ) -> None:
     arguments = {"path": "a", "oldText": old, "newText": new, "replaceAll": every}
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         file = put(suite, "a", content)
         await call(suite, "edit_file", **arguments)
         once = file.read_text()
@@ -103,7 +103,7 @@ async def test_an_edit_that_is_repeated_changes_nothing_more(
 
 
 async def test_edits_of_one_file_at_once_are_all_in_it(serve: Serve) -> None:
-    async with asyncio.timeout(200), serve() as suite:
+    async with serve() as suite:
         file = put(suite, "a", "".join(f"line {n:02}\n" for n in range(30)))
         edits = (call(suite, "edit_file", path="a", oldText=f"line {n:02}", newText=f"done {n:02}") for n in range(30))
         await asyncio.gather(*edits)
@@ -113,7 +113,7 @@ async def test_edits_of_one_file_at_once_are_all_in_it(serve: Serve) -> None:
 async def test_writing_and_editing_replace_the_name_not_what_it_is_linked_to(serve: Serve, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.write_text("outside")
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         put(suite, "x")
         for name in ("written", "edited"):
             os.link(outside, suite.workspace / name)
@@ -125,7 +125,7 @@ async def test_writing_and_editing_replace_the_name_not_what_it_is_linked_to(ser
 
 async def test_a_hard_link_to_the_outside_cannot_be_made_by_a_command(serve: Serve, tmp_path: Path) -> None:
     (tmp_path / "outside").write_text("secret")
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         said = await refused(suite, "_bash_", command=f"ln {tmp_path}/outside stolen && cat stolen")
     assert "secret" not in said
 
@@ -140,7 +140,7 @@ ESCAPES = [
 @pytest.mark.parametrize("path", ESCAPES)
 async def test_no_file_tool_leaves_the_workspace_or_hangs(serve: Serve, tmp_path: Path, path: str) -> None:
     (tmp_path / "secret").write_text("top-secret")
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         put(suite, "uploads/own")
         (suite.workspace / "link").symlink_to(tmp_path / "secret")
         (suite.workspace / "folder").symlink_to(tmp_path)
@@ -158,7 +158,7 @@ async def test_no_file_tool_leaves_the_workspace_or_hangs(serve: Serve, tmp_path
 
 
 async def test_a_list_follows_glob_and_depth(serve: Serve) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         for path in ("a.md", "b.txt", "docs/c.md", "docs/deep/d.md", "docs/deep/e.txt"):
             put(suite, path)
         files = {
@@ -210,7 +210,7 @@ def test_no_glob_is_slow() -> None:
 
 
 async def test_grep_streams_the_lines_that_match_and_names_their_places(serve: Serve) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         put(suite, "a.py", "import os\n\nprint(1)\nimport re as os\n")
         put(suite, "b/c.md", "no\r\nIMPORT 水\r\n")
         put(suite, "binary", b"import\0")
@@ -226,7 +226,7 @@ async def test_grep_streams_the_lines_that_match_and_names_their_places(serve: S
 
 @pytest.mark.parametrize("pattern", ["[^x]+", "a\\s+b", "a\\nb", "(?s)a.*b"])
 async def test_a_pattern_never_matches_across_lines(serve: Serve, pattern: str) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         put(suite, "a", "a\nb\n")
         found = await call(suite, "grep", pattern=pattern)
     assert found == ("a:1: a\na:2: b" if pattern == "[^x]+" else "no matches")
@@ -234,12 +234,12 @@ async def test_a_pattern_never_matches_across_lines(serve: Serve, pattern: str) 
 
 @pytest.mark.parametrize("pattern", ["(a", "a**b", "(?=a)", "\\1", "x{2000}"])
 async def test_a_pattern_that_re2_does_not_take_is_a_result(serve: Serve, pattern: str) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         assert "pattern: " in await refused(suite, "grep", pattern=pattern)
 
 
 async def test_a_hostile_pattern_and_huge_lines_stay_cheap(serve: Serve) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         put(suite, "a", "a" * 4_000_000 + "needle" + "b" * 4_000_000)
         assert await call(suite, "grep", pattern="(a*)*c") == "no matches"
         found = await call(suite, "grep", pattern="needle")
@@ -248,7 +248,7 @@ async def test_a_hostile_pattern_and_huge_lines_stay_cheap(serve: Serve) -> None
 
 
 async def test_a_search_is_bounded_and_says_what_it_left_out(serve: Serve) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         put(suite, "a", "needle\n" * 1000)
         put(suite, "b", b"needle\n" + bytes(grep.FILE_BYTES_MAX))
         many = await call(suite, "grep", pattern="needle", path="a")
@@ -261,7 +261,7 @@ async def test_a_search_is_bounded_and_says_what_it_left_out(serve: Serve) -> No
 
 async def test_random_edits_never_lose_text(serve: Serve) -> None:
     dice = random.Random(5)
-    async with asyncio.timeout(200), serve() as suite:
+    async with serve() as suite:
         text = "".join(dice.choice("ab\n水") for _ in range(60))
         file = put(suite, "a", text)
         for _ in range(150):
@@ -277,7 +277,7 @@ async def test_random_edits_never_lose_text(serve: Serve) -> None:
 
 
 async def test_a_line_of_any_length_is_read_in_little_memory(serve: Serve) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         suite.workspace.mkdir(parents=True)
         with (suite.workspace / "long").open("wb") as file:
             for _ in range(60):
@@ -292,7 +292,7 @@ async def test_a_line_of_any_length_is_read_in_little_memory(serve: Serve) -> No
 
 
 async def test_a_picture_is_named_and_shown(serve: Serve) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         data = b"GIF89a\x02\x00\x03\x00" + bytes(20)
         put(suite, "outputs/a.gif", data)
         _, outcome = await suite.execute("read_file", json.dumps({"path": "outputs/a.gif"}))
@@ -306,7 +306,7 @@ async def test_a_picture_is_named_and_shown(serve: Serve) -> None:
 
 
 async def test_an_edit_that_would_make_the_file_too_large_changes_nothing(serve: Serve) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         file = put(suite, "a", "x" * 100_000)
         said = await refused(suite, "edit_file", path="a", oldText="x", newText="y" * 1000, replaceAll=True)
         assert file.read_text() == "x" * 100_000
@@ -315,7 +315,7 @@ async def test_an_edit_that_would_make_the_file_too_large_changes_nothing(serve:
 
 @pytest.mark.parametrize("first", [5, 10**30])
 async def test_a_line_behind_the_end_of_a_file_is_told(serve: Serve, first: int) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         put(suite, "a", "one\ntwo\n")
         said = await call(suite, "read_file", path="a", firstLine=first, lines=10**30)
         whole = await call(suite, "read_file", path="a", lines=10**30)
@@ -324,7 +324,7 @@ async def test_a_line_behind_the_end_of_a_file_is_told(serve: Serve, first: int)
 
 
 async def test_what_is_written_can_be_listed_and_deeper_is_refused(serve: Serve) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         deepest = "a/" * (DEPTH_MAX - 1) + "x"
         await call(suite, "write_file", path=deepest, content="1")
         listed = await call(suite, "list_files")
@@ -334,7 +334,7 @@ async def test_what_is_written_can_be_listed_and_deeper_is_refused(serve: Serve)
 
 
 async def test_a_pattern_that_matches_everywhere_takes_no_longer_than_the_lines(serve: Serve) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         put(suite, "f", b"a" * 8_000_000 + b"\nb\n")
         began_s = time.process_time()
         lines = (await call(suite, "grep", pattern="b*")).splitlines()

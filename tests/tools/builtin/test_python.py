@@ -12,6 +12,7 @@ import pytest
 from headrace.streams import reading
 from headrace.v1 import tools_pb2
 from services.tools.sandbox.tier import Sandbox
+from tests.support.nightly import leave_to_nightly
 from tests.support.tools.commands import is_running
 from tests.support.tools.suite import Serve, Suite
 from tests.support.tools.tiers import TIERS
@@ -41,7 +42,7 @@ async def python(suite: Suite, code: str, timeout_ms: int = 0) -> tools_pb2.Tool
 
 @pytest.mark.parametrize("tier", TIERS)
 async def test_variables_stay_from_call_to_call(serve: Serve, tier: str) -> None:
-    async with asyncio.timeout(100), serve(Sandbox(tier)) as suite:  # pyright: ignore[reportArgumentType] - one of its literals
+    async with serve(Sandbox(tier)) as suite:  # pyright: ignore[reportArgumentType] - one of its literals
         assert (await python(suite, "import math\nx = 20\ndef twice(n): return 2 * n")).result == "(no output)"
         assert (await python(suite, "print('x is', x)\ntwice(x) + math.floor(2.5)")).result == "x is 20\n42\n"
         assert (await python(suite, "_ + 1")).result == "43\n"
@@ -66,7 +67,7 @@ async def test_variables_stay_from_call_to_call(serve: Serve, tier: str) -> None
     ],
 )
 async def test_a_piece_of_code_ends_with_what_it_said(serve: Serve, code: str, ok: bool, said: str) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         outcome = await python(suite, code)
         assert (outcome.ok, said in outcome.result) == (ok, True), outcome.result
         assert "services/" not in outcome.result
@@ -77,11 +78,7 @@ async def test_a_piece_of_code_ends_with_what_it_said(serve: Serve, code: str, o
 async def test_output_streams_line_by_line(serve: Serve) -> None:
     code = "import os, time\nfor n in range(4):\n print(n)\n while not os.path.exists(f'seen{n}'): time.sleep(0.01)"
     seen: list[str] = []
-    async with (
-        asyncio.timeout(100),
-        serve() as suite,
-        reading(suite.call("python", json.dumps({"code": code}))) as deltas,
-    ):
+    async with serve() as suite, reading(suite.call("python", json.dumps({"code": code}))) as deltas:
         async for delta in deltas:
             if delta.HasField("output"):
                 (suite.workspace / f"seen{len(seen)}").touch()
@@ -90,7 +87,7 @@ async def test_output_streams_line_by_line(serve: Serve) -> None:
 
 
 async def test_late_code_is_interrupted_and_its_variables_are_kept(serve: Serve) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         outcome = await python(suite, "x = 1\nprint('up')\nwhile True: pass", timeout_ms=4000)
         assert not outcome.ok
         assert outcome.result.startswith("up\n")
@@ -101,7 +98,7 @@ async def test_late_code_is_interrupted_and_its_variables_are_kept(serve: Serve)
 
 async def test_code_that_ignores_the_interrupt_is_killed_and_the_next_call_is_told(serve: Serve) -> None:
     stubborn = "x = 1\nimport time\nwhile True:\n try: time.sleep(9)\n except KeyboardInterrupt: pass"
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         outcome = await python(suite, stubborn, timeout_ms=3000)
         assert "had to be ended, and its variables are lost" in outcome.result
         again = await python(suite, "x")
@@ -111,14 +108,14 @@ async def test_code_that_ignores_the_interrupt_is_killed_and_the_next_call_is_to
 
 
 async def test_an_interpreter_that_dies_says_so(serve: Serve) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         outcome = await python(suite, "import os; print('last', flush=True); os.kill(os.getpid(), 9)")
         assert outcome.result == "last\n[the interpreter has ended by itself (signal 9); its variables are lost]"
         assert "[a new interpreter" in (await python(suite, "1")).result
 
 
 async def test_a_flood_is_interrupted(serve: Serve) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         outcome = await python(suite, "x = 1\nwhile True: print('y' * 1000)")
         assert not outcome.ok
         assert outcome.result.endswith("bytes of output; its variables are kept]")
@@ -126,7 +123,7 @@ async def test_a_flood_is_interrupted(serve: Serve) -> None:
 
 
 async def test_leaving_interrupts_the_code_and_keeps_the_interpreter(serve: Serve) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         code = "x = 7\nprint('up')\nimport time; time.sleep(3600)"
         async with reading(suite.call("python", json.dumps({"code": code}))) as deltas:
             await anext(deltas)
@@ -134,7 +131,7 @@ async def test_leaving_interrupts_the_code_and_keeps_the_interpreter(serve: Serv
 
 
 async def test_calls_of_a_run_wait_for_each_other(serve: Serve) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         await python(suite, "said = []")
         slow = "import time\nsaid.append(1); time.sleep(0.2); said.append(2)"
         await asyncio.gather(python(suite, slow), python(suite, slow))
@@ -142,7 +139,7 @@ async def test_calls_of_a_run_wait_for_each_other(serve: Serve) -> None:
 
 
 async def test_runs_have_interpreters_of_their_own_and_the_idlest_gives_way(serve: Serve) -> None:
-    async with asyncio.timeout(100), serve(interpreters_max=2) as suite:
+    async with serve(interpreters_max=2) as suite:
 
         async def of_run(number: int, code: str) -> str:
             run_id = f"00000000-0000-4000-8000-00000000000{number}"
@@ -165,7 +162,7 @@ async def test_runs_have_interpreters_of_their_own_and_the_idlest_gives_way(serv
 
 
 async def test_figures_are_saved_as_pictures_and_published(serve: Serve) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         artifacts, result = list[str](), ""
         async with reading(suite.call("python", json.dumps({"code": FIGURES}))) as deltas:
             async for delta in deltas:
@@ -187,17 +184,17 @@ pandas.DataFrame, pandas.Series = DataFrame, type('Series', (), {})
 sys.modules['pandas'] = pandas
 DataFrame()
 """
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         assert (await python(suite, table)).result == "a table of 60 rows at most\n"
 
 
 async def test_the_service_packages_can_be_imported(serve: Serve) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         assert (await python(suite, "import tzdata; tzdata.__name__")).result == "'tzdata'\n"
 
 
 async def test_without_a_sandbox_nothing_is_started(serve: Serve) -> None:
-    async with asyncio.timeout(100), serve(Sandbox(None, "no Landlock")) as suite:
+    async with serve(Sandbox(None, "no Landlock")) as suite:
         outcome = await python(suite, "open('made', 'w')")
         assert not outcome.ok
         assert "no Landlock" in outcome.result
@@ -205,7 +202,7 @@ async def test_without_a_sandbox_nothing_is_started(serve: Serve) -> None:
 
 
 async def test_interpreters_end_with_the_service(serve: Serve) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         await python(suite, "import subprocess; subprocess.Popen(['sleep', '1040.5'], start_new_session=True)")
         while not is_running("1040.5"):
             await asyncio.sleep(0.01)
@@ -222,9 +219,9 @@ print(frame, scipy.stats.zscore(frame.mm).round(2), pandas.read_excel("outputs/r
 
 
 @pytest.mark.skipif(find_spec("pandas") is None, reason="headrace[data] is not installed: data work is NOT tried")
-@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("tier", leave_to_nightly([(tier,) for tier in TIERS], but={TIERS[:1]}))
 async def test_tables_and_charts_are_made_with_the_libraries_of_the_data_extra(serve: Serve, tier: str) -> None:
-    async with asyncio.timeout(300), serve(Sandbox(tier)) as suite:  # pyright: ignore[reportArgumentType] - one of its literals
+    async with serve(Sandbox(tier)) as suite:  # pyright: ignore[reportArgumentType] - one of its literals
         outcome = await python(suite, CHART, 200_000)
         assert outcome.ok, outcome.result
         assert " 200\n" in outcome.result
@@ -238,7 +235,7 @@ async def test_tables_and_charts_are_made_with_the_libraries_of_the_data_extra(s
 @pytest.mark.parametrize("name", ["pandas", "scipy.stats", "openpyxl"])
 async def test_a_library_that_is_missing_is_named_with_what_brings_it(serve: Serve, name: str) -> None:
     code = f"import sys; sys.modules[{name.partition('.')[0]!r}] = None\nimport {name}"
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         outcome = await python(suite, code)
         other = await python(suite, "import nonsense_of_mine")
     assert not outcome.ok

@@ -90,7 +90,7 @@ def test_no_text_stops_the_reload(text: str) -> None:
 
 
 async def test_a_change_takes_effect_without_a_restart_and_a_mistake_keeps_what_was(serve: Serve) -> None:
-    async with asyncio.timeout(200), serve() as suite:
+    async with serve() as suite:
         file = suite.definitions.with_name("tools.yaml")
 
         async def tier_becomes(tier: str) -> None:

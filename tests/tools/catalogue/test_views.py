@@ -31,7 +31,7 @@ def loaded(folder: Path) -> tuple[Catalogue, list[dict[str, Any]]]:
 
 
 async def test_html_is_served_as_text_and_the_other_forms_as_their_own_json(serve: Serve) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         (suite.definitions / "page.html").write_text("<p>你好</p>")
         for suffix in ("qlc", "dqlc", "json_schema", "custom"):
             (suite.definitions / f"form_{suffix}.{suffix}").write_text(FORM)
@@ -121,7 +121,7 @@ def test_html_that_holds_no_definitions_is_a_view(tmp_path: Path, text: str) -> 
 
 
 async def test_a_tool_without_its_view_is_unavailable_until_the_view_is_there(serve: Serve) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         (suite.definitions / "a.frontend").write_text(json.dumps({"tools": [DIALOG | {"viewport": "shown"}]}))
         suite.catalogue.reload()
         before = (await suite.stub.GetTool(tools_pb2.GetToolRequest(tool_name="dialog"))).tool
@@ -136,7 +136,7 @@ async def test_a_tool_without_its_view_is_unavailable_until_the_view_is_there(se
 async def test_a_tool_defined_in_a_views_file_needs_no_view_and_finds_one_in_viewports(
     serve: Serve, suffix: str
 ) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
 
         async def load_tool() -> tools_pb2.Tool:
             suite.catalogue.reload()
@@ -158,7 +158,7 @@ async def test_a_tool_defined_in_a_views_file_needs_no_view_and_finds_one_in_vie
 
 
 async def test_a_view_saved_in_viewports_takes_effect_while_the_service_runs(serve: Serve) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         (suite.definitions / "a.frontend").write_text(json.dumps({"tools": [DIALOG]}))
         viewports = suite.definitions.with_name("viewports")
         viewports.mkdir()

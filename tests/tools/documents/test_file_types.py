@@ -71,10 +71,11 @@ def list_slides(data: bytes) -> list[Any]:
 
 
 @needs_cjk_font
+@pytest.mark.parametrize("texts", [3, pytest.param(15, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("kind", FILE_TYPES)
-async def test_any_markdown_becomes_a_file(kind: str) -> None:
+async def test_any_markdown_becomes_a_file(kind: str, texts: int) -> None:
     rng = random.Random(5)
-    for _ in range(15):
+    for _ in range(texts):
         made = await render_file("".join(rng.choices(PIECES, k=12)), kind, read_files())
         assert made.data
 

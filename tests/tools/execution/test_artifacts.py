@@ -29,7 +29,7 @@ async def bash(suite: Suite, command: str, timeout_ms: int = 0) -> list[str]:
 
 
 async def test_what_a_command_writes_in_outputs_is_published_with_its_type(serve: Serve) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         (suite.workspace / "uploads").mkdir(parents=True)
         (suite.workspace / "uploads/a.png").write_bytes(picture("PNG", 5, 5))
         found = await artifacts(
@@ -46,7 +46,7 @@ async def test_what_a_command_writes_in_outputs_is_published_with_its_type(serve
 
 
 async def test_a_file_is_published_again_when_it_has_changed_and_only_then(serve: Serve) -> None:
-    async with asyncio.timeout(200), serve() as suite:
+    async with serve() as suite:
         assert await bash(suite, "echo 1 > outputs/a; echo 1 > outputs/b") == ["a", "b"]
         assert await bash(suite, "cat outputs/a; rm outputs/b") == []
         assert await bash(suite, "echo 2 > outputs/a") == ["a"]
@@ -57,7 +57,7 @@ async def test_a_file_is_published_again_when_it_has_changed_and_only_then(serve
 
 
 async def test_a_command_that_fails_or_is_ended_publishes_what_it_wrote(serve: Serve) -> None:
-    async with asyncio.timeout(200), serve() as suite:
+    async with serve() as suite:
         assert await bash(suite, "echo 1 > outputs/a; exit 3") == ["a"]
         assert await bash(suite, "echo 1 > outputs/b; sleep 1015.5", timeout_ms=3000) == ["b"]
 
@@ -67,12 +67,12 @@ async def test_links_pipes_and_hidden_files_are_no_artifacts(serve: Serve, tmp_p
     command = (
         f"cd outputs; ln -s {tmp_path}/secret link; mkfifo pipe; touch .x; mkdir .d; touch .d/y; ln -s .. up; touch z"
     )
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         assert await bash(suite, command) == ["z"]
 
 
 async def test_calls_that_overlap_publish_a_file_once(serve: Serve) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         both = await asyncio.gather(
             bash(suite, "sleep 0.2; echo 1 > outputs/a; sleep 0.2"),
             bash(suite, "sleep 0.4; echo 1 > outputs/b; sleep 0.3"),
@@ -82,19 +82,19 @@ async def test_calls_that_overlap_publish_a_file_once(serve: Serve) -> None:
 
 
 async def test_more_artifacts_than_anyone_reads_are_left_out(serve: Serve) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         assert len(await bash(suite, "touch outputs/{1..200}")) == ARTIFACTS_MAX
 
 
 async def test_without_its_outputs_folder_a_call_still_has_its_result(serve: Serve) -> None:
-    async with asyncio.timeout(200), serve() as suite:
+    async with serve() as suite:
         assert await bash(suite, "rm -r outputs; ln -s /etc outputs") == []
         assert await bash(suite, "rm outputs; echo file > outputs") == []
         assert await bash(suite, "rm outputs; mkdir outputs; touch outputs/a") == ["a"]
 
 
 async def test_leaving_a_call_forgets_what_was_watched(serve: Serve) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         async with reading(suite.call("_bash_", '{"command": "echo 1 > outputs/a; echo up; sleep 1016.5"}')) as deltas:
             await anext(deltas)
         while await bash(suite, "true"):  # as long as the call that was left is being ended
@@ -103,7 +103,7 @@ async def test_leaving_a_call_forgets_what_was_watched(serve: Serve) -> None:
 
 
 async def test_a_command_that_fills_the_workspace_is_told_and_can_delete(serve: Serve) -> None:
-    async with asyncio.timeout(200), serve(workspace_bytes_max=1_000_000) as suite:
+    async with serve(workspace_bytes_max=1_000_000) as suite:
         _, filling = await suite.execute("_bash_", '{"command": "head -c 5000000 /dev/zero > a; ls -s a"}')
         _, full = await suite.execute("_bash_", '{"command": "head -c 5000000 /dev/zero > b; stat -c %s b"}')
         _, deleting = await suite.execute("_bash_", '{"command": "rm a b; echo done"}')

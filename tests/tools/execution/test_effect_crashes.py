@@ -103,7 +103,7 @@ def acted(workspace: Path) -> int:
 
 async def said_after(serve: Serve, tool: str) -> tuple[str, str, str]:
     """What a new service says of the call; the error, if any, of asking it to run again; and what it says then."""
-    async with asyncio.timeout(200), serve() as suite:
+    async with serve() as suite:
         request = tools_pb2.CheckEffectRequest(effect_key=KEY, tool_name=tool, chat_id=CHAT)
         before = await suite.stub.CheckEffect(request)
         _, outcome = await suite.execute(tool, "{}", effect_key=KEY)
@@ -116,12 +116,12 @@ async def said_after(serve: Serve, tool: str) -> tuple[str, str, str]:
 @pytest.mark.parametrize(
     ("step", "times", "said", "times_after"),
     [
-        (1, 0, ("not_done", "", "done"), 1),
+        pytest.param(1, 0, ("not_done", "", "done"), 1, marks=pytest.mark.nightly),
         (2, 0, ("not_done", "", "done"), 1),
         (3, 0, ("unknown", "unknown", "unknown"), 0),
         (4, 1, ("unknown", "unknown", "unknown"), 1),
         (5, 1, ("done", "", "done"), 1),
-        (WRITES + 1, 1, ("done", "", "done"), 1),
+        pytest.param(WRITES + 1, 1, ("done", "", "done"), 1, marks=pytest.mark.nightly),
     ],
 )
 async def test_a_once_tool_acts_at_most_once_wherever_the_service_is_killed(
@@ -136,7 +136,7 @@ async def test_a_once_tool_acts_at_most_once_wherever_the_service_is_killed(
     assert acted(workspace) == times_after
 
 
-@pytest.mark.parametrize("step", [1, 2, 3])
+@pytest.mark.parametrize("step", [1, *(pytest.param(step, marks=pytest.mark.nightly) for step in (2, 3))])
 async def test_a_call_counts_as_begun_when_its_command_is_all_but_started(
     workspace: Path, tmp_path: Path, step: int
 ) -> None:
@@ -147,7 +147,7 @@ async def test_a_call_counts_as_begun_when_its_command_is_all_but_started(
     assert not (workspace / "begun").exists()
 
 
-@pytest.mark.parametrize("has_acted", [False, True])
+@pytest.mark.parametrize("has_acted", [pytest.param(False, marks=pytest.mark.nightly), True])
 async def test_a_once_tool_that_was_running_is_unknown_and_not_run_again(
     serve: Serve, workspace: Path, tmp_path: Path, has_acted: bool
 ) -> None:

@@ -73,7 +73,7 @@ async def checked(effects: EffectRecords) -> str:
 
 
 async def test_a_call_that_has_ended_is_answered_with_its_result_and_not_run_again(serve: Serve) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         assert (await state_of(suite)).state == "not_done"
         answers = [(await suite.execute("_bash_", COUNT, effect_key=KEY))[1] for _ in range(3)]
         known = await state_of(suite)
@@ -94,7 +94,7 @@ async def test_records_survive_the_service(serve: Serve) -> None:
 
 
 async def test_a_failure_is_an_outcome_too(serve: Serve) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         await suite.execute("_bash_", '{"command": "exit 3"}', effect_key=KEY)
         known = await state_of(suite)
     assert (known.state, known.result.ok, known.result.result) == ("done", False, "[exit code 3]")
@@ -102,7 +102,7 @@ async def test_a_failure_is_an_outcome_too(serve: Serve) -> None:
 
 async def test_while_a_call_runs_the_same_one_is_refused_and_its_effect_unknown(serve: Serve) -> None:
     waiting = '{"command": "echo once >> counter; echo up; while [ ! -e go ]; do sleep 0.01; done"}'
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         async with reading(suite.call("_bash_", waiting, effect_key=KEY)) as deltas:
             await anext(deltas)
             with pytest.raises(Overloaded, match="running already"):
@@ -117,7 +117,7 @@ async def test_while_a_call_runs_the_same_one_is_refused_and_its_effect_unknown(
 
 async def test_a_call_that_was_left_is_unknown_and_not_run_again(serve: Serve) -> None:
     waiting = '{"command": "echo once >> counter; echo up; sleep 1013.5"}'
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         async with reading(suite.call("_bash_", waiting, effect_key=KEY)) as deltas:
             await anext(deltas)
         while True:
@@ -133,20 +133,20 @@ async def test_a_call_that_was_left_is_unknown_and_not_run_again(serve: Serve) -
 
 
 async def test_arguments_that_are_refused_leave_no_record(serve: Serve) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         await suite.execute("_bash_", "{}", effect_key=KEY)
         assert (await state_of(suite)).state == "not_done"
 
 
 async def test_without_a_key_nothing_is_recorded(serve: Serve, tmp_path: Path) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         answers = [(await suite.execute("_bash_", COUNT))[1].result for _ in range(2)]
     assert answers == ["once\n", "once\nonce\n"]
     assert not (tmp_path / "effects").exists()
 
 
 async def test_the_key_of_another_tools_call_is_refused(serve: Serve) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         await suite.execute("_bash_", COUNT, effect_key=KEY)
         with pytest.raises(InvalidRequest, match="another tool"):
             await state_of(suite, tool="write_file")
@@ -155,7 +155,7 @@ async def test_the_key_of_another_tools_call_is_refused(serve: Serve) -> None:
 
 
 async def test_a_recorded_result_is_bounded(serve: Serve, tmp_path: Path) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         _, outcome = await suite.execute("_bash_", '{"command": "seq 100000"}', effect_key=KEY)
     (record,) = (tmp_path / "effects" / CHAT).iterdir()
     assert len(outcome.result) == RESULT_CHARS_MAX

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from urllib.parse import parse_qs, urlsplit
 
@@ -20,7 +19,7 @@ WHOLE = "".join(f"{number}\n" for number in range(1, 100_001)) + "end\n"
 
 
 async def test_a_long_result_is_cut_and_the_whole_is_a_file_that_it_names(serve: Serve) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         pieces, outcome = await suite.execute("_bash_", LONG)
         path = outcome.result.partition("the whole is in ")[2].partition(" …]")[0]
         _, read = await suite.execute("read_file", json.dumps({"path": path, "firstLine": 100_000}))
@@ -36,7 +35,7 @@ async def test_a_long_result_is_cut_and_the_whole_is_a_file_that_it_names(serve:
 
 async def test_the_whole_is_published_before_the_result(serve: Serve) -> None:
     artifacts: list[agent_pb2.ArtifactPublish] = []
-    async with asyncio.timeout(100), serve() as suite, reading(suite.call("_bash_", LONG)) as deltas:
+    async with serve() as suite, reading(suite.call("_bash_", LONG)) as deltas:
         kinds: list[str] = []
         async for delta in deltas:
             kinds.append(delta.WhichOneof("delta"))
@@ -51,7 +50,7 @@ async def test_the_whole_is_published_before_the_result(serve: Serve) -> None:
 
 
 async def test_a_workspace_that_takes_no_file_costs_the_whole_and_not_the_result(serve: Serve) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         await suite.execute("write_file", '{"path": "outputs/results", "content": "in the way"}')
         _, outcome = await suite.execute("_bash_", LONG)
     assert outcome.ok
@@ -59,7 +58,7 @@ async def test_a_workspace_that_takes_no_file_costs_the_whole_and_not_the_result
 
 
 async def test_a_long_failure_is_bounded_too(serve: Serve) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         _, outcome = await suite.execute("read_file", json.dumps({"path": "x" * 100_000}))
         _, violation = await suite.execute("read_file", json.dumps({"path": ["x" * 100_000]}))
     assert not outcome.ok

@@ -40,11 +40,7 @@ def test_both_kinds_of_servers_are_read_with_values_from_the_environment(tmp_pat
         tmp_path,
         {
             "files": {"command": "x", "args": ["a"], "env": {"T": "env:TOKEN", "M": "env"}, "cwd": "sub"},
-            "web": {
-                "type": "streamable-http",
-                "url": "https://x.org/mcp",
-                "headers": {"Authorization": "env:TOKEN"},
-            },
+            "web": {"type": "streamable-http", "url": "https://x.org/mcp", "headers": {"Authorization": "env:TOKEN"}},
         },
     )
     assert found.problems == {}

@@ -37,7 +37,7 @@ async def test_processes_and_folders_of_a_killed_service_are_swept_at_the_next_s
     await die(tmp_path, "1080.5")
     assert len(list_homes(tmp_path)) == 1
     (Path(HOME_PARENT) / f"{list_homes(tmp_path)[0]}-selftest-x").mkdir()
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         while is_running("1080.5") or list_homes(tmp_path):
             await asyncio.sleep(0.02)
         _, outcome = await suite.execute("_bash_", '{"command": "echo works"}')
@@ -59,7 +59,7 @@ async def test_what_other_suites_have_left_is_theirs(tmp_path: Path) -> None:
 
 async def test_a_service_beside_keeps_what_it_runs(serve: Serve, tmp_path: Path) -> None:
     command = '{"command": "touch ~/a; touch up; while [ ! -e go ]; do sleep 0.01; done; ls ~"}'
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         running = asyncio.create_task(suite.execute("_bash_", command))
         while not (suite.workspace / "up").exists():
             await asyncio.sleep(0.01)

@@ -49,7 +49,7 @@ async def run(suite: Any, command: str) -> tools_pb2.ToolOutcome:
 
 async def test_skills_are_listed_as_the_folder_has_them_now(serve: Serve, tmp_path: Path) -> None:
     front = "---\nname: PDF\ndescription: |\n  Reads.\n  Writes.\nfileTypes: [pdf, .PDF, Xps]\nlicense: MIT\n---\n"
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         assert await listed(suite) == {}
         write(tmp_path, "pdf", front)
         (tmp_path / "skills" / ".git").mkdir()
@@ -86,7 +86,7 @@ async def test_a_bad_skill_says_why_and_harms_no_other(
 ) -> None:
     write(tmp_path, skill_id, front)
     write(tmp_path, "good")
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         skills = await listed(suite)
         with pytest.raises(SkillUnavailable) as caught:
             await link(suite, skill_id)
@@ -99,7 +99,7 @@ async def test_a_bad_skill_says_why_and_harms_no_other(
 async def test_a_skill_without_its_file_or_with_a_damaged_one_says_so(serve: Serve, tmp_path: Path) -> None:
     (tmp_path / "skills" / "empty").mkdir(parents=True)
     (write(tmp_path, "latin") / "SKILL.md").write_bytes(b"---\nname: \xe9\n---\n")
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         skills = await listed(suite)
         with pytest.raises(NotFound):
             await link(suite, "missing")
@@ -113,7 +113,7 @@ async def test_a_bad_file_leaves_the_last_good_one_in_service_until_it_goes(
 ) -> None:
     skill = write(tmp_path, "one", front=FRONT, tell__py="print('old')")
     refused = {"kind": "skills"}
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         before = (await listed(suite))["one"]
         (skill / "SKILL.md").write_bytes(bad)
         (skill / "tell.py").write_text("print('new')")
@@ -140,7 +140,7 @@ async def test_a_linked_skill_can_be_read_and_run_and_not_written(serve: Serve, 
     (skill / "scripts").mkdir()
     (skill / "scripts" / "deep.sh").write_text("#!/bin/sh\necho deep\n")
     (skill / "scripts" / "deep.sh").chmod(0o755)
-    async with asyncio.timeout(200), serve() as suite:
+    async with serve() as suite:
         reply = await link(suite)
         _, read = await suite.execute("read_file", json.dumps({"path": reply.path}))
         ran = await run(suite, f"{reply.interpreter} skills/one/tell.py && skills/one/scripts/deep.sh")
@@ -168,7 +168,7 @@ async def test_what_a_command_does_to_its_copy_is_put_back_and_touches_nothing_e
         "rm -rf skills/one && echo file > skills/one",
         "rm -rf skills",
     ]
-    async with asyncio.timeout(300), serve() as suite:
+    async with serve() as suite:
         for attack in attacks:
             await link(suite)
             assert (await run(suite, attack)).ok, attack
@@ -184,7 +184,7 @@ async def test_what_a_command_does_to_its_copy_is_put_back_and_touches_nothing_e
 
 async def test_linking_again_changes_nothing_until_the_skill_has(serve: Serve, tmp_path: Path) -> None:
     skill = write(tmp_path)
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         copy = suite.workspace / "skills" / "one" / "SKILL.md"
         await link(suite)
         first = copy.stat().st_ino
@@ -198,7 +198,7 @@ async def test_linking_again_changes_nothing_until_the_skill_has(serve: Serve, t
 @pytest.mark.parametrize("files", [{"python": "x"}, {"big": "x" * (21 * 1024 * 1024)}])
 async def test_a_skill_that_cannot_be_copied_says_why(serve: Serve, tmp_path: Path, files: dict[str, str]) -> None:
     write(tmp_path, "one", **files)
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         with pytest.raises(SkillUnavailable, match=r"interpreter's place|at most"):
             await link(suite)
     assert not (suite.workspace / "skills").exists()
@@ -219,7 +219,7 @@ def wheel(folder: Path, name: str) -> Path:
 async def test_dependencies_are_installed_once_and_usable_in_the_sandbox(serve: Serve, tmp_path: Path) -> None:
     skill = write(tmp_path, "one", tell__py="import headrace_probe; print(headrace_probe.VALUE)")
     (skill / "requirements.txt").write_text(f"# comment\n./{wheel(skill, 'headrace_probe').name}\n")
-    async with asyncio.timeout(600), serve() as suite:
+    async with serve() as suite:
         replies = await asyncio.gather(*(link(suite) for _ in range(4)))
         told = await run(suite, "skills/one/python skills/one/tell.py")
         without = await run(suite, "python3 skills/one/tell.py")
@@ -243,7 +243,7 @@ async def test_dependencies_that_cannot_be_installed_leave_nothing(
     serve: Serve, tmp_path: Path, requirements: str, said: str
 ) -> None:
     write(tmp_path, "one", requirements__txt=requirements)
-    async with asyncio.timeout(600), serve() as suite:
+    async with serve() as suite:
         for _ in range(2):
             with pytest.raises(SkillUnavailable, match=said):
                 await link(suite)
@@ -252,10 +252,11 @@ async def test_dependencies_that_cannot_be_installed_leave_nothing(
     assert not root.exists() or [path for path in root.iterdir() if path.is_dir()] == []
 
 
+@pytest.mark.nightly
 async def test_an_environment_that_was_left_half_made_is_made_anew(serve: Serve, tmp_path: Path) -> None:
     skill = write(tmp_path, "one", tell__py="import headrace_probe; print(headrace_probe.VALUE)")
     (skill / "requirements.txt").write_text(f"./{wheel(skill, 'headrace_probe').name}\n")
-    async with asyncio.timeout(600), serve() as suite:
+    async with serve() as suite:
         await link(suite)
         (made,) = (path for path in (tmp_path / "skill_envs").iterdir() if path.is_dir())
         os.unlink(made / environments.MARK)
@@ -269,7 +270,7 @@ async def test_the_chart_skill_draws_a_csv_file(serve: Serve, tmp_path: Path) ->
     shutil.copytree(EXAMPLES, tmp_path / "skills")
     table = 'month,amount,region\nJan,"1,200",N\nFeb,$900.5,N\nJan,100,S\nMar,,S\n'
     command = "skills/csv-chart/python skills/csv-chart/scripts/chart.py uploads/t.csv outputs/t.svg --labels month"
-    async with asyncio.timeout(200), serve() as suite:
+    async with serve() as suite:
         assert {skill.id: bool(skill.unavailable) for skill in (await listed(suite)).values()} == {
             "csv-chart": False,
             "letter": False,
@@ -293,7 +294,7 @@ async def test_the_letter_skill_fills_its_template(serve: Serve, tmp_path: Path)
     fields = {name: name for name in ("sender", "recipient", "date", "subject", "salutation", "closing")}
     fields["body"] = "Prices < costs & more.\n\nEnd 你好."
     command = "skills/letter/python skills/letter/scripts/fill.py outputs/l.json outputs/l.docx"
-    async with asyncio.timeout(200), serve() as suite:
+    async with serve() as suite:
         await link(suite, "letter")
         path = "outputs/l.json"
         await suite.execute("write_file", json.dumps({"path": path, "content": json.dumps(fields)}))

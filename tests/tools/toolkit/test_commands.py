@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -27,11 +27,7 @@ def bash(command: str) -> str:
 async def test_a_line_arrives_before_the_next_is_said(serve: Serve, tier: str) -> None:
     command = bash("for i in 1 2 3 4 5; do echo $i; while [ ! -e seen$i ]; do sleep 0.01; done; done")
     seen: list[str] = []
-    async with (
-        asyncio.timeout(100),
-        serve(sandbox(tier)) as suite,
-        reading(suite.call("_bash_", command)) as deltas,
-    ):
+    async with serve(sandbox(tier)) as suite, reading(suite.call("_bash_", command)) as deltas:
         async for delta in deltas:
             if delta.HasField("output"):
                 seen.append(delta.output.delta)
@@ -40,7 +36,7 @@ async def test_a_line_arrives_before_the_next_is_said(serve: Serve, tier: str) -
 
 
 async def test_two_hundred_megabytes_end_with_a_note(serve: Serve, tier: str) -> None:
-    async with asyncio.timeout(200), serve(sandbox(tier)) as suite:
+    async with serve(sandbox(tier)) as suite:
         _, outcome = await suite.execute("_bash_", bash("head -c 200000000 /dev/zero | tr '\\0' x"))
     assert not outcome.ok
     assert len(outcome.result) <= 30_000
@@ -58,7 +54,7 @@ async def test_two_hundred_megabytes_end_with_a_note(serve: Serve, tier: str) ->
 )
 async def test_the_end_of_a_command_is_told(serve: Serve, tier: str, command: str, note: str) -> None:
     arguments = json.dumps({"command": command, "timeoutMs": 1000} if "sleep" in command else {"command": command})
-    async with asyncio.timeout(100), serve(sandbox(tier)) as suite:
+    async with serve(sandbox(tier)) as suite:
         _, outcome = await suite.execute("_bash_", arguments)
     assert not outcome.ok
     assert outcome.result.endswith(note)
@@ -68,9 +64,10 @@ async def test_paths_of_the_operator_are_open(serve: Serve, tier: str, tmp_path:
     shared, readable = tmp_path / "shared", tmp_path / "readable"
     shared.mkdir()
     readable.write_text("read me")
-    command = f"cat {readable}; touch {shared}/made; echo no 2>/dev/null > {readable}; true"
-    async with asyncio.timeout(100), serve(sandbox(tier, readable=(str(readable),), writable=(str(shared),))) as suite:
+    command = f"cat {readable}; touch {shared}/made; echo no > {readable}"
+    async with serve(sandbox(tier, readable=(str(readable),), writable=(str(shared),))) as suite:
         _, outcome = await suite.execute("_bash_", bash(command))
     assert outcome.result.startswith("read me")
+    assert re.search("Permission denied|Read-only file system", outcome.result)
     assert (shared / "made").exists()
     assert readable.read_text() == "read me"

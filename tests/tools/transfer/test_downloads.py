@@ -38,7 +38,7 @@ NOBODY = "00000000-0000-4000-8000-00000000000f"
     ],
 )
 async def test_a_range_is_read_in_pieces(serve: Serve, offset: int, length: int, expected: bytes) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         await upload(suite.stub, DATA, "a.bin")
         request = tools_pb2.ReadFileRequest(chat_id=CHAT, path="uploads/a.bin", offset=offset, length=length)
         async with reading(suite.stub.ReadFile(request)) as replies:
@@ -49,7 +49,7 @@ async def test_a_range_is_read_in_pieces(serve: Serve, offset: int, length: int,
 
 
 async def test_the_version_changes_with_the_content(serve: Serve) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         await upload(suite.stub, b"one", "a")
         first, again = [(await read(suite.stub, "uploads/a"))[0].version for _ in range(2)]
         file = suite.workspace / "uploads/a"
@@ -60,7 +60,7 @@ async def test_the_version_changes_with_the_content(serve: Serve) -> None:
 
 
 async def test_an_empty_file_is_one_piece(serve: Serve) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         await upload(suite.stub, b"", "a")
         info, content = await read(suite.stub, "uploads/a")
     assert (info.size_bytes, content) == (0, b"")
@@ -96,7 +96,7 @@ async def test_an_empty_file_is_one_piece(serve: Serve) -> None:
 async def test_what_cannot_be_read_is_an_error_that_says_why(
     serve: Serve, tmp_path: Path, path: str, offset: int, length: int, error: type[HeadraceError]
 ) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         await upload(suite.stub, b"abc", "a")
         uploads = suite.workspace / "uploads"
         (tmp_path / "secret").write_text("secret")
@@ -110,7 +110,7 @@ async def test_what_cannot_be_read_is_an_error_that_says_why(
 
 
 async def test_the_chat_of_somebody_else_is_not_found_and_not_made(serve: Serve) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         with pytest.raises(NotFound):
             await read(suite.stub, "uploads/a", chat_id=NOBODY)
         with pytest.raises(NotFound), rpc_errors():
@@ -119,7 +119,7 @@ async def test_the_chat_of_somebody_else_is_not_found_and_not_made(serve: Serve)
 
 
 async def test_a_file_that_is_cut_short_while_it_is_read_is_no_whole_file(serve: Serve) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         await upload(suite.stub, b"\0" * 8 * 1024 * 1024, "a")
         request = tools_pb2.ReadFileRequest(chat_id=CHAT, path="uploads/a")
         async with reading(suite.stub.ReadFile(request)) as replies:
@@ -130,7 +130,7 @@ async def test_a_file_that_is_cut_short_while_it_is_read_is_no_whole_file(serve:
 
 
 async def test_a_file_that_is_replaced_while_it_is_read_is_read_as_it_was(serve: Serve) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         await upload(suite.stub, b"\0" * 8 * 1024 * 1024, "a")
         async with reading(suite.stub.ReadFile(tools_pb2.ReadFileRequest(chat_id=CHAT, path="uploads/a"))) as replies:
             received = len((await anext(replies)).data)
@@ -145,7 +145,7 @@ async def test_leaving_closes_the_file(serve: Serve) -> None:
     def opened() -> int:
         return sum(str(fd.resolve()).endswith("/uploads/a") for fd in Path("/proc/self/fd").iterdir())
 
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         await upload(suite.stub, b"\0" * 8 * 1024 * 1024, "a")
         async with reading(suite.stub.ReadFile(tools_pb2.ReadFileRequest(chat_id=CHAT, path="uploads/a"))) as replies:
             await anext(replies)
@@ -155,7 +155,7 @@ async def test_leaving_closes_the_file(serve: Serve) -> None:
 
 
 async def test_files_are_listed_with_their_types(serve: Serve) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         await upload(suite.stub, b"%PDF-1.4", "b")
         await upload(suite.stub, b"1,2", "a.csv")
         (suite.workspace / "outputs/link").symlink_to("../uploads/b")
@@ -175,7 +175,7 @@ async def test_files_are_listed_with_their_types(serve: Serve) -> None:
 
 
 async def test_a_list_is_bounded_and_says_so(serve: Serve) -> None:
-    async with asyncio.timeout(200), serve() as suite:
+    async with serve() as suite:
         folder = suite.workspace / "outputs"
         folder.mkdir(parents=True)
         for number in range(FILES_MAX + 1):

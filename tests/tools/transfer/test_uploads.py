@@ -47,7 +47,7 @@ def left_over(suite: Any) -> list[Path]:
 
 async def test_an_upload_becomes_a_file_and_a_reference_that_reads_it(serve: Serve) -> None:
     data = "名,数\n水,1\n".encode() * 50_000
-    async with asyncio.timeout(200), serve() as suite:
+    async with serve() as suite:
         reply = await upload(suite.stub, data, "数据 1.csv")
         info, content = await read(suite.stub, "uploads/数据 1.csv")
         assert left_over(suite) == []
@@ -66,7 +66,7 @@ async def test_without_a_chat_one_is_made_and_what_names_the_file_may_come_last(
             yield piece
         yield start("a.txt", chat_id=None)
 
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         reply = await suite.stub.UploadFile(requests())
         _, content = await read(suite.stub, "uploads/a.txt", chat_id=reply.chat_id)
     assert is_uuid(reply.chat_id)
@@ -75,7 +75,7 @@ async def test_without_a_chat_one_is_made_and_what_names_the_file_may_come_last(
 
 
 async def test_a_taken_name_is_numbered_and_a_repeated_request_is_not(serve: Serve) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         names = [
             (await upload(suite.stub, data, "a.b.txt", request_id=request_id)).reference.name
             for data, request_id in ((b"1", "q-1"), (b"1", "q-1"), (b"2", "q-2"), (b"1", None), (b"1", "q-1"))
@@ -86,7 +86,7 @@ async def test_a_taken_name_is_numbered_and_a_repeated_request_is_not(serve: Ser
 
 
 async def test_many_uploads_of_one_name_at_once_are_all_kept(serve: Serve) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         replies = await asyncio.gather(*(upload(suite.stub, b"%d" % n, "a.txt") for n in range(UPLOADS_MAX)))
         contents = {(await read(suite.stub, f"uploads/{reply.reference.name}"))[1] for reply in replies}
     assert contents == {b"%d" % n for n in range(UPLOADS_MAX)}
@@ -119,7 +119,7 @@ TYPES = [
 
 @pytest.mark.parametrize(("data", "name", "kind", "mime_type"), TYPES)
 async def test_the_type_is_that_of_the_content(serve: Serve, data: bytes, name: str, kind: str, mime_type: str) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         reference = (await upload(suite.stub, data, name)).reference
     assert (reference.type, reference.mime_type) == (kind, mime_type)
 
@@ -136,7 +136,7 @@ async def test_the_type_is_that_of_the_content(serve: Serve, data: bytes, name: 
 )
 async def test_a_file_over_the_limit_of_its_type_is_refused_and_gone(serve: Serve, beginning: bytes, kind: Any) -> None:
     limit = LIMITS[kind]
-    async with asyncio.timeout(300), serve() as suite:
+    async with serve() as suite:
         if kind != "image":
             await upload(suite.stub, beginning + b" " * (limit - len(beginning)))
         with pytest.raises(InvalidRequest, match=rf"file: is larger than {limit // MIB} MiB.*\({kind}\)"):
@@ -170,7 +170,7 @@ BAD_NAMES = [
 
 @pytest.mark.parametrize("name", BAD_NAMES)
 async def test_a_bad_name_is_refused_by_its_rule(serve: Serve, name: str) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         with pytest.raises(InvalidRequest, match="name: "):
             await upload(suite.stub, b"x", name)
         assert left_over(suite) == []
@@ -181,7 +181,7 @@ async def test_a_bad_name_is_refused_by_its_rule(serve: Serve, name: str) -> Non
     ["a", "报告 (终).docx", "a%2e%2e%2fb", "~root", "-rf", "$(id)", "👩‍💻.txt", "水" * 85, "con.txt", "a.tar.gz "],
 )
 async def test_odd_names_are_only_names(serve: Serve, name: str) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         first, second = [(await upload(suite.stub, b"x", name)).reference.name for _ in range(2)]
         files = {path.name for path in (suite.workspace / "uploads").iterdir()}
     assert first == name
@@ -191,13 +191,13 @@ async def test_odd_names_are_only_names(serve: Serve, name: str) -> None:
 
 
 async def test_a_name_is_stored_in_its_composed_form(serve: Serve) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         assert (await upload(suite.stub, b"x", "Cafe\u0301")).reference.name == "Caf\u00e9"
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "GIF"])
 async def test_a_large_picture_is_stored_smaller(serve: Serve, kind: str) -> None:
-    async with asyncio.timeout(200), serve() as suite:
+    async with serve() as suite:
         reference = (await upload(suite.stub, picture(kind, 4096, 1000), "a")).reference
         _, content = await read(suite.stub, "uploads/a")
     assert image_size(content) == (2048, 500)
@@ -210,7 +210,7 @@ async def test_a_large_picture_of_65536_greys_keeps_its_greys(serve: Serve) -> N
     picture = Image.frombytes("I;16", (3000, 2), row * 2)
     file = io.BytesIO()
     picture.save(file, format="PNG")
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         await upload(suite.stub, file.getvalue(), "x.png")
         with Image.open(suite.workspace / "uploads" / "x.png") as stored:
             greys = [stored.convert("L").getpixel((x, 0)) for x in (5, 1100, 2000)]
@@ -223,7 +223,7 @@ async def test_a_small_picture_stays_as_it_is_and_a_turned_one_is_turned(serve: 
     exif[0x0112] = 6  # taken with the camera on its side
     Image.new("RGB", (3000, 1500)).save(turned, format="JPEG", exif=exif)
     small = picture("PNG", 2048, 10)
-    async with asyncio.timeout(200), serve() as suite:
+    async with serve() as suite:
         await upload(suite.stub, small, "small")
         await upload(suite.stub, turned.getvalue(), "turned")
         assert (await read(suite.stub, "uploads/small"))[1] == small
@@ -232,7 +232,7 @@ async def test_a_small_picture_stays_as_it_is_and_a_turned_one_is_turned(serve: 
 
 async def test_what_a_model_has_made_stands_in_outputs_as_it_is(serve: Serve) -> None:
     made = picture("PNG", 4096, 10)
-    async with asyncio.timeout(200), serve() as suite:
+    async with serve() as suite:
         names = [await store_output(suite.stub, made), await store_output(suite.stub, made)]
         assert names == ["outputs/image.png", "outputs/image (2).png"]
         assert (await read(suite.stub, names[1]))[1] == made
@@ -240,7 +240,7 @@ async def test_what_a_model_has_made_stands_in_outputs_as_it_is(serve: Serve) ->
 
 @pytest.mark.parametrize("folder", ["skills", "..", "outputs/deeper"])
 async def test_no_other_folder_takes_files(serve: Serve, folder: str) -> None:
-    async with asyncio.timeout(200), serve() as suite:
+    async with serve() as suite:
         with pytest.raises(InvalidRequest):
             await store_output(suite.stub, b"x", folder)
 
@@ -279,7 +279,7 @@ def bomb(width: int, height: int) -> bytes:
     ],
 )
 async def test_decompression_bombs_and_damaged_pictures_are_refused(serve: Serve, data: bytes, problem: str) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         with pytest.raises(InvalidRequest, match=problem):
             await upload(suite.stub, data)
         assert left_over(suite) == []
@@ -288,7 +288,7 @@ async def test_decompression_bombs_and_damaged_pictures_are_refused(serve: Serve
 
 async def test_a_stream_that_is_shorter_than_it_said_is_refused(serve: Serve) -> None:
     named = tools_pb2.UploadFileRequest(start=tools_pb2.UploadStart(name="a", chat_id=CHAT, size_bytes=5))
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         with pytest.raises(InvalidRequest, match="4 bytes came"), rpc_errors():
             await suite.stub.UploadFile(iter([named, *pieces(b"1234")]))
         await suite.stub.UploadFile(iter([named, *pieces(b"12345")]))
@@ -297,7 +297,7 @@ async def test_a_stream_that_is_shorter_than_it_said_is_refused(serve: Serve) ->
 
 @pytest.mark.parametrize("data", [b"text", b"x" * 4 * MIB])
 async def test_clients_that_leave_in_the_middle_leave_nothing(serve: Serve, data: bytes) -> None:
-    async with asyncio.timeout(200), serve() as suite:
+    async with serve() as suite:
         calls = [suite.stub.UploadFile() for _ in range(UPLOADS_MAX)]
         for number, call in enumerate(calls):
             await call.write(start(f"{number}.txt"))
@@ -313,7 +313,7 @@ async def test_clients_that_leave_in_the_middle_leave_nothing(serve: Serve, data
 
 
 async def test_too_many_uploads_at_a_time_are_refused_and_places_come_back(serve: Serve) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         calls = [suite.stub.UploadFile() for _ in range(UPLOADS_MAX)]
         for call in calls:
             await call.write(start("a.txt"))
@@ -377,7 +377,7 @@ async def test_a_tenant_leaves_places_for_others(tmp_path: Path) -> None:
     ],
 )
 async def test_a_stream_that_breaks_the_contract_is_refused(serve: Serve, messages: list[Any], field: str) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         with pytest.raises(InvalidRequest) as caught, rpc_errors():
             await suite.stub.UploadFile(iter(messages))
         assert caught.value.metadata["field"] == field
@@ -385,7 +385,7 @@ async def test_a_stream_that_breaks_the_contract_is_refused(serve: Serve, messag
 
 
 async def test_a_full_workspace_takes_no_more_and_says_so(serve: Serve) -> None:
-    async with asyncio.timeout(100), serve(workspace_bytes_max=100_000) as suite:
+    async with serve(workspace_bytes_max=100_000) as suite:
         await upload(suite.stub, b"x" * 60_000, "a")
         with pytest.raises(QuotaExceeded, match=r"full: 69632 of 100000 bytes are used and 60000 more are needed"):
             await upload(suite.stub, b"x" * 60_000, "b")
@@ -412,7 +412,7 @@ async def test_uploads_that_a_killed_service_left_go_at_the_next_start(tmp_path:
 
 
 async def test_an_uploads_folder_that_leads_away_is_not_followed(serve: Serve, tmp_path: Path) -> None:
-    async with asyncio.timeout(100), serve() as suite:
+    async with serve() as suite:
         suite.workspace.mkdir(parents=True)
         outside = tmp_path / "outside"
         outside.mkdir()

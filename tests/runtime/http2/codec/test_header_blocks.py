@@ -44,21 +44,7 @@ VALUES = st.from_regex(rb"([!-~]([ -~]{0,300}[!-~])?)?", fullmatch=True)
 MORE = st.lists(st.tuples(NAMES, VALUES), max_size=20)
 
 ODD_NAMES = st.sampled_from(
-    [
-        b"",
-        b"te",
-        b"host",
-        b"content-length",
-        b"connection",
-        b"cookie",
-        b"Upper",
-        b":path",
-        b":status",
-        b":x",
-        b"a:b",
-        b"a b",
-        b"\xff",
-    ]
+    [*b"te host content-length connection cookie Upper :path :status :x a:b".split(), b"", b"a b", b"\xff"]
 )
 ODD_VALUES = st.sampled_from(
     [b"", b" a", b"a ", b"\ta", b"a\nb", b"\0", b"\xff", b"\x7f", b"trailers", b"200", b"8", b"x" * 127]

@@ -214,11 +214,7 @@ assert os.waitpid(pid, 0)[1] == 0
         reason=CONFINED_TOO,
     ),
     Attempt(
-        "executable memory",
-        "mmap.mmap(-1, 4096, prot=7)",
-        process="ALLOWED",
-        bubblewrap="ALLOWED",
-        reason=CONFINED_TOO,
+        "executable memory", "mmap.mmap(-1, 4096, prot=7)", process="ALLOWED", bubblewrap="ALLOWED", reason=CONFINED_TOO
     ),
 )
 
