@@ -1,4 +1,4 @@
-"""`python -m trials image`: the image is built and run as the manifests say that pods run. Not part of the suite: it takes
+"""`python -m trials image`: the image is built and run as the manifests say that pods run. It takes
 root, Debian's packages and a minute or two. HEADRACE_IMAGE names one that build/image has already.
 """
 

@@ -1,4 +1,4 @@
-"""`python -m trials kube`: a real API server takes the manifests, and its pod security the pods. Not part of the suite: to
+"""`python -m trials kube`: a real API server takes the manifests, and its pod security the pods. To
 compile the server takes minutes.
 """
 
