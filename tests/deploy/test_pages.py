@@ -10,7 +10,7 @@ import pytest
 
 from trials.cluster.pages import NOT_FOLLOWED, PAGE_NAMES, Step, as_pattern, read_sections
 
-CLUSTER = Path(__file__).parent / "cluster"
+CLUSTER = Path(__file__).parents[2] / "trials" / "cluster"
 
 
 def list_followed() -> Iterator[tuple[str, str]]:

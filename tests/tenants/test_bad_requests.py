@@ -1,6 +1,7 @@
 """Whatever an RPC is sent, it answers, or refuses with a reason; and everything goes on.
 
-`python -m trials fuzz` sends more."""
+`python -m trials fuzz` sends more.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """A sample: each call of each service fails in each of its ways, over real processes.
 
-`python -m trials faults` takes every call.
-
-A point that broke something once stays in the sample.
+`python -m trials faults` takes every call. A point that broke something once stays in the sample.
 """
 
 from __future__ import annotations

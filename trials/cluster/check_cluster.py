@@ -1,5 +1,5 @@
-"""`python -m trials cluster`: both overlays on a real Kubernetes, and what it does to them. Not part of the suite: it
-takes root, Debian's packages, ten minutes of compiling where it never was done, and the machine for itself.
+"""`python -m trials cluster`: both overlays on a real Kubernetes, and what it does to them. It takes
+root, Debian's packages, ten minutes of compiling where it never was done, and the machine for itself.
 
 KEEP_CLUSTER=1 leaves the cluster up, and takes one that is up as it is.
 """

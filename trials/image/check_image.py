@@ -1,5 +1,5 @@
-"""`python -m trials image`: the image is built and run as the manifests say that pods run. Not part of the suite: it
-takes root, Debian's packages and a minute or two. HEADRACE_IMAGE names one that build/image has already.
+"""`python -m trials image`: the image is built and run as the manifests say that pods run. It takes
+root, Debian's packages and a minute or two. HEADRACE_IMAGE names one that build/image has already.
 """
 
 from __future__ import annotations

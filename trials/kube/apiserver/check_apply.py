@@ -1,5 +1,5 @@
-"""`python -m trials kube`: a real API server takes the manifests, and its pod security the pods. Not part of the suite:
-to compile the server takes minutes.
+"""`python -m trials kube`: a real API server takes the manifests, and its pod security the pods. To
+compile the server takes minutes.
 """
 
 from __future__ import annotations
