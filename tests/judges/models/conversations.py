@@ -16,7 +16,6 @@ from typing import Any, TypeAlias
 import aiohttp
 from PIL import Image
 
-from services.simulator.scripts.script import parse_script
 from services.simulator.server import simulator
 from tests.e2e.suite import Suite, up
 from tests.support.order import Event
@@ -263,7 +262,7 @@ def write_config(folder: Path, base_url: str) -> None:
         for name, conversation in CONVERSATIONS.items():
             agent = name_agent(provider, name)
             plain: dict[str, Any] = {"mode": "REACT", "react": {"systemPrompt": "Answer."}}
-            model = {"providerKey": provider, "model": agent}
+            model: dict[str, Any] = {"providerKey": provider, "model": agent}
             if "reasoning" in CAPABILITIES[provider]:
                 model["reasoning"] = {"enabled": True}
             defined = plain | {"toolConfig": {"backends": TOOLS}} | conversation.agent | {"modelConfig": model}
