@@ -40,7 +40,7 @@ async def try_case(name: str, stage: Stage) -> bool:
         case True, None:
             verdict = f"FAILED\n{failure}"
         case True, _:
-            verdict = f"failed as expected: {reason}"
+            verdict = f"failed as expected: {reason}\n{failure.splitlines()[-1]}"
         case False, None:
             verdict = "passed"
         case _:
