@@ -262,7 +262,7 @@ def write_config(folder: Path, base_url: str) -> None:
         for name, conversation in CONVERSATIONS.items():
             agent = name_agent(provider, name)
             plain: dict[str, Any] = {"mode": "REACT", "react": {"systemPrompt": "Answer."}}
-            model = {"providerKey": provider, "model": agent}
+            model: dict[str, Any] = {"providerKey": provider, "model": agent}
             if "reasoning" in CAPABILITIES[provider]:
                 model["reasoning"] = {"enabled": True}
             defined = plain | {"toolConfig": {"backends": TOOLS}} | conversation.agent | {"modelConfig": model}

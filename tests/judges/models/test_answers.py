@@ -6,8 +6,10 @@ Both hold each answer and each frame against their types here, which by default 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator
 from typing import Any
+from typing import TYPE_CHECKING
 
 import anthropic
 import httpx2
@@ -15,7 +17,17 @@ import openai
 import pytest
 
 from services.simulator.scripts.script import parse_script
+<<<<<<< HEAD
 from services.simulator.server import Simulator, simulator
+=======
+from services.simulator.server import simulator
+from tests.judges.models.environments import PROGRAMS, make_environment
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from services.simulator.server import Simulator
+>>>>>>> models
 
 SCRIPT: list[dict[str, Any]] = [
     {"match": {"text": "busy"}, "steps": [{"status": 429, "headers": {"Retry-After": "1"}}]},
@@ -284,3 +296,20 @@ async def test_both_refuse_what_has_not_their_form(
     with pytest.raises(anthropic.APIResponseValidationError):
         async with anthropic_client.messages.stream(model="sim-1", max_tokens=64, messages=user("x")) as streamed:
             await streamed.get_final_message()
+
+
+@pytest.mark.parametrize(
+    ("environment", "program"),
+    [("google_genai", "ask_gemini.py"), ("boto3", "ask_bedrock.py")],
+    ids=["gemini", "bedrock"],
+)
+@pytest.mark.xfail(strict=True, reason="owned by 'Models as they are', kind G: the simulator has no such protocol")
+async def test_the_client_of_a_protocol_to_come_streams_an_answer(
+    sim: Simulator, environment: str, program: str
+) -> None:
+    url = sim.base_url.removesuffix("/v1")
+    command = (str(make_environment(environment)), str(PROGRAMS / program), url)
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    output, _ = await process.communicate()
+    assert process.returncode == 0
+    assert json.loads(output) == {"text": "水车 \n\n", "tokens": 5}
