@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from tests.e2e.suite import Suite
+from tests.support.suite import Suite
 from tests.judges.models.conversations import CONVERSATIONS, Capture
 from tests.support.order import Event, check_order, texts
 from tests.support.timing import within

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
-from typing import Any
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anthropic
 import httpx2
@@ -17,9 +15,6 @@ import openai
 import pytest
 
 from services.simulator.scripts.script import parse_script
-<<<<<<< HEAD
-from services.simulator.server import Simulator, simulator
-=======
 from services.simulator.server import simulator
 from tests.judges.models.environments import PROGRAMS, make_environment
 
@@ -27,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from services.simulator.server import Simulator
->>>>>>> models
 
 SCRIPT: list[dict[str, Any]] = [
     {"match": {"text": "busy"}, "steps": [{"status": 429, "headers": {"Retry-After": "1"}}]},

@@ -11,7 +11,7 @@ import pytest
 from headrace.errors import HeadraceError, InvalidRequest, PermissionDenied
 from headrace.v1 import gates_pb2, tools_pb2
 from services.runtime.clock import now_ms
-from tests.support.clients import open_client
+from tests.support.local_client import open_client
 from tests.support.orchestrator import Serve, only, replica
 from tests.support.orchestrator.answerers import ACCEPTED, DENIED, FINANCE, KEYS, LISTED, SILENT, as_user, asking, offer
 from tests.support.orchestrator.gate_runs import Asked, delegate, killing_owner, try_answer, waiting_run

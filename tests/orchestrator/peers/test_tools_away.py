@@ -16,7 +16,7 @@ from headrace.client import Client
 from headrace.v1 import llm_pb2, tools_pb2_grpc
 from services.orchestrator.server import orchestrator
 from services.runtime.rpc.server import GrpcService, RunningServer, serving_grpc
-from tests.support.clients import open_client
+from tests.support.local_client import open_client
 from tests.support.orchestrator import Serve, Suite
 from tests.support.orchestrator.crashes import changes_of
 from tests.support.orchestrator.events import ask_for

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.client import Client
-from tests.support.clients import open_client
+from tests.support.local_client import open_client
 from tests.support.orchestrator.scripted_tools import tool
 from tests.support.orchestrator.steps import call_tool
 from tests.support.orchestrator.suite import Suite

@@ -15,7 +15,7 @@ from headrace.client import Client
 from headrace.errors import StaleLease
 from headrace.v1 import memory_pb2
 from services.orchestrator.server import orchestrator
-from tests.support.clients import open_client
+from tests.support.local_client import open_client
 from tests.support.orchestrator.events import as_json, read, run_of
 from tests.support.orchestrator.people import CHAT
 from tests.support.orchestrator.recorded_runs import ONCE, World

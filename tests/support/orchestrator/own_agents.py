@@ -10,7 +10,7 @@ from typing import Any
 
 from headrace.client import Client
 from headrace.v1 import agent_pb2, llm_pb2
-from tests.support.clients import open_client
+from tests.support.local_client import open_client
 from tests.support.orchestrator import plans
 from tests.support.orchestrator.events import as_json
 from tests.support.orchestrator.scripted_tools import tool

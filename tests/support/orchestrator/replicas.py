@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from headrace.client import Client
 from services.orchestrator.server import orchestrator
-from tests.support.clients import open_client
+from tests.support.local_client import open_client
 from tests.support.orchestrator.suite import Suite
 
 LEASE_S = 1.5

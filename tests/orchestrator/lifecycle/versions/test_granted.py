@@ -15,7 +15,7 @@ from headrace.client import Client
 from headrace.errors import HeadraceError, InvalidRequest, KeyTaken, NotFound
 from headrace.v1 import llm_pb2, tools_pb2
 from services.orchestrator.agents.grants.rules import GrantsError, parse_grants
-from tests.support.clients import open_client
+from tests.support.local_client import open_client
 from tests.support.orchestrator import MODEL, Serve, as_json, only, plans, tool
 from tests.support.orchestrator.crashes import Crashes, read_rest, restart
 from tests.support.orchestrator.definitions import BASE, MISTAKES
