@@ -23,7 +23,7 @@ from services.tools.catalogue.catalogue import Catalogue
 from services.tools.config import Config
 from services.tools.sandbox.tier import Sandbox
 from services.tools.server import tool_server
-from tests.tools.mcp_client.audit_log import serving_audit
+from tests.support.tools.audit_log import serving_audit
 
 REDIRECT = "http://127.0.0.1:8080/console/authorized.html"
 METADATA_URL = "https://conformance-test.local/client-metadata.json"

@@ -17,8 +17,8 @@ import aiohttp
 from PIL import Image
 
 from services.simulator.server import simulator
-from tests.support.suite import Suite, up
 from tests.support.order import Event
+from tests.support.suite import Suite, up
 from tests.support.summaries import write_summary
 
 TIMEOUT_S = 300.0

@@ -26,8 +26,8 @@ from services.runtime.auth.settings import AuthSettings
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService, serving_grpc
-from tests.support.local_client import open_client
 from tests.support.issuing import key_settings
+from tests.support.local_client import open_client
 from tests.support.memory.engines import Files, Tables
 from tests.support.memory.serving import CONNECTIONS_MAX, STATEMENT_TIMEOUT_S
 from tests.support.orchestrator.events import as_json

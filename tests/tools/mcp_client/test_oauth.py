@@ -20,13 +20,12 @@ import structlog
 
 from headrace.errors import InvalidRequest, NotFound, Overloaded
 from headrace.streams import reading, rpc_errors
-from headrace.v1 import audit_pb2, audit_pb2_grpc, common_pb2, tools_pb2, tools_pb2_grpc
+from headrace.v1 import common_pb2, tools_pb2, tools_pb2_grpc
 from services.runtime.auth.callers import TOOLS
 from services.runtime.auth.identity import DEFAULT, Identity, acting_as
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.audit_records import AuditRecords
 from services.runtime.rpc.channels import open_channel
-from services.runtime.rpc.server import GrpcService, serving_grpc
 from services.tools.catalogue.catalogue import Catalogue
 from services.tools.config import Config
 from services.tools.mcp_client.oauth.completion import complete
@@ -35,6 +34,7 @@ from services.tools.mcp_client.oauth.tokens import LASTS_S_MAX
 from services.tools.sandbox.selftest import Sandbox
 from services.tools.server import tool_server
 from tests.support.tools import calls
+from tests.support.tools.audit_log import AuditLog, serving_audit
 from tests.support.tools.mcp_http import Http, http_server
 from tests.support.tools.mcp_suite import Suite, write
 from tests.tools.mcp_client.oauth_app import Authority, make_protected_app
@@ -44,35 +44,6 @@ KEY = "a key that nobody can guess, of 32 or more"
 BEN = Identity(DEFAULT.tenant, "ben")
 
 VERSIONS = pytest.mark.parametrize("is_legacy", [False, True], ids=["2026-07-28", "2025-11-25"])
-
-
-# Any: the stubs want every RPC implemented, by synchronous functions.
-_AuditServicer: Any = audit_pb2_grpc.AuditServiceServicer
-
-
-class AuditLog(_AuditServicer):
-    """A memory service's, which has nothing else."""
-
-    def __init__(self) -> None:
-        self.address = ""
-        self.records: list[tuple[str, str, dict[str, Any]]] = []
-        """Each one's event, user and details."""
-        self.is_full = False
-
-    async def RecordAudit(self, request: Any, context: Any) -> audit_pb2.RecordAuditResponse:
-        if self.is_full:
-            raise Overloaded("the disk is full")
-        self.records.append((request.event, request.by, json.loads(request.details)))
-        return audit_pb2.RecordAuditResponse()
-
-
-@asynccontextmanager
-async def serving_audit() -> AsyncGenerator[AuditLog]:
-    log = AuditLog()
-    service = GrpcService("headrace.v1.AuditService", log, audit_pb2_grpc.add_AuditServiceServicer_to_server)
-    async with serving_grpc(ServerSettings(listen="127.0.0.1:0", drain_s=0), [service]) as running:
-        log.address = running.addresses[0]
-        yield log
 
 
 @asynccontextmanager
