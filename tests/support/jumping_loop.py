@@ -28,6 +28,8 @@ class JumpingLoop(asyncio.SelectorEventLoop):
         self._jobs: set[Future[Any]] = set()
         """Calls that threads have not ended."""
         self._children: WeakSet[asyncio.SubprocessTransport] = WeakSet()
+        self._pipes: WeakSet[asyncio.ReadTransport] = WeakSet()
+        """What children, and those that they leave behind, may still write into."""
         self._links: WeakSet[asyncio.Transport] = WeakSet()
         """Connections whose other end is not known to be in this loop."""
         self._dials = 0
@@ -49,18 +51,15 @@ class JumpingLoop(asyncio.SelectorEventLoop):
         """Whether a thread, a child process or a peer in another process may still do something."""
         if self._jobs or self._dials or any(child.get_returncode() is None for child in self._children):
             return True
+        if any(not pipe.is_closing() for pipe in self._pipes):
+            return True
         return bool(self._links) and self._has_foreign_peer()
 
     def _has_foreign_peer(self) -> bool:
         links = [link for link in self._links if not link.is_closing()]
         own = {link.get_extra_info("sockname") for link in links}
-        foreign = False
-        for link in links:
-            peer = link.get_extra_info("peername")
-            if not peer or peer in own:
-                continue
-            foreign = True
-        return foreign
+        peers = [link.get_extra_info("peername") for link in links]
+        return any(peer and peer not in own for peer in peers)
 
     def run_in_executor(self, executor: Executor | None, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
         if executor is None:
@@ -84,6 +83,11 @@ class JumpingLoop(asyncio.SelectorEventLoop):
     def _make_socket_transport(self, *args: Any, **options: Any) -> Any:
         transport = super()._make_socket_transport(*args, **options)  # pyright: ignore
         self._links.add(transport)
+        return transport
+
+    def _make_read_pipe_transport(self, *args: Any, **options: Any) -> Any:
+        transport = super()._make_read_pipe_transport(*args, **options)  # pyright: ignore
+        self._pipes.add(transport)
         return transport
 
     async def _make_subprocess_transport(self, *args: Any, **options: Any) -> Any:
