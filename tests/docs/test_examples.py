@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import shlex
 from collections.abc import AsyncGenerator, Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,7 +32,9 @@ from services.runtime.auth.identity import Identity
 from services.tools.mcp_client.settings import read_servers
 from services.tools.skills.skill import read_skill
 from tests.support.catalogue import read_catalogue
-from tests.support.pages import BLOCK, REFERENCE
+from tests.support.pages import BLOCK
+from tests.support.pages import REFERENCE
+from tests.support.pages import read_curl
 from tests.support.suite import Running, up
 
 
@@ -221,24 +222,12 @@ async def test_requests_are_answered_as_the_page_says(suite: Running) -> None:
 
 
 async def ask(suite: Running, command: str) -> Any:
-    """The JSON that a curl command line gets: -H, -d and -F file=@… are known."""
-    _, *words = shlex.split(command.replace("\\\n", ""))
-    url, headers, body = "", dict[str, str](), aiohttp.FormData()
-    data: Any = body
-    while words:
-        match words.pop(0):
-            case "-s":
-                pass
-            case "-H":
-                name, _, value = words.pop(0).partition(": ")
-                headers[name] = value
-            case "-d":
-                data = words.pop(0)
-            case "-F":
-                name, _, path = words.pop(0).partition("=@")
-                body.add_field(name, await asyncio.to_thread(Path(path).read_bytes), filename=path)
-            case word:
-                url = word.replace("http://127.0.0.1:8080", suite.url)
-    async with aiohttp.ClientSession() as http, http.post(url, data=data, headers=headers) as response:
+    """The JSON that a curl command line gets."""
+    asked = read_curl(command)
+    form = aiohttp.FormData()
+    for name, path in asked.files.items():
+        form.add_field(name, await asyncio.to_thread(Path(path).read_bytes), filename=path)
+    url, data = asked.url.replace("http://127.0.0.1:8080", suite.url), asked.body or form
+    async with aiohttp.ClientSession() as http, http.post(url, data=data, headers=asked.headers) as response:
         assert response.status == 200, await response.text()
         return await response.json()

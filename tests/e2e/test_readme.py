@@ -14,6 +14,7 @@ import pytest
 
 from services.simulator.server import simulator
 from tests.support.order import Event, check_order, texts
+from tests.support.pages import read_curl
 from tests.support.suite import Running, running
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -95,23 +96,11 @@ async def test_the_script_of_the_examples_plays_as_it_reads(tmp_path: Path) -> N
 
 
 async def query(demo: Running, command: str) -> list[Event]:
-    """What the curl command line gets: the events of a stream, or its one JSON answer. curl itself may be missing."""
-    _, *words = shlex.split(command.replace("\\\n", ""))
-    url, headers, body = "", dict[str, str](), ""
-    while words:
-        match words.pop(0):
-            case "-N":
-                pass
-            case "-H":
-                name, _, value = words.pop(0).partition(": ")
-                headers[name] = value
-            case "-d":
-                body = words.pop(0)
-            case word:
-                url = word
-    assert url.startswith("http://127.0.0.1:8080/")
-    url = url.replace("http://127.0.0.1:8080", demo.url)
-    async with aiohttp.ClientSession() as http, http.post(url, data=body, headers=headers) as response:
+    """What the curl command line gets: the events of a stream, or its one JSON answer."""
+    asked = read_curl(command)
+    assert asked.url.startswith("http://127.0.0.1:8080/")
+    url = asked.url.replace("http://127.0.0.1:8080", demo.url)
+    async with aiohttp.ClientSession() as http, http.post(url, data=asked.body, headers=asked.headers) as response:
         assert response.status == 200
         text = await response.text()
         return events_of(text) if response.content_type == "text/event-stream" else [json.loads(text)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import NamedTuple
 
@@ -57,3 +58,33 @@ def check_output(output: str, expected: str) -> None:
     for wanted in expected.splitlines():
         pattern = ".*".join(re.escape(piece) for piece in re.split(r"\s*…\s*", wanted))
         assert any(re.fullmatch(pattern, line.strip()) for line in lines), f"no line {wanted!r} in:\n{output}"
+
+
+class Request(NamedTuple):
+    """What a curl command line asks."""
+
+    url: str
+    headers: dict[str, str]
+    body: str | None
+    files: dict[str, str]
+    """Paths by the form's fields."""
+
+
+def read_curl(command: str) -> Request:
+    """-H, -d and -F file=@… are known; curl itself may be missing."""
+    _, *words = shlex.split(command.replace("\\\n", ""))
+    url, headers, body, files = "", dict[str, str](), None, dict[str, str]()
+    while words:
+        match words.pop(0):
+            case "-s" | "-N":
+                pass
+            case "-H":
+                name, _, value = words.pop(0).partition(": ")
+                headers[name] = value
+            case "-d":
+                body = words.pop(0)
+            case "-F":
+                name, _, files[name] = words.pop(0).partition("=@")
+            case word:
+                url = word
+    return Request(url, headers, body, files)
