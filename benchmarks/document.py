@@ -13,7 +13,7 @@ HEAD = """\
 
 What it costs to pass a model's deltas on, and what they wait on their way: provider → llm_gateway → orchestrator →
 client, everything on one machine, a process for each service, with the simulated provider. Written by
-`make performance-transports`. What runs cost at each entrance: [performance](performance.md).
+`python -m trials bench transports --write`. What runs cost at each entrance: [performance](performance.md).
 
 ![CPU time per delta by load, for each transport and its peers](performance-transports.svg)
 """

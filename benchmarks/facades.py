@@ -112,7 +112,7 @@ async def main() -> None:
             ("gateway (Go)", "GATEWAY", (str(GATEWAY),)),
         ):
             if not _is_there(command[0]):
-                print(f"NOTICE: {name} is left out: run `make gateway`, which needs Go")
+                print(f"NOTICE: {name} is left out: run `make build/gateway`, which needs Go")
                 continue
             pids[name], url = await stack.enter_async_context(starting_facade(prefix, peers, command))
             ways[name] = over_http(http, url)

@@ -91,10 +91,7 @@ class Server:
 def running(*options: str) -> Generator[Server]:
     """A new PostgreSQL inside the block."""
     with new_folder() as folder:
-        make = [str(program("initdb")), "-D", str(folder / "data"), "-U", "headrace", "-A", "trust", "-N"]
-        subprocess.run(
-            [*unprivileged(), *make, "-E", "UTF8", "--locale=C.UTF-8"], check=True, stdout=subprocess.DEVNULL, cwd="/"
-        )
+        make_data(folder)
         server = Server(folder, options)
         server.start()
         try:
@@ -107,10 +104,22 @@ def running(*options: str) -> Generator[Server]:
 def new_folder() -> Generator[Path]:
     """An empty folder inside the block, of whoever PostgreSQL runs as."""
     with tempfile.TemporaryDirectory(prefix="headrace-pg-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
-        if os.geteuid() == 0:
-            os.chown(folder, pwd.getpwnam("postgres").pw_uid, -1)
-        yield folder
+        give_away(Path(name))
+        yield Path(name)
+
+
+def give_away(folder: Path) -> None:
+    """Make a folder the property of whoever PostgreSQL runs as."""
+    if os.geteuid() == 0:
+        os.chown(folder, pwd.getpwnam("postgres").pw_uid, -1)
+
+
+def make_data(folder: Path) -> None:
+    """Make the data of a new server in a folder."""
+    make = [str(program("initdb")), "-D", str(folder / "data"), "-U", "headrace", "-A", "trust", "-N"]
+    subprocess.run(
+        [*unprivileged(), *make, "-E", "UTF8", "--locale=C.UTF-8"], check=True, stdout=subprocess.DEVNULL, cwd="/"
+    )
 
 
 def program(name: str) -> Path:

@@ -27,6 +27,7 @@ import pytest
 import structlog
 from hypothesis import settings
 
+from services.runtime.process.transport import VARIABLE
 from tests.support.authority import Authority
 from tests.support.jumping_loop import JumpingLoop, install_clock
 
@@ -40,13 +41,29 @@ structlog.configure(processors=[*structlog.get_config()["processors"][:-1], plai
 
 install_clock()
 
-REAL_TIME = os.environ.get("REAL_TIME")
+TESTS = Path(__file__).parent
+JUMPING = ("facade", "llm_gateway", "memory", "orchestrator", "simulator", "tools")
+"""Folders whose tests run on a loop whose time jumps, over the transport `local`, but those marked `real_time`."""
+
+
+def is_jumping(item: pytest.Item) -> bool:
+    folder = item.path.relative_to(TESTS).parts[0]
+    return folder in JUMPING and item.get_closest_marker("real_time") is None
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """Give each test a loop whose time jumps, but those that are marked `real_time`."""
-    is_real = REAL_TIME or item.get_closest_marker("real_time") is not None
-    return {"asyncio": asyncio.new_event_loop if is_real else JumpingLoop}
+    return {"asyncio": JumpingLoop if is_jumping(item) else asyncio.new_event_loop}
+
+
+@pytest.fixture(autouse=True)
+def transport(request: pytest.FixtureRequest) -> Generator[None]:
+    """Services of a test whose time jumps meet in memory, unless the run names the transport of all tests."""
+    if VARIABLE in os.environ or not is_jumping(request.node):
+        yield
+        return
+    os.environ[VARIABLE] = "local"
+    yield
+    del os.environ[VARIABLE]
 
 
 @pytest.hookimpl(wrapper=True)
@@ -77,7 +94,7 @@ def stranger(tmp_path: Path) -> Authority:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """How hard the OpenAPI document, and each RPC, is tried; `make fuzz` tries harder."""
+    """How hard the OpenAPI document, and each RPC, is tried; `python -m trials fuzz` tries harder."""
     parser.addoption("--http-examples", type=int, default=2)
     parser.addoption("--http-phases", default="fuzzing")
     parser.addoption("--bad-requests", type=int, default=200)

@@ -1,4 +1,4 @@
-"""`python -m tests.run ARGUMENTS…`: pytest, and the few tests that failed once more, with nothing beside them.
+"""`python -m tests.run ARGUMENTS…`: pytest on all cores, and the few tests that failed once more, alone.
 
 CPython's runner does so with `--rerun`. A test that passes only then hangs on the machine's speed, or on others beside
 it: a defect of the test, named in the last lines, and not of what it judges.
@@ -7,6 +7,7 @@ it: a defect of the test, named in the last lines, and not of what it judges.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -19,12 +20,15 @@ LAST_FAILED = Path(".pytest_cache/v/cache/lastfailed")
 TEST_S_MAX = 1000
 """More than any test's own limit; one that waits for ever fails by its name, and the others go on in another worker."""
 
+SHARED = ["-n", str((os.cpu_count() or 1) + 1), "--dist", "worksteal"]
+"""One worker more than cores, since tests wait; who is done takes from what another has left."""
+
 LIMIT = [f"-ofaulthandler_timeout={TEST_S_MAX}", "-ofaulthandler_exit_on_timeout=true"]
 PYTEST = [sys.executable, "-m", "pytest", *LIMIT]
 
 
 def main() -> int:
-    code = subprocess.run([*PYTEST, "--cache-clear", *sys.argv[1:]]).returncode
+    code = subprocess.run([*PYTEST, "--cache-clear", *SHARED, *sys.argv[1:]]).returncode
     if code != 1 or not LAST_FAILED.exists():
         return code
     failed: list[str] = list(json.loads(LAST_FAILED.read_text()))
@@ -33,7 +37,7 @@ def main() -> int:
     print(f"{len(failed)} failed; once more, alone:", *failed, sep="\n  ", flush=True)
     again = subprocess.run([*PYTEST, *failed]).returncode
     if again == 0:
-        print("UNSTABLE: these passed only alone; mend them:", *failed, sep="\n  ", flush=True)
+        print(f"UNSTABLE: passed only alone, which is a defect of the tests: {', '.join(failed)}", flush=True)
     return again
 
 

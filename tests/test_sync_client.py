@@ -39,7 +39,7 @@ Outcome = TypeVar("Outcome")
 
 def test_it_says_what_the_asynchronous_client_says() -> None:
     made = subprocess.run([sys.executable, ROOT / "packaging/client/make_sync.py", "--check"], check=False)
-    assert made.returncode == 0, "`make sync-client` writes it"
+    assert made.returncode == 0, "`make gen` writes it"
 
 
 @asynccontextmanager

@@ -1,21 +1,34 @@
 """Change one line of the source at a time, and see which tests notice.
 
-`python -m trials mutations` draws the mutations by a fixed seed over all folders of headrace/ and services/, tries each
-in a clone of the project on the tests that can see the file (the check's first, then the nightly's), and prints a row
-of docs/mutations.md for each.
+The mutations are drawn by a fixed seed over all folders of headrace/ and services/. Each is tried in a clone of the
+project on the tests that can see its file: the check's first and, where they miss it, the nightly's. The table of what
+came of them is written to tests/mutations.md.
 """
 
 from __future__ import annotations
 
+import argparse
 import ast
+import re
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+from tests.closest import find_closest
+
 ROOT = Path(__file__).parents[1]
+CLONE = ROOT / "build" / "mutations"
+PAGE = ROOT / "tests" / "mutations.md"
 SEED, COUNT = 44, 20
+TEST_S_MAX = 300
+"""A mutation that makes a test wait for ever is noticed, too."""
+
+NO_TESTS = 5
+"""pytest's exit code where nothing was selected."""
+
 
 COMPARISONS: dict[type[ast.cmpop], str] = {
     ast.Lt: "<=",
@@ -116,6 +129,76 @@ def _has_text(part: ast.expr) -> bool:
     )
 
 
+def try_mutation(mutation: Mutation) -> tuple[str, str]:
+    """Return the test of the check that notices the mutation, or else the nightly's; both empty: none does."""
+    mutation.apply(CLONE)
+    try:
+        tests = [test for test in find_closest([mutation.file]) if (CLONE / test).exists()]
+        if caught := run_tests(tests, "not nightly"):
+            return caught, ""
+        return "", run_tests(tests, "nightly")
+    finally:
+        _git("checkout", "--quiet", "--", ".")
+
+
+def run_tests(tests: Sequence[str], marks: str) -> str:
+    """Return the first test that fails, or nothing. What cannot be collected fails by its file."""
+    limits = [f"-ofaulthandler_timeout={TEST_S_MAX}", "-ofaulthandler_exit_on_timeout=true"]
+    command = [sys.executable, "-m", "pytest", "-q", "-n2", "--maxfail=1", *limits, "-m", marks, *tests]
+    done = subprocess.run(command, cwd=CLONE, capture_output=True, text=True)
+    if done.returncode in (0, NO_TESTS):
+        return ""
+    found = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
+    return found[1] if found else f"exit code {done.returncode}"
+
+
+def _git(*arguments: str) -> None:
+    subprocess.run(["git", "-C", str(CLONE), *arguments], check=True)
+
+
+def _make_clone() -> None:
+    subprocess.run(["rm", "-rf", str(CLONE)], check=True)
+    subprocess.run(["git", "clone", "--quiet", str(ROOT), str(CLONE)], check=True)
+    (CLONE / "build").mkdir()
+    for made in ("gateway", "clients", "judges"):
+        if (ROOT / "build" / made).exists():
+            (CLONE / "build" / made).symlink_to(ROOT / "build" / made)
+    (CLONE / ".venv").symlink_to(ROOT / ".venv")
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m trials mutations")
+    parser.add_argument("--seed", type=int, default=SEED)
+    parser.add_argument("--count", type=int, default=COUNT)
+    parser.add_argument("--list", action="store_true", help="print the mutations and try none")
+    options = parser.parse_args(arguments)
+    drawn = draw_mutations(options.seed, options.count)
+    if options.list:
+        for mutation in drawn:
+            print(f"{mutation.file}:{mutation.line}\n  - {mutation.before.strip()}\n  + {mutation.after.strip()}")
+        return 0
+    _make_clone()
+    rows: list[str] = []
+    missed = 0
+    for mutation in drawn:
+        by_check, by_nightly = try_mutation(mutation)
+        missed += not (by_check or by_nightly)
+        change = f"`{mutation.before.strip()}` → `{mutation.after.strip()}`".replace("|", "\\|")
+        row = f"| {mutation.file}:{mutation.line} | {change} | {by_check or 'no'} | {by_check or by_nightly or 'no'} |"
+        print(row, flush=True)
+        rows.append(row)
+    caught = sum("| no |" not in row for row in rows)
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout
+    title = (
+        f"# Mutations of the source, and the tests that notice\n\n`python -m trials mutations`, seed {options.seed}, "
+    )
+    summary = (
+        f"commit {commit.strip()}: the check noticed {caught} of {len(rows)}, the nightly {len(rows) - missed}.\n\n"
+    )
+    header = "| place | change | noticed by the check | by the check or the nightly |\n|---|---|---|---|\n"
+    PAGE.write_text(title + summary + header + "\n".join(rows) + "\n")
+    return 0
+
+
 if __name__ == "__main__":
-    for m in draw_mutations(int(sys.argv[1]), 40):
-        print(m.file, m.line, "\n   -", m.before.strip(), "\n   +", m.after.strip())
+    sys.exit(main(sys.argv[1:]))

@@ -106,7 +106,9 @@ async def _open_suites(stack: AsyncExitStack, folder: Path, ways: Ways) -> None:
         pid, url = await stack.enter_async_context(starting)
         ways.ways.append(_over_sse("Go gateway", replace(one, http=url, pids=one.pids | {"Go gateway": pid})))
     else:
-        ways.missing.append("The Go gateway is left out: build/gateway is missing (`make gateway`, which needs Go).")
+        ways.missing.append(
+            "The Go gateway is left out: build/gateway is missing (`make build/gateway`, which needs Go)."
+        )
     split = await open_suite("split", "--split")
     ways.ways += [_over_grpc("gRPC, split", split), _over_sse("SSE, split", split)]
     if postgresql.programs() is None:

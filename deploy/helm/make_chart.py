@@ -294,9 +294,7 @@ def make_backup_values() -> Manifest:
 
 
 def write_values(values: Manifest) -> str:
-    text = (
-        "# Made of deploy/kubernetes/overlays/prod by `make chart`. What you set goes into a file of your own (-f).\n"
-    )
+    text = "# Made of deploy/kubernetes/overlays/prod by `make gen`. What you set goes into a file of your own (-f).\n"
     for key, value in values.items():
         text += "".join(f"# {line}\n" for line in COMMENTS.get(key, "").splitlines())
         text += yaml.dump({key: value}, Dumper=_Blocks, sort_keys=False, width=120, allow_unicode=True)

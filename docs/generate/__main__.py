@@ -15,7 +15,7 @@ def main() -> None:
             page.write_text(fill_page(page.read_text()))
         sys.stdout.write(f"{page}\n")
     if outdated and "--check" in sys.argv:
-        sys.exit("these pages are not what the code says; `make docs` writes them")
+        sys.exit("these pages are not what the code says; `make gen` writes them")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """Show an agent of A2A's official SDK that calls one of our agents, and is called by one of ours.
 
-    python examples/clients/show_a2a.py PYTHON [QUESTION]
+    .venv/bin/python examples/clients/show_a2a.py [QUESTION]
 
-PYTHON is an interpreter that has a2a-sdk[http-server] and uvicorn. Our host (REACT) has the stylist (REMOTE) as a
-sub-agent; the SDK's stylist asks our assistant for the weather, over A2A.
+The SDK is installed at the first time. Our host (REACT) has the stylist (REMOTE) as a sub-agent; the SDK's stylist asks
+our assistant for the weather, over A2A.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from suite_process import prepare
 
 EXAMPLES = Path(__file__).parents[1]
 PROGRAM = Path(__file__).with_name("a2a") / "stylist.py"
@@ -60,4 +62,4 @@ def find_port() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], " ".join(sys.argv[2:]) or QUESTION))
+    sys.exit(main(str(prepare("a2a") / "bin" / "python"), " ".join(sys.argv[1:]) or QUESTION))

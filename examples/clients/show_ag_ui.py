@@ -1,8 +1,8 @@
 """Show the page in ag-ui/ on a simulated model: all agents of the examples, their calls, and gates that it answers.
 
-    python examples/clients/show_ag_ui.py FOLDER [PORT]
+    .venv/bin/python examples/clients/show_ag_ui.py [PORT]
 
-FOLDER has the page as it is built; it is served at PORT (8090 when left out), until Ctrl-C.
+The page is built at the first time, which needs Node; it is served at PORT (8090 when left out), until Ctrl-C.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 from contextlib import suppress
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
-from suite_process import open_suite
+from suite_process import open_suite, prepare
 
 
 class QuietHandler(SimpleHTTPRequestHandler):
@@ -34,4 +34,4 @@ def main(folder: str, port: int) -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    main(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 8090)
+    main(str(prepare("ag_ui") / "page"), int(sys.argv[1]) if len(sys.argv) > 1 else 8090)

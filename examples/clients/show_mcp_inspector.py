@@ -1,9 +1,9 @@
 """Show the agents of the examples as tools in the MCP Inspector, on a simulated model.
 
-    python examples/clients/show_mcp_inspector.py INSPECTOR [--method tools/list …]
+    .venv/bin/python examples/clients/show_mcp_inspector.py [--method tools/list …]
 
-INSPECTOR is the command mcp-inspector. Its page is served until Ctrl-C, at the address that is printed; with arguments
-of its command line it does that one call and ends.
+The Inspector is installed at the first time, which needs Node. Its page is served until Ctrl-C, at the address that is
+printed; with arguments of its command line it does that one call and ends.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import subprocess
 import sys
 from urllib.parse import urlencode
 
-from suite_process import open_suite
+from suite_process import open_suite, prepare
 
 TOKEN = re.compile(r"(http://\S+)/\?MCP_PROXY_AUTH_TOKEN=(\w+)")
 """In what the Inspector says: where its page is, and the token without which it takes no requests."""
@@ -50,4 +50,4 @@ def tell_page(page: str, token: str, server: str) -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    sys.exit(main(sys.argv[1], sys.argv[2:]))
+    sys.exit(main(str(prepare("node") / "node_modules" / ".bin" / "mcp-inspector"), sys.argv[1:]))

@@ -1,4 +1,6 @@
-"""`headrace up` over the examples on a simulated model, in a process of its own until a block ends."""
+"""What examples of clients start: `headrace up` over the examples on a simulated model, until a block ends; and others'
+programs, which are installed at the first time.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,15 @@ from pathlib import Path
 from typing import IO
 
 EXAMPLES = Path(__file__).parents[1]
+CLIENTS = EXAMPLES.parent / "build" / "clients"
 READY = re.compile(r"ready: (http://\S+)")
+
+
+def prepare(name: str) -> Path:
+    """Return the folder with the programs of others, which are installed if they are not there."""
+    if not (CLIENTS / name / "done").exists():
+        subprocess.run(["make", "--no-print-directory", f"build/clients/{name}/done"], cwd=EXAMPLES.parent, check=True)
+    return CLIENTS / name
 
 
 @contextmanager

@@ -1,1 +1,1 @@
-"""Generated from protos/headrace/v1 by `make proto`; never edited."""
+"""Generated from protos/headrace/v1 by `make gen`; never edited."""

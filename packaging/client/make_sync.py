@@ -62,7 +62,7 @@ def main() -> int:
         if path.exists() and path.read_text() == text:
             continue
         if "--check" in sys.argv:
-            sys.stderr.write(f"{path} is not what headrace/{name} says; `make sync-client` writes it\n")
+            sys.stderr.write(f"{path} is not what headrace/{name} says; `make gen` writes it\n")
             return 1
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)

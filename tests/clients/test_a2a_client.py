@@ -142,6 +142,7 @@ async def test_an_agent_of_the_sdk_is_an_agent_of_ours(tmp_path: Path) -> None:
     check_row("a2a-sdk (Python), as a server", find_version(PROGRAM.with_name("a2a.txt"), "a2a-sdk=="))
 
 
+@pytest.mark.nightly
 async def test_a_cancel_here_is_a_cancel_there(tmp_path: Path) -> None:
     async with asyncio.timeout(900), sdk_agent() as sdk, fresh_suite(tmp_path, **ALLOW) as suite:
         await add_agents(suite, {"rpc": remote(f"{sdk.url}/jsonrpc.json"), "rest": remote(f"{sdk.url}/rest.json")})
@@ -179,6 +180,7 @@ async def read_past_a_kill(suite: Suite, message: str, agent: str, at: str, vict
     return events
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("binding", ["jsonrpc", "rest"])
 async def test_a_run_whose_owner_is_killed_in_mid_answer_goes_on_with_the_same_task(
     tmp_path: Path, binding: str
@@ -195,6 +197,7 @@ async def test_a_run_whose_owner_is_killed_in_mid_answer_goes_on_with_the_same_t
         assert sdk.lines.count("message slow") == 1
 
 
+@pytest.mark.nightly
 async def test_a_headrace_is_an_agent_of_another(tmp_path: Path) -> None:
     settings = ALLOW | {"HEADRACE_FACADE_PUBLISH": "a2a"}
     async with asyncio.timeout(900), fresh_suite(tmp_path, form="--split", **settings) as suite:

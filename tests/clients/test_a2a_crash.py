@@ -16,6 +16,8 @@ from tests.support.clients.programs import get_environment
 from tests.support.clients.script import ASKER, call
 from tests.support.suite import fresh_suite, kill_service
 
+pytestmark = pytest.mark.nightly
+
 PROGRAM = ROOT / "tests" / "clients" / "python" / "a2a_reconnect.py"
 ANSWERING = PROGRAM.with_name("a2a_answer.py")
 

@@ -9,13 +9,14 @@ import pytest
 from tests.support.clients.catalogue import ROOT
 from tests.support.clients.programs import Served, check_row, get_environment, run_program
 from tests.support.suite import Running
+from tests.support.tiers import check_first
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 PROGRAM = ROOT / "tests" / "clients" / "python" / "a2a_tasks.py"
 
 
-@pytest.mark.parametrize("binding", ["JSONRPC", "HTTP+JSON", "GRPC"])
+@pytest.mark.parametrize("binding", check_first(["JSONRPC", "HTTP+JSON", "GRPC"]))
 async def test_the_sdk_follows_tasks(served: Served, binding: str) -> None:
     python = get_environment("a2a") / "bin" / "python"
     told = json.loads((await run_program([python, PROGRAM, served.suite.url, binding])).splitlines()[-1])

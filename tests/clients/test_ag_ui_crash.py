@@ -18,9 +18,12 @@ from tests.support.clients.script import ASKER, call
 from tests.support.suite import fresh_suite, kill_service
 from tests.support.timing import within
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("npm") is None, reason="NOTICE: Node is not installed: AG-UI's client is not tried"
-)
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.skipif(
+        shutil.which("npm") is None, reason="NOTICE: Node is not installed: AG-UI's client is not tried"
+    ),
+]
 
 COUNT = 50
 

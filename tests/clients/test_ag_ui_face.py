@@ -69,6 +69,7 @@ async def test_ag_uis_client_sees_plans_and_sub_agents(examples: Running) -> Non
     assert await run_exercise(examples.url, "subagents") == [2, 2, 1]
 
 
+@pytest.mark.nightly
 async def test_ag_uis_client_reads_on_after_kill_9(tmp_path: Path) -> None:
     rules = [{"match": {"text": "^go$"}, "steps": [{"content": "Hel"}, {"stall": True}]}]
     async with asyncio.timeout(TIMEOUT_S), simulator(rules) as sim:

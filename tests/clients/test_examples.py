@@ -8,7 +8,6 @@ import shutil
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 from playwright.async_api import Page, expect
@@ -18,7 +17,7 @@ from tests.support.clients.catalogue import ROOT
 from tests.support.clients.programs import check_row, find_version, get_environment, run_program
 from tests.support.timing import within
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.nightly]
 
 needs_node = pytest.mark.skipif(
     shutil.which("npm") is None, reason="NOTICE: Node is not installed: its examples are not tried"
@@ -35,10 +34,10 @@ WATCH_LENGTHS = """() => {
 
 
 @asynccontextmanager
-async def show_page(folder: Path) -> AsyncGenerator[Page]:
+async def show_page() -> AsyncGenerator[Page]:
     """Run the example, and open the page that it names."""
     program = await asyncio.create_subprocess_exec(
-        *(sys.executable, PROGRAMS / "show_ag_ui.py", folder, "0"), stdout=asyncio.subprocess.PIPE
+        *(sys.executable, PROGRAMS / "show_ag_ui.py", "0"), stdout=asyncio.subprocess.PIPE
     )
     assert program.stdout is not None
     try:
@@ -60,7 +59,8 @@ async def ask(page: Page, agent: str, message: str) -> None:
 
 @needs_node
 async def test_the_page_on_ag_ui_shows_calls_and_answers_gates() -> None:
-    async with within(300), show_page(get_environment("ag_ui") / "page") as page:
+    get_environment("ag_ui")
+    async with within(300), show_page() as page:
         problems: list[str] = []
         page.on("pageerror", lambda error: problems.append(str(error)))
         await page.evaluate(WATCH_LENGTHS)
@@ -85,15 +85,15 @@ async def test_the_page_on_ag_ui_shows_calls_and_answers_gates() -> None:
 
 @needs_node
 async def test_the_inspector_calls_an_agent_of_the_examples() -> None:
-    inspector = get_environment("node") / "node_modules" / ".bin" / "mcp-inspector"
+    get_environment("node")
     call = ["--method", "tools/call", "--tool-name", "assistant", "--tool-arg", "message=What time is it in Paris?"]
-    answer = await run_program([sys.executable, PROGRAMS / "show_mcp_inspector.py", inspector, *call])
+    answer = await run_program([sys.executable, PROGRAMS / "show_mcp_inspector.py", *call])
     assert json.loads(answer)["structuredContent"]["finishReason"] == "stop"
 
 
 async def test_an_agent_of_another_sdk_calls_ours_and_is_called_by_ours() -> None:
-    python = get_environment("a2a") / "bin" / "python"
-    told = await run_program([sys.executable, PROGRAMS / "show_a2a.py", python])
+    get_environment("a2a")
+    told = await run_program([sys.executable, PROGRAMS / "show_a2a.py"])
     answer = told.rpartition("[reasoning]")[2]
     for city in ("Paris", "Tokyo"):
         assert f"[stylist: say what I shall wear in {city}] [reasoning] I ask the weather agent." in told

@@ -43,6 +43,7 @@ async def test_the_example_in_go(served: Served) -> None:
     check_row("grpc-go", find_version(EXAMPLES / "go" / "go.mod", "google.golang.org/grpc "))
 
 
+@pytest.mark.nightly
 async def test_the_fold_of_the_example_in_go_is_ours(tmp_path: Path) -> None:
     get_environment("go")
     cases: list[dict[str, Any]] = json.loads((ROOT / "tests" / "fold_cases.json").read_text())
@@ -60,6 +61,7 @@ async def test_the_example_in_typescript(served: Served) -> None:
     check_row("connect-node (TypeScript)", find_version(EXAMPLES / "typescript" / "package.json", 'connect-node": "'))
 
 
+@pytest.mark.nightly
 async def test_the_example_in_java(served: Served) -> None:
     folder = get_environment("java")
     classes = f"{folder / 'target' / 'classes'}:{(folder / 'classpath').read_text()}"
@@ -67,6 +69,7 @@ async def test_the_example_in_java(served: Served) -> None:
     check_row("grpc-java", find_version(POM, "<grpc.version>"))
 
 
+@pytest.mark.nightly
 async def test_the_fold_of_the_example_in_java_is_ours(tmp_path: Path) -> None:
     folder = get_environment("java")
     cases: list[dict[str, Any]] = json.loads((ROOT / "tests" / "fold_cases.json").read_text())
@@ -91,6 +94,7 @@ async def test_grpc_js_reads_20000_deltas_and_cancels(served: Served) -> None:
     check_row("grpc-js", report["version"])
 
 
+@pytest.mark.nightly
 @needs_go
 async def test_grpcurl_describes_every_method(served: Served) -> None:
     services = {
@@ -106,6 +110,7 @@ async def test_grpcurl_describes_every_method(served: Served) -> None:
     check_row("grpcurl", find_version(GRPCURL / "go.mod", "fullstorydev/grpcurl "))
 
 
+@pytest.mark.nightly
 async def test_ghz_makes_load_by_reflection(served: Served) -> None:
     ghz = get_environment("ghz") / "ghz"
     for method, request in (

@@ -111,6 +111,7 @@ async def test_the_typescript_clients_drive_tasks(examples: Running, generation:
     check_row(f"@modelcontextprotocol/{package}", find_version(PACKAGES, f'"@modelcontextprotocol/{package}": "'))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("victim", ["facade", "orchestrator"])
 async def test_tasks_outlive_a_killed_service(tmp_path: Path, victim: str) -> None:
     async with within(900), fresh_suite(tmp_path, form="--split", **SETTINGS) as suite:
@@ -132,6 +133,7 @@ async def test_tasks_outlive_a_killed_service(tmp_path: Path, victim: str) -> No
     assert reader.breaks or victim == "orchestrator"
 
 
+@pytest.mark.nightly
 async def test_a_call_without_tasks_says_that_its_run_is_lost(tmp_path: Path) -> None:
     async with within(600), fresh_suite(tmp_path, form="--split", **SETTINGS) as suite:
         suite.play({"steps": [{"content": "one "}, {"waitMs": WAIT_MS}, {"content": "two"}]})
@@ -146,6 +148,7 @@ async def test_a_call_without_tasks_says_that_its_run_is_lost(tmp_path: Path) ->
     assert told == {(-32000, True)}
 
 
+@pytest.mark.nightly
 async def test_what_a_task_waits_for_outlives_its_services_too(tmp_path: Path) -> None:
     agents = tmp_path / "config" / "agents"
     agents.mkdir(parents=True)

@@ -66,9 +66,10 @@ async def is_healthy(http: aiohttp.ClientSession) -> bool:
         return False
 
 
+@pytest.mark.nightly
 async def test_agents_are_models_of_open_webui(served: Served, tmp_path: Path) -> None:
     if not (ENVIRONMENTS / "open_webui" / "done").exists():
-        pytest.skip("build/clients/open_webui is not there: `make clients` makes it")
+        pytest.skip("build/clients/open_webui is not there: `python -m trials clients` makes it")
     ask: dict[str, Any] = {"model": "words", "messages": [{"role": "user", "content": "Count."}]}
     async with open_webui(served, tmp_path) as http:
         async with http.get("/api/models") as response:

@@ -32,6 +32,7 @@ from tests.support.clients.programs import get_environment, run_program
 from tests.support.clients.script import PIECES, call
 from tests.support.folds import describe_fold
 from tests.support.suite import Running, Suite, running
+from tests.support.tiers import check_first
 from tests.support.timing import within
 
 pytestmark = [
@@ -150,7 +151,7 @@ async def kill_facade(suite: Suite, _: str = "") -> None:
 async def test_the_console_has_the_files_that_the_package_is_built_to() -> None:
     built: Path = get_environment("headrace") / "package" / "dist"
     for file in CONSOLE.iterdir():
-        assert file.read_text() == (built / file.name).read_text(), "`make typescript-client` writes them"
+        assert file.read_text() == (built / file.name).read_text(), "`make gen` writes them"
 
 
 async def test_programs_and_the_guides_are_told_types(project: Path) -> None:
@@ -171,7 +172,7 @@ async def test_a_package_has_nothing_but_its_files(project: Path) -> None:
     assert "dependencies" not in described
 
 
-@pytest.mark.parametrize("place", ["node", "chromium"])
+@pytest.mark.parametrize("place", check_first(["node", "chromium"]))
 async def test_20_000_deltas_come_to_one_answer(
     suite: Suite, project: Path, site: str, browser: Browser, place: str
 ) -> None:
@@ -185,7 +186,7 @@ async def test_20_000_deltas_come_to_one_answer(
     await check_state(suite, told)
 
 
-@pytest.mark.parametrize("place", ["node", "chromium"])
+@pytest.mark.parametrize("place", check_first(["node", "chromium"]))
 async def test_a_reader_that_stops_takes_no_more_and_has_all_in_the_end(
     suite: Suite, project: Path, site: str, browser: Browser, place: str
 ) -> None:
@@ -221,6 +222,7 @@ async def test_a_page_reads_on_after_kill_9_of_the_facade(suite: Suite, site: st
         await check_broken(suite, await do_in_page(page, "broken", suite.url))
 
 
+@pytest.mark.nightly
 async def test_a_page_that_was_offline_reads_on(suite: Suite, site: str, browser: Browser) -> None:
     async with open_network(suite.url) as network, open_page(browser, site) as page:
 
@@ -244,6 +246,7 @@ async def check_broken(suite: Suite, told: dict[str, Any]) -> None:
     await check_state(suite, told)
 
 
+@pytest.mark.nightly
 async def test_a_page_that_is_loaded_again_in_mid_answer_has_the_whole_run(
     suite: Suite, site: str, browser: Browser
 ) -> None:

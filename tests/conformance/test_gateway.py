@@ -106,4 +106,4 @@ async def test_its_openapi_document_is_the_contracts_own() -> None:
         http.get("/openapi.json") as response,
     ):
         assert response.headers["Content-Type"].startswith("application/json")
-        assert await response.json() == build_contract_document(), "make gateway-openapi"
+        assert await response.json() == build_contract_document(), "run make gen"

@@ -37,7 +37,7 @@ def build_manifests(variant: str) -> list[Manifest]:
     if variant in ("dev", "prod"):
         return _built(KUBERNETES / "overlays" / variant)
     blocks = re.findall(r"^```yaml\n(.*?)^```$", (ROOT / "docs" / "operating" / "install.md").read_text(), re.M | re.S)
-    (own,) = (it for it in blocks if "kind: Kustomization" in it)
+    (own,) = (block for block in blocks if "kind: Kustomization" in block)
     return build_overlay(own if variant == "own" else yaml.safe_dump(SECOND))
 
 

@@ -16,6 +16,7 @@ import yaml
 from tests.deploy.manifests import KUBERNETES, ROOT, Manifest, build_overlay, needs_go
 from tests.deploy.schemas import validator
 from tests.support.s3_store import Place, needs_s3, running_store
+from tests.support.tiers import check_first
 
 pytestmark = needs_go
 
@@ -29,7 +30,7 @@ def build(overlay: str, *components: str) -> dict[str, Manifest]:
     source = {
         "kind": "Kustomization",
         "resources": [f"headrace/deploy/kubernetes/overlays/{overlay}"],
-        "components": [f"headrace/deploy/kubernetes/components/{it}" for it in components],
+        "components": [f"headrace/deploy/kubernetes/components/{component}" for component in components],
     }
     return {f"{item['kind']}/{item['metadata']['name']}": item for item in build_overlay(yaml.safe_dump(source))}
 
@@ -105,23 +106,27 @@ def test_a_dump_and_the_files_are_kept_and_the_oldest_go(tmp_path: Path) -> None
 
 
 @needs_s3
-@pytest.mark.parametrize(("overlay", "component"), [("prod", "backup"), ("dev", "backup-files")])
+@pytest.mark.parametrize(("overlay", "component"), check_first([("prod", "backup"), ("dev", "backup-files")]))
 def test_a_backup_goes_into_a_bucket_and_comes_back(tmp_path: Path, overlay: str, component: str) -> None:
     objects = build(overlay, component, "backup-bucket")
     for item in objects.values():
         if item["metadata"]["name"].startswith("backup"):
             validator(item["apiVersion"], item["kind"]).validate(item)
     (container,) = pod_of(objects["CronJob/backup"])["containers"]
-    named = {it["name"]: it["valueFrom"]["secretKeyRef"] for it in container["env"] if "valueFrom" in it}
-    assert {name: it["key"] for name, it in named.items()} == {
+    named = {
+        variable["name"]: variable["valueFrom"]["secretKeyRef"]
+        for variable in container["env"]
+        if "valueFrom" in variable
+    }
+    assert {name: key["key"] for name, key in named.items()} == {
         "BUCKET": "url",
         "AWS_REGION": "region",
         "AWS_ENDPOINT_URL": "endpoint",
         "AWS_ACCESS_KEY_ID": "access-key-id",
         "AWS_SECRET_ACCESS_KEY": "secret-access-key",
     }
-    assert {it["name"] for it in named.values()} == {"backup-bucket"}
-    assert [name for name, it in named.items() if not it.get("optional")] == ["BUCKET"]
+    assert {key["name"] for key in named.values()} == {"backup-bucket"}
+    assert [name for name, key in named.items() if not key.get("optional")] == ["BUCKET"]
     chats = tmp_path / "data" / "chats"
     chats.mkdir(parents=True)
     (chats / "a.json").write_text("{}")

@@ -117,6 +117,7 @@ def restore(backup: Path, folder: Path, database_url: str) -> None:
         )
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("engine", "has_bucket"),
     [
@@ -135,7 +136,9 @@ async def test_what_was_acknowledged_before_a_backup_is_there_after_it_is_restor
             at = where(server, place)
             async with running(tmp_path / "config", tmp_path / "data", sim, **at) as suite, AsyncExitStack() as asked:
                 sent = [await upload(suite, number) for number in range(LIVE)]
-                entered = (asked.enter_async_context(live(suite, number, it)) for number, it in enumerate(sent))
+                entered = (
+                    asked.enter_async_context(live(suite, number, message)) for number, message in enumerate(sent)
+                )
                 runs = await asyncio.gather(*entered)
                 command = [BACKUP, tmp_path / "data", tmp_path / "backup.tar"]
                 await asyncio.to_thread(subprocess.run, command, env=os.environ | at, check=True)

@@ -1,4 +1,4 @@
-"""The Helm chart is what is made of overlays/prod as it is now; tests/deploy/helm holds it against Helm itself."""
+"""The Helm chart is what is made of overlays/prod as it is now; trials/kube/helm holds it against Helm itself."""
 
 from __future__ import annotations
 
@@ -21,4 +21,4 @@ def test_the_chart_is_made_of_the_overlay(tmp_path: Path) -> None:
     made = {path.relative_to(tmp_path): path.read_text() for path in tmp_path.rglob("*.*") if path.is_file()}
     assert len(made) > 8
     kept = {path: (CHART / "headrace" / path).read_text() for path in made}
-    assert [str(path) for path in made if made[path] != kept[path]] == [], "run make chart"
+    assert [str(path) for path in made if made[path] != kept[path]] == [], "run make gen"

@@ -34,7 +34,7 @@ def is_sent(path: str) -> bool:
         pattern = rule.removeprefix("!").removeprefix("**/")
         above = [path.rsplit("/", cut)[0] for cut in range(path.count("/") + 1)]
         names = path.split("/") if "**/" in rule else []
-        if any(fnmatch.fnmatchcase(it, pattern) for it in (*above, *names)):
+        if any(fnmatch.fnmatchcase(path, pattern) for path in (*above, *names)):
             sent = rule.startswith("!")
     return sent
 
@@ -79,7 +79,7 @@ def test_the_image_knows_no_secret() -> None:
 
 def test_containers_write_where_the_image_lets_them() -> None:
     services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
-    ours = {name: it for name, it in services.items() if it["image"].startswith("headrace")}
+    ours = {name: service for name, service in services.items() if service["image"].startswith("headrace")}
     assert len(ours) == 7
     for service in ours.values():
         assert (service["read_only"], service["tmpfs"]) == (True, ["/tmp"])
@@ -91,7 +91,7 @@ def test_the_first_process_passes_signals_on_from_the_first_moment() -> None:
     assert [rest for name, rest in last_stage() if name == "ENTRYPOINT"] == ['["tini", "--"]']
     assert " tini " in next(rest for name, rest in last_stage() if name == "RUN" and "apt-get" in rest)
     services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
-    assert [name for name, it in services.items() if "entrypoint" in it] == []
+    assert [name for name, service in services.items() if "entrypoint" in service] == []
 
 
 def test_the_image_makes_no_place_to_write_of_its_own() -> None:

@@ -93,10 +93,12 @@ def test_tokens_are_taken_where_their_issuers_keys_can_be_fetched() -> None:
     for item in containers("own"):
         if item["name"] in takers:
             sources = {
-                it["name"]: it["valueFrom"]["configMapKeyRef"] for it in item["env"] if "jwt" in it["name"].lower()
+                variable["name"]: variable["valueFrom"]["configMapKeyRef"]
+                for variable in item["env"]
+                if "jwt" in variable["name"].lower()
             }
             assert sources.keys() == {"HEADRACE_AUTH_JWT_ISSUER", "HEADRACE_AUTH_JWT_AUDIENCE"}
-            (name,) = {it["name"] for it in sources.values()}
+            (name,) = {source["name"] for source in sources.values()}
             assert name in of_kind("own", "ConfigMap")
 
 

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from prometheus_client.metrics import MetricWrapperBase
 
@@ -76,6 +77,7 @@ def used() -> dict[str, set[str]]:
     return {name: set(labels) for name, labels in json.loads(done.stdout).items()}
 
 
+@pytest.mark.nightly
 @needs_go
 def test_metrics_and_their_labels_are_those_of_the_code() -> None:
     for name, labels in used().items():
@@ -106,7 +108,7 @@ def test_the_operators_rules_are_the_alerts_and_it_finds_every_pod() -> None:
     }
     objects = {item["kind"]: item.get("spec", {}) for item in build_overlay(yaml.safe_dump(overlay))}
     alerts = yaml.safe_load((OBSERVABILITY / "alerts.yaml").read_text())
-    assert objects["PrometheusRule"]["groups"] == alerts["groups"], "run make chart"
+    assert objects["PrometheusRule"]["groups"] == alerts["groups"], "run make gen"
     [named] = objects["PodMonitor"]["selector"]["matchExpressions"]
     assert {*named["values"]} == pods("prod").keys()
     [endpoint] = objects["PodMonitor"]["podMetricsEndpoints"]

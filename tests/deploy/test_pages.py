@@ -1,4 +1,4 @@
-"""The pages of docs/operating are followed by `make cluster-check`, without a command that nobody has tried."""
+"""The pages of docs/operating are followed by `python -m trials cluster`, without a command that nobody has tried."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.cluster.pages import NOT_FOLLOWED, PAGE_NAMES, Step, as_pattern, read_sections
+from trials.cluster.pages import NOT_FOLLOWED, PAGE_NAMES, Step, as_pattern, read_sections
 
-CLUSTER = Path(__file__).parent / "cluster"
+CLUSTER = Path(__file__).parents[2] / "trials" / "cluster"
 
 
 def list_followed() -> Iterator[tuple[str, str]]:
@@ -18,7 +18,7 @@ def list_followed() -> Iterator[tuple[str, str]]:
     for file in CLUSTER.glob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "follow":
-                page, section = (it.value for it in node.args if isinstance(it, ast.Constant))
+                page, section = (argument.value for argument in node.args if isinstance(argument, ast.Constant))
                 yield str(page), str(section)
 
 

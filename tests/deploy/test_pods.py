@@ -64,8 +64,10 @@ def test_on_openshift_a_pod_names_no_user() -> None:
 
 
 def test_a_pod_does_not_start_with_files_that_its_service_would_refuse() -> None:
-    before = [(name, it) for name, pod in pods("prod").items() for it in pod["spec"].get("initContainers", [])]
-    checks = {name: it for name, it in before if it["name"] == "check"}
+    before = [
+        (name, container) for name, pod in pods("prod").items() for container in pod["spec"].get("initContainers", [])
+    ]
+    checks = {name: container for name, container in before if container["name"] == "check"}
     assert checks.keys() == {"orchestrator", "llm-gateway", "tools"}
     for name, check in checks.items():
         (container,) = pods("prod")[name]["spec"]["containers"]
@@ -80,7 +82,7 @@ def test_tables_are_brought_to_a_version_where_no_probe_counts_the_time() -> Non
     (container,) = pods("prod")["memory"]["spec"]["containers"]
     assert migration["args"] == ["python", "-m", "services.memory.migration"]
     assert (migration["image"], migration["securityContext"]) == (container["image"], container["securityContext"])
-    assert [it for it in migration["env"] if it not in container["env"]] == []
+    assert [variable for variable in migration["env"] if variable not in container["env"]] == []
     # The services of before go on until one of the new version is ready.
     assert workloads("prod")["memory"]["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
 
@@ -129,14 +131,14 @@ def test_every_volume_is_there_and_used(variant: str) -> None:
     assert {item["persistentVolumeClaim"]["claimName"] for item in volumes if "persistentVolumeClaim" in item} == set(
         claims
     )
-    read = {it["valueFrom"]["configMapKeyRef"]["name"] for it in variables(variant, "configMapKeyRef")}
+    read = {variable["valueFrom"]["configMapKeyRef"]["name"] for variable in variables(variant, "configMapKeyRef")}
     assert {item["configMap"]["name"] for item in volumes if "configMap" in item} | read == set(maps)
 
 
 def variables(variant: str, source: str) -> list[Manifest]:
     """Those of all containers that are taken from such a source."""
-    given = [it for container in containers(variant) for it in container.get("env", ())]
-    return [it for it in given if source in it.get("valueFrom", ())]
+    given = [variable for container in containers(variant) for variable in container.get("env", ())]
+    return [variable for variable in given if source in variable.get("valueFrom", ())]
 
 
 def test_every_service_is_probed_at_a_port_that_answers_without_a_certificate() -> None:

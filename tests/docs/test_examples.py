@@ -199,8 +199,10 @@ def test_every_example_is_tried() -> None:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def suite(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Running]:
     data_dir = tmp_path_factory.mktemp("reference")
-    async with up("--simulate", "--simulate-port", "0", "--config-dir", "examples", "--data-dir", str(data_dir)) as it:
-        yield it
+    async with up(
+        "--simulate", "--simulate-port", "0", "--config-dir", "examples", "--data-dir", str(data_dir)
+    ) as suite:
+        yield suite
 
 
 @pytest.mark.asyncio(loop_scope="module")

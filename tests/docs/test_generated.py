@@ -13,7 +13,7 @@ from tests.support.pages import to_anchor
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_a_page_is_what_the_code_says(page: Path) -> None:
-    assert fill_page(page.read_text()) == page.read_text(), "`make docs` writes it"
+    assert fill_page(page.read_text()) == page.read_text(), "`make gen` writes it"
 
 
 def test_every_region_is_used() -> None:

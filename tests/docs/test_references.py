@@ -25,7 +25,7 @@ CODE = [
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 NAME = re.compile(r"(?<![\w/.<>*}-])((?:[\w-]+/)*[\w-]+\.md)(?:#([\w-]+))?")
-FOLDERS = ("", "docs/", "docs/reference/", "docs/guides/", "examples/")
+FOLDERS = ("", "docs/", "docs/reference/", "docs/guides/", "docs/operating/", "examples/")
 """The folders in which a page is looked for, in this order."""
 
 NO_PAGES = frozenset({"SKILL.md"})

@@ -1,4 +1,4 @@
-"""One suite for all tests that leave it as they found it; tests that break one start their own."""
+"""Suites for all tests that leave them as they found them; tests that break one start their own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from services.simulator.scripts.script import parse_script
 from services.simulator.server import simulator
-from tests.support.suite import Suite, running
+from tests.support.suite import Running, Suite, running, up
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -25,3 +25,11 @@ async def suite(shared_suite: Suite) -> Suite:
     shared_suite.simulator.rules = parse_script([])
     shared_suite.simulator.requests.clear()
     return shared_suite
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def demo(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Running]:
+    """The suite that `make demo` and `make up` start, on other ports: simulated model, simulated web."""
+    folders = ("--config-dir", "examples", "--data-dir", str(tmp_path_factory.mktemp("demo")))
+    async with up("--simulate", "--simulate-port", "0", *folders) as suite:
+        yield suite

@@ -17,6 +17,7 @@ from services.simulator.server import simulator
 from tests.support.order import TERMINAL, fold, texts
 from tests.support.pairing import assert_paired
 from tests.support.suite import FORM, Suite, fresh_suite, gone, running
+from tests.support.tiers import check_first
 
 MOMENTS: dict[str, list[dict[str, Any]]] = {
     "content.delta": [{"content": "Hel"}, {"stall": True}],
@@ -29,7 +30,7 @@ MOMENTS: dict[str, list[dict[str, Any]]] = {
 VICTIMS = ["memory", "llm_gateway", "tools", "orchestrator", "facade"] if FORM == "--split" else ["suite", "tools"]
 
 
-@pytest.mark.parametrize("until", MOMENTS)
+@pytest.mark.parametrize("until", check_first(MOMENTS))
 async def test_killed_in_mid_run_and_started_again(tmp_path: Path, until: str) -> None:
     rules = [{"match": {"text": "^go$"}, "steps": MOMENTS[until]}, {"steps": [{"content": "fine"}]}]
     async with asyncio.timeout(600), simulator(rules) as sim:
@@ -75,7 +76,7 @@ async def test_killed_in_mid_run_and_started_again(tmp_path: Path, until: str) -
         assert_numbered(tmp_path / "data" / "chats" / f"{chat_id}.json")
 
 
-@pytest.mark.parametrize("victim", VICTIMS)
+@pytest.mark.parametrize("victim", check_first(VICTIMS))
 async def test_a_service_that_is_killed_comes_back_and_the_chat_goes_on(tmp_path: Path, victim: str) -> None:
     async with asyncio.timeout(600), fresh_suite(tmp_path) as suite:
         first = await suite.ask("What is the weather in Rome?", "react")

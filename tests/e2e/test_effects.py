@@ -9,6 +9,8 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.support.order import Event, check_order
 from tests.support.pairing import assert_paired
 from tests.support.suite import MODEL, Suite, fresh_suite
@@ -62,6 +64,7 @@ async def followed(suite: Suite, name: str, works: asyncio.Event) -> list[Event]
     return events
 
 
+@pytest.mark.nightly
 async def test_a_killed_tools_service_runs_nothing_twice_blindly(tmp_path: Path) -> None:
     async with asyncio.timeout(600), fresh_suite(tmp_path) as suite:
         add_tools(suite)

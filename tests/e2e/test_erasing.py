@@ -23,10 +23,10 @@ import pytest
 from benchmarks import postgresql
 from benchmarks.postgresql import FAST, Server
 from services.simulator.server import simulator
-from tests.e2e.test_crash import gone
 from tests.support.otlp import collector
 from tests.support.postgresql import needs_postgres
-from tests.support.suite import COMMAND, Suite, running
+from tests.support.suite import COMMAND, Suite, gone, running
+from tests.support.tiers import check_first
 
 AT_ONCE = {"HEADRACE_MEMORY_ERASE_REWRITES": "true", "HEADRACE_MEMORY_ERASE_RECEIPT_AFTER_S": "0"}
 """Settings with which nothing of an erasure is left to the time after."""
@@ -211,7 +211,7 @@ class Place:
             await connection.close()
 
 
-@pytest.fixture(params=["files", pytest.param("postgres", marks=needs_postgres)])
+@pytest.fixture(params=["files", pytest.param("postgres", marks=[needs_postgres, pytest.mark.nightly])])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Place]:
     if request.param == "files":
         yield Place(tmp_path / "data", None)
@@ -220,7 +220,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Place]:
         yield Place(tmp_path / "data", server, server.new_database())
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("moment", check_first(MOMENTS))
 async def test_an_erasure_that_is_killed_goes_on_at_the_next_start(tmp_path: Path, place: Place, moment: str) -> None:
     env, data = write_keys(tmp_path) | place.env, place.data
     async with asyncio.timeout(600), simulator(STEPS) as sim:
@@ -254,6 +254,7 @@ async def test_an_erasure_that_is_killed_goes_on_at_the_next_start(tmp_path: Pat
         assert not await place.find_mark()
 
 
+@pytest.mark.nightly
 async def test_what_operators_look_at_has_nothing_of_an_erased_user(tmp_path: Path) -> None:
     """Metrics and traces, as a collector gets them, and all services' logs; those are in the data folder."""
     data, metrics = tmp_path / "data", f"127.0.0.1:{find_free_port()}"

@@ -8,6 +8,7 @@ import signal
 from collections import Counter
 from pathlib import Path
 
+import pytest
 import yaml
 
 from services.simulator.server import simulator
@@ -33,6 +34,7 @@ RULES = [
 ]
 
 
+@pytest.mark.nightly
 async def test_an_evaluation_that_is_killed_goes_on_and_spends_no_model_call_twice(tmp_path: Path) -> None:
     (tmp_path / "curt.txt").write_text("Be curt.")
     path, journal = tmp_path / "suite.yaml", tmp_path / "suite.yaml.journal"

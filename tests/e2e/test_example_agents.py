@@ -6,21 +6,19 @@ import asyncio
 import io
 import json
 import re
-from collections.abc import AsyncGenerator
 from importlib.util import find_spec
 from pathlib import Path
 
 import aiohttp
 import pytest
-import pytest_asyncio
 from pypdf import PdfReader
 
 from headrace.sse import SseReader
 from tests.support.command_line import run
 from tests.support.order import Event, check_order, texts
-from tests.support.suite import Running, up
+from tests.support.suite import Running
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -39,14 +37,6 @@ QUESTIONS = {
     "archivist": ("Search for water mills", "web_search"),
 }
 """By agent: what it is asked, and the tool that it calls beside those of a plan."""
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def demo(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Running]:
-    data_dir = tmp_path_factory.mktemp("examples")
-    options = ("--simulate", "--simulate-port", "0", "--config-dir", str(EXAMPLES), "--data-dir", str(data_dir))
-    async with up(*options) as it:
-        yield it
 
 
 async def asked(demo: Running, agent: str, message: str) -> list[Event]:

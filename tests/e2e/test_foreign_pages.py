@@ -16,6 +16,7 @@ from playwright.async_api import Browser, Page, Request, Response, Route, async_
 
 from tests.support.facade.fronts import DEFAULTS, gateway
 from tests.support.suite import Suite, addresses_of
+from tests.support.tiers import check_first
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -159,7 +160,7 @@ async def attack(browser: Browser, page_url: str, target: str) -> tuple[list[str
     return read, traffic.answers
 
 
-@pytest.mark.parametrize("front", ["facade", "gateway"])
+@pytest.mark.parametrize("front", check_first(["facade", "gateway"]))
 async def test_foreign_pages_read_nothing_and_start_nothing(suite: Suite, browser: Browser, front: str) -> None:
     _, before = await suite.get("/api/chats")
     async with asyncio.timeout(300), serving_pages() as pages, gateway(addresses_of(suite), DEFAULTS) as gateway_url:

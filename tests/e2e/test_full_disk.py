@@ -52,6 +52,7 @@ class Seen:
         return sum(events[-1]["type"] == "run.complete" for events in self.ended.values())
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("what", ["data", "inodes", "logs"])
 async def test_a_full_disk_under_work_is_told_and_left(tmp_path: Path, what: str) -> None:
     small, log, effects = tmp_path / ("log" if what == "logs" else "data"), tmp_path / "log", tmp_path / "effects"
@@ -98,6 +99,7 @@ async def test_a_full_disk_under_work_is_told_and_left(tmp_path: Path, what: str
                 assert all(events[-1]["type"] == "run.complete" for events in seen.ended.values())
 
 
+@pytest.mark.nightly
 async def test_what_commands_fill_leaves_room_for_chats(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()

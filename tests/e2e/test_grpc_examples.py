@@ -7,15 +7,13 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
-from tests.support.suite import Running, up
+from tests.support.suite import Running
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 ROOT = Path(__file__).parents[2]
 GRPCURL = ROOT / "tests" / "e2e" / "grpcurl"
@@ -41,19 +39,15 @@ BUILD_TIMEOUT_S = 1200.0
 needs_go = pytest.mark.skipif(shutil.which("go") is None, reason="NOTICE: Go is not installed: grpcurl is not tried")
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def suite(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Running]:
-    data_dir = tmp_path_factory.mktemp("grpc")
-    async with up("--simulate", "--simulate-port", "0", "--config-dir", "examples", "--data-dir", str(data_dir)) as it:
-        yield it
-
-
 @pytest.mark.parametrize(
     "command",
-    [pytest.param(line, marks=needs_go if line.startswith("grpcurl ") else ()) for line in COMMANDS],
+    [
+        pytest.param(line, marks=[needs_go, pytest.mark.nightly] if line.startswith("grpcurl ") else ())
+        for line in COMMANDS
+    ],
 )
-async def test_the_command_shows_what_it_is_for(suite: Running, command: str) -> None:
-    program, *words = shlex.split(command.replace("127.0.0.1:7001", suite.grpc))
+async def test_the_command_shows_what_it_is_for(demo: Running, command: str) -> None:
+    program, *words = shlex.split(command.replace("127.0.0.1:7001", demo.grpc))
     start = ["go", "tool", "grpcurl"] if program == "grpcurl" else [str(Path(sys.executable).with_name(program))]
     process = await asyncio.create_subprocess_exec(
         *start, *words, cwd=GRPCURL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT

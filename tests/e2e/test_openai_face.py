@@ -42,35 +42,6 @@ async def test_an_agent_answers_as_a_model_and_keeps_its_tools_inside(suite: Sui
     assert chunks[-1].choices[0].finish_reason == "stop"
 
 
-async def test_a_response_is_streamed_read_again_from_the_middle_and_gone_on_with(suite: Suite) -> None:
-    async with client(suite) as api:
-        async with api.responses.stream(model="react", input=ASK) as stream:
-            events = [event async for event in stream]
-            answer = await stream.get_final_response()
-        middle = events[len(events) // 2].sequence_number
-        rest = [event async for event in await api.responses.retrieve(answer.id, stream=True, starting_after=middle)]
-        again = await api.responses.retrieve(answer.id)
-        thanks = await api.responses.create(model="react", input="Thanks", previous_response_id=answer.id)
-    assert rest[-1].type == "response.completed"
-    assert rest[-1].response.output_text == again.output_text == answer.output_text != ""
-    assert thanks.conversation == again.conversation
-    assert [message["role"] for message in suite.requests()[-1]["messages"]].count("user") == 2
-
-
-async def test_a_background_run_is_found_by_its_id_and_cancelled(suite: Suite) -> None:
-    suite.play({"steps": [{"content": "first"}, {"stall": True}]})
-    async with client(suite) as api:
-        begun = await api.responses.create(model="plain", input="go", background=True)
-        assert (await api.responses.retrieve(begun.id)).status == "in_progress"
-        stream = await api.responses.retrieve(begun.id, stream=True)
-        async for event in stream:
-            if event.type == "response.output_text.delta":
-                break
-        await stream.close()
-        stopped = await api.responses.cancel(begun.id)
-    assert (stopped.status, stopped.output_text) == ("cancelled", "first")
-
-
 async def test_leaving_a_completion_cancels_its_run(suite: Suite) -> None:
     suite.play({"steps": [{"content": "first"}, {"stall": True}]})
     async with client(suite) as api:
@@ -110,17 +81,6 @@ async def test_a_function_of_the_caller_is_called_and_its_answer_goes_on_with_th
     assert second.choices[0].message.content == "You are in Lyon."
     answered = suite.requests()[-1]["messages"]
     assert [message["content"] for message in answered if message["role"] == "tool"] == ['{"city": "Lyon"}']
-
-
-async def test_a_function_call_of_a_response_is_answered_by_its_id(suite: Suite) -> None:
-    suite.play(*LOCATED)
-    tool: Any = {"type": "function", "name": "locate", "parameters": {"type": "object"}, "strict": False}
-    async with client(suite) as api:
-        first = await api.responses.create(model="react", input="Where am I?", tools=[tool])
-        (called,) = [item for item in first.output if item.type == "function_call"]
-        output: Any = {"type": "function_call_output", "call_id": called.call_id, "output": '{"city": "Lyon"}'}
-        second = await api.responses.create(model="react", input=[output], previous_response_id=first.id, tools=[tool])
-    assert second.output_text == "You are in Lyon."
 
 
 BOTH_LOCATED = [

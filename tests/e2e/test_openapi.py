@@ -1,4 +1,5 @@
-"""The suite answers as its OpenAPI document says, whatever it is asked: schemathesis asks, `make fuzz` more of it.
+"""The suite answers as its OpenAPI document says, whatever it is asked: schemathesis asks, and `python -m trials fuzz`
+asks more.
 
 Its phase `coverage`, which tries each bound of each field, takes minutes.
 """

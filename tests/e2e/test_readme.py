@@ -7,18 +7,16 @@ import json
 import re
 import shlex
 import sys
-from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import aiohttp
 import pytest
-import pytest_asyncio
 
 from services.simulator.server import simulator
 from tests.support.order import Event, check_order, texts
-from tests.support.suite import Running, running, up
+from tests.support.suite import Running, running
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -26,23 +24,15 @@ BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 COMMANDS = re.findall(r"`headrace ([^`]+)`", README)
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def readme(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Running]:
-    """The suite that `make up` starts, on other ports."""
-    data_dir = tmp_path_factory.mktemp("readme")
-    async with up("--simulate", "--simulate-port", "0", "--config-dir", "examples", "--data-dir", str(data_dir)) as it:
-        yield it
-
-
 async def test_make_up_is_what_the_readme_says() -> None:
     (line,) = re.findall(r"`make up` uses\s`\.venv/(\S+ up [^`]+)`", README)
     assert line.replace("bin/", "$(BIN)/") in (ROOT / "Makefile").read_text()
 
 
-async def test_the_http_examples_answer_with_the_events_that_are_shown(readme: Running) -> None:
+async def test_the_http_examples_answer_with_the_events_that_are_shown(demo: Running) -> None:
     (command,) = [text for _, text in BLOCKS if text.startswith("curl ")]
     (shown,) = [text for _, text in BLOCKS if text.startswith("id: ")]
-    events = await query(readme, command)
+    events = await query(demo, command)
     check_order(events)
     frames = [f"id: {event['seq']}\nevent: message\ndata: {write_json(event)}" for event in events]
     for frame in shown.strip().split("\n\n"):
@@ -51,28 +41,28 @@ async def test_the_http_examples_answer_with_the_events_that_are_shown(readme: R
     assert shown.count("tool.start") == 1
     (attach,) = re.findall(r"GET (/api/attach\S+lastSeq=)37", README)
     path = attach.replace("…", events[-1]["runId"])
-    async with aiohttp.ClientSession(readme.url) as http, http.get(f"{path}{events[-2]['seq']}") as response:
+    async with aiohttp.ClientSession(demo.url) as http, http.get(f"{path}{events[-2]['seq']}") as response:
         missed = events_of(await response.text())
     assert [event["seq"] for event in missed] == [events[-1]["seq"]]
-    answer = await query(readme, command.replace('"message"', '"stream": false, "message"'))
+    answer = await query(demo, command.replace('"message"', '"stream": false, "message"'))
     assert answer[0]["data"]["content"].startswith("The weather in Paris on ")
 
 
-async def test_the_python_example_prints_the_answer(readme: Running) -> None:
+async def test_the_python_example_prints_the_answer(demo: Running) -> None:
     (program,) = [text for language, text in BLOCKS if language == "python"]
     assert "127.0.0.1:7001" in program
-    code, said = await run(sys.executable, "-c", program.replace("127.0.0.1:7001", readme.grpc))
+    code, said = await run(sys.executable, "-c", program.replace("127.0.0.1:7001", demo.grpc))
     assert code == 0
     assert said.startswith("The weather in Paris on ")
 
 
-async def test_the_demo_prints_what_the_readme_shows(readme: Running) -> None:
+async def test_the_demo_prints_what_the_readme_shows(demo: Running) -> None:
     (shown,) = [text for _, text in BLOCKS if text.startswith("[reasoning] ")]
     makefile = (ROOT / "Makefile").read_text()
     asked = dict(re.findall(r"^(AGENT|ASK) \?= (.+)$", makefile, re.MULTILINE))
     others = re.findall(r'AGENT=(\w+) ASK="([^"]+)"', README)
     for agent, question in [(asked["AGENT"], asked["ASK"]), *others]:
-        command = ("-m", "headrace.cli", "ask", "--url", readme.url, "--agent", agent, " ".join(question.split()))
+        command = ("-m", "headrace.cli", "ask", "--url", demo.url, "--agent", agent, " ".join(question.split()))
         code, said = await run(sys.executable, *command)
         assert code == 0
         if agent == asked["AGENT"]:
@@ -80,14 +70,14 @@ async def test_the_demo_prints_what_the_readme_shows(readme: Running) -> None:
     assert {agent for agent, _ in others} == {"trip_planner", "research_team"}
 
 
-async def test_every_command_that_is_named_works(readme: Running) -> None:
+async def test_every_command_that_is_named_works(demo: Running) -> None:
     question = {"message": "hi", "stream": False}
-    async with aiohttp.ClientSession(readme.url) as http, http.post("/api/query", json=question) as response:
+    async with aiohttp.ClientSession(demo.url) as http, http.post("/api/query", json=question) as response:
         chat_id = (await response.json())["data"]["chatId"]
     assert len(COMMANDS) == 7
     for command in COMMANDS:
         arguments = [chat_id if word == "ID" else word for word in shlex.split(command)]
-        code, said = await run(sys.executable, "-m", "headrace.cli", *arguments, "--url", readme.url)
+        code, said = await run(sys.executable, "-m", "headrace.cli", *arguments, "--url", demo.url)
         assert (code, bool(said)) == (0, True), command
 
 
@@ -104,7 +94,7 @@ async def test_the_script_of_the_examples_plays_as_it_reads(tmp_path: Path) -> N
         assert cut[-1]["type"] == "run.error"
 
 
-async def query(readme: Running, command: str) -> list[Event]:
+async def query(demo: Running, command: str) -> list[Event]:
     """What the curl command line gets: the events of a stream, or its one JSON answer. curl itself may be missing."""
     _, *words = shlex.split(command.replace("\\\n", ""))
     url, headers, body = "", dict[str, str](), ""
@@ -120,7 +110,7 @@ async def query(readme: Running, command: str) -> list[Event]:
             case word:
                 url = word
     assert url.startswith("http://127.0.0.1:8080/")
-    url = url.replace("http://127.0.0.1:8080", readme.url)
+    url = url.replace("http://127.0.0.1:8080", demo.url)
     async with aiohttp.ClientSession() as http, http.post(url, data=body, headers=headers) as response:
         assert response.status == 200
         text = await response.text()

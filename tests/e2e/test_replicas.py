@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 
 from services.simulator.scripts.script import parse_script
 from tests.support.command_line import run
@@ -65,6 +66,7 @@ async def test_connections_are_spread_and_any_replica_answers_for_all_runs(tmp_p
         assert read_events(tmp_path, number, "stopped")
 
 
+@pytest.mark.nightly
 async def test_a_replica_that_is_killed_loses_no_run(tmp_path: Path) -> None:
     async with asyncio.timeout(TEST_TIMEOUT_S), fresh_suite(tmp_path, form=FORM) as suite:
         suite.simulator.rules = parse_script(SLOW)

@@ -14,6 +14,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.support.order import Event, check_order
 from tests.support.pairing import assert_paired
 from tests.support.suite import MODEL, Suite, fresh_suite
@@ -98,6 +100,7 @@ def check(events: list[Event], agent: str) -> None:
     assert ends == ([True] if agent == "parent" else [])
 
 
+@pytest.mark.nightly
 async def test_runs_wait_for_a_tools_service_that_was_killed(tmp_path: Path) -> None:
     async with asyncio.timeout(900), fresh_suite(tmp_path) as suite:
         configure(suite)

@@ -46,14 +46,14 @@ class Traced:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def traced(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Traced]:
     folder = tmp_path_factory.mktemp("traced")
-    async with simulator() as sim, collector() as it:
+    async with simulator() as sim, collector() as spans:
         env = {
-            "OTEL_EXPORTER_OTLP_ENDPOINT": it.endpoint,
+            "OTEL_EXPORTER_OTLP_ENDPOINT": spans.endpoint,
             "OTEL_BSP_SCHEDULE_DELAY": "50",
             "HEADRACE_LOG_LEVEL": "DEBUG",
         }
         async with running(folder / "config", folder / "data", sim, **env) as suite:
-            yield Traced(suite, it)
+            yield Traced(suite, spans)
 
 
 async def ask(traced: Traced, trace_id: str, message: str, agent: str, url: str = "") -> str:
@@ -161,6 +161,7 @@ async def test_a_deleted_fact_is_in_no_trace_and_no_file(traced: Traced) -> None
     assert not any(part in path.read_bytes() for path in files for part in parts[:2])
 
 
+@pytest.mark.nightly
 async def test_a_run_that_is_taken_over_has_a_trace_with_a_link_to_its_query(traced: Traced) -> None:
     trace_id = "3" * 32
     suite = traced.suite

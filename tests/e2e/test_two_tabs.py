@@ -34,6 +34,7 @@ async def open_form(browser: Browser, suite: Suite, started: Event) -> Page:
     return page
 
 
+@pytest.mark.nightly
 async def test_two_tabs_fight_over_a_form(tmp_path: Path) -> None:
     program = shutil.which("chromium")
     if program is None:

@@ -112,10 +112,10 @@ async def test_bad_input_is_400_with_field_and_rule(
 ) -> None:
     async with (
         suite(tmp_path, Script(query=answering())) as facade,
-        facade.http.post("/api/query", data=body, headers=JSON | headers) as it,
+        facade.http.post("/api/query", data=body, headers=JSON | headers) as response,
     ):
-        assert it.status == 400
-        assert (await it.json())["error"]["details"]["field"] == field
+        assert response.status == 400
+        assert (await response.json())["error"]["details"]["field"] == field
 
 
 async def test_parameters_in_the_url_of_a_post_are_refused(tmp_path: Path) -> None:

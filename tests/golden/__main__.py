@@ -46,9 +46,9 @@ DOCUMENTS = "Water mills stand in valleys.\n---\nWindmills stand on hills.\n---\
 async def main() -> None:
     with tempfile.TemporaryDirectory() as data_dir:
         options = ("--simulate", "--simulate-port", "0", "--config-dir", str(EXAMPLES), "--data-dir", data_dir)
-        async with up(*options) as it, aiohttp.ClientSession(it.url) as http:
+        async with up(*options) as suite, aiohttp.ClientSession(suite.url) as http:
             for name, (agent, message) in RUNS.items():
-                lines = await record(it, http, agent, message, is_cancelled=name == "cancelled")
+                lines = await record(suite, http, agent, message, is_cancelled=name == "cancelled")
                 write(CASSETTES / f"{name}.cassette", lines)
     await record_own_mode()
 
@@ -58,10 +58,10 @@ async def record_own_mode() -> None:
     with tempfile.TemporaryDirectory() as data_dir:
         async with (
             simulator(script) as model,
-            up("--config-dir", str(OWN_MODES), "--data-dir", data_dir, SIMULATOR_URL=model.base_url) as it,
-            aiohttp.ClientSession(it.url) as http,
+            up("--config-dir", str(OWN_MODES), "--data-dir", data_dir, SIMULATOR_URL=model.base_url) as suite,
+            aiohttp.ClientSession(suite.url) as http,
         ):
-            write(OWN_MODE, await record(it, http, "digest", DOCUMENTS, is_cancelled=False))
+            write(OWN_MODE, await record(suite, http, "digest", DOCUMENTS, is_cancelled=False))
 
 
 def write(path: Path, lines: Sequence[str]) -> None:
@@ -70,7 +70,7 @@ def write(path: Path, lines: Sequence[str]) -> None:
 
 
 async def record(
-    it: Running, http: aiohttp.ClientSession, agent: str, message: str, *, is_cancelled: bool
+    suite: Running, http: aiohttp.ClientSession, agent: str, message: str, *, is_cancelled: bool
 ) -> list[str]:
     """Have an agent asked, a person answer or cancel, and return the run's cassette."""
     body = {"message": message, "agentKey": agent, "record": True}

@@ -1,4 +1,7 @@
-"""Idle connections of one address: beyond its share they are closed, and others connect. `make soak` has 100,000."""
+"""Idle connections of one address: beyond its share they are closed, and others connect.
+
+`python -m trials soak` has 100,000.
+"""
 
 from __future__ import annotations
 

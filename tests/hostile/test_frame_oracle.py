@@ -1,7 +1,7 @@
 """What our server takes of fuzzed frames and header blocks is what `h2` takes, and what libnghttp2 takes, but for what
 decision 0016 explains.
 
-`make fuzz` has 50,000 of them.
+`python -m trials fuzz` has 50,000 of them.
 """
 
 from __future__ import annotations

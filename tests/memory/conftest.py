@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncGenerator, Callable, Collection, Generator
+import tempfile
+from collections.abc import AsyncGenerator, Generator
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from benchmarks.postgresql import FAST, Server, running
+from benchmarks.postgresql import Server
 from services.memory.encryption.opening import open_no_keys
+from tests.support.in_memory import find_tmpfs
 from tests.support.memory.engines import Files, Kept, ModelledTables, Serve, Tables, open_keys
 from tests.support.memory.writing import Memory
-from tests.support.postgresql import empty, needs_postgres
+from tests.support.postgresql import empty, find_place, needs_postgres, sharing_server
 from tests.support.s3_store import Place, needs_s3, running_store
 from trials.simulation.postgres.server import Server as ModelServer
 from trials.simulation.postgres.tables import Tables as ModelTables
@@ -26,24 +28,25 @@ from trials.simulation.postgres.tables import Tables as ModelTables
 if TYPE_CHECKING:
     from services.memory.storage.s3.settings import S3Settings
 
-EACH = ["embedded", pytest.param("postgres", marks=needs_postgres)]
-
-DATA = Path(__file__).parent / "data"
-STORAGE = Path(__file__).parent / "storage"
-"""Where the tests are that the model of PostgreSQL must pass, too, by which simulations judge the store."""
-
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder() -> Generator[Path]:
     """Where the logs are."""
-    return tmp_path / "chats"
+    with tempfile.TemporaryDirectory(prefix="headrace-chats-", dir=find_tmpfs()) as parent:
+        yield Path(parent) / "chats"
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Generator[Server]:
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Generator[Server]:
     """A PostgreSQL for all tests that kill none."""
-    with running(*FAST) as server:
+    with sharing_server(find_place(tmp_path_factory)) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def own_database(postgres: Server) -> str:
+    """This process's database."""
+    return postgres.new_database()
 
 
 @pytest.fixture(scope="session")
@@ -60,47 +63,52 @@ def place(s3_store: S3Settings) -> Place:
 
 
 @pytest.fixture
-async def database_url(postgres: Server) -> str:
+async def database_url(own_database: str) -> str:
     """An empty database."""
-    await empty(postgres.url())
-    return postgres.url()
+    await empty(own_database)
+    return own_database
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Tests marked `engines` run with each of them; all others with the embedded one."""
     if "engine" in metafunc.fixturenames:
-        is_each = metafunc.definition.get_closest_marker("engines") and "folder" not in list_parameters(
-            metafunc.function
-        )
-        metafunc.parametrize("engine", list_engines(metafunc.definition.path) if is_each else ["embedded"])
+        marker = metafunc.definition.get_closest_marker("engines")
+        # Tests that name the folder itself look into it.
+        if marker is None or "folder" in inspect.signature(metafunc.function).parameters:
+            metafunc.parametrize("engine", ["embedded"])
+        else:
+            metafunc.parametrize("engine", list_engines(metafunc.definition.path, *marker.args))
 
 
-def list_engines(path: Path) -> list[Any]:
-    """Return the engines for the tests of a file; those of the store, of erasing and of deliveries encrypted, too."""
-    encrypted = ["encrypted", pytest.param("encrypted postgres", marks=needs_postgres)]
-    in_bucket = [
-        pytest.param("s3", marks=needs_s3),
-        pytest.param("encrypted s3 postgres", marks=[needs_s3, needs_postgres]),
-    ]
-    if path.name in OF_BLOBS:
-        encrypted += in_bucket
-    if path.name == "test_delivery.py":
-        return [*EACH, *encrypted]
-    if STORAGE in path.parents:
-        return [*EACH, "modelled", *encrypted]
-    if DATA in path.parents:
-        modelled = ["modelled"] if path.name != "test_encrypted.py" else []  # the model encrypts nothing
-        return [*EACH, *modelled, *encrypted, *in_bucket]
-    return EACH
+def list_engines(path: Path, *checked: str) -> list[Any]:
+    """Return the engines for the tests of a file; the check has a folder, the model of a database, and what is named.
+
+    Those of the store, of erasing and of deliveries run encrypted, too.
+    """
+    engines = ["embedded", "modelled", "postgres"]
+    if {"storage", "data"} & {path.parent.name, path.parent.parent.name} or path.name == "test_delivery.py":
+        engines += ["encrypted", "encrypted postgres"]
+    if path.parent.name == "data" or path.name in OF_BLOBS:
+        engines += ["s3", "encrypted s3 postgres"]
+    if path.name in NOT_MODELLED:
+        engines.remove("modelled")
+    return [mark_engine(engine, *checked) for engine in engines]
+
+
+def mark_engine(engine: str, *checked: str) -> Any:
+    """Return an engine with what it needs, and whether the check runs with it."""
+    needs = {"postgres": needs_postgres, "s3": needs_s3}
+    marks = [needs[word] for word in engine.split() if word in needs]
+    if engine not in ("embedded", "modelled", *checked):
+        marks.append(pytest.mark.nightly)
+    return pytest.param(engine, marks=marks)
 
 
 OF_BLOBS = ("test_blobs.py", "test_log_copy.py")
 """Those of the store that run with blobs in a bucket, too."""
 
-
-def list_parameters(function: Callable[..., Any]) -> Collection[str]:
-    """Return the fixtures that a test names itself: one that names a folder looks into it."""
-    return inspect.signature(function).parameters
+NOT_MODELLED = ("test_encrypted.py", "test_replicas.py")
+"""The model encrypts nothing, and is of no other process."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The service as a process: one owner for a folder, settings checked at start."""
+"""The service as a process: one owner for a folder, settings checked at start, and an end where its writer is lost."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from services.memory.config import Config
-from services.runtime.ending import WRONG_CONFIGURATION
+from services.runtime.ending import LOST_TASK, WRONG_CONFIGURATION
 from services.runtime.process.config import load_settings
 
 
@@ -57,3 +57,44 @@ async def test_a_window_out_of_bounds_is_refused_at_start(tmp_path: Path) -> Non
 )
 def test_the_logs_are_where_the_settings_say(env: dict[str, str], folder: Path) -> None:
     assert load_settings(Config, "MEMORY", env).logs_dir == folder
+
+
+LOSING = """
+import asyncio, os, sys
+from pathlib import Path
+from services.runtime.process.logs import configure_logging
+from tests.support.memory.serving import memory_over
+from tests.support.memory.writing import step_line, user
+
+class Lost(BaseException):
+    "No Exception, of which none ends the writer."
+
+def sync(fd):
+    if lost:
+        raise Lost
+    os.fdatasync(fd)
+
+async def main():
+    async with memory_over(Path(sys.argv[1]), sync=sync) as memory:
+        chat = await memory.begin()
+        lost.append(True)
+        await memory.append(*chat, step_line(user("a")))
+
+lost = []
+configure_logging("INFO", "memory")
+asyncio.run(main())
+"""
+
+
+async def test_a_lost_writer_ends_its_process(folder: Path) -> None:
+    async with asyncio.timeout(100):
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", LOSING, str(folder), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        )
+        try:
+            printed, _ = await process.communicate()
+        finally:
+            if process.returncode is None:
+                process.kill()
+    assert process.returncode == LOST_TASK, printed
+    assert b"Commits.run_commits" in printed

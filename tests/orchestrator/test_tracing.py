@@ -10,9 +10,10 @@ import pytest
 from opentelemetry.trace.status import StatusCode
 
 from headrace.v1 import tools_pb2
-from tests.orchestrator.conftest import Open, call, content, finish
-from tests.orchestrator.modes.test_subagents import HELPER, PARENT, delegated, replying, said
-from tests.orchestrator.turn.test_compaction import ANSWER, SMALL, compacted_at
+from tests.support.orchestrator import Serve
+from tests.support.orchestrator.compaction import ANSWER, SMALL, compacted_at
+from tests.support.orchestrator.steps import answer, call_tool, content, finish
+from tests.support.orchestrator.subagents import HELPER, PARENT, delegated, replying
 from tests.support.spans import Recorded, recording
 
 EXECUTE = "headrace.v1.ToolService/Execute"
@@ -20,8 +21,8 @@ EXECUTE = "headrace.v1.ToolService/Execute"
 
 @pytest.fixture
 def recorded() -> Generator[Recorded]:
-    with recording() as it:
-        yield it
+    with recording() as spans:
+        yield spans
 
 
 async def ended(recorded: Recorded, name: str) -> None:
@@ -29,17 +30,17 @@ async def ended(recorded: Recorded, name: str) -> None:
 
 
 async def test_calls_are_below_their_run_and_those_of_a_sub_agent_below_its_work(
-    house: Open, tmp_path: Path, recorded: Recorded
+    serve: Serve, tmp_path: Path, recorded: Recorded
 ) -> None:
     (tmp_path / "agents").mkdir()
     (tmp_path / "agents" / "helper.json").write_text(json.dumps(HELPER))
-    async with house(**PARENT) as it:
+    async with serve(**PARENT) as suite:
         replying(
-            it,
-            hello=[delegated(agentKey="helper") + finish("tool_calls"), said("done")],
-            find=[call("look", '{"at":"the secret"}') + finish("tool_calls"), said("it is here")],
+            suite,
+            hello=[delegated(agentKey="helper") + finish("tool_calls"), answer("done")],
+            find=[call_tool("look", '{"at":"the secret"}'), answer("it is here")],
         )
-        await it.ask()
+        await suite.ask()
         await ended(recorded, "headrace.v1.AgentService/Query")
     assert recorded.above(recorded.only(EXECUTE)) == [
         "execute_tool look",
@@ -56,10 +57,10 @@ async def test_calls_are_below_their_run_and_those_of_a_sub_agent_below_its_work
         >= {
             "gen_ai.operation.name": "invoke_agent",
             "gen_ai.agent.id": "react",
-            "gen_ai.conversation.id": it.chat_id,
+            "gen_ai.conversation.id": suite.chat_id,
             "gen_ai.usage.input_tokens": 40,
             "gen_ai.usage.output_tokens": 20,
-            "headrace.run.id": it.run_ids[0],
+            "headrace.run.id": suite.run_ids[0],
             "headrace.run.state": "completed",
         }.items()
     )
@@ -67,10 +68,10 @@ async def test_calls_are_below_their_run_and_those_of_a_sub_agent_below_its_work
     assert not any("secret" in span.to_json() or "find it" in span.to_json() for span in recorded.spans)
 
 
-async def test_a_tool_that_fails_is_marked_and_its_run_is_not(house: Open, recorded: Recorded) -> None:
-    async with house(call("look") + finish("tool_calls"), content("sorry") + finish()) as it:
-        it.tools.plays["look"] = [[tools_pb2.ToolDelta(result=tools_pb2.ToolOutcome(ok=False, result="the secret"))]]
-        await it.ask()
+async def test_a_tool_that_fails_is_marked_and_its_run_is_not(serve: Serve, recorded: Recorded) -> None:
+    async with serve(call_tool("look"), answer("sorry")) as suite:
+        suite.tools.plays["look"] = [[tools_pb2.ToolDelta(result=tools_pb2.ToolOutcome(ok=False, result="the secret"))]]
+        await suite.ask()
         await ended(recorded, "invoke_agent react")
     tool, run = recorded.only("execute_tool look"), recorded.only("invoke_agent react")
     assert tool.attributes is not None
@@ -78,25 +79,25 @@ async def test_a_tool_that_fails_is_marked_and_its_run_is_not(house: Open, recor
     assert run.status.status_code is StatusCode.UNSET
 
 
-async def test_a_run_that_is_cancelled_has_not_failed(house: Open, recorded: Recorded) -> None:
+async def test_a_run_that_is_cancelled_has_not_failed(serve: Serve, recorded: Recorded) -> None:
     run_id = ""
-    async with house([*content("a"), 10.0]) as it:
-        async with it.client.ask("hello", agent_key="react") as deltas:
+    async with serve([*content("a"), 10.0]) as suite:
+        async with suite.client.ask("hello", agent_key="react") as deltas:
             async for delta in deltas:
                 if delta.HasField("run_start"):
                     run_id = delta.run_start.run_id
                 elif delta.HasField("content_delta"):
-                    await it.client.cancel(run_id)
+                    await suite.client.cancel(run_id)
         await ended(recorded, "invoke_agent react")
     run = recorded.only("invoke_agent react")
     assert run.attributes is not None
     assert (run.attributes["headrace.run.state"], run.status.status_code) == ("cancelled", StatusCode.UNSET)
 
 
-async def test_a_compaction_is_a_span_of_its_run_with_the_calls_that_it_makes(house: Open, recorded: Recorded) -> None:
-    async with house(ANSWER) as it:
-        it.llm.models = [SMALL]
-        await compacted_at(it)
+async def test_a_compaction_is_a_span_of_its_run_with_the_calls_that_it_makes(serve: Serve, recorded: Recorded) -> None:
+    async with serve(ANSWER) as suite:
+        suite.llm.models = [SMALL]
+        await compacted_at(suite)
         await ended(recorded, "compact_context")
     span = recorded.only("compact_context")
     assert span.attributes == {"headrace.compaction.trigger": "auto", "headrace.compaction.outcome": "complete"}

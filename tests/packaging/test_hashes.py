@@ -23,10 +23,10 @@ PINS = read_pins((ROOT / "constraints.txt").read_text())
 @pytest.mark.parametrize("name", ["build", "data", "suite"])
 def test_a_file_of_hashes_has_what_the_constraints_pin_and_nothing_else(name: str) -> None:
     text = (HASHES / f"{name}.txt").read_text()
-    assert ENTRY.sub("", text) == "", "run make hashes"
+    assert ENTRY.sub("", text) == "", "run make gen"
     # What only runs elsewhere, as in browsers, is in no environment of ours, and in no constraints.
     ours = {package: version for package, version, marker, _ in ENTRY.findall(text) if "==" not in marker}
-    assert {package: PINS.get(package) for package in ours} == ours, "run make hashes"
+    assert {package: PINS.get(package) for package in ours} == ours, "run make gen"
 
 
 def test_no_package_has_two_places() -> None:

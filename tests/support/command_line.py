@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import os
 import sys
+import tempfile
+from pathlib import Path
 
+from headrace.cli import FOLDERS
 from headrace.v1 import agent_pb2
+from tests.support.command_fork import run_command
 from tests.support.facade.scripted import RUN, delta
 
 CANCELLED = delta(9, run_cancel=agent_pb2.RunCancel(run_id=RUN))
@@ -14,20 +19,49 @@ CANCELLED = delta(9, run_cancel=agent_pb2.RunCancel(run_id=RUN))
 GIVEN_UP_S = 600.0
 """Says nothing about how long anything takes: on a busy machine a suite is slow, and says so itself after a minute."""
 
+PROCESSES = multiprocessing.get_context("forkserver")
+"""One process has imported all commands, and is forked for each run of one: to start Python takes ten times as long."""
+COMMANDS = [f"headrace.cli.{folder}.{name}" for folder, names in FOLDERS.items() for name in names]
+PROCESSES.set_forkserver_preload([run_command.__module__, *COMMANDS])
+
 
 async def start(*arguments: str, url: str = "", **settings: str) -> asyncio.subprocess.Process:
-    environment = {**os.environ, **settings} | ({"HEADRACE_URL": url} if url else {})
     return await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "headrace.cli", *arguments),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        env=environment,
+        env=make_environment(url, settings),
     )
 
 
 async def run(*arguments: str, url: str = "", given: bytes = b"", **settings: str) -> tuple[int | None, bytes, bytes]:
-    process = await start(*arguments, url=url, **settings)
-    async with asyncio.timeout(GIVEN_UP_S):
-        out, complaints = await process.communicate(given)
-    return process.returncode, out, complaints
+    """Exit code, output and complaints of a command that has ended. `up`, which has children itself, is not forked."""
+    if arguments[0] == "up":
+        process = await start(*arguments, url=url, **settings)
+        async with asyncio.timeout(GIVEN_UP_S):
+            output, complaints = await process.communicate(given)
+        return process.returncode, output, complaints
+    with tempfile.TemporaryDirectory() as folder:
+        streams = [Path(folder, name) for name in ("input", "output", "complaints")]
+        for stream in streams:
+            stream.write_bytes(given if stream.name == "input" else b"")
+        settled = (arguments, make_environment(url, settings), Path.cwd(), streams)
+        fork = PROCESSES.Process(target=run_command, args=settled, daemon=True)
+        fork.start()
+        ended = asyncio.Event()
+        asyncio.get_running_loop().add_reader(fork.sentinel, ended.set)
+        try:
+            async with asyncio.timeout(GIVEN_UP_S):
+                await ended.wait()
+        finally:
+            asyncio.get_running_loop().remove_reader(fork.sentinel)
+            fork.kill()
+            fork.join()
+        code = fork.exitcode
+        fork.close()
+        return code, streams[1].read_bytes(), streams[2].read_bytes()
+
+
+def make_environment(url: str, settings: dict[str, str]) -> dict[str, str]:
+    return {**os.environ, **settings} | ({"HEADRACE_URL": url} if url else {})

@@ -1,22 +1,38 @@
-"""Every service and RPC of the contract, from what is generated of protos/headrace/v1: none can be left out."""
+"""The contract's files and RPCs, read from its descriptors: none can be left out."""
 
 from __future__ import annotations
 
 from importlib import import_module
 from pkgutil import iter_modules
 from types import ModuleType
+from typing import Any
 
 from google.protobuf.descriptor import FileDescriptor, MethodDescriptor, ServiceDescriptor
 
-from headrace import v1
+import headrace.v1
+from services.runtime.rpc.server import GrpcService
 
-_NAMES = [f"{v1.__name__}.{module.name}" for module in iter_modules(v1.__path__)]
+_MODULES = [module.name for module in iter_modules(headrace.v1.__path__) if module.name.endswith("_pb2")]
 
-FILES: list[FileDescriptor] = [import_module(name).DESCRIPTOR for name in _NAMES if name.endswith("_pb2")]
-SERVICES: list[ServiceDescriptor] = [service for file in FILES for service in file.services_by_name.values()]
-RPCS: list[MethodDescriptor] = [rpc for service in SERVICES for rpc in service.methods]
+FILES: list[FileDescriptor] = [import_module(f"headrace.v1.{name}").DESCRIPTOR for name in _MODULES]
+SERVICES: dict[str, ServiceDescriptor] = {
+    service.name: service for file in FILES for service in file.services_by_name.values()
+}
+RPCS: dict[str, MethodDescriptor] = {
+    f"{service.name}.{rpc.name}": rpc for service in SERVICES.values() for rpc in service.methods
+}
 
 
 def get_stubs(service: ServiceDescriptor) -> ModuleType:
     """Return the generated module with the service's stub and servicer."""
     return import_module(service.file.name.removesuffix(".proto").replace("/", ".") + "_pb2_grpc")
+
+
+def make_services(**servicers: Any) -> list[GrpcService]:
+    """Return what a server serves, by the services' names."""
+    return [
+        GrpcService(
+            f"headrace.v1.{name}", servicer, getattr(get_stubs(SERVICES[name]), f"add_{name}Servicer_to_server")
+        )
+        for name, servicer in servicers.items()
+    ]

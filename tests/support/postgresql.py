@@ -2,37 +2,96 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
 import asyncpg
 import pytest
 
-from benchmarks.postgresql import programs
+from benchmarks.postgresql import FAST, Server, give_away, make_data, program, programs, unprivileged
+from tests.support.in_memory import find_tmpfs
 
 needs_postgres = pytest.mark.skipif(programs() is None, reason="PostgreSQL is not installed on this machine")
+
+
+def find_place(factory: pytest.TempPathFactory) -> Path:
+    """Return the folder that all workers of this run of tests have in common."""
+    base = factory.getbasetemp()
+    return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "postgresql"
+
+
+@contextmanager
+def sharing_server(place: Path) -> Generator[Server]:
+    """The server of all processes that name this place: the first starts it, and the last one stops it.
+
+    It is of no process of theirs, so nobody can kill it; whoever wants to has a server of its own.
+    """
+    place.mkdir(exist_ok=True)
+    address = place / "address"
+    with open(place / "users", "a") as users:
+        with _locking(place):
+            if not address.exists():
+                address.write_text(str(_start()))
+            fcntl.flock(users, fcntl.LOCK_SH)
+        folder = Path(address.read_text())
+        try:
+            yield Server(folder, FAST)
+        finally:
+            with _locking(place):
+                if _is_last(users.fileno()):
+                    address.unlink()
+                    _control(folder, "stop", "-m", "immediate")
+                    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_last(users: int) -> bool:
+    """Whether no other process holds the file, which the system gives back for processes that have died."""
+    try:
+        fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@contextmanager
+def _locking(place: Path) -> Generator[None]:
+    with open(place / "lock", "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _start() -> Path:
+    """Start a server, and return its folder."""
+    folder = Path(tempfile.mkdtemp(prefix="headrace-pg-", dir=find_tmpfs()))
+    give_away(folder)
+    make_data(folder)
+    options = ("-c", "listen_addresses=", "-c", f"unix_socket_directories={folder}", *FAST)
+    _control(folder, "start", "-l", str(folder / "log"), "-o", " ".join(options))
+    return folder
+
+
+def _control(folder: Path, *arguments: str) -> None:
+    command = [*unprivileged(), str(program("pg_ctl")), "-D", str(folder / "data"), "-w", *arguments]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd="/")
+
+
+FIRST_ROWS = ("headrace_version", "encryption_goal", "api_key_revision", "tenant_agent_revision")
+"""Tables that are made with a row, which stays."""
 
 
 async def empty(url: str) -> None:
     """Have nothing in a database."""
     connection = await asyncpg.connect(url)
     try:
-        if await connection.fetchval("SELECT to_regclass('chats') IS NOT NULL"):
-            tables = (
-                "chats",
-                "texts",
-                "facts",
-                "blobs",
-                "schedules",
-                "spend",
-                "webhooks",
-                "api_keys",
-                "key_calls",
-                "key_runs",
-                "audit",
-                "audit_heads",
-                "agent_versions",
-                "tenant_agents",
-                "data_records",
-                "data_keys",
-            )
-            await connection.execute("; ".join(f"DELETE FROM {table}" for table in tables))
+        rows = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+        deletions = [f"DELETE FROM {row[0]}" for row in rows if row[0] not in FIRST_ROWS]
+        # No order of the tables is right for all of their references; a replica's session checks none.
+        await connection.execute("; ".join(["SET session_replication_role = replica", *deletions]))
     finally:
         await connection.close()

@@ -34,63 +34,26 @@ COMMAND = (sys.executable, "-m", "headrace.cli")
 
 MODEL = {"providerKey": "sim", "model": "sim-1"}
 TOOLS = ["mock_city_weather", "city_datetime", "_bash_", "write_file", "read_file"]
+
+
+def describe_agent(mode: str, prompt: str = "Answer.", /, model: str = "sim-1", **fields: Any) -> dict[str, Any]:
+    part = {"systemPrompt": prompt} | fields.pop("part", {})
+    key = "plain" if mode == "ONESHOT" else "react"
+    return {"mode": mode, "modelConfig": MODEL | {"model": model}, key: part, **fields}
+
+
+BACKENDS: dict[str, Any] = {"toolConfig": {"backends": TOOLS}}
 AGENTS: dict[str, dict[str, Any]] = {
-    "plain": {"mode": "ONESHOT", "modelConfig": MODEL, "plain": {"systemPrompt": "Answer."}},
-    "once": {
-        "mode": "ONESHOT",
-        "modelConfig": MODEL,
-        "toolConfig": {"backends": TOOLS},
-        "plain": {"systemPrompt": "Answer."},
-    },
-    "react": {
-        "mode": "REACT",
-        "modelConfig": MODEL,
-        "toolConfig": {"backends": TOOLS},
-        "react": {"systemPrompt": "Today is {{date}}."},
-    },
-    "parallel": {
-        "mode": "REACT",
-        "modelConfig": MODEL,
-        "toolConfig": {"backends": TOOLS},
-        "react": {"systemPrompt": "Answer.", "parallelToolCalls": True},
-    },
-    "required": {
-        "mode": "REACT",
-        "modelConfig": MODEL,
-        "toolPolicy": "REQUIRE",
-        "toolConfig": {"backends": TOOLS},
-        "react": {"systemPrompt": "Answer."},
-    },
-    "thrifty": {
-        "mode": "REACT",
-        "modelConfig": MODEL,
-        "toolConfig": {"backends": TOOLS},
-        "budget": {"maxModelCalls": 1},
-        "react": {"systemPrompt": "Answer."},
-    },
-    "small": {
-        "mode": "ONESHOT",
-        "modelConfig": {"providerKey": "sim", "model": "small-1"},
-        "plain": {"systemPrompt": "Answer."},
-    },
-    "seeing": {
-        "mode": "REACT",
-        "modelConfig": {"providerKey": "sim", "model": "seeing-1"},
-        "toolConfig": {"backends": TOOLS},
-        "react": {"systemPrompt": "Answer."},
-    },
-    "remembering": {
-        "mode": "REACT",
-        "modelConfig": MODEL,
-        "memory": {"facts": "recall"},
-        "react": {"systemPrompt": "Answer."},
-    },
-    "hurried": {
-        "mode": "ONESHOT",
-        "modelConfig": MODEL,
-        "budget": {"timeoutMs": 400},
-        "plain": {"systemPrompt": "Answer."},
-    },
+    "plain": describe_agent("ONESHOT"),
+    "once": describe_agent("ONESHOT", **BACKENDS),
+    "react": describe_agent("REACT", "Today is {{date}}.", **BACKENDS),
+    "parallel": describe_agent("REACT", part={"parallelToolCalls": True}, **BACKENDS),
+    "required": describe_agent("REACT", toolPolicy="REQUIRE", **BACKENDS),
+    "thrifty": describe_agent("REACT", budget={"maxModelCalls": 1}, **BACKENDS),
+    "small": describe_agent("ONESHOT", model="small-1"),
+    "seeing": describe_agent("REACT", model="seeing-1", **BACKENDS),
+    "remembering": describe_agent("REACT", memory={"facts": "recall"}),
+    "hurried": describe_agent("ONESHOT", budget={"timeoutMs": 400}),
 }
 WINDOWS: dict[str, dict[str, Any]] = {
     "small-1": {"contextWindow": 2400, "maxOutput": 400},
@@ -99,8 +62,7 @@ WINDOWS: dict[str, dict[str, Any]] = {
 
 # A model that failed has a breaker, which is not to open for another test: each that fails has its own.
 for number in range(6):
-    model = {"providerKey": "sim", "model": f"fail-{number}"}
-    AGENTS[f"fail-{number}"] = {"mode": "ONESHOT", "modelConfig": model, "plain": {"systemPrompt": "Answer."}}
+    AGENTS[f"fail-{number}"] = describe_agent("ONESHOT", model=f"fail-{number}")
 
 
 class StreamCutError(AssertionError):
@@ -225,10 +187,10 @@ async def running(
     write_config(config_dir, sim)
     timeout = aiohttp.ClientTimeout(total=TEST_TIMEOUT_S)
     async with (
-        up("--config-dir", str(config_dir), "--data-dir", str(data_dir), command=command, form=form, **env) as it,
+        up("--config-dir", str(config_dir), "--data-dir", str(data_dir), command=command, form=form, **env) as process,
         aiohttp.ClientSession(timeout=timeout) as http,
     ):
-        yield Suite(it.url, it.grpc, it.memory, config_dir, data_dir, sim, http, it.process)
+        yield Suite(process.url, process.grpc, process.memory, config_dir, data_dir, sim, http, process.process)
 
 
 @asynccontextmanager

@@ -1,4 +1,7 @@
-"""Whatever an RPC is sent, it answers, or refuses with a reason; and everything goes on. `make fuzz` sends more."""
+"""Whatever an RPC is sent, it answers, or refuses with a reason; and everything goes on.
+
+`python -m trials fuzz` sends more.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +26,10 @@ from services.runtime.auth.callers import ORCHESTRATOR
 from services.runtime.auth.identity import acting_as
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
+from tests.support.contract import RPCS
 from tests.support.tenants.bad_requests import BadRequests
-from tests.support.tenants.house import ADA, SLOW, House, house, path
-from tests.support.tenants.requests import RPCS
+from tests.support.tenants.suite import ADA, SLOW, TenantSuite, path, serving_tenants
+from tests.support.tiers import check_first
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -48,37 +52,39 @@ PROVIDERS = """{"providers": [
 class Ground:
     """Where requests go, and what is there."""
 
-    it: House
+    suite: TenantSuite
     channels: dict[str, grpc.aio.Channel]
 
     @contextlib.asynccontextmanager
     async def ids(self) -> AsyncGenerator[list[str]]:
         """Of a chat with a run that has ended, and of one with a run that ends with the block. New ones for each RPC:
         what others have made of theirs takes ever longer to read."""
-        ended, live = await self.it.ask(ADA, "hello"), await self.it.ask(ADA, SLOW)
+        ended, live = await self.suite.ask(ADA, "hello"), await self.suite.ask(ADA, SLOW)
         yield [*ended, *live]
-        await self.it.call(RPCS["AgentService.Cancel"], ADA, [agent_pb2.CancelRequest(run_id=live[1])])
+        await self.suite.call(RPCS["AgentService.Cancel"], ADA, [agent_pb2.CancelRequest(run_id=live[1])])
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def ground(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Ground]:
     folder = tmp_path_factory.mktemp("bad")
     async with contextlib.AsyncExitStack() as stack:
-        it = await stack.enter_async_context(house(folder))
+        suite = await stack.enter_async_context(serving_tenants(folder))
         (folder / "providers.json").write_text(PROVIDERS)
-        server = ServerSettings(listen="127.0.0.1:0", drain_s=0, auth=it.settings)
+        server = ServerSettings(listen="127.0.0.1:0", drain_s=0, auth=suite.settings)
         llm = await stack.enter_async_context(gateway(LlmConfig(server=server, config_dir=folder), {}))
-        shown = build_caller_metadata(it.settings, ORCHESTRATOR)
+        shown = build_caller_metadata(suite.settings, ORCHESTRATOR)
         real = await stack.enter_async_context(open_channel(llm.addresses[0], shown))
-        yield Ground(it, {**it.trusted, "LlmService": real})
+        yield Ground(suite, {**suite.trusted, "LlmService": real})
 
 
 @pytest.mark.parametrize("name", IN_ORDER)
+@pytest.mark.parametrize("share", check_first([0.2, 1.0]))
 async def test_any_request_is_answered_or_refused_with_a_reason(
-    name: str, ground: Ground, request: pytest.FixtureRequest
+    name: str, share: float, ground: Ground, request: pytest.FixtureRequest
 ) -> None:
     rpc = RPCS[name]
-    count: int = request.config.getoption("--bad-requests")  # pyright: ignore[reportAssignmentType] - it has a default
+    requests: int = request.config.getoption("--bad-requests")  # pyright: ignore[reportAssignmentType] - it has a default
+    count = round(share * requests)
     gate, seen = asyncio.Semaphore(AT_ONCE), Counter[str]()
 
     async def one(messages: list[bytes]) -> None:
@@ -96,7 +102,7 @@ async def test_any_request_is_answered_or_refused_with_a_reason(
 
 
 async def test_and_everything_goes_on(ground: Ground) -> None:
-    await ground.it.ask(ADA, "still there?")
+    await ground.suite.ask(ADA, "still there?")
 
 
 async def outcome(channel: grpc.aio.Channel, rpc: MethodDescriptor, messages: Sequence[bytes]) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.cassette.lines import read_cassette
 from headrace.client import Client
-from tests.support.tenants.house import ADA, KEYS, MODEL, house
+from tests.support.tenants.suite import ADA, KEYS, MODEL, serving_tenants
 
 MODE = "async def run(mode):\n    # how we price it\n    return None if await mode.answer('Now answer.') else ''\n"
 AGENT = {"mode": "CUSTOM", "modelConfig": MODEL, "custom": {"mode": "own", "systemPrompt": "You work."}}
@@ -22,15 +22,15 @@ async def test_the_code_of_a_mode_is_for_operators(tmp_path: Path, *, is_operato
         (tmp_path / part).mkdir()
     (tmp_path / "modes" / "own.py").write_text(MODE)
     (tmp_path / "agents" / "own.json").write_text(json.dumps(AGENT))
-    async with house(tmp_path) as it:
+    async with serving_tenants(tmp_path) as suite:
         addresses: dict[str, Any] = {
-            "memory_address": it.addresses["MemoryService"],
-            "tools_address": it.addresses["ToolService"],
+            "memory_address": suite.addresses["MemoryService"],
+            "tools_address": suite.addresses["ToolService"],
         }
-        async with Client(it.addresses["AgentService"], token=KEYS[ADA], **addresses) as admin:
+        async with Client(suite.addresses["AgentService"], token=KEYS[ADA], **addresses) as admin:
             scopes = ["ask", "operate"] if is_operator else ["ask"]
             made = await admin.create_key("of the test", "cat", scopes=scopes)
-        async with Client(it.addresses["AgentService"], token=made.secret, **addresses) as cat:
+        async with Client(suite.addresses["AgentService"], token=made.secret, **addresses) as cat:
             async with cat.ask("hello", agent_key="own", record=True) as run:
                 run_id = [event async for event in run][-1].run_complete.run_id
             lines = await cat.cassette(run_id)

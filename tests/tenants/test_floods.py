@@ -9,7 +9,8 @@ import aiohttp
 import pytest
 
 from headrace.client import Client
-from tests.support.tenants.house import ADA, BOB, KEYS, House, house
+from tests.support.tenants.suite import ADA, BOB, KEYS, TenantSuite, serving_tenants
+from tests.support.tiers import check_first
 
 FLOOD = 400
 """More than wait for a place of the orchestrator's at a time."""
@@ -31,20 +32,20 @@ async def ask_over_grpc(client: Client, message: str) -> None:
             pass
 
 
-def count_before(it: House, message: str) -> int:
-    texts = [request.messages[-1].content[0].text for request in it.llm.requests]
+def count_before(suite: TenantSuite, message: str) -> int:
+    texts = [request.messages[-1].content[0].text for request in suite.llm.requests]
     return texts.index(message)
 
 
-@pytest.mark.parametrize("way", ["http", "grpc"])
+@pytest.mark.parametrize("way", check_first(["http", "grpc"]))
 async def test_a_query_beside_a_flood_begins_among_the_first(tmp_path: Path, way: str) -> None:
     async with (
         asyncio.timeout(300),
-        house(tmp_path, runs_max=4 * FLOOD) as it,
-        Client(it.addresses["AgentService"], token=KEYS[ADA]) as ada,
-        Client(it.addresses["AgentService"], token=KEYS[BOB]) as bob,
-        aiohttp.ClientSession(it.url, connector=aiohttp.TCPConnector(limit=0)) as flooding,
-        aiohttp.ClientSession(it.url) as http,
+        serving_tenants(tmp_path, runs_max=4 * FLOOD) as suite,
+        Client(suite.addresses["AgentService"], token=KEYS[ADA]) as ada,
+        Client(suite.addresses["AgentService"], token=KEYS[BOB]) as bob,
+        aiohttp.ClientSession(suite.url, connector=aiohttp.TCPConnector(limit=0)) as flooding,
+        aiohttp.ClientSession(suite.url) as http,
         asyncio.TaskGroup() as group,
     ):
         await ask_over_grpc(ada, "warm up")
@@ -57,5 +58,5 @@ async def test_a_query_beside_a_flood_begins_among_the_first(tmp_path: Path, way
             )
         await asyncio.sleep(0)
         await (ask_over_http(http, KEYS[BOB], "mine") if way == "http" else ask_over_grpc(bob, "mine"))
-        before = count_before(it, "mine")
+        before = count_before(suite, "mine")
     assert before <= BEFORE_MAX

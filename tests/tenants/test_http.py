@@ -24,7 +24,7 @@ from services.facade.proto_routes import load_routes
 from services.runtime.auth.identity import Identity
 from services.runtime.rpc.channels import open_channel
 from tests.support.raw_http import sending
-from tests.support.tenants.house import ADA, BOB, KEYS, House, house
+from tests.support.tenants.suite import ADA, BOB, KEYS, TenantSuite, serving_tenants
 
 A2A = a2a_pb2.DESCRIPTOR.services_by_name["A2AService"]
 
@@ -32,8 +32,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def it(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[House]:
-    async with house(tmp_path_factory.mktemp("http")) as found:
+async def suite(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[TenantSuite]:
+    async with serving_tenants(tmp_path_factory.mktemp("http")) as found:
         yield found
 
 
@@ -43,8 +43,8 @@ async def test_every_route_of_the_contract_is_guarded() -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/console/main.js", "/healthz", "/readyz", "/openapi.json"])
-async def test_what_is_nobodys_is_open(path: str, it: House) -> None:
-    async with it.http.get(path) as response:
+async def test_what_is_nobodys_is_open(path: str, suite: TenantSuite) -> None:
+    async with suite.http.get(path) as response:
         assert response.status == 200
 
 
@@ -61,40 +61,40 @@ async def test_what_is_nobodys_is_open(path: str, it: House) -> None:
         "/a2a/plain/tasks",
     ],
 )
-async def test_all_else_wants_a_credential_first(path: str, it: House) -> None:
-    async with it.http.get(path) as response:
+async def test_all_else_wants_a_credential_first(path: str, suite: TenantSuite) -> None:
+    async with suite.http.get(path) as response:
         assert (response.status, response.headers["WWW-Authenticate"]) == (401, "Bearer")
         error = (await response.json())["error"]
         assert error["code"] == ("invalid_api_key" if path.startswith("/v1/") else "UNAUTHENTICATED")
 
 
 @pytest.mark.parametrize("path", ["/API/agents", "//api/agents", "/x/../api/agents", "/%61pi/agents", "/./v1/models"])
-async def test_no_spelling_leads_around_the_guard(path: str, it: House) -> None:
+async def test_no_spelling_leads_around_the_guard(path: str, suite: TenantSuite) -> None:
     request = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
-    async with asyncio.timeout(50), sending(it.url, request) as reader:
+    async with asyncio.timeout(50), sending(suite.url, request) as reader:
         answer = await reader.read()
     assert answer.split(b" ")[1] in (b"401", b"404")
 
 
-async def test_a_credential_that_is_given_twice_is_no_credential(it: House) -> None:
+async def test_a_credential_that_is_given_twice_is_no_credential(suite: TenantSuite) -> None:
     headers = [("Authorization", f"Bearer {KEYS[ADA]}"), ("Authorization", f"Bearer {KEYS[BOB]}")]
-    async with it.http.get("/api/agents", headers=headers) as response:
+    async with suite.http.get("/api/agents", headers=headers) as response:
         assert response.status == 400
 
 
-async def test_openais_clients_send_their_key_as_they_do(it: House) -> None:
-    async with it.http.get("/v1/models", headers={"Authorization": f"Bearer {KEYS[ADA]}"}) as response:
+async def test_openais_clients_send_their_key_as_they_do(suite: TenantSuite) -> None:
+    async with suite.http.get("/v1/models", headers={"Authorization": f"Bearer {KEYS[ADA]}"}) as response:
         assert [model["id"] for model in (await response.json())["data"]] == ["plain"]
 
 
-async def test_a_face_of_another_protocol_knows_its_callers_chats_alone(it: House) -> None:
+async def test_a_face_of_another_protocol_knows_its_callers_chats_alone(suite: TenantSuite) -> None:
     async def run(who: Identity, thread: str) -> tuple[int, str]:
         body = {"threadId": thread, "runId": "r", "messages": [{"id": "u", "role": "user", "content": "hello"}]}
-        async with it.http.post("/agui/plain", json=body, headers={"X-API-Key": KEYS[who]}) as response:
+        async with suite.http.post("/agui/plain", json=body, headers={"X-API-Key": KEYS[who]}) as response:
             return response.status, await response.text()
 
     async def count_chats(who: Identity) -> int:
-        async with it.http.get("/api/chats", headers={"X-API-Key": KEYS[who]}) as response:
+        async with suite.http.get("/api/chats", headers={"X-API-Key": KEYS[who]}) as response:
             return len((await response.json())["data"])
 
     before = await count_chats(ADA), await count_chats(BOB)
@@ -107,10 +107,10 @@ async def test_a_face_of_another_protocol_knows_its_callers_chats_alone(it: Hous
     assert (await run(BOB, thread))[0] == 404
 
 
-async def test_tasks_and_resources_are_their_tenants_alone(it: House) -> None:
+async def test_tasks_and_resources_are_their_tenants_alone(suite: TenantSuite) -> None:
     async def ask(who: Identity, path: str, method: str, **params: Any) -> Any:
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-        async with it.http.post(path, json=body, headers={"X-API-Key": KEYS[who]}) as response:
+        async with suite.http.post(path, json=body, headers={"X-API-Key": KEYS[who]}) as response:
             return await response.json()
 
     message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hello"}]}
@@ -138,10 +138,10 @@ async def test_tasks_and_resources_are_their_tenants_alone(it: House) -> None:
         assert (await ask(BOB, "/mcp", "resources/read", uri=path))["error"]["code"] == -32002
 
 
-async def test_tasks_of_calls_are_their_tenants_alone(it: House) -> None:
+async def test_tasks_of_calls_are_their_tenants_alone(suite: TenantSuite) -> None:
     async def ask(who: Identity, method: str, **params: Any) -> Any:
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-        async with it.http.post("/mcp", json=body, headers={"X-API-Key": KEYS[who]}) as response:
+        async with suite.http.post("/mcp", json=body, headers={"X-API-Key": KEYS[who]}) as response:
             if response.content_type == "text/event-stream":
                 return json.loads((await response.text()).rpartition("data: ")[2])
             return await response.json()
@@ -156,8 +156,8 @@ async def test_tasks_of_calls_are_their_tenants_alone(it: House) -> None:
     assert [task_id in [task["taskId"] for task in tasks] for tasks in listed] == [True, False]
 
 
-async def test_tasks_over_grpc_are_their_tenants_alone_and_nobodys_without_a_credential(it: House) -> None:
-    async with it.http.get("/a2a/plain/.well-known/agent-card.json", headers={"X-API-Key": KEYS[ADA]}) as response:
+async def test_tasks_over_grpc_are_their_tenants_alone_and_nobodys_without_a_credential(suite: TenantSuite) -> None:
+    async with suite.http.get("/a2a/plain/.well-known/agent-card.json", headers={"X-API-Key": KEYS[ADA]}) as response:
         found = next(one for one in (await response.json())["supportedInterfaces"] if one["protocolBinding"] == "GRPC")
     message = a2a_pb2.Message(message_id="g", role=a2a_pb2.ROLE_USER, parts=[a2a_pb2.Part(text="hello")])
     asked = a2a_pb2.SendMessageRequest(tenant="plain", message=message)
@@ -192,22 +192,22 @@ async def test_tasks_over_grpc_are_their_tenants_alone_and_nobodys_without_a_cre
             await refused
 
 
-async def test_the_client_shows_its_token(it: House) -> None:
+async def test_the_client_shows_its_token(suite: TenantSuite) -> None:
     async with Client(
-        it.addresses["AgentService"], memory_address=it.addresses["MemoryService"], token=KEYS[ADA]
+        suite.addresses["AgentService"], memory_address=suite.addresses["MemoryService"], token=KEYS[ADA]
     ) as ada:
         assert [agent.key for agent in await ada.agents()] == ["plain"]
         async with ada.ask("hello", agent_key="plain") as deltas:
             assert [delta async for delta in deltas][-1].HasField("run_complete")
         assert (await ada.chats()).chats
-    async with Client(it.addresses["AgentService"]) as nobody:
+    async with Client(suite.addresses["AgentService"]) as nobody:
         with pytest.raises(Unauthenticated):
             await nobody.agents()
 
 
-async def test_the_command_line_shows_its_token(it: House) -> None:
+async def test_the_command_line_shows_its_token(suite: TenantSuite) -> None:
     async def agents(**environment: str) -> tuple[int | None, str]:
-        command = (sys.executable, "-m", "headrace.cli", "agents", "--url", it.url)
+        command = (sys.executable, "-m", "headrace.cli", "agents", "--url", suite.url)
         given = {name: value for name, value in os.environ.items() if name != "HEADRACE_TOKEN"} | environment
         process = await asyncio.create_subprocess_exec(
             *command, env=given, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT

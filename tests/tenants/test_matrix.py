@@ -20,21 +20,22 @@ from headrace.v1 import agent_pb2, gates_pb2, memory_pb2, schedule_pb2, tools_pb
 from services.facade.proto_routes import Route, load_routes
 from services.runtime.auth.callers import WITHOUT_USER
 from services.runtime.formats.json_form import encode
+from tests.support.contract import RPCS
 from tests.support.facade.fronts import FRONTS
-from tests.support.tenants.house import (
+from tests.support.tenants.requests import REQUESTS, Ids, names_ids
+from tests.support.tenants.suite import (
     ADA,
     BOB,
     KEYS,
     SLOW,
-    House,
     Outcome,
+    TenantSuite,
     fresh,
-    house,
     is_public,
     opening_front,
     path,
+    serving_tenants,
 )
-from tests.support.tenants.requests import REQUESTS, RPCS, Ids, names_ids
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -87,17 +88,17 @@ BAD = "11111111-1111-4111-8111-11111111111Z"
 class Stage:
     """A house in which Ada has a chat that is at rest and one whose run goes on."""
 
-    it: House
+    suite: TenantSuite
     resting: Ids
     live: Ids
 
     async def call(self, name: str, who: Any, ids: Ids, **how: Any) -> Outcome:
-        return await self.it.call(RPCS[name], who, request_of(name, ids), **how)
+        return await self.suite.call(RPCS[name], who, request_of(name, ids), **how)
 
     async def seen(self, ids: Ids) -> Any:
         """The chat as its owner has it."""
         request = memory_pb2.GetChatRequest(chat_id=ids.chat, include_raw_messages=True)
-        chat = await self.it.call(RPCS["MemoryService.GetChat"], ADA, [request])
+        chat = await self.suite.call(RPCS["MemoryService.GetChat"], ADA, [request])
         files = await self.call("ToolService.ListFiles", ADA, ids)
         state = await self.call("MemoryService.GetState", ADA, ids)
         assert (chat.code, files.code, state.code) == ("OK", "OK", "OK"), (chat, files, state)
@@ -106,25 +107,25 @@ class Stage:
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Stage]:
-    async with house(tmp_path_factory.mktemp("tenants")) as it:
-        ids = [Ids(*await it.ask(ADA, "hello from ada")), Ids(*await it.ask(ADA, SLOW))]
+    async with serving_tenants(tmp_path_factory.mktemp("tenants")) as suite:
+        ids = [Ids(*await suite.ask(ADA, "hello from ada")), Ids(*await suite.ask(ADA, SLOW))]
         for each in ids:
-            await it.call(RPCS["ToolService.UploadFile"], ADA, request_of("ToolService.UploadFile", each))
-        blob = await it.call(RPCS["MemoryService.PutBlob"], ADA, request_of("MemoryService.PutBlob", ids[0]))
-        fact = await it.call(RPCS["MemoryService.Remember"], ADA, request_of("MemoryService.Remember", ids[0]))
+            await suite.call(RPCS["ToolService.UploadFile"], ADA, request_of("ToolService.UploadFile", each))
+        blob = await suite.call(RPCS["MemoryService.PutBlob"], ADA, request_of("MemoryService.PutBlob", ids[0]))
+        fact = await suite.call(RPCS["MemoryService.Remember"], ADA, request_of("MemoryService.Remember", ids[0]))
         create = "ScheduleService.CreateSchedule"
-        schedule_id = (await it.call(RPCS[create], ADA, request_of(create, ids[0]))).reply.schedule.schedule_id
+        schedule_id = (await suite.call(RPCS[create], ADA, request_of(create, ids[0]))).reply.schedule.schedule_id
         create = "WebhookService.CreateWebhook"
-        webhook_id = (await it.call(RPCS[create], ADA, request_of(create, ids[0]))).reply.webhook.webhook_id
+        webhook_id = (await suite.call(RPCS[create], ADA, request_of(create, ids[0]))).reply.webhook.webhook_id
         create = "KeyService.CreateKey"
-        key_id = (await it.call(RPCS[create], ADA, request_of(create, ids[0]))).reply.key.key_id
+        key_id = (await suite.call(RPCS[create], ADA, request_of(create, ids[0]))).reply.key.key_id
         made = (blob.reply.blob_id, fact.reply.fact_id, schedule_id, webhook_id, key_id)
-        yield Stage(it, Ids(ids[0].chat, ids[0].run, *made), ids[1])
+        yield Stage(suite, Ids(ids[0].chat, ids[0].run, *made), ids[1])
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module", params=FRONTS)
 async def front(request: pytest.FixtureRequest, stage: Stage) -> AsyncGenerator[aiohttp.ClientSession]:
-    async with opening_front(request.param, stage.it) as http:
+    async with opening_front(request.param, stage.suite) as http:
         yield http
 
 
@@ -177,7 +178,7 @@ async def test_nor_does_what_goes_on(name: str, stage: Stage) -> None:
 
 @pytest.mark.parametrize("name", [name for name in REQUESTS if name != "MemoryService.DeleteChat"])
 async def test_a_chat_of_ones_own_with_anothers_run_is_not_enough(name: str, stage: Stage) -> None:
-    chat, _ = await stage.it.ask(BOB, "hello from bob")
+    chat, _ = await stage.suite.ask(BOB, "hello from bob")
     before = await stage.seen(stage.resting)
     outcome = await stage.call(name, BOB, Ids(chat, stage.resting.run))
     other = await stage.call(name, BOB, Ids(chat, fresh()))
@@ -206,26 +207,26 @@ async def test_what_concerns_all_tenants_is_asked_on_a_services_own_account(stag
     erasing = [RPCS[name] for name in sorted(OWN_ACCOUNT) if name.startswith(("DataStoreService.", "ToolService."))]
     asked = (listing, renewal, due, record, posted, changes, taken, recorded, agents, *erasing)
     assert {path(rpc) for rpc in asked} == WITHOUT_USER
-    outcome = await stage.it.call(listing, None, [memory_pb2.ListUnfinishedRunsRequest()])
+    outcome = await stage.suite.call(listing, None, [memory_pb2.ListUnfinishedRunsRequest()])
     assert [(run.tenant, run.user, run.run_id) for run in outcome.reply.runs] == [("acme", "ada", stage.live.run)]
     request = request_of("MemoryService.RenewLeases", stage.live)
-    lost = [(await stage.it.call(renewal, who, request)).reply.lost_run_ids for who in (None, ADA, BOB)]
+    lost = [(await stage.suite.call(renewal, who, request)).reply.lost_run_ids for who in (None, ADA, BOB)]
     assert lost == [[], [], [stage.live.run]]
 
 
 async def test_lists_and_searches_have_ones_own_alone(stage: Stage) -> None:
-    await stage.it.ask(BOB, "hello from bob")
+    await stage.suite.ask(BOB, "hello from bob")
     listing, search = RPCS["MemoryService.ListChats"], RPCS["MemoryService.Search"]
     remember = RPCS["MemoryService.Remember"]
-    await stage.it.call(remember, ADA, [memory_pb2.RememberRequest(text="ada likes tea", request_id="r")])
-    bobs = await stage.it.call(remember, BOB, [memory_pb2.RememberRequest(text="bob likes tea", request_id="r")])
+    await stage.suite.call(remember, ADA, [memory_pb2.RememberRequest(text="ada likes tea", request_id="r")])
+    bobs = await stage.suite.call(remember, BOB, [memory_pb2.RememberRequest(text="bob likes tea", request_id="r")])
     for who, other in ((ADA, BOB), (BOB, ADA)):
-        chats = (await stage.it.call(listing, who, [memory_pb2.ListChatsRequest()])).reply.chats
+        chats = (await stage.suite.call(listing, who, [memory_pb2.ListChatsRequest()])).reply.chats
         names = {chat.chat_name for chat in chats}
         assert "hello from"[:10] in names
         assert (stage.resting.chat in {chat.chat_id for chat in chats}) == (who == ADA)
         for words in ("hello from", "tea"):
-            hits = (await stage.it.call(search, who, [memory_pb2.SearchRequest(query=words)])).reply.hits
+            hits = (await stage.suite.call(search, who, [memory_pb2.SearchRequest(query=words)])).reply.hits
             assert hits
             assert all(other.user not in hit.excerpt for hit in hits)
     assert bobs.reply.fact_id
@@ -295,7 +296,7 @@ async def test_the_owner_may_do_all_of_it(name: str, stage: Stage) -> None:
 
 async def test_a_wrong_agent_of_a_foreign_chat_tells_nothing(stage: Stage) -> None:
     request = agent_pb2.QueryRequest(message="hi", chat_id=stage.live.chat, agent_key="plain", when_busy="reject")
-    outcome = await stage.it.call(RPCS["AgentService.Query"], BOB, [request])
+    outcome = await stage.suite.call(RPCS["AgentService.Query"], BOB, [request])
     assert outcome.code == "NOT_FOUND"
     assert stage.live.run not in outcome.message
 

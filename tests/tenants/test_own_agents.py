@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from services.runtime.auth.identity import Identity
-from tests.support.tenants.house import ADA, BOB, KEYS, MODEL, House, house
+from tests.support.tenants.suite import ADA, BOB, KEYS, MODEL, TenantSuite, serving_tenants
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -26,17 +26,19 @@ OWN = {
 GRANTS = {"grants": [{"tenants": ["*"], "models": ["scripted/m"]}]}
 
 
-async def send(it: House, who: Identity, verb: str, path: str, body: Any = None, **headers: str) -> tuple[int, str]:
+async def send(
+    suite: TenantSuite, who: Identity, verb: str, path: str, body: Any = None, **headers: str
+) -> tuple[int, str]:
     headers |= {"Authorization": f"Bearer {KEYS[who]}", "Accept": "application/json, text/event-stream"}
-    async with it.http.request(verb, path, json=body, headers=headers) as response:
+    async with suite.http.request(verb, path, json=body, headers=headers) as response:
         return response.status, await response.text()
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def it(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[House]:
+async def suite(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[TenantSuite]:
     folder = tmp_path_factory.mktemp("own")
     (folder / "tenant-agents.yaml").write_text(json.dumps(GRANTS))
-    async with house(folder) as found:
+    async with serving_tenants(folder) as found:
         status, text = await send(found, ADA, "POST", "/api/agent", {"definition": json.dumps(OWN)})
         assert (status, json.loads(text)["data"]["isStored"]) == (200, True), text
         yield found
@@ -56,11 +58,11 @@ LISTS = [
 
 
 @pytest.mark.parametrize(("verb", "path", "body"), LISTS)
-async def test_lists_have_it_for_its_tenant_alone(verb: str, path: str, body: Any, it: House) -> None:
-    status, own = await send(it, ADA, verb, path, body)
+async def test_lists_have_it_for_its_tenant_alone(verb: str, path: str, body: Any, suite: TenantSuite) -> None:
+    status, own = await send(suite, ADA, verb, path, body)
     assert status == 200, own
     assert ("secretary" in own) == (path != "/api/operator/limits")
-    status, others = await send(it, BOB, verb, path, body)
+    status, others = await send(suite, BOB, verb, path, body)
     assert status == 200, others
     assert "secretary" not in others
     assert "acme" not in others.casefold()
@@ -81,36 +83,36 @@ ONES = [
 
 
 @pytest.mark.parametrize(("verb", "path", "body"), ONES)
-async def test_it_is_not_found_by_others(verb: str, path: str, body: Any, it: House) -> None:
-    status, own = await send(it, ADA, verb, path, body)
+async def test_it_is_not_found_by_others(verb: str, path: str, body: Any, suite: TenantSuite) -> None:
+    status, own = await send(suite, ADA, verb, path, body)
     assert status == 200, own
-    status, others = await send(it, BOB, verb, path, body)
+    status, others = await send(suite, BOB, verb, path, body)
     assert status == 404, others
     assert "Acme" not in others
 
 
-async def test_another_tenant_can_neither_change_nor_delete_it(it: House) -> None:
-    status, _ = await send(it, BOB, "DELETE", "/api/agent?agentKey=secretary")
+async def test_another_tenant_can_neither_change_nor_delete_it(suite: TenantSuite) -> None:
+    status, _ = await send(suite, BOB, "DELETE", "/api/agent?agentKey=secretary")
     assert status == 404
     mine = OWN | {"plain": {"systemPrompt": "Globex' words."}}
-    status, text = await send(it, BOB, "POST", "/api/agent", {"definition": json.dumps(mine)})
+    status, text = await send(suite, BOB, "POST", "/api/agent", {"definition": json.dumps(mine)})
     assert status == 200, text
-    await send(it, ADA, "POST", "/api/query", {"agentKey": "secretary", "message": "hi", "stream": False})
-    assert it.llm.requests[-1].messages[0].content[0].text.startswith("Acme's words.")
-    status, _ = await send(it, BOB, "DELETE", "/api/agent?agentKey=secretary")
+    await send(suite, ADA, "POST", "/api/query", {"agentKey": "secretary", "message": "hi", "stream": False})
+    assert suite.llm.requests[-1].messages[0].content[0].text.startswith("Acme's words.")
+    status, _ = await send(suite, BOB, "DELETE", "/api/agent?agentKey=secretary")
     assert status == 200
-    assert (await send(it, ADA, "GET", "/api/agent?agentKey=secretary"))[0] == 200
+    assert (await send(suite, ADA, "GET", "/api/agent?agentKey=secretary"))[0] == 200
 
 
-async def test_a_schedule_of_its_tenant_begins_it(it: House) -> None:
+async def test_a_schedule_of_its_tenant_begins_it(suite: TenantSuite) -> None:
     made = {"agentKey": "secretary", "message": "books?", "cron": "0 9 1 1 *"}
-    status, text = await send(it, ADA, "POST", "/api/schedules", made)
+    status, text = await send(suite, ADA, "POST", "/api/schedules", made)
     assert status == 200, text
     schedule_id = json.loads(text)["data"]["scheduleId"]
-    asked = len(it.llm.requests)
-    status, text = await send(it, ADA, "POST", "/api/schedule/trigger", {"scheduleId": schedule_id})
+    asked = len(suite.llm.requests)
+    status, text = await send(suite, ADA, "POST", "/api/schedule/trigger", {"scheduleId": schedule_id})
     assert status == 200, text
     async with asyncio.timeout(100):
-        while len(it.llm.requests) == asked:
+        while len(suite.llm.requests) == asked:
             await asyncio.sleep(0.05)
-    assert it.llm.requests[-1].messages[0].content[0].text.startswith("Acme's words.")
+    assert suite.llm.requests[-1].messages[0].content[0].text.startswith("Acme's words.")

@@ -19,27 +19,27 @@ from services.llm_gateway.server import gateway as llm_gateway
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
 from tests.support.facade.fronts import Timing, gateway
-from tests.support.tenants.house import TIMEOUT_S, house
+from tests.support.tenants.suite import TIMEOUT_S, serving_tenants
 
 STRANGER = {"x-api-key": "of nobody"}
 
 
 async def test_each_service_that_people_call_tells_whom_it_has_refused(tmp_path: Path) -> None:
-    async with asyncio.timeout(TIMEOUT_S), house(tmp_path) as it:
-        agents, memory, tools = (it.addresses[name] for name in ("AgentService", "MemoryService", "ToolService"))
+    async with asyncio.timeout(TIMEOUT_S), serving_tenants(tmp_path) as suite:
+        agents, memory, tools = (suite.addresses[name] for name in ("AgentService", "MemoryService", "ToolService"))
         async with Client(agents, memory_address=memory, tools_address=tools, token="of nobody") as stranger:
             for ask in (stranger.agents, lambda: stranger.upload("a.txt", b"a")):
                 with pytest.raises(Unauthenticated):
                     await ask()
-        async with it.http.get(f"{it.url}/api/chats", headers=STRANGER) as response:
+        async with suite.http.get(f"{suite.url}/api/chats", headers=STRANGER) as response:
             assert response.status == 401
     assert read_refused(tmp_path) == [(name, "127.0.0.1", 1) for name in ("facade", "orchestrator", "tools")]
 
 
 async def test_the_models_gateway_tells_it_where_it_knows_memory(tmp_path: Path) -> None:
-    async with asyncio.timeout(TIMEOUT_S), house(tmp_path) as it:
-        server = ServerSettings(listen="127.0.0.1:0", drain_s=0, auth=it.settings)
-        config = Config(server=server, config_dir=tmp_path, memory_address=it.addresses["MemoryService"])
+    async with asyncio.timeout(TIMEOUT_S), serving_tenants(tmp_path) as suite:
+        server = ServerSettings(listen="127.0.0.1:0", drain_s=0, auth=suite.settings)
+        config = Config(server=server, config_dir=tmp_path, memory_address=suite.addresses["MemoryService"])
         async with llm_gateway(config, {}) as running, open_channel(running.addresses[0]) as channel:
             with pytest.raises(Unauthenticated), rpc_errors():
                 await LlmServiceStub(channel).ListModels(llm_pb2.ListModelsRequest(), metadata=tuple(STRANGER.items()))
@@ -47,10 +47,10 @@ async def test_the_models_gateway_tells_it_where_it_knows_memory(tmp_path: Path)
 
 
 async def test_behind_the_go_gateway_it_is_the_client_who_was_refused(tmp_path: Path) -> None:
-    async with asyncio.timeout(TIMEOUT_S), house(tmp_path) as it:
+    async with asyncio.timeout(TIMEOUT_S), serving_tenants(tmp_path) as suite:
         peers = {"orchestrator": "AgentService", "memory": "MemoryService", "tools": "ToolService"}
-        addresses = {peer: it.addresses[name] for peer, name in peers.items()}
-        env = {"HEADRACE_INTERNAL_TOKEN": it.settings.internal_token}
+        addresses = {peer: suite.addresses[name] for peer, name in peers.items()}
+        env = {"HEADRACE_INTERNAL_TOKEN": suite.settings.internal_token}
         elsewhere = aiohttp.TCPConnector(local_addr=("127.0.0.2", 0))
         async with gateway(addresses, Timing(), env) as url, aiohttp.ClientSession(connector=elsewhere) as http:
             # Nobody believes what a client says of itself.

@@ -55,9 +55,11 @@ from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.key_changes import READ_TIMEOUT_S
 from services.runtime.rpc.server import GrpcService, serving_grpc
-from tests.orchestrator.conftest import ScriptedLlm, content
 from tests.support.issuing import key_settings
-from tests.support.tenants.house import MODEL, SCOPES
+from tests.support.orchestrator.scripted_llm import ScriptedLlm
+from tests.support.orchestrator.steps import content
+from tests.support.tenants.suite import MODEL, SCOPES
+from tests.support.tiers import check_first
 from trials.simulation.world.loop import SimulatedLoop
 from trials.simulation.world.processes import SimulatedClock
 
@@ -278,7 +280,7 @@ MOMENTS_S: Sequence[float] = [0.0, 0.3, 0.9, 1.7, 2.6, 3.4]
 """Of the revocation, at different places between two looks."""
 
 
-@pytest.mark.parametrize("moment_s", MOMENTS_S)
+@pytest.mark.parametrize("moment_s", check_first(MOMENTS_S, 2))
 @pytest.mark.parametrize(("poll_s", "is_slow"), [(1.0, False), (KEYS_POLL_S_MAX, True)])
 def test_a_revoked_key_is_of_no_use_after_5_s_anywhere(
     place: Path, moment_s: float, poll_s: float, is_slow: bool
@@ -299,6 +301,7 @@ def test_runs_end_with_it_where_a_setting_says_so(place: Path) -> None:
     assert set(seen.states.values()) == {"cancelled"}
 
 
+@pytest.mark.nightly
 def test_what_is_measured_is_the_products_own_pace(place: Path) -> None:
     """A slow memory and rare looks are seen to cost seconds, so that the bound above holds something."""
     slow = [

@@ -19,9 +19,20 @@ from services.facade.proto_routes import load_routes
 from services.runtime.auth.callers import find_scope
 from services.runtime.auth.identity import ALL_SCOPES, Identity
 from services.runtime.clock import now_ms
+from tests.support.contract import RPCS
 from tests.support.facade.fronts import FRONTS
-from tests.support.tenants.house import ADA, KEYS, House, Outcome, fresh, house, is_public, opening_front, path
-from tests.support.tenants.requests import REQUESTS, RPCS, Ids
+from tests.support.tenants.requests import REQUESTS, Ids
+from tests.support.tenants.suite import (
+    ADA,
+    KEYS,
+    Outcome,
+    TenantSuite,
+    fresh,
+    is_public,
+    opening_front,
+    path,
+    serving_tenants,
+)
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -41,7 +52,7 @@ ENDED = ("revoked", "disabled", "expired")
 
 @dataclass(frozen=True)
 class Stage:
-    it: House
+    suite: TenantSuite
     ended: dict[str, str]
     """A key's text for each way to end."""
     lacking: dict[str, str]
@@ -50,15 +61,15 @@ class Stage:
     async def call(self, name: str, who: Identity) -> Outcome:
         ids = Ids(fresh(), fresh())
         request = REQUESTS[name](ids) if name in REQUESTS else [GetMessageClass(RPCS[name].input_type)()]
-        return await self.it.call(RPCS[name], who, request, as_client=True)
+        return await self.suite.call(RPCS[name], who, request, as_client=True)
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Stage]:
-    async with house(tmp_path_factory.mktemp("scopes")) as it:
-        addresses: dict[str, Any] = {"memory_address": it.addresses["MemoryService"]}
-        addresses["tools_address"] = it.addresses["ToolService"]
-        async with Client(it.addresses["AgentService"], token=KEYS[ADA], **addresses) as admin:
+    async with serving_tenants(tmp_path_factory.mktemp("scopes")) as suite:
+        addresses: dict[str, Any] = {"memory_address": suite.addresses["MemoryService"]}
+        addresses["tools_address"] = suite.addresses["ToolService"]
+        async with Client(suite.addresses["AgentService"], token=KEYS[ADA], **addresses) as admin:
             made = {way: await admin.create_key(way, "cat") for way in ENDED[:2]}
             lacking = {
                 scope: await admin.create_key(f"no {scope}", "dan", scopes=[*ALL_SCOPES - {scope}])
@@ -68,12 +79,12 @@ async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Stag
             await admin.revoke_key(made["revoked"].key.key_id)
             await admin.update_key(made["disabled"].key.key_id, disabled=True)
         for one in made.values():
-            async with Client(it.addresses["AgentService"], token=one.secret, **addresses) as client:
+            async with Client(suite.addresses["AgentService"], token=one.secret, **addresses) as client:
                 for call in (client.agents, client.facts, lambda ask=client: ask.upload("notes.txt", b"hello")):
                     await until_refused(call)
-            await until_refused_over_http(it, one.secret)
+            await until_refused_over_http(suite, one.secret)
         yield Stage(
-            it,
+            suite,
             {way: one.secret for way, one in made.items()},
             {scope: one.secret for scope, one in lacking.items()},
         )
@@ -81,7 +92,7 @@ async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Stag
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module", params=FRONTS)
 async def front(request: pytest.FixtureRequest, stage: Stage) -> AsyncGenerator[aiohttp.ClientSession]:
-    async with opening_front(request.param, stage.it) as http:
+    async with opening_front(request.param, stage.suite) as http:
         yield http
 
 
@@ -94,9 +105,9 @@ async def until_refused(call: Any) -> None:
         await asyncio.sleep(0.02)
 
 
-async def until_refused_over_http(it: House, secret: str) -> None:
+async def until_refused_over_http(suite: TenantSuite, secret: str) -> None:
     while True:
-        async with it.http.get("/api/agents", headers={"X-API-Key": secret}) as response:
+        async with suite.http.get("/api/agents", headers={"X-API-Key": secret}) as response:
             if response.status == 401:
                 return
         await asyncio.sleep(0.02)

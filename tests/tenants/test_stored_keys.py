@@ -24,20 +24,20 @@ from services.orchestrator.server import orchestrator
 from services.runtime.auth.identity import Identity, acting_as
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
-from tests.support.tenants.house import ADA, KEYS, SLOW, TIMEOUT_S, House, behind_gateway, fresh, house
+from tests.support.tenants.suite import ADA, KEYS, SLOW, TIMEOUT_S, TenantSuite, behind_gateway, fresh, serving_tenants
 
 CAT = Identity("acme", "cat")
 
 
 @dataclass(frozen=True)
 class Stage:
-    it: House
+    suite: TenantSuite
     replicas: Sequence[str]
     """Addresses of the orchestrators."""
 
     @asynccontextmanager
     async def client(self, token: str, replica: int = 0) -> AsyncGenerator[Client]:
-        memory, tools = (self.it.addresses[name] for name in ("MemoryService", "ToolService"))
+        memory, tools = (self.suite.addresses[name] for name in ("MemoryService", "ToolService"))
         address = self.replicas[replica]
         async with Client(address, memory_address=memory, tools_address=tools, token=token) as client:
             yield client
@@ -58,7 +58,7 @@ class Stage:
         """State of a run of Cat's, at the replica that has it."""
         with acting_as(CAT):
             for address in self.replicas:
-                async with open_channel(address, self.it.shown) as channel:
+                async with open_channel(address, self.suite.shown) as channel:
                     stub: Any = agent_pb2_grpc.AgentServiceStub(channel)
                     with rpc_errors():
                         run = (await stub.GetRun(agent_pb2.GetRunRequest(run_id=run_id))).run
@@ -69,19 +69,19 @@ class Stage:
 
 @asynccontextmanager
 async def stage(folder: Path, **config: Any) -> AsyncGenerator[Stage]:
-    async with asyncio.timeout(TIMEOUT_S), house(folder, **config) as it, AsyncExitStack() as stack:
-        replicas = [it.addresses["AgentService"]]
+    async with asyncio.timeout(TIMEOUT_S), serving_tenants(folder, **config) as suite, AsyncExitStack() as stack:
+        replicas = [suite.addresses["AgentService"]]
         for _ in range(2):
             other = Config(
-                server=ServerSettings(listen="127.0.0.1:0", drain_s=0, auth=it.settings),
+                server=ServerSettings(listen="127.0.0.1:0", drain_s=0, auth=suite.settings),
                 config_dir=folder,
-                llm_gateway_address=it.addresses["LlmService"],
-                memory_address=it.addresses["MemoryService"],
-                tools_address=it.addresses["ToolService"],
+                llm_gateway_address=suite.addresses["LlmService"],
+                memory_address=suite.addresses["MemoryService"],
+                tools_address=suite.addresses["ToolService"],
                 **config,
             )
             replicas.append((await stack.enter_async_context(orchestrator(other))).addresses[0])
-        yield Stage(it, replicas)
+        yield Stage(suite, replicas)
 
 
 async def ask_slowly(client: Client, begun: asyncio.Queue[str]) -> None:
@@ -135,7 +135,7 @@ async def test_a_revoked_key_ends_at_every_replica_and_its_runs_go_on(tmp_path: 
             begun, watched = asyncio.Queue[str](), asyncio.Queue[str]()
             streams = [asyncio.create_task(ask_slowly(client, begun)) for client in clients]
             streams.append(asyncio.create_task(watch_gates(stage_, made.secret, watched)))
-            fronts = (stage_.it.http, await stack.enter_async_context(behind_gateway(stage_.it)))
+            fronts = (stage_.suite.http, await stack.enter_async_context(behind_gateway(stage_.suite)))
             shown = [asyncio.create_task(ask_over_http(http, made.secret, begun)) for http in fronts]
             runs = [await begun.get() for _ in range(5)]
             await watched.get()
@@ -165,7 +165,7 @@ async def test_its_runs_end_with_it_where_a_setting_says_so(tmp_path: Path) -> N
         begun = asyncio.Queue[str]()
         async with stage_.client(made.secret, 1) as client:
             stream = asyncio.create_task(ask_slowly(client, begun))
-            shown = asyncio.create_task(ask_over_http(stage_.it.http, made.secret, begun))
+            shown = asyncio.create_task(ask_over_http(stage_.suite.http, made.secret, begun))
             runs = [await begun.get() for _ in range(2)]
             await stage_.change(made, disabled=True)
             with suppress(CredentialEnded):  # which comes first, or the run's own end
@@ -241,7 +241,7 @@ async def until_begun(client: Client, begun: asyncio.Queue[str]) -> None:
 
 async def test_a_request_is_one_call_of_its_key_at_either_facade(tmp_path: Path) -> None:
     async with stage(tmp_path) as stage_, AsyncExitStack() as stack:
-        fronts = (stage_.it.http, await stack.enter_async_context(behind_gateway(stage_.it)))
+        fronts = (stage_.suite.http, await stack.enter_async_context(behind_gateway(stage_.suite)))
         for http in fronts:
             for path in ("/api/cancel", f"/v1/responses/resp_{fresh()}/cancel"):
                 limited, statuses = await stage_.make_key(requests_per_minute=2), list[int]()

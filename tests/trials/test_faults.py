@@ -1,6 +1,6 @@
-"""A sample: each call of each service fails in each of its ways, over real processes; `make faults` takes every call.
+"""A sample: each call of each service fails in each of its ways, over real processes.
 
-A point that broke something once stays in the sample.
+`python -m trials faults` takes every call. A point that broke something once stays in the sample.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ async def test_whatever_call_fails_everything_goes_on(part: str) -> None:
     points = [point for point in list_sample(part.partition(":")[0]) if str(point).startswith(f"{part}:")]
     verdicts = await try_points(points, jobs=1, tell=lambda _: None)
     broken = [f"{verdict.point}: {problem}" for verdict in verdicts for problem in verdict.problems]
-    assert not broken, "python -m trials.faults POINT repeats one:\n" + "\n".join(broken)
+    assert not broken, "python -m trials faults POINT repeats one:\n" + "\n".join(broken)
     assert [str(verdict.point) for verdict in verdicts if not verdict.fired] == []
 
 

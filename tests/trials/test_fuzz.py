@@ -1,4 +1,7 @@
-"""The fuzz targets over their seeds: what `make fuzz` starts from holds, and what it once found stays mended."""
+"""The fuzz targets over their seeds: what `python -m trials fuzz` starts from holds.
+
+What it once found stays mended.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
 """Every system call of every service fails in turn, under a fixed workload, and is judged by what must hold.
 
-`python -m trials.faults` does it to all of them (`make faults`); the tests here do it to a sample.
+`python -m trials faults` does it to all of them, tests/trials/test_faults.py to a sample.
 """

@@ -1,8 +1,8 @@
-"""`python -m trials.faults [POINT…]`: all points, those of some services and calls, or the ones that are named.
+"""Fail every system call of every service in turn under real work, and look at what comes of it: [POINT…].
 
-It prints how often each call is made, each point that breaks something, and a table. A point is named
-SERVICE:PHASE:CALL:N:FAULT, and `:on` behind it has all calls from the n-th on fail for a while. All of them take long:
-with `--journal FILE` the series goes on where it was ended.
+All points, those of some services and calls, or the ones that are named. It prints how often each call is made, each
+point that breaks something, and a table. A point is named SERVICE:PHASE:CALL:N:FAULT, and `:on` after it has all calls
+from the n-th on fail for a while. All of them take long: with `--journal FILE` the series goes on where it was ended.
 
 A point of `run` takes half a second of the processor. One of `start` takes a second and waits up to 5 s more, as
 `headrace up` starts a service ever later that dies again and again: `--phases start --jobs 8` waits for many at a time.
@@ -21,9 +21,15 @@ from trials.faults.calls import CALLS, PHASES, SERVICES, Point
 from trials.faults.judging import BROKEN, Verdict
 from trials.faults.series import count_calls, list_points, make_count_table, make_table, try_points
 
+NIGHTLY = ["--sample", "200", "--jobs", "4"]
 
-def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m trials.faults", description=__doc__)
+
+def main(arguments: list[str]) -> int:
+    return asyncio.run(try_faults(parse_arguments(arguments)))
+
+
+def parse_arguments(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m trials faults", description=__doc__)
     parser.add_argument("points", nargs="*", type=Point.parse)
     parser.add_argument("--services", nargs="+", default=SERVICES, choices=SERVICES)
     parser.add_argument("--phases", nargs="+", default=PHASES, choices=PHASES)
@@ -33,10 +39,10 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--journal", type=Path, help="leave out the points that held there, and add those tried now")
     parser.add_argument("--verbose", action="store_true", help="print every point")
-    return parser.parse_args()
+    return parser.parse_args(arguments)
 
 
-async def main(arguments: argparse.Namespace) -> int:
+async def try_faults(arguments: argparse.Namespace) -> int:
     points: list[Point] = arguments.points
     if not points:
         counts = await count_calls()
@@ -63,7 +69,7 @@ async def main(arguments: argparse.Namespace) -> int:
     say(make_table(verdicts))
     broken = [str(verdict.point) for verdict in verdicts if verdict.problems]
     say(f"{len(verdicts)} points in {time.monotonic() - started_at:.0f} s")
-    say(f"{len(broken)} of {len(verdicts)} points broke something: python -m trials.faults {' '.join(broken[:20])}")
+    say(f"{len(broken)} of {len(verdicts)} points broke something: python -m trials faults {' '.join(broken[:20])}")
     return 1 if broken else 0
 
 
@@ -77,7 +83,3 @@ def read_journal(journal: Path) -> set[str]:
 def say(text: str) -> None:
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    sys.exit(asyncio.run(main(parse_arguments())))

@@ -1,41 +1,33 @@
-"""`python -m trials.fuzz sse [libFuzzer options]`: search for inputs that break a target's promise."""
+"""Search for bytes that break readers of streams, logs, agent files and frames, a route, or an RPC: [TARGET…]."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
+import argparse
 
-import atheris  # pyright: ignore[reportMissingImports, reportMissingModuleSource] - `make fuzz` installs it
+from trials.support.commands import install, run_python, worst
 
-instrumented = atheris.instrument_imports  # pyright: ignore[reportAttributeAccessIssue] - it does not say that it exports
+NIGHTLY = ["--bad-requests", "500"]
 
-with instrumented(include=["headrace", "services"]):
-    from trials.fuzz import http2, log_lines, sse, templates, triple_quotes
-
-TARGETS = {
-    "sse": sse.check,
-    "log_lines": log_lines.check,
-    "triple_quotes": triple_quotes.check,
-    "templates": templates.check,
-    "http2": http2.check,
-}
-OPTIONS = ("-max_len=1024", "-rss_limit_mb=512", "-timeout=10", "-keep_seed=1")
-"""Of libFuzzer. Parsers written in C show it no coverage: without keep_seed it would drop their seeds as all alike."""
-
-SEEDS = Path(__file__).parent / "seeds"
-FOUND = Path("build/fuzz")
-"""What the search finds: inputs that reach new code, and those that fail (crash-…)."""
+TARGETS = ("sse", "log_lines", "triple_quotes", "templates", "http2")
+BESIDE = ("routes", "rpcs", "frames")
+"""What is searched through a running suite."""
 
 
-def main() -> None:
-    """Fuzz the target that is named first; ends with 0 when nothing was found in -max_total_time."""
-    name, *options = sys.argv[1:] or [""]
-    if name not in TARGETS:
-        sys.exit(f"usage: python -m trials.fuzz {'|'.join(TARGETS)} [libFuzzer options]")
-    (found := FOUND / name).mkdir(parents=True, exist_ok=True)
-    arguments = [sys.argv[0], *OPTIONS, *options, f"-artifact_prefix={FOUND}/{name}-", str(found), str(SEEDS / name)]
-    atheris.Setup(arguments, TARGETS[name])
-    atheris.Fuzz()
-
-
-main()
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m trials fuzz", description=__doc__)
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help=", ".join((*TARGETS, *BESIDE)))
+    parser.add_argument("--seconds", type=int, default=60, help="for each")
+    parser.add_argument("--bad-requests", type=int, default=10000, help="for each RPC")
+    parser.add_argument("--frames", type=int, default=50000, help="cases that two readers of HTTP/2 are held to")
+    given = parser.parse_args(arguments)
+    install("-e", ".[fuzz]")
+    frames = {"FRAME_CASES": str(given.frames)}
+    phases = ("--http-examples", str(given.seconds), "--http-phases", "coverage,fuzzing")
+    searches = {
+        **{name: (("trials.fuzz.target", name, f"-max_total_time={given.seconds}"), {}) for name in TARGETS},
+        "routes": (("pytest", "-q", "tests/e2e/test_openapi.py", *phases), {}),
+        "rpcs": (("pytest", "-q", "tests/tenants/test_bad_requests.py", "--bad-requests", str(given.bad_requests)), {}),
+        "frames": (("pytest", "-q", "tests/hostile/test_frame_oracle.py"), frames),
+    }
+    chosen = (searches[name] for name in given.targets or searches)
+    return worst(run_python(*command, **settings) for command, settings in chosen)

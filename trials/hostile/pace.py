@@ -25,7 +25,8 @@ RSS_MB_MAX = 64
 STALL_MB = 2.0
 """What may be parsed while others wait: a stall is judged by the machine's pace. It is four times what an idle machine
 needs, since a collection of garbage may come on top, of all objects of a thousand open calls; the header bomb that once
-stalled a service took twelve times as long. What honest readers may notice, `make hostile` says in wall time."""
+stalled a service took twelve times as long. What honest readers may notice, `python -m trials hostile` says in wall
+time."""
 
 
 def measure_mb_s() -> float:

@@ -86,19 +86,24 @@ class Message:
         return self.params.get("_meta", {}).get("progressToken")
 
 
-def parse_message(request: web.Request, body: bytes) -> Message:
-    """Parse the body of a POST; McpError says what is wrong with it."""
+def decode_body(body: bytes) -> dict[str, Any]:
+    """Return the JSON-RPC message that the body of a POST is, its id checked; McpError says what is wrong with it."""
     try:
         given = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise McpError(PARSE_ERROR, f"the body is no JSON: {error.msg}") from None
     if not isinstance(given, dict) or given.get("jsonrpc") != "2.0" or measure_json_depth(given) > JSON_DEPTH_MAX:
         raise McpError(BAD_REQUEST, "the body must be one JSON-RPC 2.0 message")
+    if not isinstance(given.get("id", ""), (str, int)):
+        raise McpError(BAD_REQUEST, "id must be text or a number")
+    return given
+
+
+def parse_message(request: web.Request, given: dict[str, Any]) -> Message:
+    """Parse what `decode_body` has returned; McpError says what is wrong with it."""
     method, params = given.get("method", ""), given.get("params") or {}
     if not isinstance(method, str) or not isinstance(params, dict) or not isinstance(params.get("_meta", {}), dict):
         raise McpError(BAD_REQUEST, "method must be text, and params and params._meta must be objects")
-    if not isinstance(given.get("id", ""), (str, int)):
-        raise McpError(BAD_REQUEST, "id must be text or a number")
     meta = params.get("_meta", {})
     if META_VERSION in meta:
         _check_modern(request, method, params, meta)

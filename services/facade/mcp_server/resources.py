@@ -13,7 +13,7 @@ import grpc
 from headrace.errors import NotFound
 from headrace.streams import reading, rpc_errors
 from headrace.v1 import memory_pb2, memory_pb2_grpc, tools_pb2, tools_pb2_grpc
-from services.facade.mcp_server.protocol import BAD_PARAMS, NO_RESOURCE, McpError
+from services.facade.mcp_server.protocol import BAD_PARAMS, McpError
 from services.facade.mcp_server.run_view import RESOURCES
 from services.runtime.formats.json_form import encode
 from services.runtime.rpc import call_ids
@@ -61,10 +61,12 @@ class Resources:
         ]
         return {"resources": found} | ({"nextCursor": reply.next_page_token} if reply.next_page_token else {})
 
-    async def read_resource(self, agent_keys: Collection[str], uri: Any) -> dict[str, Any]:
+    async def read_resource(self, agent_keys: Collection[str], uri: Any, missing: int) -> dict[str, Any]:
+        """Return the contents of a resource; `missing` is the code for one that is not there."""
         found = _URI.fullmatch(uri) if isinstance(uri, str) else None
         if found is None:
-            raise McpError(BAD_PARAMS, f"uri: must be {RESOURCES}{{chatId}} or {RESOURCES}{{chatId}}/files/{{path}}")
+            text = f"uri: must be {RESOURCES}{{chatId}} or {RESOURCES}{{chatId}}/files/{{path}}"
+            raise McpError(BAD_PARAMS, text, {"uri": uri} if isinstance(uri, str) else None)
         try:
             chat = await self._get_chat(found[1], agent_keys)
             if found[2] is None:
@@ -72,7 +74,7 @@ class Resources:
                 return {"contents": [{"uri": uri, "mimeType": "application/json", "text": text}]}
             return {"contents": [{"uri": uri} | await self._read_file(found[1], unquote(found[2]))]}
         except NotFound:
-            raise McpError(NO_RESOURCE, NOT_HERE, {"uri": uri}) from None
+            raise McpError(missing, NOT_HERE, {"uri": uri}) from None
 
     async def _get_chat(self, chat_id: str, agent_keys: Collection[str]) -> memory_pb2.GetChatResponse:
         request = memory_pb2.GetChatRequest(chat_id=chat_id)

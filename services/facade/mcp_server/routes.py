@@ -23,6 +23,7 @@ from services.facade.mcp_server.protocol import (
     HANDSHAKE,
     MODERN,
     NO_METHOD,
+    NO_RESOURCE,
     OTHER,
     SESSION_ID,
     STATUS,
@@ -32,6 +33,7 @@ from services.facade.mcp_server.protocol import (
     build_error,
     build_result,
     convert_error,
+    decode_body,
     make_session_id,
     parse_message,
 )
@@ -66,7 +68,7 @@ def add_routes(
     tasks = Tasks(peers["memory"], runs)
     handlers = _McpHandlers(published, runs, Uploads(peers["tools"]), tasks, resources, timeouts)
     application.router.add_post("/mcp", handlers.answer)
-    application.router.add_delete("/mcp", handlers.end_session)
+    # No DELETE: a session is what its id says, so none can be ended; clients take 405 as that.
 
 
 class _McpHandlers:
@@ -91,13 +93,12 @@ class _McpHandlers:
         Clients of a user that leave their sessions out may have the same.
         """
 
-    async def end_session(self, _: web.Request) -> web.StreamResponse:
-        return web.Response(status=204)  # there is nothing to end: a session is what its id says
-
     async def answer(self, request: web.Request) -> web.StreamResponse:
-        message: Message | None = None
+        message, message_id = None, None
         try:
-            message = parse_message(request, await read_body(request))
+            given = decode_body(await read_body(request))
+            message_id = given.get("id")
+            message = parse_message(request, given)
             return await self._answer(request, message)
         except (McpError, HeadraceError, grpc.aio.AioRpcError) as error:
             if has_begun(request):
@@ -105,7 +106,7 @@ class _McpHandlers:
             failure = _convert_failure(error)
         is_early = message is None or message.is_modern
         status = STATUS.get(failure.code, 200) if is_early else 200
-        return _json_response(build_error(message.id if message else None, failure), status)
+        return _json_response(build_error(message_id, failure), status)
 
     async def _answer(self, request: web.Request, message: Message) -> web.StreamResponse:
         if not message.method:
@@ -133,7 +134,7 @@ class _McpHandlers:
                 return {"protocolVersion": agreed, "capabilities": capabilities, "serverInfo": SERVER}
             case "server/discover" if message.is_modern:
                 return {"supportedVersions": [MODERN, *HANDSHAKE], "capabilities": MODERN_CAPABILITIES} | private
-            case "ping":
+            case "ping" if not message.is_modern:
                 return {}
             case "tools/list":
                 may_be_tasks = message.knows_tasks and not message.is_modern
@@ -150,7 +151,8 @@ class _McpHandlers:
                 return await self._resources.list_resources(keys, message.params.get("cursor")) | private
             case "resources/read":
                 keys = await self._list_keys()
-                return await self._resources.read_resource(keys, message.params.get("uri")) | private
+                missing = BAD_PARAMS if message.is_modern else NO_RESOURCE
+                return await self._resources.read_resource(keys, message.params.get("uri"), missing) | private
             case method if method.startswith("tasks/"):
                 return await self._tasks.answer(message, await self._list_keys())
             case _:

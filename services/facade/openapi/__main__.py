@@ -1,4 +1,4 @@
-"""Prints the contract's document for deploy/gateway: `make gateway-openapi`."""
+"""Prints the contract's document for deploy/gateway: `make gen`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Comments of the protos, which `make proto` puts beside the stubs."""
+"""Comments of the protos, which `make gen` puts beside the stubs."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ that asks for something else than is recorded ends the run with MODE_CHANGED.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
@@ -48,7 +49,9 @@ class Mode(ModeRun):
         self._count = count
         self._offered = offered
         self._fit = talk.scope.fit = make_fit(talk.scope)
-        self._is_busy = False
+        self._user: asyncio.Task[Any] | None = None
+        """The task that takes a step; None between two steps."""
+        self._is_closed = False
         self._ids = 0
         self.finish_reason = ""
         """How `answer` has ended; empty before it."""
@@ -187,7 +190,10 @@ class Mode(ModeRun):
         talk = Conversation(opened.scope, self.talk.peers, [*tools])
         mode = Mode(talk, task.description, self._count, self._offered)
         try:
-            yield mode
+            try:
+                yield mode
+            finally:
+                await mode.close()
             mode.check_end()
         except (ModeChanged, StaleLease, Stopped):
             raise
@@ -211,7 +217,14 @@ class Mode(ModeRun):
         try:
             return await super().run_together(works, at_once=at_once)
         finally:
-            self._is_busy = False
+            self._user = None
+
+    async def close(self) -> None:
+        """Stop the step that the code has left running in a task of its own, and refuse all later ones."""
+        self._is_closed = True
+        if (left := self._user) is not None:
+            left.cancel()
+            await asyncio.wait([left])
 
     def check_end(self) -> None:
         """Check that nothing more is recorded of this scope. Raises ModeChanged."""
@@ -227,9 +240,11 @@ class Mode(ModeRun):
         return settings
 
     def _begin_use(self) -> None:
-        if self._is_busy:
+        if self._is_closed:
+            raise RuntimeError("the code of this scope has returned: a step that it has left behind is not taken")
+        if self._user is not None:
             raise RuntimeError("one thing at a time: what runs at the same time has a task of the plan each")
-        self._is_busy = True
+        self._user = asyncio.current_task()
 
     @asynccontextmanager
     async def _taking_step(self, wish: str) -> AsyncGenerator[int]:
@@ -245,7 +260,7 @@ class Mode(ModeRun):
             await self._keep_failure(error)
             raise
         finally:
-            self._is_busy = False
+            self._user = None
 
     async def _keep_failure(self, error: HeadraceError) -> None:
         """Record how the step has ended: code that goes on after an error must see it again."""

@@ -33,6 +33,8 @@ async def run_custom(run: ModeRun) -> str:
         if run.is_stopping:
             raise Stopped from error
         raise _make_failure(run, code, error) from error
+    finally:
+        await mode.close()
     if not mode.finish_reason:
         raise NoAnswer(f"the mode {section.mode!r} has returned no text and asked for no answer")
     return mode.finish_reason

@@ -14,6 +14,7 @@ import pytest
 
 from headrace.cli.supervisor.ports import reserve_port
 from tests.support.command_line import GIVEN_UP_S, run, start
+from tests.support.tiers import check_first
 from tests.support.timing import within
 
 AGENT = """{"mode": "ONESHOT", "modelConfig": {"providerKey": "simulator", "model": "sim-1"},
@@ -49,10 +50,9 @@ SPLIT = {"facade", "orchestrator", "tools", "llm_gateway", "memory", "simulator"
 
 @pytest.mark.parametrize(
     ("form", "names", "keeper", "victim"),
-    [
-        ((), {"suite", "tools", "simulator"}, "suite", "suite"),
-        (("--split",), SPLIT, "llm_gateway", "memory"),
-    ],
+    check_first(
+        [((), {"suite", "tools", "simulator"}, "suite", "suite"), (("--split",), SPLIT, "llm_gateway", "memory")]
+    ),
 )
 async def test_a_suite_answers_restarts_a_dead_process_and_stops_when_told(
     config: tuple[str, ...], form: tuple[str, ...], names: set[str], keeper: str, victim: str
@@ -150,6 +150,7 @@ async def test_a_free_port_is_kept_for_the_service_that_will_listen_there() -> N
         await server.wait_closed()
 
 
+@pytest.mark.nightly
 async def test_a_service_that_was_killed_ten_times_serves_within_15_s(config: tuple[str, ...]) -> None:
     async with asyncio.timeout(GIVEN_UP_S):
         process = await start("up", *config)

@@ -20,6 +20,11 @@ from pydantic import BaseModel
 URL = sys.argv[1] if len(sys.argv) > 1 else ""
 MODELS = ("schemas", "words")
 
+NAMES = (
+    *("text", "streamed_text", "function", "streamed_function"),
+    *("typed", "streamed_typed", "typed_by_a_call", "streamed_typed_by_a_call"),
+)
+
 COUNT = "Count."
 WHERE = "Where am I?"
 WHICH = "Which city?"
@@ -55,8 +60,9 @@ class Locator:
         return '{"city": "Lyon"}'
 
 
-def report(package: str, **exercises: Callable[[str], Any]) -> None:
-    """Do each exercise with each model; underscores in their names stand for spaces."""
+def report(package: str, program: dict[str, Any]) -> None:
+    """Do each exercise that a program has with each model; underscores in their names stand for spaces."""
+    exercises = {name: program[name] for name in NAMES if name in program}
     results = asyncio.run(_do_all(exercises))
     print()  # what the client printed may not end its line
     print(json.dumps({"version": metadata.version(package), "results": results}))

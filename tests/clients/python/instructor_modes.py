@@ -49,10 +49,4 @@ async def stream(mode: instructor.Mode, model: str, messages: Any) -> Any:
 
 
 if __name__ == "__main__":
-    report(
-        "instructor",
-        typed=typed,
-        streamed_typed=streamed_typed,
-        typed_by_a_call=typed_by_a_call,
-        streamed_typed_by_a_call=streamed_typed_by_a_call,
-    )
+    report("instructor", globals())

@@ -71,14 +71,4 @@ async def read_last(chain: Any, ask: str) -> Any:
 
 
 if __name__ == "__main__":
-    report(
-        "langchain-openai",
-        text=text,
-        streamed_text=streamed_text,
-        function=function,
-        streamed_function=streamed_function,
-        typed=typed,
-        streamed_typed=streamed_typed,
-        typed_by_a_call=typed_by_a_call,
-        streamed_typed_by_a_call=streamed_typed_by_a_call,
-    )
+    report("langchain-openai", globals())

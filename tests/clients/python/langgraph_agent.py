@@ -58,13 +58,4 @@ async def typed_by_a_call(model: str) -> Any:
 
 
 if __name__ == "__main__":
-    report(
-        "langgraph",
-        text=text,
-        streamed_text=streamed_text,
-        function=function,
-        streamed_function=streamed_function,
-        typed=typed,
-        streamed_typed=streamed_typed,
-        typed_by_a_call=typed_by_a_call,
-    )
+    report("langgraph", globals())

@@ -74,12 +74,4 @@ async def streamed_typed(model: str) -> Any:
 
 
 if __name__ == "__main__":
-    report(
-        "litellm",
-        text=text,
-        streamed_text=streamed_text,
-        function=function,
-        streamed_function=streamed_function,
-        typed=typed,
-        streamed_typed=streamed_typed,
-    )
+    report("litellm", globals())

@@ -60,12 +60,4 @@ async def streamed_typed_by_a_call(model: str) -> Any:
 
 
 if __name__ == "__main__":
-    report(
-        "llama-index-llms-openai-like",
-        text=text,
-        streamed_text=streamed_text,
-        function=function,
-        streamed_function=streamed_function,
-        typed_by_a_call=typed_by_a_call,
-        streamed_typed_by_a_call=streamed_typed_by_a_call,
-    )
+    report("llama-index-llms-openai-like", globals())

@@ -53,12 +53,4 @@ async def streamed_typed(model: str) -> Any:
 
 
 if __name__ == "__main__":
-    report(
-        "openai-agents",
-        text=text,
-        streamed_text=streamed_text,
-        function=function,
-        streamed_function=streamed_function,
-        typed=typed,
-        streamed_typed=streamed_typed,
-    )
+    report("openai-agents", globals())

@@ -56,14 +56,4 @@ async def streamed_typed_by_a_call(model: str) -> Any:
 
 
 if __name__ == "__main__":
-    report(
-        "pydantic-ai-slim",
-        text=text,
-        streamed_text=streamed_text,
-        function=function,
-        streamed_function=streamed_function,
-        typed=typed,
-        streamed_typed=streamed_typed,
-        typed_by_a_call=typed_by_a_call,
-        streamed_typed_by_a_call=streamed_typed_by_a_call,
-    )
+    report("pydantic-ai-slim", globals())

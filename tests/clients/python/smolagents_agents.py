@@ -66,12 +66,4 @@ def streamed_typed(model: str) -> Any:
 
 
 if __name__ == "__main__":
-    report(
-        "smolagents",
-        text=text,
-        streamed_text=streamed_text,
-        function=function,
-        streamed_function=streamed_function,
-        typed=typed,
-        streamed_typed=streamed_typed,
-    )
+    report("smolagents", globals())

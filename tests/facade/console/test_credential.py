@@ -9,17 +9,17 @@ import pytest
 from playwright.async_api import Browser, expect
 
 from tests.support.console.page import TEST_S, WAIT_MS, watched
-from tests.support.tenants.house import ADA, KEYS, house
+from tests.support.tenants.suite import ADA, KEYS, serving_tenants
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 async def test_who_asks_is_asked_for_and_kept_for_the_tab(browser: Browser, tmp_path: Path) -> None:
-    async with asyncio.timeout(TEST_S), house(tmp_path) as it, await browser.new_context() as pages:
+    async with asyncio.timeout(TEST_S), serving_tenants(tmp_path) as suite, await browser.new_context() as pages:
         pages.set_default_timeout(WAIT_MS)
         page = await pages.new_page()
         problems = watched(page)
-        await page.goto(it.url)
+        await page.goto(suite.url)
         for key in ("wrong", KEYS[ADA]):
             await expect(page.locator("#sign-in")).to_be_visible()
             await page.get_by_label("API key").fill(key)
@@ -39,17 +39,18 @@ async def test_who_asks_is_asked_for_and_kept_for_the_tab(browser: Browser, tmp_
         assert problems == []
 
 
+@pytest.mark.nightly
 async def test_a_browser_that_comes_back_from_an_authorization_says_whose_it_is(
     browser: Browser, tmp_path: Path
 ) -> None:
-    async with asyncio.timeout(TEST_S), house(tmp_path) as it, await browser.new_context() as pages:
+    async with asyncio.timeout(TEST_S), serving_tenants(tmp_path) as suite, await browser.new_context() as pages:
         pages.set_default_timeout(WAIT_MS)
         page = await pages.new_page()
         problems = watched(page)
-        await page.goto(f"{it.url}/console/authorized.html?state=s1&code=c1&iss=https%3A%2F%2Fa.example")
+        await page.goto(f"{suite.url}/console/authorized.html?state=s1&code=c1&iss=https%3A%2F%2Fa.example")
         await page.get_by_label("API key").fill(KEYS[ADA])
         await page.get_by_role("button", name="Go on").click()
         await expect(page.get_by_role("status")).to_contain_text("is not on its way")
-        await expect(page).to_have_url(f"{it.url}/console/authorized.html")  # the code is in no history
+        await expect(page).to_have_url(f"{suite.url}/console/authorized.html")  # the code is in no history
         await expect(page.get_by_role("link", name="To what waits for you")).to_have_attribute("href", "/#page=inbox")
         assert [problem for problem in problems if "404" not in problem and "401" not in problem] == []

@@ -76,6 +76,7 @@ async def test_a_view_reaches_neither_the_page_nor_the_api(opening: Opening) -> 
         console.problems.clear()
 
 
+@pytest.mark.nightly
 async def test_a_view_connects_to_nobody(opening: Opening) -> None:
     heard: list[str] = []
 
@@ -104,6 +105,7 @@ async def test_a_view_connects_to_nobody(opening: Opening) -> None:
     assert heard == []
 
 
+@pytest.mark.nightly
 async def test_the_page_makes_no_markup_out_of_strings(opening: Opening) -> None:
     async with opening() as console:
         with pytest.raises(Error, match="TrustedHTML"):

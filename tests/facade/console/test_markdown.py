@@ -67,6 +67,7 @@ async def test_it_draws_headings_lists_code_tables_quotes_and_links(opening: Ope
     assert drawn == CASES
 
 
+@pytest.mark.nightly
 async def test_piece_by_piece_it_draws_the_same(opening: Opening) -> None:
     whole = "\n\n".join(CASES)
     async with opening() as console:
@@ -76,6 +77,7 @@ async def test_piece_by_piece_it_draws_the_same(opening: Opening) -> None:
             assert await console.page.evaluate(DRAW, pieces) == expected
 
 
+@pytest.mark.nightly
 async def test_a_finished_block_is_not_drawn_again(opening: Opening) -> None:
     draw_after = """async () => {
         const { Markdown } = await import('/console/markdown/markdown.js');
@@ -90,6 +92,7 @@ async def test_a_finished_block_is_not_drawn_again(opening: Opening) -> None:
         assert await console.page.evaluate(draw_after) == [True, True, "x\ny"]
 
 
+@pytest.mark.nightly
 async def test_no_text_makes_it_slow(opening: Opening) -> None:
     async with opening() as console:
         session = await console.page.context.new_cdp_session(console.page)

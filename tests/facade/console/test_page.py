@@ -49,6 +49,7 @@ async def test_a_run_is_forked_and_a_chat_deleted(opening: Opening) -> None:
         assert FORKED not in console.suite.memory.chats
 
 
+@pytest.mark.nightly
 async def test_a_chat_is_renamed(opening: Opening) -> None:
     async with opening(memory=two_runs()) as console:
         rename = console.page.get_by_role("button", name="Rename 水车 怎么")
@@ -69,6 +70,7 @@ async def test_a_chat_is_renamed(opening: Opening) -> None:
         await expect(link).to_be_visible()
 
 
+@pytest.mark.nightly
 async def test_chats_are_found_by_their_words(opening: Opening) -> None:
     async with opening(memory=two_runs()) as console:
         search, hits = console.page.get_by_label("Search chats"), console.page.locator("#hits li")
@@ -86,6 +88,7 @@ async def test_chats_are_found_by_their_words(opening: Opening) -> None:
         assert {request.scope for request in console.suite.memory.searched} == {"chats"}
 
 
+@pytest.mark.nightly
 async def test_a_chat_goes_back_to_before_a_question_once_it_is_confirmed(opening: Opening) -> None:
     async with opening(memory=two_runs(), place=f"#chat={CHAT}") as console:
         await console.page.get_by_role("button", name="Go back").last.click()
@@ -101,6 +104,7 @@ async def test_a_chat_goes_back_to_before_a_question_once_it_is_confirmed(openin
         assert revert.request_id
 
 
+@pytest.mark.nightly
 async def test_a_chat_that_cannot_go_back_says_why(opening: Opening) -> None:
     memory = two_runs()
     memory.refusal = ChatBusy("a run of the chat has not ended; cancel it first", runId=RUN)
@@ -149,6 +153,7 @@ async def test_what_fills_the_window_is_shown_with_what_has_left(opening: Openin
         await expect(console.page.locator("dialog")).to_have_count(0)
 
 
+@pytest.mark.nightly
 async def test_questions_and_answers_are_pinned_and_taken_back(opening: Opening) -> None:
     async with opening(memory=two_runs(), place=f"#chat={CHAT}") as console:
         pins, button = console.suite.memory.pins, console.page.get_by_role("button", name=re.compile("in answer")).last
@@ -165,6 +170,7 @@ async def test_questions_and_answers_are_pinned_and_taken_back(opening: Opening)
         assert [*pins] == [4]
 
 
+@pytest.mark.nightly
 async def test_the_summary_is_edited(opening: Opening) -> None:
     async with opening(memory=two_runs(), place=f"#chat={CHAT}") as console:
         await console.page.get_by_role("button", name="Context").click()
@@ -176,6 +182,7 @@ async def test_the_summary_is_edited(opening: Opening) -> None:
         assert console.suite.memory.edits == [(41, "They spoke of boats.")]
 
 
+@pytest.mark.nightly
 async def test_the_session_state_is_read_and_changed(opening: Opening) -> None:
     memory = two_runs()
     memory.state, memory.state_version = '{"todos":["buy milk"]}', 3
@@ -196,6 +203,7 @@ async def test_the_session_state_is_read_and_changed(opening: Opening) -> None:
         assert console.suite.memory.state_version == 5
 
 
+@pytest.mark.nightly
 async def test_the_timeline_has_every_event_with_its_time(opening: Opening) -> None:
     async with opening(Story().content("a", "b", "c").complete()) as console:
         await console.ask()
@@ -222,6 +230,7 @@ async def test_files_are_uploaded_and_go_with_the_question(opening: Opening) -> 
         assert [reference.name for reference in asked.references] == ["b.txt"]
 
 
+@pytest.mark.nightly
 async def test_everything_can_be_done_by_keyboard(opening: Opening) -> None:
     script = Orchestrator()
     story = Story().call("c1", "_bash_", '{"command": "sudo ls"}').ask_approval("c1").wait(script.cancelled).cancelled()
@@ -260,6 +269,7 @@ async def test_a_screen_reader_hears_paragraphs_and_not_tokens(opening: Opening)
         assert said == [f"{'word' * 50}\nDone.\nThe answer is complete."]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_it_follows_the_colour_scheme_and_axe_finds_nothing(opening: Opening, scheme: str) -> None:
     story = Story().reasoning("hm").plan(("t1", "Look", "in_progress"), ("t2", "Write", "skipped"))

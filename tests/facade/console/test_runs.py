@@ -43,6 +43,7 @@ async def test_a_question_is_asked_and_its_answer_shown(opening: Opening) -> Non
         await expect(console.page.locator(".thought")).to_have_text("hmm")
 
 
+@pytest.mark.nightly
 async def test_a_call_shows_arguments_output_and_result(opening: Opening) -> None:
     story = Story().call("c1", "convert", '{"n": 12345678901234567890}').output("c1", "half", " a line\n")
     story.result("c1", '{"m":1}').call("c2", "fetch", "{}").result("c2", "timed out", ok=False).complete()
@@ -92,6 +93,7 @@ async def test_a_plan_its_tasks_and_subagents_are_told_apart(opening: Opening) -
         await expect(console.page.locator("#runs .run > .flow > .answer")).to_have_text("Done")
 
 
+@pytest.mark.nightly
 async def test_what_a_planner_says_is_folded_away_and_the_answer_is_not(opening: Opening) -> None:
     story = Story()
     for number, stage in enumerate(("plan", "summary"), start=1):
@@ -105,6 +107,7 @@ async def test_what_a_planner_says_is_folded_away_and_the_answer_is_not(opening:
         await expect(console.page.locator(".reasoning summary")).to_have_text("Planning")
 
 
+@pytest.mark.nightly
 async def test_notices_sources_files_and_compactions_are_lines(opening: Opening) -> None:
     story = Story().add(run_notice=agent_pb2.RunNotice(run_id=RUN, code="TOOL_UNAVAILABLE", message="files is down"))
     story.add(source_snapshot=agent_pb2.SourceSnapshot(source_id="s", title="A page", url="https://x.org/"))
@@ -129,6 +132,7 @@ async def test_notices_sources_files_and_compactions_are_lines(opening: Opening)
         assert await console.page.locator(".source a").get_attribute("rel") == "noopener noreferrer"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("click", "decision"),
     [("Approve", {"decision": "approve"}), ("Reject", {"decision": "reject", "note": "not now"})],
@@ -152,6 +156,7 @@ async def test_an_approval_is_answered(opening: Opening, click: str, decision: d
         await expect(approval).to_have_text(("Approved" if click == "Approve" else "Rejected") + " by Ada")
 
 
+@pytest.mark.nightly
 async def test_a_vote_that_changes_the_arguments_is_shown_and_what_is_approved_then(opening: Opening) -> None:
     voted, decided = asyncio.Event(), asyncio.Event()
     vote = agent_pb2.GateStep(gate_id="ap_1", step="vote", by="bob", decision="edit", arguments='{"to": "Eve"}')
@@ -171,6 +176,7 @@ async def test_a_vote_that_changes_the_arguments_is_shown_and_what_is_approved_t
         decided.set()
 
 
+@pytest.mark.nightly
 async def test_the_requester_is_asked_from_the_approval_s_view(opening: Opening) -> None:
     async with opening(Story().call("c1", "pay", "{}").ask_approval("c1").wait(asyncio.Event())) as console:
         await console.ask()
@@ -185,6 +191,7 @@ async def test_the_requester_is_asked_from_the_approval_s_view(opening: Opening)
         assert (asked.run_id, asked.gate_id, asked.note) == (RUN, "ap_1", "what for?")
 
 
+@pytest.mark.nightly
 async def test_what_happens_to_an_open_gate_is_shown(opening: Opening) -> None:
     story = Story().call("c1", "pay", "{}").ask_approval("c1")
     story.add(gate_step=agent_pb2.GateStep(gate_id="ap_1", step="vote", by="bob", credential="k", decision="approve"))
@@ -212,6 +219,7 @@ async def test_an_approval_is_answered_with_other_arguments(opening: Opening) ->
         )
 
 
+@pytest.mark.nightly
 async def test_a_json_view_is_a_form(opening: Opening) -> None:
     story = Story().call("t_1", "order", "{}", start=FRONTEND | {"viewport_key": "order"}).wait(asyncio.Event())
     async with opening(story) as console:
@@ -223,9 +231,10 @@ async def test_a_json_view_is_a_form(opening: Opening) -> None:
         await form.get_by_label("gift").check()
         await form.get_by_role("button", name="Send").click()
         assert await submitted(console.suite.script) == ("t_1", {"size": "large", "count": 2, "gift": True})
-        assert sum(isinstance(it, agent_pb2.SubmitRequest) for it in console.suite.script.requests) == 1
+        assert sum(isinstance(request, agent_pb2.SubmitRequest) for request in console.suite.script.requests) == 1
 
 
+@pytest.mark.nightly
 async def test_ask_human_is_a_question_with_choices(opening: Opening) -> None:
     params = '{"question": "Which day?", "choices": ["Monday", "Tuesday"]}'
     answered = asyncio.Event()
@@ -268,6 +277,7 @@ async def test_a_run_is_steered_and_stopped(opening: Opening) -> None:
         await expect(console.page.get_by_role("button", name="Stop")).to_be_hidden()
 
 
+@pytest.mark.nightly
 async def test_what_came_too_late_for_a_run_is_the_next_one(opening: Opening) -> None:
     go_on = asyncio.Event()
     later = Story("Shorter!", run_id=LATER).content("Short.").complete()
@@ -287,6 +297,7 @@ async def reload(page: Page) -> None:
     await page.locator("#agent option").nth(1).wait_for(state="attached")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("is_in_history", [True, False])
 async def test_a_reload_in_mid_stream_goes_on_with_the_run(opening: Opening, is_in_history: bool) -> None:
     go_on = asyncio.Event()
@@ -336,6 +347,7 @@ async def test_a_broken_stream_is_taken_up_after_its_last_event(opening: Opening
         assert [request.last_seq for request in attached] == [lost, lost]
 
 
+@pytest.mark.nightly
 async def test_what_is_tried_again_is_dropped(opening: Opening) -> None:
     story = Story().content("lost", number=1)
     story.add(attempt_reset=agent_pb2.AttemptReset(run_id=RUN, from_seq=2, reason="retry"))
@@ -344,6 +356,7 @@ async def test_what_is_tried_again_is_dropped(opening: Opening) -> None:
         await expect(console.page.locator(".answer")).to_have_text(["kept"])
 
 
+@pytest.mark.nightly
 async def test_what_one_subagent_is_asked_again_leaves_the_others_as_they_are(opening: Opening) -> None:
     story = Story().content("the run", number=1)
     for number, key in enumerate(("s1", "s2"), start=2):
@@ -364,6 +377,7 @@ async def test_what_one_subagent_is_asked_again_leaves_the_others_as_they_are(op
         await expect(lanes.nth(1).locator(".tool")).to_have_count(1)
 
 
+@pytest.mark.nightly
 async def test_a_refusal_and_a_failed_run_say_why_and_can_be_asked_again(opening: Opening) -> None:
     failed = agent_pb2.RunError(run_id=RUN, error=common_pb2.Failure(code="RATE_LIMITED", message="slow down"))
     script = Orchestrator(query=[ChatBusy("the chat has a run")])
@@ -375,12 +389,14 @@ async def test_a_refusal_and_a_failed_run_say_why_and_can_be_asked_again(opening
         await expect(console.page.locator(".failure").nth(1)).to_contain_text("slow down RATE_LIMITED")
 
 
+@pytest.mark.nightly
 async def test_a_live_run_says_what_is_left_of_its_budget(opening: Opening) -> None:
     async with opening(Story().wait(asyncio.Event())) as console:
         await console.ask()
         await expect(console.page.locator(".spent")).to_contain_text("left: 28 model calls · 49 tool calls · 110 s")
 
 
+@pytest.mark.nightly
 async def test_a_thousand_deltas_are_drawn_whole(opening: Opening) -> None:
     pieces = [f"word{index}{' ' if index % 40 else chr(10) * 2}" for index in range(1000)]
     async with opening(Story().content(*pieces).complete()) as console:
@@ -389,6 +405,7 @@ async def test_a_thousand_deltas_are_drawn_whole(opening: Opening) -> None:
         assert (await console.text(".answer")).split() == "".join(pieces).split()
 
 
+@pytest.mark.nightly
 async def test_an_approval_in_a_chat_holds_for_later_calls_and_its_uses_are_shown(opening: Opening) -> None:
     story = Story().call("c1", "pay", "{}")
     story.add(gate_open=agent_pb2.GateOpen(gate_id="ap_1", kind="approval", grounds=["the tool's definition"]))

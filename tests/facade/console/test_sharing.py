@@ -29,6 +29,7 @@ def make_memory(access: str) -> Memory:
     return Memory(events=events, others={ADAS: "of ada"}, access=access)
 
 
+@pytest.mark.nightly
 async def test_the_owner_says_who_may_what(opening: Opening) -> None:
     memory = Memory(shares=memory_pb2.ShareChatRequest(shared_with=["tenant"], participants=["user:cleo"]))
     async with opening(memory=memory) as console:
@@ -69,6 +70,7 @@ async def test_who_takes_part_asks_and_sees_who_has_said_what(opening: Opening) 
         assert asked.chat_id == ADAS
 
 
+@pytest.mark.nightly
 async def test_who_may_only_read_is_offered_no_question(opening: Opening) -> None:
     async with opening(memory=make_memory("read"), place=f"#chat={ADAS}") as console:
         await expect(console.page.locator("#message")).to_be_disabled()

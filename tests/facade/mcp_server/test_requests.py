@@ -97,6 +97,50 @@ async def test_requests_that_say_their_version_are_checked_against_their_headers
         assert (status, answer["error"]["code"], MODERN in answer["error"]["data"]["supported"]) == (400, -32022, True)
 
 
+def ask_modern(method: str, name: str = "", **params: Any) -> tuple[dict[str, Any], dict[str, str]]:
+    """The body and the headers of a request that says its version."""
+    body = {"jsonrpc": "2.0", "id": 7, "method": method, "params": {"_meta": META} | params}
+    return body, {"MCP_Protocol_Version": MODERN, "Mcp_Method": method} | ({"Mcp_Name": name} if name else {})
+
+
+@pytest.mark.parametrize(
+    ("changed", "code"),
+    [({"Mcp_Method": "tools/call"}, -32020), ({"MCP_Protocol_Version": "2099-01-01"}, -32020)],
+)
+async def test_an_error_before_the_message_is_read_whole_has_its_id(
+    tmp_path: Path, changed: dict[str, str], code: int
+) -> None:
+    body, headers = ask_modern("tools/list")
+    async with suite(tmp_path, Script(publish=["mcp"])) as facade:
+        status, answer = await post(facade, body, **headers | changed)
+    assert (status, answer["id"], answer["error"]["code"]) == (400, 7, code)
+
+
+async def test_what_2026_07_28_has_removed_is_no_method(tmp_path: Path) -> None:
+    body, headers = ask_modern("ping")
+    async with suite(tmp_path, Script(publish=["mcp"])) as facade:
+        status, answer = await post(facade, body, **headers)
+        assert (status, answer["error"]["code"]) == (404, -32601)
+        assert (await post(facade, {"jsonrpc": "2.0", "id": 7, "method": "ping"}))[1]["result"] == {}
+
+
+@pytest.mark.parametrize("uri", ["test://nothing", "headrace://chats/11111111-1111-4111-8111-111111111111"])
+async def test_a_resource_that_is_not_there_is_named_with_the_code_of_the_version(tmp_path: Path, uri: str) -> None:
+    body, headers = ask_modern("resources/read", uri, uri=uri)
+    async with suite(tmp_path, Script(publish=["mcp"])) as facade:
+        _, answer = await post(facade, body, **headers)
+    assert (answer["error"]["code"], answer["error"].get("data")) == (-32602, {"uri": uri})
+
+
+async def test_a_session_that_cannot_be_ended_says_so(tmp_path: Path) -> None:
+    session = {"Mcp-Session-Id": "hr--" + "0" * 32}
+    async with (
+        suite(tmp_path, Script(publish=["mcp"])) as facade,
+        facade.http.delete("/mcp", headers=session) as response,
+    ):
+        assert response.status == 405
+
+
 def ask_task(
     method: str, task_id: Any, *, declares: bool = True, **params: Any
 ) -> tuple[dict[str, Any], dict[str, str]]:

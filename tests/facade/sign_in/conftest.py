@@ -22,19 +22,19 @@ from services.runtime.rpc.channels import open_channel
 from tests.support.facade.fronts import Timing, gateway
 from tests.support.sign_in.office import KEY, PUBLIC, Office, OpenOffice
 from tests.support.sign_in.provider import CLIENT, SECRET, serving_provider
-from tests.support.tenants.house import House, house
+from tests.support.tenants.suite import TenantSuite, serving_tenants
 
 SERVICES = {"orchestrator": "AgentService", "memory": "MemoryService", "tools": "ToolService"}
 
 
 @pytest_asyncio.fixture(loop_scope="session", scope="session")
-async def suite(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[House]:
-    async with house(tmp_path_factory.mktemp("suite")) as it:
-        yield it
+async def suite(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[TenantSuite]:
+    async with serving_tenants(tmp_path_factory.mktemp("suite")) as suite:
+        yield suite
 
 
 @pytest.fixture
-def opening(suite: House) -> OpenOffice:
+def opening(suite: TenantSuite) -> OpenOffice:
     """Open a facade at which people sign in; keywords change its settings, `auth` those of all tokens. With
     `is_behind` the Go gateway is asked, which stands before it."""
 

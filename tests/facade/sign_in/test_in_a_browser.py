@@ -48,6 +48,7 @@ async def log_in(page: Page) -> None:
     await page.get_by_role("button", name="Log in").click()
 
 
+@pytest.mark.nightly
 async def test_a_person_signs_in_and_out_at_anothers_provider(
     opening: OpenOffice, browser: Browser, tmp_path: Path
 ) -> None:

@@ -15,7 +15,7 @@ from services.runtime.auth.settings import AuthSettings
 from services.runtime.process.config import ProcessSettings
 from tests.support.issuing import EC
 from tests.support.sign_in.office import KEY, OLD_KEY, PUBLIC, SESSION, SIGN_IN, OpenOffice
-from tests.support.tenants.house import ADA, KEYS
+from tests.support.tenants.suite import ADA, KEYS
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -22,9 +22,8 @@ OPERATOR = Identity("acme", "op", scopes=DEFAULT_SCOPES | {"operate"})
 
 
 async def share(memory: Memory, chat_id: str, *participants: str, readers: tuple[str, ...] = ()) -> None:
-    with acting_as(ADA), rpc_errors():
-        request = memory_pb2.ShareChatRequest(chat_id=chat_id, shared_with=readers, participants=participants)
-        await memory.stub.ShareChat(request)
+    with acting_as(ADA):
+        await memory.call("ShareChat", chat_id=chat_id, shared_with=readers, participants=participants)
 
 
 async def ask(memory: Memory, who: Identity, message: str, chat_id: str = "", answer: str = "Yes.") -> tuple[str, str]:
@@ -77,8 +76,8 @@ async def test_an_unfinished_run_keeps_its_own_user(serve: Serve) -> None:
         with acting_as(BOB):
             _, run_id = await memory.begin("And I?", chat_id)
     async with serve() as memory:
-        with acting_as(None), rpc_errors():
-            [left] = (await memory.stub.ListUnfinishedRuns(memory_pb2.ListUnfinishedRunsRequest())).runs
+        with acting_as(None):
+            [left] = (await memory.call("ListUnfinishedRuns")).runs
         assert (left.run_id, left.tenant, left.user, left.chat_owner) == (run_id, "acme", "bob", "ada")
         with acting_as(CLEO), pytest.raises(NotFound):
             await memory.acquire(chat_id, run_id, "cleo:1")
@@ -88,6 +87,7 @@ async def test_an_unfinished_run_keeps_its_own_user(serve: Serve) -> None:
             await memory.append(chat_id, run_id, run_line(), generation=generation)
 
 
+@pytest.mark.engines("postgres")
 async def test_a_run_takes_no_lines_of_others(memory: Memory) -> None:
     chat_id, _ = await ask(memory, ADA, "Who mills?")
     await share(memory, chat_id, "user:bob", "user:cleo")

@@ -22,9 +22,7 @@ CLEO, ELSE = Identity("acme", "bo"), Identity("else", "bob", roles=frozenset(["f
 
 
 async def share(memory: Memory, chat_id: str, *names: str, **fields: Any) -> memory_pb2.ShareChatResponse:
-    with rpc_errors():
-        request = memory_pb2.ShareChatRequest(chat_id=chat_id, shared_with=names, **fields)
-        return await memory.stub.ShareChat(request)
+    return await memory.call("ShareChat", chat_id=chat_id, shared_with=names, **fields)
 
 
 async def make_chat(memory: Memory) -> tuple[str, str]:
@@ -144,6 +142,7 @@ async def test_blobs_are_read_with_the_chat(memory: Memory) -> None:
         assert (await memory.blob(chat_id, blob_id)).data == b"png"
 
 
+@pytest.mark.engines("postgres")
 async def test_shared_chats_come_in_pages(memory: Memory) -> None:
     chats = [(await make_chat(memory))[0] for _ in range(5)]
     with acting_as(ADA):

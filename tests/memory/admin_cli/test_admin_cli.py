@@ -250,7 +250,13 @@ async def test_a_summary_of_others_stands_for_what_was_before(serve: Serve, fold
 
 @pytest.mark.parametrize(
     "text",
-    ["", "no json", "[]", '{"a":1}', "[1, 2]", '{"type":"user"}\n{"cut', "[" * 100_000 + "\n", "{}\n" + "[" * 100_000],
+    [
+        *("no json", '{"type":"user"}\n{"cut', "{}\n" + "[" * 100_000),
+        *(
+            pytest.param(text, marks=pytest.mark.nightly)
+            for text in ("", "[]", '{"a":1}', "[1, 2]", "[" * 100_000 + "\n")
+        ),
+    ],
 )
 async def test_what_is_no_log_is_refused(folder: Path, tmp_path: Path, text: str) -> None:
     path = tmp_path / "odd.jsonl"
@@ -272,7 +278,13 @@ async def test_odd_values_of_others_are_no_reason_to_refuse_their_chat(folder: P
     assert [name for name in logs_in(folder) if chat_id in name]
 
 
-@pytest.mark.parametrize("name", ["facts", "schedules", "agent_versions", "keys", "agents"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "facts",
+        *(pytest.param(name, marks=pytest.mark.nightly) for name in ("schedules", "agent_versions", "keys", "agents")),
+    ],
+)
 async def test_records_that_are_no_text_are_refused_by_name(folder: Path, tmp_path: Path, name: str) -> None:
     path = tmp_path / f"{name}.jsonl"
     path.write_bytes(b'{"_type":"fact","_n":1,"uuid":"\xff","scheduleId":"\xff","tenant":"\xff","keyId":"\xff"}\n')

@@ -1,20 +1,27 @@
 """The audit log: what is in it, that it is only appended to, and that whatever is done to it is found. On both
-engines."""
+engines.
+
+Lines that a store refuses are stored as soon as it takes them, in order, before those that come later.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
 import pytest
 
-from headrace.errors import InvalidRequest, OutOfRange
+from headrace.errors import InvalidRequest, OutOfRange, Overloaded
 from headrace.hash_chain import LogVerifier
 from headrace.streams import rpc_errors
-from headrace.v1 import audit_pb2, keys_pb2, memory_pb2
+from headrace.v1 import audit_pb2, memory_pb2
+from services.memory.storage.audit import trail
+from services.memory.storage.audit.store import NO_HEAD, Head
+from services.memory.storage.audit.trail import AuditTrail
 from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
-from tests.support.memory.audit import ADA, call, make_deeds
+from tests.support.memory.audit import ADA, make_deeds
 from tests.support.memory.engines import Serve
 from tests.support.memory.gates import approval, submitted
 from tests.support.memory.writing import Memory, new_id
@@ -32,22 +39,20 @@ async def export(memory: Memory, after_seq: int = 0) -> list[str]:
 
 
 async def list_events(memory: Memory, **fields: Any) -> list[str]:
-    return [line.event for line in (await call(memory, "ListAudit", **fields)).lines]
+    return [line.event for line in (await memory.call("ListAudit", **fields)).lines]
 
 
 async def test_what_is_done_is_a_line_with_who_and_nothing_that_was_said(serve: Serve) -> None:
     async with serve() as memory:
         with acting_as(ADA):
-            with rpc_errors():
-                made = await memory.keys.CreateKey(keys_pb2.CreateKeyRequest(name="ci", user="bob"))
-                await memory.keys.UpdateKey(keys_pb2.UpdateKeyRequest(key_id=made.key.key_id, runs_max=2))
-                await memory.keys.RevokeKey(keys_pb2.RevokeKeyRequest(key_id=made.key.key_id))
+            made = await memory.call("CreateKey", name="ci", user="bob")
+            await memory.call("UpdateKey", key_id=made.key.key_id, runs_max=2)
+            await memory.call("RevokeKey", key_id=made.key.key_id)
             chat_id, run_id = await memory.begin(SECRET)
             await memory.append(chat_id, run_id, approval("g1", "write"))
             await memory.append(chat_id, run_id, submitted("g1", by="ada"))
             with rpc_errors():
-                request = memory_pb2.ShareChatRequest(chat_id=chat_id, shared_with=["tenant"], request_id=new_id())
-                await memory.stub.ShareChat(request)
+                await memory.call("ShareChat", chat_id=chat_id, shared_with=["tenant"], request_id=new_id())
                 version = memory_pb2.PutAgentVersionRequest(agent_key="writer", definition="{}")
                 await memory.stub.PutAgentVersion(version)
                 await memory.stub.PutAgentVersion(version)  # known: nothing is new
@@ -75,7 +80,7 @@ async def test_what_is_done_is_a_line_with_who_and_nothing_that_was_said(serve: 
 async def test_a_tenants_log_is_its_admins(serve: Serve) -> None:
     async with serve() as memory:
         await make_deeds(memory)
-        await call(memory, "RecordAudit", event="sign_in.refused", details='{"address": "10.0.0.7", "count": 3}')
+        await memory.call("RecordAudit", event="sign_in.refused", details='{"address": "10.0.0.7", "count": 3}')
         with acting_as(EVE):
             assert await list_events(memory) == []
         with acting_as(Identity("default", "root", scopes=ALL_SCOPES)):
@@ -84,31 +89,32 @@ async def test_a_tenants_log_is_its_admins(serve: Serve) -> None:
 
 async def test_pages_and_filters(memory: Memory) -> None:
     await make_deeds(memory, 5)
-    await call(memory, "RecordAudit", event="chat.deleted", tenant="acme")
+    await memory.call("RecordAudit", event="chat.deleted", tenant="acme")
     with acting_as(ADA):
-        first = await call(memory, "ListAudit", page_size=2, event="key")
+        first = await memory.call("ListAudit", page_size=2, event="key")
         assert [line.seq for line in first.lines] == [5, 4]
-        second = await call(memory, "ListAudit", page_size=9, page_token=first.next_page_token)
+        second = await memory.call("ListAudit", page_size=9, page_token=first.next_page_token)
         assert ([line.seq for line in second.lines], second.next_page_token) == ([3, 2, 1], "")
         assert await list_events(memory, event="chat.deleted") == ["chat.deleted"]
         for wrong in ({"page_token": "x"}, {"page_size": 501}):
             with pytest.raises(InvalidRequest):
-                await call(memory, "ListAudit", **wrong)
+                await memory.call("ListAudit", **wrong)
 
 
 @pytest.mark.parametrize("details", ["[]", '{"a": 1.5}', '{"a": {}}', '{"seq": 1}'])
 async def test_what_is_no_details_is_refused(memory: Memory, details: str) -> None:
     with pytest.raises(InvalidRequest):
-        await call(memory, "RecordAudit", event="x", tenant="acme", details=details)
+        await memory.call("RecordAudit", event="x", tenant="acme", details=details)
 
 
+@pytest.mark.engines("postgres")
 async def test_a_log_goes_on_after_a_restart_and_two_writers_make_one_chain(serve: Serve) -> None:
     async with serve() as memory:
         await make_deeds(memory)
     async with serve() as memory:
         await asyncio.gather(make_deeds(memory), make_deeds(memory))
         with acting_as(ADA):
-            report = await call(memory, "VerifyAudit")
+            report = await memory.call("VerifyAudit")
             assert (report.lines, report.first_seq, report.last_seq, report.problem) == (12, 1, 12, "")
             assert len(await export(memory, after_seq=10)) == 3
 
@@ -130,3 +136,71 @@ async def test_a_place_that_the_log_has_not_come_to_is_refused(memory: Memory) -
     request = audit_pb2.ExportAuditRequest(after_seq=3, follow=True)
     with acting_as(ADA), pytest.raises(OutOfRange, match="ends with line 2"), rpc_errors():
         await anext(aiter(memory.audit.ExportAudit(request)))
+
+
+class RefusingStore:
+    """A store that refuses while it is away."""
+
+    def __init__(self) -> None:
+        self.is_away = False
+        self.lines: list[Mapping[str, Any]] = []
+        self.is_stored = asyncio.Event()
+
+    async def append(self, tenant: str, records: Sequence[Mapping[str, Any]]) -> None:
+        if self.is_away:
+            raise Overloaded("away")
+        self.lines += records
+        self.is_stored.set()
+
+    async def read_all(self, tenant: str) -> AsyncGenerator[list[str]]:
+        for line in self.lines:
+            yield [str(line)]
+
+    async def read_behind(self, tenant: str, seq: int, count: int) -> list[str]:
+        return []
+
+    async def read_newest(self, tenant: str, before_seq: int, count: int) -> list[str]:
+        return []
+
+    async def read_head(self, tenant: str) -> Head:
+        return NO_HEAD
+
+    async def forget(self, before_at: int) -> None:
+        pass
+
+
+async def test_a_line_that_is_refused_is_stored_later_and_before_the_next() -> None:
+    store = RefusingStore()
+    audit = AuditTrail(store, lambda: 7, "default")
+    retrying = asyncio.create_task(audit.run_retries())
+    store.is_away = True
+    await audit.record_of("acme", "key.made", keyId="1")
+    await audit.record_of("", "sign_in.refused", count=2)
+    store.is_away = False
+    await audit.record_of("acme", "key.made", keyId="3", empty="")
+    async with asyncio.timeout(30):
+        while len(store.lines) < 3:
+            store.is_stored.clear()
+            await store.is_stored.wait()
+    retrying.cancel()
+    assert store.lines == [
+        {"at": 7, "event": "key.made", "tenant": "acme", "keyId": "1"},
+        {"at": 7, "event": "sign_in.refused", "tenant": "default", "count": 2},
+        {"at": 7, "event": "key.made", "tenant": "acme", "keyId": "3"},
+    ]
+
+
+async def test_what_waits_has_a_bound() -> None:
+    store = RefusingStore()
+    audit = AuditTrail(store, lambda: 7, "default")
+    store.is_away = True
+    for _ in range(trail.WAITING_MAX + 5):
+        await audit.record_of("acme", "key.made")
+    store.is_away = False
+    retrying = asyncio.create_task(audit.run_retries())
+    async with asyncio.timeout(30):
+        while len(store.lines) < trail.WAITING_MAX:
+            store.is_stored.clear()
+            await store.is_stored.wait()
+    retrying.cancel()
+    assert len(store.lines) == trail.WAITING_MAX

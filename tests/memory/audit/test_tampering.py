@@ -21,7 +21,7 @@ from services.memory.storage.files.engine import open_files
 from services.memory.storage.postgres.connection.pool import Limits
 from services.memory.storage.postgres.engine import open_postgres
 from services.runtime.auth.identity import acting_as
-from tests.support.memory.audit import ADA, call, make_deeds
+from tests.support.memory.audit import ADA, make_deeds
 from tests.support.memory.engines import Serve
 from tests.support.memory.serving import memory_in
 from tests.support.postgresql import needs_postgres
@@ -61,7 +61,7 @@ async def test_whatever_is_done_to_a_file_is_named(serve: Serve, folder: Path, c
         (log,) = (folder / "audit").glob("*/*.jsonl")
         log.write_bytes(b"".join(line + b"\n" for line in change(log.read_bytes().splitlines())))
         with acting_as(ADA):
-            report = await call(memory, "VerifyAudit")
+            report = await memory.call("VerifyAudit")
     assert re.search(place, report.problem), report.problem
 
 
@@ -81,7 +81,7 @@ async def test_whatever_is_done_to_a_row_is_named(database_url: str, case: str) 
         finally:
             await connection.close()
         with acting_as(ADA):
-            report = await call(memory, "VerifyAudit")
+            report = await memory.call("VerifyAudit")
     assert re.search(place, report.problem), report.problem
 
 
@@ -94,7 +94,7 @@ async def test_what_a_kill_has_cut_of_a_line_goes_and_the_chain_goes_on(serve: S
     async with serve() as memory:
         await make_deeds(memory)
         with acting_as(ADA):
-            report = await call(memory, "VerifyAudit")
+            report = await memory.call("VerifyAudit")
     assert (report.lines, report.problem) == (8, "")
     assert log.read_bytes().startswith(whole)
 
@@ -116,7 +116,7 @@ async def test_a_writer_that_is_killed_again_and_again_leaves_a_chain_that_verif
         await program.wait()
     async with serve() as memory:
         with acting_as(ADA):
-            report = await call(memory, "VerifyAudit")
+            report = await memory.call("VerifyAudit")
     assert report.problem == ""
     assert acknowledged <= report.lines <= acknowledged + 3
 

@@ -113,9 +113,7 @@ async def test_each_request_is_cut_to_the_summarisers_window(folder: Path) -> No
     async with summarising(folder, summariser) as memory:
         chat_id, run_id = await talk(memory, 30)
         done = await compact(memory, chat_id, run_id, limits=LIMITS, summary_model=small)
-        counted = await memory.stub.LoadContext(
-            memory_pb2.LoadContextRequest(chat_id=chat_id, run_id=run_id, limits=LIMITS)
-        )
+        counted = await memory.call("LoadContext", chat_id=chat_id, run_id=run_id, limits=LIMITS)
     assert done.kinds[-1] == "complete"
     assert counted.tokens == done.last.post_tokens
     assert len(summariser.requests) > 1
@@ -295,7 +293,7 @@ async def test_what_is_open_is_pinned(folder: Path) -> None:
         for _ in range(20):
             await memory.append(chat_id, run_id, step_line(content(WORDS, msg_id=new_id())))
         todos = '{"todos": [{"content": "buy milk", "status": "pending", "id": "1"}]}'
-        await memory.stub.UpdateState(memory_pb2.UpdateStateRequest(chat_id=chat_id, state=todos))
+        await memory.call("UpdateState", chat_id=chat_id, state=todos)
         plan = memory_pb2.Plan(plan_id="p")
         plan.tasks.add(task_id="00000001", description="is done", status="completed")
         plan.tasks.add(task_id="00000002", description="is open", status="init")
@@ -423,8 +421,7 @@ async def test_what_has_gained_little_is_not_due_again_before_it_grows(folder: P
         chat_id, run_id = await memory.begin("a question " * 400)
 
         async def is_due() -> bool:
-            request = memory_pb2.LoadContextRequest(chat_id=chat_id, run_id=run_id, limits=tight)
-            return (await memory.stub.LoadContext(request)).compaction_due
+            return (await memory.call("LoadContext", chat_id=chat_id, run_id=run_id, limits=tight)).compaction_due
 
         await memory.append(chat_id, run_id, *(step_line(content(WORDS, msg_id=new_id())) for _ in range(7)))
         assert await is_due()

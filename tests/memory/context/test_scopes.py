@@ -70,13 +70,11 @@ async def test_what_a_planned_run_did_before_its_answer_can_be_read_again(memory
     report, answer = step_line(user("report"), stage="execute"), step_line(content("Have fun."), stage="summary")
     await memory.append(chat_id, run_id, report, answer, run_line())
     _, next_id = await memory.begin("thanks", chat_id)
-    asking = memory_pb2.LoadContextRequest(chat_id=chat_id, run_id=next_id, limits=LIMITS, with_parts=True)
-    loaded = await memory.stub.LoadContext(asking)
+    loaded = await memory.call("LoadContext", chat_id=chat_id, run_id=next_id, limits=LIMITS, with_parts=True)
     assert loaded.has_left, "the tools that read it are offered"
     parts = [(part.kind, part.state, part.first_n, part.last_n) for part in loaded.parts if part.state != "shown"]
     assert parts == [("messages", "left_out", 2, 3), ("results", "left_out", 2, 2)]
-    reading = memory_pb2.ReadHistoryRequest(chat_id=chat_id, run_id=next_id, first_n=2, last_n=3)
-    told = (await memory.stub.ReadHistory(reading)).messages
+    told = (await memory.call("ReadHistory", chat_id=chat_id, run_id=next_id, first_n=2, last_n=3)).messages
     assert [message.text for message in told] == ["", "two tasks", "report"]
 
 

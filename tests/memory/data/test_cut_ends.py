@@ -10,31 +10,12 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import HeadraceError
-from headrace.streams import rpc_errors
-from headrace.v1 import data_pb2
 from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
 from services.runtime.randomness import new_uuid
+from tests.support.memory import people
 from tests.support.memory.encrypted_stores import Store, WithoutTenant, opening
 from tests.support.memory.engines import Files, open_keys
-from tests.support.memory.people import (
-    ADA,
-    BOB,
-    FOREIGN,
-    ask,
-    claim,
-    erase,
-    erase_portion,
-    find_marks,
-    finish,
-    furnish,
-    furnished,
-    mark,
-    name_kept,
-    place_hold,
-    read_bytes,
-    request_erasure,
-    share,
-)
+from tests.support.memory.people import ADA, BOB, FOREIGN
 from tests.support.memory.serving import memory_over
 from tests.support.memory.writing import new_id
 
@@ -43,12 +24,12 @@ ELSE_OP = Identity("else", "op", scopes=ALL_SCOPES)
 
 def cut_line(where: str) -> bytes:
     """The beginning of a line of ada's, as a power cut leaves one."""
-    return f'{{"_type":"query","query":{{"message":"{mark(ADA, where)}'.encode()
+    return f'{{"_type":"query","query":{{"message":"{people.mark(ADA, where)}'.encode()
 
 
 async def leave_cut_ends(kept: Files) -> dict[str, str]:
     """Give everybody but ada something, of which the ends are hers; return the chat of each."""
-    async with furnished(kept, BOB, FOREIGN) as (_, (bob, foreign)):
+    async with people.furnished(kept, BOB, FOREIGN) as (_, (bob, foreign)):
         chats = {"bob": bob["chat"], "foreign": foreign["chat"]}
     for name, chat_id in chats.items():
         with (kept.folder / f"{chat_id}.json").open("ab") as log:
@@ -63,37 +44,40 @@ async def test_they_go_with_who_is_erased_but_for_other_tenants(folder: Path) ->
     kept = Files(folder)
     await leave_cut_ends(kept)
     async with kept.memory() as memory:
-        assert len(find_marks(await read_bytes(kept), mark(ADA, "bob"), mark(ADA, "facts"))) == 2
-        assert (await erase(memory, user="ada")).state == "done"
-        stored = await read_bytes(kept)
-        assert not find_marks(stored, mark(ADA, "bob"), mark(ADA, "facts"))
-        assert find_marks(stored, mark(ADA, "foreign"))
+        assert (
+            len(people.find_marks(await people.read_bytes(kept), people.mark(ADA, "bob"), people.mark(ADA, "facts")))
+            == 2
+        )
+        assert (await people.erase(memory, user="ada")).state == "done"
+        stored = await people.read_bytes(kept)
+        assert not people.find_marks(stored, people.mark(ADA, "bob"), people.mark(ADA, "facts"))
+        assert people.find_marks(stored, people.mark(ADA, "foreign"))
 
 
 async def test_those_of_a_chat_that_is_held_stay(folder: Path) -> None:
     kept = Files(folder)
     chats = await leave_cut_ends(kept)
     async with kept.memory() as memory:
-        await place_hold(memory, chat=chats["bob"], reason="matter")
-        assert (await erase(memory, user="ada")).state == "done"
-        assert find_marks(await read_bytes(kept), mark(ADA, "bob"))
+        await people.place_hold(memory, chat=chats["bob"], reason="matter")
+        assert (await people.erase(memory, user="ada")).state == "done"
+        assert people.find_marks(await people.read_bytes(kept), people.mark(ADA, "bob"))
 
 
 async def test_those_of_a_chat_whose_key_is_lost_stay_with_it(folder: Path) -> None:
     """The index has no row of it, as of chats that are gone: but it is another tenant's, and held."""
     store = Store(Files(folder, open_keys), None)
     async with store.memory() as memory:
-        await furnish(memory, ADA)
-        theirs = await furnish(memory, ELSE_OP)
-        with acting_as(ELSE_OP), rpc_errors():
-            await memory.data.PlaceHold(data_pb2.PlaceHoldRequest(chat=theirs["chat"], reason="matter"))
+        await people.furnish(memory, ADA)
+        theirs = await people.furnish(memory, ELSE_OP)
+        with acting_as(ELSE_OP):
+            await memory.call("PlaceHold", chat=theirs["chat"], reason="matter")
     beside = folder / f"{theirs['chat']}.json.damaged"
     beside.write_bytes(cut_line("foreign"))
     nobodys = folder / f"{new_id()}.json.damaged"
     nobodys.write_bytes(cut_line("gone"))
     (folder / "index.sqlite").unlink()
     async with store.opened_with(opening(WithoutTenant(ELSE_OP.tenant))).memory() as memory:
-        assert (await erase(memory, user="ada")).state == "done"
+        assert (await people.erase(memory, user="ada")).state == "done"
     assert beside.exists()
     assert not nobodys.exists()
 
@@ -102,15 +86,15 @@ async def test_those_of_a_chat_whose_key_is_lost_stay_with_it(folder: Path) -> N
 async def test_a_damaged_fact_goes_too(folder: Path, name: str) -> None:
     """Whether or not there is another reason to write the facts anew."""
     kept = Files(folder)
-    async with furnished(kept, BOB, *([ADA] if name else [])):
+    async with people.furnished(kept, BOB, *([ADA] if name else [])):
         pass
     [facts] = (folder / "facts").glob("*.json")
     facts.write_bytes(cut_line("fact") + b"\n" + facts.read_bytes())
     async with kept.memory() as memory:
         with acting_as(BOB):
             before = await memory.list_facts()
-        assert (await erase(memory, user="ada")).state == "done"
-        assert not find_marks(await read_bytes(kept), mark(ADA, "fact"))
+        assert (await people.erase(memory, user="ada")).state == "done"
+        assert not people.find_marks(await people.read_bytes(kept), people.mark(ADA, "fact"))
         with acting_as(BOB):
             assert await memory.list_facts() == before
 
@@ -121,7 +105,7 @@ async def test_a_damaged_fact_of_an_encrypted_store_goes_with_the_tenant_and_is_
 ) -> None:
     kept = Files(folder, open_keys)
     async with kept.memory() as memory:
-        await furnish(memory, FOREIGN if whose == "another tenant" else ADA)
+        await people.furnish(memory, FOREIGN if whose == "another tenant" else ADA)
     [facts] = (folder / "facts").glob("*.json")
     first, *rest = facts.read_bytes().splitlines(keepends=True)
     at = len(first) // 2
@@ -129,9 +113,9 @@ async def test_a_damaged_fact_of_an_encrypted_store_goes_with_the_tenant_and_is_
     facts.write_bytes(first + b"".join(rest))
     async with kept.memory() as memory:
         if whose == "tenant with a hold":
-            await place_hold(memory, user="bob")
+            await people.place_hold(memory, user="bob")
         wanted = {"user": "ada"} if whose == "user" else {"tenant": "acme"}
-        named = name_kept(await erase(memory, **wanted)).get("unreadable_facts")
+        named = people.name_kept(await people.erase(memory, **wanted)).get("unreadable_facts")
         assert (first in facts.read_bytes()) == (whose != "tenant")
         assert named == ("1" if whose in ("user", "tenant with a hold") else None)
 
@@ -139,7 +123,7 @@ async def test_a_damaged_fact_of_an_encrypted_store_goes_with_the_tenant_and_is_
 async def test_a_file_that_a_crash_has_left_unfinished_goes_at_the_next_start(folder: Path) -> None:
     """As a kill leaves one, of a fork, an import, a conversion or a log that is encrypted anew."""
     kept = Files(folder)
-    async with furnished(kept, ADA) as (_, (ada,)):
+    async with people.furnished(kept, ADA) as (_, (ada,)):
         pass
     log = (folder / f"{ada['chat']}.json").read_bytes()
     (folder / "spend").mkdir()
@@ -148,9 +132,9 @@ async def test_a_file_that_a_crash_has_left_unfinished_goes_at_the_next_start(fo
     (folder / ".keep").write_bytes(b"somebody else's")
     async with kept.memory() as memory:
         with acting_as(BOB):  # whose deleted chat is the first thing that the ledger has
-            await memory.delete((await ask(memory, BOB, "mine"))[0])
-        assert (await erase(memory, user="ada")).state == "done"
-        assert not find_marks(await read_bytes(kept), mark(ADA, "chat"))
+            await memory.delete((await people.ask(memory, BOB, "mine"))[0])
+        assert (await people.erase(memory, user="ada")).state == "done"
+        assert not people.find_marks(await people.read_bytes(kept), people.mark(ADA, "chat"))
     assert (folder / ".keep").exists()
 
 
@@ -158,20 +142,22 @@ async def test_an_unfinished_blob_goes_when_its_chat_is_redacted_and_one_that_is
     folder: Path,
 ) -> None:
     kept = Files(folder)
-    async with furnished(kept, BOB) as (memory, (bob,)):
-        await share(memory, BOB, bob["chat"], "user:ada")
-        await ask(memory, ADA, mark(ADA, "shared"), bob["chat"])
+    async with people.furnished(kept, BOB) as (memory, (bob,)):
+        await people.share(memory, BOB, bob["chat"], "user:ada")
+        await people.ask(memory, ADA, people.mark(ADA, "shared"), bob["chat"])
     blobs = folder / "blobs" / bob["chat"]
     left, written = (blobs / f".{new_uuid()}" for _ in range(2))
-    left.write_bytes(mark(ADA, "blob").encode())
+    left.write_bytes(people.mark(ADA, "blob").encode())
     an_hour_ago_s = time.time() - 3600
     os.utime(left, (an_hour_ago_s, an_hour_ago_s))
     async with kept.memory() as memory:
         written.write_bytes(b"of a call that goes on")
         an_hour_later_s = time.time() + 3600
         os.utime(written, (an_hour_later_s, an_hour_later_s))
-        assert (await erase(memory, user="ada")).state == "done"
-        assert not find_marks(await read_bytes(kept), mark(ADA, "blob"), mark(ADA, "shared"))
+        assert (await people.erase(memory, user="ada")).state == "done"
+        assert not people.find_marks(
+            await people.read_bytes(kept), people.mark(ADA, "blob"), people.mark(ADA, "shared")
+        )
     assert written.exists()
 
 
@@ -186,19 +172,19 @@ async def test_there_is_no_receipt_before_what_went_stays_away_over_a_power_cut(
     synced: list[bool] = []
     chat_id, blob_id, is_broken = "", "", False
     async with memory_over(folder, sync_system=sync_system) as memory:
-        chat_id = (await furnish(memory, BOB))["chat"]
-        await share(memory, BOB, chat_id, "user:ada")
+        chat_id = (await people.furnish(memory, BOB))["chat"]
+        await people.share(memory, BOB, chat_id, "user:ada")
         with acting_as(ADA):
-            blob_id = await memory.put_blob(chat_id, mark(ADA, "blob").encode())
-        await ask(memory, ADA, f"{mark(ADA, 'shared')} {blob_id}", chat_id)
-        erasure = await request_erasure(memory, user="ada")
-        await claim(memory)
-        while not (await erase_portion(memory, erasure.erasure_id)).is_done:
+            blob_id = await memory.put_blob(chat_id, people.mark(ADA, "blob").encode())
+        await people.ask(memory, ADA, f"{people.mark(ADA, 'shared')} {blob_id}", chat_id)
+        erasure = await people.request_erasure(memory, user="ada")
+        await people.claim(memory)
+        while not (await people.erase_portion(memory, erasure.erasure_id)).is_done:
             pass
         synced.clear()
         is_broken = True
         with pytest.raises(HeadraceError):
-            await finish(memory, erasure.erasure_id)
+            await people.finish(memory, erasure.erasure_id)
         is_broken = False
-        assert (await finish(memory, erasure.erasure_id)).state == "done"
+        assert (await people.finish(memory, erasure.erasure_id)).state == "done"
     assert synced == [False, False]

@@ -13,6 +13,7 @@ from tests.support.memory.people import ADA, BOB, ask, count, erase, export, fur
 pytestmark = pytest.mark.engines
 
 
+@pytest.mark.engines("encrypted", "encrypted s3 postgres")
 async def test_an_encrypted_store_is_exported_in_clear_and_erased(kept: Kept) -> None:
     assert isinstance(kept, Files | Tables)
     kept = replace(kept, open_keys=open_keys)

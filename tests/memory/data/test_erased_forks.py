@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.streams import rpc_errors
-from headrace.v1 import memory_pb2
 from services.runtime.auth.identity import acting_as
 from tests.support.memory.engines import Files, Kept
 from tests.support.memory.people import ADA, BOB, ask, erase, find_marks, furnished, mark, read_bytes, share
@@ -36,11 +34,10 @@ async def test_no_title_pin_or_state_of_an_erased_owner_is_left_in_a_participant
     async with furnished(kept, ADA, BOB, **options) as (memory, (ada, _)):
         chat_id = ada["chat"]
         await share(memory, ADA, chat_id, "user:bob")
-        with acting_as(ADA), rpc_errors():
-            title = memory_pb2.UpdateChatRequest(chat_id=chat_id, title=words[0], request_id=new_id())
-            await memory.stub.UpdateChat(title)
+        with acting_as(ADA):
+            await memory.call("UpdateChat", chat_id=chat_id, title=words[0], request_id=new_id())
             await memory.update_state(chat_id, 0, f'{{"note":"{words[1]}"}}')
-            await memory.stub.PinMessage(memory_pb2.PinMessageRequest(chat_id=chat_id, n=1, request_id=new_id()))
+            await memory.call("PinMessage", chat_id=chat_id, n=1, request_id=new_id())
         with acting_as(BOB):
             fork = await memory.fork(chat_id)
             await memory.update_state(fork, 1, '{"own":"his"}')

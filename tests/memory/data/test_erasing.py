@@ -12,36 +12,11 @@ import pytest
 
 from headrace.errors import ChatBusy, Erasing, InvalidRequest, NotFound, Overloaded, PermissionDenied, StaleLease
 from headrace.streams import rpc_errors
-from headrace.v1 import agent_pb2, audit_pb2, data_pb2, keys_pb2, memory_pb2, webhook_pb2
+from headrace.v1 import agent_pb2, data_pb2, memory_pb2
 from services.runtime.auth.identity import Identity, acting_as
-from services.runtime.rpc.call_ids import forward_metadata
+from tests.support.memory import people
 from tests.support.memory.engines import Files, Kept, is_encrypted
-from tests.support.memory.people import (
-    ADA,
-    ADMIN,
-    BOB,
-    FOREIGN,
-    OWNER,
-    ask,
-    claim,
-    count,
-    erase,
-    erase_portion,
-    export,
-    find_marks,
-    finish,
-    furnish,
-    furnished,
-    list_marks,
-    mark,
-    name_kept,
-    put_run_webhook,
-    read_bytes,
-    request_erasure,
-    share,
-    take_samples,
-    work_off,
-)
+from tests.support.memory.people import ADA, ADMIN, BOB, FOREIGN, OWNER
 from tests.support.memory.writing import Memory, content, event_line, new_id, run_line, step_line
 
 pytestmark = pytest.mark.engines
@@ -49,8 +24,7 @@ pytestmark = pytest.mark.engines
 
 async def check_erasure(memory: Memory) -> None:
     """Ask as a service does that is about to keep something of the caller."""
-    with rpc_errors():
-        await memory.data.CheckErasure(data_pb2.CheckErasureRequest(), metadata=forward_metadata())
+    await memory.call("CheckErasure")
 
 
 REWRITES = {"scrub_rewrites": True}
@@ -60,56 +34,60 @@ def options_of(kept: Kept) -> dict[str, bool]:
     return {} if isinstance(kept, Files) else REWRITES
 
 
+@pytest.mark.engines("encrypted", "s3", "encrypted s3 postgres")
 async def test_no_byte_of_an_erased_user_is_left_and_all_others_are_as_they_were(kept: Kept) -> None:
-    async with furnished(kept, ADA, BOB, FOREIGN, **options_of(kept)) as (memory, (ada, bob, foreign)):
-        await take_samples(kept)
-        before = {who: await export(memory, who) for who in (BOB, FOREIGN)}
+    async with people.furnished(kept, ADA, BOB, FOREIGN, **options_of(kept)) as (memory, (ada, bob, foreign)):
+        await people.take_samples(kept)
+        before = {who: await people.export(memory, who) for who in (BOB, FOREIGN)}
         logs = {ids["chat"]: await kept.log(ids["chat"]) for ids in (bob, foreign)}
-        assert is_encrypted(kept) or find_marks(await read_bytes(kept), *list_marks(ADA))
-        erasure = await erase(memory, user="ada", reason="ticket 7")
+        assert is_encrypted(kept) or people.find_marks(await people.read_bytes(kept), *people.list_marks(ADA))
+        erasure = await people.erase(memory, user="ada", reason="ticket 7")
         assert erasure.state == "done"
-        assert count(erasure) == {"chats": 1, "facts": 1, "keys": 1, "schedules": 1}
-        kept_of = name_kept(erasure)
+        assert people.count(erasure) == {"chats": 1, "facts": 1, "keys": 1, "schedules": 1}
+        kept_of = people.name_kept(erasure)
         assert kept_of["revoked_keys"] == "1"
         assert int(kept_of["audit_lines"]) >= 2
         assert kept_of["this_receipt"] == erasure.erasure_id
-        assert {who: await export(memory, who) for who in (BOB, FOREIGN)} == before
+        assert {who: await people.export(memory, who) for who in (BOB, FOREIGN)} == before
         assert {chat: await kept.log(chat) for chat in logs} == logs
         with acting_as(ADA):
             assert not (await memory.chats()).chats
-            assert not await memory.search(mark(ADA, "chat"))
+            assert not await memory.search(people.mark(ADA, "chat"))
             assert not await memory.list_facts()
             with pytest.raises(NotFound):
                 await memory.chat(chat_id=ada["chat"])
             with pytest.raises(NotFound):
                 await memory.blob(ada["chat"], ada["blob"])
-        with acting_as(ADMIN), rpc_errors():
-            key = (await memory.keys.GetKey(keys_pb2.GetKeyRequest(key_id=ada["key"]))).key
+        with acting_as(ADMIN):
+            key = (await memory.call("GetKey", key_id=ada["key"])).key
             assert (key.state, key.revoked_by) == ("revoked", "erasure")
-        assert not find_marks(await read_bytes(kept), *list_marks(ADA))
-    assert not find_marks(await read_bytes(kept), *list_marks(ADA))
+        assert not people.find_marks(await people.read_bytes(kept), *people.list_marks(ADA))
+    assert not people.find_marks(await people.read_bytes(kept), *people.list_marks(ADA))
     async with kept.memory() as memory:  # nor does a start find anything again
-        assert {who: await export(memory, who) for who in (BOB, FOREIGN)} == before
+        assert {who: await people.export(memory, who) for who in (BOB, FOREIGN)} == before
 
 
 async def test_a_repeated_erasure_has_nothing_left_to_erase(kept: Kept) -> None:
-    async with furnished(kept, ADA) as (memory, _):
-        first = await erase(memory, user="ada", request_id="11111111-1111-4111-8111-111111111111")
-        assert await request_erasure(memory, user="ada", request_id="11111111-1111-4111-8111-111111111111") == first
-        second = await erase(memory, user="ada")
+    async with people.furnished(kept, ADA) as (memory, _):
+        first = await people.erase(memory, user="ada", request_id="11111111-1111-4111-8111-111111111111")
+        assert (
+            await people.request_erasure(memory, user="ada", request_id="11111111-1111-4111-8111-111111111111") == first
+        )
+        second = await people.erase(memory, user="ada")
         assert second.erasure_id != first.erasure_id
-        assert count(second) == {}
+        assert people.count(second) == {}
 
 
+@pytest.mark.engines("encrypted postgres")
 async def test_a_participants_runs_are_redacted_and_the_chat_goes_on(kept: Kept) -> None:
-    async with furnished(kept, ADA, BOB, **options_of(kept)) as (memory, (_, bob)):
+    async with people.furnished(kept, ADA, BOB, **options_of(kept)) as (memory, (_, bob)):
         chat_id = bob["chat"]
-        await share(memory, BOB, chat_id, "user:ada")
-        _, ran = await ask(memory, ADA, mark(ADA, "shared"), chat_id)
-        await ask(memory, BOB, "and then", chat_id)
+        await people.share(memory, BOB, chat_id, "user:ada")
+        _, ran = await people.ask(memory, ADA, people.mark(ADA, "shared"), chat_id)
+        await people.ask(memory, BOB, "and then", chat_id)
         lines = (await kept.log(chat_id)).splitlines()
-        erasure = await erase(memory, user="ada")
-        assert count(erasure)["runs_in_others_chats"] == 1
+        erasure = await people.erase(memory, user="ada")
+        assert people.count(erasure)["runs_in_others_chats"] == 1
         redacted = (await kept.log(chat_id)).splitlines()
         of_ada = [ran.encode() in line for line in lines]
         assert len(redacted) == len(lines)
@@ -124,10 +102,10 @@ async def test_a_participants_runs_are_redacted_and_the_chat_goes_on(kept: Kept)
             query = agent_pb2.QueryRequest(message="next", chat_id=chat_id)
             shown = await memory.context(chat_id, new_id(), pending_query=query)
             texts = [part.text for message in shown for part in message.content]
-            assert not any(mark(ADA, "shared") in text for text in texts)
+            assert not any(people.mark(ADA, "shared") in text for text in texts)
             assert texts[-1].endswith("next")
-            await ask(memory, BOB, "it goes on", chat_id)
-        assert not find_marks(await read_bytes(kept), *list_marks(ADA))
+            await people.ask(memory, BOB, "it goes on", chat_id)
+        assert not people.find_marks(await people.read_bytes(kept), *people.list_marks(ADA))
     async with kept.memory() as memory:
         with acting_as(BOB):
             chat = await memory.chat(chat_id=chat_id)
@@ -139,57 +117,58 @@ async def test_a_participants_runs_are_redacted_and_the_chat_goes_on(kept: Kept)
 
 
 async def test_while_a_run_goes_on_in_anothers_chat_blobs_stay_as_their_lines_do(kept: Kept) -> None:
-    async with furnished(kept, BOB) as (memory, (bob,)):
+    async with people.furnished(kept, BOB) as (memory, (bob,)):
         chat_id = bob["chat"]
-        await share(memory, BOB, chat_id, "user:ada")
+        await people.share(memory, BOB, chat_id, "user:ada")
         with acting_as(ADA):
-            blob = await memory.put_blob(chat_id, mark(ADA, "blob").encode())
-        await ask(memory, ADA, f"see {blob}", chat_id)
+            blob = await memory.put_blob(chat_id, people.mark(ADA, "blob").encode())
+        await people.ask(memory, ADA, f"see {blob}", chat_id)
         with acting_as(BOB):
             _, run_id = await memory.begin("going on", chat_id)
-        erasure = await request_erasure(memory, user="ada")
+        erasure = await people.request_erasure(memory, user="ada")
         with pytest.raises(ChatBusy):
-            await work_off(memory, erasure.erasure_id)
+            await people.work_off(memory, erasure.erasure_id)
         with acting_as(BOB):
             await memory.blob(chat_id, blob)
             await memory.append(chat_id, run_id, run_line())
-        await work_off(memory, erasure.erasure_id)
+        await people.work_off(memory, erasure.erasure_id)
         with acting_as(BOB), pytest.raises(NotFound):
             await memory.blob(chat_id, blob)
         assert blob.encode() not in await kept.log(chat_id)
 
 
 async def test_a_summary_that_may_quote_a_participant_goes_with_their_runs(kept: Kept) -> None:
-    async with furnished(kept, BOB, **options_of(kept)) as (memory, (bob,)):
+    async with people.furnished(kept, BOB, **options_of(kept)) as (memory, (bob,)):
         chat_id = bob["chat"]
-        await share(memory, BOB, chat_id, "user:ada")
-        await ask(memory, ADA, mark(ADA, "shared"), chat_id)
+        await people.share(memory, BOB, chat_id, "user:ada")
+        await people.ask(memory, ADA, people.mark(ADA, "shared"), chat_id)
         texts = (await kept.log(chat_id)).splitlines()
         for number in range(8):
-            await ask(memory, BOB, f"{number} " + "many words " * 400, chat_id)
-            await ask(memory, ADA, mark(ADA, "shared"), chat_id)  # of which the compaction keeps one word for word
-        query_n = 1 + next(n for n, text in enumerate(texts) if mark(ADA, "shared").encode() in text)
+            await people.ask(memory, BOB, f"{number} " + "many words " * 400, chat_id)
+            await people.ask(
+                memory, ADA, people.mark(ADA, "shared"), chat_id
+            )  # of which the compaction keeps one word for word
+        query_n = 1 + next(n for n, text in enumerate(texts) if people.mark(ADA, "shared").encode() in text)
         with acting_as(BOB), rpc_errors():
-            request = memory_pb2.PinMessageRequest(chat_id=chat_id, n=query_n, request_id=new_id())
-            await memory.stub.PinMessage(request)
+            await memory.call("PinMessage", chat_id=chat_id, n=query_n, request_id=new_id())
             _, run_id = await memory.begin("/compact", chat_id)
             compact = memory_pb2.CompactRequest(chat_id=chat_id, run_id=run_id, trigger="manual")
             told = [delta async for delta in memory.stub.Compact(compact)][-1]
             ended = event_line(seq=4, timestamp=1, compaction_fallback=told.fallback)
             await memory.append(chat_id, run_id, ended, run_line())
-        assert mark(ADA, "shared").encode() in (await kept.log(chat_id)).splitlines()[-2]
+        assert people.mark(ADA, "shared").encode() in (await kept.log(chat_id)).splitlines()[-2]
         assert b"compact_summary" in await kept.log(chat_id)
-        await erase(memory, user="ada")
-        assert not find_marks(await read_bytes(kept), *list_marks(ADA))
+        await people.erase(memory, user="ada")
+        assert not people.find_marks(await people.read_bytes(kept), *people.list_marks(ADA))
         assert b"compact_summary" not in await kept.log(chat_id)
-        await ask(memory, BOB, "again", chat_id)
+        await people.ask(memory, BOB, "again", chat_id)
 
 
 async def test_new_work_of_the_user_is_refused_while_it_goes_on_and_old_runs_may_end(kept: Kept) -> None:
-    async with furnished(kept, ADA, BOB) as (memory, (ada, _)):
+    async with people.furnished(kept, ADA, BOB) as (memory, (ada, _)):
         with acting_as(ADA):
             chat_id, run_id = await memory.begin("still going")
-        erasure = await request_erasure(memory, user="ada")
+        erasure = await people.request_erasure(memory, user="ada")
         with acting_as(ADA):
             for refused in (
                 memory.begin("new"),
@@ -203,20 +182,20 @@ async def test_new_work_of_the_user_is_refused_while_it_goes_on_and_old_runs_may
                 with pytest.raises(Erasing) as caught:
                     await refused
                 assert caught.value.metadata["erasureId"] == erasure.erasure_id
-        await ask(memory, BOB, "mine goes on")
-        [claimed] = await claim(memory)
+        await people.ask(memory, BOB, "mine goes on")
+        [claimed] = await people.claim(memory)
         request = data_pb2.ListErasedRunsRequest(erasure_id=claimed.erasure_id, owner=OWNER)
         with acting_as(ADA):
             await memory.append(chat_id, run_id, step_line(content("said")))
         runs = await _list_runs(memory, request)
         assert [run.run_id for run in runs] == [run_id]
         with pytest.raises(ChatBusy):
-            await erase_portion(memory, erasure.erasure_id)
+            await people.erase_portion(memory, erasure.erasure_id)
         with acting_as(ADA):
             await memory.append(chat_id, run_id, run_line("cancelled"))
         assert not await _list_runs(memory, request)
-        assert count(await work_off(memory, erasure.erasure_id))["chats"] == 2
-        await ask(memory, ADA, "she may come again")
+        assert people.count(await people.work_off(memory, erasure.erasure_id))["chats"] == 2
+        await people.ask(memory, ADA, "she may come again")
 
 
 async def _list_runs(memory: Memory, request: data_pb2.ListErasedRunsRequest) -> list[memory_pb2.UnfinishedRun]:
@@ -229,22 +208,22 @@ async def _list_runs(memory: Memory, request: data_pb2.ListErasedRunsRequest) ->
 
 
 async def test_a_tenant_goes_with_everybody_in_it(kept: Kept) -> None:
-    async with furnished(kept, ADA, BOB, FOREIGN, **options_of(kept)) as (memory, _):
-        before = await export(memory, FOREIGN)
-        erasure = await erase(memory, tenant="acme")
-        assert count(erasure) == {"chats": 2, "facts": 2, "keys": 2, "schedules": 2}
-        assert await export(memory, FOREIGN) == before
-        assert not find_marks(await read_bytes(kept), *list_marks(ADA), *list_marks(BOB))
+    async with people.furnished(kept, ADA, BOB, FOREIGN, **options_of(kept)) as (memory, _):
+        before = await people.export(memory, FOREIGN)
+        erasure = await people.erase(memory, tenant="acme")
+        assert people.count(erasure) == {"chats": 2, "facts": 2, "keys": 2, "schedules": 2}
+        assert await people.export(memory, FOREIGN) == before
+        assert not people.find_marks(await people.read_bytes(kept), *people.list_marks(ADA), *people.list_marks(BOB))
         with acting_as(ADMIN):
             usage = await memory.usage(scope="tenant")
             assert usage.total.model_calls == 0
 
 
 async def test_what_was_spent_stays_under_a_name_of_nobody(kept: Kept) -> None:
-    async with furnished(kept, ADA, BOB) as (memory, _):
+    async with people.furnished(kept, ADA, BOB) as (memory, _):
         with acting_as(ADMIN):
             total = (await memory.usage(scope="tenant")).total
-        erasure = await erase(memory, user="ada")
+        erasure = await people.erase(memory, user="ada")
         with acting_as(ADMIN):
             usage = await memory.usage(group_by=["user"], scope="tenant")
             assert usage.total == total
@@ -259,13 +238,13 @@ async def test_what_was_spent_stays_under_a_name_of_nobody(kept: Kept) -> None:
 async def test_whose_data_goes_must_be_said_once(kept: Kept, wanted: dict[str, str], field: str) -> None:
     async with kept.memory() as memory:
         with pytest.raises(InvalidRequest) as caught:
-            await request_erasure(memory, **wanted)
+            await people.request_erasure(memory, **wanted)
         assert caught.value.metadata["field"] == field
 
 
 async def test_only_who_may_administer_erases_and_reads_receipts(kept: Kept) -> None:
-    async with furnished(kept, ADA) as (memory, _):
-        erasure = await request_erasure(memory, user="bob")
+    async with people.furnished(kept, ADA) as (memory, _):
+        erasure = await people.request_erasure(memory, user="bob")
         calls: list[Callable[[], Any]] = [
             partial(memory.data.EraseData, data_pb2.EraseDataRequest(user="bob")),
             partial(memory.data.GetErasure, data_pb2.GetErasureRequest(erasure_id=erasure.erasure_id)),
@@ -275,29 +254,29 @@ async def test_only_who_may_administer_erases_and_reads_receipts(kept: Kept) -> 
             with acting_as(ADA), pytest.raises(PermissionDenied), rpc_errors():
                 await call()
         other = Identity("else", "op", scopes=ADMIN.scopes)
-        with acting_as(other), pytest.raises(NotFound), rpc_errors():
-            await memory.data.GetErasure(data_pb2.GetErasureRequest(erasure_id=erasure.erasure_id))
-        with acting_as(other), rpc_errors():
-            assert not (await memory.data.ListErasures(data_pb2.ListErasuresRequest())).erasures
+        with acting_as(other), pytest.raises(NotFound):
+            await memory.call("GetErasure", erasure_id=erasure.erasure_id)
+        with acting_as(other):
+            assert not (await memory.call("ListErasures")).erasures
 
 
 async def test_an_erasure_is_one_workers_at_a_time(kept: Kept) -> None:
     async with kept.memory() as memory:
-        erasure = await request_erasure(memory, user="ada")
-        assert [one.erasure_id for one in await claim(memory, "other")] == [erasure.erasure_id]
-        assert not await claim(memory)
+        erasure = await people.request_erasure(memory, user="ada")
+        assert [one.erasure_id for one in await people.claim(memory, "other")] == [erasure.erasure_id]
+        assert not await people.claim(memory)
         with pytest.raises(StaleLease):
-            await finish(memory, erasure.erasure_id)
+            await people.finish(memory, erasure.erasure_id)
         # Who comes back under the same name has forgotten what it had.
-        assert [one.erasure_id for one in await claim(memory, "other")] == [erasure.erasure_id]
+        assert [one.erasure_id for one in await people.claim(memory, "other")] == [erasure.erasure_id]
 
 
 async def test_what_was_done_is_in_the_audit_log(kept: Kept) -> None:
-    async with furnished(kept, ADA) as (memory, _):
-        await export(memory, ADMIN, "ada")
-        erasure = await erase(memory, user="ada", reason="ticket 7")
-        with acting_as(ADMIN), rpc_errors():
-            lines = (await memory.audit.ListAudit(audit_pb2.ListAuditRequest())).lines
+    async with people.furnished(kept, ADA) as (memory, _):
+        await people.export(memory, ADMIN, "ada")
+        erasure = await people.erase(memory, user="ada", reason="ticket 7")
+        with acting_as(ADMIN):
+            lines = (await memory.call("ListAudit")).lines
             told = {line.event: json.loads(line.line) for line in lines}
         assert told["data.exported"]["of"] == "ada"
         assert told["user.erased"]["erasureId"] == erasure.erasure_id
@@ -310,45 +289,44 @@ async def test_what_was_done_is_in_the_audit_log(kept: Kept) -> None:
 
 
 async def test_furnishing_again_after_an_erasure_is_as_for_anybody(kept: Kept) -> None:
-    async with furnished(kept, ADA) as (memory, _):
-        await erase(memory, user="ada")
-        await furnish(memory, ADA)
-        assert "facts.jsonl" in await export(memory, ADA)
+    async with people.furnished(kept, ADA) as (memory, _):
+        await people.erase(memory, user="ada")
+        await people.furnish(memory, ADA)
+        assert "facts.jsonl" in await people.export(memory, ADA)
 
 
 async def test_an_erasure_of_a_tenant_revokes_the_keys_of_who_has_nothing_else(kept: Kept) -> None:
     async with kept.memory() as memory:
-        with acting_as(ADMIN), rpc_errors():
-            request = keys_pb2.CreateKeyRequest(name="k", user="carl", scopes=["ask"])
-            key_id = (await memory.keys.CreateKey(request)).key.key_id
-        erasure = await erase(memory, tenant="acme")
-        assert count(erasure) == {"keys": 1}
-        with acting_as(ADMIN), rpc_errors():
-            key = (await memory.keys.GetKey(keys_pb2.GetKeyRequest(key_id=key_id))).key
+        with acting_as(ADMIN):
+            key_id = (await memory.call("CreateKey", name="k", user="carl", scopes=["ask"])).key.key_id
+        erasure = await people.erase(memory, tenant="acme")
+        assert people.count(erasure) == {"keys": 1}
+        with acting_as(ADMIN):
+            key = (await memory.call("GetKey", key_id=key_id)).key
         assert key.state == "revoked"
 
 
 async def test_webhooks_and_deliveries_of_chats_that_were_deleted_before_go_too(kept: Kept) -> None:
     url = "https://of-ada.example.com/"
     async with kept.memory(**options_of(kept)) as memory:
-        with acting_as(ADMIN), rpc_errors():
-            request = webhook_pb2.CreateWebhookRequest(url="https://of-the-tenant.example.com/")
-            webhook_id = (await memory.webhooks.CreateWebhook(request)).webhook.webhook_id
+        with acting_as(ADMIN):
+            webhook_id = (
+                await memory.call("CreateWebhook", url="https://of-the-tenant.example.com/")
+            ).webhook.webhook_id
         # Another user, to whom case alone tells.
-        ada, other = await furnish(memory, ADA), await furnish(memory, Identity("acme", "Ada"))
-        await put_run_webhook(memory, ADA, ada["run"], url)
+        ada, other = await people.furnish(memory, ADA), await people.furnish(memory, Identity("acme", "Ada"))
+        await people.put_run_webhook(memory, ADA, ada["run"], url)
         with acting_as(ADA):
             await memory.delete(ada["chat"])
-        assert is_encrypted(kept) or find_marks(await read_bytes(kept), url)
+        assert is_encrypted(kept) or people.find_marks(await people.read_bytes(kept), url)
         assert await list_told_runs(memory, webhook_id) == {ada["run"], other["run"]}
-        erasure = await erase(memory, user="ada")
-        assert count(erasure)["run_webhooks"] == 1
+        erasure = await people.erase(memory, user="ada")
+        assert people.count(erasure)["run_webhooks"] == 1
         assert await list_told_runs(memory, webhook_id) == {other["run"]}
-        assert not find_marks(await read_bytes(kept), url, mark(ADA, "token"))
-        assert count(await erase(memory, user="ada")) == {}
+        assert not people.find_marks(await people.read_bytes(kept), url, people.mark(ADA, "token"))
+        assert people.count(await people.erase(memory, user="ada")) == {}
 
 
 async def list_told_runs(memory: Memory, webhook_id: str) -> set[str]:
-    with acting_as(ADMIN), rpc_errors():
-        request = webhook_pb2.ListDeliveriesRequest(webhook_id=webhook_id)
-        return {delivery.run_id for delivery in (await memory.webhooks.ListDeliveries(request)).deliveries}
+    with acting_as(ADMIN):
+        return {delivery.run_id for delivery in (await memory.call("ListDeliveries", webhook_id=webhook_id)).deliveries}

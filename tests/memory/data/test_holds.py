@@ -9,46 +9,29 @@ from contextlib import closing
 import pytest
 
 from headrace.errors import Erasing, Held, InvalidRequest, NotFound, Overloaded, PermissionDenied
-from headrace.streams import rpc_errors
-from headrace.v1 import audit_pb2, data_pb2, schedule_pb2
+from headrace.v1 import data_pb2
 from services.memory.access.retention import prune_chats
 from services.memory.access.retention_file import SameForAll
 from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.engine import open_files
 from services.runtime.auth.identity import Identity, acting_as
+from tests.support.memory import people
 from tests.support.memory.engines import Files, Kept
-from tests.support.memory.people import (
-    ADA,
-    ADMIN,
-    BOB,
-    ask,
-    claim,
-    count,
-    erase,
-    erase_portion,
-    export,
-    furnished,
-    mark,
-    place_hold,
-    put_run_webhook,
-    release,
-    request_erasure,
-    share,
-)
+from tests.support.memory.people import ADA, ADMIN, BOB
 from tests.support.memory.writing import Memory
 
 pytestmark = pytest.mark.engines
 
 
 async def list_holds(memory: Memory, who: Identity = ADMIN, *, ended: bool = False) -> list[data_pb2.Hold]:
-    with acting_as(who), rpc_errors():
-        return list((await memory.data.ListHolds(data_pb2.ListHoldsRequest(all=ended))).holds)
+    with acting_as(who):
+        return list((await memory.call("ListHolds", all=ended)).holds)
 
 
 @pytest.mark.parametrize("kind", ["user", "chat", "tenant"])
 async def test_what_is_held_is_not_deleted_until_the_hold_is_released(kept: Kept, kind: str) -> None:
-    async with furnished(kept, ADA) as (memory, (ada,)):
-        hold = await place_hold(memory, **{kind: {"user": "ada", "chat": ada["chat"], "tenant": "acme"}[kind]})
+    async with people.furnished(kept, ADA) as (memory, (ada,)):
+        hold = await people.place_hold(memory, **{kind: {"user": "ada", "chat": ada["chat"], "tenant": "acme"}[kind]})
         with acting_as(ADA), pytest.raises(Held) as caught:
             await memory.delete(ada["chat"])
         assert caught.value.metadata["holdId"] == hold.hold_id
@@ -57,14 +40,13 @@ async def test_what_is_held_is_not_deleted_until_the_hold_is_released(kept: Kept
                 await memory.delete_fact(ada["fact"])
             with acting_as(ADA), pytest.raises(Held):
                 await memory.update_fact(ada["fact"], text="another")
-            request = schedule_pb2.DeleteScheduleRequest(schedule_id=ada["schedule"])
-            with acting_as(ADA), pytest.raises(Held), rpc_errors():
-                await memory.schedules.DeleteSchedule(request)
+            with acting_as(ADA), pytest.raises(Held):
+                await memory.call("DeleteSchedule", schedule_id=ada["schedule"])
     async with kept.memory() as memory:  # it holds over a start
         assert [one.hold_id for one in await list_holds(memory)] == [hold.hold_id]
-        ended = await release(memory, hold.hold_id)
+        ended = await people.release(memory, hold.hold_id)
         assert ended.released_by == "op"
-        assert await release(memory, hold.hold_id) == ended
+        assert await people.release(memory, hold.hold_id) == ended
         assert not await list_holds(memory)
         assert await list_holds(memory, ended=True) == [ended]
         with acting_as(ADA):
@@ -72,10 +54,10 @@ async def test_what_is_held_is_not_deleted_until_the_hold_is_released(kept: Kept
 
 
 async def test_a_tenants_fact_of_who_is_held_is_not_deleted_by_others(kept: Kept) -> None:
-    async with furnished(kept, ADA, BOB, tenant_facts=True) as (memory, (_, bob)):
+    async with people.furnished(kept, ADA, BOB, tenant_facts=True) as (memory, (_, bob)):
         with acting_as(ADA):
             fact_id = await memory.remember("the office is in Oslo", scope="tenant")
-        await place_hold(memory, user="ada")
+        await people.place_hold(memory, user="ada")
         with acting_as(BOB):
             with pytest.raises(Held):
                 await memory.delete_fact(fact_id)
@@ -88,39 +70,40 @@ async def test_a_tenants_fact_of_who_is_held_is_not_deleted_by_others(kept: Kept
         assert ended == ["the office is in Oslo"]
 
 
+@pytest.mark.engines("postgres")
 async def test_an_erasure_of_who_is_held_is_refused_and_a_held_chat_stays_alone(kept: Kept) -> None:
-    async with furnished(kept, ADA, BOB) as (memory, (ada, _)):
-        hold = await place_hold(memory, user="ada")
+    async with people.furnished(kept, ADA, BOB) as (memory, (ada, _)):
+        hold = await people.place_hold(memory, user="ada")
         with pytest.raises(Held):
-            await request_erasure(memory, user="ada")
-        await release(memory, hold.hold_id)
-        held = await place_hold(memory, chat=ada["chat"])
+            await people.request_erasure(memory, user="ada")
+        await people.release(memory, hold.hold_id)
+        held = await people.place_hold(memory, chat=ada["chat"])
         before = await kept.log(ada["chat"])
-        erasure = await erase(memory, user="ada")
-        assert count(erasure) == {"facts": 1, "keys": 1, "schedules": 1}
+        erasure = await people.erase(memory, user="ada")
+        assert people.count(erasure) == {"facts": 1, "keys": 1, "schedules": 1}
         [item] = [item for item in erasure.kept if item.name == "held_chat"]
         assert (item.what, item.reason) == (ada["chat"], f"hold {held.hold_id}")
         assert await kept.log(ada["chat"]) == before
-        await release(memory, held.hold_id)
-        assert count(await erase(memory, user="ada")) == {"chats": 1}
+        await people.release(memory, held.hold_id)
+        assert people.count(await people.erase(memory, user="ada")) == {"chats": 1}
 
 
 async def test_a_tenants_erasure_leaves_who_is_held_as_they_were(kept: Kept) -> None:
-    async with furnished(kept, ADA, BOB) as (memory, _):
-        await place_hold(memory, user="bob")
-        before = await export(memory, BOB)
-        erasure = await erase(memory, tenant="acme")
-        assert count(erasure)["chats"] == 1
+    async with people.furnished(kept, ADA, BOB) as (memory, _):
+        await people.place_hold(memory, user="bob")
+        before = await people.export(memory, BOB)
+        erasure = await people.erase(memory, tenant="acme")
+        assert people.count(erasure)["chats"] == 1
         assert [item.what for item in erasure.kept if item.name == "held_user"] == ["bob"]
-        assert await export(memory, BOB) == before
+        assert await people.export(memory, BOB) == before
 
 
 async def test_what_is_being_erased_cannot_be_held(kept: Kept) -> None:
-    async with furnished(kept, ADA) as (memory, (ada,)):
-        await request_erasure(memory, user="ada")
+    async with people.furnished(kept, ADA) as (memory, (ada,)):
+        await people.request_erasure(memory, user="ada")
         for wanted in ({"user": "ada"}, {"chat": ada["chat"]}, {"tenant": "acme"}):
             with pytest.raises(Erasing):
-                await place_hold(memory, **wanted)
+                await people.place_hold(memory, **wanted)
 
 
 @pytest.mark.parametrize(
@@ -136,22 +119,22 @@ async def test_what_is_being_erased_cannot_be_held(kept: Kept) -> None:
 async def test_a_hold_names_one_thing_of_the_tenant(kept: Kept, wanted: dict[str, str], error: type[Exception]) -> None:
     async with kept.memory() as memory:
         with pytest.raises(error):
-            await place_hold(memory, **wanted)
+            await people.place_hold(memory, **wanted)
 
 
 async def test_only_who_may_administer_holds_and_the_audit_log_has_both_ends(kept: Kept) -> None:
-    async with furnished(kept, ADA) as (memory, _):
-        with acting_as(ADA), pytest.raises(PermissionDenied), rpc_errors():
-            await memory.data.PlaceHold(data_pb2.PlaceHoldRequest(user="ada", reason="mine"))
-        hold = await place_hold(memory, user="ada", request_id="11111111-1111-4111-8111-111111111111")
-        assert await place_hold(memory, user="ada", request_id="11111111-1111-4111-8111-111111111111") == hold
+    async with people.furnished(kept, ADA) as (memory, _):
+        with acting_as(ADA), pytest.raises(PermissionDenied):
+            await memory.call("PlaceHold", user="ada", reason="mine")
+        hold = await people.place_hold(memory, user="ada", request_id="11111111-1111-4111-8111-111111111111")
+        assert await people.place_hold(memory, user="ada", request_id="11111111-1111-4111-8111-111111111111") == hold
         other = Identity("else", "op", scopes=ADMIN.scopes)
-        with acting_as(other), pytest.raises(NotFound), rpc_errors():
-            await memory.data.ReleaseHold(data_pb2.ReleaseHoldRequest(hold_id=hold.hold_id))
+        with acting_as(other), pytest.raises(NotFound):
+            await memory.call("ReleaseHold", hold_id=hold.hold_id)
         assert not await list_holds(memory, other)
-        await release(memory, hold.hold_id)
-        with acting_as(ADMIN), rpc_errors():
-            lines = (await memory.audit.ListAudit(audit_pb2.ListAuditRequest(event="hold"))).lines
+        await people.release(memory, hold.hold_id)
+        with acting_as(ADMIN):
+            lines = (await memory.call("ListAudit", event="hold")).lines
         told = [json.loads(line.line) for line in lines]
         assert [(one["event"], one["holdId"], one["of"], one["by"]) for one in told] == [
             ("hold.released", hold.hold_id, "ada", "op"),
@@ -162,8 +145,8 @@ async def test_only_who_may_administer_holds_and_the_audit_log_has_both_ends(kep
 async def test_retention_passes_by_what_is_held(kept: Kept) -> None:
     if not isinstance(kept, Files):
         pytest.skip("the engine is opened by itself, in one process with the service")
-    async with furnished(kept, ADA, BOB) as (memory, (ada, bob)):
-        await place_hold(memory, user="ada")
+    async with people.furnished(kept, ADA, BOB) as (memory, (ada, bob)):
+        await people.place_hold(memory, user="ada")
     with closing(Disk(kept.folder)) as disk:
         async with open_files(disk, open_keys=kept.open_keys) as engine:
             await engine.index.wait_until_complete()
@@ -173,38 +156,38 @@ async def test_retention_passes_by_what_is_held(kept: Kept) -> None:
 
 
 async def ask_in_shared(memory: Memory, owner: Identity, participant: Identity, chat_id: str) -> None:
-    await share(memory, owner, chat_id, f"user:{participant.user}")
-    await ask(memory, participant, mark(participant, "shared"), chat_id)
+    await people.share(memory, owner, chat_id, f"user:{participant.user}")
+    await people.ask(memory, participant, people.mark(participant, "shared"), chat_id)
 
 
 async def test_a_held_users_runs_in_anothers_chat_keep_it(kept: Kept) -> None:
-    async with furnished(kept, ADA, BOB) as (memory, (ada, _)):
+    async with people.furnished(kept, ADA, BOB) as (memory, (ada, _)):
         await ask_in_shared(memory, ADA, BOB, ada["chat"])
-        hold = await place_hold(memory, user="bob")
-        before = await export(memory, BOB)
+        hold = await people.place_hold(memory, user="bob")
+        before = await people.export(memory, BOB)
         with acting_as(ADA), pytest.raises(Held) as caught:
             await memory.delete(ada["chat"])
         assert caught.value.metadata["holdId"] == hold.hold_id
         assert "bob" not in caught.value.message
-        erasure = await erase(memory, user="ada")
-        assert count(erasure) == {"facts": 1, "keys": 1, "schedules": 1}
+        erasure = await people.erase(memory, user="ada")
+        assert people.count(erasure) == {"facts": 1, "keys": 1, "schedules": 1}
         assert [(item.what, item.reason) for item in erasure.kept if item.name == "held_chat"] == [
             (ada["chat"], f"hold {hold.hold_id}")
         ]
-        assert await export(memory, BOB) == before
-        await release(memory, hold.hold_id)
-        assert count(await erase(memory, user="ada")) == {"chats": 1}
+        assert await people.export(memory, BOB) == before
+        await people.release(memory, hold.hold_id)
+        assert people.count(await people.erase(memory, user="ada")) == {"chats": 1}
 
 
 async def test_files_of_a_chat_that_a_participants_hold_keeps_stay_too(kept: Kept) -> None:
-    async with furnished(kept, ADA, BOB) as (memory, (ada, _)):
+    async with people.furnished(kept, ADA, BOB) as (memory, (ada, _)):
         await ask_in_shared(memory, ADA, BOB, ada["chat"])
-        await place_hold(memory, user="bob")
-        erasure = await request_erasure(memory, user="ada")
-        await claim(memory)
+        await people.place_hold(memory, user="bob")
+        erasure = await people.request_erasure(memory, user="ada")
+        await people.claim(memory)
         while True:
             try:
-                if (left := await erase_portion(memory, erasure.erasure_id)).is_done:
+                if (left := await people.erase_portion(memory, erasure.erasure_id)).is_done:
                     break
             except Overloaded as error:
                 await asyncio.sleep(error.retry_after_s or 0.1)
@@ -212,11 +195,11 @@ async def test_files_of_a_chat_that_a_participants_hold_keeps_stay_too(kept: Kep
 
 
 async def test_a_chat_of_who_is_held_is_named_where_an_erased_user_had_runs(kept: Kept) -> None:
-    async with furnished(kept, ADA, BOB) as (memory, (_, bob)):
+    async with people.furnished(kept, ADA, BOB) as (memory, (_, bob)):
         await ask_in_shared(memory, BOB, ADA, bob["chat"])
-        hold = await place_hold(memory, user="bob")
+        hold = await people.place_hold(memory, user="bob")
         before = await kept.log(bob["chat"])
-        erasure = await erase(memory, user="ada")
+        erasure = await people.erase(memory, user="ada")
         assert [(item.what, item.reason) for item in erasure.kept if item.name == "held_chat"] == [
             (bob["chat"], f"hold {hold.hold_id}")
         ]
@@ -224,21 +207,21 @@ async def test_a_chat_of_who_is_held_is_named_where_an_erased_user_had_runs(kept
 
 
 async def test_a_tenants_erasure_leaves_webhooks_of_runs_that_are_held(kept: Kept) -> None:
-    async with furnished(kept, ADA, BOB) as (memory, (ada, bob)):
+    async with people.furnished(kept, ADA, BOB) as (memory, (ada, bob)):
         for who, ids in ((ADA, ada), (BOB, bob)):
-            await put_run_webhook(memory, who, ids["run"], "https://hooks.example.com/")
-        await place_hold(memory, user="bob")
-        before = await export(memory, BOB)
-        assert count(await erase(memory, tenant="acme"))["run_webhooks"] == 1
-        assert await export(memory, BOB) == before
+            await people.put_run_webhook(memory, who, ids["run"], "https://hooks.example.com/")
+        await people.place_hold(memory, user="bob")
+        before = await people.export(memory, BOB)
+        assert people.count(await people.erase(memory, tenant="acme"))["run_webhooks"] == 1
+        assert await people.export(memory, BOB) == before
 
 
 async def test_retention_passes_by_a_chat_in_which_a_held_user_has_runs(kept: Kept) -> None:
     if not isinstance(kept, Files):
         pytest.skip("the engine is opened by itself, in one process with the service")
-    async with furnished(kept, ADA, BOB) as (memory, (ada, bob)):
+    async with people.furnished(kept, ADA, BOB) as (memory, (ada, bob)):
         await ask_in_shared(memory, BOB, ADA, bob["chat"])
-        await place_hold(memory, user="ada")
+        await people.place_hold(memory, user="ada")
     with closing(Disk(kept.folder)) as disk:
         async with open_files(disk, open_keys=kept.open_keys) as engine:
             await engine.index.wait_until_complete()

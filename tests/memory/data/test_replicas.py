@@ -11,28 +11,13 @@ import asyncpg
 import pytest
 
 from headrace.errors import Erasing, NotFound, Overloaded
-from headrace.streams import rpc_errors
-from headrace.v1 import audit_pb2, data_pb2
+from headrace.v1 import data_pb2
 from services.memory.data.refusals import KNOWN_S
 from services.runtime.auth.identity import acting_as
 from services.runtime.clock import CLOCK
+from tests.support.memory import people
 from tests.support.memory.engines import ModelledTables
-from tests.support.memory.people import (
-    ADA,
-    ADMIN,
-    BOB,
-    OWNER,
-    ask,
-    claim,
-    count,
-    erase_portion,
-    finish,
-    furnish,
-    mark,
-    request_erasure,
-    share,
-    work_off,
-)
+from tests.support.memory.people import ADA, ADMIN, BOB, OWNER
 from tests.support.memory.serving import memory_in
 from tests.support.memory.writing import Memory, new_id
 from tests.support.postgresql import needs_postgres
@@ -48,12 +33,12 @@ HELD_MS = 2000
 @needs_postgres
 async def test_what_one_service_erases_the_other_neither_takes_nor_shows(database_url: str) -> None:
     async with memory_in(database_url) as one, memory_in(database_url, tells=False) as other:
-        ada, bob = await furnish(one, ADA), await furnish(one, BOB)
-        await share(one, BOB, bob["chat"], "user:ada")
-        await ask(other, ADA, mark(ADA, "shared"), bob["chat"])
+        ada, bob = await people.furnish(one, ADA), await people.furnish(one, BOB)
+        await people.share(one, BOB, bob["chat"], "user:ada")
+        await people.ask(other, ADA, people.mark(ADA, "shared"), bob["chat"])
         with acting_as(ADA):
             await other.chat(chat_id=ada["chat"])  # it has both chats at hand now
-        erasure = await request_erasure(one, user="ada")
+        erasure = await people.request_erasure(one, user="ada")
         async with asyncio.timeout(REFUSED_WITHIN_S):
             with acting_as(ADA):
                 while True:
@@ -62,7 +47,7 @@ async def test_what_one_service_erases_the_other_neither_takes_nor_shows(databas
                     except Erasing:
                         break
                     await asyncio.sleep(0.05)
-        await work_off(one, erasure.erasure_id)
+        await people.work_off(one, erasure.erasure_id)
         with acting_as(ADA):
             with pytest.raises(NotFound):
                 await other.chat(chat_id=ada["chat"])
@@ -71,8 +56,8 @@ async def test_what_one_service_erases_the_other_neither_takes_nor_shows(databas
             chat = await other.chat(chat_id=bob["chat"])
             said = chat.SerializeToString()
             assert b"[erased]" in said
-            assert mark(ADA, "shared").encode() not in said
-            await ask(other, BOB, "it goes on", bob["chat"])
+            assert people.mark(ADA, "shared").encode() not in said
+            await people.ask(other, BOB, "it goes on", bob["chat"])
 
 
 @needs_postgres
@@ -80,20 +65,20 @@ async def test_who_repeats_an_erasure_is_answered_when_nothing_more_is_taken(dat
     """Found by seed 48786 of trials/simulation: the first answer was lost, and a fact was taken behind the second."""
     async with memory_in(database_url, tells=False) as one, memory_in(database_url, tells=False) as other:
         request_id = new_id()
-        first = await request_erasure(one, user="ada", request_id=request_id)
-        assert await request_erasure(other, user="ada", request_id=request_id) == first
+        first = await people.request_erasure(one, user="ada", request_id=request_id)
+        assert await people.request_erasure(other, user="ada", request_id=request_id) == first
         with acting_as(ADA), pytest.raises(Erasing):
             await other.remember("more")
 
 
 async def test_a_receipt_waits_for_requests_that_were_taken_before_it_was_known(modelled: ModelServer) -> None:
     async with ModelledTables(modelled).memory(receipt_after_s=4.0) as memory:
-        await furnish(memory, ADA)
-        erasure_id = (await request_erasure(memory, user="ada")).erasure_id
-        await claim(memory)
+        await people.furnish(memory, ADA)
+        erasure_id = (await people.request_erasure(memory, user="ada")).erasure_id
+        await people.claim(memory)
         waiting = await erase_and_finish(memory, erasure_id)
         assert 0 < waiting.wait_ms <= 4000
-        assert (waiting.erasure.state, count(waiting.erasure)["facts"]) == ("going", 1)
+        assert (waiting.erasure.state, people.count(waiting.erasure)["facts"]) == ("going", 1)
         assert "the receipt waits" in waiting.erasure.problem
         with acting_as(ADA), pytest.raises(Erasing):
             await memory.remember("more")
@@ -105,12 +90,12 @@ async def test_a_receipt_waits_for_requests_that_were_taken_before_it_was_known(
 async def erase_and_finish(memory: Memory, erasure_id: str) -> data_pb2.FinishErasureResponse:
     while True:
         try:
-            if (await erase_portion(memory, erasure_id)).is_done:
+            if (await people.erase_portion(memory, erasure_id)).is_done:
                 break
         except Overloaded as error:  # it is not known everywhere yet
             await asyncio.sleep(error.retry_after_s or 0.1)
-    with acting_as(None), rpc_errors():
-        return await memory.data.FinishErasure(data_pb2.FinishErasureRequest(erasure_id=erasure_id, owner=OWNER))
+    with acting_as(None):
+        return await memory.call("FinishErasure", erasure_id=erasure_id, owner=OWNER)
 
 
 class JumpingClock:
@@ -147,26 +132,26 @@ async def test_nothing_new_is_taken_while_nobody_can_say_who_is_erased(modelled:
 async def test_a_last_step_that_takes_longer_than_its_claim_stays_its_own(database_url: str) -> None:
     """As clearing large tables does; here somebody else has one of them."""
     async with memory_in(database_url, held_ms=HELD_MS) as memory, holding_table(database_url) as release:
-        await furnish(memory, ADA)
-        erasure = await request_erasure(memory, user="ada")
-        await claim(memory)
+        await people.furnish(memory, ADA)
+        erasure = await people.request_erasure(memory, user="ada")
+        await people.claim(memory)
         while True:
             try:
-                if (await erase_portion(memory, erasure.erasure_id)).is_done:
+                if (await people.erase_portion(memory, erasure.erasure_id)).is_done:
                     break
             except Overloaded as error:
                 await asyncio.sleep(error.retry_after_s or 0.1)
-        finishing = asyncio.create_task(finish(memory, erasure.erasure_id))
+        finishing = asyncio.create_task(people.finish(memory, erasure.erasure_id))
         await asyncio.sleep(0.3)  # it has its claim prolonged
         until_s = time.monotonic() + 2.5 * HELD_MS / 1000
         while time.monotonic() < until_s:
-            assert not await claim(memory, "another")
+            assert not await people.claim(memory, "another")
             assert not finishing.done()
             await asyncio.sleep(0.1)
         await release()
         assert (await finishing).state == "done"
-        with acting_as(ADMIN), rpc_errors():
-            listed = await memory.audit.ListAudit(audit_pb2.ListAuditRequest(event="user.erased"))
+        with acting_as(ADMIN):
+            listed = await memory.call("ListAudit", event="user.erased")
         assert len(listed.lines) == 1
 
 

@@ -1,35 +1,32 @@
-"""What is left of a tenant whose key is lost: it can be deleted, erased and held without being read."""
+"""What is left of a tenant whose key is lost: it can be deleted, erased and held without being read.
+Its webhooks wait, and can be deleted; others' are told."""
 
 from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from headrace.errors import ChatBusy, Held, KeyUnavailable, NotFound, Overloaded
 from services.memory.access.retention import prune_chats
 from services.memory.access.retention_file import SameForAll
+from services.memory.storage.event_rows import RUN_ENDED, make_event
+from services.memory.webhooks.deliverer import delivering
+from services.memory.webhooks.sender import Answer
+from services.memory.webhooks.store import WebhookStore
 from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
+from services.runtime.clock import now_ms
+from services.runtime.net.allow_list import AllowList
+from tests.support.memory import people
 from tests.support.memory.encrypted_stores import Store, WithoutTenant, opening, write_everything
 from tests.support.memory.engines import Files, open_engine, open_keys
-from tests.support.memory.people import (
-    ADMIN,
-    BOB,
-    ask,
-    claim,
-    count,
-    erase,
-    erase_portion,
-    furnish,
-    name_kept,
-    place_hold,
-    release,
-    request_erasure,
-    share,
-    work_off,
-)
-from tests.support.memory.writing import Memory
+from tests.support.memory.people import ADMIN, BOB
+from tests.support.memory.writing import Memory, new_id
+
+if TYPE_CHECKING:
+    from services.memory.storage.engine import Engine
 
 ADA = Identity("acme", "ada", scopes=ALL_SCOPES)
 OTHER = Identity("bolt", "bob", scopes=ALL_SCOPES)
@@ -51,7 +48,7 @@ async def test_the_owner_deletes_a_chat_whose_key_is_lost(store: Store, lose: st
     async with store.memory() as memory:
         chat_id, other = await write_everything(memory, "words", ADA), await write_everything(memory, "words", OTHER)
         with acting_as(ADMIN):
-            spent = (await ask(memory, BOB, "costs"))[0]
+            spent = (await people.ask(memory, BOB, "costs"))[0]
             before = await sum_spend(memory)
     store = await lose_key(store, lose)
     async with store.memory() as memory:
@@ -103,39 +100,39 @@ async def test_a_run_that_somebody_owns_keeps_its_chat_until_its_lease_ends(stor
 
 async def test_a_user_and_a_tenant_are_erased_without_being_read(store: Store, lose: str) -> None:
     async with store.memory() as memory:
-        ada, bob = [await furnish(memory, who) for who in (ADA, BOB)]
-        await share(memory, BOB, bob["chat"], "user:ada")
-        await ask(memory, ADA, "shared", bob["chat"])
+        ada, bob = [await people.furnish(memory, who) for who in (ADA, BOB)]
+        await people.share(memory, BOB, bob["chat"], "user:ada")
+        await people.ask(memory, ADA, "shared", bob["chat"])
         other = await write_everything(memory, "words", OTHER)
         with acting_as(ADA):
             await memory.begin("has not ended")
     store = await lose_key(store, lose)
     async with store.memory() as memory:
-        erasure = await erase(memory, user="ada", reason="ticket 9")
+        erasure = await people.erase(memory, user="ada", reason="ticket 9")
         assert erasure.state == "done"
-        assert count(erasure)["chats"] == 2
-        kept = name_kept(erasure)
+        assert people.count(erasure)["chats"] == 2
+        kept = people.name_kept(erasure)
         assert kept["unreadable_chat"] == bob["chat"], "her run in it cannot be redacted"
         if isinstance(store.kept, Files):
             assert int(kept["unreadable_facts"]) >= 2
             assert int(kept["unreadable_schedules"]) == 2
         else:  # columns say whose they are
-            assert count(erasure) == {"chats": 2, "facts": 1, "keys": 1, "schedules": 1}
+            assert people.count(erasure) == {"chats": 2, "facts": 1, "keys": 1, "schedules": 1}
             assert "unreadable_facts" not in kept
         with acting_as(BOB), pytest.raises(KeyUnavailable):
             await memory.chat(chat_id=bob["chat"])
-        erasure = await erase(memory, tenant="acme")
+        erasure = await people.erase(memory, tenant="acme")
         assert erasure.state == "done"
-        assert count(erasure)["chats"] == 1
-        assert not {name for name in name_kept(erasure) if name.startswith("unreadable")}
-        assert count(await erase(memory, tenant="acme")) == {}, "nothing is left"
+        assert people.count(erasure)["chats"] == 1
+        assert not {name for name in people.name_kept(erasure) if name.startswith("unreadable")}
+        assert people.count(await people.erase(memory, tenant="acme")) == {}, "nothing is left"
         with acting_as(OTHER):
             assert "words" in str(await memory.chat(chat_id=other))
             assert len(await memory.list_facts()) == 1
     if isinstance(store.kept, Files):
         assert not [path for ids in (ada, bob) for key in ("chat", "schedule") for path in find_paths(store, ids[key])]
     async with store.memory() as memory:
-        assert count(await erase(memory, tenant="acme")) == {}
+        assert people.count(await people.erase(memory, tenant="acme")) == {}
 
 
 async def test_a_tenants_agents_and_webhooks_go_unread(store: Store, lose: str) -> None:
@@ -143,43 +140,43 @@ async def test_a_tenants_agents_and_webhooks_go_unread(store: Store, lose: str) 
         await write_everything(memory, "words", ADA)
     store = await lose_key(store, lose)
     async with store.memory() as memory:
-        erased = count(await erase(memory, tenant="acme"))
+        erased = people.count(await people.erase(memory, tenant="acme"))
         assert erased["agents"] == 1
         assert erased["agent_versions"] >= 1
         assert erased["webhooks"] == 1
         assert erased["run_webhooks"] == 1
     async with store.opened_with(opening()).memory() as memory:
         with acting_as(ADA):  # the tenant may begin anew
-            assert count(await erase(memory, tenant="acme")) == {}
+            assert people.count(await people.erase(memory, tenant="acme")) == {}
             await memory.begin_and_end("new")
 
 
 async def test_holds_hold_what_cannot_be_read(store: Store) -> None:
     async with store.memory() as memory:
-        ada = await furnish(memory, ADA)
-        chat_id = (await ask(memory, ADA, "another"))[0]
+        ada = await people.furnish(memory, ADA)
+        chat_id = (await people.ask(memory, ADA, "another"))[0]
     store = await lose_key(store, "master keys")
     async with store.memory() as memory:
-        hold = await place_hold(memory, chat=chat_id)
+        hold = await people.place_hold(memory, chat=chat_id)
         with acting_as(ADA), pytest.raises(Held):
             await memory.delete(chat_id)
-        erasure = await erase(memory, tenant="acme")
-        assert name_kept(erasure)["held_chat"] == chat_id
+        erasure = await people.erase(memory, tenant="acme")
+        assert people.name_kept(erasure)["held_chat"] == chat_id
         with acting_as(ADA), pytest.raises(NotFound):
             await memory.delete(ada["chat"])
-        await release(memory, hold.hold_id)
-        held = await place_hold(memory, user="ada")
+        await people.release(memory, hold.hold_id)
+        held = await people.place_hold(memory, user="ada")
         with pytest.raises(Held):
-            await request_erasure(memory, user="ada")
+            await people.request_erasure(memory, user="ada")
         with acting_as(ADA), pytest.raises(Held):
             await memory.delete(chat_id)
-        await release(memory, held.hold_id)
-        assert count(await erase(memory, user="ada"))["chats"] == 1
+        await people.release(memory, held.hold_id)
+        assert people.count(await people.erase(memory, user="ada"))["chats"] == 1
 
 
 async def test_retention_takes_what_cannot_be_read(store: Store) -> None:
     async with store.memory() as memory:
-        chat_id = (await ask(memory, ADA, "old"))[0]
+        chat_id = (await people.ask(memory, ADA, "old"))[0]
     store = await lose_key(store, "keys")
     async with open_engine(store.kept) as engine:
         assert await prune_chats(engine, SameForAll(-1.0)) == [chat_id]
@@ -189,24 +186,24 @@ async def test_logs_of_an_index_that_is_lost_too_go_with_their_tenant(folder: Pa
     """Only the key would say whose they are; in a database chats have their rows."""
     store = Store(Files(folder, open_keys), None)
     async with store.memory() as memory:
-        ada = await furnish(memory, ADA)
-        matter = (await ask(memory, ADA, "of a matter"))[0]
-        hold = await place_hold(memory, chat=matter)
+        ada = await people.furnish(memory, ADA)
+        matter = (await people.ask(memory, ADA, "of a matter"))[0]
+        hold = await people.place_hold(memory, chat=matter)
         other = await write_everything(memory, "words", OTHER)
     (folder / "index.sqlite").unlink()
     store = await lose_key(store, lose)
     async with store.memory() as memory:
-        erasure = await erase(memory, user="ada")
-        assert name_kept(erasure)["unreadable_chats"] == "1"
-        assert name_kept(erasure)["held_chat"] == matter
-        held = await place_hold(memory, user="bob")
-        kept = name_kept(await erase(memory, tenant="acme"))
+        erasure = await people.erase(memory, user="ada")
+        assert people.name_kept(erasure)["unreadable_chats"] == "1"
+        assert people.name_kept(erasure)["held_chat"] == matter
+        held = await people.place_hold(memory, user="bob")
+        kept = people.name_kept(await people.erase(memory, tenant="acme"))
         assert kept["unreadable_chats"] == "1", "it may be of the user who is held"
-        await release(memory, held.hold_id)
-        erasure = await erase(memory, tenant="acme")
-        assert (count(erasure)["chats"], name_kept(erasure)["held_chat"]) == (1, matter)
-        await release(memory, hold.hold_id)
-        assert count(await erase(memory, tenant="acme"))["chats"] == 1
+        await people.release(memory, held.hold_id)
+        erasure = await people.erase(memory, tenant="acme")
+        assert (people.count(erasure)["chats"], people.name_kept(erasure)["held_chat"]) == (1, matter)
+        await people.release(memory, hold.hold_id)
+        assert people.count(await people.erase(memory, tenant="acme"))["chats"] == 1
         with acting_as(OTHER):
             assert "words" in str(await memory.chat(chat_id=other))
     assert not find_paths(store, ada["chat"])
@@ -224,19 +221,54 @@ class SilentKeys(WithoutTenant):
 async def test_an_erasure_waits_for_a_keeper_that_does_not_answer(store: Store) -> None:
     """The key may be there again in a moment, and what it opens is to be redacted."""
     async with store.memory() as memory:
-        bob = await furnish(memory, BOB)
-        await share(memory, BOB, bob["chat"], "user:ada")
-        await ask(memory, ADA, "shared", bob["chat"])
+        bob = await people.furnish(memory, BOB)
+        await people.share(memory, BOB, bob["chat"], "user:ada")
+        await people.ask(memory, ADA, "shared", bob["chat"])
     async with store.opened_with(opening(SilentKeys("acme"))).memory() as memory, asyncio.timeout(60):
-        erasure_id = (await request_erasure(memory, user="ada")).erasure_id
-        await claim(memory)
+        erasure_id = (await people.request_erasure(memory, user="ada")).erasure_id
+        await people.claim(memory)
         while True:
             with pytest.raises(Overloaded) as caught:
-                await erase_portion(memory, erasure_id)
+                await people.erase_portion(memory, erasure_id)
             if "known everywhere" not in caught.value.message:
                 break
             await asyncio.sleep(caught.value.retry_after_s or 0.1)
     async with store.memory() as memory:
-        erasure = await work_off(memory, erasure_id)
-        assert count(erasure) == {"runs_in_others_chats": 1}
-        assert "unreadable_chat" not in name_kept(erasure)
+        erasure = await people.work_off(memory, erasure_id)
+        assert people.count(erasure) == {"runs_in_others_chats": 1}
+        assert "unreadable_chat" not in people.name_kept(erasure)
+
+
+ACME, BOLT = (Identity(tenant, "admin", scopes=ALL_SCOPES) for tenant in ("acme", "bolt"))
+
+
+async def _create(engine: Engine, who: Identity) -> str:
+    with acting_as(who):
+        webhook, _ = await WebhookStore(engine.webhooks, AllowList()).create(f"https://{who.tenant}.example/")
+        return webhook.webhook_id
+
+
+async def test_a_lost_key_holds_up_its_own_tenants_webhooks_alone(store: Store) -> None:
+    told: asyncio.Queue[str] = asyncio.Queue()
+
+    async def send(url: str, headers: dict[str, str], body: bytes) -> Answer:
+        told.put_nowait(url)
+        return Answer(200)
+
+    async with open_engine(store.kept) as engine:
+        webhook_id, _ = await _create(engine, ACME), await _create(engine, BOLT)
+        for who in (ACME, BOLT):
+            await engine.webhooks.add_event(make_event(who.tenant, RUN_ENDED, "1", new_id(), now_ms(), {}))
+    lost = store.opened_with(opening(WithoutTenant("acme")))
+    async with asyncio.timeout(60), open_engine(lost.kept) as engine, delivering(engine.webhooks, send, look_s=0.05):
+        assert await told.get() == "https://bolt.example/"
+        with acting_as(ACME), pytest.raises(KeyUnavailable, match="acme"):
+            await WebhookStore(engine.webhooks, AllowList()).get(webhook_id)
+        await engine.webhooks.add_event(make_event("bolt", RUN_ENDED, "2", new_id(), now_ms(), {}))
+        assert await told.get() == "https://bolt.example/"
+    async with asyncio.timeout(60), open_engine(store.kept) as engine, delivering(engine.webhooks, send, look_s=0.05):
+        assert await told.get() == "https://acme.example/", "with the key there again it is told"
+    async with open_engine(lost.kept) as engine:
+        with acting_as(ACME):
+            await WebhookStore(engine.webhooks, AllowList()).delete(webhook_id)
+        assert await engine.webhooks.list_ids("acme") == []

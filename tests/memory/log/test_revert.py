@@ -60,6 +60,7 @@ async def test_appends_name_their_checkpoint(memory: Memory) -> None:
     assert await memory.append(chat_id, run_id, *steps, request_id=request_id) == first
 
 
+@pytest.mark.engines("postgres")
 @pytest.mark.parametrize("restart", [False, True])
 async def test_a_revert_shows_the_log_as_it_was_and_ids_go_on_from_there(serve: Serve, restart: bool) -> None:
     chat_id = new_id()

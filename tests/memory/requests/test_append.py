@@ -73,6 +73,7 @@ async def test_a_blank_first_message_gives_the_default_name(memory: Memory) -> N
     assert reply.chat_name == "New chat"
 
 
+@pytest.mark.engines("postgres")
 @pytest.mark.parametrize("restart", [False, True])
 async def test_a_repeated_append_is_answered_the_same_and_adds_nothing(serve: Serve, kept: Kept, restart: bool) -> None:
     chat_id, run_id, request_id = new_id(), new_id(), new_id()

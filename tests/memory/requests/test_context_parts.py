@@ -23,10 +23,16 @@ async def load(
     limits = memory_pb2.ModelLimits(
         provider_key="p", model="gpt-4o", context_window_tokens=window_tokens, output_tokens=500
     )
-    request = memory_pb2.LoadContextRequest(
-        chat_id=chat_id, run_id=run_id, system="You help.", tools=TOOLS, limits=limits, with_parts=True, **fields,
-    )  # fmt: skip
-    return await memory.stub.LoadContext(request)
+    return await memory.call(
+        "LoadContext",
+        chat_id=chat_id,
+        run_id=run_id,
+        system="You help.",
+        tools=TOOLS,
+        limits=limits,
+        with_parts=True,
+        **fields,
+    )
 
 
 def by_key(response: memory_pb2.LoadContextResponse) -> dict[tuple[str, str], agent_pb2.ContextPart]:
@@ -115,12 +121,10 @@ async def test_a_compaction_is_told_with_its_receipt_and_what_it_cost(folder: Pa
         await compact(memory, chat_id, run_id, limits=LIMITS)
         _, later = await memory.begin("more", chat_id)
         second = await load(memory, chat_id, later)
-        summary = await memory.stub.GetSummary(memory_pb2.GetSummaryRequest(chat_id=chat_id))
-        edit = memory_pb2.EditSummaryRequest(chat_id=chat_id, n=summary.n, text="Only this.")
-        await memory.stub.EditSummary(edit)
+        summary = await memory.call("GetSummary", chat_id=chat_id)
+        await memory.call("EditSummary", chat_id=chat_id, n=summary.n, text="Only this.")
         edited = await load(memory, chat_id, later)
-        request = memory_pb2.LoadContextRequest(chat_id=chat_id, run_id=later, limits=LIMITS)
-        plain = await memory.stub.LoadContext(request)
+        plain = await memory.call("LoadContext", chat_id=chat_id, run_id=later, limits=LIMITS)
     assert (first.compaction.run_id, first.compaction.strategy, first.compaction.trigger) == (run_id, "summary", "auto")
     assert first.compaction.receipt == inside.last.receipt
     assert (first.compaction.pre_tokens, first.compaction.post_tokens) == (

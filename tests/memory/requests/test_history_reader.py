@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import InvalidRequest, NotFound
-from headrace.streams import rpc_errors
 from headrace.v1 import llm_pb2, memory_pb2
 from services.memory.log.blobs import SCHEME, Blob
 from services.memory.log.media import BYTES_MAX, PARTS_MAX, read_media
@@ -21,15 +20,11 @@ AGENT = "subagent-0a0b0c0d"
 
 
 async def read(memory: Memory, chat_id: str, run_id: str, **fields: Any) -> memory_pb2.ReadHistoryResponse:
-    with rpc_errors():
-        request = memory_pb2.ReadHistoryRequest(chat_id=chat_id, run_id=run_id, **fields)
-        return await memory.stub.ReadHistory(request)
+    return await memory.call("ReadHistory", chat_id=chat_id, run_id=run_id, **fields)
 
 
 async def read_part(memory: Memory, chat_id: str, run_id: str, **fields: Any) -> memory_pb2.ReadResultResponse:
-    with rpc_errors():
-        request = memory_pb2.ReadResultRequest(chat_id=chat_id, run_id=run_id, **fields)
-        return await memory.stub.ReadResult(request)
+    return await memory.call("ReadResult", chat_id=chat_id, run_id=run_id, **fields)
 
 
 def to_rows(found: memory_pb2.ReadHistoryResponse) -> list[tuple[int, str, str]]:
@@ -184,7 +179,7 @@ async def test_pictures_that_have_left_a_window_are_read_again(memory: Memory) -
     seen.message.content.add(image=llm_pb2.ImagePart(url="https://example.org/cat.png"))
     await memory.append(chat_id, run_id, step_line(asked), step_line(call("c1"), seen), run_line())
     _, run_id = await memory.begin("go on", chat_id)
-    loaded = await memory.stub.LoadContext(memory_pb2.LoadContextRequest(chat_id=chat_id, run_id=run_id, limits=LIMITS))
+    loaded = await memory.call("LoadContext", chat_id=chat_id, run_id=run_id, limits=LIMITS)
     told = "".join(part.text for message in loaded.messages for part in message.content)
     assert "[image, read_history 2 shows it again]" in told
     assert '[image, read_result "c1" shows it again]' in told
@@ -203,7 +198,7 @@ async def test_pictures_past_a_requests_number_are_read_again(memory: Memory) ->
         seen.message.content.append(picture(number))
         await memory.append(chat_id, run_id, step_line(call(f"c{number}", msg_id=new_id()), seen))
     large = memory_pb2.ModelLimits(provider_key="p", model="gpt-4o", context_window_tokens=200_000)
-    loaded = await memory.stub.LoadContext(memory_pb2.LoadContextRequest(chat_id=chat_id, run_id=run_id, limits=large))
+    loaded = await memory.call("LoadContext", chat_id=chat_id, run_id=run_id, limits=large)
     (text,) = {part.text for message in loaded.messages for part in message.content if '"c0"' in part.text}
     assert text == '[image, read_result "c0" shows it again]: shown in an earlier turn'
     assert loaded.has_left

@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import ChatBusy, NotFound, OutOfRange, StaleLease
-from headrace.streams import rpc_errors
-from headrace.v1 import memory_pb2
 from tests.support.memory.contexts import text_of
 from tests.support.memory.pins import PINNED, edit, pin, summary
 from tests.support.memory.summarising import LIMITS, SUMMARY, Summariser, compact, summarising, talk
@@ -16,11 +14,7 @@ from tests.support.memory.writing import Memory, content, new_id, query_line, ru
 
 
 async def pins(memory: Memory, chat_id: str) -> list[tuple[int, str]]:
-    with rpc_errors():
-        return [
-            (item.n, item.text)
-            for item in (await memory.stub.ListPins(memory_pb2.ListPinsRequest(chat_id=chat_id))).pins
-        ]
+    return [(item.n, item.text) for item in (await memory.call("ListPins", chat_id=chat_id)).pins]
 
 
 @pytest.mark.engines
@@ -33,7 +27,7 @@ async def test_messages_are_pinned_and_taken_back(memory: Memory) -> None:
     assert await pin(memory, chat_id, 1) == 0, "it is pinned already"
     await pin(memory, chat_id, 2)
     assert await pins(memory, chat_id) == [(1, "My boat is Ada."), (2, "Fine.")]
-    listed = (await memory.stub.ListPins(memory_pb2.ListPinsRequest(chat_id=chat_id))).pins
+    listed = (await memory.call("ListPins", chat_id=chat_id)).pins
     assert [(item.run_id, item.role) for item in listed] == [(run_id, "user"), (run_id, "assistant")]
     fork = await memory.fork(chat_id)
     assert await pins(memory, fork) == await pins(memory, chat_id), "a fork carries them"

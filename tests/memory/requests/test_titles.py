@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from headrace.errors import InvalidRequest, NotFound
-from headrace.streams import rpc_errors
 from headrace.v1 import memory_pb2
 from tests.support.memory.engines import Serve
 from tests.support.memory.writing import Memory, content, new_id, query_line, run_line, step_line
@@ -24,8 +23,7 @@ async def make_chat(memory: Memory, question: str) -> str:
 
 
 async def update(memory: Memory, chat_id: str, title: str, **fields: Any) -> memory_pb2.UpdateChatResponse:
-    with rpc_errors():
-        return await memory.stub.UpdateChat(memory_pb2.UpdateChatRequest(chat_id=chat_id, title=title, **fields))
+    return await memory.call("UpdateChat", chat_id=chat_id, title=title, **fields)
 
 
 async def list_titles(memory: Memory, chat_id: str) -> list[tuple[str, str]]:

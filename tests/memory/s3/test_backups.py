@@ -72,7 +72,7 @@ async def test_the_oldest_go_and_what_was_broken_off_before(place: Place, tmp_pa
         for broken in ("2026-01-03.tar/complete", "2026-01-05.tar/complete"):
             await bucket.delete(broken)
         assert await delete_older(bucket, 2) == ["2026-01-01.tar", "2026-01-03.tar"]
-        left = [(it.name, it.contents is not None) for it in await list_backups(bucket)]
+        left = [(backup.name, backup.contents is not None) for backup in await list_backups(bucket)]
         assert left == [("2026-01-02.tar", True), ("2026-01-04.tar", True), ("2026-01-05.tar", False)]
         # Who begins anew writes over what was broken off.
         await put_backup(bucket, tmp_path / "2026-01-05.tar")
@@ -87,7 +87,7 @@ async def test_one_whose_contents_were_harmed_hides_no_other(place: Place, tmp_p
         await bucket.put("2.tar/complete", b'{"pieces": [')
         with pytest.raises(BackupProblem, match=r"2\.tar/complete is not what was put"):
             await get_backup(bucket, "2.tar", tmp_path / "back")
-        assert [(it.name, it.contents is not None) for it in await list_backups(bucket)] == [
+        assert [(backup.name, backup.contents is not None) for backup in await list_backups(bucket)] == [
             ("1.tar", True),
             ("2.tar", False),
             ("3.tar", True),

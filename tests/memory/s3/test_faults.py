@@ -12,19 +12,10 @@ from headrace.errors import NotFound, Overloaded
 from headrace.v1 import llm_pb2
 from services.memory.access.retention import ORPHAN_AGE_S
 from services.runtime.auth.identity import acting_as
+from tests.support.memory import people
 from tests.support.memory.blobs import BLOB_ID, PNG, chat_with_blob, make_image_step
 from tests.support.memory.engines import Stored, open_engine
-from tests.support.memory.people import (
-    ADA,
-    ask,
-    claim,
-    erase_portion,
-    finish,
-    furnish,
-    mark,
-    request_erasure,
-    work_off,
-)
+from tests.support.memory.people import ADA
 from tests.support.memory.writing import Memory, new_id, run_line
 from tests.support.s3_store import QUICK, Place, Proxy, needs_s3, proxying
 
@@ -161,23 +152,23 @@ async def test_a_deletion_that_was_not_made_deletes_nothing(behind: Stored, plac
 
 
 async def test_an_erasure_is_done_when_the_bucket_has_nothing_more(behind: Stored, proxy: Proxy, place: Place) -> None:
-    word = mark(ADA, "blob").encode()
+    word = people.mark(ADA, "blob").encode()
     async with behind.memory() as memory:
-        ids = await furnish(memory, ADA)
+        ids = await people.furnish(memory, ADA)
         with acting_as(ADA):
-            gone = await ask(memory, ADA, "another")
+            gone = await people.ask(memory, ADA, "another")
             await memory.put_blob(gone[0], word + b" of a deleted chat")
             proxy.fail("slow_down", only="DELETE")
             await memory.delete(gone[0])
-        erasure_id = (await request_erasure(memory, user="ada")).erasure_id
-        await claim(memory)
+        erasure_id = (await people.request_erasure(memory, user="ada")).erasure_id
+        await people.claim(memory)
         for _ in range(3):
             with pytest.raises(Overloaded):
-                await erase_portion(memory, erasure_id)
+                await people.erase_portion(memory, erasure_id)
         assert sum(word in found for found in (await place.read_all()).values()) == 2
         proxy.mend()
         await until_back(memory)
-        assert (await work_off(memory, erasure_id)).state == "done"
+        assert (await people.work_off(memory, erasure_id)).state == "done"
         assert not any(word in found for found in (await place.read_all()).values())
         with acting_as(ADA), pytest.raises(NotFound):
             await memory.blob(ids["chat"], ids["blob"])
@@ -191,22 +182,22 @@ async def test_an_erasure_is_not_done_while_objects_of_a_deleted_chat_are_left(
             chat_id = await chat_with_blob(memory)
             proxy.fail("slow_down", only="DELETE")
             await memory.delete(chat_id)
-        erasure_id = (await request_erasure(memory, user="ada")).erasure_id
-        await claim(memory)
+        erasure_id = (await people.request_erasure(memory, user="ada")).erasure_id
+        await people.claim(memory)
         while not await try_portion(memory, erasure_id):
             await asyncio.sleep(0.1)
         with pytest.raises(Overloaded, match="bucket of the blobs"):
-            await finish(memory, erasure_id)
+            await people.finish(memory, erasure_id)
         proxy.mend()
         await until_back(memory)
-        assert (await finish(memory, erasure_id)).state == "done"
+        assert (await people.finish(memory, erasure_id)).state == "done"
     assert not any(chat_id in key for key in await place.read_all())
 
 
 async def try_portion(memory: Memory, erasure_id: str) -> bool:
     """Return whether nothing is left; a store of several services may not know of the erasure everywhere yet."""
     try:
-        return (await erase_portion(memory, erasure_id)).is_done
+        return (await people.erase_portion(memory, erasure_id)).is_done
     except Overloaded:
         return False
 

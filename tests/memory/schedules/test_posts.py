@@ -12,7 +12,6 @@ import pytest
 import standardwebhooks
 
 from headrace.errors import InvalidRequest, NotFound, QueueFull, Unauthenticated
-from headrace.streams import rpc_errors
 from headrace.v1 import schedule_pb2
 from services.memory.schedules.posts import PAYLOAD_BYTES_MAX, POSTS_MAX, TAKEN_MAX, TOLERANCE_S
 from services.runtime.auth.identity import acting_as
@@ -40,9 +39,7 @@ async def memory(serve: Serve, clock: Clock) -> Any:
 
 
 async def make_secret(memory: Memory, schedule_id: str, **fields: Any) -> str:
-    request = schedule_pb2.RotateScheduleSecretRequest(schedule_id=schedule_id, **fields)
-    with rpc_errors():
-        return (await memory.schedules.RotateScheduleSecret(request)).secret
+    return (await memory.call("RotateScheduleSecret", schedule_id=schedule_id, **fields)).secret
 
 
 async def make(memory: Memory, **fields: Any) -> tuple[str, str]:
@@ -66,9 +63,8 @@ async def take_due(memory: Memory, clock: Clock) -> schedule_pb2.DueSchedule:
 
 
 async def receive(memory: Memory, schedule_id: str, fields: dict[str, Any]) -> str:
-    request = schedule_pb2.ReceiveWebhookRequest(schedule_id=schedule_id, **fields)
-    with acting_as(None), rpc_errors():
-        return (await memory.schedules.ReceiveWebhook(request)).status
+    with acting_as(None):
+        return (await memory.call("ReceiveWebhook", schedule_id=schedule_id, **fields)).status
 
 
 async def post(
@@ -77,6 +73,7 @@ async def post(
     return await receive(memory, schedule_id, sign(secret, event_id, body, now))
 
 
+@pytest.mark.engines("postgres")
 async def test_a_post_is_due_at_once_and_keeps_its_place_over_a_restart(serve: Serve, clock: Clock) -> None:
     async with serve(clock=clock) as memory:
         with acting_as(ADA):

@@ -42,6 +42,7 @@ async def test_a_blob_is_named_by_its_content(serve: Serve, folder: Path) -> Non
             await memory.put_blob(chat_id, PNG, "image/png\nx")
 
 
+@pytest.mark.engines("s3", "encrypted s3 postgres")
 async def test_images_are_kept_by_reference_and_given_back(memory: Memory, kept: Kept) -> None:
     chat_id, run_id = await memory.begin()
     inline = llm_pb2.ImagePart(data=PNG, mime_type="image/png", detail="low")

@@ -1,5 +1,5 @@
-"""Parts of budgets that are kept for runs: atomic, together never more than there is, and never for ever. On both
-engines."""
+"""Parts of budgets that are kept for runs: atomic, together never more than there is, and never for ever; and what is
+used of budgets, as operators are told it. On both engines."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import asyncio
 import pytest
 
 from headrace.errors import InvalidRequest, NotFound, QuotaExceeded
-from headrace.streams import rpc_errors
-from headrace.v1 import memory_pb2, webhook_pb2
+from headrace.v1 import memory_pb2
 from services.memory.spend.periods import find_period
 from services.memory.storage.operating.claims import Amount, Budget, BudgetUse, SpendClaim, decide_claim
 from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
@@ -22,6 +21,7 @@ from tests.support.memory.writing import Memory, new_id, run_line
 pytestmark = pytest.mark.engines
 
 
+@pytest.mark.engines("postgres")
 async def test_claims_at_once_pass_no_budget(memory: Memory) -> None:
     runs = [(await begin(memory))[1] for _ in range(16)]
     with acting_as(ADA):
@@ -152,10 +152,8 @@ def test_a_share_counts_what_is_kept() -> None:
 async def test_webhooks_are_told_once_in_the_period(memory: Memory) -> None:
     operator = Identity("acme", "olga", scopes=ALL_SCOPES)
     webhook_id = new_id()
-    with acting_as(operator), rpc_errors():
-        await memory.webhooks.CreateWebhook(
-            webhook_pb2.CreateWebhookRequest(webhook_id=webhook_id, url="https://hooks.example/")
-        )
+    with acting_as(operator):
+        await memory.call("CreateWebhook", webhook_id=webhook_id, url="https://hooks.example/")
     runs = [(await begin(memory))[1] for _ in range(6)]
     warned = budget(warn_at=0.8)
     with acting_as(ADA):
@@ -165,6 +163,34 @@ async def test_webhooks_are_told_once_in_the_period(memory: Memory) -> None:
             else:
                 with pytest.raises(QuotaExceeded):
                     await claim(memory, run_id, 2_000, None, warned)
-            with acting_as(operator), rpc_errors():
-                found = await memory.webhooks.ListDeliveries(webhook_pb2.ListDeliveriesRequest(webhook_id=webhook_id))
+            with acting_as(operator):
+                found = await memory.call("ListDeliveries", webhook_id=webhook_id)
             assert [delivery.type for delivery in found.deliveries] == ["headrace.budget.warning"] * (count >= 4)
+
+
+async def measure(memory: Memory, who: Identity, *budgets: memory_pb2.SpendBudget) -> list[tuple[int, int]]:
+    with acting_as(who):
+        uses = (await memory.call("MeasureBudgets", budgets=budgets)).uses
+    assert all(use.ends_at > 0 for use in uses)
+    return [(use.spent.nano_usd, use.reserved.nano_usd) for use in uses]
+
+
+async def test_what_is_spent_and_reserved_is_told_of_the_own_tenant(memory: Memory) -> None:
+    chat_id, run_id = await begin(memory, ADA)
+    with acting_as(ADA):
+        await claim(memory, run_id, 6_000)
+        await memory.append(chat_id, run_id, said(charge(nano_usd=2_500)))
+    asked = (budget(), budget(user="ada"), budget(user="bob"))
+    assert await measure(memory, BOB, *asked) == [(2_500, 3_500), (2_500, 3_500), (0, 0)]
+    assert await measure(memory, Identity("globex", "ada"), *asked) == [(0, 0)] * 3
+
+
+async def test_what_a_tenant_and_a_user_keep_is_counted(memory: Memory) -> None:
+    with acting_as(ADA):
+        await memory.call("Remember", text="Tea, not coffee.")
+    used: dict[str, int] = {}
+    for who in (ADA, BOB):
+        with acting_as(who):
+            limits = (await memory.call("ListLimits")).limits
+        used[who.user] = next(limit.used for limit in limits if limit.name == "facts")
+    assert used == {"ada": 1, "bob": 0}

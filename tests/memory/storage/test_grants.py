@@ -32,6 +32,7 @@ async def begin(memory: Memory, *grants: memory_pb2.LogLine) -> tuple[str, str]:
     return chat_id, run_id
 
 
+@pytest.mark.engines("encrypted postgres")
 async def test_grants_are_in_force_until_their_run_their_time_or_a_person_ends_them(serve: Serve) -> None:
     async with serve() as memory:
         over = granting("g_3", expires_at=now_ms() - 1)

@@ -1,4 +1,8 @@
-"""Leases: one owner at a time by the clock, and a fence for all who owned the run before."""
+"""Leases: one owner at a time by the clock, and a fence for all who owned the run before.
+
+A chat's runs are one owner's: its log takes no query whose owner lacks one of them. Parked runs nobody has: nobody
+looks for them before they are due, and anybody may take them.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +13,19 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from headrace.errors import InvalidRequest, NotFound, StaleLease
+from headrace.errors import ChatBusy, InvalidRequest, NotFound, StaleLease
 from headrace.streams import rpc_errors
 from headrace.v1 import memory_pb2
+from services.memory.storage.leases import DUE_MAX
 from tests.support.memory.engines import Serve
 from tests.support.memory.held_sync import HeldSync
-from tests.support.memory.leases import A, B, Clock
 from tests.support.memory.serving import memory_over
 from tests.support.memory.writing import Memory, content, new_id, query_line, run_line, step_line
 
 pytestmark = pytest.mark.engines
 
 
+@pytest.mark.engines("postgres")
 async def test_a_run_has_one_owner_until_its_lease_ends(serve: Serve) -> None:
     clock = Clock()
     async with serve(clock=clock) as memory:
@@ -147,14 +152,14 @@ async def test_an_owner_renews_its_leases_at_once_and_is_told_which_were_lost(se
         missing = new_id()
         held = [memory_pb2.HeldLease(run_id=run[1], generation=1) for run in (taken, kept, ended, given_up)]
         held.append(memory_pb2.HeldLease(run_id=missing, generation=1))
-        response = await memory.stub.RenewLeases(memory_pb2.RenewLeasesRequest(leases=held, ttl_ms=20_000))
+        response = await memory.call("RenewLeases", leases=held, ttl_ms=20_000)
         assert response.expires_at == clock.now_ms + 20_000
         assert {*response.lost_run_ids} == {taken[1], ended[1], given_up[1], missing}
     async with serve(clock=clock) as memory:
         ends = {run.run_id: run.lease_expires_at for run in await memory.list_unfinished()}
         assert ends == {kept[1]: clock.now_ms + 20_000, taken[1]: clock.now_ms + 15_000, given_up[1]: 0}
-        with pytest.raises(InvalidRequest), rpc_errors():
-            await memory.stub.RenewLeases(memory_pb2.RenewLeasesRequest(leases=held, ttl_ms=0))
+        with pytest.raises(InvalidRequest):
+            await memory.call("RenewLeases", leases=held, ttl_ms=0)
 
 
 @pytest.mark.parametrize("ttl_ms", [0, -1, 600_001])
@@ -178,3 +183,150 @@ async def test_what_services_ask_is_no_line_of_the_log_unless_it_fails(serve: Se
         ("ListUnfinishedRuns", "OK"): "debug",
         ("Append", "NOT_FOUND"): "info",
     }
+
+
+@pytest.mark.engines("postgres")
+async def test_a_query_is_refused_beside_a_run_that_its_owner_has_not(memory: Memory) -> None:
+    chat_id = new_id()
+    first, second = query(chat_id, A), query(chat_id, A)
+    await begin(memory, first)
+    second.beside.append(first.run_id)
+    await begin(memory, second)
+    for beside in ((), (first.run_id,)):
+        with pytest.raises(ChatBusy) as caught:
+            await begin(memory, query(chat_id, B, *beside))
+        assert caught.value.metadata["runId"] == (second if beside else first).run_id
+    for run in (first, second):
+        await memory.append(chat_id, run.run_id, run_line())
+    await begin(memory, query(chat_id, B))
+
+
+async def test_a_repeated_query_is_answered_wherever_its_run_is(memory: Memory) -> None:
+    chat_id = new_id()
+    first = query(chat_id, A, request_id="once")
+    answer = await begin(memory, first)
+    assert await begin(memory, first) == answer
+    assert (await begin(memory, query(chat_id, B, request_id="once"))).duplicate_run_id == first.run_id
+
+
+async def test_a_run_is_listed_with_those_of_its_chat_and_by_whether_it_has_an_owner(serve: Serve) -> None:
+    clock = Clock()
+    async with serve(clock=clock) as memory:
+        chat_id = new_id()
+        first, other = query(chat_id, A), query(new_id(), B)
+        second = query(chat_id, A, first.run_id)
+        for request in (first, other, second):
+            await begin(memory, request)
+        assert await list_run_ids(memory, run_id=second.run_id) == [first.run_id, second.run_id]
+        assert await list_run_ids(memory, run_id=new_id()) == []
+        assert await list_run_ids(memory, without_owner=True) == []
+        await memory.release(second.run_id, 0)
+        assert await list_run_ids(memory, without_owner=True) == [second.run_id]
+        clock.now_ms += 15_000
+        assert await list_run_ids(memory, without_owner=True) == await list_run_ids(memory)
+        assert len(await list_run_ids(memory)) == 3
+
+
+async def begin_parked(memory: Memory, due_at: int) -> tuple[str, str]:
+    request = query(new_id(), A)
+    await begin(memory, request)
+    await memory.release(request.run_id, 0, due_at)
+    return request.chat_id, request.run_id
+
+
+@pytest.mark.engines("postgres")
+async def test_a_parked_run_is_listed_when_it_is_due_and_always_with_its_chat(serve: Serve) -> None:
+    clock = Clock()
+    async with serve(clock=clock) as memory:
+        _, later = await begin_parked(memory, clock.now_ms + 60_000)
+        _, sooner = await begin_parked(memory, clock.now_ms + 20_000)
+        await memory.release(sooner, 0, clock.now_ms + 20_000)
+        for filters in ({"without_owner": True}, {}):
+            assert await list_run_ids(memory, **filters) == []
+        assert await list_run_ids(memory, run_id=later) == [later]
+        assert await list_run_ids(memory, run_id=later, without_owner=True) == []
+        clock.now_ms += 19_999
+        assert await list_run_ids(memory, without_owner=True) == []
+        clock.now_ms += 1
+        assert await list_run_ids(memory, without_owner=True) == await list_run_ids(memory) == [sooner]
+    async with serve(clock=clock) as memory:
+        assert await list_run_ids(memory) == [sooner], "the service has started again"
+        clock.now_ms += 40_000
+        [_, run] = await memory.list_unfinished()
+        assert {sooner, later} == {*await list_run_ids(memory, without_owner=True)}
+        assert run.owner == ""
+        assert run.lease_expires_at > 0
+
+
+async def test_anybody_takes_a_parked_run_before_it_is_due_and_fences_whoever_parked_it(serve: Serve) -> None:
+    clock = Clock()
+    async with serve(clock=clock) as memory:
+        chat_id, run_id = await begin_parked(memory, clock.now_ms + 60_000)
+        with pytest.raises(StaleLease):
+            await memory.renew(run_id, 0)
+        assert await memory.acquire(chat_id, run_id, B) == 1
+        with pytest.raises(StaleLease, match="has an owner"):
+            await memory.acquire(chat_id, run_id, A)
+        with pytest.raises(StaleLease, match="0 is stale"):
+            await memory.append(chat_id, run_id, step_line(content("late")), generation=0)
+        await memory.release(run_id, 0, clock.now_ms + 1)
+        assert await memory.renew(run_id, 1) == clock.now_ms + 15_000, "a repeated request parks nobody else's run"
+        await memory.release(run_id, 1, clock.now_ms + 60_000)
+        await memory.append(chat_id, run_id, run_line(), generation=1)
+        clock.now_ms += 60_000
+        assert await list_run_ids(memory) == []
+
+
+async def test_a_parked_run_is_still_its_chats_unfinished_one(serve: Serve) -> None:
+    clock = Clock()
+    async with serve(clock=clock) as memory:
+        chat_id, run_id = await begin_parked(memory, clock.now_ms + 60_000)
+        with pytest.raises(ChatBusy) as caught:
+            await begin(memory, query(chat_id, A))
+        assert caught.value.metadata["runId"] == run_id
+        with pytest.raises(InvalidRequest, match="dueAt"):
+            await memory.release(run_id, 0, -1)
+
+
+async def test_what_is_due_is_listed_so_many_at_a_time_those_that_are_due_longest_first(serve: Serve) -> None:
+    clock = Clock()
+    async with serve(clock=clock) as memory:
+        parked = [(await begin_parked(memory, clock.now_ms + 1000 - at))[1] for at in range(DUE_MAX + 2)]
+        owned = query(new_id(), A)
+        await begin(memory, owned)
+        clock.now_ms += 1000
+        assert {*await list_run_ids(memory)} == {owned.run_id, *parked[2:]}
+
+
+A, B = "127.0.0.1:7001", "127.0.0.1:7011"
+
+
+class Clock:
+    """A clock that is told what time it is."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_000_000
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
+def query(chat_id: str, owner: str, *beside: str, request_id: str = "") -> memory_pb2.AppendRequest:
+    return memory_pb2.AppendRequest(
+        chat_id=chat_id,
+        run_id=new_id(),
+        request_id=new_id(),
+        lines=[query_line(request_id=request_id)],
+        owner=owner,
+        ttl_ms=15_000,
+        beside=beside,
+    )
+
+
+async def begin(memory: Memory, request: memory_pb2.AppendRequest) -> memory_pb2.AppendResponse:
+    with rpc_errors():
+        return await memory.stub.Append(request)
+
+
+async def list_run_ids(memory: Memory, **fields: object) -> list[str]:
+    return [run.run_id for run in (await memory.call("ListUnfinishedRuns", **fields)).runs]

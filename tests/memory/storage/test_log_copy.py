@@ -94,6 +94,7 @@ async def test_a_repeated_fork_is_the_same_copy(serve: Serve) -> None:
             await memory.fork(chat_id, request_id=request_id)
 
 
+@pytest.mark.engines("encrypted s3 postgres")
 async def test_a_repeated_fork_keeps_its_blobs(serve: Serve) -> None:
     request_id = new_id()
     async with serve() as memory:

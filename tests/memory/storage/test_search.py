@@ -39,6 +39,7 @@ async def search_texts(memory: Memory, query: str, scope: str = "") -> list[str]
     return [hit.chat_id for hit in await memory.search(query, scope)]
 
 
+@pytest.mark.engines("encrypted", "encrypted postgres")
 @pytest.mark.parametrize("restart", [False, True])
 async def test_words_of_questions_and_answers_are_found(serve: Serve, restart: bool) -> None:
     async with serve() as memory:

@@ -26,6 +26,7 @@ def sums(row: spend_pb2.UsageRow) -> tuple[int, int, int, int, int]:
     return row.input_tokens, row.output_tokens, row.cached_tokens, row.model_calls, row.cost_nano_usd
 
 
+@pytest.mark.engines("encrypted postgres")
 async def test_charges_are_summed_up_by_day_agent_and_model(serve: Serve) -> None:
     async with serve() as memory:
         chat_id, run_id = await memory.begin()

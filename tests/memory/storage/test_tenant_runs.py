@@ -49,6 +49,7 @@ async def make_runs(memory: Memory) -> dict[str, str]:
     return made
 
 
+@pytest.mark.engines("postgres")
 async def test_runs_are_found_by_what_is_known_of_them(serve: Serve) -> None:
     async with serve() as memory:
         made = await make_runs(memory)

@@ -52,6 +52,7 @@ async def claim(engine: Engine, now: int | None = None) -> list[Claim]:
     return await engine.webhooks.claim(now, now + CLAIM_MS, 4, 100, (), defaultdict(lambda: 100))
 
 
+@pytest.mark.engines("encrypted", "encrypted postgres")
 async def test_a_run_that_ends_is_told_signed_as_a_cloud_event(engine_in_use: Engine, receiver: Receiver) -> None:
     webhook, secret = await create(engine_in_use, receiver)
     async with deliver(engine_in_use, receiver):

@@ -10,7 +10,7 @@ from headrace.errors import InvalidRequest, NotFound, QuotaExceeded
 from services.memory.storage.event_rows import TYPES
 from services.memory.webhooks import store
 from services.runtime.auth.identity import acting_as
-from tests.support.memory.webhook_rpcs import ADA, EVE, URL, call
+from tests.support.memory.webhooks import ADA, EVE, URL
 from tests.support.memory.writing import Memory, new_id
 
 pytestmark = pytest.mark.engines
@@ -18,18 +18,18 @@ pytestmark = pytest.mark.engines
 
 async def test_a_webhook_is_made_listed_changed_and_deleted(memory: Memory) -> None:
     with acting_as(ADA):
-        made = await call(memory, "CreateWebhook", url=URL, agent_keys=["guide"])
+        made = await memory.call("CreateWebhook", url=URL, agent_keys=["guide"])
         webhook = made.webhook
         assert made.secret.startswith("whsec_")
         assert (webhook.name, list(webhook.types), list(webhook.agent_keys)) == ("hooks.example", [*TYPES], ["guide"])
-        assert (await call(memory, "GetWebhook", webhook_id=webhook.webhook_id)).webhook == webhook
-        assert made.secret not in str(await call(memory, "ListWebhooks"))
-        again = await call(memory, "CreateWebhook", webhook_id=webhook.webhook_id, url=URL, agent_keys=["guide"])
+        assert (await memory.call("GetWebhook", webhook_id=webhook.webhook_id)).webhook == webhook
+        assert made.secret not in str(await memory.call("ListWebhooks"))
+        again = await memory.call("CreateWebhook", webhook_id=webhook.webhook_id, url=URL, agent_keys=["guide"])
         assert (again.webhook, again.secret) == (webhook, "")
         with pytest.raises(InvalidRequest, match="webhookId"):
-            await call(memory, "CreateWebhook", webhook_id=webhook.webhook_id, url=URL + "/other")
+            await memory.call("CreateWebhook", webhook_id=webhook.webhook_id, url=URL + "/other")
         changes: dict[str, Any] = {"types": ["headrace.gate.opened"], "all_agents": True, "paused": True, "name": "Ops"}
-        changed = (await call(memory, "UpdateWebhook", webhook_id=webhook.webhook_id, **changes)).webhook
+        changed = (await memory.call("UpdateWebhook", webhook_id=webhook.webhook_id, **changes)).webhook
         assert (changed.name, list(changed.types), list(changed.agent_keys), changed.paused, changed.url) == (
             "Ops",
             ["headrace.gate.opened"],
@@ -37,13 +37,13 @@ async def test_a_webhook_is_made_listed_changed_and_deleted(memory: Memory) -> N
             True,
             URL,
         )
-        rotated = await call(memory, "RotateSecret", webhook_id=webhook.webhook_id)
+        rotated = await memory.call("RotateSecret", webhook_id=webhook.webhook_id)
         assert rotated.secret not in ("", made.secret)
         assert rotated.webhook.old_secret_ends_at > rotated.webhook.updated_at
-        await call(memory, "DeleteWebhook", webhook_id=webhook.webhook_id)
-        assert not (await call(memory, "ListWebhooks")).webhooks
+        await memory.call("DeleteWebhook", webhook_id=webhook.webhook_id)
+        assert not (await memory.call("ListWebhooks")).webhooks
         with pytest.raises(NotFound):
-            await call(memory, "GetWebhook", webhook_id=webhook.webhook_id)
+            await memory.call("GetWebhook", webhook_id=webhook.webhook_id)
 
 
 @pytest.mark.parametrize(
@@ -61,16 +61,16 @@ async def test_a_webhook_is_made_listed_changed_and_deleted(memory: Memory) -> N
 )
 async def test_what_is_wrong_is_named(memory: Memory, fields: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidRequest, match=field):
-        await call(memory, "CreateWebhook", **fields)
-    made = (await call(memory, "CreateWebhook", url=URL)).webhook
+        await memory.call("CreateWebhook", **fields)
+    made = (await memory.call("CreateWebhook", url=URL)).webhook
     if any(fields.values()) and fields["url"]:
         with pytest.raises(InvalidRequest, match=field):
-            await call(memory, "UpdateWebhook", webhook_id=made.webhook_id, **fields)
+            await memory.call("UpdateWebhook", webhook_id=made.webhook_id, **fields)
 
 
 async def test_the_scope_admin_is_needed_and_other_tenants_see_nothing(memory: Memory) -> None:
     with acting_as(ADA):
-        webhook_id = (await call(memory, "CreateWebhook", url=URL)).webhook.webhook_id
+        webhook_id = (await memory.call("CreateWebhook", url=URL)).webhook.webhook_id
     one: dict[str, Any] = {"webhook_id": webhook_id}
     calls: list[tuple[str, dict[str, Any]]] = [
         ("GetWebhook", one),
@@ -83,46 +83,46 @@ async def test_the_scope_admin_is_needed_and_other_tenants_see_nothing(memory: M
     ]
     for name, fields in calls:
         with acting_as(EVE), pytest.raises(NotFound):
-            await call(memory, name, **fields)
+            await memory.call(name, **fields)
     with acting_as(EVE):
-        assert not (await call(memory, "ListWebhooks")).webhooks
+        assert not (await memory.call("ListWebhooks")).webhooks
         with pytest.raises(NotFound):
-            await call(memory, "CreateWebhook", url=URL, webhook_id=webhook_id)
+            await memory.call("CreateWebhook", url=URL, webhook_id=webhook_id)
 
 
 async def test_a_tenant_has_so_many(memory: Memory) -> None:
     for _ in range(store.WEBHOOKS_MAX):
-        await call(memory, "CreateWebhook", url=URL)
+        await memory.call("CreateWebhook", url=URL)
     with pytest.raises(QuotaExceeded):
-        await call(memory, "CreateWebhook", url=URL)
+        await memory.call("CreateWebhook", url=URL)
     with acting_as(ADA):
-        await call(memory, "CreateWebhook", url=URL)
+        await memory.call("CreateWebhook", url=URL)
 
 
 async def test_deliveries_come_in_pages(memory: Memory) -> None:
-    webhook_id = (await call(memory, "CreateWebhook", url=URL)).webhook.webhook_id
+    webhook_id = (await memory.call("CreateWebhook", url=URL)).webhook.webhook_id
     for _ in range(3):
         await memory.begin_and_end()
-    await call(memory, "PingWebhook", webhook_id=webhook_id)
+    await memory.call("PingWebhook", webhook_id=webhook_id)
     found: list[str] = []
     token = ""
     for size in (2, 2):
         await memory.chats()  # which waits for what is to be written
-        page = await call(memory, "ListDeliveries", webhook_id=webhook_id, page_size=size, page_token=token)
+        page = await memory.call("ListDeliveries", webhook_id=webhook_id, page_size=size, page_token=token)
         found += [delivery.type for delivery in page.deliveries]
         token = page.next_page_token
     assert (found, token) == (["headrace.ping", *["headrace.run.ended"] * 3], "")
-    waiting = await call(memory, "ListDeliveries", webhook_id=webhook_id, state="waiting")
+    waiting = await memory.call("ListDeliveries", webhook_id=webhook_id, state="waiting")
     assert len(waiting.deliveries) == 4
     assert waiting.deliveries[0].next_at
-    assert not (await call(memory, "ListDeliveries", webhook_id=webhook_id, state="dead")).deliveries
-    assert (await call(memory, "ReplayDeliveries", webhook_id=webhook_id)).count == 0
+    assert not (await memory.call("ListDeliveries", webhook_id=webhook_id, state="dead")).deliveries
+    assert (await memory.call("ReplayDeliveries", webhook_id=webhook_id)).count == 0
     for wrong in ({"page_size": 201}, {"page_token": "x"}, {"state": "scheduled"}):
         with pytest.raises(InvalidRequest):
-            await call(memory, "ListDeliveries", webhook_id=webhook_id, **wrong)
+            await memory.call("ListDeliveries", webhook_id=webhook_id, **wrong)
     with pytest.raises(InvalidRequest, match="eventIds"):
-        await call(memory, "ReplayDeliveries", webhook_id=webhook_id, event_ids=["x"])
+        await memory.call("ReplayDeliveries", webhook_id=webhook_id, event_ids=["x"])
     with pytest.raises(InvalidRequest, match="keepS"):
-        await call(memory, "RotateSecret", webhook_id=webhook_id, keep_s=-1)
+        await memory.call("RotateSecret", webhook_id=webhook_id, keep_s=-1)
     with pytest.raises(NotFound):
-        await call(memory, "PingWebhook", webhook_id=new_id())
+        await memory.call("PingWebhook", webhook_id=new_id())

@@ -14,58 +14,7 @@ from services.orchestrator.agents.definition.problems import Problem, find_probl
 from services.orchestrator.agents.definition.reading import DefinitionError, parse_agent
 from services.orchestrator.agents.grants.check import find_ungranted
 from services.orchestrator.agents.grants.rules import parse_grants
-
-BASE: dict[str, Any] = {
-    "key": "a",
-    "mode": "REACT",
-    "modelConfig": {"providerKey": "p", "model": "m"},
-    "toolConfig": {"backends": ["look", "slow"]},
-    "subagents": ["b", "c"],
-    "skills": ["s"],
-    "budget": {"maxTokens": 9},
-    "memory": {"threshold": 0.5},
-    "output": {"form": "PLAIN"},
-    "canary": {"share": 0.5, "stableVersion": 1},
-    "plain": {},
-    "react": {"systemPrompt": "Hi."},
-    "planExecute": {"plan": {}, "execute": {"budget": {}}, "summary": {"systemPrompt": "So."}},
-}
-
-GONE = object()
-
-MISTAKES: dict[str, Any] = {
-    "name": 5,
-    "sytem": "x",
-    "icon": [],
-    "tags": "x",
-    "verify": "MAYBE",
-    "toolPolicy": "NEVER",
-    "chatTitle": 1,
-    "publish": ["pigeon"],
-    "modelConfig.temperature": "hot",
-    "modelConfig.reasoning": {"effort": "SOME"},
-    "toolConfig.backends.1": 5,
-    "toolConfig.x": [],
-    "subagents.1": "../x",
-    "skills": None,
-    "budget.maxSteps": 0,
-    "budget.x": 1,
-    "memory.threshold": 1.5,
-    "memory.recap": {"enabled": "perhaps"},
-    "output.form": "LOUD",
-    "canary.share": 2,
-    "canary.stableVersion": GONE,
-    "react.maxSteps": -1,
-    "react.systemPrompt": "{{nobody}}",
-    "react.x": 1,
-    "planExecute.strategy": "RANDOM",
-    "planExecute.maxRounds": 0,
-    "planExecute.plan.deepThinking": "deep",
-    "planExecute.execute.budget.maxTokens": "x",
-    "planExecute.summary.systemPrompt": 7,
-    "models": {"vision": {"model": 5}},
-}
-"""Values of fields that are wrong in themselves."""
+from tests.support.orchestrator.definitions import BASE, GONE, MISTAKES, put
 
 BELOW = {
     "modelConfig.reasoning": "modelConfig.reasoning.effort",
@@ -77,17 +26,6 @@ BELOW = {
 
 WHOLE: dict[str, Any] = {"key": "auto", "modelConfig.model": GONE, "budget.unknownPrice": "MAX_TOKENS"}
 """What is wrong with the whole, which is looked at when its fields are right."""
-
-
-def put(definition: dict[str, Any], path: str, value: Any) -> None:
-    *parts, last = path.split(".")
-    at: Any = definition
-    for part in parts:
-        at = at[int(part) if isinstance(at, list) else part]
-    if value is GONE:
-        del at[last]
-    else:
-        at[int(last) if isinstance(at, list) else last] = value
 
 
 def fields(definition: Any) -> list[str]:

@@ -4,39 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
-from pathlib import Path
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from headrace.client import Client
-from headrace.errors import HeadraceError, InvalidRequest, NotFound, PermissionDenied
-from headrace.v1 import agent_pb2, gates_pb2, memory_pb2, tools_pb2
-from tests.orchestrator.conftest import House, Open, as_json, call, content, finish
-from tests.orchestrator.owners import Crashes
-from tests.orchestrator.people import tool
-from tests.orchestrator.replicas import two
+from headrace.errors import HeadraceError, InvalidRequest, NotFound, Overloaded, PermissionDenied
+from headrace.v1 import agent_pb2, memory_pb2
+from tests.support.orchestrator import Serve, as_json, only, tool
+from tests.support.orchestrator.answerers import ACCEPTED, APPROVE, DENIED, KEYS, LISTED, SILENT, as_user, asking, offer
+from tests.support.orchestrator.crashes import Crashes
+from tests.support.orchestrator.gate_runs import Asked, try_answer, waiting_run
+from tests.support.orchestrator.replicas import two_replicas
+from tests.support.orchestrator.steps import ANSWER, call, finish
 from tests.support.order import Event
-
-ANSWER = content("All ", "good.") + finish()
-LISTED = {"toolConfig": {"backends": ["act"], "frontends": ["confirm"]}}
-APPROVE = '{"decision": "approve"}'
-
-KEYS = {
-    "ada": "acme/ada board",
-    "bob": "acme/bob finance",
-    "cleo": "acme/cleo",
-    "operator": "acme/olga ops answer,operate",
-    "auditor": "acme/otto ops operate,read_content",
-    "reader": "acme/rita finance ask",
-    "stranger": "globex/bob finance",
-}
-"""By the key, which is the name of whoever has it here; ada asks."""
-
-SILENT, DENIED, ACCEPTED = "NOT_FOUND", "PERMISSION_DENIED", "accepted"
 
 RULES: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
     "nothing is said": ({}, {"ada": ACCEPTED, "bob": SILENT, "operator": DENIED}),
@@ -59,116 +40,65 @@ RULES: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
 """A tool's rule, and what becomes of the answers of these."""
 
 
-@dataclass
-class Asked:
-    """A run of ada's that waits."""
-
-    events: list[Event] = field(default_factory=list[Event])
-    gate: asyncio.Future[tuple[str, str]] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-
-    async def follow(self, client: Client) -> list[Event]:
-        async with client.ask("hello", agent_key="react") as deltas:
-            async for delta in deltas:
-                self.events.append(event := as_json(delta))
-                if event["type"] == "gate.open":
-                    self.gate.set_result((only(self.events, "run.start")["runId"], event["gateId"]))
-        if not self.gate.done():
-            self.gate.set_exception(AssertionError("no gate was opened"))
-        return self.events
-
-
-def offer(it: House, rule: dict[str, Any], kind: str = "approval") -> None:
-    answerers = rule or None
-    it.tools.tools += [
-        tool("act", "backend", approval="ask", answerers=answerers),
-        tool("confirm", "frontend", timeout_ms=100_000, viewport_key="view", answerers=answerers),
-    ]
-
-
-def asking(kind: str) -> list[Any]:
-    return call("act" if kind == "approval" else "confirm", '{"at": 1}') + finish("tool_calls")
-
-
-@asynccontextmanager
-async def as_user(address: str, name: str) -> AsyncGenerator[Client]:
-    async with Client(address, token=name, reattach_s=0) as client:
-        yield client
-
-
-async def try_answer(address: str, name: str, gate: tuple[str, str], payload: str = APPROVE) -> str:
-    """Answer as `name`; return the status, or the error's reason."""
-    async with as_user(address, name) as client:
-        try:
-            return (await client.answer_gate(*gate, payload)).status
-        except HeadraceError as error:
-            return error.reason
-
-
-def only(events: list[Event], kind: str) -> Event:
-    [event] = [event for event in events if event["type"] == kind]
-    return event
-
-
 @pytest.mark.parametrize("kind", ["approval", "form"])
 @pytest.mark.parametrize("case", RULES)
-async def test_the_rule_says_who_answers_and_who_sees_it(kind: str, case: str, house: Open) -> None:
+async def test_the_rule_says_who_answers_and_who_sees_it(kind: str, case: str, serve: Serve) -> None:
     rule, outcomes = RULES[case]
     refused = [name for name, outcome in outcomes.items() if outcome != ACCEPTED]
     answerers = [name for name, outcome in outcomes.items() if outcome == ACCEPTED]
-    async with house(asking(kind), ANSWER, keys=KEYS, **LISTED) as it, asyncio.TaskGroup() as group:
-        offer(it, rule, kind)
-        asked = Asked()
-        run = group.create_task(asked.follow(it.client))
-        gate = await asked.gate
+    async with waiting_run(serve, rule, kind) as (suite, gate, run):
         for name in refused:
-            assert await try_answer(it.address, name, gate) == outcomes[name], name
-            async with as_user(it.address, name) as client:
+            assert await try_answer(suite.address, name, gate) == outcomes[name], name
+            async with as_user(suite.address, name) as client:
                 assert [one.gate_id for one in (await client.gates()).gates] == [], name
                 if outcomes[name] == SILENT:
                     with pytest.raises(NotFound):
                         await client.gate(*gate)
         if "reader" in refused:  # her role may, and this key of hers may not
-            async with as_user(it.address, "reader") as client:
+            async with as_user(suite.address, "reader") as client:
                 assert not (await client.gate(*gate)).HasField("arguments")
         for name in answerers:
-            async with as_user(it.address, name) as client:
+            async with as_user(suite.address, name) as client:
                 assert [one.gate_id for one in (await client.gates()).gates] == [gate[1]], name
                 seen = await client.gate(*gate)
                 assert (json.loads(seen.arguments), seen.requester) == ({"at": 1}, "ada")
         first, *others = answerers
-        assert await try_answer(it.address, first, gate) == ACCEPTED
+        assert await try_answer(suite.address, first, gate) == ACCEPTED
         events = await run
         for name in others:
-            assert await try_answer(it.address, name, gate) in ("duplicate", "unmatched"), name
+            assert await try_answer(suite.address, name, gate) in ("duplicate", "unmatched"), name
     user = KEYS[first].split(" ")[0].split("/")[1]
     assert only(events, "request.submit")["by"] == only(events, "gate.close")["answeredBy"] == user
     assert only(events, "request.submit")["credential"].startswith("api_key:")
     assert events[-1]["type"] == "run.complete"
 
 
-async def test_a_gate_that_another_process_has_opened_is_not_said_to_be_none_to_who_may_answer_it(house: Open) -> None:
-    async with house(asking("form"), ANSWER, keys=KEYS, **LISTED) as it, asyncio.TaskGroup() as group:
-        offer(it, {"any_of": ["user:cleo"]}, "form")
+async def test_a_gate_that_another_process_has_opened_is_not_said_to_be_none_to_who_may_answer_it(serve: Serve) -> None:
+    async with serve(asking("form"), ANSWER, keys=KEYS, **LISTED) as suite, asyncio.TaskGroup() as group:
+        offer(suite, {"any_of": ["user:cleo"]}, "form")
 
         async def add_another(request: memory_pb2.AppendRequest) -> None:
             for line in [line for line in request.lines if line.event.event.HasField("gate_open")]:
                 request.lines.add().CopyFrom(line)
                 request.lines[-1].event.event.gate_open.gate_id = "t_other"
 
-        it.memory.before = add_another
+        suite.memory.before = add_another
         asked = Asked()
-        run = group.create_task(asked.follow(it.client))
+        run = group.create_task(asked.follow(suite.client))
         run_id, gate_id = await asked.gate
-        assert await try_answer(it.address, "cleo", (run_id, "t_other")) == "OVERLOADED"
-        assert await try_answer(it.address, "bob", (run_id, "t_other")) == SILENT
-        assert await try_answer(it.address, "cleo", (run_id, gate_id)) == ACCEPTED
+        assert await try_answer(suite.address, "cleo", (run_id, "t_other")) == "OVERLOADED"
+        assert await try_answer(suite.address, "bob", (run_id, "t_other")) == SILENT
+        async with as_user(suite.address, "cleo") as cleo:
+            with pytest.raises(Overloaded, match="another process"):
+                await cleo.claim_gate(run_id, "t_other", "me")
+        assert await try_answer(suite.address, "cleo", (run_id, gate_id)) == ACCEPTED
         await run
 
 
-async def test_whom_another_process_has_passed_a_gate_to_is_not_said_to_have_none(house: Open) -> None:
+async def test_whom_another_process_has_passed_a_gate_to_is_not_said_to_have_none(serve: Serve) -> None:
     """Found by seed 39100 of trials/simulation: the answer was told NOT_FOUND."""
-    async with house(asking("form"), ANSWER, keys=KEYS, **LISTED) as it, asyncio.TaskGroup() as group:
-        offer(it, {"any_of": ["user:bob"]}, "form")
+    async with serve(asking("form"), ANSWER, keys=KEYS, **LISTED) as suite, asyncio.TaskGroup() as group:
+        offer(suite, {"any_of": ["user:bob"]}, "form")
 
         async def escalate(request: memory_pb2.AppendRequest) -> None:
             for line in [line for line in request.lines if line.event.event.HasField("gate_open")]:
@@ -177,85 +107,81 @@ async def test_whom_another_process_has_passed_a_gate_to_is_not_said_to_have_non
                 step = agent_pb2.GateStep(gate_id=gate_id, step="escalated", to=["user:cleo"])
                 request.lines[-1].event.event.gate_step.CopyFrom(step)
 
-        it.memory.before = escalate
+        suite.memory.before = escalate
         asked = Asked()
-        run = group.create_task(asked.follow(it.client))
+        run = group.create_task(asked.follow(suite.client))
         gate = await asked.gate
-        async with as_user(it.address, "cleo") as cleo:
+        async with as_user(suite.address, "cleo") as cleo:
             assert [one.gate_id for one in (await cleo.gates()).gates] == [gate[1]]
-        assert await try_answer(it.address, "cleo", gate) == "OVERLOADED"
-        assert await try_answer(it.address, "stranger", gate) == SILENT
-        assert await try_answer(it.address, "bob", gate) == ACCEPTED
+        assert await try_answer(suite.address, "cleo", gate) == "OVERLOADED"
+        assert await try_answer(suite.address, "stranger", gate) == SILENT
+        assert await try_answer(suite.address, "bob", gate) == ACCEPTED
         await run
 
 
-async def test_a_list_of_the_whole_tenant_is_for_operators(house: Open) -> None:
-    async with house(asking("approval"), ANSWER, keys=KEYS, **LISTED) as it, asyncio.TaskGroup() as group:
-        offer(it, {"any_of": ["user:cleo"]})
-        asked = Asked()
-        group.create_task(asked.follow(it.client))
-        gate = await asked.gate
-        async with as_user(it.address, "operator") as client:
+async def test_a_list_of_the_whole_tenant_is_for_operators(serve: Serve) -> None:
+    async with waiting_run(serve, {"any_of": ["user:cleo"]}) as (suite, gate, _):
+        async with as_user(suite.address, "operator") as client:
             [listed] = (await client.gates(scope="tenant")).gates
             assert (listed.gate_id, [*listed.answerers.any_of]) == (gate[1], ["user:cleo"])
             seen = await client.gate(*gate)
             assert (seen.requester, seen.HasField("arguments")) == ("ada", False), "what it says is no operator's"
-        async with as_user(it.address, "auditor") as client:
+        async with as_user(suite.address, "auditor") as client:
             assert json.loads((await client.gate(*gate)).arguments) == {"at": 1}
-        async with as_user(it.address, "bob") as client:
+        async with as_user(suite.address, "bob") as client:
             with pytest.raises(PermissionDenied, match="operate"):
                 await client.gates(scope="tenant")
-        async with as_user(it.address, "ada") as client:
+        async with as_user(suite.address, "ada") as client:
             assert [one.gate_id for one in (await client.gates(scope="own")).gates] == [gate[1]]
-        assert await try_answer(it.address, "cleo", gate) == ACCEPTED
+        assert await try_answer(suite.address, "cleo", gate) == ACCEPTED
 
 
-async def test_an_answer_before_its_gate_waits_for_the_rule(house: Open) -> None:
+async def test_an_answer_before_its_gate_waits_for_the_rule(serve: Serve) -> None:
     early = [*call("confirm", '{"q":1}'), 0.3, *finish("tool_calls")]
     rule = {"any_of": ["tenant"], "not_requester": True}
-    async with house(early, ANSWER, keys=KEYS, **LISTED) as it:
-        offer(it, rule)
+    async with serve(early, ANSWER, keys=KEYS, **LISTED) as suite:
+        offer(suite, rule)
         statuses: list[str] = []
         run_id = ""
-        async with it.client.ask("hello", agent_key="react") as deltas:
+        async with suite.client.ask("hello", agent_key="react") as deltas:
             async for delta in deltas:
                 event = as_json(delta)
                 if event["type"] == "run.start":
                     run_id = event["runId"]
                 elif event["type"] == "tool.start":
-                    statuses.append(await try_answer(it.address, "ada", (run_id, event["toolId"]), "1"))
+                    statuses.append(await try_answer(suite.address, "ada", (run_id, event["toolId"]), "1"))
                 elif event["type"] == "gate.open":
-                    statuses.append(await try_answer(it.address, "bob", (run_id, event["gateId"]), "2"))
+                    statuses.append(await try_answer(suite.address, "bob", (run_id, event["gateId"]), "2"))
                 elif event["type"] == "request.submit":
                     assert (event["by"], event["payload"]) == ("bob", 2)
         assert statuses == ["unmatched", ACCEPTED]
 
 
-async def test_an_answer_before_its_question_is_whole_is_not_taken(house: Open) -> None:
+async def test_an_answer_before_its_question_is_whole_is_not_taken(serve: Serve) -> None:
     first, rest = call("ask_human", '{"question": "which?", "choices": ["a", "b"]}')
     keys = KEYS | {"ask only": "acme/ada board ask"}
     listed = {"toolConfig": {"frontends": ["ask_human"]}}
-    async with house([first, 0.5, rest, 0.5, *finish("tool_calls")], ANSWER, keys=keys, **listed) as it:
-        it.tools.tools += [tool("ask_human", "frontend", timeout_ms=100_000)]
+    async with serve([first, 0.5, rest, 0.5, *finish("tool_calls")], ANSWER, keys=keys, **listed) as suite:
+        suite.tools.tools += [tool("ask_human", "frontend", timeout_ms=100_000)]
         statuses: list[str] = []
         gate = "", ""
-        async with it.client.ask("hello", agent_key="react") as deltas:
+        async with suite.client.ask("hello", agent_key="react") as deltas:
             async for delta in deltas:
                 event = as_json(delta)
                 if event["type"] == "run.start":
                     gate = event["runId"], ""
                 elif event["type"] == "tool.start":
                     gate = gate[0], event["toolId"]
-                    statuses.append(await try_answer(it.address, "ada", gate, '"c"'))
-                    statuses.append(await try_answer(it.address, "ask only", gate, '"a"'))
+                    statuses.append(await try_answer(suite.address, "ada", gate, '"c"'))
+                    statuses.append(await try_answer(suite.address, "ask only", gate, '"a"'))
                 elif event["type"] == "gate.open":
-                    statuses.append(await try_answer(it.address, "ada", gate, '"c"'))
-                    statuses.append(await try_answer(it.address, "ask only", gate, '"a"'))
-                    statuses.append(await try_answer(it.address, "ada", gate, '"b"'))
+                    statuses.append(await try_answer(suite.address, "ada", gate, '"c"'))
+                    statuses.append(await try_answer(suite.address, "ask only", gate, '"a"'))
+                    statuses.append(await try_answer(suite.address, "ada", gate, '"b"'))
         assert statuses == ["unmatched", DENIED, "INVALID_REQUEST", DENIED, ACCEPTED]
 
 
-async def test_the_rules_of_approvals_yaml_come_first(house: Open, tmp_path: Any) -> None:
+async def test_the_rules_of_approvals_yaml_come_first(serve: Serve, tmp_path: Any) -> None:
     (tmp_path / "approvals.yaml").write_text(
         'answerers: {anyOf: ["user:cleo"]}\n'
         'tools: {act: [{pattern: "", argument: at, then: ask, answerers: {notRequester: true}}]}\n'
@@ -263,15 +189,15 @@ async def test_the_rules_of_approvals_yaml_come_first(house: Open, tmp_path: Any
     turns = [call("act", '{"at": "x"}'), call("look", '{"at": "rm -rf x"}', call_id="call_2")]
     listed = {"toolConfig": {"backends": ["act", "look"]}}
     async with (
-        house(*[turn + finish("tool_calls") for turn in turns], ANSWER, keys=KEYS, **listed) as it,
+        serve(*[turn + finish("tool_calls") for turn in turns], ANSWER, keys=KEYS, **listed) as suite,
         asyncio.TaskGroup() as group,
     ):
-        it.tools.tools = [tool("act", "backend", answerers={"any_of": ["requester"]}), tool("look", "backend")]
+        suite.tools.tools = [tool("act", "backend", answerers={"any_of": ["requester"]}), tool("look", "backend")]
         opened: asyncio.Queue[Event] = asyncio.Queue()
 
         async def follow() -> None:
             run_id = ""
-            async with it.client.ask("hello", agent_key="react") as deltas:
+            async with suite.client.ask("hello", agent_key="react") as deltas:
                 async for delta in deltas:
                     run_id = delta.run_start.run_id or run_id
                     if delta.HasField("gate_open"):
@@ -282,62 +208,17 @@ async def test_the_rules_of_approvals_yaml_come_first(house: Open, tmp_path: Any
         for _ in range(2):
             gate = await opened.get()
             rules[gate["toolName"]] = gate["answerers"]
-            assert await try_answer(it.address, "cleo", (gate["runId"], gate["gateId"])) == ACCEPTED
+            assert await try_answer(suite.address, "cleo", (gate["runId"], gate["gateId"])) == ACCEPTED
     assert rules["act"] == {"anyOf": ["tenant"], "notRequester": True}
     assert rules["look"]["anyOf"] == ["user:cleo"]
 
 
-async def test_a_colleague_answers_at_a_replica_that_has_not_the_run(house: Open) -> None:
-    rule = {"any_of": ["role:finance"], "not_requester": True}
-    async with (
-        house(asking("approval"), ANSWER, keys=KEYS, **LISTED) as it,
-        two(it) as (a, b),
-        asyncio.TaskGroup() as group,
-    ):
-        offer(it, rule)
-        asked = Asked()
-        async with as_user(a.address, "ada") as ada:
-            run = group.create_task(asked.follow(ada))
-            gate = await asked.gate
-            assert await try_answer(b.address, "cleo", gate) == SILENT
-            assert await try_answer(b.address, "ada", gate) == DENIED
-            assert await try_answer(b.address, "bob", gate) == ACCEPTED
-            events = await run
-    assert only(events, "approval.answer")["by"] == "bob"
-
-
-async def test_a_colleague_s_answer_takes_a_run_over_whose_owner_is_dead(house: Open) -> None:
-    rule = {"any_of": ["role:finance"], "not_requester": True}
-    async with house(asking("approval"), ANSWER, keys=KEYS, **LISTED) as it, two(it) as (a, b):
-        offer(it, rule)
-        it.tools.effects = [tools_pb2.CheckEffectResponse(state="not_done")]
-        crashes = Crashes(it)
-        asked = Asked()
-        async with as_user(a.address, "ada") as ada:
-            run = asyncio.create_task(asked.follow(ada))
-            gate = await asked.gate
-            crashes.kill(gate[0])
-            await a.stop()
-            with suppress(HeadraceError):
-                await run
-        assert await try_answer(b.address, "ada", gate) == DENIED
-        assert await try_answer(b.address, "bob", gate) == ACCEPTED
-        async with as_user(b.address, "ada") as ada, ada.attach(gate[0], 0) as deltas:
-            events = [as_json(delta) async for delta in deltas]
-        assert await try_answer(b.address, "bob", gate) in ("duplicate", "unmatched")
-        async with as_user(b.address, "bob") as bob:
-            after: gates_pb2.Gate = await bob.gate(*gate)
-    assert [event["by"] for event in events if event["type"] == "request.submit"] == ["bob"]
-    assert (after.state, after.answered_by) == ("answered", "bob")
-    assert events[-1]["type"] == "run.complete"
-
-
-async def test_who_takes_a_run_over_before_its_gate_knows_no_rule_and_takes_no_answer(house: Open) -> None:
+async def test_who_takes_a_run_over_before_its_gate_knows_no_rule_and_takes_no_answer(serve: Serve) -> None:
     rule = {"any_of": ["tenant"], "not_requester": True}
-    async with house(asking("form"), ANSWER, keys=KEYS, **LISTED) as it, two(it) as (a, b):
-        offer(it, rule)
-        crashes = Crashes(it)
-        before = it.memory.before
+    async with serve(asking("form"), ANSWER, keys=KEYS, **LISTED) as suite, two_replicas(suite) as (a, b):
+        offer(suite, rule)
+        crashes = Crashes(suite)
+        before = suite.memory.before
         assert before is not None
 
         async def die_at_gate(request: memory_pb2.AppendRequest) -> None:
@@ -345,7 +226,7 @@ async def test_who_takes_a_run_over_before_its_gate_knows_no_rule_and_takes_no_a
                 crashes.kill(request.run_id)
             await before(request)
 
-        it.memory.before = die_at_gate
+        suite.memory.before = die_at_gate
         events: list[Event] = []
         async with as_user(a.address, "ada") as ada:
             with suppress(HeadraceError):
@@ -365,38 +246,29 @@ async def test_who_takes_a_run_over_before_its_gate_knows_no_rule_and_takes_no_a
                     assert (delta.request_submit.by, delta.request_submit.payload) == ("bob", "2")
 
 
-async def test_what_is_no_answer_to_an_approval_is_refused_by_whatever_name_it_comes(house: Open) -> None:
-    async with house(asking("approval"), ANSWER, keys=KEYS, **LISTED) as it, asyncio.TaskGroup() as group:
-        offer(it, {})
-        asked = Asked()
-        run = group.create_task(asked.follow(it.client))
-        run_id, gate_id = await asked.gate
+async def test_what_is_no_answer_to_an_approval_is_refused_by_whatever_name_it_comes(serve: Serve) -> None:
+    async with waiting_run(serve, {}) as (suite, (run_id, gate_id), run):
         with pytest.raises(InvalidRequest, match="payload"):
-            await it.client.submit(run_id, '"yes"', tool_id=gate_id)
-        assert await try_answer(it.address, "ada", (run_id, gate_id)) == ACCEPTED
+            await suite.client.submit(run_id, '"yes"', tool_id=gate_id)
+        assert await try_answer(suite.address, "ada", (run_id, gate_id)) == ACCEPTED
         assert (await run)[-1]["type"] == "run.complete"
 
 
-async def test_four_eyes_without_authentication_says_why_nobody_can_answer(house: Open) -> None:
-    async with house(asking("approval"), ANSWER, **LISTED) as it, asyncio.TaskGroup() as group:
-        offer(it, {"any_of": ["tenant"], "not_requester": True})
+@pytest.mark.parametrize(
+    ("rule", "problem"),
+    [
+        ({"any_of": ["tenant"], "not_requester": True}, "without authentication"),
+        ({"any_of": ["tenant"], "count": 2}, "2 users must approve, and without authentication"),
+    ],
+)
+async def test_without_authentication_it_says_why_nobody_can_answer(
+    serve: Serve, rule: dict[str, Any], problem: str
+) -> None:
+    async with serve(asking("approval"), ANSWER, **LISTED) as suite, asyncio.TaskGroup() as group:
+        offer(suite, rule)
         asked = Asked()
-        group.create_task(asked.follow(it.client))
+        group.create_task(asked.follow(suite.client))
         gate = await asked.gate
-        with pytest.raises(PermissionDenied, match="without authentication"):
-            await it.client.answer_gate(*gate, APPROVE)
-        await it.client.cancel(gate[0])
-
-
-async def test_a_call_that_has_a_vote_is_not_approved_by_time(house: Open, tmp_path: Path) -> None:
-    rule = "{pattern: x, then: ask, onExpiry: approve, answerers: {anyOf: [tenant], count: 2}}"
-    (tmp_path / "approvals.yaml").write_text(f"answerTimeoutMs: 5000\ntools: {{act: [{rule}]}}\n")
-    turn = call("act", '{"at": "x"}') + finish("tool_calls")
-    async with house(turn, ANSWER, keys=KEYS, **LISTED) as it, asyncio.TaskGroup() as group:
-        it.tools.tools = [tool("act", "backend")]
-        asked = Asked()
-        run = group.create_task(asked.follow(it.client))
-        assert await try_answer(it.address, "bob", await asked.gate) == "voted"
-        events = await run
-        assert it.tools.requests == []
-    assert only(events, "approval.answer")["decision"] == "reject"
+        with pytest.raises(PermissionDenied, match=problem):
+            await suite.client.answer_gate(*gate, APPROVE)
+        await suite.client.cancel(gate[0])

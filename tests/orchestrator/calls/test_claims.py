@@ -11,22 +11,13 @@ import pytest
 from headrace.client import Client
 from headrace.errors import Claimed, HeadraceError, InvalidRequest, NotFound, PermissionDenied
 from headrace.v1 import memory_pb2
-from tests.orchestrator.calls.test_answerers import (
-    ACCEPTED,
-    ANSWER,
-    KEYS,
-    LISTED,
-    Asked,
-    as_user,
-    asking,
-    offer,
-    try_answer,
-)
-from tests.orchestrator.conftest import Open, as_json
-from tests.orchestrator.owners import Crashes
-from tests.orchestrator.people import ask, kinds, only
-from tests.orchestrator.people import submit as submit_to
-from tests.orchestrator.replicas import two
+from tests.support.orchestrator import Serve, ask, kinds, only
+from tests.support.orchestrator import submit as submit_to
+from tests.support.orchestrator.answerers import ACCEPTED, KEYS, LISTED, as_user, asking, offer
+from tests.support.orchestrator.crashes import Crashes
+from tests.support.orchestrator.gate_runs import Asked, read_as, try_answer, waiting_run
+from tests.support.orchestrator.replicas import two_replicas
+from tests.support.orchestrator.steps import ANSWER
 from tests.support.order import Event
 
 TENANT = {"any_of": ["tenant"]}
@@ -38,42 +29,42 @@ async def list_claims(client: Client) -> list[tuple[str, bool]]:
 
 
 @pytest.mark.parametrize("kind", ["approval", "form"])
-async def test_only_the_client_that_has_claimed_a_gate_answers_it(kind: str, house: Open) -> None:
-    async with house(asking(kind), ANSWER, **LISTED) as it:
-        offer(it, {}, kind)
+async def test_only_the_client_that_has_claimed_a_gate_answers_it(kind: str, serve: Serve) -> None:
+    async with serve(asking(kind), ANSWER, **LISTED) as suite:
+        offer(suite, {}, kind)
 
         async def answer(opened: Event) -> None:
-            [gate] = (await it.client.gates()).gates
+            [gate] = (await suite.client.gates()).gates
             place = gate.run_id, gate.gate_id
             payload = '{"decision": "approve"}'
-            claim = await it.client.claim_gate(*place, "tab 1", lease_ms=300_000)
+            claim = await suite.client.claim_gate(*place, "tab 1", lease_ms=300_000)
             assert (claim.status, claim.claimed_by) == ("claimed", "default")
             assert 0 < claim.claimed_until <= gate.expires_at
-            assert await list_claims(it.client) == [("default", True)]
-            again = await it.client.claim_gate(*place, "tab 1", lease_ms=300_000)
+            assert await list_claims(suite.client) == [("default", True)]
+            again = await suite.client.claim_gate(*place, "tab 1", lease_ms=300_000)
             assert again.claimed_until == claim.claimed_until, "it stands, and makes no line"
             with pytest.raises(Claimed, match="being answered by 'default' until 20") as caught:
-                await it.client.claim_gate(*place, "tab 2")
+                await suite.client.claim_gate(*place, "tab 2")
             assert caught.value.metadata["claimedBy"] == "default"
             assert int(caught.value.metadata["until"]) == claim.claimed_until
             for holder in (None, "tab 2"):
                 with pytest.raises(Claimed):
-                    await it.client.answer_gate(*place, payload, holder=holder)
+                    await suite.client.answer_gate(*place, payload, holder=holder)
             with pytest.raises(Claimed):
-                await submit_to(it, gate.run_id, gate.gate_id, {"decision": "approve"})
-            assert not await it.client.release_gate(*place, "tab 2"), "it is not this client's"
-            assert await it.client.release_gate(*place, "tab 1")
-            assert not await it.client.release_gate(*place, "tab 1")
-            assert await list_claims(it.client) == [("", False)]
-            await it.client.claim_gate(*place, "tab 2")
-            reply = await it.client.answer_gate(*place, payload, holder="tab 2")
+                await submit_to(suite, gate.run_id, gate.gate_id, {"decision": "approve"})
+            assert not await suite.client.release_gate(*place, "tab 2"), "it is not this client's"
+            assert await suite.client.release_gate(*place, "tab 1")
+            assert not await suite.client.release_gate(*place, "tab 1")
+            assert await list_claims(suite.client) == [("", False)]
+            await suite.client.claim_gate(*place, "tab 2")
+            reply = await suite.client.answer_gate(*place, payload, holder="tab 2")
             assert reply.status == "accepted"
 
-        events = await ask(it, ("gate.open", answer))
-        gate = await it.client.gate(it.run_ids[0], only(events, "gate.open")["gateId"])
+        events = await ask(suite, ("gate.open", answer))
+        gate = await suite.client.gate(suite.run_ids[0], only(events, "gate.open")["gateId"])
         assert not gate.HasField("claimed_by"), "a closed gate is nobody's"
-        assert (await it.client.claim_gate(it.run_ids[0], gate.gate_id, "tab 1")).status == "closed"
-        assert not await it.client.release_gate(it.run_ids[0], gate.gate_id, "tab 2")
+        assert (await suite.client.claim_gate(suite.run_ids[0], gate.gate_id, "tab 1")).status == "closed"
+        assert not await suite.client.release_gate(suite.run_ids[0], gate.gate_id, "tab 2")
     steps = [(e["step"], e["holder"], e["by"], "until" in e) for e in events if e["type"] == "gate.step"]
     assert steps == [
         ("claimed", "tab 1", "default", True),
@@ -82,28 +73,28 @@ async def test_only_the_client_that_has_claimed_a_gate_answers_it(kind: str, hou
     ]
 
 
-async def test_a_claim_ends_with_its_lease_and_is_renewed_in_its_second_half(house: Open) -> None:
-    async with house(asking("form"), ANSWER, **LISTED) as it:
-        offer(it, {}, "form")
+async def test_a_claim_ends_with_its_lease_and_is_renewed_in_its_second_half(serve: Serve) -> None:
+    async with serve(asking("form"), ANSWER, **LISTED) as suite:
+        offer(suite, {}, "form")
 
         async def answer(_: Event) -> None:
-            [gate] = (await it.client.gates()).gates
+            [gate] = (await suite.client.gates()).gates
             place = gate.run_id, gate.gate_id
-            claim = await it.client.claim_gate(*place, "tab 1", lease_ms=1000)
-            while (again := await it.client.claim_gate(*place, "tab 1", lease_ms=1000)) == claim:
+            claim = await suite.client.claim_gate(*place, "tab 1", lease_ms=1000)
+            while (again := await suite.client.claim_gate(*place, "tab 1", lease_ms=1000)) == claim:
                 await asyncio.sleep(0.05)
             assert again.claimed_until > claim.claimed_until
             while True:  # the other tab looks until the lease is over
                 try:
-                    await it.client.claim_gate(*place, "tab 2")
+                    await suite.client.claim_gate(*place, "tab 2")
                     break
                 except Claimed:
                     await asyncio.sleep(0.05)
             with pytest.raises(Claimed):
-                await it.client.answer_gate(*place, "1", holder="tab 1")
-            await it.client.answer_gate(*place, "1", holder="tab 2")
+                await suite.client.answer_gate(*place, "1", holder="tab 1")
+            await suite.client.answer_gate(*place, "1", holder="tab 2")
 
-        events = await ask(it, ("gate.open", answer))
+        events = await ask(suite, ("gate.open", answer))
     assert [e["holder"] for e in events if e["type"] == "gate.step"] == ["tab 1", "tab 1", "tab 2"]
     assert kinds(events, "gate.close") == ["gate.close"]
 
@@ -112,30 +103,30 @@ async def test_a_claim_ends_with_its_lease_and_is_renewed_in_its_second_half(hou
     ("fields", "problem"),
     [({"lease_ms": 999}, "leaseMs"), ({"lease_ms": 600_001}, "leaseMs"), ({"holder": ""}, "holder")],
 )
-async def test_a_bad_claim_is_refused_with_its_field(fields: Any, problem: str, house: Open) -> None:
-    async with house(asking("form"), ANSWER, **LISTED) as it:
-        offer(it, {}, "form")
+async def test_a_bad_claim_is_refused_with_its_field(fields: Any, problem: str, serve: Serve) -> None:
+    async with serve(asking("form"), ANSWER, **LISTED) as suite:
+        offer(suite, {}, "form")
 
         async def answer(opened: Event) -> None:
-            [gate] = (await it.client.gates()).gates
+            [gate] = (await suite.client.gates()).gates
             given: dict[str, Any] = {"holder": "tab"} | fields
             with pytest.raises(InvalidRequest, match=problem):
-                await it.client.claim_gate(gate.run_id, gate.gate_id, **given)
+                await suite.client.claim_gate(gate.run_id, gate.gate_id, **given)
             with pytest.raises(NotFound):
-                await it.client.claim_gate(gate.run_id, "other", "tab")
-            await it.client.answer_gate(gate.run_id, opened["gateId"], "1")
+                await suite.client.claim_gate(gate.run_id, "other", "tab")
+            await suite.client.answer_gate(gate.run_id, opened["gateId"], "1")
 
-        await ask(it, ("gate.open", answer))
+        await ask(suite, ("gate.open", answer))
 
 
-async def test_who_may_not_answer_may_not_claim_and_colleagues_fight_for_it_at_any_replica(house: Open) -> None:
+async def test_who_may_not_answer_may_not_claim_and_colleagues_fight_for_it_at_any_replica(serve: Serve) -> None:
     rule = {"any_of": ["role:finance", "user:cleo"]}
     async with (
-        house(asking("approval"), ANSWER, keys=KEYS, **LISTED) as it,
-        two(it) as (a, b),
+        serve(asking("approval"), ANSWER, keys=KEYS, **LISTED) as suite,
+        two_replicas(suite) as (a, b),
         asyncio.TaskGroup() as group,
     ):
-        offer(it, rule)
+        offer(suite, rule)
         asked = Asked()
         async with (
             as_user(a.address, "ada") as ada,
@@ -161,10 +152,10 @@ async def test_who_may_not_answer_may_not_claim_and_colleagues_fight_for_it_at_a
             await run
 
 
-async def test_a_claim_holds_when_the_run_gets_another_owner(house: Open) -> None:
-    async with house(asking("form"), ANSWER, keys=KEYS, **LISTED) as it, two(it) as (a, b):
-        offer(it, TENANT, "form")
-        crashes = Crashes(it)
+async def test_a_claim_holds_when_the_run_gets_another_owner(serve: Serve) -> None:
+    async with serve(asking("form"), ANSWER, keys=KEYS, **LISTED) as suite, two_replicas(suite) as (a, b):
+        offer(suite, TENANT, "form")
+        crashes = Crashes(suite)
         asked = Asked()
         async with as_user(a.address, "ada") as ada, as_user(a.address, "bob") as bob:
             run = asyncio.create_task(asked.follow(ada))
@@ -181,15 +172,14 @@ async def test_a_claim_holds_when_the_run_gets_another_owner(house: Open) -> Non
             assert await try_answer(b.address, "ada", gate, "1") == "CLAIMED"
             reply = await bob.answer_gate(*gate, "1", holder="tab")
             assert reply.status == "accepted"
-        async with as_user(b.address, "ada") as ada, ada.attach(gate[0], 0) as deltas:
-            events = [as_json(delta) async for delta in deltas]
+        events = await read_as(b.address, "ada", gate[0])
     assert [e["step"] for e in events if e["type"] == "gate.step"] == ["claimed"]
     assert events[-1]["type"] == "run.complete"
 
 
-async def test_a_release_is_in_the_log_behind_its_claim(house: Open) -> None:
-    async with house(asking("form"), ANSWER, **LISTED) as it:
-        offer(it, {}, "form")
+async def test_a_release_is_in_the_log_behind_its_claim(serve: Serve) -> None:
+    async with serve(asking("form"), ANSWER, **LISTED) as suite:
+        offer(suite, {}, "form")
         came, passed = asyncio.Event(), asyncio.Event()
 
         async def hold_claim(request: memory_pb2.AppendRequest) -> None:
@@ -202,47 +192,39 @@ async def test_a_release_is_in_the_log_behind_its_claim(house: Open) -> None:
                 passed.set()
 
         async def answer(opened: Event) -> None:
-            it.memory.before = hold_claim
-            [gate] = (await it.client.gates()).gates
+            suite.memory.before = hold_claim
+            [gate] = (await suite.client.gates()).gates
             place = gate.run_id, opened["gateId"]
             async with asyncio.TaskGroup() as group:
-                claim = group.create_task(it.client.claim_gate(*place, "tab"))
+                claim = group.create_task(suite.client.claim_gate(*place, "tab"))
                 await came.wait()
-                release = group.create_task(it.client.release_gate(*place, "tab"))
+                release = group.create_task(suite.client.release_gate(*place, "tab"))
             assert ((await claim).status, await release) == ("claimed", True)
-            assert await list_claims(it.client) == [("", False)]
-            await it.client.answer_gate(*place, "1")
+            assert await list_claims(suite.client) == [("", False)]
+            await suite.client.answer_gate(*place, "1")
 
-        events = await ask(it, ("gate.open", answer))
+        events = await ask(suite, ("gate.open", answer))
     assert [e["step"] for e in events if e["type"] == "gate.step"] == ["claimed", "released"]
 
 
-async def test_whoever_may_answer_rejects_what_another_has_claimed(house: Open) -> None:
-    async with house(asking("approval"), ANSWER, keys=KEYS, **LISTED) as it, asyncio.TaskGroup() as group:
-        offer(it, TENANT)
-        asked = Asked()
-        run = group.create_task(asked.follow(it.client))
-        gate = await asked.gate
-        async with as_user(it.address, "bob") as bob:
+async def test_whoever_may_answer_rejects_what_another_has_claimed(serve: Serve) -> None:
+    async with waiting_run(serve, TENANT) as (suite, gate, run):
+        async with as_user(suite.address, "bob") as bob:
             await bob.claim_gate(*gate, "tab")
-            assert await try_answer(it.address, "cleo", gate) == "CLAIMED"
-            assert await try_answer(it.address, "cleo", gate, '{"decision": "reject"}') == ACCEPTED
+            assert await try_answer(suite.address, "cleo", gate) == "CLAIMED"
+            assert await try_answer(suite.address, "cleo", gate, '{"decision": "reject"}') == ACCEPTED
             assert (await bob.answer_gate(*gate, '{"decision": "approve"}', holder="tab")).status != ACCEPTED
         events = await run
     assert [e["by"] for e in events if e["type"] == "approval.answer"] == ["cleo"]
-    assert it.tools.requests == []
+    assert suite.tools.requests == []
 
 
-async def test_a_vote_needs_the_claim_too(house: Open) -> None:
+async def test_a_vote_needs_the_claim_too(serve: Serve) -> None:
     rule = {"any_of": ["tenant"], "count": 2}
-    async with house(asking("approval"), ANSWER, keys=KEYS, **LISTED) as it, asyncio.TaskGroup() as group:
-        offer(it, rule)
-        asked = Asked()
-        run = group.create_task(asked.follow(it.client))
-        gate = await asked.gate
-        async with as_user(it.address, "bob") as bob:
+    async with waiting_run(serve, rule) as (suite, gate, run):
+        async with as_user(suite.address, "bob") as bob:
             await bob.claim_gate(*gate, "tab")
-            assert await try_answer(it.address, "cleo", gate) == "CLAIMED"
+            assert await try_answer(suite.address, "cleo", gate) == "CLAIMED"
             await bob.release_gate(*gate, "tab")
-        assert [await try_answer(it.address, name, gate) for name in ("cleo", "bob")] == ["voted", ACCEPTED]
+        assert [await try_answer(suite.address, name, gate) for name in ("cleo", "bob")] == ["voted", ACCEPTED]
         await run

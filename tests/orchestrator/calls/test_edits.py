@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from headrace.errors import HeadraceError, InvalidRequest, PermissionDenied
 from headrace.v1 import tools_pb2
-from tests.orchestrator.calls.test_answerers import ANSWER, KEYS, LISTED, Asked, as_user, asking, only
-from tests.orchestrator.conftest import House, Open
-from tests.orchestrator.owners import Crashes
-from tests.orchestrator.people import tool
-from tests.orchestrator.replicas import two
+from tests.support.orchestrator import Serve, Suite, only, tool
+from tests.support.orchestrator.answerers import KEYS, LISTED, as_user, asking
+from tests.support.orchestrator.gate_runs import Asked, killing_owner
+from tests.support.orchestrator.replicas import two_replicas
+from tests.support.orchestrator.steps import ANSWER
 
 SCHEMA = {
     "type": "object",
@@ -38,9 +37,9 @@ REFUSED = {
 """Edited arguments, the field that the error names, and what it says."""
 
 
-def offer(it: House) -> None:
+def offer(suite: Suite) -> None:
     rule = {"any_of": ["tenant"]}
-    it.tools.tools.append(tool("act", "backend", approval="ask", answerers=rule, parameters=json.dumps(SCHEMA)))
+    suite.tools.tools.append(tool("act", "backend", approval="ask", answerers=rule, parameters=json.dumps(SCHEMA)))
 
 
 async def try_edit(address: str, name: str, gate: tuple[str, str], arguments: Any) -> HeadraceError | str:
@@ -52,62 +51,55 @@ async def try_edit(address: str, name: str, gate: tuple[str, str], arguments: An
             return error
 
 
-async def test_edited_arguments_that_schema_or_rules_refuse_leave_the_gate_open(house: Open, tmp_path: Path) -> None:
+async def test_edited_arguments_that_schema_or_rules_refuse_leave_the_gate_open(serve: Serve, tmp_path: Path) -> None:
     (tmp_path / "approvals.yaml").write_text(RULES)
-    async with house(asking("approval"), ANSWER, keys=KEYS, **LISTED) as it, asyncio.TaskGroup() as group:
-        offer(it)
+    async with serve(asking("approval"), ANSWER, keys=KEYS, **LISTED) as suite, asyncio.TaskGroup() as group:
+        offer(suite)
         asked = Asked()
-        run = group.create_task(asked.follow(it.client))
+        run = group.create_task(asked.follow(suite.client))
         gate = await asked.gate
         for name, (arguments, field, said) in REFUSED.items():
-            error = await try_edit(it.address, "bob", gate, arguments)
+            error = await try_edit(suite.address, "bob", gate, arguments)
             assert isinstance(error, InvalidRequest), name
             assert said in error.message, name
             assert error.metadata["field"] == field, name
             assert "there" not in error.message, "the value is not in the error"
-            async with as_user(it.address, "bob") as client:
+            async with as_user(suite.address, "bob") as client:
                 assert (await client.gate(*gate)).state == "open", name
-        assert await try_edit(it.address, "bob", gate, {"at": 2}) == "accepted"
+        assert await try_edit(suite.address, "bob", gate, {"at": 2}) == "accepted"
         events = await run
-    [request] = it.tools.requests
+    [request] = suite.tools.requests
     assert json.loads(request.arguments) == {"at": 2}
     assert (only(events, "approval.answer")["decision"], only(events, "approval.answer")["by"]) == ("edit", "bob")
 
 
-async def test_arguments_for_which_the_rules_ask_others_need_one_who_is_of_both(house: Open, tmp_path: Path) -> None:
+async def test_arguments_for_which_the_rules_ask_others_need_one_who_is_of_both(serve: Serve, tmp_path: Path) -> None:
     (tmp_path / "approvals.yaml").write_text(RULES)
     far = {"at": 1, "to": {"name": "far"}}
-    async with house(asking("approval"), ANSWER, keys=KEYS, **LISTED) as it, asyncio.TaskGroup() as group:
-        offer(it)
+    async with serve(asking("approval"), ANSWER, keys=KEYS, **LISTED) as suite, asyncio.TaskGroup() as group:
+        offer(suite)
         asked = Asked()
-        run = group.create_task(asked.follow(it.client))
+        run = group.create_task(asked.follow(suite.client))
         gate = await asked.gate
-        error = await try_edit(it.address, "bob", gate, far)
+        error = await try_edit(suite.address, "bob", gate, far)
         assert isinstance(error, PermissionDenied)
         assert "user:cleo" in error.message
-        assert await try_edit(it.address, "cleo", gate, far) == "accepted"
+        assert await try_edit(suite.address, "cleo", gate, far) == "accepted"
         events = await run
     assert only(events, "request.submit")["by"] == "cleo"
 
 
-async def test_a_replica_that_takes_the_run_over_judges_the_edit_too(house: Open, tmp_path: Path) -> None:
+async def test_a_replica_that_takes_the_run_over_judges_the_edit_too(serve: Serve, tmp_path: Path) -> None:
     (tmp_path / "approvals.yaml").write_text(RULES)
-    async with house(asking("approval"), ANSWER, keys=KEYS, **LISTED) as it, two(it) as (a, b):
-        offer(it)
-        it.tools.effects = [tools_pb2.CheckEffectResponse(state="not_done")]
-        crashes, asked = Crashes(it), Asked()
-        async with as_user(a.address, "ada") as ada:
-            run = asyncio.create_task(asked.follow(ada))
-            gate = await asked.gate
+    async with serve(asking("approval"), ANSWER, keys=KEYS, **LISTED) as suite, two_replicas(suite) as (a, b):
+        offer(suite)
+        suite.tools.effects = [tools_pb2.CheckEffectResponse(state="not_done")]
+        async with killing_owner(suite, a) as (gate, _):
             # The owner lives: the other replica passes it on.
             assert isinstance(await try_edit(b.address, "bob", gate, {"at": "there"}), InvalidRequest)
-            crashes.kill(gate[0])
-            await a.stop()
-            with suppress(HeadraceError):
-                await run
         assert isinstance(await try_edit(b.address, "bob", gate, {"at": "there"}), InvalidRequest)
         assert await try_edit(b.address, "bob", gate, {"at": 5}) == "accepted"
         async with as_user(b.address, "ada") as ada, ada.attach(gate[0], 0) as deltas:
             assert [delta async for delta in deltas][-1].HasField("run_complete")
-    [request] = it.tools.requests
+    [request] = suite.tools.requests
     assert json.loads(request.arguments) == {"at": 5}

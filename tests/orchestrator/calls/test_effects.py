@@ -9,14 +9,13 @@ import pytest
 
 from headrace.errors import NotFound, Overloaded, ProviderUnavailable
 from headrace.v1 import tools_pb2
-from tests.orchestrator.calls.test_kinds import told
-from tests.orchestrator.conftest import BREAK, House, Open, ToolStep, as_json, call, content, finish
-from tests.orchestrator.lifecycle.test_endings import all_ended, recorded
-from tests.orchestrator.people import CHAT, Act, ask, kinds, only, submit, tool
+from tests.support.orchestrator import CHAT, Act, Serve, Suite, as_json, ask, kinds, only, submit, tool
+from tests.support.orchestrator.requests import last_result
+from tests.support.orchestrator.runs import read_recorded, wait_for_ends
+from tests.support.orchestrator.steps import ANSWER, BREAK, ToolStep, call_tool
 from tests.support.order import Event, fold
 
-ANSWER = content("All ", "good.") + finish()
-ACT = call("act", '{"at":1}') + finish("tool_calls")
+ACT = call_tool("act", '{"at":1}')
 LISTED: dict[str, Any] = {"toolConfig": {"backends": ["act"]}}
 
 OUTPUT = tools_pb2.ToolDelta(output=tools_pb2.ToolOutputDelta(stream="stdout", delta="working\n"))
@@ -31,30 +30,30 @@ def state(word: str, result: str = "") -> tools_pb2.CheckEffectResponse:
     return tools_pb2.CheckEffectResponse(state=word, result=outcome)
 
 
-def offer(it: House, effect: str, *plays: list[ToolStep]) -> None:
-    it.tools.tools.append(tool("act", "backend", effect=effect))
-    it.tools.plays["act"] = list(plays)
+def offer(suite: Suite, effect: str, *plays: list[ToolStep]) -> None:
+    suite.tools.tools.append(tool("act", "backend", effect=effect))
+    suite.tools.plays["act"] = list(plays)
 
 
 CUTS: list[list[ToolStep]] = [[BREAK], [OUTPUT, BREAK], [OUTPUT, OUTPUT, 0.05, BREAK]]
 """Before anything, in the output, and before the result."""
 
 
-def keys(it: House) -> list[str]:
-    return [request.effect_key for request in it.tools.requests]
+def keys(suite: Suite) -> list[str]:
+    return [request.effect_key for request in suite.tools.requests]
 
 
 @pytest.mark.parametrize("cut", CUTS)
 @pytest.mark.parametrize("effect", ["read", "idempotent"])
-async def test_what_may_run_again_does_with_the_same_key(house: Open, effect: str, cut: list[ToolStep]) -> None:
-    async with house(ACT, ANSWER, **LISTED) as it:
-        offer(it, effect, cut, cut, [OUTPUT, done("acted")])
-        events = await ask(it)
-        assert told(it) == "acted"
-        assert len(keys(it)) == 3
-        assert len(set(keys(it))) == 1
-        assert it.tools.checked == []
-        assert fold(await recorded(it, it.run_ids[0])) == fold(events)
+async def test_what_may_run_again_does_with_the_same_key(serve: Serve, effect: str, cut: list[ToolStep]) -> None:
+    async with serve(ACT, ANSWER, **LISTED) as suite:
+        offer(suite, effect, cut, cut, [OUTPUT, done("acted")])
+        events = await ask(suite)
+        assert last_result(suite) == "acted"
+        assert len(keys(suite)) == 3
+        assert len(set(keys(suite))) == 1
+        assert suite.tools.checked == []
+        assert fold(await read_recorded(suite, suite.run_ids[0])) == fold(events)
 
 
 @pytest.mark.parametrize("cut", CUTS)
@@ -68,19 +67,19 @@ async def test_what_may_run_again_does_with_the_same_key(house: Open, effect: st
     ],
 )
 async def test_once_asks_what_became_of_it(
-    house: Open, effects: list[tools_pb2.CheckEffectResponse], runs: int, result: str, cut: list[ToolStep]
+    serve: Serve, effects: list[tools_pb2.CheckEffectResponse], runs: int, result: str, cut: list[ToolStep]
 ) -> None:
-    async with house(ACT, ANSWER, **LISTED) as it:
-        offer(it, "once", cut, [OUTPUT, done("acted")])
-        it.tools.effects = effects
-        events = await ask(it)
-        assert told(it) == result
-        assert len(keys(it)) == runs
-        assert set(it.tools.checked) == set(keys(it))
+    async with serve(ACT, ANSWER, **LISTED) as suite:
+        offer(suite, "once", cut, [OUTPUT, done("acted")])
+        suite.tools.effects = effects
+        events = await ask(suite)
+        assert last_result(suite) == result
+        assert len(keys(suite)) == runs
+        assert set(suite.tools.checked) == set(keys(suite))
     assert "run.notice" not in kinds(events, "run.")
 
 
-async def test_a_disk_that_refuses_the_records_is_asked_again(house: Open) -> None:
+async def test_a_disk_that_refuses_the_records_is_asked_again(serve: Serve) -> None:
     replies = [state("not_done"), Overloaded("the disk refused the record of a call; try again later")]
 
     def check(key: str) -> tools_pb2.CheckEffectResponse:
@@ -89,111 +88,111 @@ async def test_a_disk_that_refuses_the_records_is_asked_again(house: Open) -> No
             raise reply
         return reply
 
-    async with house(ACT, ANSWER, **LISTED) as it:
-        offer(it, "once", [BREAK], [OUTPUT, done("acted")])
-        it.tools.check = check
-        await ask(it)
-        assert told(it) == "acted"
+    async with serve(ACT, ANSWER, **LISTED) as suite:
+        offer(suite, "once", [BREAK], [OUTPUT, done("acted")])
+        suite.tools.check = check
+        await ask(suite)
+        assert last_result(suite) == "acted"
     assert replies == []
 
 
-async def unattended(it: House) -> list[Event]:
+async def unattended(suite: Suite) -> list[Event]:
     """A run that nobody follows, as the log has it."""
-    async with it.client.ask("hello", agent_key="react", chat_id=CHAT) as deltas:
+    async with suite.client.ask("hello", agent_key="react", chat_id=CHAT) as deltas:
         async for delta in deltas:
             if delta.HasField("tool_end"):
                 break
-    await all_ended(it)
-    return [as_json(event) for event in (await it.client.chat(CHAT)).events]
+    await wait_for_ends(suite)
+    return [as_json(event) for event in (await suite.client.chat(CHAT)).events]
 
 
-async def test_an_unknown_outcome_is_told_to_the_user_and_the_model(house: Open) -> None:
-    async with house(ACT, ANSWER, **LISTED) as it:
-        offer(it, "once", [0.2, BREAK])
-        events = await unattended(it)
-        assert len(keys(it)) == 1
-        assert len(it.tools.checked) == 3
-        assert json.loads(told(it))["error"] == "unknown"
+async def test_an_unknown_outcome_is_told_to_the_user_and_the_model(serve: Serve) -> None:
+    async with serve(ACT, ANSWER, **LISTED) as suite:
+        offer(suite, "once", [0.2, BREAK])
+        events = await unattended(suite)
+        assert len(keys(suite)) == 1
+        assert len(suite.tools.checked) == 3
+        assert json.loads(last_result(suite))["error"] == "unknown"
     assert only(events, "run.notice")["code"] == "OUTCOME_UNKNOWN"
     assert kinds(events, "approval") == []
     assert events[-1]["type"] == "run.complete"
 
 
-def deciding(it: House, decision: str) -> tuple[tuple[str, Act], tuple[str, Act]]:
+def deciding(suite: Suite, decision: str) -> tuple[tuple[str, Act], tuple[str, Act]]:
     run_id: list[str] = []
 
     async def note(event: Event) -> None:
         run_id.append(event["runId"])
 
     async def decide(event: Event) -> None:
-        await submit(it, run_id[0], event["approvalId"], {"decision": decision})
+        await submit(suite, run_id[0], event["approvalId"], {"decision": decision})
 
     return ("run.start", note), ("approval.ask", decide)
 
 
-async def test_a_user_who_is_there_may_have_it_run_again_as_another_effect(house: Open) -> None:
-    async with house(ACT, ANSWER, **LISTED) as it:
-        offer(it, "once", [BREAK], [done("acted")])
-        events = await ask(it, *deciding(it, "approve"))
-        assert told(it) == "acted"
-        assert len(set(keys(it))) == 2
+async def test_a_user_who_is_there_may_have_it_run_again_as_another_effect(serve: Serve) -> None:
+    async with serve(ACT, ANSWER, **LISTED) as suite:
+        offer(suite, "once", [BREAK], [done("acted")])
+        events = await ask(suite, *deciding(suite, "approve"))
+        assert last_result(suite) == "acted"
+        assert len(set(keys(suite))) == 2
     assert only(events, "run.notice")["code"] == "OUTCOME_UNKNOWN"
     assert only(events, "approval.ask")["risk"] == "high"
 
 
-async def test_a_user_who_is_there_may_leave_it_at_that(house: Open) -> None:
-    async with house(ACT, ANSWER, **LISTED) as it:
-        offer(it, "once", [BREAK], [done("acted")])
-        await ask(it, *deciding(it, "reject"))
-        assert json.loads(told(it))["error"] == "unknown"
-        assert len(keys(it)) == 1
+async def test_a_user_who_is_there_may_leave_it_at_that(serve: Serve) -> None:
+    async with serve(ACT, ANSWER, **LISTED) as suite:
+        offer(suite, "once", [BREAK], [done("acted")])
+        await ask(suite, *deciding(suite, "reject"))
+        assert json.loads(last_result(suite))["error"] == "unknown"
+        assert len(keys(suite)) == 1
 
 
-async def test_a_tools_service_that_stays_away_ends_the_tries_in_the_tools_time(house: Open) -> None:
+async def test_a_tools_service_that_stays_away_ends_the_tries_in_the_tools_time(serve: Serve) -> None:
     # Tries come after 0.1, 0.3, 0.7 and 1.5 s: time enough for a second one on a machine that is busy.
-    async with house(ACT, ANSWER, budget={"toolTimeoutMs": 3000}, **LISTED) as it:
-        offer(it, "read", [BREAK])
-        await ask(it)
-        assert json.loads(told(it))["error"] == "PROVIDER_UNAVAILABLE"
-        assert 2 <= len(keys(it)) <= 5
+    async with serve(ACT, ANSWER, budget={"toolTimeoutMs": 3000}, **LISTED) as suite:
+        offer(suite, "read", [BREAK])
+        await ask(suite)
+        assert json.loads(last_result(suite))["error"] == "PROVIDER_UNAVAILABLE"
+        assert 2 <= len(keys(suite)) <= 5
 
 
 @pytest.mark.parametrize("error", [ProviderUnavailable("the search engine is away"), NotFound("x")])
-async def test_an_error_of_the_tools_own_is_a_result_at_once(house: Open, error: Any) -> None:
-    async with house(ACT, ANSWER, **LISTED) as it:
-        offer(it, "read", [error])
-        await ask(it)
-        assert json.loads(told(it))["error"] == error.reason
-        assert len(keys(it)) == 1
+async def test_an_error_of_the_tools_own_is_a_result_at_once(serve: Serve, error: Any) -> None:
+    async with serve(ACT, ANSWER, **LISTED) as suite:
+        offer(suite, "read", [error])
+        await ask(suite)
+        assert json.loads(last_result(suite))["error"] == error.reason
+        assert len(keys(suite)) == 1
 
 
-async def test_a_call_that_is_still_running_or_finds_no_room_is_made_again(house: Open) -> None:
-    async with house(ACT, ANSWER, **LISTED) as it:
+async def test_a_call_that_is_still_running_or_finds_no_room_is_made_again(serve: Serve) -> None:
+    async with serve(ACT, ANSWER, **LISTED) as suite:
         offer(
-            it,
+            suite,
             "once",
             [OUTPUT, BREAK],
             [Overloaded("this very call is running")],
             [Overloaded("full")],
             [done("acted")],
         )
-        it.tools.effects = [state("not_done")]
-        await ask(it)
-        assert told(it) == "acted"
-        assert len(keys(it)) == 4
-        assert len(set(keys(it))) == 1
+        suite.tools.effects = [state("not_done")]
+        await ask(suite)
+        assert last_result(suite) == "acted"
+        assert len(keys(suite)) == 4
+        assert len(set(keys(suite))) == 1
 
 
-async def test_a_cancel_while_the_service_is_away_ends_the_run_at_once(house: Open) -> None:
-    async with house(ACT, ANSWER, **LISTED) as it:
-        offer(it, "read", [OUTPUT, BREAK])
+async def test_a_cancel_while_the_service_is_away_ends_the_run_at_once(serve: Serve) -> None:
+    async with serve(ACT, ANSWER, **LISTED) as suite:
+        offer(suite, "read", [OUTPUT, BREAK])
 
         async def cancel(event: Event) -> None:
-            await it.client.cancel(it.run_ids[0])
+            await suite.client.cancel(suite.run_ids[0])
 
         async def note(event: Event) -> None:
-            it.run_ids.append(event["runId"])
+            suite.run_ids.append(event["runId"])
 
-        events = await ask(it, ("run.start", note), ("tool.output", cancel))
+        events = await ask(suite, ("run.start", note), ("tool.output", cancel))
         assert events[-1]["type"] == "run.cancel"
-        assert (await ask(it))[-1]["type"] == "run.complete"
+        assert (await ask(suite))[-1]["type"] == "run.complete"

@@ -10,86 +10,88 @@ import pytest
 
 from headrace.v1 import memory_pb2
 from services.orchestrator.turn.fact_extractor import read_facts
-from tests.orchestrator.conftest import House, Open, call, content, finish
-from tests.orchestrator.people import ask
-from tests.orchestrator.setup.test_run_setup import reminder, shown
+from tests.support.orchestrator import Serve, Suite, ask, reminder, shown
+from tests.support.orchestrator.events import run_of
+from tests.support.orchestrator.steps import call_tool, content, finish
 
 ANSWER = content("Done.") + finish()
 NAMES = {"remember", "recall", "forget"}
 
 
 def use(name: str, **arguments: Any) -> Any:
-    return call(name, json.dumps(arguments)) + finish("tool_calls")
+    return call_tool(name, json.dumps(arguments))
 
 
-def result_of(it: House) -> dict[str, Any]:
+def result_of(suite: Suite) -> dict[str, Any]:
     """The last tool result that the model was told."""
-    told = [message for message in it.llm.requests[-1].messages if message.role == "tool"]
+    told = [message for message in suite.llm.requests[-1].messages if message.role == "tool"]
     return json.loads(told[-1].content[0].text)
 
 
-async def list_facts(it: House) -> list[memory_pb2.Fact]:
-    return list((await it.memory.ListFacts(memory_pb2.ListFactsRequest(), None)).facts)
+async def list_facts(suite: Suite) -> list[memory_pb2.Fact]:
+    return list((await suite.memory.ListFacts(memory_pb2.ListFactsRequest(), None)).facts)
 
 
-async def store(it: House, text: str, **fields: Any) -> str:
-    return (await it.memory.Remember(memory_pb2.RememberRequest(text=text, **fields), None)).fact_id
+async def store(suite: Suite, text: str, **fields: Any) -> str:
+    return (await suite.memory.Remember(memory_pb2.RememberRequest(text=text, **fields), None)).fact_id
 
 
 @pytest.mark.parametrize("facts", ["off", "tools", "recall"])
-async def test_tools_and_recall_are_the_agents_choice(house: Open, facts: str) -> None:
-    async with house(ANSWER, memory={"facts": facts}) as it:
-        await store(it, "likes tea")
-        await ask(it, message="tea?")
-        assert shown(it) & NAMES == (set() if facts == "off" else NAMES)
-        assert ("likes tea" in reminder(it)) == (facts == "recall")
+async def test_tools_and_recall_are_the_agents_choice(serve: Serve, facts: str) -> None:
+    async with serve(ANSWER, memory={"facts": facts}) as suite:
+        await store(suite, "likes tea")
+        await ask(suite, message="tea?")
+        assert shown(suite) & NAMES == (set() if facts == "off" else NAMES)
+        assert ("likes tea" in reminder(suite)) == (facts == "recall")
 
 
-async def test_a_fact_is_kept_with_its_line_and_found_in_another_chat(house: Open) -> None:
+async def test_a_fact_is_kept_with_its_line_and_found_in_another_chat(serve: Serve) -> None:
     turns = [use("remember", fact="lives in Oslo", topic="home town"), ANSWER, use("recall", query="Oslo?"), ANSWER]
-    async with house(*turns, memory={"facts": "tools"}) as it:
-        events = await ask(it, message="I live in Oslo")
-        (fact,) = await list_facts(it)
-        assert result_of(it) == {"ok": True, "factId": fact.fact_id}
+    async with serve(*turns, memory={"facts": "tools"}) as suite:
+        events = await ask(suite, message="I live in Oslo")
+        (fact,) = await list_facts(suite)
+        assert result_of(suite) == {"ok": True, "factId": fact.fact_id}
         start = next(event for event in events if event["type"] == "run.start")
         assert (fact.source.chat_id, fact.source.run_id) == (start["chatId"], start["runId"])
         assert fact.source.n == 2  # the line of the call
-        it.chat_id = "5f0c0000-0000-4000-8000-000000000078"
-        await ask(it, message="where do I live?")
-        found = result_of(it)["facts"][0]
+        suite.chat_id = "5f0c0000-0000-4000-8000-000000000078"
+        await ask(suite, message="where do I live?")
+        found = result_of(suite)["facts"][0]
         assert (found["factId"], found["fact"], found["topic"]) == (fact.fact_id, "lives in Oslo", "home town")
 
 
-async def test_a_fact_that_only_one_agent_needs_is_no_other_agents(house: Open) -> None:
+async def test_a_fact_that_only_one_agent_needs_is_no_other_agents(serve: Serve) -> None:
     turns = [use("remember", fact="prefers short answers", onlyHere=True), ANSWER]
-    async with house(*turns, memory={"facts": "tools"}) as it:
-        await ask(it)
-        (fact,) = await list_facts(it)
+    async with serve(*turns, memory={"facts": "tools"}) as suite:
+        await ask(suite)
+        (fact,) = await list_facts(suite)
         assert (fact.scope, fact.agent_key) == ("agent", "react")
 
 
-async def test_what_is_forgotten_is_recalled_no_more(house: Open) -> None:
-    async with house(memory={"facts": "recall"}) as it:
-        fact_id = await store(it, "likes tea")
-        it.llm.turns += [use("forget", factId=fact_id), ANSWER, use("forget", factId="0" * 36), ANSWER]
-        await ask(it, message="forget that I like tea")
-        assert result_of(it) == {"ok": True}
-        assert await list_facts(it) == []
-        await ask(it, message="tea")
-        assert result_of(it)["error"] == "INVALID_REQUEST"
-        assert "likes tea" not in reminder(it)
+async def test_what_is_forgotten_is_recalled_no_more(serve: Serve) -> None:
+    async with serve(memory={"facts": "recall"}) as suite:
+        fact_id = await store(suite, "likes tea")
+        suite.llm.turns += [use("forget", factId=fact_id), ANSWER, use("forget", factId="0" * 36), ANSWER]
+        await ask(suite, message="forget that I like tea")
+        assert result_of(suite) == {"ok": True}
+        assert await list_facts(suite) == []
+        await ask(suite, message="tea")
+        assert result_of(suite)["error"] == "INVALID_REQUEST"
+        assert "likes tea" not in reminder(suite)
 
 
-async def test_only_so_many_tokens_of_facts_are_shown_the_best_first(house: Open) -> None:
-    async with house(ANSWER, memory={"facts": "recall", "factsTokens": 50}) as it:
+async def test_only_so_many_tokens_of_facts_are_shown_the_best_first(serve: Serve) -> None:
+    async with serve(ANSWER, memory={"facts": "recall", "factsTokens": 50}) as suite:
         for index in range(20):
-            await store(it, f"tea number {index} is something that the user likes very much")
-        await store(it, "the user's dog is called Rex")
-        await ask(it, message="what is my dog called, and do I like tea?")
-        notes = [line for line in reminder(it).splitlines() if line.startswith("- ")]
+            await store(suite, f"tea number {index} is something that the user likes very much")
+        await store(suite, "the user's dog is called Rex")
+        await ask(suite, message="what is my dog called, and do I like tea?")
+        notes = [line for line in reminder(suite).splitlines() if line.startswith("- ")]
         assert notes[0] == "- the user's dog is called Rex"
         assert 2 <= len(notes) <= 3
-        assert not any(message.role == "system" and "Rex" in str(message) for message in it.llm.requests[-1].messages)
+        assert not any(
+            message.role == "system" and "Rex" in str(message) for message in suite.llm.requests[-1].messages
+        )
 
 
 TOLD = "Hello, I moved to Oslo  last week. What is the weather?"
@@ -100,17 +102,17 @@ FOUND = [
 ]
 
 
-async def test_facts_are_extracted_after_a_run_with_the_line_that_proves_them(house: Open) -> None:
-    async with house(ANSWER, memory={"extract": "after_run"}) as it:
-        it.llm.aside["facts"] = content("```json\n", json.dumps(FOUND), "\n```") + finish()
-        events = await ask(it, message=TOLD)
+async def test_facts_are_extracted_after_a_run_with_the_line_that_proves_them(serve: Serve) -> None:
+    async with serve(ANSWER, memory={"extract": "after_run"}) as suite:
+        suite.llm.aside["facts"] = content("```json\n", json.dumps(FOUND), "\n```") + finish()
+        events = await ask(suite, message=TOLD)
         async with asyncio.timeout(100):
-            while not (facts := await list_facts(it)):
+            while not (facts := await list_facts(suite)):
                 await asyncio.sleep(0.01)
         (fact,) = facts
         assert (fact.text, fact.topic, fact.source.n) == ("lives in Oslo", "home town", 1)
-        assert fact.source.run_id == next(event["runId"] for event in events if event["type"] == "run.start")
-        assert shown(it) & NAMES == set()
+        assert fact.source.run_id == run_of(events)
+        assert shown(suite) & NAMES == set()
 
 
 @pytest.mark.parametrize(
@@ -125,8 +127,8 @@ def test_a_fact_is_proved_by_words_of_the_message() -> None:
     assert read_facts(json.dumps([FOUND[0] | {"fact": " "}, FOUND[0] | {"fact": "x" * 501}]), TOLD) == []
 
 
-async def test_nothing_is_extracted_unless_the_agent_asks_for_it(house: Open) -> None:
-    async with house(ANSWER, memory={"facts": "recall"}) as it:
-        it.llm.aside["facts"] = content(json.dumps(FOUND)) + finish()
-        await ask(it, message=TOLD)
-        assert not it.llm.aside_requests
+async def test_nothing_is_extracted_unless_the_agent_asks_for_it(serve: Serve) -> None:
+    async with serve(ANSWER, memory={"facts": "recall"}) as suite:
+        suite.llm.aside["facts"] = content(json.dumps(FOUND)) + finish()
+        await ask(suite, message=TOLD)
+        assert not suite.llm.aside_requests

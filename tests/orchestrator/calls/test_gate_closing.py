@@ -14,23 +14,24 @@ from headrace.client import Client
 from headrace.errors import Overloaded, ProviderUnavailable, StaleLease
 from headrace.v1 import agent_pb2, memory_pb2
 from services.runtime.clock import now_ms
-from tests.orchestrator.calls.test_answerers import ACCEPTED, KEYS, LISTED, Asked, asking, offer, only, try_answer
-from tests.orchestrator.conftest import House, Open, finish, pass_on
-from tests.orchestrator.modes.test_subagents import HELPER, PARENT, delegated, replying, said
-from tests.orchestrator.people import tool
-from tests.orchestrator.replicas import replica
+from tests.support.orchestrator import Serve, Suite, only, replica, tool
+from tests.support.orchestrator.answerers import ACCEPTED, KEYS, LISTED, asking, offer
+from tests.support.orchestrator.gate_runs import Asked, try_answer
+from tests.support.orchestrator.steps import answer, finish
+from tests.support.orchestrator.subagents import HELPER, PARENT, delegated, replying
+from tests.support.orchestrator.watched_memory import pass_on
 
 
 @pytest.mark.parametrize("line", ["gate_open", "gate_close"])
 @pytest.mark.parametrize("kind", ["approval", "form"])
 async def test_a_sub_agents_gate_outlasts_a_memory_that_takes_nothing(
-    kind: str, line: str, house: Open, tmp_path: Path
+    kind: str, line: str, serve: Serve, tmp_path: Path
 ) -> None:
     """Seed 7826 of trials/simulation: the opening of a sub-agent that had failed meanwhile was stored in the end."""
     (tmp_path / "agents").mkdir()
     (tmp_path / "agents" / "helper.json").write_text(json.dumps(HELPER | LISTED))
     refusals = 0
-    async with house(keys=KEYS, **PARENT) as it, asyncio.TaskGroup() as group:
+    async with serve(keys=KEYS, **PARENT) as suite, asyncio.TaskGroup() as group:
 
         async def refuse_twice(request: memory_pb2.AppendRequest) -> None:
             nonlocal refusals
@@ -38,17 +39,17 @@ async def test_a_sub_agents_gate_outlasts_a_memory_that_takes_nothing(
                 refusals += 1
                 raise ProviderUnavailable("the database is away")
 
-        it.memory.before = refuse_twice
-        offer(it, {"any_of": ["role:finance"]}, kind)
+        suite.memory.before = refuse_twice
+        offer(suite, {"any_of": ["role:finance"]}, kind)
         replying(
-            it,
-            hello=[delegated(agentKey="helper") + finish("tool_calls"), said("done")],
-            find=[asking(kind), said("it is here")],
+            suite,
+            hello=[delegated(agentKey="helper") + finish("tool_calls"), answer("done")],
+            find=[asking(kind), answer("it is here")],
         )
         asked = Asked()
-        run = group.create_task(asked.follow(it.client))
+        run = group.create_task(asked.follow(suite.client))
         gate = await asked.gate
-        assert await try_answer(it.address, "bob", gate) == ACCEPTED
+        assert await try_answer(suite.address, "bob", gate) == ACCEPTED
         events = await run
     assert refusals == 2
     assert only(events, "gate.close")["state"] == "answered"
@@ -56,12 +57,12 @@ async def test_a_sub_agents_gate_outlasts_a_memory_that_takes_nothing(
     assert events[-1]["type"] == "run.complete"
 
 
-async def test_a_sub_agents_gate_expires_while_memory_does_not_take_its_reminder(house: Open, tmp_path: Path) -> None:
+async def test_a_sub_agents_gate_expires_while_memory_does_not_take_its_reminder(serve: Serve, tmp_path: Path) -> None:
     """Seed 15155 of trials/simulation: the sub-agent failed with the reminder, and its gate stayed open."""
     (tmp_path / "agents").mkdir()
     (tmp_path / "agents" / "helper.json").write_text(json.dumps(HELPER | LISTED))
     expires_at = 0
-    async with house(keys=KEYS, **PARENT) as it:
+    async with serve(keys=KEYS, **PARENT) as suite:
 
         async def refuse_in_time(request: memory_pb2.AppendRequest) -> None:
             nonlocal expires_at
@@ -71,22 +72,22 @@ async def test_a_sub_agents_gate_expires_while_memory_does_not_take_its_reminder
                     await asyncio.sleep((expires_at - now_ms() + 50) / 1000)
                     raise ProviderUnavailable("the database is away")
 
-        it.memory.before = refuse_in_time
+        suite.memory.before = refuse_in_time
         rule = {"any_of": ["role:finance"], "remind_after_ms": 50}
-        it.tools.tools.append(tool("confirm", "frontend", timeout_ms=300, viewport_key="view", answerers=rule))
+        suite.tools.tools.append(tool("confirm", "frontend", timeout_ms=300, viewport_key="view", answerers=rule))
         replying(
-            it,
-            hello=[delegated(agentKey="helper") + finish("tool_calls"), said("done")],
-            find=[asking("form"), said("nobody knows")],
+            suite,
+            hello=[delegated(agentKey="helper") + finish("tool_calls"), answer("done")],
+            find=[asking("form"), answer("nobody knows")],
         )
-        events = await it.ask()
+        events = await suite.ask()
     told = [event.get("step", event["type"]) for event in events if event["type"].startswith("gate.")]
     assert told == ["gate.open", "reminded", "gate.close"]
     assert only(events, "gate.close")["state"] == "expired"
     assert only(events, "subagent.end")["ok"]
 
 
-async def answer(client: Client, run_id: str, gate_id: str) -> str:
+async def answer_gate(client: Client, run_id: str, gate_id: str) -> str:
     return (await client.answer_gate(run_id, gate_id, "1", request_id="r1")).status
 
 
@@ -102,69 +103,69 @@ async def ask_back(client: Client, run_id: str, gate_id: str) -> str:
     return await client.ask_back(run_id, gate_id, "Why?")
 
 
-async def wait_for_gate(it: House, deltas: AsyncIterator[agent_pb2.AgentDelta]) -> tuple[str, str]:
+async def wait_for_gate(suite: Suite, deltas: AsyncIterator[agent_pb2.AgentDelta]) -> tuple[str, str]:
     """Return the run's id and the gate's when one has been opened."""
     gate_id = ""
     while not gate_id:
         gate_id = (await anext(deltas)).gate_open.gate_id
-    return (await it.client.gates()).gates[0].run_id, gate_id
+    return (await suite.client.gates()).gates[0].run_id, gate_id
 
 
-ASKS = (answer, claim, delegate, ask_back)
+ASKS = (answer_gate, claim, delegate, ask_back)
 
 
 @pytest.mark.parametrize("end", ["run.cancel", "gate.close"])
-async def test_an_answer_is_late_once_the_log_has_the_end(end: str, house: Open) -> None:
+async def test_an_answer_is_late_once_the_log_has_the_end(end: str, serve: Serve) -> None:
     """Seed 71539: the next owner of the run had the gate open, and took what had been told `expired`."""
     late: list[str] = []
-    async with house(asking("form"), said("done"), **LISTED) as it:
+    async with serve(asking("form"), answer("done"), **LISTED) as suite:
         asked = Asked()
 
         async def answer_late(request: memory_pb2.AppendRequest) -> None:
             if any(line.HasField("run") or line.event.event.HasField("gate_close") for line in request.lines):
-                it.memory.before = pass_on
+                suite.memory.before = pass_on
                 run_id, gate_id = await asked.gate
                 for ask in ASKS:
                     with pytest.raises(Overloaded, match="the log has gate"):
-                        await ask(it.client, run_id, gate_id)
+                        await ask(suite.client, run_id, gate_id)
                 late.append(gate_id)
 
-        it.memory.before = answer_late
+        suite.memory.before = answer_late
         timeout_ms = 300 if end == "gate.close" else 100_000
-        it.tools.tools.append(tool("confirm", "frontend", timeout_ms=timeout_ms, viewport_key="view"))
+        suite.tools.tools.append(tool("confirm", "frontend", timeout_ms=timeout_ms, viewport_key="view"))
         async with asyncio.TaskGroup() as group:
-            run = group.create_task(asked.follow(it.client))
+            run = group.create_task(asked.follow(suite.client))
             run_id, gate_id = await asked.gate
             if end == "run.cancel":
-                await it.client.cancel(run_id)
+                await suite.client.cancel(run_id)
             events = await run
         assert late == [gate_id]
         assert only(events, end)
-        assert [await ask(it.client, run_id, gate_id) for ask in ASKS] == ["expired", "closed", "closed", "closed"]
+        assert [await ask(suite.client, run_id, gate_id) for ask in ASKS] == ["expired", "closed", "closed", "closed"]
 
 
-async def test_a_gate_is_not_said_to_be_closed_whose_run_a_fail_over_has_reopened(house: Open) -> None:
-    async with house(asking("form"), **LISTED) as it, replica(it, "other") as other:
-        offer(it, {"any_of": ["requester"]}, "form")
-        async with it.client.ask("hello", agent_key="react") as deltas:
-            run_id, gate_id = await wait_for_gate(it, deltas)
+async def test_a_gate_is_not_said_to_be_closed_whose_run_a_fail_over_has_reopened(serve: Serve) -> None:
+    async with serve(asking("form"), **LISTED) as suite, replica(suite, "other") as other:
+        offer(suite, {"any_of": ["requester"]}, "form")
+        async with suite.client.ask("hello", agent_key="react") as deltas:
+            run_id, gate_id = await wait_for_gate(suite, deltas)
             for ask in ASKS[1:]:
-                it.memory.taken_back.add(run_id)
+                suite.memory.taken_back.add(run_id)
                 with pytest.raises(Overloaded, match="the log has gate"):
                     await ask(other.client, run_id, gate_id)
 
 
-async def test_no_answer_is_second_to_one_that_the_log_refused(house: Open) -> None:
-    async with house(asking("form"), **LISTED) as it:
+async def test_no_answer_is_second_to_one_that_the_log_refused(serve: Serve) -> None:
+    async with serve(asking("form"), **LISTED) as suite:
 
         async def refuse(request: memory_pb2.AppendRequest) -> None:
             if any(line.event.event.HasField("request_submit") for line in request.lines):
                 raise StaleLease("another process has the run")
 
-        it.memory.before = refuse
-        offer(it, {"any_of": ["requester"]}, "form")
-        async with it.client.ask("hello", agent_key="react") as deltas:
-            run_id, gate_id = await wait_for_gate(it, deltas)
-            answers = [it.client.answer_gate(run_id, gate_id, str(number)) for number in range(2)]
+        suite.memory.before = refuse
+        offer(suite, {"any_of": ["requester"]}, "form")
+        async with suite.client.ask("hello", agent_key="react") as deltas:
+            run_id, gate_id = await wait_for_gate(suite, deltas)
+            answers = [suite.client.answer_gate(run_id, gate_id, str(number)) for number in range(2)]
             told = await asyncio.gather(*answers, return_exceptions=True)
         assert [type(one) for one in told] == [Overloaded, Overloaded]

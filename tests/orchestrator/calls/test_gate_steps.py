@@ -3,41 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from headrace.errors import HeadraceError, InvalidRequest
-from headrace.v1 import tools_pb2
+from headrace.errors import HeadraceError, InvalidRequest, PermissionDenied
+from headrace.v1 import gates_pb2, tools_pb2
 from services.runtime.clock import now_ms
-from tests.orchestrator.calls.test_answerers import (
-    ACCEPTED,
-    ANSWER,
-    DENIED,
-    KEYS,
-    LISTED,
-    SILENT,
-    Asked,
-    as_user,
-    asking,
-    offer,
-    only,
-    try_answer,
-)
-from tests.orchestrator.conftest import Open
-from tests.orchestrator.owners import Crashes
-from tests.orchestrator.replicas import two
-
-FINANCE = {"any_of": ["role:finance"], "not_requester": True}
-
-
-async def delegate(address: str, name: str, gate: tuple[str, str], *to: str, **fields: Any) -> str:
-    async with as_user(address, name) as client:
-        try:
-            return await client.delegate_gate(*gate, to, **fields)
-        except HeadraceError as error:
-            return error.reason
+from tests.support.local_client import open_client
+from tests.support.orchestrator import Serve, only, replica
+from tests.support.orchestrator.answerers import ACCEPTED, DENIED, FINANCE, KEYS, LISTED, SILENT, as_user, asking, offer
+from tests.support.orchestrator.gate_runs import Asked, delegate, killing_owner, try_answer, waiting_run
+from tests.support.orchestrator.replicas import two_replicas
+from tests.support.orchestrator.steps import ANSWER
 
 
 async def ask_back(address: str, name: str, gate: tuple[str, str], note: str, **fields: Any) -> str:
@@ -49,27 +28,23 @@ async def ask_back(address: str, name: str, gate: tuple[str, str], note: str, **
 
 
 @pytest.mark.parametrize("kind", ["approval", "form"])
-async def test_those_whom_a_gate_is_passed_to_find_and_answer_it(kind: str, house: Open) -> None:
-    async with house(asking(kind), ANSWER, keys=KEYS, **LISTED) as it, asyncio.TaskGroup() as group:
-        offer(it, FINANCE, kind)
-        asked = Asked()
-        run = group.create_task(asked.follow(it.client))
-        gate = await asked.gate
-        assert await delegate(it.address, "cleo", gate, "user:cleo") == SILENT
-        assert await delegate(it.address, "ada", gate, "user:cleo") == DENIED
-        assert await delegate(it.address, "reader", gate, "user:cleo") == DENIED
-        assert await delegate(it.address, "bob", gate, "user:ada") == "INVALID_REQUEST"
+async def test_those_whom_a_gate_is_passed_to_find_and_answer_it(kind: str, serve: Serve) -> None:
+    async with waiting_run(serve, FINANCE, kind) as (suite, gate, run):
+        assert await delegate(suite.address, "cleo", gate, "user:cleo") == SILENT
+        assert await delegate(suite.address, "ada", gate, "user:cleo") == DENIED
+        assert await delegate(suite.address, "reader", gate, "user:cleo") == DENIED
+        assert await delegate(suite.address, "bob", gate, "user:ada") == "INVALID_REQUEST"
         for wrong in (["tenant"], ["cleo"], [], ["user:a"] * 17):
-            async with as_user(it.address, "bob") as client:
+            async with as_user(suite.address, "bob") as client:
                 with pytest.raises(InvalidRequest, match="to: must"):
                     await client.delegate_gate(*gate, wrong)
-        assert await try_answer(it.address, "cleo", gate) == SILENT
+        assert await try_answer(suite.address, "cleo", gate) == SILENT
         for _ in range(2):  # once, however often it is repeated
-            assert await delegate(it.address, "bob", gate, "user:cleo", note="away", request_id="r1") == "delegated"
+            assert await delegate(suite.address, "bob", gate, "user:cleo", note="away", request_id="r1") == "delegated"
         # To a role that the requester has: four eyes holds.
-        assert await delegate(it.address, "cleo", gate, "role:board") == "delegated"
-        assert await try_answer(it.address, "ada", gate) == DENIED
-        async with as_user(it.address, "cleo") as client:
+        assert await delegate(suite.address, "cleo", gate, "role:board") == "delegated"
+        assert await try_answer(suite.address, "ada", gate) == DENIED
+        async with as_user(suite.address, "cleo") as client:
             [listed] = (await client.gates()).gates
             assert [*listed.answerers.any_of] == ["role:finance", "user:cleo", "role:board"]
             seen = await client.gate(*gate)
@@ -77,26 +52,22 @@ async def test_those_whom_a_gate_is_passed_to_find_and_answer_it(kind: str, hous
             ("delegated", "bob", ["user:cleo"], "away"),
             ("delegated", "cleo", ["role:board"], ""),
         ]
-        assert await try_answer(it.address, "cleo", gate) == ACCEPTED
+        assert await try_answer(suite.address, "cleo", gate) == ACCEPTED
         events = await run
-        assert await delegate(it.address, "bob", gate, "user:cleo") == "closed"
+        assert await delegate(suite.address, "bob", gate, "user:cleo") == "closed"
     assert only(events, "request.submit")["by"] == "cleo"
     assert events[-1]["type"] == "run.complete"
 
 
-async def test_the_requester_is_asked_and_replies_while_the_gate_stays_open(house: Open) -> None:
-    async with house(asking("approval"), ANSWER, keys=KEYS, **LISTED) as it, asyncio.TaskGroup() as group:
-        offer(it, FINANCE)
-        asked = Asked()
-        run = group.create_task(asked.follow(it.client))
-        gate = await asked.gate
-        assert await ask_back(it.address, "cleo", gate, "what for?") == SILENT
-        assert await ask_back(it.address, "bob", gate, "") == "INVALID_REQUEST"
-        assert await ask_back(it.address, "bob", gate, "x" * 4001) == "INVALID_REQUEST"
-        assert await ask_back(it.address, "bob", gate, "what for?", request_id="r1") == "asked_back"
-        assert await ask_back(it.address, "bob", gate, "what for?", request_id="r1") == "asked_back"
-        assert await ask_back(it.address, "ada", gate, "the mill") == "asked_back"
-        async with as_user(it.address, "bob") as client:
+async def test_the_requester_is_asked_and_replies_while_the_gate_stays_open(serve: Serve) -> None:
+    async with waiting_run(serve, FINANCE) as (suite, gate, run):
+        assert await ask_back(suite.address, "cleo", gate, "what for?") == SILENT
+        assert await ask_back(suite.address, "bob", gate, "") == "INVALID_REQUEST"
+        assert await ask_back(suite.address, "bob", gate, "x" * 4001) == "INVALID_REQUEST"
+        assert await ask_back(suite.address, "bob", gate, "what for?", request_id="r1") == "asked_back"
+        assert await ask_back(suite.address, "bob", gate, "what for?", request_id="r1") == "asked_back"
+        assert await ask_back(suite.address, "ada", gate, "the mill") == "asked_back"
+        async with as_user(suite.address, "bob") as client:
             seen = await client.gate(*gate)
         assert seen.state == "open"
         assert seen.opened_at <= seen.steps[0].at <= seen.steps[1].at <= now_ms()
@@ -104,25 +75,18 @@ async def test_the_requester_is_asked_and_replies_while_the_gate_stays_open(hous
             ("asked_back", "bob", "what for?"),
             ("asked_back", "ada", "the mill"),
         ]
-        assert await try_answer(it.address, "bob", gate) == ACCEPTED
+        assert await try_answer(suite.address, "bob", gate) == ACCEPTED
         events = await run
     steps = [event for event in events if event["type"] == "gate.step"]
     assert [(step["by"], step["credential"][:8]) for step in steps] == [("bob", "api_key:"), ("ada", "api_key:")]
 
 
-async def test_a_delegation_holds_at_other_replicas_and_when_the_owner_is_killed(house: Open) -> None:
-    async with house(asking("approval"), ANSWER, keys=KEYS, **LISTED) as it, two(it) as (a, b):
-        offer(it, FINANCE)
-        it.tools.effects = [tools_pb2.CheckEffectResponse(state="not_done")]
-        crashes, asked = Crashes(it), Asked()
-        async with as_user(a.address, "ada") as ada:
-            run = asyncio.create_task(asked.follow(ada))
-            gate = await asked.gate
+async def test_a_delegation_holds_at_other_replicas_and_when_the_owner_is_killed(serve: Serve) -> None:
+    async with serve(asking("approval"), ANSWER, keys=KEYS, **LISTED) as suite, two_replicas(suite) as (a, b):
+        offer(suite, FINANCE)
+        suite.tools.effects = [tools_pb2.CheckEffectResponse(state="not_done")]
+        async with killing_owner(suite, a) as (gate, _):
             assert await delegate(b.address, "bob", gate, "user:cleo", request_id="r1") == "delegated"
-            crashes.kill(gate[0])
-            await a.stop()
-            with suppress(HeadraceError):
-                await run
         assert await delegate(b.address, "bob", gate, "user:cleo", request_id="r1") == "delegated"
         assert await try_answer(b.address, "ada", gate) == DENIED
         assert await try_answer(b.address, "cleo", gate) == ACCEPTED
@@ -130,4 +94,85 @@ async def test_a_delegation_holds_at_other_replicas_and_when_the_owner_is_killed
             events = [delta async for delta in deltas]
     assert events[-1].HasField("run_complete")
     assert len([delta for delta in events if delta.HasField("gate_step")]) == 1
-    assert len(it.tools.requests) == 1
+    assert len(suite.tools.requests) == 1
+
+
+WAIT_S = 100.0
+
+
+async def read(news: AsyncIterator[gates_pb2.WatchGatesResponse], count: int = 1) -> list[Any]:
+    """What comes next: the names of list_begin and list_end, and gates."""
+    async with asyncio.timeout(WAIT_S):
+        told = [await anext(news) for _ in range(count)]
+    return [getattr(one, kind) if (kind := one.WhichOneof("event")) == "gate" else kind for one in told]
+
+
+EMPTY = ["list_begin", "list_end"]
+
+
+async def test_those_who_may_answer_are_told_of_it_at_any_replica(serve: Serve) -> None:
+    async with serve(asking("approval"), ANSWER, keys=KEYS, **LISTED) as suite, two_replicas(suite) as (a, b):
+        offer(suite, FINANCE)
+        asked = Asked()
+        async with (
+            as_user(a.address, "ada") as ada,
+            as_user(b.address, "bob") as bob,
+            as_user(b.address, "cleo") as cleo,
+            bob.watch_gates() as of_bob,
+            cleo.watch_gates() as of_cleo,
+            ada.watch_gates(scope="own") as of_ada,
+            ada.watch_gates() as answerable,
+        ):
+            for news in (of_bob, of_cleo, of_ada, answerable):
+                assert await read(news, 2) == EMPTY
+            run = asyncio.create_task(asked.follow(ada))
+            gate = await asked.gate
+            [opened], [own] = await read(of_bob), await read(of_ada)
+            assert opened == own
+            assert ((opened.run_id, opened.gate_id), opened.state, opened.requester) == (gate, "open", "ada")
+            assert not opened.HasField("arguments")
+            await bob.claim_gate(*gate, "desk")
+            assert [one.claimed_by for one in await read(of_bob) + await read(of_ada)] == ["bob", "bob"]
+            await bob.release_gate(*gate, "desk")
+            assert [one.HasField("claimed_by") for one in await read(of_bob) + await read(of_ada)] == [False, False]
+            assert await delegate(b.address, "bob", gate, "user:cleo") == "delegated"
+            [passed] = await read(of_cleo)
+            assert [*passed.answerers.any_of] == ["role:finance", "user:cleo"]
+            assert await read(of_bob) == await read(of_ada) == [passed]
+            assert await try_answer(b.address, "cleo", gate) == ACCEPTED
+            for news in (of_bob, of_cleo, of_ada):
+                [closed] = await read(news)
+                assert (closed.state, closed.answered_by) == ("answered", "cleo")
+            await run
+            # Nothing was told to the requester, who may not answer it: the next thing is the end.
+            await b.stop()
+            await a.stop()
+            assert await read_end(answerable) == []
+
+
+async def read_end(news: AsyncIterator[gates_pb2.WatchGatesResponse]) -> list[Any]:
+    """What comes until the end, which comes without an error."""
+    async with asyncio.timeout(WAIT_S):
+        return [one async for one in news]
+
+
+async def test_who_stops_does_not_wait_for_watches(serve: Serve) -> None:
+    async with (
+        serve() as suite,
+        replica(suite, "c", drain_s=300) as one,
+        open_client(one.address) as client,
+        client.watch_gates() as news,
+    ):
+        assert await read(news, 2) == EMPTY
+        async with asyncio.timeout(WAIT_S):
+            await one.stop()
+        assert await read_end(news) == []
+
+
+async def test_the_tenants_gates_need_the_scope_operate(serve: Serve) -> None:
+    async with serve(keys=KEYS) as suite:
+        with pytest.raises(PermissionDenied):
+            async with as_user(suite.address, "bob") as bob, bob.watch_gates(scope="tenant") as news:
+                await read(news)
+        async with as_user(suite.address, "operator") as operator, operator.watch_gates(scope="tenant") as news:
+            assert await read(news, 2) == EMPTY

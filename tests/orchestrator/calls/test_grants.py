@@ -15,14 +15,13 @@ from services.orchestrator.calls.gates.grants import GRANTS_MAX
 from services.runtime.clock import now_ms
 from services.runtime.randomness import new_uuid
 from services.runtime.rpc.channels import open_channel
-from tests.orchestrator.calls.test_answerers import KEYS, as_user
-from tests.orchestrator.calls.test_ask_person import rules_in_force
-from tests.orchestrator.conftest import House, Open, as_json, call, content, finish
-from tests.orchestrator.owners import Crashes, again
-from tests.orchestrator.people import tool
+from tests.support.orchestrator import Serve, Suite, as_json, only, tool
+from tests.support.orchestrator.answerers import KEYS, as_user
+from tests.support.orchestrator.crashes import Crashes, restart
+from tests.support.orchestrator.gate_runs import rules_in_force
+from tests.support.orchestrator.steps import ANSWER, call_tool
 from tests.support.order import TERMINAL, Event
 
-ANSWER = content("All ", "good.") + finish()
 LISTED = {"toolConfig": {"backends": ["act", "other"]}}
 APPROVE = '{"decision": "approve"}'
 FOR_RUN = '{"decision": "approve", "grant": "run"}'
@@ -31,53 +30,48 @@ TENANT = {"any_of": ["tenant"]}
 
 
 def act(text: str, call_id: str = "call_1", name: str = "act") -> list[Any]:
-    return call(name, json.dumps({"at": text}), call_id=call_id) + finish("tool_calls")
-
-
-def only(events: list[Event], kind: str) -> Event:
-    [event] = pick(events, kind)
-    return event
+    return call_tool(name, json.dumps({"at": text}), call_id=call_id)
 
 
 def pick(events: list[Event], kind: str) -> list[Event]:
     return [event for event in events if event["type"] == kind]
 
 
-def offer(it: House, **fields: Any) -> None:
-    it.tools.tools = [tool(name, "backend", **fields) for name in ("act", "other")]
+def offer(suite: Suite, **fields: Any) -> None:
+    suite.tools.tools = [tool(name, "backend", **fields) for name in ("act", "other")]
 
 
-def list_ran(it: House) -> list[str]:
-    return [json.loads(request.arguments)["at"] for request in it.tools.requests]
+def list_ran(suite: Suite) -> list[str]:
+    return [json.loads(request.arguments)["at"] for request in suite.tools.requests]
 
 
-async def decide(it: House, *answers: tuple[str, str]) -> list[Event]:
-    """A run in the house's chat, whose gates are answered in order: by whom, and what. Votes come in order too."""
+async def decide(suite: Suite, *answers: tuple[str, str]) -> list[Event]:
+    """A run in the suite's chat, whose gates are answered in order: by whom, and what. Votes come in order too."""
     events: list[Event] = []
     left = [*answers]
-    async with it.client.ask("go", agent_key="react", chat_id=it.chat_id or None) as run:
+    async with suite.client.ask("go", agent_key="react", chat_id=suite.chat_id or None) as run:
         async for delta in run:
             events.append(event := as_json(delta))
             if event["type"] == "run.start":
-                it.chat_id = event["chatId"]
-                it.run_ids.append(event["runId"])
+                suite.chat_id = event["chatId"]
+                suite.run_ids.append(event["runId"])
             elif event["type"] == "gate.open":
                 status = "voted"
                 while status == "voted":
                     name, payload = left.pop(0)
-                    async with as_user(it.address, name) as client:
-                        status = (await client.answer_gate(it.run_ids[-1], event["gateId"], payload)).status
+                    async with as_user(suite.address, name) as client:
+                        status = (await client.answer_gate(suite.run_ids[-1], event["gateId"], payload)).status
                 assert status == "accepted"
     assert not left, "so many answers are asked for"
     return events
 
 
-async def test_a_grant_for_the_run_covers_its_later_calls_of_the_tool_alone(house: Open) -> None:
+async def test_a_grant_for_the_run_covers_its_later_calls_of_the_tool_alone(serve: Serve) -> None:
     turns = [act("1"), act("2", "call_2"), act("3", "call_3", "other"), ANSWER]
-    async with house(*turns, act("4"), ANSWER, **LISTED) as it:
-        offer(it, approval="ask")
-        events = await decide(it, ("", FOR_RUN), ("", APPROVE))
-        assert list_ran(it) == ["1", "2", "3"]
+    async with serve(*turns, act("4"), ANSWER, **LISTED) as suite:
+        offer(suite, approval="ask")
+        events = await decide(suite, ("", FOR_RUN), ("", APPROVE))
+        assert list_ran(suite) == ["1", "2", "3"]
         made, used = only(events, "grant.make"), only(events, "grant.use")
         assert [event["toolId"] for event in pick(events, "gate.open")] == ["call_1", "call_3"]
         assert (made["scope"], made["toolName"], made["grounds"]) == ("run", "act", ["the tool's definition"])
@@ -85,25 +79,25 @@ async def test_a_grant_for_the_run_covers_its_later_calls_of_the_tool_alone(hous
         assert (used["grantId"], used["toolId"], used["toolName"]) == (made["grantId"], "call_2", "act")
         about = [event["type"] for event in events if event.get("toolId") == "call_2"]
         assert about.index("grant.use") < about.index("tool.result")
-        assert [*(await it.client.grants()).grants] == []
-        assert await it.client.revoke_grant(it.chat_id, made["grantId"]) == "ended"
-        later = await decide(it, ("", APPROVE))
+        assert [*(await suite.client.grants()).grants] == []
+        assert await suite.client.revoke_grant(suite.chat_id, made["grantId"]) == "ended"
+        later = await decide(suite, ("", APPROVE))
         assert len(pick(later, "gate.open")) == 1, "another run asks again"
 
 
-async def test_a_grant_for_the_chat_holds_in_later_runs_until_it_is_revoked(house: Open) -> None:
+async def test_a_grant_for_the_chat_holds_in_later_runs_until_it_is_revoked(serve: Serve) -> None:
     turns = [turn for text in "1234" for turn in (act(text), ANSWER)]
-    async with house(*turns, keys=KEYS, **LISTED) as it:
-        offer(it, approval="ask", answerers=TENANT)
+    async with serve(*turns, keys=KEYS, **LISTED) as suite:
+        offer(suite, approval="ask", answerers=TENANT)
         before = now_ms()
-        made = only(await decide(it, ("bob", FOR_CHAT)), "grant.make")
+        made = only(await decide(suite, ("bob", FOR_CHAT)), "grant.make")
         assert before + 600_000 <= made["expiresAt"] <= now_ms() + 600_000
-        assert only(await decide(it), "grant.use")["grantId"] == made["grantId"]
-        first = it.chat_id
-        it.chat_id = ""
-        assert pick(await decide(it, ("bob", APPROVE)), "grant.use") == [], "another chat has nothing of it"
-        it.chat_id = first
-        async with as_user(it.address, "bob") as bob, as_user(it.address, "cleo") as cleo:
+        assert only(await decide(suite), "grant.use")["grantId"] == made["grantId"]
+        first = suite.chat_id
+        suite.chat_id = ""
+        assert pick(await decide(suite, ("bob", APPROVE)), "grant.use") == [], "another chat has nothing of it"
+        suite.chat_id = first
+        async with as_user(suite.address, "bob") as bob, as_user(suite.address, "cleo") as cleo:
             [grant] = (await bob.grants(chat_id=first)).grants
             assert (grant.grant_id, grant.requester, [*grant.made_by]) == (made["grantId"], "ada", ["bob"])
             assert [*(await cleo.grants()).grants] == []
@@ -112,9 +106,9 @@ async def test_a_grant_for_the_chat_holds_in_later_runs_until_it_is_revoked(hous
             with pytest.raises(PermissionDenied):
                 await bob.grants(scope="tenant")
             assert await bob.revoke_grant(first, grant.grant_id) == "revoked"
-        events = await decide(it, ("bob", APPROVE))
+        events = await decide(suite, ("bob", APPROVE))
         assert pick(events, "grant.use") == []
-        assert list_ran(it) == ["1", "2", "3", "4"]
+        assert list_ran(suite) == ["1", "2", "3", "4"]
 
 
 RULES = """
@@ -127,30 +121,30 @@ tools:
 
 
 async def test_it_covers_the_same_ground_no_graver_risk_the_same_people_and_nothing_denied(
-    house: Open, tmp_path: Path
+    serve: Serve, tmp_path: Path
 ) -> None:
     asked = ["x", "sudo x", "y", "deny x", "x again", "x once more"]
     turns = [act(text, f"call_{number}") for number, text in enumerate(asked)]
     (tmp_path / "approvals.yaml").write_text(RULES)
-    async with house(*turns[:5], ANSWER, turns[5], ANSWER, keys=KEYS, **LISTED) as it:
-        offer(it)
-        events = await decide(it, ("ada", FOR_CHAT), ("ada", APPROVE), ("ada", APPROVE))
+    async with serve(*turns[:5], ANSWER, turns[5], ANSWER, keys=KEYS, **LISTED) as suite:
+        offer(suite)
+        events = await decide(suite, ("ada", FOR_CHAT), ("ada", APPROVE), ("ada", APPROVE))
         assert [event["toolId"] for event in pick(events, "gate.open")] == ["call_0", "call_1", "call_2"]
         assert only(events, "grant.use")["toolId"] == "call_4"
         assert only(events, "grant.make")["grounds"] == ["matches 'x' in argument 'at'"]
-        assert list_ran(it) == ["x", "sudo x", "y", "x again"]
+        assert list_ran(suite) == ["x", "sudo x", "y", "x again"]
         (tmp_path / "approvals.yaml").write_text(RULES.replace("ask}", "ask, answerers: {anyOf: ['user:bob']}}"))
         await rules_in_force()
-        assert pick(await decide(it, ("bob", APPROVE)), "grant.use") == [], "today others are to be asked"
+        assert pick(await decide(suite, ("bob", APPROVE)), "grant.use") == [], "today others are to be asked"
 
 
-async def test_a_grant_for_a_risk_covers_no_call_with_another_one_beside(house: Open, tmp_path: Path) -> None:
+async def test_a_grant_for_a_risk_covers_no_call_with_another_one_beside(serve: Serve, tmp_path: Path) -> None:
     asked = ["sudo ls", "sudo rm -r x", "sudo pwd"]
     turns = [act(text, f"call_{number}") for number, text in enumerate(asked)]
     (tmp_path / "approvals.yaml").write_text("{}")
-    async with house(*turns, ANSWER, **LISTED) as it:
-        offer(it)
-        events = await decide(it, ("", FOR_RUN), ("", APPROVE))
+    async with serve(*turns, ANSWER, **LISTED) as suite:
+        offer(suite)
+        events = await decide(suite, ("", FOR_RUN), ("", APPROVE))
         assert [event["toolId"] for event in pick(events, "gate.open")] == ["call_0", "call_1"]
         assert only(events, "grant.make")["grounds"] == ["high risk: runs as another user"]
         assert only(events, "grant.use")["toolId"] == "call_2"
@@ -165,26 +159,26 @@ VOTES = {
 
 
 @pytest.mark.parametrize("case", VOTES)
-async def test_where_several_must_approve_all_of_them_grant_it(case: str, house: Open) -> None:
+async def test_where_several_must_approve_all_of_them_grant_it(case: str, serve: Serve) -> None:
     first, second, scope = VOTES[case]
-    async with house(act("1"), act("2", "call_2"), ANSWER, keys=KEYS, **LISTED) as it:
-        offer(it, approval="ask", answerers={"any_of": ["tenant"], "not_requester": True, "count": 2})
-        again = [] if scope else [("bob", APPROVE), ("cleo", APPROVE)]
-        events = await decide(it, ("bob", first), ("cleo", second), *again)
+    async with serve(act("1"), act("2", "call_2"), ANSWER, keys=KEYS, **LISTED) as suite:
+        offer(suite, approval="ask", answerers={"any_of": ["tenant"], "not_requester": True, "count": 2})
+        restart = [] if scope else [("bob", APPROVE), ("cleo", APPROVE)]
+        events = await decide(suite, ("bob", first), ("cleo", second), *restart)
         made = [(event["scope"], event["madeBy"]) for event in pick(events, "grant.make")]
         assert made == ([(scope, ["bob", "cleo"])] if scope else [])
         assert len(pick(events, "grant.use")) == len(made)
-        assert list_ran(it) == ["1", "2"]
+        assert list_ran(suite) == ["1", "2"]
 
 
-async def test_whom_a_gate_was_passed_on_to_grants_nothing_and_what_cannot_be_granted_is_refused(house: Open) -> None:
-    async with house(act("1"), ANSWER, keys=KEYS, **LISTED) as it, asyncio.TaskGroup() as group:
-        offer(it, approval="ask", answerers={"any_of": ["role:finance"]})
+async def test_whom_a_gate_was_passed_on_to_grants_nothing_and_what_cannot_be_granted_is_refused(serve: Serve) -> None:
+    async with serve(act("1"), ANSWER, keys=KEYS, **LISTED) as suite, asyncio.TaskGroup() as group:
+        offer(suite, approval="ask", answerers={"any_of": ["role:finance"]})
         gate: asyncio.Future[tuple[str, str]] = asyncio.get_running_loop().create_future()
 
         async def follow() -> list[Event]:
             events: list[Event] = []
-            async with it.client.ask("go", agent_key="react") as run:
+            async with suite.client.ask("go", agent_key="react") as run:
                 async for delta in run:
                     events.append(event := as_json(delta))
                     if event["type"] == "gate.open":
@@ -193,7 +187,7 @@ async def test_whom_a_gate_was_passed_on_to_grants_nothing_and_what_cannot_be_gr
 
         run = group.create_task(follow())
         place = await gate
-        async with as_user(it.address, "bob") as bob, as_user(it.address, "cleo") as cleo:
+        async with as_user(suite.address, "bob") as bob, as_user(suite.address, "cleo") as cleo:
             assert (await bob.gate(*place)).is_grantable
             await bob.delegate_gate(*place, ["user:cleo"])
             with pytest.raises(PermissionDenied, match="grant nothing for later calls"):
@@ -209,27 +203,27 @@ async def test_whom_a_gate_was_passed_on_to_grants_nothing_and_what_cannot_be_gr
             answered = await bob.answer_gate(*place, FOR_RUN, request_id="r1")
             assert answered.grant_id == (await bob.answer_gate(*place, FOR_RUN, request_id="r1")).grant_id != ""
         made = only(await run, "grant.make")
-        async with as_user(it.address, "bob") as bob:
+        async with as_user(suite.address, "bob") as bob:
             assert (await bob.answer_gate(*place, FOR_RUN, request_id="r1")).grant_id == made["grantId"]
 
 
-async def test_who_takes_a_run_over_goes_by_the_grant_that_was_used_whatever_has_become_of_it(house: Open) -> None:
-    async with house(act("1"), act("2", "call_2"), ANSWER, **LISTED) as it:
-        offer(it, approval="ask", effect="read")
-        crashes = Crashes(it)
+async def test_who_takes_a_run_over_goes_by_the_grant_that_was_used_whatever_has_become_of_it(serve: Serve) -> None:
+    async with serve(act("1"), act("2", "call_2"), ANSWER, **LISTED) as suite:
+        offer(suite, approval="ask", effect="read")
+        crashes = Crashes(suite)
 
         async def die(request: memory_pb2.AppendRequest) -> None:
             if any(line.event.event.HasField("grant_use") for line in request.lines):
                 crashes.kill(request.run_id)
 
-        it.memory.after = die
-        cut = await decide(it, ("", FOR_CHAT))
+        suite.memory.after = die
+        cut = await decide(suite, ("", FOR_CHAT))
         assert cut[-1]["type"] not in TERMINAL
-        [grant] = (await it.client.grants()).grants
-        assert await it.client.revoke_grant(it.chat_id, grant.grant_id) == "revoked"
-        await it.stop()
+        [grant] = (await suite.client.grants()).grants
+        assert await suite.client.revoke_grant(suite.chat_id, grant.grant_id) == "revoked"
+        await suite.stop()
         events: list[Event] = []
-        async with again(it) as client, client.attach(it.run_ids[0], 0) as run:
+        async with restart(suite) as client, client.attach(suite.run_ids[0], 0) as run:
             async for delta in run:
                 events.append(as_json(delta))
                 assert len(pick(events, "gate.open")) <= 1, "nobody is asked a second time"
@@ -237,29 +231,29 @@ async def test_who_takes_a_run_over_goes_by_the_grant_that_was_used_whatever_has
         assert (len(pick(events, "gate.open")), len(pick(events, "grant.use"))) == (1, 1)
 
 
-async def test_a_chat_has_so_many_grants_and_no_more(house: Open) -> None:
-    async with house(act("1"), ANSWER, **LISTED) as it:
-        offer(it, approval="ask")
+async def test_a_chat_has_so_many_grants_and_no_more(serve: Serve) -> None:
+    async with serve(act("1"), ANSWER, **LISTED) as suite:
+        offer(suite, approval="ask")
         run_id = chat_id = ""
-        async with it.client.ask("go", agent_key="react") as run:
+        async with suite.client.ask("go", agent_key="react") as run:
             async for delta in run:
                 if delta.HasField("run_start"):
                     run_id, chat_id = delta.run_start.run_id, delta.run_start.chat_id
                 elif delta.HasField("gate_open"):
                     for number in range(GRANTS_MAX):
-                        await put_grant(it, chat_id, run_id, f"g_{number}")
+                        await put_grant(suite, chat_id, run_id, f"g_{number}")
                     gate_id = delta.gate_open.gate_id
                     with pytest.raises(QueueFull, match="64 grants of this chat are in force"):
-                        await it.client.answer_gate(run_id, gate_id, FOR_CHAT)
-                    assert (await it.client.answer_gate(run_id, gate_id, APPROVE)).status == "accepted"
-        assert list_ran(it) == ["1"]
+                        await suite.client.answer_gate(run_id, gate_id, FOR_CHAT)
+                    assert (await suite.client.answer_gate(run_id, gate_id, APPROVE)).status == "accepted"
+        assert list_ran(suite) == ["1"]
 
 
-async def put_grant(it: House, chat_id: str, run_id: str, grant_id: str) -> None:
+async def put_grant(suite: Suite, chat_id: str, run_id: str, grant_id: str) -> None:
     """Have the log a grant that covers nothing."""
     grant = agent_pb2.GrantMake(grant_id=grant_id, scope="chat", made_by=["default"], expires_at=now_ms() + 600_000)
     event = agent_pb2.AgentDelta(timestamp=now_ms(), grant_make=grant)
     line = memory_pb2.LogLine(event=memory_pb2.EventLine(event=event))
-    async with open_channel(it.config.memory_address) as channel:
+    async with open_channel(suite.config.memory_address) as channel:
         stub = memory_pb2_grpc.MemoryServiceStub(channel)
         await stub.Append(memory_pb2.AppendRequest(chat_id=chat_id, run_id=run_id, request_id=new_uuid(), lines=[line]))

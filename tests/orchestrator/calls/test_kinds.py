@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headrace.v1 import tools_pb2
-from tests.orchestrator.conftest import House, Open, as_json, call, content, finish
-from tests.orchestrator.lifecycle.test_endings import attached, recorded
-from tests.orchestrator.lifecycle.test_runs import assert_paired
-from tests.orchestrator.people import ask, kinds, only, submit, tool
+from tests.support.orchestrator import Serve, Suite, as_json, ask, kinds, only, read, submit, tool
+from tests.support.orchestrator.compaction import call_once, compact_chat
+from tests.support.orchestrator.requests import last_result
+from tests.support.orchestrator.runs import read_recorded
+from tests.support.orchestrator.steps import ANSWER, call, call_tool, finish
 from tests.support.order import Event, fold
 
-ANSWER = content("All ", "good.") + finish()
 THEME = tool(
     "switch_theme",
     "action",
@@ -25,20 +26,14 @@ CONFIRM = tool("confirm_dialog", "frontend", viewport_key="confirm", timeout_ms=
 LISTED = {"toolConfig": {"backends": ["look"], "frontends": ["confirm_dialog"], "actions": ["switch_theme"]}}
 
 
-def told(it: House) -> str:
-    """The newest tool result that the model was given."""
-    assert_paired(it.llm.requests[-1])
-    return next(message for message in reversed(it.llm.requests[-1].messages) if message.role == "tool").content[0].text
-
-
-async def test_an_action_is_streamed_and_answered_at_once(house: Open) -> None:
+async def test_an_action_is_streamed_and_answered_at_once(serve: Serve) -> None:
     big = '{"theme":"dark","n":123456789012345678901234567890}'
-    async with house(call("switch_theme", big) + finish("tool_calls"), ANSWER, **LISTED) as it:
-        it.tools.tools.append(THEME)
-        events = await ask(it)
-        history = await recorded(it, it.run_ids[0])
-        assert told(it) == "OK"
-        assert it.tools.requests == []
+    async with serve(call_tool("switch_theme", big), ANSWER, **LISTED) as suite:
+        suite.tools.tools.append(THEME)
+        events = await ask(suite)
+        history = await read_recorded(suite, suite.run_ids[0])
+        assert last_result(suite) == "OK"
+        assert suite.tools.requests == []
     parts = ["action.start", "action.args", "action.args", "action.end", "action.param", "action.result"]
     assert kinds(events, "action.", "tool.") == parts
     start = only(events, "action.start")
@@ -49,25 +44,25 @@ async def test_an_action_is_streamed_and_answered_at_once(house: Open) -> None:
     assert fold(history) == fold(events)
 
 
-async def test_arguments_that_break_an_actions_schema_reach_the_model_alone(house: Open) -> None:
-    async with house(call("switch_theme", '{"theme":"pink"}') + finish("tool_calls"), ANSWER, **LISTED) as it:
-        it.tools.tools.append(THEME)
-        events = await ask(it)
-        assert "$.theme" in told(it)
+async def test_arguments_that_break_an_actions_schema_reach_the_model_alone(serve: Serve) -> None:
+    async with serve(call_tool("switch_theme", '{"theme":"pink"}'), ANSWER, **LISTED) as suite:
+        suite.tools.tools.append(THEME)
+        events = await ask(suite)
+        assert "$.theme" in last_result(suite)
     assert "action.param" not in kinds(events, "action.")
 
 
-async def test_a_frontend_tool_shows_its_view_and_gives_the_model_what_was_submitted(house: Open) -> None:
-    async with house(call("Confirm_Dialog", '{"q":1}') + finish("tool_calls"), ANSWER, **LISTED) as it:
-        it.tools.tools.append(CONFIRM)
+async def test_a_frontend_tool_shows_its_view_and_gives_the_model_what_was_submitted(serve: Serve) -> None:
+    async with serve(call_tool("Confirm_Dialog", '{"q":1}'), ANSWER, **LISTED) as suite:
+        suite.tools.tools.append(CONFIRM)
 
         async def answer(event: Event) -> None:
-            assert await submit(it, event["runId"], event["toolId"], {"ok": True, "n": 2**70}) == "accepted"
+            assert await submit(suite, event["runId"], event["toolId"], {"ok": True, "n": 2**70}) == "accepted"
 
-        events = await ask(it, ("tool.start", answer))
-        history = await recorded(it, it.run_ids[0])
-        assert json.loads(told(it)) == {"ok": True, "n": 2**70}
-        assert [list(request.messages)[-1].tool_call_id for request in it.llm.requests[1:]] == ["call_1"]
+        events = await ask(suite, ("tool.start", answer))
+        history = await read_recorded(suite, suite.run_ids[0])
+        assert json.loads(last_result(suite)) == {"ok": True, "n": 2**70}
+        assert [list(request.messages)[-1].tool_call_id for request in suite.llm.requests[1:]] == ["call_1"]
     start = only(events, "tool.start")
     assert (start["toolType"], start["viewportKey"], start["toolTimeout"]) == ("frontend", "confirm", 20_000)
     assert start["toolId"].startswith("t_")
@@ -78,27 +73,27 @@ async def test_a_frontend_tool_shows_its_view_and_gives_the_model_what_was_submi
     assert only(history, "request.submit") == sent
 
 
-async def test_attaching_at_every_seq_folds_actions_and_waits_too(house: Open) -> None:
+async def test_attaching_at_every_seq_folds_actions_and_waits_too(serve: Serve) -> None:
     calls = call("switch_theme", '{"theme":"dark"}') + call("confirm_dialog", index=1, call_id="b")
     parallel = {"react": {"parallelToolCalls": True}}
-    async with house(calls + finish("tool_calls"), ANSWER, **LISTED, **parallel) as it:
-        it.tools.tools += [THEME, CONFIRM]
+    async with serve(calls + finish("tool_calls"), ANSWER, **LISTED, **parallel) as suite:
+        suite.tools.tools += [THEME, CONFIRM]
 
         async def answer(event: Event) -> None:
-            live = await attached_until(it, event["runId"], "action.result")
+            live = await attached_until(suite, event["runId"], "action.result")
             for seq in range(event["seq"]):
-                rest = await attached_until(it, event["runId"], "action.result", seq)
+                rest = await attached_until(suite, event["runId"], "action.result", seq)
                 assert fold(live[:seq] + rest) == fold(live)
-            await submit(it, event["runId"], event["toolId"], "yes")
+            await submit(suite, event["runId"], event["toolId"], "yes")
 
-        events = await ask(it, ("tool.start", answer))
+        events = await ask(suite, ("tool.start", answer))
         for seq in range(len(events)):
-            assert fold(events[:seq] + await attached(it, it.run_ids[0], seq)) == fold(events)
+            assert fold(events[:seq] + await read(suite.client, suite.run_ids[0], seq)) == fold(events)
 
 
-async def attached_until(it: House, run_id: str, last: str, seq: int = 0) -> list[Event]:
+async def attached_until(suite: Suite, run_id: str, last: str, seq: int = 0) -> list[Event]:
     events: list[Event] = []
-    async with it.client.attach(run_id, seq) as deltas:
+    async with suite.client.attach(run_id, seq) as deltas:
         async for delta in deltas:
             events.append(as_json(delta))
             if events[-1]["type"] == last:
@@ -106,38 +101,38 @@ async def attached_until(it: House, run_id: str, last: str, seq: int = 0) -> lis
     return events
 
 
-async def test_a_tool_of_an_unknown_kind_is_not_offered(house: Open) -> None:
-    async with house(ANSWER, toolConfig={"backends": ["odd"]}) as it:
-        it.tools.tools.append(tool("odd", "telepathy"))
-        events = await ask(it)
-        assert not it.llm.requests[0].tools
+async def test_a_tool_of_an_unknown_kind_is_not_offered(serve: Serve) -> None:
+    async with serve(ANSWER, toolConfig={"backends": ["odd"]}) as suite:
+        suite.tools.tools.append(tool("odd", "telepathy"))
+        events = await ask(suite)
+        assert not suite.llm.requests[0].tools
     assert "its kind 'telepathy' is not known" in only(events, "run.notice")["message"]
 
 
 TODOS = [{"content": "a", "status": "completed"}, {"content": "b", "status": "in_progress", "id": "x"}]
 
 
-async def test_todos_are_kept_for_the_chat(house: Open) -> None:
+async def test_todos_are_kept_for_the_chat(serve: Serve) -> None:
     turns = [call("todo_write", json.dumps({"todos": TODOS})), call("todo_read"), ANSWER, call("todo_read"), ANSWER]
     turns = [turn if turn is ANSWER else turn + finish("tool_calls") for turn in turns]
-    async with house(*turns, toolConfig={"backends": ["todo_write", "todo_read"]}) as it:
-        await ask(it)
+    async with serve(*turns, toolConfig={"backends": ["todo_write", "todo_read"]}) as suite:
+        await ask(suite)
         stored = [TODOS[0] | {"id": "1"}, TODOS[1]]
-        assert json.loads(told(it)) == {"ok": True, "todos": stored}
-        await ask(it)
-        assert json.loads(told(it)) == {"ok": True, "todos": stored}
-        assert it.tools.requests == []
+        assert json.loads(last_result(suite)) == {"ok": True, "todos": stored}
+        await ask(suite)
+        assert json.loads(last_result(suite)) == {"ok": True, "todos": stored}
+        assert suite.tools.requests == []
 
 
-async def test_lists_written_at_the_same_moment_all_count(house: Open) -> None:
+async def test_lists_written_at_the_same_moment_all_count(serve: Serve) -> None:
     calls = [
         step
         for number in range(3)
         for step in call("todo_write", json.dumps({"todos": TODOS}), index=number, call_id=f"c{number}")
     ]
     listed = {"toolConfig": {"backends": ["todo_write"]}, "react": {"parallelToolCalls": True}}
-    async with house(calls + finish("tool_calls"), ANSWER, **listed) as it:
-        events = await ask(it)
+    async with serve(calls + finish("tool_calls"), ANSWER, **listed) as suite:
+        events = await ask(suite)
     assert [event["ok"] for event in events if event["type"] == "tool.result"] == [True] * 3
 
 
@@ -150,39 +145,39 @@ async def test_lists_written_at_the_same_moment_all_count(house: Open) -> None:
         ({}, "todos"),
     ],
 )
-async def test_a_bad_list_of_todos_is_refused_with_path_and_rule(house: Open, arguments: Any, problem: str) -> None:
-    write = call("todo_write", json.dumps(arguments)) + finish("tool_calls")
-    async with house(write, ANSWER, toolConfig={"backends": ["todo_write"]}) as it:
-        await ask(it)
-        assert problem in told(it)
+async def test_a_bad_list_of_todos_is_refused_with_path_and_rule(serve: Serve, arguments: Any, problem: str) -> None:
+    write = call_tool("todo_write", json.dumps(arguments))
+    async with serve(write, ANSWER, toolConfig={"backends": ["todo_write"]}) as suite:
+        await ask(suite)
+        assert problem in last_result(suite)
 
 
-async def test_ask_human_waits_for_the_users_words(house: Open) -> None:
-    question = call("ask_human", '{"question":"Which city?"}') + finish("tool_calls")
-    async with house(question, ANSWER, toolConfig={"backends": ["@core"]}) as it:
+async def test_ask_human_waits_for_the_users_words(serve: Serve) -> None:
+    question = call_tool("ask_human", '{"question":"Which city?"}')
+    async with serve(question, ANSWER, toolConfig={"backends": ["@core"]}) as suite:
 
         async def answer(event: Event) -> None:
-            await submit(it, event["runId"], event["toolId"], "Bern")
+            await submit(suite, event["runId"], event["toolId"], "Bern")
 
-        events = await ask(it, ("tool.start", answer))
-        assert told(it) == '"Bern"'
-        assert {"todo_write", "todo_read", "ask_human"} <= {schema.name for schema in it.llm.requests[0].tools}
+        events = await ask(suite, ("tool.start", answer))
+        assert last_result(suite) == '"Bern"'
+        assert {"todo_write", "todo_read", "ask_human"} <= {schema.name for schema in suite.llm.requests[0].tools}
     assert only(events, "tool.start")["viewportKey"] == "ask_human"
 
 
-async def test_sources_and_artifacts_are_in_the_log_and_a_tools_model_calls_are_charged(house: Open) -> None:
+async def test_sources_and_artifacts_are_in_the_log_and_a_tools_model_calls_are_charged(serve: Serve) -> None:
     source = tools_pb2.ToolDelta(source={"source_id": "s1", "title": "A page", "url": "https://example.com"})  # pyright: ignore[reportArgumentType] - a dict is a message to protobuf
     made = {"artifact_id": "f1", "name": "a.pdf", "mime_type": "application/pdf", "size_bytes": 3, "url": "/x"}
     artifact = tools_pb2.ToolDelta(artifact=made)  # pyright: ignore[reportArgumentType] - as above
     usage = tools_pb2.ToolDelta(usage={"model_calls": 2, "input_tokens": 100, "output_tokens": 7})  # pyright: ignore[reportArgumentType] - as above
     done = tools_pb2.ToolDelta(result=tools_pb2.ToolOutcome(ok=True, result="done"))
     budget = {"maxModelCalls": 10, "maxTokens": 1000}
-    async with house(call("look") + finish("tool_calls"), ANSWER, budget=budget) as it:
-        it.tools.tools[0].asks_model = True
-        it.tools.plays["look"] = [[source, artifact, usage, done]]
-        events = await ask(it)
-        history = await recorded(it, it.run_ids[0])
-        [request] = it.tools.requests
+    async with serve(call_tool("look"), ANSWER, budget=budget) as suite:
+        suite.tools.tools[0].asks_model = True
+        suite.tools.plays["look"] = [[source, artifact, usage, done]]
+        events = await ask(suite)
+        history = await read_recorded(suite, suite.run_ids[0])
+        [request] = suite.tools.requests
     assert (request.model.provider_key, request.model.model) == ("scripted", "m")
     assert (request.budget.model_calls, request.budget.tokens) == (8, 985)
     assert only(history, "source.snapshot") == only(events, "source.snapshot")
@@ -191,3 +186,58 @@ async def test_sources_and_artifacts_are_in_the_log_and_a_tools_model_calls_are_
     assert only(events, "artifact.publish")["name"] == "a.pdf"
     assert events[-1]["usage"]["modelCalls"] == 4
     assert events[-1]["usage"]["inputTokens"] == 120
+
+
+OWN = {"toolConfig": {"backends": ["todo_write", "call_subagent"]}}
+HALF = '"\\ud83d"'
+"""Half of a surrogate pair, as a model that was cut in an emoji writes it."""
+
+
+async def tell_result(suite: Suite) -> str:
+    """The result of the run's one call, after a run that has its answer."""
+    events = await suite.ask()
+    assert events[-1]["type"] == "run.complete", events[-1]
+    [result] = [event["result"] for event in events if event["type"] == "tool.result"]
+    return result
+
+
+async def test_a_whole_number_may_be_written_with_a_fraction_of_zero(serve: Serve) -> None:
+    calling = call_tool("call_subagent", '{"task":"x","maxLoops":10.0}')
+    async with serve(calling, ANSWER, **OWN) as suite:
+        assert json.loads(await tell_result(suite))["result"] == "All good."
+
+
+@pytest.mark.parametrize("arguments", [f'{{"todos":[{{"content":{HALF},"status":"pending"}}]}}', f"{{{HALF}:1}}"])
+async def test_half_a_character_is_told_to_the_model(serve: Serve, arguments: str) -> None:
+    async with serve(call_tool("todo_write", arguments), ANSWER, **OWN) as suite:
+        assert "not valid JSON" in await tell_result(suite)
+
+
+async def test_rules_are_held_against_what_has_half_a_character(serve: Serve, tmp_path: Path) -> None:
+    (tmp_path / "approvals.yaml").write_text("tools: {look: [{pattern: secret, then: deny, argument: q}]}")
+    turns = [call_tool("look", f'{{"q":["{text}",{HALF}]}}') for text in ("secret", "other")]
+    async with serve(*turns, ANSWER) as suite:
+        events = await suite.ask()
+        assert len(suite.tools.requests) == 1, "what is to be done about the other is for the tools service to say"
+    results = [event["result"] for event in events if event["type"] == "tool.result"]
+    assert ["denied" in result for result in results] == [True, False]
+    assert events[-1]["type"] == "run.complete"
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("read_history", '{"first":1.0,"last":2.0}'),
+        ("read_history", '{"first":100000000000000000000}'),
+        ("read_history", '{"first":1e30}'),
+        ("read_result", '{"id":"x","offset":100000000000000000000}'),
+    ],
+)
+async def test_numbers_of_lines_may_be_anything(serve: Serve, tool: str, arguments: str) -> None:
+    async with serve(ANSWER) as suite:
+        await compact_chat(suite, "react")
+        call_once(suite, tool, arguments)
+        events = await suite.ask("again")
+    assert events[-1]["type"] == "run.complete", events[-1]
+    [result] = [event["result"] for event in events if event["type"] == "tool.result"]
+    assert ("INVALID_ARGUMENTS" in result) == ("0000" in arguments or "1e" in arguments)

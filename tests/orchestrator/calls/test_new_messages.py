@@ -9,47 +9,47 @@ from typing import Any
 
 import pytest
 
-from headrace.client import Client
 from headrace.errors import HeadraceError
 from headrace.v1 import agent_pb2, memory_pb2, tools_pb2
 from services.orchestrator.run.control.waits import Submission, Waits
 from services.runtime.clock import now_ms
-from tests.orchestrator.calls.test_answerers import ANSWER, KEYS, LISTED, Asked, as_user, asking, offer, only
-from tests.orchestrator.conftest import Open, as_json, call, content, finish
-from tests.orchestrator.owners import Crashes
-from tests.orchestrator.replicas import two
-from tests.support.order import Event
+from tests.support.orchestrator import Serve, only, read
+from tests.support.orchestrator.answerers import KEYS, LISTED, as_user, asking, offer
+from tests.support.orchestrator.crashes import Crashes
+from tests.support.orchestrator.gate_runs import Asked
+from tests.support.orchestrator.replicas import two_replicas
+from tests.support.orchestrator.steps import ANSWER, call, content, finish
 
 AGAIN = content("Some", "thing new.") + finish()
 
 
 @pytest.mark.parametrize("kind", ["approval", "form"])
-async def test_a_new_message_cancels_a_run_that_waits_where_the_agent_says_so(kind: str, house: Open) -> None:
+async def test_a_new_message_cancels_a_run_that_waits_where_the_agent_says_so(kind: str, serve: Serve) -> None:
     fields: dict[str, Any] = LISTED | {"onNewMessage": "cancel"}
-    async with house(asking(kind), AGAIN, **fields) as it, asyncio.TaskGroup() as group:
-        offer(it, {}, kind)
+    async with serve(asking(kind), AGAIN, **fields) as suite, asyncio.TaskGroup() as group:
+        offer(suite, {}, kind)
         asked = Asked()
-        run = group.create_task(asked.follow(it.client))
+        run = group.create_task(asked.follow(suite.client))
         gate = await asked.gate
-        chat_id = (await it.client.gate(*gate)).chat_id
-        async with it.client.ask("and now?", agent_key="react", chat_id=chat_id) as deltas:
+        chat_id = (await suite.client.gate(*gate)).chat_id
+        async with suite.client.ask("and now?", agent_key="react", chat_id=chat_id) as deltas:
             second = [delta async for delta in deltas]
         assert (await run)[-1]["type"] == "run.cancel"
-        assert (await it.client.gates()).gates == []
-        assert (await it.client.gate(*gate)).state == "cancelled"
+        assert (await suite.client.gates()).gates == []
+        assert (await suite.client.gate(*gate)).state == "cancelled"
     assert second[-1].HasField("run_complete")
 
 
 @pytest.mark.parametrize("kind", ["approval", "form"])
-async def test_a_new_message_answers_with_the_default_where_the_agent_says_so(kind: str, house: Open) -> None:
+async def test_a_new_message_answers_with_the_default_where_the_agent_says_so(kind: str, serve: Serve) -> None:
     fields: dict[str, Any] = LISTED | {"onNewMessage": "answer_default"}
-    async with house(asking(kind), ANSWER, AGAIN, **fields) as it, asyncio.TaskGroup() as group:
-        offer(it, {}, kind)
+    async with serve(asking(kind), ANSWER, AGAIN, **fields) as suite, asyncio.TaskGroup() as group:
+        offer(suite, {}, kind)
         asked = Asked()
-        run = group.create_task(asked.follow(it.client))
+        run = group.create_task(asked.follow(suite.client))
         gate = await asked.gate
-        chat_id = (await it.client.gate(*gate)).chat_id
-        async with it.client.ask("and now?", agent_key="react", chat_id=chat_id) as deltas:
+        chat_id = (await suite.client.gate(*gate)).chat_id
+        async with suite.client.ask("and now?", agent_key="react", chat_id=chat_id) as deltas:
             second = [delta async for delta in deltas]
         first = await run
         assert first[-1]["type"] == "run.complete"
@@ -59,8 +59,8 @@ async def test_a_new_message_answers_with_the_default_where_the_agent_says_so(ki
             assert answer["note"].startswith("nobody answered")
         else:
             assert "expired" in str(only(first, "tool.result"))
-        assert only(first, "gate.close")["state"] == (await it.client.gate(*gate)).state == "expired"
-        assert (await it.client.answer_gate(*gate, '{"decision": "approve"}')).status == "expired"
+        assert only(first, "gate.close")["state"] == (await suite.client.gate(*gate)).state == "expired"
+        assert (await suite.client.answer_gate(*gate, '{"decision": "approve"}')).status == "expired"
     assert second[-1].HasField("run_complete")
 
 
@@ -93,30 +93,32 @@ async def test_what_was_passed_over_is_not_waited_for_again() -> None:
     assert await waits.wait("t_1", 100) is None
 
 
-async def test_without_it_the_message_waits_for_the_run(house: Open) -> None:
-    async with house(asking("form"), ANSWER, AGAIN, **LISTED) as it, asyncio.TaskGroup() as group:
-        offer(it, {}, "form")
+@pytest.mark.parametrize(("fields", "when_busy"), [({}, None), ({"onNewMessage": "cancel"}, "enqueue")])
+async def test_a_message_waits_unless_the_agent_says_otherwise_and_where_it_says_so_itself(
+    fields: dict[str, Any], when_busy: str | None, serve: Serve
+) -> None:
+    async with serve(asking("form"), ANSWER, AGAIN, **LISTED, **fields) as suite, asyncio.TaskGroup() as group:
+        offer(suite, {}, "form")
         asked = Asked()
-        run = group.create_task(asked.follow(it.client))
+        run = group.create_task(asked.follow(suite.client))
         gate = await asked.gate
-        chat_id = (await it.client.gate(*gate)).chat_id
-        async with it.client.ask("and now?", agent_key="react", chat_id=chat_id) as deltas:
+        chat_id = (await suite.client.gate(*gate)).chat_id
+        async with suite.client.ask("and?", agent_key="react", chat_id=chat_id, when_busy=when_busy) as deltas:
             await anext(deltas)  # it is stored, and waits
-            assert (await it.client.gate(*gate)).state == "open"
-            await it.client.answer_gate(*gate, "1")
-            second = [delta async for delta in deltas]
+            assert (await suite.client.gate(*gate)).state == "open"
+            await suite.client.answer_gate(*gate, "1")
+            assert [delta async for delta in deltas][-1].HasField("run_complete")
         assert (await run)[-1]["type"] == "run.complete"
-    assert second[-1].HasField("run_complete")
 
 
-async def test_a_run_whose_other_call_works_is_not_cancelled(house: Open) -> None:
+async def test_a_run_whose_other_call_works_is_not_cancelled(serve: Serve) -> None:
     turn = call("act", '{"at": 1}') + call("look", '{"at": 2}', index=1, call_id="call_2") + finish("tool_calls")
     fields: dict[str, Any] = {"toolConfig": {"backends": ["act", "look"]}, "react": {"parallelToolCalls": True}}
     async with (
-        house(turn, ANSWER, AGAIN, onNewMessage="cancel", **fields) as it,
+        serve(turn, ANSWER, AGAIN, onNewMessage="cancel", **fields) as suite,
         asyncio.TaskGroup() as group,
     ):
-        offer(it, {})
+        offer(suite, {})
         looked = asyncio.Event()
 
         async def execute(request: tools_pb2.ExecuteRequest) -> AsyncGenerator[tools_pb2.ToolDelta]:
@@ -124,50 +126,27 @@ async def test_a_run_whose_other_call_works_is_not_cancelled(house: Open) -> Non
                 await looked.wait()
             yield tools_pb2.ToolDelta(result=tools_pb2.ToolOutcome(ok=True, result="{}"))
 
-        it.tools.execute = execute
+        suite.tools.execute = execute
         asked = Asked()
-        run = group.create_task(asked.follow(it.client))
+        run = group.create_task(asked.follow(suite.client))
         gate = await asked.gate
-        chat_id = (await it.client.gate(*gate)).chat_id
-        async with it.client.ask("and now?", agent_key="react", chat_id=chat_id) as deltas:
+        chat_id = (await suite.client.gate(*gate)).chat_id
+        async with suite.client.ask("and now?", agent_key="react", chat_id=chat_id) as deltas:
             await anext(deltas)
-            assert (await it.client.gate(*gate)).state == "open"
+            assert (await suite.client.gate(*gate)).state == "open"
             looked.set()
-            await it.client.answer_gate(*gate, '{"decision": "approve"}')
+            await suite.client.answer_gate(*gate, '{"decision": "approve"}')
             assert [delta async for delta in deltas][-1].HasField("run_complete")
         assert (await run)[-1]["type"] == "run.complete"
-
-
-async def test_a_message_that_says_to_wait_waits(house: Open) -> None:
-    async with (
-        house(asking("form"), ANSWER, AGAIN, onNewMessage="cancel", **LISTED) as it,
-        asyncio.TaskGroup() as group,
-    ):
-        offer(it, {}, "form")
-        asked = Asked()
-        run = group.create_task(asked.follow(it.client))
-        gate = await asked.gate
-        chat_id = (await it.client.gate(*gate)).chat_id
-        async with it.client.ask("and?", agent_key="react", chat_id=chat_id, when_busy="enqueue") as deltas:
-            await anext(deltas)
-            assert (await it.client.gate(*gate)).state == "open"
-            await it.client.answer_gate(*gate, "1")
-            assert [delta async for delta in deltas][-1].HasField("run_complete")
-        assert (await run)[-1]["type"] == "run.complete"
-
-
-async def follow(client: Client, run_id: str) -> list[Event]:
-    async with client.attach(run_id, 0) as deltas:
-        return [as_json(delta) async for delta in deltas]
 
 
 @pytest.mark.parametrize("when_busy", [None, "interrupt"])
-async def test_the_next_owner_cancels_what_the_one_that_was_killed_was_to(when_busy: str | None, house: Open) -> None:
+async def test_the_next_owner_cancels_what_the_one_that_was_killed_was_to(when_busy: str | None, serve: Serve) -> None:
     fields: dict[str, Any] = LISTED | ({} if when_busy else {"onNewMessage": "cancel"})
-    async with house(asking("form"), AGAIN, keys=KEYS, **fields) as it, two(it) as (a, b):
-        offer(it, {}, "form")
-        crashes, asked, second = Crashes(it), Asked(), ""
-        before = it.memory.before
+    async with serve(asking("form"), AGAIN, keys=KEYS, **fields) as suite, two_replicas(suite) as (a, b):
+        offer(suite, {}, "form")
+        crashes, asked, second = Crashes(suite), Asked(), ""
+        before = suite.memory.before
         assert before is not None
 
         async def die_at_end(request: memory_pb2.AppendRequest) -> None:
@@ -179,7 +158,7 @@ async def test_the_next_owner_cancels_what_the_one_that_was_killed_was_to(when_b
                 crashes.kill(second)
             await before(request)
 
-        it.memory.before = die_at_end
+        suite.memory.before = die_at_end
         async with as_user(a.address, "ada") as ada:
             run = asyncio.create_task(asked.follow(ada))
             gate = await asked.gate
@@ -191,6 +170,6 @@ async def test_the_next_owner_cancels_what_the_one_that_was_killed_was_to(when_b
             with suppress(HeadraceError):
                 await run
         async with as_user(b.address, "ada") as ada, asyncio.timeout(60):
-            assert (await follow(ada, gate[0]))[-1]["type"] == "run.cancel"
-            assert (await follow(ada, second))[-1]["type"] == "run.complete"
+            assert (await read(ada, gate[0]))[-1]["type"] == "run.cancel"
+            assert (await read(ada, second))[-1]["type"] == "run.complete"
             assert (await ada.gate(*gate)).state == "cancelled"

@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from headrace.errors import InvalidRequest
-from tests.orchestrator.calls.test_kinds import told
-from tests.orchestrator.conftest import House, Open, call, content, finish
-from tests.orchestrator.people import ask, kinds, only, submit, tool
+from tests.support.orchestrator import Serve, Suite, ask, kinds, only, submit, tool
+from tests.support.orchestrator.requests import last_result
+from tests.support.orchestrator.steps import ANSWER, call_tool
 from tests.support.order import Event
 
-ANSWER = content("All ", "good.") + finish()
 LISTED = {"toolConfig": {"frontends": ["confirm", "ask_human"]}}
 
 SCHEMA = {
@@ -55,63 +54,63 @@ CASES: dict[str, tuple[str, Any, Any, list[tuple[Any, str]]]] = {
 }
 
 
-def offer(it: House, **fields: Any) -> None:
-    it.tools.tools.append(tool("confirm", "frontend", timeout_ms=100_000, viewport_key="view", **fields))
+def offer(suite: Suite, **fields: Any) -> None:
+    suite.tools.tools.append(tool("confirm", "frontend", timeout_ms=100_000, viewport_key="view", **fields))
 
 
 def asking(name: str, arguments: Any) -> list[Any]:
-    return call(name, json.dumps(arguments)) + finish("tool_calls")
+    return call_tool(name, json.dumps(arguments))
 
 
 @pytest.mark.parametrize(("name", "arguments", "good", "refused"), CASES.values(), ids=CASES)
 async def test_a_payload_that_does_not_fit_is_refused_and_the_gate_stays_open(
-    name: str, arguments: Any, good: Any, refused: list[tuple[Any, str]], house: Open
+    name: str, arguments: Any, good: Any, refused: list[tuple[Any, str]], serve: Serve
 ) -> None:
-    async with house(asking(name, arguments), ANSWER, **LISTED) as it:
-        offer(it, result_schema=json.dumps(SCHEMA))
+    async with serve(asking(name, arguments), ANSWER, **LISTED) as suite:
+        offer(suite, result_schema=json.dumps(SCHEMA))
 
         async def answer(opened: Event) -> None:
-            [gate] = (await it.client.gates()).gates
+            [gate] = (await suite.client.gates()).gates
             for payload, problem in refused:
                 with pytest.raises(InvalidRequest, match=problem) as caught:
-                    await it.client.answer_gate(gate.run_id, gate.gate_id, json.dumps(payload))
+                    await suite.client.answer_gate(gate.run_id, gate.gate_id, json.dumps(payload))
                 assert "secret" not in str(caught.value), "what a person wrote is in no error"
                 with pytest.raises(InvalidRequest, match=problem):
-                    await submit(it, gate.run_id, gate.gate_id, payload)
-            assert (await it.client.gate(gate.run_id, gate.gate_id)).state == "open"
-            accepted = await it.client.answer_gate(gate.run_id, gate.gate_id, json.dumps(good))
+                    await submit(suite, gate.run_id, gate.gate_id, payload)
+            assert (await suite.client.gate(gate.run_id, gate.gate_id)).state == "open"
+            accepted = await suite.client.answer_gate(gate.run_id, gate.gate_id, json.dumps(good))
             assert accepted.status == "accepted"
 
-        events = await ask(it, ("gate.open", answer))
-        assert json.loads(told(it)) == good
+        events = await ask(suite, ("gate.open", answer))
+        assert json.loads(last_result(suite)) == good
     assert kinds(events, "gate", "request.submit") == ["gate.open", "request.submit", "gate.close"]
     opened = only(events, "gate.open")
     assert opened["resultSchema"] == SCHEMA if name == "confirm" else "if" in opened["resultSchema"]
 
 
-async def test_an_answer_that_comes_before_its_gate_is_checked_too(house: Open) -> None:
-    async with house(asking("confirm", {}), ANSWER, **LISTED) as it:
-        offer(it, result_schema=json.dumps(SCHEMA))
+async def test_an_answer_that_comes_before_its_gate_is_checked_too(serve: Serve) -> None:
+    async with serve(asking("confirm", {}), ANSWER, **LISTED) as suite:
+        offer(suite, result_schema=json.dumps(SCHEMA))
 
         async def answer(begun: Event) -> None:
             with pytest.raises(InvalidRequest, match="rule: required"):
-                await submit(it, begun["runId"], begun["toolId"], {})
-            assert await submit(it, begun["runId"], begun["toolId"], {"size": "small"}) == "accepted"
+                await submit(suite, begun["runId"], begun["toolId"], {})
+            assert await submit(suite, begun["runId"], begun["toolId"], {"size": "small"}) == "accepted"
 
-        await ask(it, ("tool.start", answer))
-        assert json.loads(told(it)) == {"size": "small"}
+        await ask(suite, ("tool.start", answer))
+        assert json.loads(last_result(suite)) == {"size": "small"}
 
 
 @pytest.mark.parametrize("payload", [None, 1, "x", [], {"any": ["thing"]}], ids=repr)
-async def test_without_a_schema_any_json_is_taken(payload: Any, house: Open) -> None:
-    async with house(asking("confirm", {}), ANSWER, **LISTED) as it:
-        offer(it)
+async def test_without_a_schema_any_json_is_taken(payload: Any, serve: Serve) -> None:
+    async with serve(asking("confirm", {}), ANSWER, **LISTED) as suite:
+        offer(suite)
 
         async def answer(opened: Event) -> None:
-            [gate] = (await it.client.gates()).gates
-            reply = await it.client.answer_gate(gate.run_id, opened["gateId"], json.dumps(payload))
+            [gate] = (await suite.client.gates()).gates
+            reply = await suite.client.answer_gate(gate.run_id, opened["gateId"], json.dumps(payload))
             assert reply.status == "accepted"
 
-        events = await ask(it, ("gate.open", answer))
-        assert json.loads(told(it)) == payload
+        events = await ask(suite, ("gate.open", answer))
+        assert json.loads(last_result(suite)) == payload
     assert "resultSchema" not in only(events, "gate.open")

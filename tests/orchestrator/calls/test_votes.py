@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from headrace.errors import HeadraceError, InvalidRequest, PermissionDenied, QueueFull
+from headrace.errors import InvalidRequest, QueueFull
 from headrace.v1 import gates_pb2, memory_pb2, tools_pb2
 from services.orchestrator.run.control.gate_state import NOTES_MAX
 from services.runtime.clock import now_ms
-from tests.orchestrator.calls.test_answerers import ANSWER, APPROVE, KEYS, LISTED, Asked, as_user, asking, offer, only
-from tests.orchestrator.conftest import House, Open, call, finish
-from tests.orchestrator.owners import Crashes
-from tests.orchestrator.people import tool
-from tests.orchestrator.replicas import two
+from tests.support.orchestrator import Serve, Suite, only, tool
+from tests.support.orchestrator.answerers import APPROVE, KEYS, LISTED, as_user, asking, offer
+from tests.support.orchestrator.gate_runs import Asked, killing_owner, waiting_run
+from tests.support.orchestrator.replicas import two_replicas
+from tests.support.orchestrator.steps import ANSWER, call_tool
 from tests.support.order import Event
+from tests.support.waiting import wait_until
 
 TWO = {"any_of": ["tenant"], "count": 2}
 EDIT = '{"decision": "edit", "arguments": {"at": 9}}'
@@ -43,94 +43,71 @@ def list_votes(events: list[Event]) -> list[tuple[str, str]]:
     return [(event["by"], event["decision"]) for event in events if event["type"] == "gate.step"]
 
 
-def arguments(it: House) -> list[Any]:
-    return [json.loads(request.arguments) for request in it.tools.requests]
+def arguments(suite: Suite) -> list[Any]:
+    return [json.loads(request.arguments) for request in suite.tools.requests]
 
 
-async def test_the_call_runs_when_as_many_different_users_have_approved(house: Open) -> None:
-    async with house(asking("approval"), ANSWER, keys=KEYS, **LISTED) as it, asyncio.TaskGroup() as group:
-        offer(it, TWO)
-        asked = Asked()
-        run = group.create_task(asked.follow(it.client))
-        gate = await asked.gate
-        assert await answer(it.address, "bob", gate, request_id="r1") == "voted 1"
-        assert await answer(it.address, "bob", gate, request_id="r1") == "voted 1"
-        assert await answer(it.address, "bob", gate, request_id="r2") == "duplicate"
-        listed = await see(it.address, "cleo", gate)
+async def test_the_call_runs_when_as_many_different_users_have_approved(serve: Serve) -> None:
+    async with waiting_run(serve, TWO) as (suite, gate, run):
+        assert await answer(suite.address, "bob", gate, request_id="r1") == "voted 1"
+        assert await answer(suite.address, "bob", gate, request_id="r1") == "voted 1"
+        assert await answer(suite.address, "bob", gate, request_id="r2") == "duplicate"
+        listed = await see(suite.address, "cleo", gate)
         assert ([*listed.voters], listed.answerers.count) == (["bob"], 2)
-        assert it.tools.requests == []
-        assert await answer(it.address, "cleo", gate) == "accepted"
+        assert suite.tools.requests == []
+        assert await answer(suite.address, "cleo", gate) == "accepted"
         events = await run
-        assert await answer(it.address, "bob", gate, request_id="r1") == "voted 0"
+        assert await answer(suite.address, "bob", gate, request_id="r1") == "voted 0"
     assert list_votes(events) == [("bob", "approve")]
     assert only(events, "gate.step")["credential"].startswith("api_key:")
     assert only(events, "request.submit")["by"] == only(events, "approval.answer")["by"] == "cleo"
-    assert arguments(it) == [{"at": 1}]
+    assert arguments(suite) == [{"at": 1}]
 
 
-async def test_whoever_names_the_approval_as_a_call_has_one_vote_too(house: Open) -> None:
-    async with house(asking("approval"), ANSWER, keys=KEYS, **LISTED) as it, asyncio.TaskGroup() as group:
-        offer(it, TWO)
-        asked = Asked()
-        group.create_task(asked.follow(it.client))
-        run_id, gate_id = await asked.gate
-        async with as_user(it.address, "bob") as bob:
+async def test_whoever_names_the_approval_as_a_call_has_one_vote_too(serve: Serve) -> None:
+    async with waiting_run(serve, TWO) as (suite, (run_id, gate_id), _):
+        async with as_user(suite.address, "bob") as bob:
             assert (await bob.submit(run_id, APPROVE, tool_id=gate_id)).status == "voted"
-        assert it.tools.requests == []
-        async with as_user(it.address, "cleo") as cleo:
+        assert suite.tools.requests == []
+        async with as_user(suite.address, "cleo") as cleo:
             assert (await cleo.submit(run_id, APPROVE, tool_id=gate_id)).status == "accepted"
 
 
-async def test_one_reject_rejects(house: Open) -> None:
-    async with house(asking("approval"), ANSWER, keys=KEYS, **LISTED) as it, asyncio.TaskGroup() as group:
-        offer(it, TWO)
-        asked = Asked()
-        run = group.create_task(asked.follow(it.client))
-        gate = await asked.gate
-        assert await answer(it.address, "bob", gate) == "voted 1"
-        assert await answer(it.address, "cleo", gate, '{"decision": "reject"}') == "accepted"
+async def test_one_reject_rejects(serve: Serve) -> None:
+    async with waiting_run(serve, TWO) as (suite, gate, run):
+        assert await answer(suite.address, "bob", gate) == "voted 1"
+        assert await answer(suite.address, "cleo", gate, '{"decision": "reject"}') == "accepted"
         events = await run
     assert only(events, "approval.answer")["decision"] == "reject"
-    assert it.tools.requests == []
+    assert suite.tools.requests == []
 
 
-async def test_an_edit_begins_the_count_anew_as_all_must_approve_the_same(house: Open) -> None:
-    async with house(asking("approval"), ANSWER, keys=KEYS, **LISTED) as it, asyncio.TaskGroup() as group:
-        offer(it, {"any_of": ["tenant"], "count": 3})
-        asked = Asked()
-        run = group.create_task(asked.follow(it.client))
-        gate = await asked.gate
-        assert await answer(it.address, "bob", gate) == "voted 2"
-        assert await answer(it.address, "cleo", gate, EDIT) == "voted 2"
-        assert await answer(it.address, "cleo", gate, EDIT) == "duplicate"
-        assert await answer(it.address, "cleo", gate) == "duplicate"
-        assert [*(await see(it.address, "bob", gate)).voters] == ["cleo"]
-        async with as_user(it.address, "ada") as ada:
+async def test_an_edit_begins_the_count_anew_as_all_must_approve_the_same(serve: Serve) -> None:
+    async with waiting_run(serve, {"any_of": ["tenant"], "count": 3}) as (suite, gate, run):
+        assert await answer(suite.address, "bob", gate) == "voted 2"
+        assert await answer(suite.address, "cleo", gate, EDIT) == "voted 2"
+        assert await answer(suite.address, "cleo", gate, EDIT) == "duplicate"
+        assert await answer(suite.address, "cleo", gate) == "duplicate"
+        assert [*(await see(suite.address, "bob", gate)).voters] == ["cleo"]
+        async with as_user(suite.address, "ada") as ada:
             assert json.loads((await ada.gate(*gate)).arguments) == {"at": 9}, "which are to be approved now"
         for name in ("bob", "ada"):
             with pytest.raises(InvalidRequest, match=r"payload.arguments: a vote has changed the arguments"):
-                await answer(it.address, name, gate)
-        assert await answer(it.address, "bob", gate, EDIT[:-1] + ', "note": "fine"}') == "voted 1"
-        assert await answer(it.address, "ada", gate, EDIT) == "accepted"
+                await answer(suite.address, name, gate)
+        assert await answer(suite.address, "bob", gate, EDIT[:-1] + ', "note": "fine"}') == "voted 1"
+        assert await answer(suite.address, "ada", gate, EDIT) == "accepted"
         events = await run
     assert list_votes(events) == [("bob", "approve"), ("cleo", "edit"), ("bob", "approve")]
     assert only(events, "approval.answer")["note"] == "fine"
-    assert arguments(it) == [{"at": 9}]
+    assert arguments(suite) == [{"at": 9}]
 
 
-async def test_votes_hold_when_the_owner_is_killed_between_them(house: Open) -> None:
-    async with house(asking("approval"), ANSWER, keys=KEYS, **LISTED) as it, two(it) as (a, b):
-        offer(it, {"any_of": ["tenant"], "count": 3})
-        it.tools.effects = [tools_pb2.CheckEffectResponse(state="not_done")]
-        crashes, asked = Crashes(it), Asked()
-        async with as_user(a.address, "ada") as ada:
-            run = asyncio.create_task(asked.follow(ada))
-            gate = await asked.gate
+async def test_votes_hold_when_the_owner_is_killed_between_them(serve: Serve) -> None:
+    async with serve(asking("approval"), ANSWER, keys=KEYS, **LISTED) as suite, two_replicas(suite) as (a, b):
+        offer(suite, {"any_of": ["tenant"], "count": 3})
+        suite.tools.effects = [tools_pb2.CheckEffectResponse(state="not_done")]
+        async with killing_owner(suite, a) as (gate, _):
             assert await answer(b.address, "bob", gate, EDIT, request_id="r1") == "voted 2"
-            crashes.kill(gate[0])
-            await a.stop()
-            with suppress(HeadraceError):
-                await run
         assert await answer(b.address, "bob", gate, EDIT, request_id="r1") == "voted 2"
         assert await answer(b.address, "bob", gate) == "duplicate"
         assert [*(await see(b.address, "cleo", gate)).voters] == ["bob"]
@@ -140,77 +117,59 @@ async def test_votes_hold_when_the_owner_is_killed_between_them(house: Open) -> 
         assert await answer(b.address, "ada", gate, EDIT) == "accepted"
         async with as_user(b.address, "ada") as ada, ada.attach(gate[0], 0) as deltas:
             assert [delta async for delta in deltas][-1].HasField("run_complete")
-    assert arguments(it) == [{"at": 9}]
+    assert arguments(suite) == [{"at": 9}]
 
 
-async def test_without_authentication_it_says_why_several_cannot_approve(house: Open) -> None:
-    async with house(asking("approval"), ANSWER, **LISTED) as it, asyncio.TaskGroup() as group:
-        offer(it, TWO)
-        asked = Asked()
-        group.create_task(asked.follow(it.client))
-        gate = await asked.gate
-        with pytest.raises(PermissionDenied, match="2 users must approve, and without authentication"):
-            await it.client.answer_gate(*gate, APPROVE)
-        await it.client.cancel(gate[0])
-
-
-async def test_a_vote_on_its_way_to_the_log_counts_when_the_time_is_over(house: Open, tmp_path: Path) -> None:
+async def test_a_vote_on_its_way_to_the_log_counts_when_the_time_is_over(serve: Serve, tmp_path: Path) -> None:
     rule = "{pattern: x, then: ask, onExpiry: approve, answerers: {anyOf: [tenant], count: 2}}"
     (tmp_path / "approvals.yaml").write_text(f"answerTimeoutMs: 2000\ntools: {{act: [{rule}]}}\n")
-    turn = call("act", '{"at": "x"}') + finish("tool_calls")
-    async with house(turn, ANSWER, keys=KEYS, **LISTED) as it, asyncio.TaskGroup() as group:
-        it.tools.tools = [tool("act", "backend")]
+    turn = call_tool("act", '{"at": "x"}')
+    async with serve(turn, ANSWER, keys=KEYS, **LISTED) as suite, asyncio.TaskGroup() as group:
+        suite.tools.tools = [tool("act", "backend")]
 
         async def hold_vote(request: memory_pb2.AppendRequest) -> None:
             if any(line.event.event.HasField("gate_step") for line in request.lines):
-                while now_ms() < expires_at + 500:  # longer than a run needs that does not wait for the vote
-                    await asyncio.sleep(0.05)
+                await wait_until(lambda: now_ms() >= expires_at + 500)
 
-        it.memory.before = hold_vote
+        suite.memory.before = hold_vote
         asked = Asked()
-        run = group.create_task(asked.follow(it.client))
+        run = group.create_task(asked.follow(suite.client))
         gate = await asked.gate
         expires_at = only(asked.events, "gate.open")["expiresAt"]
-        assert await answer(it.address, "bob", gate) == "voted 1"
+        assert await answer(suite.address, "bob", gate) == "voted 1"
         events = await run
-        assert it.tools.requests == []
+        assert suite.tools.requests == []
     assert only(events, "approval.answer")["decision"] == "reject"
 
 
-async def test_a_request_id_is_its_user_s_and_its_kind_s(house: Open) -> None:
-    async with house(asking("approval"), ANSWER, keys=KEYS, **LISTED) as it, asyncio.TaskGroup() as group:
-        offer(it, {"any_of": ["tenant"], "count": 3})
-        asked = Asked()
-        run = group.create_task(asked.follow(it.client))
-        gate = await asked.gate
-        async with as_user(it.address, "bob") as bob:
+async def test_a_request_id_is_its_user_s_and_its_kind_s(serve: Serve) -> None:
+    async with waiting_run(serve, {"any_of": ["tenant"], "count": 3}) as (suite, gate, run):
+        async with as_user(suite.address, "bob") as bob:
             assert await bob.ask_back(*gate, "what for?", request_id="r1") == "asked_back"
             assert await bob.delegate_gate(*gate, ["user:cleo"], request_id="r1") == "delegated"
         for name, missing in ("bob", 2), ("cleo", 1), ("cleo", 1):
-            assert await answer(it.address, name, gate, request_id="r1") == f"voted {missing}"
-        assert await answer(it.address, "ada", gate, request_id="r1") == "accepted"
+            assert await answer(suite.address, name, gate, request_id="r1") == f"voted {missing}"
+        assert await answer(suite.address, "ada", gate, request_id="r1") == "accepted"
         for name, status in ("operator", "duplicate"), ("bob", "voted 0"), ("ada", "accepted"):
-            assert await answer(it.address, name, gate, request_id="r1") == status, name
+            assert await answer(suite.address, name, gate, request_id="r1") == status, name
         events = await run
         for name, status in ("operator", "duplicate"), ("bob", "voted 0"), ("ada", "accepted"):
-            assert await answer(it.address, name, gate, request_id="r1") == status, name
+            assert await answer(suite.address, name, gate, request_id="r1") == status, name
     steps = [(event["step"], event["by"]) for event in events if event["type"] == "gate.step"]
     assert steps == [("asked_back", "bob"), ("delegated", "bob"), ("vote", "bob"), ("vote", "cleo")]
 
 
-async def test_notes_leave_room_for_votes_and_votes_of_long_arguments_are_refused(house: Open) -> None:
-    async with house(asking("approval"), ANSWER, keys=KEYS, **LISTED) as it, asyncio.TaskGroup() as group:
-        offer(it, TWO)
-        asked = Asked()
-        run = group.create_task(asked.follow(it.client))
-        gate = await asked.gate
-        async with as_user(it.address, "bob") as bob:
+async def test_notes_leave_room_for_votes_and_votes_of_long_arguments_are_refused(serve: Serve) -> None:
+    async with waiting_run(serve, TWO) as (suite, gate, run):
+        async with as_user(suite.address, "bob") as bob:
             for _ in range(NOTES_MAX):
                 await bob.ask_back(*gate, "why?")
             with pytest.raises(QueueFull, match="100 delegations and questions"):
                 await bob.delegate_gate(*gate, ["user:cleo"])
         with pytest.raises(InvalidRequest, match=r"payload.arguments: must have at most 65,536 bytes"):
-            await answer(it.address, "bob", gate, json.dumps({"decision": "edit", "arguments": {"at": "x" * 65_536}}))
-        assert await answer(it.address, "bob", gate) == "voted 1"
-        assert await answer(it.address, "cleo", gate) == "accepted"
+            await answer(
+                suite.address, "bob", gate, json.dumps({"decision": "edit", "arguments": {"at": "x" * 65_536}})
+            )
+        assert await answer(suite.address, "bob", gate) == "voted 1"
+        assert await answer(suite.address, "cleo", gate) == "accepted"
         assert (await run)[-1]["type"] == "run.complete"

@@ -15,16 +15,18 @@ import pytest
 
 from headrace.client import Client
 from headrace.errors import Claimed, HeadraceError, Unauthenticated
-from tests.orchestrator.calls.test_answerers import APPROVE, Asked, as_user
-from tests.orchestrator.cluster.test_crashes import assert_whole
-from tests.orchestrator.conftest import House, Open, as_json, call, content
-from tests.orchestrator.owners import Crashes, again
-from tests.orchestrator.parked import Parked
-from tests.orchestrator.people import tool
-from tests.orchestrator.recorded_runs import World
-from tests.orchestrator.replicas import two
 from tests.support.issuing import keys_file
+from tests.support.orchestrator import Serve, Suite, as_json, tool
+from tests.support.orchestrator.answerers import APPROVE, as_user
+from tests.support.orchestrator.crashes import Crashes, assert_whole, restart
+from tests.support.orchestrator.events import run_of
+from tests.support.orchestrator.gate_runs import Asked, read_as
+from tests.support.orchestrator.parked import Parked
+from tests.support.orchestrator.recorded_runs import World
+from tests.support.orchestrator.replicas import two_replicas
+from tests.support.orchestrator.steps import call, content
 from tests.support.order import TERMINAL, Event
+from tests.support.sampling import rest_by_night
 
 KEYS = {
     "ada": "acme/ada",
@@ -75,70 +77,70 @@ Act: TypeAlias = Callable[[Waiting], Awaitable[str]]
 """Does something to a gate; returns who has decided, empty for nobody."""
 
 
-async def answer(it: Waiting) -> str:
-    assert await it.answer("bob") == "accepted"
+async def answer(waiting: Waiting) -> str:
+    assert await waiting.answer("bob") == "accepted"
     return "bob"
 
 
-async def edit(it: Waiting) -> str:
-    assert await it.answer("bob", '{"decision": "edit", "arguments": {"at": 9}}') == "accepted"
+async def edit(waiting: Waiting) -> str:
+    assert await waiting.answer("bob", '{"decision": "edit", "arguments": {"at": 9}}') == "accepted"
     return "bob"
 
 
-async def reject(it: Waiting) -> str:
-    assert await it.answer("bob", '{"decision": "reject"}') == "accepted"
+async def reject(waiting: Waiting) -> str:
+    assert await waiting.answer("bob", '{"decision": "reject"}') == "accepted"
     return "bob"
 
 
-async def expire(it: Waiting) -> str:
+async def expire(waiting: Waiting) -> str:
     return ""
 
 
-async def cancel(it: Waiting) -> str:
-    async with as_user(it.address, "ada") as ada:
-        await ada.cancel(it.place[0])
+async def cancel(waiting: Waiting) -> str:
+    async with as_user(waiting.address, "ada") as ada:
+        await ada.cancel(waiting.place[0])
     return ""
 
 
-async def delegate(it: Waiting) -> str:
-    assert await it.answer("cleo") == "NOT_FOUND"
-    async with as_user(it.address, "bob") as bob:
-        assert await bob.delegate_gate(*it.place, ["user:cleo"]) == "delegated"
-    assert await it.answer("cleo") == "accepted"
+async def delegate(waiting: Waiting) -> str:
+    assert await waiting.answer("cleo") == "NOT_FOUND"
+    async with as_user(waiting.address, "bob") as bob:
+        assert await bob.delegate_gate(*waiting.place, ["user:cleo"]) == "delegated"
+    assert await waiting.answer("cleo") == "accepted"
     return "cleo"
 
 
-async def lose_claim(it: Waiting) -> str:
-    async with as_user(it.address, "bob") as bob, as_user(it.address, "dan") as dan:
-        await bob.claim_gate(*it.place, "tab", lease_ms=1000)
+async def lose_claim(waiting: Waiting) -> str:
+    async with as_user(waiting.address, "bob") as bob, as_user(waiting.address, "dan") as dan:
+        await bob.claim_gate(*waiting.place, "tab", lease_ms=1000)
         while True:
             try:
-                await dan.claim_gate(*it.place, "tab")
+                await dan.claim_gate(*waiting.place, "tab")
                 break
             except Claimed:
                 await asyncio.sleep(0.05)
-    assert await it.answer("bob", holder="tab") == "CLAIMED"
-    assert await it.answer("dan", holder="tab") == "accepted"
+    assert await waiting.answer("bob", holder="tab") == "CLAIMED"
+    assert await waiting.answer("dan", holder="tab") == "accepted"
     return "dan"
 
 
-async def answer_twice(it: Waiting) -> str:
-    statuses = await asyncio.gather(it.answer("bob", request_id="r"), it.answer("dan", request_id="r"))
+async def answer_twice(waiting: Waiting) -> str:
+    statuses = await asyncio.gather(waiting.answer("bob", request_id="r"), waiting.answer("dan", request_id="r"))
     assert sorted(statuses)[0] == "accepted"
     assert sorted(statuses)[1] in ("duplicate", "unmatched")
     return ("bob", "dan")[statuses.index("accepted")]
 
 
-async def answer_wrongly(it: Waiting) -> str:
-    statuses = [await it.answer(name) for name in ("stranger", "cleo", "reader")]
+async def answer_wrongly(waiting: Waiting) -> str:
+    statuses = [await waiting.answer(name) for name in ("stranger", "cleo", "reader")]
     assert statuses == ["NOT_FOUND", "NOT_FOUND", "PERMISSION_DENIED"]
-    assert await it.answer("dan") == "accepted"
+    assert await waiting.answer("dan") == "accepted"
     return "dan"
 
 
-async def answer_as_requester(it: Waiting) -> str:
-    assert await it.answer("ada") == "PERMISSION_DENIED"
-    return await answer(it)
+async def answer_as_requester(waiting: Waiting) -> str:
+    assert await waiting.answer("ada") == "PERMISSION_DENIED"
+    return await answer(waiting)
 
 
 async def is_known(client: Client) -> bool:
@@ -149,15 +151,15 @@ async def is_known(client: Client) -> bool:
     return True
 
 
-async def withdraw_key(it: Waiting) -> str:
+async def withdraw_key(waiting: Waiting) -> str:
     """Withdraw a key between its holder's claim and answer."""
-    async with as_user(it.address, "bob") as bob:
-        await bob.claim_gate(*it.place, "tab", lease_ms=1000)
-        keys_file(it.folder, **{name: user for name, user in KEYS.items() if name != "bob"})
+    async with as_user(waiting.address, "bob") as bob:
+        await bob.claim_gate(*waiting.place, "tab", lease_ms=1000)
+        keys_file(waiting.folder, **{name: user for name, user in KEYS.items() if name != "bob"})
         while await is_known(bob):
             await asyncio.sleep(0.05)
-    assert await it.answer("bob", holder="tab") == "UNAUTHENTICATED"
-    while (status := await it.answer("dan")) == "CLAIMED":  # what is claimed stays so until the lease is over
+    assert await waiting.answer("bob", holder="tab") == "UNAUTHENTICATED"
+    while (status := await waiting.answer("dan")) == "CLAIMED":  # what is claimed stays so until the lease is over
         await asyncio.sleep(0.05)
     assert status == "accepted"
     return "dan"
@@ -186,14 +188,16 @@ LEFT_OUT = {
 }
 """A question has no rule and no other time than five minutes."""
 
-ROWS = [(kind, case) for kind in TOOLS for case in CASES if case not in LEFT_OUT[kind]]
+ROWS = rest_by_night(
+    ((kind, case, how) for how in PARKING for kind in TOOLS for case in CASES if case not in LEFT_OUT[kind]), each=2
+)
 
 
-def set_up(it: House, kind: str, timeout_ms: int = 100_000, calls: int = 1) -> World:
+def set_up(suite: Suite, kind: str, timeout_ms: int = 100_000, calls: int = 1) -> World:
     arguments = '{"at": 1}' if kind != "question" else '{"question": "which?", "choices": ["red", "blue"]}'
     turns = [call(TOOLS[kind], arguments, call_id=f"call_{number}") for number in range(1, calls + 1)]
-    world = World(it, [*turns, content("All good.")])
-    it.tools.tools = [
+    world = World(suite, [*turns, content("All good.")])
+    suite.tools.tools = [
         tool("act", "backend", approval="ask", answerers=RULE, effect="once"),
         tool("confirm", "frontend", timeout_ms=timeout_ms, viewport_key="view", answerers=RULE),
     ]
@@ -208,14 +212,9 @@ async def make_waiting(address: str, kind: str, place: tuple[str, str], folder: 
     return Waiting(address, kind, place, folder)
 
 
-async def read_all(address: str, run_id: str) -> list[Event]:
-    async with as_user(address, "ada") as ada, ada.attach(run_id, 0) as deltas:
-        return [as_json(delta) async for delta in deltas]
-
-
-async def check(it: Waiting, world: World, events: list[Event], by: str, *, case: str = "answered") -> None:
+async def check(waiting: Waiting, world: World, events: list[Event], by: str, *, case: str = "answered") -> None:
     """Hold the events and the log of the run, which has ended, against what was to come of its gate."""
-    run_id, gate_id = it.place
+    run_id, gate_id = waiting.place
     state = {"expired": "expired", "cancelled": "cancelled"}.get(case, "answered")
     submits = [event for event in events if event["type"] == "request.submit"]
     assert [(one["toolId"], one["by"], one["credential"][:8]) for one in submits] == (
@@ -225,33 +224,32 @@ async def check(it: Waiting, world: World, events: list[Event], by: str, *, case
     assert [(one["gateId"], one["state"], one.get("answeredBy", "")) for one in closes] == (
         [(gate_id, state, by)] if state != "cancelled" else []
     )
-    if it.kind == "approval" and state != "cancelled":
+    if waiting.kind == "approval" and state != "cancelled":
         decision = {"edited": "edit", "rejected": "reject", "expired": "reject"}.get(case, "approve")
         answers = [event for event in events if event["type"] == "approval.answer"]
         assert [(one["decision"], one.get("by", "")) for one in answers] == [(decision, by)]
         assert sum(world.runs.values()) == (0 if case in NOT_RUN else 1)
     ends = [event["type"] for event in events if event["type"] in TERMINAL]
     assert ends == ["run.cancel" if state == "cancelled" else "run.complete"]
-    async with as_user(it.address, "ada") as ada:
+    async with as_user(waiting.address, "ada") as ada:
         gate = await ada.gate(run_id, gate_id)
     assert (gate.state, gate.answered_by) == (state, by)
-    path = it.folder / "data" / "chats" / f"{gate.chat_id}.json"
+    path = waiting.folder / "data" / "chats" / f"{gate.chat_id}.json"
     assert_whole([json.loads(line) for line in path.read_text().splitlines()], run_id)
 
 
-@pytest.mark.parametrize("how", PARKING)
-@pytest.mark.parametrize(("kind", "case"), ROWS)
+@pytest.mark.parametrize(("kind", "case", "how"), ROWS)
 async def test_what_people_do_to_a_gate_is_decided_once(
-    kind: str, case: str, how: str, house: Open, tmp_path: Path
+    kind: str, case: str, how: str, serve: Serve, tmp_path: Path
 ) -> None:
     expires_ms = EXPIRES_MS[how]
     if case == "expired":
         (tmp_path / "approvals.yaml").write_text(f"answerTimeoutMs: {expires_ms}\n")
-    async with house(keys=KEYS, park_after_s=PARKING[how], **LISTED) as it, asyncio.TaskGroup() as group:
-        world = set_up(it, kind, expires_ms if case == "expired" else 100_000)
+    async with serve(keys=KEYS, park_after_s=PARKING[how], **LISTED) as suite, asyncio.TaskGroup() as group:
+        world = set_up(suite, kind, expires_ms if case == "expired" else 100_000)
         asked, parked = Asked(), Parked()
-        run = group.create_task(asked.follow(it.client))
-        waiting = await make_waiting(it.address, kind, await asked.gate, tmp_path)
+        run = group.create_task(asked.follow(suite.client))
+        waiting = await make_waiting(suite.address, kind, await asked.gate, tmp_path)
         if how == "parked":
             await parked.wait()
         by = await CASES[case](waiting)
@@ -262,11 +260,11 @@ async def test_what_people_do_to_a_gate_is_decided_once(
 @pytest.mark.parametrize("how", PARKING)
 @pytest.mark.parametrize("kind", TOOLS)
 async def test_a_run_that_another_replica_takes_over_is_decided_once(
-    kind: str, how: str, house: Open, tmp_path: Path
+    kind: str, how: str, serve: Serve, tmp_path: Path
 ) -> None:
-    async with house(keys=KEYS, park_after_s=PARKING[how], **LISTED) as it, two(it) as (a, b):
-        world = set_up(it, kind)
-        crashes, asked, parked = Crashes(it), Asked(), Parked()
+    async with serve(keys=KEYS, park_after_s=PARKING[how], **LISTED) as suite, two_replicas(suite) as (a, b):
+        world = set_up(suite, kind)
+        crashes, asked, parked = Crashes(suite), Asked(), Parked()
         async with as_user(a.address, "ada") as ada:
             run = asyncio.create_task(asked.follow(ada))
             place = await asked.gate
@@ -280,11 +278,11 @@ async def test_a_run_that_another_replica_takes_over_is_decided_once(
         if kind != "question":
             assert await waiting.answer("ada") == "PERMISSION_DENIED"
         by = await answer_twice(waiting)
-        await check(waiting, world, await read_all(b.address, place[0]), by)
+        await check(waiting, world, await read_as(b.address, "ada", place[0]), by)
 
 
 async def follow_and_answer(
-    it: House, client: Client, kind: str, folder: Path, run_id: str, payload: str = "", *, is_parked: bool = False
+    suite: Suite, client: Client, kind: str, folder: Path, run_id: str, payload: str = "", *, is_parked: bool = False
 ) -> list[Event]:
     """Follow a run, a new one or the one of this id, and answer its gate, always with the same request; when the run is
     parked, if it is to be."""
@@ -300,28 +298,23 @@ async def follow_and_answer(
                         if is_parked:
                             await parked.wait()
                         place = run_id or run_of(events), event["gateId"]
-                        waiting = Waiting(it.address, kind, place, folder)
+                        waiting = Waiting(suite.address, kind, place, folder)
                         group.create_task(waiting.answer(AUTHORS[kind], payload, request_id="r1"))
     return events
 
 
-def run_of(events: list[Event]) -> str:
-    return next(event["runId"] for event in events if event["type"] == "run.start")
-
-
-@pytest.mark.parametrize("how", PARKING)
-@pytest.mark.parametrize("kind", TOOLS)
+@pytest.mark.parametrize(("kind", "how"), rest_by_night(((kind, how) for how in PARKING for kind in TOOLS), each=2))
 async def test_an_owner_that_dies_at_any_line_leaves_one_decision(
-    kind: str, how: str, house: Open, tmp_path: Path
+    kind: str, how: str, serve: Serve, tmp_path: Path
 ) -> None:
-    async with house(keys=KEYS, park_after_s=PARKING[how], **LISTED) as it:
-        await it.stop()
-        crashes, appends, at = Crashes(it), 2, 1
+    async with serve(keys=KEYS, park_after_s=PARKING[how], **LISTED) as suite:
+        await suite.stop()
+        crashes, appends, at = Crashes(suite), 2, 1
         while at < appends:
-            world = set_up(it, kind)
-            async with again(it), as_user(it.address, "ada") as ada:
+            world = set_up(suite, kind)
+            async with restart(suite), as_user(suite.address, "ada") as ada:
                 crashes.kill_at(at if appends > 2 else -1)
-                events = await follow_and_answer(it, ada, kind, tmp_path, "", is_parked=how == "parked")
+                events = await follow_and_answer(suite, ada, kind, tmp_path, "", is_parked=how == "parked")
             run_id = run_of(events)
             if appends == 2:  # the first one dies nowhere: so many lines has such a run
                 appends = crashes.appends[run_id]
@@ -329,10 +322,10 @@ async def test_an_owner_that_dies_at_any_line_leaves_one_decision(
                 continue
             assert events[-1]["type"] not in TERMINAL
             crashes.kill_at(-1)
-            async with again(it), as_user(it.address, "ada") as ada:
-                whole = await follow_and_answer(it, ada, kind, tmp_path, run_id)
+            async with restart(suite), as_user(suite.address, "ada") as ada:
+                whole = await follow_and_answer(suite, ada, kind, tmp_path, run_id)
                 gate_id = next(event["gateId"] for event in whole if event["type"] == "gate.open")
-                waiting = Waiting(it.address, kind, (run_id, gate_id), tmp_path)
+                waiting = Waiting(suite.address, kind, (run_id, gate_id), tmp_path)
                 assert await waiting.answer(AUTHORS[kind], request_id="r1") == "accepted", "the decision, repeated"
                 await check(waiting, world, whole, AUTHORS[kind])
             at += 1
@@ -344,24 +337,24 @@ def count(events: list[Event], *kinds: str) -> list[int]:
 
 @pytest.mark.parametrize("scope", ["run", "chat"])
 async def test_an_owner_that_dies_at_any_line_leaves_a_grant_that_is_asked_for_once(
-    scope: str, house: Open, tmp_path: Path
+    scope: str, serve: Serve, tmp_path: Path
 ) -> None:
     """The second call is covered by what the first one's approval grants: it has its effect once, unasked."""
     payload = json.dumps({"decision": "approve", "grant": scope})
-    async with house(keys=KEYS, **LISTED) as it:
-        await it.stop()
-        crashes, appends, at = Crashes(it), 2, 1
+    async with serve(keys=KEYS, **LISTED) as suite:
+        await suite.stop()
+        crashes, appends, at = Crashes(suite), 2, 1
         while at < appends:
-            world = set_up(it, "approval", calls=2)
-            async with again(it), as_user(it.address, "ada") as ada:
+            world = set_up(suite, "approval", calls=2)
+            async with restart(suite), as_user(suite.address, "ada") as ada:
                 crashes.kill_at(at if appends > 2 else -1)
-                events = await follow_and_answer(it, ada, "approval", tmp_path, "", payload)
+                events = await follow_and_answer(suite, ada, "approval", tmp_path, "", payload)
             run_id = run_of(events)
             if appends > 2:
                 assert events[-1]["type"] not in TERMINAL
                 crashes.kill_at(-1)
-                async with again(it), as_user(it.address, "ada") as ada:
-                    events = await follow_and_answer(it, ada, "approval", tmp_path, run_id, payload)
+                async with restart(suite), as_user(suite.address, "ada") as ada:
+                    events = await follow_and_answer(suite, ada, "approval", tmp_path, run_id, payload)
                 at += 1
             else:  # the first one dies nowhere: so many lines has such a run
                 appends = crashes.appends[run_id]

@@ -13,32 +13,31 @@ from headrace.event_json import parse_event
 from headrace.fold import Fold
 from services.orchestrator.calls.outcomes import is_refusal
 from services.orchestrator.lifecycle.ending.finish import INTERRUPTED_RESULT
-from tests.orchestrator.cluster.test_crashes import as_sent, assert_whole, changes_of, it_run, killed, read
-from tests.orchestrator.conftest import House, Open, as_json, content, finish
-from tests.orchestrator.owners import Crashes, again
-from tests.orchestrator.plans import agent as plan_agent
-from tests.orchestrator.plans import busy_model
-from tests.orchestrator.recorded_runs import RUNS, World
+from tests.support.orchestrator import Serve, Suite, as_json, assert_paired, read
+from tests.support.orchestrator.crashes import Crashes, assert_whole, changes_of, restart, run_killed
+from tests.support.orchestrator.events import ask_for, run_of
+from tests.support.orchestrator.plans import agent as plan_agent
+from tests.support.orchestrator.plans import busy_model
+from tests.support.orchestrator.recorded_runs import RUNS, World
+from tests.support.orchestrator.steps import answer, content, finish
 from tests.support.order import TERMINAL, Event, fold
-from tests.support.pairing import assert_paired
+from tests.support.sampling import Take, at_places
 
 CASES = {case: RUNS[case] for case in ("what is done once", "several at a time", "a plan, two at a time", "sub-agents")}
 CASES["a recursive plan"] = ("react", busy_model(), plan_agent("RECURSIVE") | {"budget": {"maxModelCalls": 60}})
 
-APPENDS_MAX = 12
-"""At which a run is killed."""
 
-
-async def ended(it: House, seen: list[Event]) -> list[Event]:
+async def ended(suite: Suite, seen: list[Event]) -> list[Event]:
     """The whole of a run whose process died and whose agent is gone; each of its readers has it in the end."""
-    async with again(it) as client:
-        whole = [*seen, *await read(client, it_run(seen), seen[-1]["seq"])]
+    async with restart(suite) as client:
+        whole = [*seen, *await read(client, run_of(seen), seen[-1]["seq"])]
         for index in range(0, len(whole), max(1, len(whole) // 8)):
-            after = await read(client, it_run(seen), whole[index - 1]["seq"] if index else 0)
+            after = await read(client, run_of(seen), whole[index - 1]["seq"] if index else 0)
             assert fold([*whole[:index], *after]) == fold(whole), index
-        it.llm.reply = lambda _: [*content("Fine."), *finish()]
-        async with client.ask("and then?", agent_key="oneshot", chat_id=whole[0]["chatId"]) as deltas:
-            assert [as_json(delta) async for delta in deltas][-1]["type"] == "run.complete"
+        suite.llm.reply = lambda _: answer("Fine.")
+        assert (await ask_for(client, "and then?", agent_key="oneshot", chat_id=whole[0]["chatId"]))[-1][
+            "type"
+        ] == "run.complete"
     return whole
 
 
@@ -61,50 +60,53 @@ def count_logged(lines: list[dict[str, Any]]) -> dict[str, int]:
     return {"modelCalls": len(answers), "toolCalls": calls} | tokens
 
 
-async def test_an_interrupted_run_that_was_to_be_recorded_says_why_it_is_not(house: Open) -> None:
-    async with house(content("one ") + content("two") + finish()) as it:
-        await it.stop()
-        it.memory.keeps_versions = False
-        crashes = Crashes(it)
+async def test_an_interrupted_run_that_was_to_be_recorded_says_why_it_is_not(serve: Serve) -> None:
+    async with serve(content("one ") + content("two") + finish()) as suite:
+        await suite.stop()
+        suite.memory.keeps_versions = False
+        crashes = Crashes(suite)
         seen: list[Event] = []
-        async with again(it) as client, client.ask("hello", agent_key="react", record=True) as deltas:
+        async with restart(suite) as client, client.ask("hello", agent_key="react", record=True) as deltas:
             async for delta in deltas:
                 seen.append(as_json(delta))
                 if seen[-1]["type"] == "content.delta":
-                    crashes.kill(it_run(seen))
+                    crashes.kill(run_of(seen))
                     break
-        (it.agents / "react.json").unlink()
-        async with again(it) as client:
-            assert (await read(client, it_run(seen), 0))[-1]["error"]["code"] == "INTERRUPTED"
+        (suite.agents / "react.json").unlink()
+        async with restart(suite) as client:
+            assert (await read(client, run_of(seen), 0))[-1]["error"]["code"] == "INTERRUPTED"
             with pytest.raises(NotFound, match="another process has gone on with it"):
-                await client.cassette(it_run(seen))
+                await client.cassette(run_of(seen))
 
 
+@at_places
 @pytest.mark.parametrize("case", CASES)
-async def test_nothing_is_left_open_by_a_run_that_was_interrupted(house: Open, tmp_path: Path, case: str) -> None:
+async def test_nothing_is_left_open_by_a_run_that_was_interrupted(
+    serve: Serve, tmp_path: Path, case: str, take: Take
+) -> None:
     agent, play, changes = CASES[case]
-    async with house(**changes_of(changes)) as it:
-        await it.stop()
-        it.memory.keeps_versions = False
-        World(it, play)
-        crashes, reply, file = Crashes(it), it.llm.reply, it.agents / f"{agent}.json"
+    async with serve(**changes_of(changes)) as suite:
+        await suite.stop()
+        suite.memory.keeps_versions = False
+        World(suite, play)
+        crashes, reply, file = Crashes(suite), suite.llm.reply, suite.agents / f"{agent}.json"
         definition = file.read_text()
-        appends = crashes.appends[it_run(await killed(it, crashes, agent, None))]
-        for append in range(1, appends, -(-appends // APPENDS_MAX)):
+        appends = crashes.appends[run_of(await run_killed(suite, crashes, agent, None))]
+        for append in take(range(1, appends), case):
             crashes.kill_at(append)
-            it.llm.reply = reply
-            seen = await killed(it, crashes, agent, None)
+            suite.llm.reply = reply
+            seen = await run_killed(suite, crashes, agent, None)
             crashes.kill_at(-1)
             file.unlink()
-            whole = await ended(it, seen)
+            whole = await ended(suite, seen)
             file.write_text(definition)
             assert [event["type"] for event in whole if event["type"] in TERMINAL] == ["run.error"]
             assert whole[-1]["error"]["code"] == "INTERRUPTED"
             check_closed(whole)
             log = (tmp_path / "data" / "chats" / f"{whole[0]['chatId']}.json").read_text()
             lines = [json.loads(line) for line in log.splitlines()]
-            assert_whole(lines, it_run(whole))
+            assert_whole(lines, run_of(whole))
             usage = whole[-1]["usage"]
-            expected = count_logged([line for line in lines if line.get("runId") == it_run(whole)])
+            expected = count_logged([line for line in lines if line.get("runId") == run_of(whole)])
             assert {key: usage[key] for key in expected} == expected
-            assert_paired(as_sent(it.llm.requests[-1]))
+            assert_paired(suite.llm.requests[-1])

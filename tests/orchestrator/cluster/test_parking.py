@@ -26,26 +26,27 @@ from services.orchestrator.run.run import Run
 from services.runtime.capacity import Capacity
 from services.runtime.process.config import ProcessSettings
 from services.runtime.rpc.channels import open_channel
-from tests.orchestrator.calls.test_answerers import APPROVE, Asked, only
-from tests.orchestrator.cluster.test_due_schedules import schedules_of
-from tests.orchestrator.conftest import House, Open, Step, as_json, call, content, finish
-from tests.orchestrator.lifecycle.test_titles import get_title
-from tests.orchestrator.modes.test_subagents import HELPER, delegated, replying
-from tests.orchestrator.owners import again
-from tests.orchestrator.parked import WAIT_S, Parked, begin, read, wait_for_nobody
-from tests.orchestrator.people import tool
-from tests.orchestrator.recorded_runs import World
-from tests.orchestrator.replicas import two
+from tests.support.orchestrator import Serve, Suite, as_json, only, read, tool
+from tests.support.orchestrator.answerers import APPROVE
+from tests.support.orchestrator.crashes import restart
+from tests.support.orchestrator.gate_runs import Asked
+from tests.support.orchestrator.parked import WAIT_S, Parked, begin, wait_for_nobody
+from tests.support.orchestrator.recorded_runs import World
+from tests.support.orchestrator.replicas import two_replicas
+from tests.support.orchestrator.runs import get_title
+from tests.support.orchestrator.schedules import schedules_of
+from tests.support.orchestrator.steps import Step, call, call_tool, content, finish
+from tests.support.orchestrator.subagents import HELPER, delegated, replying
 from tests.support.order import TERMINAL, Event, check_order
 
 LISTED = {"toolConfig": {"backends": ["act", "look"], "frontends": ["confirm"]}}
 
-ACT = [call("act", '{"at": 1}') + finish("tool_calls"), content("All ", "good.")]
+ACT = [call_tool("act", '{"at": 1}'), content("All ", "good.")]
 
 
-def set_up(it: House, turns: list[list[Step]] = ACT, **rule: Any) -> World:
-    world = World(it, turns)
-    it.tools.tools = [
+def set_up(suite: Suite, turns: list[list[Step]] = ACT, **rule: Any) -> World:
+    world = World(suite, turns)
+    suite.tools.tools = [
         tool("act", "backend", approval="ask", effect="once", answerers=rule or None),
         tool("confirm", "frontend", timeout_ms=100_000, viewport_key="view"),
         tool("look", "backend", effect="read"),
@@ -67,41 +68,41 @@ def assert_seamless(events: list[Event], end: str = "run.complete") -> None:
         assert len(names) == len(set(names))
 
 
-async def test_a_run_that_nobody_reads_is_nobodys_and_goes_on_when_it_is_answered(house: Open) -> None:
-    async with house(park_after_s=0, **LISTED) as it:
-        world, parked = set_up(it), Parked()
-        gate = await begin(it.client)
-        due_at = await wait_for_nobody(it, gate[0])
-        assert (await it.client.gate(*gate)).expires_at == due_at
-        run = await it.client.run(gate[0])
+async def test_a_run_that_nobody_reads_is_nobodys_and_goes_on_when_it_is_answered(serve: Serve) -> None:
+    async with serve(park_after_s=0, **LISTED) as suite:
+        world, parked = set_up(suite), Parked()
+        gate = await begin(suite.client)
+        due_at = await wait_for_nobody(suite, gate[0])
+        assert (await suite.client.gate(*gate)).expires_at == due_at
+        run = await suite.client.run(gate[0])
         assert (run.state, run.usage.model_calls, run.usage.input_tokens) == ("waiting", 1, 10)
         chat_id = run.chat_id
-        assert [one.state for one in (await it.client.chat_runs(chat_id)).runs] == ["waiting"]
+        assert [one.state for one in (await suite.client.chat_runs(chat_id)).runs] == ["waiting"]
         listed = memory_pb2.ListUnfinishedRunsRequest()
-        assert [*(await it.memory.ListUnfinishedRuns(listed, None)).runs] == [], "nobody looks for it"
+        assert [*(await suite.memory.ListUnfinishedRuns(listed, None)).runs] == [], "nobody looks for it"
         await parked.wait()
         assert parked.times == 1
         gc.collect()
         assert [one.id for one in gc.get_objects() if isinstance(one, Run)] == []
-        assert (await it.client.answer_gate(*gate, APPROVE)).status == "accepted"
-        events = await read(it.client, gate[0])
+        assert (await suite.client.answer_gate(*gate, APPROVE)).status == "accepted"
+        events = await read(suite.client, gate[0])
         assert_seamless(events)
         assert sum(world.runs.values()) == 1
-        assert (await it.client.run(gate[0])).state == "completed"
-        assert len(it.llm.requests) == 2
+        assert (await suite.client.run(gate[0])).state == "completed"
+        assert len(suite.llm.requests) == 2
 
 
-async def test_a_reader_keeps_its_stream_while_the_run_is_parked(house: Open) -> None:
-    async with house(park_after_s=0, **LISTED) as it, asyncio.TaskGroup() as group:
-        set_up(it)
+async def test_a_reader_keeps_its_stream_while_the_run_is_parked(serve: Serve) -> None:
+    async with serve(park_after_s=0, **LISTED) as suite, asyncio.TaskGroup() as group:
+        set_up(suite)
         asked, parked = Asked(), Parked()
-        run = group.create_task(asked.follow(it.client))
+        run = group.create_task(asked.follow(suite.client))
         gate = await asked.gate
         await parked.wait()
-        assert (await it.client.answer_gate(*gate, APPROVE)).status == "accepted"
+        assert (await suite.client.answer_gate(*gate, APPROVE)).status == "accepted"
         live = await run
         assert_seamless(live)
-        whole = await read(it.client, gate[0])
+        whole = await read(suite.client, gate[0])
         said = ("content.start", "content.delta", "content.snapshot", "content.end", "reasoning.delta")
         kinds = [[event["type"] for event in events if event["type"] not in said] for events in (live, whole)]
         assert "tool.result" in kinds[0]
@@ -109,10 +110,10 @@ async def test_a_reader_keeps_its_stream_while_the_run_is_parked(house: Open) ->
         assert [kind for kind in kinds[0] if kind in kinds[1]] == [kind for kind in kinds[1] if kind in kinds[0]]
 
 
-async def test_a_reader_over_http_keeps_its_stream_while_the_run_is_parked(house: Open) -> None:
+async def test_a_reader_over_http_keeps_its_stream_while_the_run_is_parked(serve: Serve) -> None:
     config = FacadeConfig(port=0, process=ProcessSettings(drain_s=0), heartbeat_s=1)
-    async with house(park_after_s=0, **LISTED) as it, open_channel(it.address) as agents:
-        set_up(it)
+    async with serve(park_after_s=0, **LISTED) as suite, open_channel(suite.address) as agents:
+        set_up(suite)
         parked = Parked()
         peers = {"orchestrator": agents, "memory": agents, "tools": agents}
         async with facade.serve(config, peers) as address, aiohttp.ClientSession() as http:
@@ -128,171 +129,171 @@ async def test_a_reader_over_http_keeps_its_stream_while_the_run_is_parked(house
                         if event["type"] == "gate.open":
                             await parked.wait()
                             gate = only(events, "run.start")["runId"], event["gateId"]
-                            assert (await it.client.answer_gate(*gate, APPROVE)).status == "accepted"
+                            assert (await suite.client.answer_gate(*gate, APPROVE)).status == "accepted"
         assert_seamless(events)
 
 
 @pytest.mark.parametrize("is_read", [True, False])
-async def test_a_parked_run_goes_on_when_its_time_is_over(is_read: bool, house: Open, tmp_path: Path) -> None:
+async def test_a_parked_run_goes_on_when_its_time_is_over(is_read: bool, serve: Serve, tmp_path: Path) -> None:
     (tmp_path / "approvals.yaml").write_text("answerTimeoutMs: 2000\n")
-    async with house(park_after_s=0, **LISTED) as it, asyncio.TaskGroup() as group:
-        world, parked, asked = set_up(it), Parked(), Asked()
-        reading = group.create_task(asked.follow(it.client)) if is_read else None
-        gate = await asked.gate if is_read else await begin(it.client)
+    async with serve(park_after_s=0, **LISTED) as suite, asyncio.TaskGroup() as group:
+        world, parked, asked = set_up(suite), Parked(), Asked()
+        reading = group.create_task(asked.follow(suite.client)) if is_read else None
+        gate = await asked.gate if is_read else await begin(suite.client)
         await parked.wait()
         if reading is not None:
             events = await reading
         else:
-            await wait_for_end(it, gate[0])
-            events = await read(it.client, gate[0])
+            await wait_for_end(suite, gate[0])
+            events = await read(suite.client, gate[0])
         assert_seamless(events)
         assert only(events, "gate.close")["state"] == "expired"
         assert only(events, "approval.answer")["note"].startswith("nobody answered")
         assert not world.runs
 
 
-async def wait_for_end(it: House, run_id: str) -> None:
+async def wait_for_end(suite: Suite, run_id: str) -> None:
     """Wait as somebody who asks memory alone, which takes no run over."""
-    while (await it.memory.ListUnfinishedRuns(memory_pb2.ListUnfinishedRunsRequest(run_id=run_id), None)).runs:
+    while (await suite.memory.ListUnfinishedRuns(memory_pb2.ListUnfinishedRunsRequest(run_id=run_id), None)).runs:
         await asyncio.sleep(0.02)
 
 
-async def test_a_parked_run_reminds_and_is_parked_again(house: Open) -> None:
+async def test_a_parked_run_reminds_and_is_parked_again(serve: Serve) -> None:
     rule: dict[str, Any] = {
         "any_of": ["requester"],
         "remind_after_ms": 1500,
         "escalate_after_ms": 3000,
         "escalate_to": ["user:bob"],
     }
-    async with house(park_after_s=0, **LISTED) as it:
-        world, parked = set_up(it, **rule), Parked()
-        gate = await begin(it.client)
+    async with serve(park_after_s=0, **LISTED) as suite:
+        world, parked = set_up(suite, **rule), Parked()
+        gate = await begin(suite.client)
         await parked.wait()
-        while [step.step for step in (await it.client.gate(*gate)).steps] != ["reminded", "escalated"]:
+        while [step.step for step in (await suite.client.gate(*gate)).steps] != ["reminded", "escalated"]:
             await asyncio.sleep(0.02)
         await parked.wait(2)
-        assert (await it.client.answer_gate(*gate, APPROVE)).status == "accepted"
-        events = await read(it.client, gate[0])
+        assert (await suite.client.answer_gate(*gate, APPROVE)).status == "accepted"
+        events = await read(suite.client, gate[0])
         assert_seamless(events)
         assert [event["step"] for event in events if event["type"] == "gate.step"] == ["reminded", "escalated"]
         assert sum(world.runs.values()) == 1
 
 
 @pytest.mark.parametrize("is_read", [True, False])
-async def test_a_parked_run_outlives_every_orchestrator(is_read: bool, house: Open) -> None:
-    async with house(park_after_s=0, **LISTED) as it, asyncio.TaskGroup() as group:
-        world, parked, asked = set_up(it), Parked(), Asked()
-        reading = group.create_task(asked.follow(it.client)) if is_read else None
-        gate = await asked.gate if is_read else await begin(it.client)
+async def test_a_parked_run_outlives_every_orchestrator(is_read: bool, serve: Serve) -> None:
+    async with serve(park_after_s=0, **LISTED) as suite, asyncio.TaskGroup() as group:
+        world, parked, asked = set_up(suite), Parked(), Asked()
+        reading = group.create_task(asked.follow(suite.client)) if is_read else None
+        gate = await asked.gate if is_read else await begin(suite.client)
         await parked.wait()
-        await it.stop()
+        await suite.stop()
         if reading is not None:
             assert (await reading)[-1]["type"] not in TERMINAL
-        await wait_for_nobody(it, gate[0])
-        async with again(it) as client:
+        await wait_for_nobody(suite, gate[0])
+        async with restart(suite) as client:
             assert [one.gate_id for one in (await client.gates()).gates] == [gate[1]]
-            await wait_for_nobody(it, gate[0])
+            await wait_for_nobody(suite, gate[0])
             assert (await client.answer_gate(*gate, APPROVE)).status == "accepted"
             assert_seamless(await read(client, gate[0]))
         assert sum(world.runs.values()) == 1
 
 
 @pytest.mark.parametrize("is_read", [True, False])
-async def test_a_parked_run_is_cancelled(is_read: bool, house: Open) -> None:
-    async with house(park_after_s=0, **LISTED) as it, asyncio.TaskGroup() as group:
-        world, parked, asked = set_up(it), Parked(), Asked()
-        reading = group.create_task(asked.follow(it.client)) if is_read else None
-        gate = await asked.gate if is_read else await begin(it.client)
+async def test_a_parked_run_is_cancelled(is_read: bool, serve: Serve) -> None:
+    async with serve(park_after_s=0, **LISTED) as suite, asyncio.TaskGroup() as group:
+        world, parked, asked = set_up(suite), Parked(), Asked()
+        reading = group.create_task(asked.follow(suite.client)) if is_read else None
+        gate = await asked.gate if is_read else await begin(suite.client)
         await parked.wait()
-        await it.client.cancel(gate[0])
-        events = await reading if reading is not None else await read(it.client, gate[0])
+        await suite.client.cancel(gate[0])
+        events = await reading if reading is not None else await read(suite.client, gate[0])
         assert_seamless(events, "run.cancel")
-        assert (await it.client.gate(*gate)).state == "cancelled"
+        assert (await suite.client.gate(*gate)).state == "cancelled"
         assert not world.runs
 
 
-async def test_a_new_message_of_the_chat_waits_behind_a_parked_run(house: Open) -> None:
-    async with house(park_after_s=0, **LISTED) as it, asyncio.TaskGroup() as group:
-        set_up(it)
-        gate = await begin(it.client)
-        await wait_for_nobody(it, gate[0])
-        chat_id = (await it.client.run(gate[0])).chat_id
+async def test_a_new_message_of_the_chat_waits_behind_a_parked_run(serve: Serve) -> None:
+    async with serve(park_after_s=0, **LISTED) as suite, asyncio.TaskGroup() as group:
+        set_up(suite)
+        gate = await begin(suite.client)
+        await wait_for_nobody(suite, gate[0])
+        chat_id = (await suite.client.run(gate[0])).chat_id
 
         async def ask() -> list[agent_pb2.AgentDelta]:
-            async with it.client.ask("and now?", agent_key="react", chat_id=chat_id) as deltas:
+            async with suite.client.ask("and now?", agent_key="react", chat_id=chat_id) as deltas:
                 return [delta async for delta in deltas]
 
         second = group.create_task(ask())
-        while len((await it.client.chat_runs(chat_id)).runs) < 2:
+        while len((await suite.client.chat_runs(chat_id)).runs) < 2:
             await asyncio.sleep(0.01)
-        assert (await it.client.answer_gate(*gate, APPROVE)).status == "accepted"
+        assert (await suite.client.answer_gate(*gate, APPROVE)).status == "accepted"
         assert (await second)[-1].HasField("run_complete")
-        runs = (await it.client.chat_runs(chat_id)).runs
+        runs = (await suite.client.chat_runs(chat_id)).runs
         assert [run.state for run in runs] == ["completed", "completed"]
         assert runs[0].run_id == gate[0]
 
 
-async def test_a_message_to_a_parked_run_is_heard_in_its_next_turn(house: Open) -> None:
-    async with house(park_after_s=0, **LISTED) as it:
-        set_up(it)
-        gate = await begin(it.client)
-        await wait_for_nobody(it, gate[0])
-        assert (await it.client.steer(gate[0], "be quick")).status == "accepted"
-        await wait_for_nobody(it, gate[0])
-        assert (await it.client.answer_gate(*gate, APPROVE)).status == "accepted"
-        events = await read(it.client, gate[0])
+async def test_a_message_to_a_parked_run_is_heard_in_its_next_turn(serve: Serve) -> None:
+    async with serve(park_after_s=0, **LISTED) as suite:
+        set_up(suite)
+        gate = await begin(suite.client)
+        await wait_for_nobody(suite, gate[0])
+        assert (await suite.client.steer(gate[0], "be quick")).status == "accepted"
+        await wait_for_nobody(suite, gate[0])
+        assert (await suite.client.answer_gate(*gate, APPROVE)).status == "accepted"
+        events = await read(suite.client, gate[0])
         assert_seamless(events)
         assert only(events, "request.steer")["message"] == "be quick"
-        said = [part.text for message in it.llm.requests[-1].messages for part in message.content]
+        said = [part.text for message in suite.llm.requests[-1].messages for part in message.content]
         assert any("be quick" in text for text in said)
 
 
-async def test_a_run_whose_sub_agent_waits_is_parked_with_it(house: Open, tmp_path: Path) -> None:
+async def test_a_run_whose_sub_agent_waits_is_parked_with_it(serve: Serve, tmp_path: Path) -> None:
     (tmp_path / "agents").mkdir()
     helper = HELPER | {"toolConfig": {"backends": ["act"]}}
     (tmp_path / "agents" / "helper.json").write_text(json.dumps(helper))
-    async with house(park_after_s=0, subagents=["helper"]) as it, asyncio.TaskGroup() as group:
-        world, parked, asked = set_up(it), Parked(), Asked()
+    async with serve(park_after_s=0, subagents=["helper"]) as suite, asyncio.TaskGroup() as group:
+        world, parked, asked = set_up(suite), Parked(), Asked()
         hello = [delegated("find it", agentKey="helper") + finish("tool_calls"), content("Done.") + finish()]
-        replying(it, hello=hello, find=[ACT[0], content("found") + finish()])
-        run = group.create_task(asked.follow(it.client))
+        replying(suite, hello=hello, find=[ACT[0], content("found") + finish()])
+        run = group.create_task(asked.follow(suite.client))
         gate = await asked.gate
         await parked.wait()
-        assert (await it.client.answer_gate(*gate, APPROVE)).status == "accepted"
+        assert (await suite.client.answer_gate(*gate, APPROVE)).status == "accepted"
         live = await run
         assert_seamless(live)
         assert only(live, "subagent.end")["summary"] == "found"
         assert sum(world.runs.values()) == 1
 
 
-async def test_a_run_with_a_tool_at_work_is_not_parked(house: Open) -> None:
+async def test_a_run_with_a_tool_at_work_is_not_parked(serve: Serve) -> None:
     calls = call("act", '{"at": 1}') + call("look", index=1, call_id="call_2") + finish("tool_calls")
     fields: dict[str, Any] = LISTED | {"react": {"parallelToolCalls": True}}
-    async with house(park_after_s=0, **fields) as it, asyncio.TaskGroup() as group:
-        set_up(it)
-        it.llm.reply, it.llm.turns = None, [calls, content("All good.") + finish()]
-        it.tools.execute = None
-        it.tools.delay_s = 0.5
+    async with serve(park_after_s=0, **fields) as suite, asyncio.TaskGroup() as group:
+        set_up(suite)
+        suite.llm.reply, suite.llm.turns = None, [calls, content("All good.") + finish()]
+        suite.tools.execute = None
+        suite.tools.delay_s = 0.5
         asked, parked = Asked(), Parked()
-        run = group.create_task(asked.follow(it.client))
+        run = group.create_task(asked.follow(suite.client))
         gate = await asked.gate
         while all(event["type"] != "tool.result" for event in asked.events):
             assert parked.times == 0
             await asyncio.sleep(0.005)
         await parked.wait()
-        it.tools.delay_s = 0
-        assert (await it.client.answer_gate(*gate, APPROVE)).status == "accepted"
+        suite.tools.delay_s = 0
+        assert (await suite.client.answer_gate(*gate, APPROVE)).status == "accepted"
         events = await run
         assert_seamless(events)
         assert len([event for event in events if event["type"] == "tool.result"]) == 2
-        assert [request.tool_name for request in it.tools.requests] == ["look", "act"]
+        assert [request.tool_name for request in suite.tools.requests] == ["look", "act"]
 
 
-async def test_of_two_replicas_that_take_a_parked_run_at_the_same_moment_one_has_it(house: Open) -> None:
-    async with house(park_after_s=0, **LISTED) as it, two(it) as (a, b):
-        world = set_up(it)
+async def test_of_two_replicas_that_take_a_parked_run_at_the_same_moment_one_has_it(serve: Serve) -> None:
+    async with serve(park_after_s=0, **LISTED) as suite, two_replicas(suite) as (a, b):
+        world = set_up(suite)
         gate = await begin(a.client)
-        await wait_for_nobody(it, gate[0])
+        await wait_for_nobody(suite, gate[0])
         answers = await asyncio.gather(*(one.client.answer_gate(*gate, APPROVE) for one in (a, b)))
         assert sorted(answer.status for answer in answers) == ["accepted", "duplicate"]
         for one in (a, b):
@@ -300,9 +301,9 @@ async def test_of_two_replicas_that_take_a_parked_run_at_the_same_moment_one_has
         assert sum(world.runs.values()) == 1
 
 
-async def test_readers_at_any_replica_hear_how_a_parked_run_goes_on(house: Open) -> None:
-    async with house(park_after_s=0, **LISTED) as it, two(it) as (a, b), asyncio.TaskGroup() as group:
-        world, asked, parked = set_up(it), Asked(), Parked()
+async def test_readers_at_any_replica_hear_how_a_parked_run_goes_on(serve: Serve) -> None:
+    async with serve(park_after_s=0, **LISTED) as suite, two_replicas(suite) as (a, b), asyncio.TaskGroup() as group:
+        world, asked, parked = set_up(suite), Asked(), Parked()
         run = group.create_task(asked.follow(a.client))
         gate = await asked.gate
         await parked.wait()
@@ -318,27 +319,27 @@ async def answer(client: Client, gate: tuple[str, str]) -> str:
     return (await client.answer_gate(*gate, APPROVE)).status
 
 
-async def test_what_is_asked_after_a_run_is_asked_after_one_that_was_parked(house: Open) -> None:
-    async with house(park_after_s=0, chatTitle="model", **LISTED) as it:
-        set_up(it)
-        it.llm.aside["title"] = content("Mill wheels") + finish()
-        gate = await begin(it.client)
-        await wait_for_nobody(it, gate[0])
-        assert (await answer(it.client, gate)) == "accepted"
-        chat_id = (await it.client.run(gate[0])).chat_id
+async def test_what_is_asked_after_a_run_is_asked_after_one_that_was_parked(serve: Serve) -> None:
+    async with serve(park_after_s=0, chatTitle="model", **LISTED) as suite:
+        set_up(suite)
+        suite.llm.aside["title"] = content("Mill wheels") + finish()
+        gate = await begin(suite.client)
+        await wait_for_nobody(suite, gate[0])
+        assert (await answer(suite.client, gate)) == "accepted"
+        chat_id = (await suite.client.run(gate[0])).chat_id
         async with asyncio.timeout(WAIT_S):
-            while await get_title(it, chat_id) != "Mill wheels":
+            while await get_title(suite, chat_id) != "Mill wheels":
                 await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("fields", [{"record": True}, {"on_disconnect": "cancel"}])
-async def test_a_run_that_needs_its_owner_is_not_parked(fields: dict[str, Any], house: Open) -> None:
-    async with house(park_after_s=0, **LISTED) as it, asyncio.TaskGroup() as group:
-        set_up(it)
+async def test_a_run_that_needs_its_owner_is_not_parked(fields: dict[str, Any], serve: Serve) -> None:
+    async with serve(park_after_s=0, **LISTED) as suite, asyncio.TaskGroup() as group:
+        set_up(suite)
         parked, asked = Parked(), Asked()
 
         async def follow() -> None:
-            async with it.client.ask("hello", agent_key="react", **fields) as deltas:
+            async with suite.client.ask("hello", agent_key="react", **fields) as deltas:
                 async for delta in deltas:
                     asked.events.append(event := as_json(delta))
                     if event["type"] == "gate.open":
@@ -346,29 +347,29 @@ async def test_a_run_that_needs_its_owner_is_not_parked(fields: dict[str, Any], 
 
         run = group.create_task(follow())
         gate = await asked.gate
-        other = await begin(it.client)
-        await wait_for_nobody(it, other[0])
+        other = await begin(suite.client)
+        await wait_for_nobody(suite, other[0])
         await parked.wait()
         assert parked.times == 1, "each look looks at all runs"
-        assert (await answer(it.client, gate)) == "accepted"
+        assert (await answer(suite.client, gate)) == "accepted"
         await run
         assert_seamless(asked.events)
 
 
 @pytest.mark.parametrize("overlap", ["skip", "queue"])
-async def test_a_schedule_finds_its_chats_parked_run(overlap: str, house: Open) -> None:
-    async with house(park_after_s=0, **LISTED) as it, schedules_of(it) as schedules:
-        set_up(it)
-        gate = await begin(it.client)
-        await wait_for_nobody(it, gate[0])
-        chat_id = (await it.client.run(gate[0])).chat_id
+async def test_a_schedule_finds_its_chats_parked_run(overlap: str, serve: Serve) -> None:
+    async with serve(park_after_s=0, **LISTED) as suite, schedules_of(suite) as schedules:
+        set_up(suite)
+        gate = await begin(suite.client)
+        await wait_for_nobody(suite, gate[0])
+        chat_id = (await suite.client.run(gate[0])).chat_id
         schedule_id = await schedules.create_and_trigger(chat_id=chat_id, overlap=overlap)
         [firing] = await schedules.wait_for_firings(schedule_id, 1)
         assert firing.outcome == {"skip": "skipped", "queue": "started"}[overlap]
-        assert (await answer(it.client, gate)) == "accepted"
-        assert_seamless(await read(it.client, gate[0]))
+        assert (await answer(suite.client, gate)) == "accepted"
+        assert_seamless(await read(suite.client, gate[0]))
         if overlap == "queue":
-            assert (await read(it.client, firing.run_id))[-1]["type"] == "run.complete"
+            assert (await read(suite.client, firing.run_id))[-1]["type"] == "run.complete"
 
 
 class CountedRuns(LiveRuns):
@@ -389,36 +390,36 @@ async def test_a_process_without_runs_is_not_looked_at() -> None:
     assert live.looks == 0
 
 
-async def test_an_answer_waits_for_what_comes_of_a_parking_that_memory_does_not_take(house: Open) -> None:
-    async with house(park_after_s=0, **LISTED) as it, asyncio.TaskGroup() as group:
-        again = call("act", '{"at": 2}', call_id="again") + finish("tool_calls")
-        world, refused, allowed = set_up(it, [ACT[0], again, ACT[1]]), asyncio.Event(), asyncio.Event()
+async def test_an_answer_waits_for_what_comes_of_a_parking_that_memory_does_not_take(serve: Serve) -> None:
+    async with serve(park_after_s=0, **LISTED) as suite, asyncio.TaskGroup() as group:
+        restart = call_tool("act", '{"at": 2}', call_id="again")
+        world, refused, allowed = set_up(suite, [ACT[0], restart, ACT[1]]), asyncio.Event(), asyncio.Event()
 
         async def refuse(request: memory_pb2.ReleaseLeaseRequest) -> None:
             if request.due_at and not allowed.is_set():
                 refused.set()
                 raise Overloaded("not now")
 
-        first = await begin(it.client)
-        await wait_for_nobody(it, first[0])
-        it.memory.before_release = refuse
-        assert await answer(it.client, first) == "accepted"
+        first = await begin(suite.client)
+        await wait_for_nobody(suite, first[0])
+        suite.memory.before_release = refuse
+        assert await answer(suite.client, first) == "accepted"
         await refused.wait()  # of the second gate, which nobody has read
-        [listed] = (await it.client.gates()).gates
-        answering = group.create_task(answer(it.client, (listed.run_id, listed.gate_id)))
+        [listed] = (await suite.client.gates()).gates
+        answering = group.create_task(answer(suite.client, (listed.run_id, listed.gate_id)))
         await asyncio.wait([answering], timeout=0.3)
         assert not answering.done()
         allowed.set()
         assert await answering == "accepted"
-        assert_seamless(await read(it.client, first[0]))
+        assert_seamless(await read(suite.client, first[0]))
         assert sum(world.runs.values()) == 2
 
 
-async def test_a_chats_list_has_what_a_parked_run_has_spent(house: Open) -> None:
-    async with house(park_after_s=0, **LISTED) as it:
-        set_up(it)
-        gate = await begin(it.client)
-        await wait_for_nobody(it, gate[0])
-        page = await it.client.chat_runs((await it.client.run(gate[0])).chat_id)
+async def test_a_chats_list_has_what_a_parked_run_has_spent(serve: Serve) -> None:
+    async with serve(park_after_s=0, **LISTED) as suite:
+        set_up(suite)
+        gate = await begin(suite.client)
+        await wait_for_nobody(suite, gate[0])
+        page = await suite.client.chat_runs((await suite.client.run(gate[0])).chat_id)
         assert [(run.state, run.usage.model_calls, run.usage.input_tokens) for run in page.runs] == [("waiting", 1, 10)]
         assert (page.usage_total.model_calls, page.usage_total.input_tokens) == (1, 10)

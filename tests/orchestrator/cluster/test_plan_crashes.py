@@ -11,10 +11,10 @@ import pytest
 from headrace.errors import ProviderAuthentication
 from headrace.v1 import agent_pb2, llm_pb2, memory_pb2
 from services.orchestrator.run.replay.replay import Recording
-from tests.orchestrator.cluster.test_crashes import assert_whole, it_run, killed, read
-from tests.orchestrator.conftest import Open, Step, content
-from tests.orchestrator.owners import Crashes, again
-from tests.orchestrator.plans import (
+from tests.support.orchestrator import Serve, read
+from tests.support.orchestrator.crashes import Crashes, assert_whole, restart, run_killed
+from tests.support.orchestrator.events import run_of
+from tests.support.orchestrator.plans import (
     STRATEGIES,
     Reply,
     add,
@@ -27,11 +27,10 @@ from tests.orchestrator.plans import (
     plan_of,
     task_of,
 )
-from tests.orchestrator.recorded_runs import World
+from tests.support.orchestrator.recorded_runs import World
+from tests.support.orchestrator.steps import Step, content
 from tests.support.order import TERMINAL, Event, fold
-
-EVERY = 3
-"""Of a plan's lines; each plan begins with another one."""
+from tests.support.sampling import Take, at_places
 
 
 def breaking() -> Reply:
@@ -58,22 +57,25 @@ def known(events: list[Event]) -> dict[str, Any]:
     return {"said": sorted(words), "plan": plan_of(events), "tasks": tasks, "end": folded["end"]["type"], **usage}
 
 
+@at_places
 @pytest.mark.parametrize("case", range(len(PLANS)))
-async def test_a_plan_goes_on_after_the_process_has_died_at_any_line(house: Open, tmp_path: Path, case: int) -> None:
+async def test_a_plan_goes_on_after_the_process_has_died_at_any_line(
+    serve: Serve, tmp_path: Path, case: int, take: Take
+) -> None:
     strategy, reply = PLANS[case]
-    async with house(**agent(strategy), budget={"maxModelCalls": 60}) as it:
-        await it.stop()
-        world, crashes = World(it, [[]]), Crashes(it)
-        it.llm.reply = reply
-        alone = await killed(it, crashes, "react", None)
-        expected, appends = known(alone), crashes.appends[it_run(alone)]
+    async with serve(**agent(strategy), budget={"maxModelCalls": 60}) as suite:
+        await suite.stop()
+        world, crashes = World(suite, [[]]), Crashes(suite)
+        suite.llm.reply = reply
+        alone = await run_killed(suite, crashes, "react", None)
+        expected, appends = known(alone), crashes.appends[run_of(alone)]
         assert expected["end"] == "run.complete"
-        for append in range(1 + case % EVERY, appends, EVERY):
+        for append in take(range(1, appends), case):
             crashes.kill_at(append)
-            seen = await killed(it, crashes, "react", None)
+            seen = await run_killed(suite, crashes, "react", None)
             crashes.kill_at(-1)
-            run_id = it_run(seen)
-            async with again(it) as client:
+            run_id = run_of(seen)
+            async with restart(suite) as client:
                 whole = [*seen, *await read(client, run_id, seen[-1]["seq"])]
                 assert [event["type"] for event in whole if event["type"] in TERMINAL] == [whole[-1]["type"]]
                 assert known(whole) == expected, append
@@ -83,7 +85,7 @@ async def test_a_plan_goes_on_after_the_process_has_died_at_any_line(house: Open
                     assert fold([*before, *after]) == fold(whole)
             log = (tmp_path / "data" / "chats" / f"{whole[0]['chatId']}.json").read_text()
             assert_whole([json.loads(line) for line in log.splitlines()], run_id)
-        check_pairs(it)
+        check_pairs(suite)
         assert world.runs, "its tools were called"
 
 

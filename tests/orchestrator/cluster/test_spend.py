@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 from headrace.v1 import llm_pb2, spend_pb2
-from tests.orchestrator.cluster.test_crashes import it_run, killed, read
-from tests.orchestrator.conftest import House, Open, Step, as_json, content, finish
-from tests.orchestrator.owners import Crashes, again
-from tests.orchestrator.recorded_runs import RUNS, World, delegating
+from tests.support.orchestrator import Serve, Suite, as_json, read
+from tests.support.orchestrator.crashes import Crashes, restart, run_killed
+from tests.support.orchestrator.events import run_of
+from tests.support.orchestrator.recorded_runs import RUNS, World, delegating
+from tests.support.orchestrator.steps import Step, answer
 from tests.support.order import Event
+from tests.support.sampling import Take, at_places
 
 PRICE_USD = 0.000_123_4
 
@@ -25,9 +27,9 @@ KILLS = (2, 4)
 """After so many events that the second and third owner publish they die, too."""
 
 
-def price(it: House) -> None:
+def price(suite: Suite) -> None:
     """Let each call have a cost of its own: 0.0001234 US dollars and a billionth more than the one before."""
-    play, calls = it.llm.reply, 0
+    play, calls = suite.llm.reply, 0
 
     def reply(request: llm_pb2.ChatRequest) -> list[Step]:
         nonlocal calls
@@ -45,7 +47,7 @@ def price(it: House) -> None:
             steps.append(step)
         return steps
 
-    it.llm.reply = reply
+    suite.llm.reply = reply
 
 
 def as_sums(usage: dict[str, Any]) -> tuple[int, int, int, int]:
@@ -61,17 +63,17 @@ def add(ends: Sequence[Event]) -> tuple[int, ...]:
     return tuple(map(sum, zip(*(as_sums(end["usage"]) for end in ends), strict=True)))
 
 
-async def go_on(it: House, crashes: Crashes, seen: list[Event]) -> Event:
+async def go_on(suite: Suite, crashes: Crashes, seen: list[Event]) -> Event:
     """Have one owner after the other die on the run, and return its end."""
     for generation, kill_after in enumerate(KILLS, 1):
-        async with again(it) as client, client.attach(it_run(seen), seen[-1]["seq"]) as deltas:
+        async with restart(suite) as client, client.attach(run_of(seen), seen[-1]["seq"]) as deltas:
             async for delta in deltas:
                 seen.append(as_json(delta))
                 if seen[-1]["seq"] > generation * 1_000_000 + kill_after:
-                    crashes.kill(it_run(seen), generation)
+                    crashes.kill(run_of(seen), generation)
                     break
-    async with again(it) as client:
-        rest = await read(client, it_run(seen), seen[-1]["seq"])
+    async with restart(suite) as client:
+        rest = await read(client, run_of(seen), seen[-1]["seq"])
     return [*seen, *rest][-1]
 
 
@@ -79,28 +81,29 @@ INSIGHTS = {"recap": {"enabled": True, "insightsWindowSize": 2, "insights": "llm
 """Questions beside the turns, which a replay does not ask again."""
 
 
+@at_places
 @pytest.mark.parametrize("memory", [{}, INSIGHTS], ids=["turns", "insights too"])
 @pytest.mark.parametrize("case", ["three steps", "sub-agents", "a checked answer, its thoughts summed up", "a plan"])
 async def test_the_days_sum_is_that_of_the_runs_whoever_was_killed(
-    house: Open, case: str, memory: dict[str, Any]
+    serve: Serve, case: str, memory: dict[str, Any], take: Take
 ) -> None:
     agent, play, changes = RUNS[case]
     tools = {"backends": ["look", "act", "fails"]}
-    async with house(**({"toolConfig": tools, "memory": memory} | changes)) as it:
-        await it.stop()  # which would take the runs, as their owners have its name
-        World(it, play)
-        it.llm.aside["insight"] = [*content("1. It is 330 m high.\n"), *finish()]
-        price(it)
-        crashes, ends = Crashes(it), list[Event]()
-        alone = await killed(it, crashes, agent, None)
+    async with serve(**({"toolConfig": tools, "memory": memory} | changes)) as suite:
+        await suite.stop()  # which would take the runs, as their owners have its name
+        World(suite, play)
+        suite.llm.aside["insight"] = answer("1. It is 330 m high.\n")
+        price(suite)
+        crashes, ends = Crashes(suite), list[Event]()
+        alone = await run_killed(suite, crashes, agent, None)
         ends.append(alone[-1])
-        for append in range(1, crashes.appends[it_run(alone)], 3):
+        for append in take(range(1, crashes.appends[run_of(alone)]), case):
             crashes.kill_at(append)
-            seen = await killed(it, crashes, agent, None)
+            seen = await run_killed(suite, crashes, agent, None)
             crashes.kill_at(-1)
-            ends.append(await go_on(it, crashes, seen))
-        assert bool(it.llm.aside_requests) == bool(memory)
-        usage = await it.client.usage(group_by=["model", "agent"])
+            ends.append(await go_on(suite, crashes, seen))
+        assert bool(suite.llm.aside_requests) == bool(memory)
+        usage = await suite.client.usage(group_by=["model", "agent"])
         for usage_of_end in [end["usage"] for end in ends]:
             calls = usage_of_end["cachedTokens"] // 3
             assert (usage_of_end["reasoningTokens"], usage_of_end["cacheWriteTokens"]) == (2 * calls, calls)
@@ -111,7 +114,7 @@ async def test_the_days_sum_is_that_of_the_runs_whoever_was_killed(
         assert {row.model for row in usage.rows} == {"scripted/m"}
 
 
-async def test_each_agent_is_charged_what_it_asked(house: Open) -> None:
+async def test_each_agent_is_charged_what_it_asked(serve: Serve) -> None:
     changes = RUNS["sub-agents"][2]
 
     def play(request: llm_pb2.ChatRequest) -> list[Step]:
@@ -122,12 +125,12 @@ async def test_each_agent_is_charged_what_it_asked(house: Open) -> None:
                 if isinstance(step, llm_pb2.LlmDelta) and step.tool_call.name:
                     step.tool_call.arguments = step.tool_call.arguments.replace("{", '{"agentKey": "oneshot", ', 1)
             return steps
-        return content("Fine.") + finish()
+        return answer("Fine.")
 
-    async with house(**changes) as it:
-        it.llm.reply = play
-        price(it)
-        end = (await it.ask())[-1]
-        rows = (await it.client.usage(group_by=["agent"])).rows
+    async with serve(**changes) as suite:
+        suite.llm.reply = play
+        price(suite)
+        end = (await suite.ask())[-1]
+        rows = (await suite.client.usage(group_by=["agent"])).rows
         assert {row.agent_key: row.model_calls for row in rows} == {"react": 2, "oneshot": 2}
         assert sum(row.cost_nano_usd for row in rows) == as_sums(end["usage"])[3]

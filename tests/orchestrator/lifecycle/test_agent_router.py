@@ -9,11 +9,12 @@ import pytest
 
 from headrace.errors import Overloaded
 from headrace.v1 import llm_pb2
-from tests.orchestrator.conftest import ONESHOT, House, Open, Step, as_json, content, finish
-from tests.orchestrator.people import only
+from tests.support.orchestrator import Serve, Suite, only
+from tests.support.orchestrator.events import ask_for
+from tests.support.orchestrator.steps import ANSWER, Step, content, finish
+from tests.support.orchestrator.suite import ONESHOT
 from tests.support.order import Event
-
-ANSWER = content("All ", "good.") + finish()
+from tests.support.waiting import wait_until
 
 
 def started(events: list[Event]) -> str:
@@ -21,11 +22,11 @@ def started(events: list[Event]) -> str:
 
 
 @pytest.mark.parametrize("said", ["react", " `React`.\n"])
-async def test_the_model_picks_by_description(house: Open, said: str) -> None:
-    async with house(ANSWER, description="Looks things up") as it:
-        it.llm.aside["router"] = content(*said) + finish()
-        events = await it.ask("where is it?", agent="auto")
-        (request,) = it.llm.aside_requests
+async def test_the_model_picks_by_description(serve: Serve, said: str) -> None:
+    async with serve(ANSWER, description="Looks things up") as suite:
+        suite.llm.aside["router"] = content(*said) + finish()
+        events = await suite.ask("where is it?", agent="auto")
+        (request,) = suite.llm.aside_requests
     assert started(events) == "react"
     assert "- react: Looks things up" in request.messages[0].content[0].text
     assert request.messages[1].content[0].text == "where is it?"
@@ -33,10 +34,10 @@ async def test_the_model_picks_by_description(house: Open, said: str) -> None:
 
 
 @pytest.mark.parametrize("answer", [content("Either one.") + finish(), [Overloaded("busy")]], ids=["odd", "away"])
-async def test_without_a_usable_answer_the_default_agent_takes_it(house: Open, answer: list[Step]) -> None:
-    async with house(ANSWER) as it:
-        it.llm.aside["router"] = answer
-        events = await it.ask(agent="auto")
+async def test_without_a_usable_answer_the_default_agent_takes_it(serve: Serve, answer: list[Step]) -> None:
+    async with serve(ANSWER) as suite:
+        suite.llm.aside["router"] = answer
+        events = await suite.ask(agent="auto")
     assert started(events) == "oneshot"
     assert only(events, "run.notice")["code"] == "AGENT_NOT_PICKED"
     assert events[-1]["type"] == "run.complete"
@@ -44,50 +45,50 @@ async def test_without_a_usable_answer_the_default_agent_takes_it(house: Open, a
 
 @pytest.mark.parametrize(("limit_usd", "sent"), [(0.0001, []), (0.01, [1000]), (9.0, [8000])])
 async def test_the_router_is_asked_within_the_lowest_limit_of_those_it_may_pick(
-    house: Open, limit_usd: float, sent: list[int]
+    serve: Serve, limit_usd: float, sent: list[int]
 ) -> None:
-    async with house(ANSWER, budget={"maxCostUsd": limit_usd}) as it:
+    async with serve(ANSWER, budget={"maxCostUsd": limit_usd}) as suite:
         prices = llm_pb2.ModelInfo(model="m", input_usd_per_mtok_max=0, output_usd_per_mtok_max=10)
         prices.output_tokens_max = 8000
-        it.llm.models = [prices]
-        it.llm.aside["router"] = content("react") + finish()
-        events = await it.ask(agent="auto")
-        assert [request.max_tokens for request in it.llm.aside_requests] == sent
+        suite.llm.models = [prices]
+        suite.llm.aside["router"] = content("react") + finish()
+        events = await suite.ask(agent="auto")
+        assert [request.max_tokens for request in suite.llm.aside_requests] == sent
     assert started(events) == ("react" if sent else "oneshot")
 
 
-async def test_hidden_agents_are_left_out_and_one_alone_is_not_asked_for(house: Open) -> None:
-    async with house(ANSWER, tags=["hidden"]) as it:
-        it.llm.aside["router"] = content("react") + finish()
-        events = await it.ask(agent="auto")
-        assert it.llm.aside_requests == []
-        await hidden_too(it)
+async def test_hidden_agents_are_left_out_and_one_alone_is_not_asked_for(serve: Serve) -> None:
+    async with serve(ANSWER, tags=["hidden"]) as suite:
+        suite.llm.aside["router"] = content("react") + finish()
+        events = await suite.ask(agent="auto")
+        assert suite.llm.aside_requests == []
+        await hidden_too(suite)
     assert started(events) == "oneshot"
 
 
-async def hidden_too(it: House) -> None:
+async def hidden_too(suite: Suite) -> None:
     """With a second agent that is not hidden, the hidden one is still none to pick."""
-    (it.agents / "other.json").write_text(json.dumps(ONESHOT | {"description": "another"}))
+    (suite.agents / "other.json").write_text(json.dumps(ONESHOT | {"description": "another"}))
     async with asyncio.timeout(100):
-        while not await it.client.agents("another"):
+        while not await suite.client.agents("another"):
             await asyncio.sleep(0.05)
-    events = await it.ask(agent="auto")
-    assert "react" not in it.llm.aside_requests[0].messages[0].content[0].text
+    events = await suite.ask(agent="auto")
+    assert "react" not in suite.llm.aside_requests[0].messages[0].content[0].text
     assert started(events) == "oneshot", "what was said is no candidate"
 
 
-async def test_a_repeated_query_asks_the_router_once(house: Open) -> None:
+async def test_a_repeated_query_asks_the_router_once(serve: Serve) -> None:
     slow = [*content("All "), 0.3, *content("good."), *finish()]
-    async with house(slow) as it:
-        it.llm.aside["router"] = content("react") + finish()
+    async with serve(slow) as suite:
+        suite.llm.aside["router"] = content("react") + finish()
         chat_id = "5f0c0000-0000-4000-8000-000000000078"
         async with asyncio.TaskGroup() as group:
-            first = group.create_task(it.ask(agent="auto", chat_id=chat_id, request_id="r"))
-            while not it.llm.requests:
-                await asyncio.sleep(0.01)
-            second = group.create_task(it.ask(agent="auto", chat_id=chat_id, request_id="r"))
-        assert len(it.llm.aside_requests) == 1
-        async with it.client.ask("hello", agent_key="auto", chat_id=chat_id, request_id="r") as deltas:
-            last = [as_json(delta) async for delta in deltas][-1]  # of a run that has ended
-        assert len(it.llm.aside_requests) == 1
+            first = group.create_task(suite.ask(agent="auto", chat_id=chat_id, request_id="r"))
+            await wait_until(lambda: suite.llm.requests)
+            second = group.create_task(suite.ask(agent="auto", chat_id=chat_id, request_id="r"))
+        assert len(suite.llm.aside_requests) == 1
+        last = (await ask_for(suite.client, "hello", agent_key="auto", chat_id=chat_id, request_id="r"))[
+            -1
+        ]  # of a run that has ended
+        assert len(suite.llm.aside_requests) == 1
     assert first.result()[-1]["runId"] == second.result()[-1]["runId"] == last["runId"]

@@ -1,4 +1,4 @@
-"""GetContext: a window as people see it, before a question, during a run and after it."""
+"""GetContext: a window as people see it, before a question, during a run and after it. ListRuns: pages of them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from contextlib import suppress
 
 import pytest
 
-from headrace.errors import NotFound
-from headrace.v1 import agent_pb2, llm_pb2
-from tests.orchestrator.conftest import MODEL, Open, call, content, finish
+from headrace.errors import InvalidRequest, NotFound
+from headrace.streams import rpc_errors
+from headrace.v1 import agent_pb2, agent_pb2_grpc, llm_pb2
+from services.runtime.rpc.channels import open_channel
+from tests.support.orchestrator import MODEL, Serve, Suite
+from tests.support.orchestrator.steps import answer, call_tool, content
 
 INFO = llm_pb2.ModelInfo(provider_key="scripted", model="m", context_window_tokens=50_000, output_tokens_max=1_000)
 OTHER = "44444444-4444-4444-8444-444444444444"
@@ -19,18 +22,18 @@ def count_by_kind(context: agent_pb2.GetContextResponse) -> dict[str, int]:
     return {part.kind: part.count for part in context.parts if part.state == "shown"}
 
 
-async def test_the_next_questions_window_is_what_its_request_will_hold(house: Open) -> None:
+async def test_the_next_questions_window_is_what_its_request_will_hold(serve: Serve) -> None:
     system = {"systemPrompt": "You look at things, with {{tools}}."}
-    turns = [*call("look"), *finish("tool_calls")], [*content("seen"), *finish()]
-    async with house(*turns, react=system, toolConfig={"backends": ["look", "missing"]}) as it:
-        it.llm.models = [INFO]
-        await it.ask()
-        before = await it.client.context(it.chat_id)
-        asked = len(it.llm.requests)
-        again = await it.client.context(it.chat_id, agent_key="react")
-        assert len(it.llm.requests) == asked, "no model is asked"
-        await it.ask("and now?")
-    request = it.llm.requests[asked]
+    turns = call_tool("look"), answer("seen")
+    async with serve(*turns, react=system, toolConfig={"backends": ["look", "missing"]}) as suite:
+        suite.llm.models = [INFO]
+        await suite.ask()
+        before = await suite.client.context(suite.chat_id)
+        asked = len(suite.llm.requests)
+        again = await suite.client.context(suite.chat_id, agent_key="react")
+        assert len(suite.llm.requests) == asked, "no model is asked"
+        await suite.ask("and now?")
+    request = suite.llm.requests[asked]
     assert count_by_kind(before) == {
         "system": 1,
         "tools": len(request.tools),
@@ -47,47 +50,82 @@ async def test_the_next_questions_window_is_what_its_request_will_hold(house: Op
     assert len(request.messages) == 1 + 3 + 1 + 1
 
 
-async def test_a_run_is_looked_into_while_it_goes_on_and_when_it_is_over(house: Open) -> None:
-    async with house([*content("a"), 600.0], [*content("b"), *finish()]) as it:
-        it.llm.models = [INFO]
+async def test_a_run_is_looked_into_while_it_goes_on_and_when_it_is_over(serve: Serve) -> None:
+    async with serve([*content("a"), 600.0], answer("b")) as suite:
+        suite.llm.models = [INFO]
         chat_id = run_id = ""
-        async with it.client.ask("hello", agent_key="react") as run:
+        async with suite.client.ask("hello", agent_key="react") as run:
             async for event in run:
                 if event.HasField("run_start"):
                     chat_id, run_id = event.run_start.chat_id, event.run_start.run_id
                 if event.HasField("content_delta"):
                     break
-            while not it.llm.requests:
+            while not suite.llm.requests:
                 await asyncio.sleep(0)
-            live = await it.client.context(chat_id, run_id=run_id)
-            await it.client.cancel(run_id)
+            live = await suite.client.context(chat_id, run_id=run_id)
+            await suite.client.cancel(run_id)
             async for _ in run:
                 pass
-        over = await it.client.context(chat_id, run_id=run_id)
+        over = await suite.client.context(chat_id, run_id=run_id)
         with pytest.raises(NotFound):
-            await it.client.context(OTHER, run_id=run_id)
+            await suite.client.context(OTHER, run_id=run_id)
     assert live.run_id == over.run_id == run_id
     assert (count_by_kind(live)["messages"], count_by_kind(over)["messages"]) == (1, 2)
 
 
-async def test_the_window_of_a_run_is_that_of_the_version_that_it_had(house: Open) -> None:
-    async with house([*content("a"), *finish()], react={"systemPrompt": "You look at things."}) as it:
-        it.llm.models = [INFO]
-        run_id = (await it.ask())[-1]["runId"]
-        before = await it.client.context(it.chat_id, run_id=run_id)
-        (it.agents / "react.json").unlink()
+async def test_the_window_of_a_run_is_that_of_the_version_that_it_had(serve: Serve) -> None:
+    async with serve(answer("a"), react={"systemPrompt": "You look at things."}) as suite:
+        suite.llm.models = [INFO]
+        run_id = (await suite.ask())[-1]["runId"]
+        before = await suite.client.context(suite.chat_id, run_id=run_id)
+        (suite.agents / "react.json").unlink()
         async with asyncio.timeout(60):
             with suppress(NotFound):
                 while True:  # until the folder is looked at again
-                    await it.client.context(it.chat_id)
-        after = await it.client.context(it.chat_id, run_id=run_id)
+                    await suite.client.context(suite.chat_id)
+        after = await suite.client.context(suite.chat_id, run_id=run_id)
     assert [part.tokens for part in after.parts] == [part.tokens for part in before.parts]
 
 
-async def test_what_is_not_there_is_not_found(house: Open) -> None:
-    async with house([*content("a"), *finish()], modelConfig=MODEL) as it:
-        await it.ask()
+async def test_what_is_not_there_is_not_found(serve: Serve) -> None:
+    async with serve(answer("a"), modelConfig=MODEL) as suite:
+        await suite.ask()
         for fields in ({"chat_id": OTHER}, {"agent_key": "nobody"}, {"run_id": OTHER}):
             with pytest.raises(NotFound):
-                await it.client.context(**{"chat_id": it.chat_id} | fields)
-        assert (await it.client.context(it.chat_id, agent_key="oneshot")).agent_key == "oneshot"
+                await suite.client.context(**{"chat_id": suite.chat_id} | fields)
+        assert (await suite.client.context(suite.chat_id, agent_key="oneshot")).agent_key == "oneshot"
+
+
+ANSWER = answer("fine")
+
+
+async def listed(suite: Suite, **fields: object) -> agent_pb2.ListRunsResponse:
+    request = agent_pb2.ListRunsRequest(chat_id=suite.chat_id, **fields)  # pyright: ignore[reportArgumentType] - fields of the request
+    async with open_channel(suite.address) as channel:
+        with rpc_errors():
+            return await agent_pb2_grpc.AgentServiceStub(channel).ListRuns(request, timeout=100)
+
+
+async def test_pages_give_every_run_once_and_each_the_whole_cost(serve: Serve) -> None:
+    async with serve(ANSWER) as suite:
+        for _ in range(5):
+            await suite.ask()
+        found: list[str] = []
+        token = ""
+        for count in (2, 2, 1):
+            page = await listed(suite, page_size=2, page_token=token)
+            assert len(page.runs) == count
+            assert (page.runs_total, page.usage_total.model_calls, page.usage_total.input_tokens) == (5, 5, 50)
+            assert not page.usage_total.HasField("cost_usd")
+            found += [run.run_id for run in page.runs]
+            token = page.next_page_token
+        assert (found, token) == (suite.run_ids, "")
+        assert [run.run_id for run in (await listed(suite)).runs] == suite.run_ids
+
+
+@pytest.mark.parametrize(("fields", "field"), [({"page_size": 201}, "pageSize"), ({"page_token": "x"}, "pageToken")])
+async def test_a_page_that_cannot_be_is_refused(serve: Serve, fields: dict[str, object], field: str) -> None:
+    async with serve(ANSWER) as suite:
+        await suite.ask()
+        with pytest.raises(InvalidRequest, match=field):
+            await listed(suite, **fields)

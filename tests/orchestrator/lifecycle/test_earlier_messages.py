@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.errors import InvalidRequest
-from tests.orchestrator.conftest import call, content, finish
+from tests.support.orchestrator.steps import call, content, finish
 
 if TYPE_CHECKING:
-    from tests.orchestrator.conftest import Open
+    from tests.support.orchestrator.suite import Serve
 
 CALL = {"id": "x-1", "name": "locate", "arguments": '{"who":"me"}'}
 ASKED: Any = [
@@ -21,11 +21,11 @@ ASKED: Any = [
 ]
 
 
-async def test_the_model_sees_each_message_in_its_role_and_so_do_later_runs(house: Open) -> None:
-    async with house(content("Warm.") + finish("stop"), content("Yes.") + finish("stop")) as it:
-        await it.ask("How warm?", history=ASKED)
-        await it.ask("Sure?", chat_id=it.chat_id)
-        first, second = it.llm.requests
+async def test_the_model_sees_each_message_in_its_role_and_so_do_later_runs(serve: Serve) -> None:
+    async with serve(content("Warm.") + finish("stop"), content("Yes.") + finish("stop")) as suite:
+        await suite.ask("How warm?", history=ASKED)
+        await suite.ask("Sure?", chat_id=suite.chat_id)
+        first, second = suite.llm.requests
     assert [message.role for message in first.messages] == ["system", "user", "assistant", "tool", "user"]
     assert first.messages[0].content[0].text == "Speak French."
     assert first.messages[2].tool_calls[0].id == first.messages[3].tool_call_id == "x-1"
@@ -36,11 +36,11 @@ async def test_the_model_sees_each_message_in_its_role_and_so_do_later_runs(hous
     assert second.messages[0] == first.messages[0]
 
 
-async def test_a_run_goes_on_behind_its_progress_and_its_own_calls_have_other_ids(house: Open) -> None:
+async def test_a_run_goes_on_behind_its_progress_and_its_own_calls_have_other_ids(serve: Serve) -> None:
     again = call("look", call_id="x-1")
-    async with house(again + finish("tool_calls"), content("Lyon.") + finish("stop")) as it:
-        await it.ask("Where am I?", progress=ASKED[2:])
-        first, second = it.llm.requests
+    async with serve(again + finish("tool_calls"), content("Lyon.") + finish("stop")) as suite:
+        await suite.ask("Where am I?", progress=ASKED[2:])
+        first, second = suite.llm.requests
     assert [message.role for message in first.messages] == ["user", "assistant", "tool"]
     ids = [one.id for message in second.messages for one in message.tool_calls]
     assert (len(ids), ids[0]) == (2, "x-1")
@@ -65,8 +65,8 @@ RESULT = {"role": "tool", "tool_call_id": "x-1", "content": "Lyon"}
         ({"progress": [{"role": "user", "content": "a"}]}, "progress[0].role"),
     ],
 )
-async def test_what_no_model_could_have_had_is_refused_by_its_field(house: Open, fields: Any, place: str) -> None:
-    async with house() as it:
+async def test_what_no_model_could_have_had_is_refused_by_its_field(serve: Serve, fields: Any, place: str) -> None:
+    async with serve() as suite:
         with pytest.raises(InvalidRequest) as caught:
-            await it.ask("hi", **fields)
+            await suite.ask("hi", **fields)
     assert caught.value.metadata["field"] == place

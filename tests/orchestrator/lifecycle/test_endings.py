@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -12,24 +12,20 @@ import pytest
 from headrace.errors import ChatBusy, HeadraceError, Overloaded, ProviderUnavailable, QueueFull
 from headrace.v1 import memory_pb2
 from services.orchestrator.peers.stored_runs import fold_runs
-from tests.orchestrator.conftest import (
-    House,
-    Open,
-    Step,
-    as_json,
-    call,
-    content,
-    finish,
-    pass_on,
-    reasoning,
-)
-from tests.orchestrator.owners import again
-from tests.orchestrator.replicas import replica
+from services.orchestrator.run.answers.answer import Answer
+from services.orchestrator.run.run import Run
+from services.orchestrator.run.scope import Scope
+from tests.support.orchestrator import Serve, Suite, as_json, read, replica
+from tests.support.orchestrator.crashes import restart
+from tests.support.orchestrator.events import ask_for
+from tests.support.orchestrator.runs import read_recorded, unfinished_runs, wait_for_ends
+from tests.support.orchestrator.steps import ANSWER, Step, answer, call, call_tool, content, finish, reasoning
+from tests.support.orchestrator.watched_memory import pass_on
 from tests.support.order import TERMINAL, Event, check_order, fold
 from tests.support.timing import within
+from tests.support.waiting import wait_until
 
-ANSWER = content("All ", "good.") + finish()
-LOOK = call("look", '{"at":1}') + finish("tool_calls")
+LOOK = call_tool("look", '{"at":1}')
 CHAT = "5f0c0000-0000-4000-8000-000000000010"
 
 MODES: dict[str, tuple[str, list[list[Step]], dict[str, Any]]] = {
@@ -40,14 +36,14 @@ MODES: dict[str, tuple[str, list[list[Step]], dict[str, Any]]] = {
         [LOOK[:-2] + call("look", "[1]", index=1, call_id="b") + finish("tool_calls"), ANSWER],
         {"react": {"parallelToolCalls": True}},
     ),
-    "arguments that are no object": ("react", [call("look", "17") + finish("tool_calls"), ANSWER], {}),
+    "arguments that are no object": ("react", [call_tool("look", "17"), ANSWER], {}),
     "a missing tool": ("react", [LOOK, ANSWER], {"toolConfig": {"backends": ["look", "gone"]}}),
     "no answer": ("oneshot", [reasoning("hm") + finish()], {}),
     "an error in the text": ("oneshot", [[*content("Hel"), Overloaded("full")]], {}),
     "an error in a call": ("react", [[*call("look", '{"at"'), Overloaded("full")]], {}),
     "a cut answer": ("react", [content("Hel")], {}),
     "out of time": ("react", [[*reasoning("hm"), *content("Hel"), 3600.0]], {"budget": {"timeoutMs": 200}}),
-    "out of time in a tool": ("react", [call("slow") + finish("tool_calls")], {"budget": {"timeoutMs": 200}}),
+    "out of time in a tool": ("react", [call_tool("slow")], {"budget": {"timeoutMs": 200}}),
     "no tool calls left": ("react", [LOOK], {"budget": {"maxToolCalls": 0}}),
     "no tokens left": ("react", [LOOK], {"budget": {"maxTokens": 1}}),
     "a slow model": ("react", [[*content("Hel"), 3600.0]], {"budget": {"modelTimeoutMs": 200}}),
@@ -58,70 +54,47 @@ def is_run_line(request: memory_pb2.AppendRequest) -> bool:
     return request.lines[-1].HasField("run")
 
 
-async def recorded(it: House, run_id: str) -> list[Event]:
-    """The log's events of a run."""
-    events = [as_json(event) for event in (await it.client.chat(it.chat_id)).events]
-    starts = [index for index, event in enumerate(events) if event["type"] == "request.query"]
-    runs = [events[start:stop] for start, stop in zip(starts, [*starts[1:], None], strict=True)]
-    return next(run for run in runs if any(event.get("runId") == run_id for event in run))
-
-
-async def attached(it: House, run_id: str, last_seq: int = 0) -> list[Event]:
-    async with it.client.attach(run_id, last_seq) as deltas:
-        return [as_json(delta) async for delta in deltas]
-
-
-async def unfinished_runs(it: House) -> Sequence[memory_pb2.UnfinishedRun]:
-    return (await it.memory.ListUnfinishedRuns(memory_pb2.ListUnfinishedRunsRequest(), None)).runs
-
-
-async def all_ended(it: House) -> None:
-    """Return when the log has the end of each of its runs."""
-    while await unfinished_runs(it):
-        await asyncio.sleep(0.02)
-
-
 @pytest.mark.parametrize("case", MODES)
-async def test_the_log_tells_what_was_streamed(house: Open, case: str) -> None:
+async def test_the_log_tells_what_was_streamed(serve: Serve, case: str) -> None:
     agent, turns, changes = MODES[case]
-    async with house(*turns, **changes) as it:
-        live = await it.ask(agent=agent)
-        history = await recorded(it, it.run_ids[0])
+    async with serve(*turns, **changes) as suite:
+        live = await suite.ask(agent=agent)
+        history = await read_recorded(suite, suite.run_ids[0])
     assert fold(history) == fold(live)
     assert len({event["seq"] for event in history}) == len(history)
 
 
-async def test_a_slow_model_and_a_run_out_of_time_are_told_apart(house: Open) -> None:
-    async with house([*content("Hel"), 3600.0], budget={"modelTimeoutMs": 150}) as it:
-        assert (await it.ask())[-1]["error"]["code"] == "STREAM_STALLED"
-    async with house([*content("Hel"), 3600.0], budget={"timeoutMs": 150}) as it:
-        assert (await it.ask())[-1]["error"]["code"] == "BUDGET_EXCEEDED"
+async def test_a_slow_model_and_a_run_out_of_time_are_told_apart(serve: Serve) -> None:
+    async with serve([*content("Hel"), 3600.0], budget={"modelTimeoutMs": 150}) as suite:
+        assert (await suite.ask())[-1]["error"]["code"] == "STREAM_STALLED"
+    async with serve([*content("Hel"), 3600.0], budget={"timeoutMs": 150}) as suite:
+        assert (await suite.ask())[-1]["error"]["code"] == "BUDGET_EXCEEDED"
 
 
-async def test_a_model_that_goes_on_speaking_is_not_slow_however_long_it_speaks(house: Open) -> None:
+async def test_a_model_that_goes_on_speaking_is_not_slow_however_long_it_speaks(serve: Serve) -> None:
     spoken = [step for word in range(8) for step in (*content(f"{word} "), 0.25)]
-    async with house([*spoken, *finish()], budget={"modelTimeoutMs": 1000}) as it:
-        end = (await it.ask())[-1]
+    async with serve([*spoken, *finish()], budget={"modelTimeoutMs": 1000}) as suite:
+        end = (await suite.ask())[-1]
     assert end["type"] == "run.complete"
 
 
 @pytest.mark.parametrize("error", [ValueError("a bug in memory"), TimeoutError()])
 async def test_an_end_that_memory_does_not_take_is_not_told_and_harms_no_other_run(
-    house: Open, error: Exception
+    serve: Serve, error: Exception
 ) -> None:
     async def refuse(request: memory_pb2.AppendRequest) -> None:
         if is_run_line(request):
             raise error
 
-    async with house(ANSWER) as it:
-        it.memory.before = refuse
-        assert not TERMINAL & {event["type"] for event in await cut(it)}
-        it.memory.before = pass_on
-        it.chat_id = CHAT
-        assert (await it.ask(agent="oneshot"))[-1]["type"] == "run.complete"
+    async with serve(ANSWER) as suite:
+        suite.memory.before = refuse
+        assert not TERMINAL & {event["type"] for event in await cut(suite)}
+        suite.memory.before = pass_on
+        suite.chat_id = CHAT
+        assert (await suite.ask(agent="oneshot"))[-1]["type"] == "run.complete"
 
 
-async def test_an_end_waits_for_a_memory_that_comes_back(house: Open) -> None:
+async def test_an_end_waits_for_a_memory_that_comes_back(serve: Serve) -> None:
     refused: Counter[str] = Counter()
 
     async def refuse_twice(request: memory_pb2.AppendRequest) -> None:
@@ -129,12 +102,12 @@ async def test_an_end_waits_for_a_memory_that_comes_back(house: Open) -> None:
         if 0 < refused[request.request_id] < 3:
             raise ProviderUnavailable("not now")
 
-    async with house(ANSWER, before_append=refuse_twice) as it:
-        assert (await it.ask(agent="oneshot"))[-1]["type"] == "run.complete"
-        await all_ended(it)
+    async with serve(ANSWER, before_append=refuse_twice) as suite:
+        assert (await suite.ask(agent="oneshot"))[-1]["type"] == "run.complete"
+        await wait_for_ends(suite)
 
 
-async def test_an_append_that_memory_refuses_for_the_moment_is_sent_again(house: Open) -> None:
+async def test_an_append_that_memory_refuses_for_the_moment_is_sent_again(serve: Serve) -> None:
     refused: Counter[str] = Counter()
 
     async def refuse_twice(request: memory_pb2.AppendRequest) -> None:
@@ -142,14 +115,14 @@ async def test_an_append_that_memory_refuses_for_the_moment_is_sent_again(house:
         if 0 < refused[request.request_id] < 3:
             raise Overloaded("the disk is behind")
 
-    async with house(LOOK, ANSWER, before_append=refuse_twice) as it:
-        live = await it.ask()
+    async with serve(LOOK, ANSWER, before_append=refuse_twice) as suite:
+        live = await suite.ask()
         assert live[-1]["type"] == "run.complete"
-        assert len(it.tools.requests) == 1
-        assert fold(await recorded(it, it.run_ids[0])) == fold(live)
+        assert len(suite.tools.requests) == 1
+        assert fold(await read_recorded(suite, suite.run_ids[0])) == fold(live)
 
 
-async def test_a_run_whose_appends_are_refused_for_long_says_so(house: Open) -> None:
+async def test_a_run_whose_appends_are_refused_for_long_says_so(serve: Serve) -> None:
     refused = 0
 
     async def refuse(request: memory_pb2.AppendRequest) -> None:
@@ -158,14 +131,14 @@ async def test_a_run_whose_appends_are_refused_for_long_says_so(house: Open) -> 
         if 0 < refused <= 4:
             raise Overloaded("the disk is behind")
 
-    async with house(LOOK, ANSWER, before_append=refuse) as it:
-        live = await it.ask()
+    async with serve(LOOK, ANSWER, before_append=refuse) as suite:
+        live = await suite.ask()
         assert live[-1]["error"]["code"] == "OVERLOADED"
-        assert not it.tools.requests
-        assert (await it.ask("again"))[-1]["type"] == "run.complete"
+        assert not suite.tools.requests
+        assert (await suite.ask("again"))[-1]["type"] == "run.complete"
 
 
-async def test_a_commit_whose_answer_was_lost_is_there_once(house: Open) -> None:
+async def test_a_commit_whose_answer_was_lost_is_there_once(serve: Serve) -> None:
     lost: set[str] = set()
 
     async def lose(request: memory_pb2.AppendRequest) -> None:
@@ -173,15 +146,15 @@ async def test_a_commit_whose_answer_was_lost_is_there_once(house: Open) -> None
             lost.add(request.request_id)
             raise ProviderUnavailable("the answer is lost")
 
-    async with house(reasoning("hm") + LOOK, ANSWER) as it:
-        it.memory.after = lose
-        live = await it.ask()
+    async with serve(reasoning("hm") + LOOK, ANSWER) as suite:
+        suite.memory.after = lose
+        live = await suite.ask()
         assert live[-1]["error"]["code"] == "PROVIDER_UNAVAILABLE"
-        assert fold(await recorded(it, it.run_ids[0])) == fold(live)
+        assert fold(await read_recorded(suite, suite.run_ids[0])) == fold(live)
 
 
 @pytest.mark.parametrize("moment", ["step", "event", "run"])
-async def test_cancels_in_the_middle_of_a_commit_give_one_end(house: Open, moment: str) -> None:
+async def test_cancels_in_the_middle_of_a_commit_give_one_end(serve: Serve, moment: str) -> None:
     reached = asyncio.Event()
 
     async def hold(request: memory_pb2.AppendRequest) -> None:
@@ -190,29 +163,28 @@ async def test_cancels_in_the_middle_of_a_commit_give_one_end(house: Open, momen
             await asyncio.sleep(0.2)
 
     turns = [reasoning("hm") + LOOK, ANSWER]
-    async with house(*turns, before_append=hold, toolConfig={"backends": ["look", "gone"]}) as it:
-        asking = asyncio.create_task(it.ask(chat_id=CHAT))
+    async with serve(*turns, before_append=hold, toolConfig={"backends": ["look", "gone"]}) as suite:
+        asking = asyncio.create_task(suite.ask(chat_id=CHAT))
         await reached.wait()
-        run_id = (await unfinished_runs(it))[0].run_id
-        await asyncio.gather(*(it.client.cancel(run_id) for _ in range(2)))
+        run_id = (await unfinished_runs(suite))[0].run_id
+        await asyncio.gather(*(suite.client.cancel(run_id) for _ in range(2)))
         live = await asking
-        history = await recorded(it, run_id)
+        history = await read_recorded(suite, run_id)
         assert live[-1]["type"] == ("run.complete" if moment == "run" else "run.cancel")
         assert fold(history) == fold(live)
         assert Counter(event["seq"] for event in history).most_common(1)[0][1] == 1
-        assert (await it.ask("again"))[-1]["type"] == "run.complete"
+        assert (await suite.ask("again"))[-1]["type"] == "run.complete"
 
 
-async def test_a_queued_run_can_be_cancelled_while_the_first_goes_on(house: Open) -> None:
+async def test_a_queued_run_can_be_cancelled_while_the_first_goes_on(serve: Serve) -> None:
     go_on = asyncio.Barrier(2)
-    async with house([*content("Hel"), go_on, *ANSWER], ANSWER) as it:
-        first = asyncio.create_task(it.ask(agent="oneshot", chat_id=CHAT))
-        while not it.llm.open:
+    async with serve([*content("Hel"), go_on, *ANSWER], ANSWER) as suite:
+        first = asyncio.create_task(suite.ask(agent="oneshot", chat_id=CHAT))
+        await wait_until(lambda: suite.llm.open)
+        second = asyncio.create_task(suite.ask(agent="oneshot", chat_id=CHAT))
+        while len(runs := await unfinished_runs(suite)) < 2:
             await asyncio.sleep(0.01)
-        second = asyncio.create_task(it.ask(agent="oneshot", chat_id=CHAT))
-        while len(runs := await unfinished_runs(it)) < 2:
-            await asyncio.sleep(0.01)
-        await it.client.cancel(runs[1].run_id)
+        await suite.client.cancel(runs[1].run_id)
         assert (await second)[-1]["type"] == "run.cancel"
         assert not first.done()
         await go_on.wait()
@@ -221,7 +193,7 @@ async def test_a_queued_run_can_be_cancelled_while_the_first_goes_on(house: Open
 
 @pytest.mark.parametrize(("on_disconnect", "end"), [("continue", "run.complete"), ("cancel", "run.cancel")])
 async def test_a_caller_that_leaves_before_its_query_is_stored_leaves_no_run_without_end(
-    house: Open, on_disconnect: str, end: str
+    serve: Serve, on_disconnect: str, end: str
 ) -> None:
     storing, stored = asyncio.Event(), asyncio.Event()
 
@@ -235,28 +207,28 @@ async def test_a_caller_that_leaves_before_its_query_is_stored_leaves_no_run_wit
             stored.set()
 
     answer_s = 0.3 if on_disconnect == "continue" else 3600.0
-    async with house([*content("Hel"), answer_s, *ANSWER]) as it:
-        it.memory.before, it.memory.after = slow, note
-        async with it.client.ask("x", chat_id=CHAT, on_disconnect=on_disconnect) as deltas:
+    async with serve([*content("Hel"), answer_s, *ANSWER]) as suite:
+        suite.memory.before, suite.memory.after = slow, note
+        async with suite.client.ask("x", chat_id=CHAT, on_disconnect=on_disconnect) as deltas:
             asking = asyncio.ensure_future(anext(deltas))
             await storing.wait()
             assert not asking.done()
             asking.cancel()
             await asyncio.wait([asking])
         await stored.wait()
-        await all_ended(it)
-        it.chat_id = CHAT
-        chat = [as_json(event) for event in (await it.client.chat(CHAT)).events]
+        await wait_for_ends(suite)
+        suite.chat_id = CHAT
+        chat = [as_json(event) for event in (await suite.client.chat(CHAT)).events]
         assert [event["type"] for event in chat if event["type"] in TERMINAL] == [end]
 
 
-async def refusals(it: House, count: int, **fields: Any) -> Counter[str]:
+async def refusals(suite: Suite, count: int, **fields: Any) -> Counter[str]:
     """What `count` queries at the same moment come to: their errors by name, or "accepted"."""
     found: Counter[str] = Counter()
 
     async def one(number: int) -> None:
         try:
-            async with it.client.ask("hi", agent_key="oneshot", on_disconnect="cancel", **fields) as deltas:
+            async with suite.client.ask("hi", agent_key="oneshot", on_disconnect="cancel", **fields) as deltas:
                 await anext(deltas)
                 found["accepted"] += 1
                 await asyncio.sleep(0.3)
@@ -267,104 +239,99 @@ async def refusals(it: House, count: int, **fields: Any) -> Counter[str]:
     return found
 
 
-async def test_limits_hold_for_queries_of_one_moment(house: Open) -> None:
-    async with house([*content("Hel"), 3600.0], runs_max=20) as it:
-        assert await refusals(it, 12, chat_id=CHAT) == {"accepted": 9, QueueFull.__name__: 3}
-        await all_ended(it)
-        assert await refusals(it, 3, chat_id=CHAT, when_busy="reject") == {"accepted": 1, ChatBusy.__name__: 2}
-        await all_ended(it)
-        assert await refusals(it, 23) == {"accepted": 20, Overloaded.__name__: 3}
+async def test_limits_hold_for_queries_of_one_moment(serve: Serve) -> None:
+    async with serve([*content("Hel"), 3600.0], runs_max=20) as suite:
+        assert await refusals(suite, 12, chat_id=CHAT) == {"accepted": 9, QueueFull.__name__: 3}
+        await wait_for_ends(suite)
+        assert await refusals(suite, 3, chat_id=CHAT, when_busy="reject") == {"accepted": 1, ChatBusy.__name__: 2}
+        await wait_for_ends(suite)
+        assert await refusals(suite, 23) == {"accepted": 20, Overloaded.__name__: 3}
 
 
-async def test_repetitions_of_one_moment_are_one_run(house: Open) -> None:
-    async with house([*content("Hel"), 0.2, *ANSWER]) as it:
+async def test_repetitions_of_one_moment_are_one_run(serve: Serve) -> None:
+    async with serve([*content("Hel"), 0.2, *ANSWER]) as suite:
 
         async def one() -> list[Event]:
-            async with it.client.ask("hi", agent_key="oneshot", chat_id=CHAT, request_id="r") as deltas:
-                return [as_json(delta) async for delta in deltas]
+            return await ask_for(suite.client, "hi", agent_key="oneshot", chat_id=CHAT, request_id="r")
 
         for events in await asyncio.gather(*(one() for _ in range(12))):
             check_order(events)
             assert events[-1]["type"] == "run.complete"
-        assert len(it.llm.requests) == 1
+        assert len(suite.llm.requests) == 1
 
 
-async def test_interrupts_of_one_moment_leave_the_last_one(house: Open) -> None:
-    async with house([*content("Hel"), 3600.0], [*content("Hel"), 0.3, *ANSWER]) as it:
-        first = asyncio.create_task(it.ask(agent="oneshot", chat_id=CHAT))
-        while not it.llm.open:
-            await asyncio.sleep(0.02)
-        asking = [it.ask(agent="oneshot", chat_id=CHAT, when_busy="interrupt") for _ in range(3)]
+async def test_interrupts_of_one_moment_leave_the_last_one(serve: Serve) -> None:
+    async with serve([*content("Hel"), 3600.0], [*content("Hel"), 0.3, *ANSWER]) as suite:
+        first = asyncio.create_task(suite.ask(agent="oneshot", chat_id=CHAT))
+        await wait_until(lambda: suite.llm.open)
+        asking = [suite.ask(agent="oneshot", chat_id=CHAT, when_busy="interrupt") for _ in range(3)]
         ends = [events[-1]["type"] for events in await asyncio.gather(first, *asking)]
     assert sorted(ends) == ["run.cancel"] * 3 + ["run.complete"]
 
 
-async def test_a_repetition_interrupts_nothing(house: Open) -> None:
-    async with house(ANSWER, [*content("Hel"), 0.5, *ANSWER]) as it:
-        ended = await it.ask(agent="oneshot", chat_id=CHAT, request_id="r")
-        going = asyncio.create_task(it.ask(agent="oneshot", chat_id=CHAT))
-        while not it.llm.open:
-            await asyncio.sleep(0.02)
-        async with it.client.ask("hello", chat_id=CHAT, request_id="r", when_busy="interrupt") as deltas:
-            assert fold([as_json(delta) async for delta in deltas]) == fold(ended)
+async def test_a_repetition_interrupts_nothing(serve: Serve) -> None:
+    async with serve(ANSWER, [*content("Hel"), 0.5, *ANSWER]) as suite:
+        ended = await suite.ask(agent="oneshot", chat_id=CHAT, request_id="r")
+        going = asyncio.create_task(suite.ask(agent="oneshot", chat_id=CHAT))
+        await wait_until(lambda: suite.llm.open)
+        assert fold(await ask_for(suite.client, "hello", chat_id=CHAT, request_id="r", when_busy="interrupt")) == fold(
+            ended
+        )
         assert (await going)[-1]["type"] == "run.complete"
 
 
-async def test_a_model_that_was_not_asked_is_not_counted(house: Open) -> None:
-    async with house(ANSWER) as it:
-        it.memory.context_error = ProviderUnavailable("not now")
-        events = await it.ask()
+async def test_a_model_that_was_not_asked_is_not_counted(serve: Serve) -> None:
+    async with serve(ANSWER) as suite:
+        suite.memory.context_error = ProviderUnavailable("not now")
+        events = await suite.ask()
     assert events[-1]["error"]["code"] == "PROVIDER_UNAVAILABLE"
     assert events[-1]["usage"]["modelCalls"] == 0
 
 
-async def test_attaching_to_a_live_run_at_every_seq_gives_the_same_result(house: Open) -> None:
+async def test_attaching_to_a_live_run_at_every_seq_gives_the_same_result(serve: Serve) -> None:
     paced: list[Step] = [step for delta in reasoning(*"abc") + LOOK for step in (delta, 0.02)]
-    async with house(paced, [step for delta in ANSWER for step in (delta, 0.02)]) as it:
+    async with serve(paced, [step for delta in ANSWER for step in (delta, 0.02)]) as suite:
         live: list[Event] = []
         readers: dict[int, asyncio.Task[list[Event]]] = {}
-        async with it.client.ask("hi", agent_key="react", chat_id=CHAT) as deltas:
+        async with suite.client.ask("hi", agent_key="react", chat_id=CHAT) as deltas:
             async for delta in deltas:
                 live.append(as_json(delta))
                 if len(live) > 2:
                     seq = live[-1]["seq"]
-                    readers[seq] = asyncio.create_task(attached(it, live[2]["runId"], seq))
+                    readers[seq] = asyncio.create_task(read(suite.client, live[2]["runId"], seq))
         check_order(live)
         for seq, reader in readers.items():
             assert fold(live[:seq] + await reader) == fold(live)
 
 
-async def test_stopping_lets_readers_go_though_memory_is_stuck(house: Open) -> None:
+async def test_stopping_lets_readers_go_though_memory_is_stuck(serve: Serve) -> None:
     async def stick(request: memory_pb2.AppendRequest) -> None:
         await asyncio.sleep(3600)
 
-    async with house([*content("Hel"), 3600.0]) as it:
-        asking = [asyncio.create_task(cut(it)) for _ in range(2)]
-        while not it.llm.open:
-            await asyncio.sleep(0.02)
+    async with serve([*content("Hel"), 3600.0]) as suite:
+        asking = [asyncio.create_task(cut(suite)) for _ in range(2)]
+        await wait_until(lambda: suite.llm.open)
         await asyncio.sleep(0.1)
-        it.memory.before = stick
+        suite.memory.before = stick
         async with within(8):
-            await it.stop()
+            await suite.stop()
         for events in await asyncio.gather(*asking):
             assert not TERMINAL & {event["type"] for event in events}
 
 
-async def test_stopping_leaves_running_and_queued_runs_to_the_next_process(house: Open) -> None:
-    async with house([*content("Hel"), 3600.0], ANSWER) as it:
-        asking = [asyncio.create_task(cut(it)) for _ in range(2)]
-        while not it.llm.open:
-            await asyncio.sleep(0.02)
+async def test_stopping_leaves_running_and_queued_runs_to_the_next_process(serve: Serve) -> None:
+    async with serve([*content("Hel"), 3600.0], ANSWER) as suite:
+        asking = [asyncio.create_task(cut(suite)) for _ in range(2)]
+        await wait_until(lambda: suite.llm.open)
         await asyncio.sleep(0.1)
-        await it.stop()
+        await suite.stop()
         before = await asyncio.gather(*asking)
-        runs = await unfinished_runs(it)
+        runs = await unfinished_runs(suite)
         assert [(run.owner, run.lease_expires_at) for run in runs] == [("127.0.0.1:0", 0)] * 2
-        async with again(it) as client:
+        async with restart(suite) as client:
             for seen in before:
                 assert not TERMINAL & {event["type"] for event in seen}
-                async with client.attach(seen[-1]["runId"], seen[-1]["seq"]) as deltas:
-                    rest = [as_json(delta) async for delta in deltas]
+                rest = await read(client, seen[-1]["runId"], seen[-1]["seq"])
                 assert rest[0] | {"timestamp": 0} == {
                     "type": "attempt.reset",
                     "seq": 1_000_001,
@@ -379,53 +346,72 @@ async def test_stopping_leaves_running_and_queued_runs_to_the_next_process(house
                 assert rest[-1]["type"] == "run.complete"
 
 
-async def cut(it: House, agent: str = "oneshot", chat_id: str = CHAT) -> list[Event]:
+async def cut(suite: Suite, agent: str = "oneshot", chat_id: str = CHAT) -> list[Event]:
     """What is seen of a run until its stream ends, and its id at the end."""
-    async with it.client.ask("hi", agent_key=agent, chat_id=chat_id) as deltas:
-        seen = [as_json(delta) async for delta in deltas]
-    runs = await unfinished_runs(it)
+    seen = await ask_for(suite.client, "hi", agent_key=agent, chat_id=chat_id)
+    runs = await unfinished_runs(suite)
     run_id = next((event["runId"] for event in seen if "runId" in event), runs[-1].run_id)
     return [*seen[:-1], seen[-1] | {"runId": run_id}]
 
 
-async def leave_unfinished(it: House, chat_id: str) -> str:
+async def leave_unfinished(suite: Suite, chat_id: str) -> str:
     """A run whose end memory has refused."""
 
     async def refuse(request: memory_pb2.AppendRequest) -> None:
         if is_run_line(request):
             raise ValueError("a bug in memory")
 
-    it.memory.before = refuse
-    seen = await cut(it, "react", chat_id)
-    it.memory.before, it.chat_id = pass_on, chat_id
+    suite.memory.before = refuse
+    seen = await cut(suite, "react", chat_id)
+    suite.memory.before, suite.chat_id = pass_on, chat_id
     return seen[-1]["runId"]
 
 
-async def test_attaching_to_a_run_that_nobody_runs_ends_it(house: Open) -> None:
-    async with house(LOOK, ANSWER) as it:
-        run_id = await leave_unfinished(it, CHAT)
+async def test_attaching_to_a_run_that_nobody_runs_ends_it(serve: Serve) -> None:
+    async with serve(LOOK, ANSWER) as suite:
+        run_id = await leave_unfinished(suite, CHAT)
         for last_seq in (0, 5, 40):
-            rest = await attached(it, run_id, last_seq)
+            rest = await read(suite.client, run_id, last_seq)
             assert [event["type"] for event in rest[-2:]] == ["attempt.reset", "run.error"]
             assert [event["seq"] for event in rest[-2:]] == [1_000_001, 1_000_002]
-        assert fold(rest)["end"] == fold(await recorded(it, run_id))["end"]
-        assert (await it.ask("again"))[-1]["type"] == "run.complete"
+        assert fold(rest)["end"] == fold(await read_recorded(suite, run_id))["end"]
+        assert (await suite.ask("again"))[-1]["type"] == "run.complete"
 
 
-async def test_a_run_whose_log_took_no_end_gets_one_without_a_reader(house: Open) -> None:
-    async with house(LOOK, ANSWER) as it, replica(it, "later") as later:
-        await it.stop()
-        it.client = later.client
-        run_id = await leave_unfinished(it, CHAT)
-        await all_ended(it)
-        assert (await attached(it, run_id))[-1]["error"]["code"] == "INTERNAL"
+async def test_a_run_whose_log_took_no_end_gets_one_without_a_reader(serve: Serve) -> None:
+    async with serve(LOOK, ANSWER) as suite, replica(suite, "later") as later:
+        await suite.stop()
+        suite.client = later.client
+        run_id = await leave_unfinished(suite, CHAT)
+        await wait_for_ends(suite)
+        assert (await read(suite.client, run_id))[-1]["error"]["code"] == "INTERNAL"
 
 
-async def test_the_times_of_a_run_are_its_own(house: Open) -> None:
-    async with house(ANSWER) as it:
-        await it.ask(agent="oneshot")
+async def test_the_times_of_a_run_are_its_own(serve: Serve) -> None:
+    async with serve(ANSWER) as suite:
+        await suite.ask(agent="oneshot")
         await asyncio.sleep(0.05)
-        await it.ask(agent="oneshot")
-        first = await recorded(it, it.run_ids[0])
-        runs = fold_runs((await it.client.chat(it.chat_id)).events)
+        await suite.ask(agent="oneshot")
+        first = await read_recorded(suite, suite.run_ids[0])
+        runs = fold_runs((await suite.client.chat(suite.chat_id)).events)
     assert runs[0].updated_at == first[-1]["timestamp"]
+
+
+TURNS = reasoning("hm") + call("look", '{"at":1}') + finish("tool_calls"), answer("All ", "good.")
+
+
+def count_objects() -> int:
+    return sum(isinstance(one, Run | Scope | Answer) for one in gc.get_objects())
+
+
+async def test_ended_runs_are_freed_without_a_collection(serve: Serve) -> None:
+    gc.collect()
+    before = count_objects()
+    gc.disable()
+    try:
+        async with serve(*TURNS) as suite:
+            await suite.ask()
+            async with within(5.0):
+                await wait_until(lambda: count_objects() <= before)
+    finally:
+        gc.enable()

@@ -14,23 +14,26 @@ import pytest
 from headrace.client import Client
 from headrace.errors import ChatBusy, HeadraceError, NotFound, PermissionDenied
 from headrace.v1 import tools_pb2
-from tests.orchestrator.conftest import House, Open, as_json, call, content, finish
-from tests.orchestrator.lifecycle.test_shared_chats import as_user, follow
-from tests.orchestrator.owners import Crashes
-from tests.orchestrator.people import tool
-from tests.orchestrator.replicas import two
-from tests.orchestrator.run.test_tenant_budgets import CALL_USD, answer_dearly, limit
+from tests.support.orchestrator import Serve, Suite, as_json, read, tool
+from tests.support.orchestrator.answerers import as_member
+from tests.support.orchestrator.crashes import Crashes
+from tests.support.orchestrator.events import ask_for
+from tests.support.orchestrator.prices import CALL_USD, answer_dearly, limit
+from tests.support.orchestrator.replicas import two_replicas
+from tests.support.orchestrator.runs import follow
+from tests.support.orchestrator.steps import answer, call_tool, content, finish
 from tests.support.order import Event, check_order
+from tests.support.waiting import wait_until
 
 KEYS = {"ada": "acme/ada", "bob": "acme/bob finance", "cleo": "acme/cleo", "operator": "acme/olga ops operate"}
 """By the key; the chat is ada's."""
 
-ANSWER = content("All is ", "well.") + finish()
+ANSWER = answer("All is ", "well.")
 APPROVE = '{"decision": "approve"}'
 FOR_CHAT = '{"decision": "approve", "grant": "chat", "grantMs": 600000}'
 FOUR_EYES = {"any_of": ["tenant"], "not_requester": True}
 LISTED = {"toolConfig": {"backends": ["act"]}}
-ACT = call("act", '{"at": 1}') + finish("tool_calls")
+ACT = call_tool("act", '{"at": 1}')
 
 
 class Asking:
@@ -71,18 +74,17 @@ class Asking:
 
 async def ask(client: Client, message: str, chat_id: str | None = None, **fields: Any) -> list[Event]:
     given: dict[str, Any] = {"agent_key": "react"} | fields
-    async with client.ask(message, chat_id=chat_id, **given) as deltas:
-        events = [as_json(delta) async for delta in deltas]
+    events = await ask_for(client, message, chat_id=chat_id, **given)
     check_order(events)
     return events
 
 
 @asynccontextmanager
-async def shared(it: House, *addresses: str) -> AsyncGenerator[tuple[str, list[Client]]]:
+async def shared(suite: Suite, *addresses: str) -> AsyncGenerator[tuple[str, list[Client]]]:
     """A chat of ada's that bob takes part in, and clients of the two at each address: ada's and bob's, in turn."""
     async with AsyncExitStack() as stack:
-        pairs = product(addresses or (it.address,), ("ada", "bob"))
-        clients = [await stack.enter_async_context(as_user(it, *pair)) for pair in pairs]
+        pairs = product(addresses or (suite.address,), ("ada", "bob"))
+        clients = [await stack.enter_async_context(as_member(suite, *pair)) for pair in pairs]
         chat_id = next(
             e["chatId"]
             for e in await ask(clients[0], "How is the mill?", agent_key="oneshot")
@@ -92,14 +94,14 @@ async def shared(it: House, *addresses: str) -> AsyncGenerator[tuple[str, list[C
         yield chat_id, clients
 
 
-async def test_who_takes_part_asks_and_each_ends_what_they_may(house: Open) -> None:
+async def test_who_takes_part_asks_and_each_ends_what_they_may(serve: Serve) -> None:
     slow = [*content("Well "), 1000.0, *finish()]
     async with (
-        house(ANSWER, slow, ANSWER, slow, keys=KEYS) as it,
-        two(it) as (a, b),
+        serve(ANSWER, slow, ANSWER, slow, keys=KEYS) as suite,
+        two_replicas(suite) as (a, b),
         asyncio.TaskGroup() as group,
-        shared(it, a.address, b.address) as (chat_id, [ada, bob, ada_b, bob_b]),
-        as_user(it, b.address, "cleo") as cleo,
+        shared(suite, a.address, b.address) as (chat_id, [ada, bob, ada_b, bob_b]),
+        as_member(suite, b.address, "cleo") as cleo,
     ):
         await ada.share_chat(chat_id, participants=["user:bob", "user:cleo"])
         asking = Asking(bob, "And mine?", chat_id)
@@ -130,13 +132,13 @@ async def test_who_takes_part_asks_and_each_ends_what_they_may(house: Open) -> N
 
 
 @pytest.mark.parametrize("how", ["enqueue", "reject", "interrupt", "rollback"])
-async def test_two_who_ask_at_once_end_nothing_of_each_other(house: Open, how: str) -> None:
+async def test_two_who_ask_at_once_end_nothing_of_each_other(serve: Serve, how: str) -> None:
     go_on = asyncio.Barrier(2)
     held = [*content("Well "), go_on, *finish()]
     async with (
-        house(ANSWER, held, ANSWER, keys=KEYS) as it,
+        serve(ANSWER, held, ANSWER, keys=KEYS) as suite,
         asyncio.TaskGroup() as group,
-        shared(it) as (chat_id, [ada, bob]),
+        shared(suite) as (chat_id, [ada, bob]),
     ):
         first = Asking(ada, "First", chat_id)
         reading = group.create_task(first.follow())
@@ -150,12 +152,11 @@ async def test_two_who_ask_at_once_end_nothing_of_each_other(house: Open, how: s
             return
         second = Asking(bob, "Second", chat_id)
         waiting = group.create_task(second.follow())
-        while not second.events:
-            await asyncio.sleep(0.01)
+        await wait_until(lambda: second.events)
         await go_on.wait()
         ends = [(await task)[-1]["type"] for task in (reading, waiting)]
         assert ends == ["run.complete", "run.complete"]
-        told = [part.text for message in it.llm.requests[-1].messages for part in message.content]
+        told = [part.text for message in suite.llm.requests[-1].messages for part in message.content]
         assert [text for text in told if text.startswith("<speaker")] == [
             '<speaker user="ada"/>\nHow is the mill?',
             '<speaker user="ada"/>\nFirst',
@@ -164,12 +165,12 @@ async def test_two_who_ask_at_once_end_nothing_of_each_other(house: Open, how: s
 
 
 @pytest.mark.parametrize("how", ["interrupt", "rollback"])
-async def test_the_owner_ends_what_others_run(house: Open, how: str) -> None:
+async def test_the_owner_ends_what_others_run(serve: Serve, how: str) -> None:
     slow = [*content("Well "), 1000.0, *finish()]
     async with (
-        house(ANSWER, slow, ANSWER, keys=KEYS) as it,
+        serve(ANSWER, slow, ANSWER, keys=KEYS) as suite,
         asyncio.TaskGroup() as group,
-        shared(it) as (chat_id, [ada, bob]),
+        shared(suite) as (chat_id, [ada, bob]),
     ):
         asking = Asking(bob, "And mine?", chat_id)
         reading = group.create_task(asking.follow())
@@ -179,12 +180,12 @@ async def test_the_owner_ends_what_others_run(house: Open, how: str) -> None:
 
 
 @pytest.mark.parametrize("is_taken_back", [False, True])
-async def test_a_run_that_is_taken_over_is_still_its_own_users(house: Open, is_taken_back: bool) -> None:
-    async with house(ANSWER, ACT, ANSWER, keys=KEYS, **LISTED) as it, two(it) as (a, b):
-        it.tools.tools = [tool("act", "backend", approval="ask", answerers=FOUR_EYES)]
-        it.tools.effects = [tools_pb2.CheckEffectResponse(state="not_done")]
-        crashes = Crashes(it)
-        async with shared(it, a.address, b.address) as (chat_id, [_, bob, ada_b, bob_b]):
+async def test_a_run_that_is_taken_over_is_still_its_own_users(serve: Serve, is_taken_back: bool) -> None:
+    async with serve(ANSWER, ACT, ANSWER, keys=KEYS, **LISTED) as suite, two_replicas(suite) as (a, b):
+        suite.tools.tools = [tool("act", "backend", approval="ask", answerers=FOUR_EYES)]
+        suite.tools.effects = [tools_pb2.CheckEffectResponse(state="not_done")]
+        crashes = Crashes(suite)
+        async with shared(suite, a.address, b.address) as (chat_id, [_, bob, ada_b, bob_b]):
             asking = Asking(bob, "Act for me", chat_id)
             reading = asyncio.create_task(asking.follow())
             run_id = await asking.begun
@@ -203,20 +204,20 @@ async def test_a_run_that_is_taken_over_is_still_its_own_users(house: Open, is_t
                 events = [as_json(delta) async for delta in deltas]
             assert (events[0]["by"], events[-1]["type"]) == ("bob", "run.complete")
             assert (await ada_b.run(run_id)).user == "bob"
-            assert [request.run_id for request in it.tools.requests] == [run_id]
-            async with as_user(it, b.address, "operator") as operator:
+            assert [request.run_id for request in suite.tools.requests] == [run_id]
+            async with as_member(suite, b.address, "operator") as operator:
                 [row] = [row for row in (await operator.tenant_runs()).runs if row.run_id == run_id]
             assert (row.user, row.chat_owner) == ("bob", "ada")
 
 
-async def test_what_is_taken_back_ends_readers_and_not_the_run(house: Open) -> None:
+async def test_what_is_taken_back_ends_readers_and_not_the_run(serve: Serve) -> None:
     go_on = asyncio.Barrier(2)
     held = [*content("Well "), go_on, *finish()]
     async with (
-        house(ANSWER, held, keys=KEYS) as it,
-        two(it) as (a, b),
+        serve(ANSWER, held, keys=KEYS) as suite,
+        two_replicas(suite) as (a, b),
         asyncio.TaskGroup() as group,
-        shared(it, a.address, b.address) as (chat_id, [ada, bob, ada_b, bob_b]),
+        shared(suite, a.address, b.address) as (chat_id, [ada, bob, ada_b, bob_b]),
     ):
         asking = Asking(bob, "And mine?", chat_id)
         own = group.create_task(_expect_not_found(asking.follow()))
@@ -232,8 +233,8 @@ async def test_what_is_taken_back_ends_readers_and_not_the_run(house: Open) -> N
         for refused in (
             ask(bob, "Still?", chat_id),
             bob.run(run_id),
-            _read(bob, run_id),
-            _read(bob_b, run_id),
+            read(bob, run_id),
+            read(bob_b, run_id),
             bob.chat_runs(chat_id),
         ):
             with pytest.raises(NotFound):
@@ -243,20 +244,15 @@ async def test_what_is_taken_back_ends_readers_and_not_the_run(house: Open) -> N
         assert (await ada.run(run_id)).state == "completed"
 
 
-async def _read(client: Client, run_id: str) -> list[Event]:
-    async with client.attach(run_id) as deltas:
-        return [as_json(delta) async for delta in deltas]
-
-
 async def _expect_not_found(reading: Any) -> None:
     with pytest.raises(NotFound):
         await reading
 
 
-async def test_what_one_was_granted_covers_no_call_of_another(house: Open) -> None:
-    async with house(ACT, ANSWER, ACT, ANSWER, ACT, ANSWER, keys=KEYS, **LISTED) as it, asyncio.TaskGroup() as group:
-        it.tools.tools = [tool("act", "backend", approval="ask", answerers={"any_of": ["tenant"]})]
-        async with as_user(it, it.address, "ada") as ada, as_user(it, it.address, "bob") as bob:
+async def test_what_one_was_granted_covers_no_call_of_another(serve: Serve) -> None:
+    async with serve(ACT, ANSWER, ACT, ANSWER, ACT, ANSWER, keys=KEYS, **LISTED) as suite, asyncio.TaskGroup() as group:
+        suite.tools.tools = [tool("act", "backend", approval="ask", answerers={"any_of": ["tenant"]})]
+        async with as_member(suite, suite.address, "ada") as ada, as_member(suite, suite.address, "bob") as bob:
             first = Asking(ada, "Act")
             reading = group.create_task(first.follow())
             granted = await ada.answer_gate(await first.begun, first.gate_id, FOR_CHAT)
@@ -273,8 +269,8 @@ async def test_what_one_was_granted_covers_no_call_of_another(house: Open) -> No
             assert not [event for event in await reading if event["type"] == "grant.use"]
 
 
-async def test_a_recording_is_its_own_users(house: Open) -> None:
-    async with house(ANSWER, keys=KEYS) as it, shared(it) as (chat_id, [ada, bob]):
+async def test_a_recording_is_its_own_users(serve: Serve) -> None:
+    async with serve(ANSWER, keys=KEYS) as suite, shared(suite) as (chat_id, [ada, bob]):
         runs = [(await ask(who, "Again", chat_id, record=True))[-1]["runId"] for who in (ada, bob)]
         for who, run_id in zip((ada, bob), runs, strict=True):
             assert await who.cassette(run_id)
@@ -283,11 +279,11 @@ async def test_a_recording_is_its_own_users(house: Open) -> None:
                 await who.cassette(run_id)
 
 
-async def test_a_budget_of_each_user_is_that_of_who_asks(house: Open, tmp_path: Path) -> None:
+async def test_a_budget_of_each_user_is_that_of_who_asks(serve: Serve, tmp_path: Path) -> None:
     limit(tmp_path, 2 * CALL_USD, user="*", period="day")
-    async with house(keys=KEYS) as it:
-        answer_dearly(it)
-        async with shared(it) as (chat_id, [ada, bob]):
+    async with serve(keys=KEYS) as suite:
+        answer_dearly(suite)
+        async with shared(suite) as (chat_id, [ada, bob]):
             for who, expected in ((bob, [True, True, False]), (ada, [True, False])):
                 for is_begun in expected:
                     events = await ask(who, "Again", chat_id, agent_key="oneshot")

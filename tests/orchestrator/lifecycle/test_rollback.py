@@ -1,4 +1,4 @@
-"""whenBusy rollback: what was cancelled stays in the history, and no model sees it again."""
+"""What is taken back: by a rollback it stays in the history and no model sees it; a reverted run is gone."""
 
 from __future__ import annotations
 
@@ -9,24 +9,26 @@ from typing import Any
 
 import pytest
 
-from tests.orchestrator.conftest import House, Open, Step, as_json, call, content, finish
-from tests.orchestrator.lifecycle.test_runs import assert_paired, types
+from headrace.errors import NotFound
+from tests.support.orchestrator import Serve, Suite, as_json, assert_paired, types
+from tests.support.orchestrator.events import run_of
+from tests.support.orchestrator.steps import ANSWER, Step, answer, call_tool, content
+from tests.support.waiting import wait_until
 
-ANSWER = content("All ", "good.") + finish()
 HANGING: list[Step] = [*content("Hel"), 3600.0]
 
 
-def said(it: House, number: int = -1) -> list[str]:
+def said(suite: Suite, number: int = -1) -> list[str]:
     """The texts of a request, without its system message."""
-    messages = list(it.llm.requests[number].messages)
+    messages = list(suite.llm.requests[number].messages)
     return ["".join(part.text for part in message.content) for message in messages]
 
 
 @asynccontextmanager
-async def hanging(it: House, message: str, until: str = "content.delta") -> AsyncGenerator[list[dict[str, Any]]]:
-    """A run of the house's chat that has got so far; its events, all of them after the block."""
+async def hanging(suite: Suite, message: str, until: str = "content.delta") -> AsyncGenerator[list[dict[str, Any]]]:
+    """A run of the suite's chat that has got so far; its events, all of them after the block."""
     events: list[dict[str, Any]] = []
-    async with it.client.ask(message, agent_key="react", chat_id=it.chat_id) as deltas:
+    async with suite.client.ask(message, agent_key="react", chat_id=suite.chat_id) as deltas:
         async for delta in deltas:
             events.append(as_json(delta))
             if events[-1]["type"] == until:
@@ -36,76 +38,90 @@ async def hanging(it: House, message: str, until: str = "content.delta") -> Asyn
             events.append(as_json(delta))
 
 
-@pytest.mark.parametrize(
-    ("turn", "until"), [(HANGING, "content.delta"), (call("slow") + finish("tool_calls"), "tool.output")]
-)
-async def test_the_running_run_is_taken_back(house: Open, turn: list[Step], until: str) -> None:
-    async with house(ANSWER, turn, ANSWER) as it:
-        await it.ask("one")
-        async with hanging(it, "wrong", until) as cancelled:
-            events = await it.ask("right", when_busy="rollback")
+@pytest.mark.parametrize(("turn", "until"), [(HANGING, "content.delta"), (call_tool("slow"), "tool.output")])
+async def test_the_running_run_is_taken_back(serve: Serve, turn: list[Step], until: str) -> None:
+    async with serve(ANSWER, turn, ANSWER) as suite:
+        await suite.ask("one")
+        async with hanging(suite, "wrong", until) as cancelled:
+            events = await suite.ask("right", when_busy="rollback")
         assert cancelled[-1]["type"] == "run.cancel"
         assert events[-1]["type"] == "run.complete"
-        assert said(it) == ["one", "All good.", "right"]
-        await it.ask("and now?")
-        assert said(it) == ["one", "All good.", "right", "All good.", "and now?"]
-        assert_paired(it.llm.requests[-1])
-        shown = [as_json(event) for event in (await it.client.chat(it.chat_id)).events]
+        assert said(suite) == ["one", "All good.", "right"]
+        await suite.ask("and now?")
+        assert said(suite) == ["one", "All good.", "right", "All good.", "and now?"]
+        assert_paired(suite.llm.requests[-1])
+        shown = [as_json(event) for event in (await suite.client.chat(suite.chat_id)).events]
         asked = [event["message"] for event in shown if event["type"] == "request.query"]
         assert asked == ["one", "wrong", "right", "and now?"]
         assert "run.cancel" in types(shown)
 
 
-async def test_those_that_wait_are_taken_back_too(house: Open) -> None:
-    async with house(ANSWER, HANGING, ANSWER) as it:
-        await it.ask("one")
-        async with hanging(it, "wrong"):
-            waiting = asyncio.create_task(it.ask("wrong too"))
+async def test_those_that_wait_are_taken_back_too(serve: Serve) -> None:
+    async with serve(ANSWER, HANGING, ANSWER) as suite:
+        await suite.ask("one")
+        async with hanging(suite, "wrong"):
+            waiting = asyncio.create_task(suite.ask("wrong too"))
             await asyncio.sleep(0.1)
-            events = await it.ask("right", when_busy="rollback")
+            events = await suite.ask("right", when_busy="rollback")
             assert (await waiting)[-1]["type"] == "run.cancel"
         assert events[-1]["type"] == "run.complete"
-        assert said(it) == ["one", "All good.", "right"]
+        assert said(suite) == ["one", "All good.", "right"]
 
 
-async def test_one_rollback_after_another(house: Open) -> None:
-    async with house(ANSWER, HANGING, HANGING, ANSWER) as it:
-        await it.ask("one")
-        async with hanging(it, "wrong"):
-            second = asyncio.create_task(it.ask("wrong again", when_busy="rollback"))
-            async with asyncio.timeout(50):
-                while len(it.llm.requests) < 3:
-                    await asyncio.sleep(0.01)
-            await it.ask("right", when_busy="rollback")
+async def test_one_rollback_after_another(serve: Serve) -> None:
+    async with serve(ANSWER, HANGING, HANGING, ANSWER) as suite:
+        await suite.ask("one")
+        async with hanging(suite, "wrong"):
+            second = asyncio.create_task(suite.ask("wrong again", when_busy="rollback"))
+            await wait_until(lambda: len(suite.llm.requests) >= 3)
+            await suite.ask("right", when_busy="rollback")
             assert (await second)[-1]["type"] == "run.cancel"
-        assert said(it) == ["one", "All good.", "right"]
+        assert said(suite) == ["one", "All good.", "right"]
 
 
-async def test_rollbacks_that_follow_at_once(house: Open) -> None:
-    async with house(ANSWER, HANGING, ANSWER) as it:
-        await it.ask("one")
-        async with hanging(it, "wrong"):
-            asked = [asyncio.create_task(it.ask(f"no {n}", when_busy="rollback")) for n in range(5)]
+async def test_rollbacks_that_follow_at_once(serve: Serve) -> None:
+    async with serve(ANSWER, HANGING, ANSWER) as suite:
+        await suite.ask("one")
+        async with hanging(suite, "wrong"):
+            asked = [asyncio.create_task(suite.ask(f"no {n}", when_busy="rollback")) for n in range(5)]
             await asyncio.sleep(0)
-            await it.ask("right", when_busy="rollback")
+            await suite.ask("right", when_busy="rollback")
             await asyncio.wait(asked)
-        assert said(it)[:2] == ["one", "All good."]
-        assert "wrong" not in said(it)
-        await it.ask("and now?")
-        assert "wrong" not in said(it)
-        assert_paired(it.llm.requests[-1])
+        assert said(suite)[:2] == ["one", "All good."]
+        assert "wrong" not in said(suite)
+        await suite.ask("and now?")
+        assert "wrong" not in said(suite)
+        assert_paired(suite.llm.requests[-1])
 
 
-async def test_a_chat_that_is_not_busy_has_nothing_to_take_back(house: Open) -> None:
-    async with house(ANSWER) as it:
-        await it.ask("one")
-        await it.ask("two", when_busy="rollback")
-    assert said(it) == ["one", "All good.", "two"]
+async def test_a_chat_that_is_not_busy_has_nothing_to_take_back(serve: Serve) -> None:
+    async with serve(ANSWER) as suite:
+        await suite.ask("one")
+        await suite.ask("two", when_busy="rollback")
+    assert said(suite) == ["one", "All good.", "two"]
 
 
-async def test_an_interrupted_run_stays_in_the_view(house: Open) -> None:
-    async with house(ANSWER, HANGING, ANSWER) as it:
-        await it.ask("one")
-        async with hanging(it, "two"):
-            await it.ask("three", when_busy="interrupt")
-    assert said(it) == ["one", "All good.", "two", "Hel", "three"]
+async def test_an_interrupted_run_stays_in_the_view(serve: Serve) -> None:
+    async with serve(ANSWER, HANGING, ANSWER) as suite:
+        await suite.ask("one")
+        async with hanging(suite, "two"):
+            await suite.ask("three", when_busy="interrupt")
+    assert said(suite) == ["one", "All good.", "two", "Hel", "three"]
+
+
+async def test_a_reverted_run_is_not_found(serve: Serve) -> None:
+    async with serve(answer("a")) as suite:
+        events = await suite.ask("hello", agent="react")
+        run_id = run_of(events)
+        await suite.client.revert(suite.chat_id, 0)
+
+        async def attach() -> None:
+            async with suite.client.attach(run_id) as run:
+                await anext(run)
+
+        with pytest.raises(NotFound, match="reverted"):
+            await attach()
+        with pytest.raises(NotFound, match="reverted"):
+            await suite.client.steer(run_id, "go on")
+        with pytest.raises(NotFound, match="reverted"):
+            await suite.client.cancel(run_id)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from itertools import product
 
 import pytest
 
 from headrace.client import Client
 from headrace.errors import HeadraceError, NotFound
-from tests.orchestrator.conftest import House, Open, as_json, content, finish
-from tests.orchestrator.replicas import two
+from tests.support.orchestrator import Serve, as_json
+from tests.support.orchestrator.answerers import as_member
+from tests.support.orchestrator.replicas import two_replicas
+from tests.support.orchestrator.runs import follow
+from tests.support.orchestrator.steps import answer, content, finish
 from tests.support.order import Event, check_order
 
 KEYS = {"ada": "acme/ada", "bob": "acme/bob finance", "cleo": "acme/cleo", "stranger": "globex/bob finance"}
@@ -22,22 +24,6 @@ SAYS = "All is well with the mill."
 
 REFUSALS = ["NOT_FOUND"] * 5 + ["PERMISSION_DENIED", "NOT_FOUND", "PERMISSION_DENIED"]
 """Who reads a chat is told that copies and questions are for those who take part; the rest is the owner's alone."""
-
-
-@asynccontextmanager
-async def as_user(it: House, address: str, name: str) -> AsyncGenerator[Client]:
-    async with Client(address, memory_address=it.config.memory_address, token=name, reattach_s=0) as client:
-        yield client
-
-
-async def follow(client: Client, run_id: str, heard: asyncio.Event) -> list[Event]:
-    """All events of the run; `heard` is set with the first."""
-    events: list[Event] = []
-    async with client.attach(run_id) as deltas:
-        async for delta in deltas:
-            events.append(as_json(delta))
-            heard.set()
-    return events
 
 
 async def list_refusals(client: Client, chat_id: str, run_id: str) -> list[str]:
@@ -73,35 +59,35 @@ async def _ask(client: Client, chat_id: str) -> None:
 
 
 @pytest.mark.parametrize("names", [["role:finance"], ["user:bob"], ["tenant"]])
-async def test_a_colleague_follows_a_run_on_its_way_at_any_replica(house: Open, names: list[str]) -> None:
+async def test_a_colleague_follows_a_run_on_its_way_at_any_replica(serve: Serve, names: list[str]) -> None:
     go_on = asyncio.Barrier(2)
     turn = [*content("All is ", "well "), go_on, *content("with the mill."), *finish()]
     async with (
-        house(turn, keys=KEYS) as it,
-        two(it) as (a, b),
+        serve(turn, keys=KEYS) as suite,
+        two_replicas(suite) as (a, b),
         AsyncExitStack() as stack,
         asyncio.TaskGroup() as group,
     ):
-        ada = await stack.enter_async_context(as_user(it, a.address, "ada"))
+        ada = await stack.enter_async_context(as_member(suite, a.address, "ada"))
         begun: asyncio.Future[tuple[str, str]] = asyncio.get_running_loop().create_future()
         own = group.create_task(ask(ada, begun))
         chat_id, run_id = await begun
         addresses = (a.address, b.address)
         for address, name in product(addresses, ("bob", "cleo", "stranger")):
-            async with as_user(it, address, name) as client:
+            async with as_member(suite, address, name) as client:
                 with pytest.raises(NotFound):
                     await follow(client, run_id, asyncio.Event())
         await ada.share_chat(chat_id, *names)
         readings: list[asyncio.Task[list[Event]]] = []
         for address in addresses:
-            bob = await stack.enter_async_context(as_user(it, address, "bob"))
+            bob = await stack.enter_async_context(as_member(suite, address, "bob"))
             heard = asyncio.Event()
             readings.append(group.create_task(follow(bob, run_id, heard)))
             await heard.wait()
             assert (await bob.run(run_id)).state == "running"
             assert [run.run_id for run in (await bob.chat_runs(chat_id)).runs] == [run_id]
             assert await list_refusals(bob, chat_id, run_id) == REFUSALS
-            async with as_user(it, address, "stranger") as stranger:
+            async with as_member(suite, address, "stranger") as stranger:
                 with pytest.raises(NotFound):
                     await follow(stranger, run_id, asyncio.Event())
         await go_on.wait()
@@ -124,22 +110,22 @@ async def ask(client: Client, begun: asyncio.Future[tuple[str, str]]) -> list[Ev
     return events
 
 
-async def test_a_colleague_reads_what_has_ended_until_it_is_shared_no_more(house: Open) -> None:
-    async with house(content(SAYS) + finish(), keys=KEYS) as it:
-        await it.ask(agent="oneshot")
-        [run_id] = it.run_ids
-        await it.client.share_chat(it.chat_id, "user:bob")
-        async with as_user(it, it.address, "bob") as bob:
+async def test_a_colleague_reads_what_has_ended_until_it_is_shared_no_more(serve: Serve) -> None:
+    async with serve(answer(SAYS), keys=KEYS) as suite:
+        await suite.ask(agent="oneshot")
+        [run_id] = suite.run_ids
+        await suite.client.share_chat(suite.chat_id, "user:bob")
+        async with as_member(suite, suite.address, "bob") as bob:
             [listed] = (await bob.chats(scope="shared")).chats
-            assert (listed.chat_id, listed.owner) == (it.chat_id, "ada")
+            assert (listed.chat_id, listed.owner) == (suite.chat_id, "ada")
             read = await follow(bob, run_id, asyncio.Event())
             assert [(event["type"], event["seq"]) for event in (read[0], read[-1])] == [
                 ("request.query", 1),
                 ("run.complete", 7),
             ]
-            assert [run.state for run in (await bob.chat_runs(it.chat_id)).runs] == ["completed"]
-            assert await list_refusals(bob, it.chat_id, run_id) == REFUSALS
-            await it.client.share_chat(it.chat_id)
-            for reading in (follow(bob, run_id, asyncio.Event()), bob.run(run_id), bob.chat_runs(it.chat_id)):
+            assert [run.state for run in (await bob.chat_runs(suite.chat_id)).runs] == ["completed"]
+            assert await list_refusals(bob, suite.chat_id, run_id) == REFUSALS
+            await suite.client.share_chat(suite.chat_id)
+            for reading in (follow(bob, run_id, asyncio.Event()), bob.run(run_id), bob.chat_runs(suite.chat_id)):
                 with pytest.raises(NotFound):
                     await reading

@@ -10,15 +10,13 @@ import pytest
 from headrace.errors import NotFound, QueueFull
 from headrace.v1 import agent_pb2, llm_pb2, memory_pb2
 from services.orchestrator.run.control.steer_queue import UNHEARD_MAX
-from tests.orchestrator.conftest import House, Open, Step, as_json, call, content, finish
-from tests.orchestrator.lifecycle.test_endings import recorded
-from tests.orchestrator.lifecycle.test_runs import assert_paired
-from tests.orchestrator.owners import Crashes, again
-from tests.orchestrator.people import CHAT, ask, kinds, only
+from tests.support.orchestrator import CHAT, Serve, Suite, as_json, ask, assert_paired, kinds, only, read
+from tests.support.orchestrator.crashes import Crashes, restart
+from tests.support.orchestrator.runs import read_recorded
+from tests.support.orchestrator.steps import ANSWER, Step, call_tool, content, finish
 from tests.support.order import Event, fold
 
-ANSWER = content("All ", "good.") + finish()
-LOOK = call("look") + finish("tool_calls")
+LOOK = call_tool("look")
 
 
 def told(request: llm_pb2.ChatRequest) -> list[tuple[str, str]]:
@@ -27,106 +25,109 @@ def told(request: llm_pb2.ChatRequest) -> list[tuple[str, str]]:
     return [(message.role, "".join(part.text for part in message.content)) for message in request.messages]
 
 
-async def run_with(it: House, run_id: str = "", *, query: str) -> list[Event]:
+async def run_with(suite: Suite, run_id: str = "", *, query: str) -> list[Event]:
     """The events of the chat's run that was asked `query`, attached to until it ends."""
     while not run_id:
-        chat = await it.client.chat(CHAT)
+        chat = await suite.client.chat(CHAT)
         asked = ""
         for event in chat.events:
             asked = event.request_query.message or asked
             if event.HasField("run_start") and asked == query:
                 run_id = event.run_start.run_id
         await asyncio.sleep(0.02)
-    async with it.client.attach(run_id) as deltas:
-        return [as_json(delta) async for delta in deltas]
+    return await read(suite.client, run_id)
 
 
-async def test_a_message_is_heard_before_the_next_turn_and_is_in_the_log(house: Open) -> None:
-    async with house([*LOOK], ANSWER) as it:
-        it.tools.delay_s = 0.2
+async def test_a_message_is_heard_before_the_next_turn_and_is_in_the_log(serve: Serve) -> None:
+    async with serve([*LOOK], ANSWER) as suite:
+        suite.tools.delay_s = 0.2
 
         async def steer(event: Event) -> None:
             for _ in range(2):  # the second one repeats the first
-                reply = await it.client.steer(event["runId"], "look left\n", request_id="s1")
+                reply = await suite.client.steer(event["runId"], "look left\n", request_id="s1")
                 assert (reply.run_id, reply.status) == (event["runId"], "accepted")
-            assert any(event.HasField("request_steer") for event in (await it.client.chat(CHAT)).events)
+            assert any(event.HasField("request_steer") for event in (await suite.client.chat(CHAT)).events)
 
-        events = await ask(it, ("tool.start", steer))
-        history = await recorded(it, it.run_ids[0])
-        assert told(it.llm.requests[1])[-1] == ("user", "look left\n")
-        assert len(it.llm.requests) == 2
-        await ask(it, message="and now?")
-        assert ("user", "look left\n") in told(it.llm.requests[2])
+        events = await ask(suite, ("tool.start", steer))
+        history = await read_recorded(suite, suite.run_ids[0])
+        assert told(suite.llm.requests[1])[-1] == ("user", "look left\n")
+        assert len(suite.llm.requests) == 2
+        await ask(suite, message="and now?")
+        assert ("user", "look left\n") in told(suite.llm.requests[2])
     steered = only(events, "request.steer")
-    assert (steered["requestId"], steered["message"], steered["runId"]) == ("s1", "look left\n", it.run_ids[0])
+    assert (steered["requestId"], steered["message"], steered["runId"]) == ("s1", "look left\n", suite.run_ids[0])
     assert only(history, "request.steer") == steered
     assert fold(history) == fold(events)
 
 
-async def test_what_comes_in_the_last_turn_becomes_the_next_query(house: Open) -> None:
+async def test_what_comes_in_the_last_turn_becomes_the_next_query(serve: Serve) -> None:
     slow: list[Step] = [*content("All "), 0.2, *content("good."), *finish()]
-    async with house(slow, ANSWER) as it:
+    async with serve(slow, ANSWER) as suite:
 
         async def steer(event: Event) -> None:
             for name in ("one", "two"):
-                assert (await it.client.steer(event["runId"], f"not heard {name}")).status == "accepted"
+                assert (await suite.client.steer(event["runId"], f"not heard {name}")).status == "accepted"
 
-        events = await ask(it, ("content.start", steer))
-        first = await run_with(it, query="not heard one")
-        second = await run_with(it, query="not heard two")
-        assert told(it.llm.requests[1])[-1] == ("user", "not heard one")
+        events = await ask(suite, ("content.start", steer))
+        first = await run_with(suite, query="not heard one")
+        second = await run_with(suite, query="not heard two")
+        assert told(suite.llm.requests[1])[-1] == ("user", "not heard one")
     assert kinds(events, "request.steer") == ["request.steer"] * 2
     assert only(first, "run.start")["agentKey"] == "react"
     assert [following[-1]["type"] for following in (first, second)] == ["run.complete"] * 2
 
 
-async def test_a_run_that_has_ended_leaves_the_message_to_the_next_query(house: Open) -> None:
-    async with house(ANSWER) as it:
-        await ask(it)
-        replies = [await it.client.steer(it.run_ids[0], "too late", request_id="s1") for _ in range(2)]
+async def test_a_run_that_has_ended_leaves_the_message_to_the_next_query(serve: Serve) -> None:
+    async with serve(ANSWER) as suite:
+        await ask(suite)
+        replies = [await suite.client.steer(suite.run_ids[0], "too late", request_id="s1") for _ in range(2)]
         assert {reply.status for reply in replies} == {"queued"}
         [run_id] = {reply.run_id for reply in replies}
-        assert run_id != it.run_ids[0]
-        following = await run_with(it, run_id, query="too late")
-        assert len(it.llm.requests) == 2
+        assert run_id != suite.run_ids[0]
+        following = await run_with(suite, run_id, query="too late")
+        assert len(suite.llm.requests) == 2
         with pytest.raises(NotFound):
-            await it.client.steer(str(uuid.uuid4()), "to nobody")
+            await suite.client.steer(str(uuid.uuid4()), "to nobody")
     assert following[0]["message"] == "too late"
 
 
-async def test_a_run_that_waits_for_its_turn_is_no_run_to_steer(house: Open) -> None:
+async def test_a_run_that_waits_for_its_turn_is_no_run_to_steer(serve: Serve) -> None:
     slow: list[Step] = [*content("All "), 0.3, *content("good."), *finish()]
-    async with house(slow, ANSWER) as it:
+    async with serve(slow, ANSWER) as suite:
 
         async def steer(event: Event) -> None:
             reply = agent_pb2.SteerResponse()
-            async with it.client.ask("second", agent_key="react", chat_id=CHAT) as deltas:
+            async with suite.client.ask("second", agent_key="react", chat_id=CHAT) as deltas:
                 async for _ in deltas:
-                    waiting = (await it.memory.ListUnfinishedRuns(memory_pb2.ListUnfinishedRunsRequest(), None)).runs
-                    reply = await it.client.steer(waiting[-1].run_id, "third")
+                    waiting = (await suite.memory.ListUnfinishedRuns(memory_pb2.ListUnfinishedRunsRequest(), None)).runs
+                    reply = await suite.client.steer(waiting[-1].run_id, "third")
                     break
             assert reply.status == "queued"
-            following = await run_with(it, reply.run_id, query="third")
-            assert [text for role, text in told(it.llm.requests[2]) if role == "user"] == ["hello", "second", "third"]
+            following = await run_with(suite, reply.run_id, query="third")
+            assert [text for role, text in told(suite.llm.requests[2]) if role == "user"] == [
+                "hello",
+                "second",
+                "third",
+            ]
             assert following[-1]["type"] == "run.complete"
 
-        await ask(it, ("content.start", steer))
+        await ask(suite, ("content.start", steer))
 
 
-async def test_a_cancelled_run_does_not_lose_it(house: Open) -> None:
-    async with house([*content("All "), 3600.0], ANSWER) as it:
+async def test_a_cancelled_run_does_not_lose_it(serve: Serve) -> None:
+    async with serve([*content("All "), 3600.0], ANSWER) as suite:
 
         async def steer(event: Event) -> None:
-            await it.client.steer(event["runId"], "after all")
-            await it.client.cancel(event["runId"])
+            await suite.client.steer(event["runId"], "after all")
+            await suite.client.cancel(event["runId"])
 
-        events = await ask(it, ("content.start", steer))
-        following = await run_with(it, query="after all")
+        events = await ask(suite, ("content.start", steer))
+        following = await run_with(suite, query="after all")
     assert (events[-1]["type"], following[-1]["type"]) == ("run.cancel", "run.complete")
 
 
-async def test_it_is_answered_only_when_the_log_has_it_and_too_many_are_refused(house: Open) -> None:
-    async with house([*content("All "), 3600.0], ANSWER) as it:
+async def test_it_is_answered_only_when_the_log_has_it_and_too_many_are_refused(serve: Serve) -> None:
+    async with serve([*content("All "), 3600.0], ANSWER) as suite:
         unanswered: list[str] = []
 
         async def before(request: memory_pb2.AppendRequest) -> None:
@@ -135,18 +136,18 @@ async def test_it_is_answered_only_when_the_log_has_it_and_too_many_are_refused(
                 assert "one" in unanswered
 
         async def steer(event: Event) -> None:
-            it.memory.before = before
+            suite.memory.before = before
             unanswered.append("one")
-            await it.client.steer(event["runId"], "one")
+            await suite.client.steer(event["runId"], "one")
             unanswered.clear()
-            it.memory.before = nothing
+            suite.memory.before = nothing
             for number in range(UNHEARD_MAX - 1):
-                await it.client.steer(event["runId"], f"{number}")
+                await suite.client.steer(event["runId"], f"{number}")
             with pytest.raises(QueueFull):
-                await it.client.steer(event["runId"], "one too many")
-            await it.client.cancel(event["runId"])
+                await suite.client.steer(event["runId"], "one too many")
+            await suite.client.cancel(event["runId"])
 
-        await ask(it, ("content.start", steer))
+        await ask(suite, ("content.start", steer))
 
 
 async def nothing(request: memory_pb2.AppendRequest) -> None:
@@ -154,15 +155,15 @@ async def nothing(request: memory_pb2.AppendRequest) -> None:
 
 
 @pytest.mark.parametrize("dies_at", ["after it", "after the turn that heard it"])
-async def test_it_survives_the_process(house: Open, dies_at: str) -> None:
-    again_look = call("look", '{"n":2}', call_id="b") + finish("tool_calls")
-    async with house([*LOOK], again_look, ANSWER) as it:
-        await it.stop()
-        it.tools.delay_s, it.tools.tools[0].effect = 0.1, "read"
-        crashes = Crashes(it)
+async def test_it_survives_the_process(serve: Serve, dies_at: str) -> None:
+    again_look = call_tool("look", '{"n":2}', call_id="b")
+    async with serve([*LOOK], again_look, ANSWER) as suite:
+        await suite.stop()
+        suite.tools.delay_s, suite.tools.tools[0].effect = 0.1, "read"
+        crashes = Crashes(suite)
         seen: list[Event] = []
         run_id = ""
-        async with again(it) as client, client.ask("hello", agent_key="react", chat_id=CHAT) as deltas:
+        async with restart(suite) as client, client.ask("hello", agent_key="react", chat_id=CHAT) as deltas:
             async for delta in deltas:
                 seen.append(as_json(delta))
                 run_id = next((event["runId"] for event in seen if event["type"] == "run.start"), "")
@@ -173,24 +174,23 @@ async def test_it_survives_the_process(house: Open, dies_at: str) -> None:
                         crashes.kill(run_id)
                 if seen[-1]["type"] == "tool.start" and looks == 2:
                     crashes.kill(run_id)
-        async with again(it) as client:
-            async with client.attach(run_id, seen[-1]["seq"]) as deltas:
-                rest = [as_json(delta) async for delta in deltas]
+        async with restart(suite) as client:
+            rest = await read(client, run_id, seen[-1]["seq"])
             assert (await client.steer(run_id, "look left", request_id="s1")).status == "accepted"
         assert rest[-1]["type"] == "run.complete"
-        last = told(it.llm.requests[-1])
+        last = told(suite.llm.requests[-1])
         assert last.count(("user", "look left")) == 1
         assert last.index(("user", "look left")) == 3
 
 
-async def test_a_message_that_waits_as_a_query_is_not_told_to_the_run_that_has_begun_since(house: Open) -> None:
+async def test_a_message_that_waits_as_a_query_is_not_told_to_the_run_that_has_begun_since(serve: Serve) -> None:
     """Repeated, as its first answer was lost: it was told to the run, and asked behind it as well."""
-    slow = call("slow") + finish("tool_calls")
-    async with house(slow, slow, ANSWER) as it, asyncio.TaskGroup() as group:
+    slow = call_tool("slow")
+    async with serve(slow, slow, ANSWER) as suite, asyncio.TaskGroup() as group:
         begun = asyncio.Queue[str]()
 
         async def follow(message: str) -> None:
-            async with it.client.ask(message, agent_key="react", chat_id=CHAT) as deltas:
+            async with suite.client.ask(message, agent_key="react", chat_id=CHAT) as deltas:
                 async for delta in deltas:
                     if delta.HasField("run_start"):
                         begun.put_nowait(delta.run_start.run_id)
@@ -199,24 +199,24 @@ async def test_a_message_that_waits_as_a_query_is_not_told_to_the_run_that_has_b
         first = await begun.get()
         group.create_task(follow("two"))
         listed = memory_pb2.ListUnfinishedRunsRequest()
-        while len(there_are := (await it.memory.ListUnfinishedRuns(listed, None)).runs) < 2:
+        while len(there_are := (await suite.memory.ListUnfinishedRuns(listed, None)).runs) < 2:
             await asyncio.sleep(0.02)
         [second] = [run.run_id for run in there_are if run.run_id != first]
-        queued = await it.client.steer(second, "look left", request_id="s1")
+        queued = await suite.client.steer(second, "look left", request_id="s1")
         assert queued.status == "queued"
-        await it.client.cancel(first)
+        await suite.client.cancel(first)
         assert await begun.get() == second
-        assert await it.client.steer(second, "look left", request_id="s1") == queued
-        assert (await it.client.steer(second, "look right", request_id="s2")).status == "accepted"
-        await it.client.cancel(second)
-        await run_with(it, queued.run_id, query="look left")
-    assert [text for _, text in told(it.llm.requests[-1]) if text == "look left"] == ["look left"]
+        assert await suite.client.steer(second, "look left", request_id="s1") == queued
+        assert (await suite.client.steer(second, "look right", request_id="s2")).status == "accepted"
+        await suite.client.cancel(second)
+        await run_with(suite, queued.run_id, query="look left")
+    assert [text for _, text in told(suite.llm.requests[-1]) if text == "look left"] == ["look left"]
 
 
-async def test_a_message_is_no_query_before_the_log_has_it(house: Open) -> None:
+async def test_a_message_is_no_query_before_the_log_has_it(serve: Serve) -> None:
     """Repeated meanwhile it was told to be one, also where the log did not take it in the end."""
-    slow = call("slow") + finish("tool_calls")
-    async with house(slow, ANSWER, ANSWER) as it, asyncio.TaskGroup() as group:
+    slow = call_tool("slow")
+    async with serve(slow, ANSWER, ANSWER) as suite, asyncio.TaskGroup() as group:
         sent, is_open = asyncio.Queue[str](), asyncio.Event()
 
         async def hold_queries(request: memory_pb2.AppendRequest) -> None:
@@ -225,26 +225,26 @@ async def test_a_message_is_no_query_before_the_log_has_it(house: Open) -> None:
                 await is_open.wait()
 
         async def follow(message: str) -> None:
-            async with it.client.ask(message, agent_key="react", chat_id=CHAT) as deltas:
+            async with suite.client.ask(message, agent_key="react", chat_id=CHAT) as deltas:
                 async for _ in deltas:
                     pass
 
         group.create_task(follow("one"))
         listed = memory_pb2.ListUnfinishedRunsRequest()
-        while not (there_are := (await it.memory.ListUnfinishedRuns(listed, None)).runs):
+        while not (there_are := (await suite.memory.ListUnfinishedRuns(listed, None)).runs):
             await asyncio.sleep(0.02)
         first = there_are[0].run_id
         group.create_task(follow("two"))
-        while len(there_are := (await it.memory.ListUnfinishedRuns(listed, None)).runs) < 2:
+        while len(there_are := (await suite.memory.ListUnfinishedRuns(listed, None)).runs) < 2:
             await asyncio.sleep(0.02)
         [second] = [run.run_id for run in there_are if run.run_id != first]
-        it.memory.before = hold_queries
-        told_once = group.create_task(it.client.steer(second, "look left", request_id="s1"))
+        suite.memory.before = hold_queries
+        told_once = group.create_task(suite.client.steer(second, "look left", request_id="s1"))
         await sent.get()
-        told_again = group.create_task(it.client.steer(second, "look left", request_id="s1"))
+        told_again = group.create_task(suite.client.steer(second, "look left", request_id="s1"))
         await asyncio.wait({told_again, group.create_task(sent.get())}, return_when=asyncio.FIRST_COMPLETED)
         assert not told_again.done()
         is_open.set()
         assert await told_once == await told_again
         for run_id in (first, second, (await told_once).run_id):
-            await it.client.cancel(run_id)
+            await suite.client.cancel(run_id)

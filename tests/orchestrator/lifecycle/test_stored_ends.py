@@ -13,12 +13,13 @@ import pytest
 from headrace.client import Client
 from headrace.errors import HeadraceError, LogDamaged, Overloaded, ProviderUnavailable
 from headrace.v1 import memory_pb2
-from tests.orchestrator.cluster.test_crashes import changes_of, it_run
-from tests.orchestrator.conftest import House, Open, as_json, pass_on
-from tests.orchestrator.owners import again
-from tests.orchestrator.recorded_runs import RUNS, World
-from tests.orchestrator.replicas import replica
+from tests.support.orchestrator import Serve, Suite, as_json, read, replica
+from tests.support.orchestrator.crashes import changes_of, restart
+from tests.support.orchestrator.events import run_of
+from tests.support.orchestrator.recorded_runs import RUNS, World
+from tests.support.orchestrator.watched_memory import pass_on
 from tests.support.order import TERMINAL, Event, fold
+from tests.support.sampling import rest_by_night
 
 CHAT = "5f0c0000-0000-4000-8000-000000000011"
 
@@ -48,12 +49,12 @@ MOMENTS = {"before the effect": asks_for_tool, "at its result": has_result, "at 
 class Fault:
     """From one append of a run on, memory takes none of it, until it is mended."""
 
-    def __init__(self, it: House, error: Callable[[], Exception], begins: Callable[..., bool]) -> None:
-        self._it = it
+    def __init__(self, suite: Suite, error: Callable[[], Exception], begins: Callable[..., bool]) -> None:
+        self._it = suite
         self._error = error
         self._begins = begins
         self._is_there = False
-        it.memory.before = self._refuse
+        suite.memory.before = self._refuse
 
     async def _refuse(self, request: memory_pb2.AppendRequest) -> None:
         self._is_there |= self._begins(request)
@@ -67,8 +68,7 @@ class Fault:
 
 async def follow(client: Client, run_id: str, seen: list[Event]) -> None:
     """Add what comes after `seen`, until the stream ends."""
-    async with client.attach(run_id, seen[-1]["seq"] if seen else 0) as deltas:
-        seen += [as_json(delta) async for delta in deltas]
+    seen += await read(client, run_id, seen[-1]["seq"] if seen else 0)
 
 
 async def follow_to_end(client: Client, run_id: str, seen: list[Event]) -> None:
@@ -88,13 +88,13 @@ SLOW = [
 QUICK = itertools.product(("a log that could not be truncated", "a bug of memory"), MOMENTS, ("restarted", "mended"))
 
 
-@pytest.mark.parametrize(("fault", "moment", "how"), [*QUICK, *SLOW])
-async def test_an_end_that_readers_have_stays_the_end(house: Open, fault: str, moment: str, how: str) -> None:
+@pytest.mark.parametrize(("fault", "moment", "how"), rest_by_night([*QUICK, *SLOW], each=3))
+async def test_an_end_that_readers_have_stays_the_end(serve: Serve, fault: str, moment: str, how: str) -> None:
     agent, play, changes = RUNS["what is done once"]
-    async with house(**changes_of(changes)) as it, AsyncExitStack() as stack:
-        await it.stop()
-        owner = await stack.enter_async_context(replica(it, "owner"))
-        world, broken = World(it, play), Fault(it, FAULTS[fault], MOMENTS[moment])
+    async with serve(**changes_of(changes)) as suite, AsyncExitStack() as stack:
+        await suite.stop()
+        owner = await stack.enter_async_context(replica(suite, "owner"))
+        world, broken = World(suite, play), Fault(suite, FAULTS[fault], MOMENTS[moment])
         readers: list[list[Event]] = [[], []]
         attached: list[asyncio.Task[None]] = []
         async with owner.client.ask("hello", agent_key=agent, chat_id=CHAT) as deltas:
@@ -103,26 +103,26 @@ async def test_an_end_that_readers_have_stays_the_end(house: Open, fault: str, m
                 if delta.HasField("run_start"):
                     attached.append(asyncio.create_task(follow(owner.client, delta.run_start.run_id, readers[1])))
         await asyncio.gather(*attached)
-        run_id = it_run(readers[0])
+        run_id = run_of(readers[0])
         for seen in readers:
             assert not TERMINAL & {event["type"] for event in seen}, "this end is not stored"
         client = owner.client
         if how == "restarted":
             await owner.stop()
-            client = await stack.enter_async_context(again(it))
+            client = await stack.enter_async_context(restart(suite))
         broken.mend()
         async with asyncio.TaskGroup() as group:
             for seen in readers:
                 group.create_task(follow_to_end(client, run_id, seen))
-        calls, stored = len(it.tools.requests), (await it.client.chat(CHAT)).events
+        calls, stored = len(suite.tools.requests), (await suite.client.chat(CHAT)).events
         assert fold(readers[0]) == fold(readers[1]) == fold([as_json(event) for event in stored])
-        async with again(it, "the next") as following:
+        async with restart(suite, "the next") as following:
             late: list[Event] = []
             await follow(following, run_id, late)
             assert fold(late) == fold(readers[0])
-            assert not (await it.memory.ListUnfinishedRuns(memory_pb2.ListUnfinishedRunsRequest(), None)).runs
-        assert len(it.tools.requests) == calls
-        assert (await it.client.chat(CHAT)).events == stored
+            assert not (await suite.memory.ListUnfinishedRuns(memory_pb2.ListUnfinishedRunsRequest(), None)).runs
+        assert len(suite.tools.requests) == calls
+        assert (await suite.client.chat(CHAT)).events == stored
         ended = next(event for event in readers[0] if event["type"] in TERMINAL)
         if ended["type"] == "run.complete":
             assert set(world.runs.values()) == {1}
@@ -137,23 +137,23 @@ ASKS: dict[str, Callable[[Client, str], Awaitable[Any]]] = {
 
 
 @pytest.mark.parametrize("ask", ASKS)
-async def test_a_run_whose_end_a_fail_over_takes_back_is_not_said_to_be_over(house: Open, ask: str) -> None:
+async def test_a_run_whose_end_a_fail_over_takes_back_is_not_said_to_be_over(serve: Serve, ask: str) -> None:
     """Found by seed 79599 of trials/simulation: who attached was told that the run never has an end."""
     agent, play, changes = RUNS["what is done once"]
-    async with house(**changes_of(changes)) as it, replica(it, "other") as other:
-        World(it, play)
+    async with serve(**changes_of(changes)) as suite, replica(suite, "other") as other:
+        World(suite, play)
         asked = asyncio.Event()
 
         async def hold_end(request: memory_pb2.AppendRequest) -> None:
             if ends_run(request):
                 await asked.wait()
 
-        it.memory.before = hold_end
-        async with it.client.ask("hello", agent_key=agent, chat_id=CHAT) as deltas:
+        suite.memory.before = hold_end
+        async with suite.client.ask("hello", agent_key=agent, chat_id=CHAT) as deltas:
             run_id = ""
             while not run_id:
                 run_id = (await anext(deltas)).run_start.run_id
-            it.memory.taken_back.add(run_id)
+            suite.memory.taken_back.add(run_id)
             try:
                 async with asyncio.timeout(60):
                     with pytest.raises(Overloaded, match="no end any more"):

@@ -9,73 +9,67 @@ import pytest
 from headrace.errors import Overloaded
 from headrace.v1 import memory_pb2
 from services.orchestrator.turn.title_writer import read_title
-from tests.orchestrator.conftest import House, Open, Step, content, finish
-from tests.orchestrator.people import ask
+from tests.support.orchestrator import Serve, Suite, ask
+from tests.support.orchestrator.runs import get_title
+from tests.support.orchestrator.steps import Step, content, finish
+from tests.support.waiting import wait_until
 
 ANSWER = content("Done.") + finish()
 QUESTION = "Why does the wheel turn against the stream?"
 
 
-async def get_title(it: House, chat_id: str) -> str:
-    return (await it.memory.GetChat(memory_pb2.GetChatRequest(chat_id=chat_id, without_events=True), None)).title
-
-
-async def wait_until_asked(it: House) -> None:
-    async with asyncio.timeout(100):
-        while not it.llm.aside_requests:
-            await asyncio.sleep(0.01)
+async def wait_until_asked(suite: Suite) -> None:
+    await wait_until(lambda: suite.llm.aside_requests)
 
 
 def get_chat_id(events: list[dict[str, str]]) -> str:
     return next(event["chatId"] for event in events if event["type"] == "chat.start")
 
 
-async def test_a_model_writes_a_title_once_after_the_first_run(house: Open) -> None:
-    async with house(ANSWER, ANSWER, chatTitle="model") as it:
-        it.llm.aside["title"] = content("“Mill ", "wheels”.") + finish()
-        chat_id = get_chat_id(await ask(it, message=QUESTION))
+async def test_a_model_writes_a_title_once_after_the_first_run(serve: Serve) -> None:
+    async with serve(ANSWER, ANSWER, chatTitle="model") as suite:
+        suite.llm.aside["title"] = content("“Mill ", "wheels”.") + finish()
+        chat_id = get_chat_id(await ask(suite, message=QUESTION))
         async with asyncio.timeout(100):
-            while await get_title(it, chat_id) != "Mill wheels":
+            while await get_title(suite, chat_id) != "Mill wheels":
                 await asyncio.sleep(0.01)
-        await ask(it, message="And now?")
-        (request,) = it.llm.aside_requests
+        await ask(suite, message="And now?")
+        (request,) = suite.llm.aside_requests
         assert request.messages[1].content[0].text == QUESTION
 
 
-async def test_a_title_that_a_person_has_given_stays(house: Open) -> None:
-    async with house(ANSWER, chatTitle="model") as it:
+async def test_a_title_that_a_person_has_given_stays(serve: Serve) -> None:
+    async with serve(ANSWER, chatTitle="model") as suite:
         barrier = asyncio.Barrier(2)
-        it.llm.aside["title"] = [barrier, *content("Mill wheels"), *finish()]
-        chat_id = get_chat_id(await ask(it, message=QUESTION))
-        await wait_until_asked(it)
-        await it.memory.UpdateChat(memory_pb2.UpdateChatRequest(chat_id=chat_id, title="Mine"), None)
+        suite.llm.aside["title"] = [barrier, *content("Mill wheels"), *finish()]
+        chat_id = get_chat_id(await ask(suite, message=QUESTION))
+        await wait_until_asked(suite)
+        await suite.memory.UpdateChat(memory_pb2.UpdateChatRequest(chat_id=chat_id, title="Mine"), None)
         await barrier.wait()
-        async with asyncio.timeout(100):
-            while len(it.memory.titles) < 2:
-                await asyncio.sleep(0.01)
-        assert await get_title(it, chat_id) == "Mine"
+        await wait_until(lambda: len(suite.memory.titles) >= 2)
+        assert await get_title(suite, chat_id) == "Mine"
 
 
 @pytest.mark.parametrize("answer", [[Overloaded("no")], content("word " * 40) + finish(), content(" ") + finish()])
-async def test_what_fails_leaves_the_first_words(house: Open, answer: list[Step]) -> None:
-    async with house(ANSWER, ANSWER, chatTitle="model") as it:
-        it.llm.aside["title"] = answer
-        chat_id = get_chat_id(await ask(it, message=QUESTION))
-        await wait_until_asked(it)
+async def test_what_fails_leaves_the_first_words(serve: Serve, answer: list[Step]) -> None:
+    async with serve(ANSWER, ANSWER, chatTitle="model") as suite:
+        suite.llm.aside["title"] = answer
+        chat_id = get_chat_id(await ask(suite, message=QUESTION))
+        await wait_until_asked(suite)
         async with asyncio.timeout(100):
-            while it.llm.open:
+            while suite.llm.open:
                 await asyncio.sleep(0.01)
-        await ask(it, message="And now?")
-        assert it.memory.titles == []
-        assert await get_title(it, chat_id) == QUESTION
+        await ask(suite, message="And now?")
+        assert suite.memory.titles == []
+        assert await get_title(suite, chat_id) == QUESTION
 
 
-async def test_no_model_is_asked_unless_the_agent_says_so(house: Open) -> None:
-    async with house(ANSWER) as it:
-        it.llm.aside["title"] = content("Mill wheels") + finish()
-        chat_id = get_chat_id(await ask(it, message=QUESTION))
-        assert await get_title(it, chat_id) == QUESTION
-    assert not it.llm.aside_requests
+async def test_no_model_is_asked_unless_the_agent_says_so(serve: Serve) -> None:
+    async with serve(ANSWER) as suite:
+        suite.llm.aside["title"] = content("Mill wheels") + finish()
+        chat_id = get_chat_id(await ask(suite, message=QUESTION))
+        assert await get_title(suite, chat_id) == QUESTION
+    assert not suite.llm.aside_requests
 
 
 @pytest.mark.parametrize(

@@ -12,20 +12,21 @@ import pytest
 
 from headrace.fold import Fold, fold_events
 from headrace.v1 import agent_pb2, llm_pb2
-from tests.orchestrator.conftest import MODEL, House, Open, Step, call, content, finish
-from tests.orchestrator.plans import STRATEGIES, Reply, add, agent, model, said, text_of
+from tests.support.orchestrator import MODEL, Serve, Suite
+from tests.support.orchestrator.plans import STRATEGIES, Reply, add, agent, last_text, model, text_of
+from tests.support.orchestrator.steps import Step, answer, call, content, finish
 
 ANSWER = "the answer"
 
-DRAFT = [*content("First I think."), *finish()]
+DRAFT = answer("First I think.")
 
 
 def plan_aloud(request: llm_pb2.ChatRequest) -> list[Step]:
     """What a planner says that comments all that it does."""
     if request.tool_choice == "auto":
-        return [*content("Nothing more is needed."), *finish()]
-    if "has ended" in said(request):
-        return [*content("finish"), *finish()]
+        return answer("Nothing more is needed.")
+    if "has ended" in last_text(request):
+        return answer("finish")
     return [*content("I plan."), *add("look")]
 
 
@@ -33,20 +34,20 @@ def reply_aloud(*, deep: bool = False) -> Reply:
     return model(DRAFT if deep else [*content("I plan."), *add("look")], planner=plan_aloud)
 
 
-async def ask(it: House) -> tuple[str, Fold]:
-    async with it.client.ask("hello", agent_key="react", chat_id=it.chat_id or None) as deltas:
+async def ask(suite: Suite) -> tuple[str, Fold]:
+    async with suite.client.ask("hello", agent_key="react", chat_id=suite.chat_id or None) as deltas:
         state = fold_events([delta async for delta in deltas])
     assert state.end is not None
     assert state.end.HasField("run_complete")
-    it.chat_id = state.chat_id
+    suite.chat_id = state.chat_id
     return state.run_id, state
 
 
-async def read_back(it: House, run_id: str) -> list[list[agent_pb2.AgentDelta]]:
+async def read_back(suite: Suite, run_id: str) -> list[list[agent_pb2.AgentDelta]]:
     """The run's events as they are given to one who comes later: from the log, and in the chat's history."""
-    async with it.client.attach(run_id) as deltas:
+    async with suite.client.attach(run_id) as deltas:
         attached = [delta async for delta in deltas]
-    return [attached, list((await it.client.chat(it.chat_id)).events)]
+    return [attached, list((await suite.client.chat(suite.chat_id)).events)]
 
 
 def list_stages(deltas: list[agent_pb2.AgentDelta]) -> list[tuple[str, bool]]:
@@ -62,28 +63,28 @@ def list_stages(deltas: list[agent_pb2.AgentDelta]) -> list[tuple[str, bool]]:
 
 @pytest.mark.parametrize("deep", [False, True], ids=["", "deep"])
 @pytest.mark.parametrize("strategy", STRATEGIES)
-async def test_what_a_planner_says_is_no_part_of_the_answer(house: Open, strategy: str, deep: bool) -> None:
-    async with house(**agent(strategy, deep=deep), budget={"maxModelCalls": 60}) as it:
-        it.llm.reply = reply_aloud(deep=deep)
-        async with it.client.ask("hello", agent_key="react") as deltas:
+async def test_what_a_planner_says_is_no_part_of_the_answer(serve: Serve, strategy: str, deep: bool) -> None:
+    async with serve(**agent(strategy, deep=deep), budget={"maxModelCalls": 60}) as suite:
+        suite.llm.reply = reply_aloud(deep=deep)
+        async with suite.client.ask("hello", agent_key="react") as deltas:
             live = [delta async for delta in deltas]
         state = fold_events(live)
-        it.chat_id = state.chat_id
+        suite.chat_id = state.chat_id
         assert state.answer == ANSWER
         stages = list_stages(live)
         assert stages[-1] == ("summary", True)
         assert set(stages[:-1]) == {("plan", False), ("execute", False)}
-        for later in await read_back(it, state.run_id):
+        for later in await read_back(suite, state.run_id):
             assert fold_events(later).answer == ANSWER
             assert list_stages(later) == stages
-        it.llm.requests.clear()
-        await ask(it)
-        shown = [text_of(message) for message in it.llm.requests[0].messages[1:]]
+        suite.llm.requests.clear()
+        await ask(suite)
+        shown = [text_of(message) for message in suite.llm.requests[0].messages[1:]]
         assert shown[1:] == [ANSWER, "hello"]
         assert re.fullmatch(r"hello\n\n\[Lines 2-\d+ of this chat are left out here, .*\]", shown[0])
 
 
-async def test_a_sub_agent_that_plans_returns_its_summary(house: Open, tmp_path: Path) -> None:
+async def test_a_sub_agent_that_plans_returns_its_summary(serve: Serve, tmp_path: Path) -> None:
     turns = {"count": 0}
 
     def reply(request: llm_pb2.ChatRequest) -> list[Step]:
@@ -91,19 +92,19 @@ async def test_a_sub_agent_that_plans_returns_its_summary(house: Open, tmp_path:
             return reply_aloud()(request)
         turns["count"] += 1
         if turns["count"] > 1:
-            return [*content("told"), *finish()]
+            return answer("told")
         arguments = json.dumps({"agentKey": "planner", "task": "hello"})
         return [*content("I ask."), *call("call_subagent", arguments), *finish("tool_calls")]
 
     (tmp_path / "agents").mkdir()
     (tmp_path / "agents" / "planner.json").write_text(json.dumps(agent("PARALLEL") | {"modelConfig": MODEL}))
-    async with house(subagents=["planner"]) as it:
-        it.llm.reply = reply
-        run_id, state = await ask(it)
+    async with serve(subagents=["planner"]) as suite:
+        suite.llm.reply = reply
+        run_id, state = await ask(suite)
         assert state.answer == "told"
         [result] = [json.loads(block.result or "") for block in state.blocks.values() if block.name == "call_subagent"]
         assert result["result"] == ANSWER
-        for later in await read_back(it, run_id):
+        for later in await read_back(suite, run_id):
             told = fold_events(later)
             assert told.answer == "told"
             assert [block.text for block in told.blocks.values() if block.is_answer] == ["I ask.", "told"]

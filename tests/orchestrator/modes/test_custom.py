@@ -15,14 +15,16 @@ from headrace.errors import NotFound, ProviderAuthentication
 from headrace.v1 import llm_pb2, tools_pb2
 from services.orchestrator.agents.mode_files import ModeFiles
 from services.runtime.files.refused_files import REFUSED_FILES, collecting_refusals
-from tests.orchestrator import people
-from tests.orchestrator.cluster.test_crashes import gone_on_with, it_run, killed, known, read
-from tests.orchestrator.conftest import MODEL, House, Open, Step, ToolStep, as_json, call, content, finish
-from tests.orchestrator.owners import Crashes, again
-from tests.orchestrator.plans import said, system, text_of
-from tests.orchestrator.recorded_runs import World
+from tests.support.orchestrator import MODEL, Serve, Suite, as_json, people, read
+from tests.support.orchestrator.crashes import Crashes, check_resumed, known, restart, run_killed
+from tests.support.orchestrator.events import run_of
+from tests.support.orchestrator.plans import last_text, system, text_of
+from tests.support.orchestrator.recorded_runs import World
+from tests.support.orchestrator.steps import Step, ToolStep, call_tool, content, finish
 from tests.support.order import TERMINAL, Event, fold
 from tests.support.postgresql import needs_postgres
+from tests.support.sampling import Take, at_places, take_fifth
+from tests.support.waiting import wait_until
 
 EVERYTHING = """
 async def run(mode):
@@ -76,7 +78,7 @@ def speak(request: llm_pb2.ChatRequest) -> list[Step]:
     """A model that says the system message, what it was asked, and in which stage."""
     if "You read." in system(request):
         return content("read ", "it") + finish()
-    return content(f"{request.stage}: ", said(request)) + finish()
+    return content(f"{request.stage}: ", last_text(request)) + finish()
 
 
 def text(events: list[Event]) -> str:
@@ -90,69 +92,73 @@ def error(events: list[Event]) -> dict[str, Any]:
     return events[-1]["error"]
 
 
-async def test_a_mode_has_the_model_tools_tasks_agents_and_a_state(house: Open, tmp_path: Path) -> None:
+async def test_a_mode_has_the_model_tools_tasks_agents_and_a_state(serve: Serve, tmp_path: Path) -> None:
     write_mode(tmp_path, EVERYTHING)
-    async with house() as it:
-        world = World(it, speak)
-        events = await it.ask(agent="own")
+    async with serve() as suite:
+        world = World(suite, speak)
+        events = await suite.ask(agent="own")
         assert events[-1]["type"] == "run.complete", events[-1]
         assert text(events) == "custom: Now answer, for the 1. time."
         assert sorted(event["description"] for event in events if event["type"] == "task.start") == ["part a", "part b"]
         assert [event["summary"] for event in events if event["type"] == "task.complete"] == ["read it"] * 2
         assert [event["ok"] for event in events if event["type"] == "subagent.end"] == [True]
         published = [event["delta"] for event in events if event["type"] == "content.delta"]
-        assert any("['read it', 'read it'], oneshot: help with work: Which kind?" in said for said in published)
+        assert any(
+            "['read it', 'read it'], oneshot: help with work: Which kind?" in last_text for last_text in published
+        )
         assert sum(world.runs.values()) == 3
-        readers = [request for request in it.llm.requests if "You read." in system(request)]
+        readers = [request for request in suite.llm.requests if "You read." in system(request)]
         assert [[tool.name for tool in request.tools] for request in readers] == [["act", "call_subagent"]] * 2
-        later = await it.ask(agent="own")
+        later = await suite.ask(agent="own")
         assert text(later) == "custom: Now answer, for the 2. time."
-        asked = [text_of(message) for message in it.llm.requests[-1].messages]
+        asked = [text_of(message) for message in suite.llm.requests[-1].messages]
         assert not any('"step"' in message for message in asked)
         # The work of the run before is hidden, as that of a plan is.
-        assert "Which kind?" not in [text_of(message) for message in it.llm.requests[-5].messages][:2]
+        assert "Which kind?" not in [text_of(message) for message in suite.llm.requests[-5].messages][:2]
 
 
 @pytest.mark.parametrize(
     "first", ['await mode.finish("So.")', 'await mode.call_tool("look", at=1); await mode.finish("So.")']
 )
 async def test_what_a_mode_says_at_once_stands_behind_the_runs_first_events(
-    house: Open, tmp_path: Path, first: str
+    serve: Serve, tmp_path: Path, first: str
 ) -> None:
     write_mode(tmp_path, f"async def run(mode):\n    {first}\n")
-    async with house() as it:
-        World(it, speak)
-        events = await it.ask(agent="own")
+    async with serve() as suite:
+        World(suite, speak)
+        events = await suite.ask(agent="own")
     assert [event["type"] for event in events[:3]] == ["request.query", "chat.start", "run.start"]
     assert text(events) == "So."
 
 
-async def test_a_mode_killed_at_each_line_goes_on_to_the_same_end(house: Open, tmp_path: Path) -> None:
+@at_places
+async def test_a_mode_killed_at_each_line_goes_on_to_the_same_end(serve: Serve, tmp_path: Path, take: Take) -> None:
     write_mode(tmp_path, EVERYTHING)
-    async with house() as it:
-        await kill_at_lines(it)
+    async with serve() as suite:
+        await kill_at_lines(suite, take)
 
 
+@pytest.mark.nightly
 @needs_postgres
-async def test_a_mode_over_postgresql_that_is_killed_goes_on_to_the_same_end(house: Open, tmp_path: Path) -> None:
-    """At every fifth line: what a mode records is the same, whoever keeps it."""
+async def test_a_mode_over_postgresql_that_is_killed_goes_on_to_the_same_end(serve: Serve, tmp_path: Path) -> None:
+    """What a mode records is the same, whoever keeps it."""
     write_mode(tmp_path, EVERYTHING)
     with running(*FAST) as server:
-        async with house(database_url=server.url()) as it:
-            await kill_at_lines(it, each=5)
+        async with serve(database_url=server.url()) as suite:
+            await kill_at_lines(suite, take_fifth)
 
 
-async def kill_at_lines(it: House, each: int = 1) -> None:
-    await it.stop()
-    world, crashes = World(it, speak), Crashes(it)
-    alone = await killed(it, crashes, "own", None)
+async def kill_at_lines(suite: Suite, take: Take) -> None:
+    await suite.stop()
+    world, crashes = World(suite, speak), Crashes(suite)
+    alone = await run_killed(suite, crashes, "own", None)
     assert alone[-1]["type"] == "run.complete"
-    for append in range(1, crashes.appends[it_run(alone)], each):
+    for append in take(range(1, crashes.appends[run_of(alone)]), "own"):
         crashes.kill_at(append)
-        seen = await killed(it, crashes, "own", None)
+        seen = await run_killed(suite, crashes, "own", None)
         assert seen[-1]["type"] not in TERMINAL
         crashes.kill_at(-1)
-        whole = await gone_on_with(it, world, seen, seqs_max=2)
+        whole = await check_resumed(suite, world, seen, seqs_max=2)
         assert known(whole) == known(alone), append
         assert text(whole).endswith("Now answer, for the 1. time.")
 
@@ -216,37 +222,36 @@ CHANGES = {
 
 @pytest.mark.parametrize("case", CHANGES)
 async def test_changed_code_that_does_not_fit_ends_with_the_first_difference(
-    house: Open, tmp_path: Path, case: str
+    serve: Serve, tmp_path: Path, case: str
 ) -> None:
     before, after, difference = CHANGES[case]
     write_mode(
         tmp_path, f"async def run(mode):\n    {before.strip()}\n    await mode.call_tool('slow')\n    return 'end'\n"
     )
-    async with house() as it:
-        await it.stop()
-        it.llm.reply = speak
-        crashes = Crashes(it)
-        seen = await until_slow(it, crashes)
-        done = len(it.llm.requests)
+    async with serve() as suite:
+        await suite.stop()
+        suite.llm.reply = speak
+        crashes = Crashes(suite)
+        seen = await until_slow(suite, crashes)
+        done = len(suite.llm.requests)
         write_mode(tmp_path, f"async def run(mode):\n    {after.strip()}\n    return 'end'\n")
-        async with again(it) as client:
-            failure = error(await read(client, it_run(seen)))
+        async with restart(suite) as client:
+            failure = error(await read(client, run_of(seen)))
     assert failure["code"] == "MODE_CHANGED"
     assert difference in failure["message"]
-    assert len(it.llm.requests) == done, "nothing was guessed"
+    assert len(suite.llm.requests) == done, "nothing was guessed"
 
 
-async def until_slow(it: House, crashes: Crashes) -> list[Event]:
+async def until_slow(suite: Suite, crashes: Crashes) -> list[Event]:
     """What was seen of a run whose process dies while the tool `slow` runs."""
-    it.tools.tools[1].effect = "read"  # the next owner calls it again, and asks nobody
+    suite.tools.tools[1].effect = "read"  # the next owner calls it again, and asks nobody
     seen: list[Event] = []
-    async with again(it) as client, client.ask("hello", agent_key="own", chat_id=str(uuid.uuid4())) as deltas:
+    async with restart(suite) as client, client.ask("hello", agent_key="own", chat_id=str(uuid.uuid4())) as deltas:
         async for delta in deltas:
             seen.append(as_json(delta))
             if seen[-1].get("toolName") == "slow" and seen[-1]["type"] == "tool.start":
-                while not it.tools.open:
-                    await asyncio.sleep(0.01)
-                crashes.kill(it_run(seen))
+                await wait_until(lambda: suite.tools.open)
+                crashes.kill(run_of(seen))
                 return seen
     raise AssertionError(seen)
 
@@ -260,26 +265,26 @@ async def run(mode):
 
 
 async def test_a_run_goes_on_with_the_code_it_began_with_where_it_is_known_and_else_where_it_fits(
-    house: Open, tmp_path: Path
+    serve: Serve, tmp_path: Path
 ) -> None:
     write_mode(tmp_path, FITTING.format(end="'before'"))
-    async with house() as it:
-        await it.stop()
-        it.llm.reply = speak
-        crashes = Crashes(it)
+    async with serve() as suite:
+        await suite.stop()
+        suite.llm.reply = speak
+        crashes = Crashes(suite)
         files = ModeFiles(tmp_path / "modes")
-        seen = await until_slow(it, crashes)
+        seen = await until_slow(suite, crashes)
         files.reload()
-        began_with = json.loads(it.memory.versions[-1].definition)["modes"]["own"]
+        began_with = json.loads(suite.memory.versions[-1].definition)["modes"]["own"]
         write_mode(tmp_path, FITTING.format(end="'later'"))
         files.reload()
         known, new = files.find("own", began_with), files.find("own", "of another process")
         assert known is not None
         assert new is not None
         assert (known.digest, new.digest) == (began_with, files.digests["own"])
-        it.tools.plays["slow"] = [DONE]
-        async with again(it) as client:  # another process, which has never seen the code before
-            whole = [*seen, *await read(client, it_run(seen))]
+        suite.tools.plays["slow"] = [DONE]
+        async with restart(suite) as client:  # another process, which has never seen the code before
+            whole = [*seen, *await read(client, run_of(seen))]
     assert text(whole) == "later"
 
 
@@ -326,12 +331,12 @@ async def run(mode):
 
 @pytest.mark.parametrize("scopes", ["ask", "ask,operate"])
 async def test_an_exception_ends_the_run_with_file_and_line_for_those_who_operate(
-    house: Open, tmp_path: Path, scopes: str
+    serve: Serve, tmp_path: Path, scopes: str
 ) -> None:
     write_mode(tmp_path, FAILING)
-    async with house(keys={"key": f"acme/ann staff {scopes}"}) as it:
-        it.llm.reply = speak
-        failure = error(await it.ask(agent="own"))
+    async with serve(keys={"key": f"acme/ann staff {scopes}"}) as suite:
+        suite.llm.reply = speak
+        failure = error(await suite.ask(agent="own"))
     assert failure["code"] == "MODE_FAILED"
     where = {"file": "own.py", "line": "5"} if "operate" in scopes else {}
     assert failure["details"] == {"mode": "own"} | where
@@ -379,33 +384,33 @@ ENDS = {
 }
 
 
-async def test_what_a_mode_may_not_do_ends_its_run_and_says_why(house: Open, tmp_path: Path) -> None:
+async def test_what_a_mode_may_not_do_ends_its_run_and_says_why(serve: Serve, tmp_path: Path) -> None:
     limits = {"maxModelCalls": 3, "timeoutMs": 3000}
     write_mode(tmp_path, LIMITS, custom=SECTION | {"maxSteps": 20}, budget=limits)
-    async with house() as it:
-        it.llm.reply = speak
+    async with serve() as suite:
+        suite.llm.reply = speak
         ends: dict[str, str] = {}
         for message in ENDS:
-            ends[message] = error(await it.ask(message, agent="own"))["code"]
+            ends[message] = error(await suite.ask(message, agent="own"))["code"]
         assert ends == ENDS
-        (it.agents / "own.json").write_text(json.dumps(AGENT | {"key": "other", "custom": {"mode": "gone"}}))
-        missing = error(await ask_when_there(it, "other"))
+        (suite.agents / "own.json").write_text(json.dumps(AGENT | {"key": "other", "custom": {"mode": "gone"}}))
+        missing = error(await ask_when_there(suite, "other"))
     assert (missing["code"], missing["message"]) == (
         "MODE_UNAVAILABLE",
         "the mode 'gone' has no valid file; modes: own",
     )
 
 
-async def ask_when_there(it: House, agent: str) -> list[Event]:
+async def ask_when_there(suite: Suite, agent: str) -> list[Event]:
     """A run of an agent whose file was just written."""
     while True:
         try:
-            return await it.ask(agent=agent)
+            return await suite.ask(agent=agent)
         except NotFound:
             await asyncio.sleep(0.05)
 
 
-async def test_a_step_that_failed_fails_again_when_the_run_is_replayed(house: Open, tmp_path: Path) -> None:
+async def test_a_step_that_failed_fails_again_when_the_run_is_replayed(serve: Serve, tmp_path: Path) -> None:
     code = """
 from headrace.errors import HeadraceError
 
@@ -419,22 +424,26 @@ async def run(mode):
     return said
 """
     write_mode(tmp_path, code)
-    async with house() as it:
-        await it.stop()
+    async with serve() as suite:
+        await suite.stop()
 
         def reply(request: llm_pb2.ChatRequest) -> list[Step]:
-            return [*content("half"), ProviderAuthentication("no key")] if said(request) == "fails" else speak(request)
+            return (
+                [*content("half"), ProviderAuthentication("no key")]
+                if last_text(request) == "fails"
+                else speak(request)
+            )
 
-        it.llm.reply = reply
-        crashes = Crashes(it)
-        seen = await until_slow(it, crashes)
-        asked = len(it.llm.requests)
-        it.tools.plays["slow"] = [DONE]
-        async with again(it) as client:
-            whole = [*seen, *await read(client, it_run(seen))]
+        suite.llm.reply = reply
+        crashes = Crashes(suite)
+        seen = await until_slow(suite, crashes)
+        asked = len(suite.llm.requests)
+        suite.tools.plays["slow"] = [DONE]
+        async with restart(suite) as client:
+            whole = [*seen, *await read(client, run_of(seen))]
     assert whole[-1]["type"] == "run.complete", whole[-1]
     assert text(whole) == "work: b"
-    assert len(it.llm.requests) == asked
+    assert len(suite.llm.requests) == asked
     assert "half" not in json.dumps(fold(whole)["blocks"])
 
 
@@ -446,25 +455,25 @@ async def run(mode):
 """
 
 
-async def test_a_mode_waits_for_people_through_a_takeover_and_a_cancel_ends_it(house: Open, tmp_path: Path) -> None:
+async def test_a_mode_waits_for_people_through_a_takeover_and_a_cancel_ends_it(serve: Serve, tmp_path: Path) -> None:
     write_mode(tmp_path, ASKING, toolConfig={"backends": ["act"], "frontends": ["ask_human"]})
-    async with house() as it:
-        await it.stop()
-        world, crashes = World(it, speak), Crashes(it)
-        it.tools.tools[2].approval = "ask"
-        async with again(it) as client, client.ask("hello", agent_key="own", chat_id=people.CHAT) as deltas:
+    async with serve() as suite:
+        await suite.stop()
+        world, crashes = World(suite, speak), Crashes(suite)
+        suite.tools.tools[2].approval = "ask"
+        async with restart(suite) as client, client.ask("hello", agent_key="own", chat_id=people.CHAT) as deltas:
             seen = [as_json(await anext(deltas))]
             while seen[-1]["type"] != "gate.open":
                 seen.append(as_json(await anext(deltas)))
-            crashes.kill(it_run(seen))
-        run_id = it_run(seen)
-        async with again(it) as client, client.attach(run_id) as deltas:
-            await people.submit(it, run_id, seen[-1]["gateId"], {"answer": "blue"})
+            crashes.kill(run_of(seen))
+        run_id = run_of(seen)
+        async with restart(suite) as client, client.attach(run_id) as deltas:
+            await people.submit(suite, run_id, seen[-1]["gateId"], {"answer": "blue"})
             events = [as_json(await anext(deltas))]
             while events[-1]["type"] != "approval.ask":
                 events.append(as_json(await anext(deltas)))
             assert not world.runs
-            await people.submit(it, run_id, events[-1]["approvalId"], {"decision": "approve"})
+            await people.submit(suite, run_id, events[-1]["approvalId"], {"decision": "approve"})
             events += [as_json(delta) async for delta in deltas]
             assert events[-1]["type"] == "run.complete", events[-1]
             assert "blue" in text(events)
@@ -474,12 +483,12 @@ async def test_a_mode_waits_for_people_through_a_takeover_and_a_cancel_ends_it(h
                 events = [as_json(await anext(asking))]
                 while events[-1]["type"] != "gate.open":
                     events.append(as_json(await anext(asking)))
-                await client.cancel(events[-1]["runId"] if "runId" in events[-1] else it_run(events))
+                await client.cancel(events[-1]["runId"] if "runId" in events[-1] else run_of(events))
                 events += [as_json(delta) async for delta in asking]
             assert events[-1]["type"] == "run.cancel"
 
 
-async def test_an_error_of_the_code_ends_its_task_as_failed(house: Open, tmp_path: Path) -> None:
+async def test_an_error_of_the_code_ends_its_task_as_failed(serve: Serve, tmp_path: Path) -> None:
     code = """
 async def run(mode):
     [task] = await mode.plan(["part a"])
@@ -490,9 +499,9 @@ async def run(mode):
         return "It goes on."
 """
     write_mode(tmp_path, code)
-    async with house() as it:
-        World(it, speak)
-        events = await it.ask(agent="own")
+    async with serve() as suite:
+        World(suite, speak)
+        events = await suite.ask(agent="own")
     [failed] = [event for event in events if event["type"] == "task.fail"]
     assert failed["error"]["code"] == "TASK_FAILED"
     assert "Which?" not in failed["error"]["message"]
@@ -502,28 +511,28 @@ async def run(mode):
 
 
 async def test_a_querys_tool_choice_none_holds_and_one_that_wants_a_call_is_refused(
-    house: Open, tmp_path: Path
+    serve: Serve, tmp_path: Path
 ) -> None:
     write_mode(tmp_path, 'async def run(mode):\n    return await mode.ask("Which?")\n')
-    async with house(content("No.") + finish()) as it:
-        events = await it.ask(agent="own", tool_choice="none")
+    async with serve(content("No.") + finish()) as suite:
+        events = await suite.ask(agent="own", tool_choice="none")
         assert text(events) == "No."
-        assert [request.tool_choice for request in it.llm.requests] == ["none"]
-        await it.ask(agent="own", tool_choice="auto")
-        assert it.llm.requests[-1].tool_choice == "auto"
+        assert [request.tool_choice for request in suite.llm.requests] == ["none"]
+        await suite.ask(agent="own", tool_choice="auto")
+        assert suite.llm.requests[-1].tool_choice == "auto"
         for choice in ("required", "look"):
-            failed = error(await it.ask(agent="own", tool_choice=choice))
+            failed = error(await suite.ask(agent="own", tool_choice=choice))
             assert (failed["code"], "toolChoice" in failed["message"]) == ("INVALID_REQUEST", True)
 
 
 async def test_a_sub_agent_that_uses_up_its_modes_steps_fails_and_its_caller_goes_on(
-    house: Open, tmp_path: Path
+    serve: Serve, tmp_path: Path
 ) -> None:
     steps = "async def run(mode):\n    for _ in range(9):\n        await mode.now_ms()\n"
     write_mode(tmp_path, steps, custom={"mode": "own", "maxSteps": 2})
-    calling = call("call_subagent", '{"task":"x","agentKey":"own"}') + finish("tool_calls")
-    async with house(calling, content("So.") + finish(), subagents=["own"]) as it:
-        events = await it.ask()
+    calling = call_tool("call_subagent", '{"task":"x","agentKey":"own"}')
+    async with serve(calling, content("So.") + finish(), subagents=["own"]) as suite:
+        events = await suite.ask()
     [result] = [event["result"] for event in events if event["type"] == "tool.result"]
     assert json.loads(result)["error"] == "BUDGET_EXCEEDED"
     assert events[-1]["type"] == "run.complete", events[-1]

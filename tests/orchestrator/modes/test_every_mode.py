@@ -12,10 +12,11 @@ import pytest
 
 from headrace.errors import Overloaded
 from headrace.v1 import llm_pb2
-from tests.orchestrator import plans
-from tests.orchestrator.conftest import MODEL, House, Open, Step, as_json, call, content, finish, reasoning
-from tests.orchestrator.people import submit, tool
+from tests.support.orchestrator import MODEL, Serve, Suite, as_json, plans, submit, tool
+from tests.support.orchestrator.events import run_of
+from tests.support.orchestrator.steps import Step, answer, call, content, finish, reasoning
 from tests.support.order import TERMINAL, Event, check_order
+from tests.support.sampling import rest_by_night
 
 FORM = "form"
 
@@ -52,12 +53,12 @@ At: TypeAlias = Callable[[list[Event]], Awaitable[None]]
 class Model:
     """Works as asked; fails at one of its turns."""
 
-    def __init__(self, it: House) -> None:
+    def __init__(self, suite: Suite) -> None:
         self._planning = plans.model(plans.add("one", "two"), work=working)
         self.turns = 0
         self.fails_at = -1
-        it.llm.reply = self.reply
-        it.llm.aside["reasoning_summary"] = content("Thought.") + finish()
+        suite.llm.reply = self.reply
+        suite.llm.aside["reasoning_summary"] = answer("Thought.")
 
     def reply(self, request: llm_pb2.ChatRequest) -> list[Step]:
         self.turns += 1
@@ -71,18 +72,14 @@ async def nothing(_events: list[Event]) -> None:
     pass
 
 
-def id_of(events: list[Event]) -> str:
-    return next(event["runId"] for event in events if event["type"] == "run.start")
-
-
-async def run(it: House, at: At = nothing, agent: str = "react") -> list[Event]:
+async def run(suite: Suite, at: At = nothing, agent: str = "react") -> list[Event]:
     """One run in a chat of its own."""
     events: list[Event] = []
-    async with it.client.ask("hello", agent_key=agent) as deltas:
+    async with suite.client.ask("hello", agent_key=agent) as deltas:
         async for delta in deltas:
             events.append(as_json(delta))
             await at(events)
-    await in_order(it, events)
+    await in_order(suite, events)
     return events
 
 
@@ -90,35 +87,35 @@ def without_time(event: Event) -> Event:
     return {name: value for name, value in event.items() if name != "timestamp"}
 
 
-async def in_order(it: House, events: list[Event]) -> None:
+async def in_order(suite: Suite, events: list[Event]) -> None:
     """Hold a run against what must be true of every run."""
     check_order(events)
     assert sum(event["type"] in TERMINAL for event in events) == 1
-    plans.check_pairs(it)
+    plans.check_pairs(suite)
     chat_id = events[0]["chatId"]
-    history = [as_json(event) for event in (await it.client.chat(chat_id)).events]
+    history = [as_json(event) for event in (await suite.client.chat(chat_id)).events]
     assert without_time(history[-1]) == without_time(events[-1]), "the log has the end as readers have it"
-    it.llm.requests.clear()
+    suite.llm.requests.clear()
 
 
-async def goes_on(it: House, events: list[Event]) -> None:
+async def goes_on(suite: Suite, events: list[Event]) -> None:
     """The chat takes a message after `events`, and its model is told nothing that is open."""
 
     def next_answer(_request: llm_pb2.ChatRequest) -> list[Step]:
-        return [*content("Next."), *finish()]
+        return answer("Next.")
 
-    model, it.llm.reply = it.llm.reply, next_answer
-    it.chat_id = events[0]["chatId"]
-    after = await it.ask("and now?", agent="oneshot")
-    plans.check_pairs(it)
+    model, suite.llm.reply = suite.llm.reply, next_answer
+    suite.chat_id = events[0]["chatId"]
+    after = await suite.ask("and now?", agent="oneshot")
+    plans.check_pairs(suite)
     assert after[-1]["type"] == "run.complete"
-    it.llm.requests.clear()
-    it.llm.reply = model
+    suite.llm.requests.clear()
+    suite.llm.reply = model
 
 
-def table(*kinds: str) -> pytest.MarkDecorator:
+def table(*kinds: str, each: int = 1) -> pytest.MarkDecorator:
     cases = [(mode, kind) for mode in MODES for kind in kinds]
-    return pytest.mark.parametrize(("mode", "kind"), cases, ids=[f"{mode} {kind}" for mode, kind in cases])
+    return pytest.mark.parametrize(("mode", "kind"), rest_by_night(cases, each=each))
 
 
 def agent(mode: str, kind: str, **changes: Any) -> dict[str, Any]:
@@ -131,40 +128,40 @@ EVERY = ("no tools", "tools", "required", "checked")
 
 
 @table(*EVERY)
-async def test_a_run_that_nothing_happens_to_is_complete(house: Open, mode: str, kind: str) -> None:
-    async with house(**agent(mode, kind)) as it:
-        Model(it)
-        events = await run(it)
-        await goes_on(it, events)
+async def test_a_run_that_nothing_happens_to_is_complete(serve: Serve, mode: str, kind: str) -> None:
+    async with serve(**agent(mode, kind)) as suite:
+        Model(suite)
+        events = await run(suite)
+        await goes_on(suite, events)
     assert events[-1]["type"] == "run.complete"
     assert any(event["type"] == "tool.result" for event in events) == (kind != "no tools" or mode == "PLAN_EXECUTE")
 
 
-@table(*EVERY)
-async def test_an_error_at_any_turn(house: Open, mode: str, kind: str) -> None:
-    async with house(**agent(mode, kind)) as it:
-        model = Model(it)
-        await run(it)
+@table(*EVERY, each=3)
+async def test_an_error_at_any_turn(serve: Serve, mode: str, kind: str) -> None:
+    async with serve(**agent(mode, kind)) as suite:
+        model = Model(suite)
+        await run(suite)
         turns = model.turns
         for model.fails_at in range(1, turns + 1):
             model.turns = 0
-            events = await run(it)
+            events = await run(suite)
             assert events[-1]["type"] in ("run.error", "run.complete")
-            await goes_on(it, events)
+            await goes_on(suite, events)
 
 
-@table(*EVERY)
-async def test_a_budget_that_ends_at_any_call(house: Open, tmp_path: Path, mode: str, kind: str) -> None:
+@table(*EVERY, each=3)
+async def test_a_budget_that_ends_at_any_call(serve: Serve, tmp_path: Path, mode: str, kind: str) -> None:
     calls_max = 8 if mode == "PLAN_EXECUTE" else 4
     for calls in range(1, calls_max + 1):
         own = {"modelConfig": MODEL, "react": {}} | agent(mode, kind, budget={"maxModelCalls": calls})
         write(tmp_path, f"b{calls}", own)
-    async with house() as it:
-        Model(it)
+    async with serve() as suite:
+        Model(suite)
         for calls in range(1, calls_max + 1):
-            events = await run(it, agent=f"b{calls}")
+            events = await run(suite, agent=f"b{calls}")
             assert events[-1]["usage"]["modelCalls"] <= calls + 1, "one call is granted for the answer"
-            await goes_on(it, events)
+            await goes_on(suite, events)
 
 
 def write(folder: Path, key: str, definition: dict[str, Any]) -> None:
@@ -173,39 +170,39 @@ def write(folder: Path, key: str, definition: dict[str, Any]) -> None:
 
 
 @table("tools", "checked")
-async def test_a_cancel_at_any_event(house: Open, mode: str, kind: str) -> None:
-    async with house(**agent(mode, kind)) as it:
-        Model(it)
-        count = len(await run(it))
+async def test_a_cancel_at_any_event(serve: Serve, mode: str, kind: str) -> None:
+    async with serve(**agent(mode, kind)) as suite:
+        Model(suite)
+        count = len(await run(suite))
         # The third event is the first with the run's id; a plan has so many that a part of them is enough.
         for number in range(3, count, 1 if count < PLAN_EVENTS else 4):
-            events = await run(it, partial(cancel_at, it, number))
+            events = await run(suite, partial(cancel_at, suite, number))
             assert events[-1]["type"] in ("run.cancel", "run.complete")
-            await goes_on(it, events)
+            await goes_on(suite, events)
 
 
-async def cancel_at(it: House, number: int, events: list[Event]) -> None:
+async def cancel_at(suite: Suite, number: int, events: list[Event]) -> None:
     if len(events) == number:
-        await it.client.cancel(id_of(events))
+        await suite.client.cancel(run_of(events))
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("when", ["early", "in time", "twice", "late"])
-async def test_a_submit_whenever_it_comes(house: Open, mode: str, when: str) -> None:
+async def test_a_submit_whenever_it_comes(serve: Serve, mode: str, when: str) -> None:
     statuses: list[str] = []
-    async with house(**agent(mode, "a form")) as it:
-        it.tools.tools.append(tool(FORM, "frontend", timeout_ms=100 if when == "late" else 5000))
-        Model(it)
+    async with serve(**agent(mode, "a form")) as suite:
+        suite.tools.tools.append(tool(FORM, "frontend", timeout_ms=100 if when == "late" else 5000))
+        Model(suite)
         moment = {"early": "tool.start", "late": "tool.result"}.get(when, "tool.end")
 
         async def person(events: list[Event]) -> None:
             event = events[-1]
             if event["type"] == moment and event["toolId"].startswith("t_"):
                 for _ in range(2 if when == "twice" else 1):
-                    statuses.append(await submit(it, id_of(events), event["toolId"], {"ok": 1}))
+                    statuses.append(await submit(suite, run_of(events), event["toolId"], {"ok": 1}))
 
-        events = await run(it, person)
-        await goes_on(it, events)
+        events = await run(suite, person)
+        await goes_on(suite, events)
     told = {"early": {"accepted"}, "in time": {"accepted"}, "twice": {"accepted", "duplicate"}, "late": {"expired"}}
     assert set(statuses) == told[when]
     assert events[-1]["type"] == "run.complete"

@@ -1,38 +1,39 @@
-"""Steps or calls that are used up end with an answer, if need be the model's last words, and readers are told."""
+"""Steps or calls that are used up, or go round in circles, end with an answer, and readers are told."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from itertools import count
 from typing import Any
 
 import pytest
 
 from headrace.fold import fold_events
-from headrace.v1 import agent_pb2
-from tests.orchestrator.conftest import House, Open, call, content, finish
-from tests.orchestrator.lifecycle.test_runs import ANSWER
+from headrace.v1 import agent_pb2, llm_pb2, tools_pb2
+from tests.support.orchestrator import Serve, Suite, read, results
+from tests.support.orchestrator.crashes import Crashes, restart
+from tests.support.orchestrator.events import ask_for, list_notices, run_of
+from tests.support.orchestrator.plans import add, agent, ask_checked, model, outline
+from tests.support.orchestrator.steps import ANSWER, Step, answer, call, call_tool, content, finish
 from tests.support.order import Event
 
 SPEAKING = content("It may rain.") + call("look", '{"n":1}') + finish("tool_calls")
-SILENT = call("look", '{"n":2}') + finish("tool_calls")
+SILENT = call_tool("look", '{"n":2}')
 
 
-def list_notices(events: list[Event]) -> list[tuple[str, str]]:
-    return [(event["code"], event["message"]) for event in events if event["type"] == "run.notice"]
-
-
-async def read_answers(it: House, run_id: str) -> list[str]:
+async def read_answers(suite: Suite, run_id: str) -> list[str]:
     """The run's answer for one who attaches later, and in history."""
-    async with it.client.attach(run_id) as deltas:
+    async with suite.client.attach(run_id) as deltas:
         attached: list[agent_pb2.AgentDelta] = [delta async for delta in deltas]
-    return [fold_events(attached).answer, fold_events((await it.client.chat(it.chat_id)).events).answer]
+    return [fold_events(attached).answer, fold_events((await suite.client.chat(suite.chat_id)).events).answer]
 
 
-async def test_a_model_that_calls_tools_in_its_final_turn_is_asked_once_more(house: Open) -> None:
-    async with house(SILENT, SILENT, ANSWER, react={"maxSteps": 1}) as it:
-        events = await it.ask()
-        assert [request.tool_choice for request in it.llm.requests] == ["auto", "none", "none"]
-        assert "No tool can be called" in it.llm.requests[-1].messages[-1].content[0].text
-        assert await read_answers(it, it.run_ids[0]) == ["All good."] * 2
+async def test_a_model_that_calls_tools_in_its_final_turn_is_asked_once_more(serve: Serve) -> None:
+    async with serve(SILENT, SILENT, ANSWER, react={"maxSteps": 1}) as suite:
+        events = await suite.ask()
+        assert [request.tool_choice for request in suite.llm.requests] == ["auto", "none", "none"]
+        assert "No tool can be called" in suite.llm.requests[-1].messages[-1].content[0].text
+        assert await read_answers(suite, suite.run_ids[0]) == ["All good."] * 2
     assert events[-1]["finishReason"] == "steps"
     assert list_notices(events) == [("LIMIT_REACHED", "the model has used up its 1 turns with tools (maxSteps)")]
 
@@ -46,11 +47,11 @@ async def test_a_model_that_calls_tools_in_its_final_turn_is_asked_once_more(hou
     ],
 )
 async def test_the_last_words_of_a_model_that_says_nothing_more_are_the_answer(
-    house: Open, changes: dict[str, Any], reason: str, limit: str
+    serve: Serve, changes: dict[str, Any], reason: str, limit: str
 ) -> None:
-    async with house(SPEAKING, SILENT, **changes) as it:
-        events = await it.ask()
-        answers = await read_answers(it, it.run_ids[0])
+    async with serve(SPEAKING, SILENT, **changes) as suite:
+        events = await suite.ask()
+        answers = await read_answers(suite, suite.run_ids[0])
     assert events[-1]["finishReason"] == reason
     assert answers == ["It may rain."] * 2
     assert [event["delta"] for event in events if event["type"] == "content.delta"] == ["It may rain."] * 2
@@ -58,38 +59,143 @@ async def test_the_last_words_of_a_model_that_says_nothing_more_are_the_answer(
     assert (code, limit in message) == ("LIMIT_REACHED", True)
 
 
-async def test_a_model_that_never_said_a_word_has_no_answer_and_the_error_names_the_limit(house: Open) -> None:
-    async with house(SILENT, react={"maxSteps": 1}) as it:
-        events = await it.ask()
+async def test_a_model_that_never_said_a_word_has_no_answer_and_the_error_names_the_limit(serve: Serve) -> None:
+    async with serve(SILENT, react={"maxSteps": 1}) as suite:
+        events = await suite.ask()
     assert events[-1]["error"]["code"] == "NO_ANSWER"
     assert "(steps)" in events[-1]["error"]["message"]
 
 
 @pytest.mark.parametrize("mode", [{"react": {"parallelToolCalls": True}}, {"mode": "ONESHOT", "plain": {}}])
-async def test_spent_tool_calls_end_with_an_answer(house: Open, mode: dict[str, Any]) -> None:
+async def test_spent_tool_calls_end_with_an_answer(serve: Serve, mode: dict[str, Any]) -> None:
     calls = call("look", call_id="a") + call("look", "[1]", index=1, call_id="b") + finish("tool_calls")
-    async with house(calls, ANSWER, budget={"maxToolCalls": 1}, **mode) as it:
-        events = await it.ask()
-        assert len(it.tools.requests) == 1
+    async with serve(calls, ANSWER, budget={"maxToolCalls": 1}, **mode) as suite:
+        events = await suite.ask()
+        assert len(suite.tools.requests) == 1
     assert events[-1]["finishReason"] == "budget"
     assert [code for code, _ in list_notices(events)] == ["LIMIT_REACHED"]
 
 
-async def test_one_shot_that_uses_up_its_calls_before_it_calls_a_tool_gives_its_answer(house: Open) -> None:
+async def test_one_shot_that_uses_up_its_calls_before_it_calls_a_tool_gives_its_answer(serve: Serve) -> None:
     required = {"mode": "ONESHOT", "plain": {}, "toolPolicy": "REQUIRE", "budget": {"maxModelCalls": 1}}
-    async with house(content("No.") + finish(), ANSWER, **required) as it:
-        events = await it.ask()
-        assert [request.tool_choice for request in it.llm.requests] == ["required", "none"]
+    async with serve(answer("No."), ANSWER, **required) as suite:
+        events = await suite.ask()
+        assert [request.tool_choice for request in suite.llm.requests] == ["required", "none"]
     assert events[-1]["finishReason"] == "budget"
     assert [code for code, _ in list_notices(events)] == ["LIMIT_REACHED"]
 
 
-async def test_a_one_shot_sub_agent_without_calls_left_fails_and_its_caller_answers(house: Open) -> None:
-    calling = call("call_subagent", '{"task":"help","agentKey":"oneshot"}') + finish("tool_calls")
-    async with house(calling, ANSWER, subagents=["oneshot"], budget={"maxModelCalls": 1}) as it:
-        events = await it.ask()
+async def test_a_one_shot_sub_agent_without_calls_left_fails_and_its_caller_answers(serve: Serve) -> None:
+    calling = call_tool("call_subagent", '{"task":"help","agentKey":"oneshot"}')
+    async with serve(calling, ANSWER, subagents=["oneshot"], budget={"maxModelCalls": 1}) as suite:
+        events = await suite.ask()
     [result] = [event for event in events if event["type"] == "tool.result"]
     assert "BUDGET_EXCEEDED" in result["result"]
     kinds = [event["type"] for event in events]
     assert kinds.index("subagent.end") < kinds.index("content.start")
     assert events[-1]["finishReason"] == "budget"
+
+
+MANY_STEPS: dict[str, Any] = {"react": {"maxSteps": 15}, "budget": {"maxModelCalls": 40}}
+WORDS = "Let me look at the weather of Paris in the one place that I know, and then tell what it says."
+
+
+def look(number: object, *said: str) -> list[Step]:
+    return [*content(*said), *call("look", f'{{"n":{number}}}'), *finish("tool_calls")]
+
+
+def list_warned(events: list[Event]) -> list[bool]:
+    return ["[warning: " in text for text, _ in results(events)]
+
+
+async def fail(request: tools_pb2.ExecuteRequest) -> AsyncGenerator[tools_pb2.ToolDelta]:
+    yield tools_pb2.ToolDelta(result=tools_pb2.ToolOutcome(ok=False, result="no such file"))
+
+
+async def test_two_calls_in_turn_are_noticed(serve: Serve) -> None:
+    turns = [look(1), look(2), look(1), look(2), look(1), ANSWER]
+    async with serve(*turns, **MANY_STEPS) as suite:
+        events = await suite.ask()
+        assert len(suite.tools.requests) == 4
+        assert suite.llm.requests[-1].tool_choice == "none"
+    assert list_warned(events) == [False, False, False, True, False]
+    assert '"executed":false' in results(events)[-1][0]
+    assert events[-1]["finishReason"] == "stuck"
+    [(code, message)] = list_notices(events)
+    assert (code, "the same two calls came 2 times in turn" in message) == ("MODEL_STUCK", True)
+
+
+async def test_two_calls_in_turn_that_bring_something_new_may_go_on(serve: Serve) -> None:
+    number = count()
+
+    async def poll(request: tools_pb2.ExecuteRequest) -> AsyncGenerator[tools_pb2.ToolDelta]:
+        yield tools_pb2.ToolDelta(result=tools_pb2.ToolOutcome(ok=True, result=f"{next(number)} % done"))
+
+    async with serve(*[look(1), look(2)] * 5, ANSWER, **MANY_STEPS) as suite:
+        suite.tools.execute = poll
+        events = await suite.ask()
+    assert not any(list_warned(events))
+    assert events[-1]["finishReason"] == "stop"
+
+
+async def test_the_same_error_whatever_the_arguments_is_noticed(serve: Serve) -> None:
+    async with serve(*(look(number) for number in range(4)), ANSWER, **MANY_STEPS) as suite:
+        suite.tools.execute = fail
+        events = await suite.ask()
+        assert len(suite.tools.requests) == 4
+        assert [request.tool_choice for request in suite.llm.requests] == [*["auto"] * 4, "none"]
+    assert list_warned(events) == [False, False, True, False]
+    assert events[-1]["finishReason"] == "stuck"
+    assert "the same error came 3 times in a row" in list_notices(events)[0][1]
+
+
+async def test_the_same_words_again_and_again_are_noticed_and_short_remarks_are_not(serve: Serve) -> None:
+    async with serve(*(look(number, WORDS) for number in range(4)), ANSWER, **MANY_STEPS) as suite:
+        events = await suite.ask()
+    assert list_warned(events) == [False, False, True, False]
+    assert events[-1]["finishReason"] == "stuck"
+    assert "the same words came 3 times in a row" in list_notices(events)[0][1]
+
+
+async def test_short_remarks_may_come_again_and_again(serve: Serve) -> None:
+    async with serve(*(look(number, "Let me look.") for number in range(6)), ANSWER, **MANY_STEPS) as suite:
+        events = await suite.ask()
+    assert (list_notices(events), events[-1]["finishReason"]) == ([], "stop")
+
+
+async def test_an_agent_says_how_often(serve: Serve) -> None:
+    budget = {"maxRepeats": 5, "maxModelCalls": 40}
+    async with serve(*[look(1)] * 6, ANSWER, react={"maxSteps": 15}, budget=budget) as suite:
+        events = await suite.ask()
+        assert len(suite.tools.requests) == 5
+    assert list_warned(events) == [False] * 4 + [True, False]
+    assert events[-1]["finishReason"] == "stuck"
+
+
+async def test_a_task_that_goes_round_in_circles_is_asked_how_it_ended(serve: Serve) -> None:
+    async with serve(**agent()) as suite:
+        events = await ask_checked(suite, model(add("look"), work=lambda request: look(1)))
+        assert len(suite.tools.requests) == 3
+    assert outline(events) == ["start look", "complete look", "run.complete"]
+    [notice] = [event for event in events if event["type"] == "run.notice"]
+    assert (notice["code"], "taskId" in notice) == ("MODEL_STUCK", True)
+    assert events[-1]["finishReason"] == "stop"
+
+
+@pytest.mark.parametrize("kill_at", [3, 5, 7, 9, 10])
+async def test_a_run_that_is_taken_over_comes_to_the_same_end(serve: Serve, kill_at: int) -> None:
+    def reply(request: llm_pb2.ChatRequest) -> list[Step]:
+        done = sum(message.role == "tool" for message in request.messages)
+        return ANSWER if request.tool_choice == "none" else look(done)
+
+    async with serve(**MANY_STEPS) as suite:
+        suite.tools.execute, suite.llm.reply = fail, reply
+        await suite.stop()
+        crashes = Crashes(suite)
+        crashes.kill_at(kill_at)
+        async with restart(suite) as client:
+            seen = await ask_for(client, "hello", agent_key="react")
+        crashes.kill_at(-1)
+        async with restart(suite) as client:
+            rest = await read(client, run_of(seen), seen[-1]["seq"])
+    assert rest[-1]["finishReason"] == "stuck"

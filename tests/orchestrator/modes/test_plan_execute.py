@@ -8,35 +8,36 @@ from pathlib import Path
 import pytest
 
 from headrace.v1 import llm_pb2, tools_pb2
-from tests.orchestrator.conftest import Open, Step, call, content, finish, reasoning
-from tests.orchestrator.plans import (
+from tests.support.orchestrator import Serve
+from tests.support.orchestrator.plans import (
     PLAN,
     SUMMARY,
     add,
     agent,
-    asked,
+    ask_checked,
+    last_text,
     model,
     outline,
     plan_of,
-    said,
     system,
     task_id,
     task_of,
     text_of,
     update,
 )
+from tests.support.orchestrator.steps import Step, answer, call, call_tool, content, finish, reasoning
 from tests.support.order import texts
 
 
-async def test_tasks_are_done_in_order_and_the_answer_comes_last(house: Open) -> None:
-    async with house(**agent()) as it:
-        events = await asked(it, model(add("look", "write")))
+async def test_tasks_are_done_in_order_and_the_answer_comes_last(serve: Serve) -> None:
+    async with serve(**agent()) as suite:
+        events = await ask_checked(suite, model(add("look", "write")))
         assert outline(events) == ["start look", "complete look", "start write", "complete write", "run.complete"]
         assert plan_of(events) == {"look": "completed", "write": "completed"}
         assert texts(events, "content") == ["did look", "did write", "the ", "answer"]
         assert [event["summary"] for event in events if event["type"] == "task.complete"] == ["did look", "did write"]
         assert events[-1]["finishReason"] == "stop"
-        requests = it.llm.requests
+        requests = suite.llm.requests
         assert [request.stage for request in requests] == ["plan", *["execute"] * 4, "summary"]
         assert [request.tool_choice for request in requests] == [
             "required", "auto", "_plan_update_task_", "auto", "_plan_update_task_", "none"
@@ -48,31 +49,31 @@ async def test_tasks_are_done_in_order_and_the_answer_comes_last(house: Open) ->
         assert not requests[0].reasoning.enabled
 
 
-async def test_later_stages_know_the_files_that_earlier_ones_have_made(house: Open) -> None:
+async def test_later_stages_know_the_files_that_earlier_ones_have_made(serve: Serve) -> None:
     section = {"systemPrompt": "You work on {{task_id}}. {{file_names}}."}
-    async with house(**agent(execute=section, summary=section)) as it:
+    async with serve(**agent(execute=section, summary=section)) as suite:
 
         def work(request: llm_pb2.ChatRequest) -> list[Step]:
-            it.tools.files[f"made by {task_of(request)}"] = b""
-            return [*content(f"did {task_of(request)}"), *finish()]
+            suite.tools.files[f"made by {task_of(request)}"] = b""
+            return answer(f"did {task_of(request)}")
 
-        await asked(it, model(add("look", "write"), work=work))
-        seen = {request.stage: system(request) for request in it.llm.requests}
-        first = system(it.llm.requests[1])
+        await ask_checked(suite, model(add("look", "write"), work=work))
+        seen = {request.stage: system(request) for request in suite.llm.requests}
+        first = system(suite.llm.requests[1])
     assert "made by" not in first
     assert "made by look." in seen["execute"]
     assert "made by look\nmade by write." in seen["summary"]
 
 
-async def test_each_view_has_its_own_tasks_steps_and_of_others_their_reports(house: Open) -> None:
+async def test_each_view_has_its_own_tasks_steps_and_of_others_their_reports(serve: Serve) -> None:
     def work(request: llm_pb2.ChatRequest) -> list[Step]:
         if task_of(request) == "look" and request.messages[-1].role == "user":
-            return [*call("look", '{"at":"it"}'), *finish("tool_calls")]
-        return [*content(f"did {task_of(request)}"), *finish()]
+            return call_tool("look", '{"at":"it"}')
+        return answer(f"did {task_of(request)}")
 
-    async with house(**agent()) as it:
-        await asked(it, model(add("look", "write"), work=work))
-        plan, *look, write, write_told, summary = it.llm.requests
+    async with serve(**agent()) as suite:
+        await ask_checked(suite, model(add("look", "write"), work=work))
+        plan, *look, write, write_told, summary = suite.llm.requests
         assert system(plan).startswith(PLAN)
         assert system(summary).startswith(SUMMARY)
         assert task_id(look[0]) == task_id(look[-1]) != task_id(write)
@@ -83,20 +84,20 @@ async def test_each_view_has_its_own_tasks_steps_and_of_others_their_reports(hou
             assert not any(message.name == "look" for message in later.messages)
             assert not any(text.startswith("Your task") and "look" in text.splitlines()[0] for text in shown)
             assert any("did look" in text and "completed" in text for text in shown)
-        assert (it.llm.requests[0].messages[-1].role, said(write).startswith("Your task")) == ("user", True)
-        it.llm.requests.clear()
-        await asked(it, model(add("again")))
-        shown = [text_of(message) for message in it.llm.requests[0].messages[1:]]
+        assert (suite.llm.requests[0].messages[-1].role, last_text(write).startswith("Your task")) == ("user", True)
+        suite.llm.requests.clear()
+        await ask_checked(suite, model(add("again")))
+        shown = [text_of(message) for message in suite.llm.requests[0].messages[1:]]
         assert (shown[0].splitlines()[0], shown[1:]) == ("hello", ["the answer", "hello"])
         assert "are left out here" in shown[0], "and told that there was more"
 
 
 async def test_the_log_has_the_plan_on_the_runs_steps_and_the_tasks_steps_under_their_own_names(
-    house: Open, tmp_path: Path
+    serve: Serve, tmp_path: Path
 ) -> None:
-    async with house(**agent()) as it:
-        events = await asked(it, model(add("look")))
-        log = (tmp_path / "data" / "chats" / f"{it.chat_id}.json").read_text()
+    async with serve(**agent()) as suite:
+        events = await ask_checked(suite, model(add("look")))
+        log = (tmp_path / "data" / "chats" / f"{suite.chat_id}.json").read_text()
     steps = [line for line in map(json.loads, log.splitlines()) if line["_type"] == "step"]
     (task_id,) = (task["taskId"] for event in events if event["type"] == "plan.create" for task in event["plan"])
     own = [step for step in steps if "taskId" in step]
@@ -110,53 +111,51 @@ async def test_the_log_has_the_plan_on_the_runs_steps_and_the_tasks_steps_under_
     assert not any("plan" in step for step in own)
 
 
-async def test_the_plan_tools_are_the_orchestrators_own(house: Open) -> None:
-    async with house(**agent()) as it:
-        it.tools.tools.append(tools_pb2.Tool(name="_plan_add_tasks_", parameters="{}", kind="backend"))
-        events = await asked(it, model(add("look")))
+async def test_the_plan_tools_are_the_orchestrators_own(serve: Serve) -> None:
+    async with serve(**agent()) as suite:
+        suite.tools.tools.append(tools_pb2.Tool(name="_plan_add_tasks_", parameters="{}", kind="backend"))
+        events = await ask_checked(suite, model(add("look")))
         starts = {event["toolName"]: event["toolType"] for event in events if event["type"] == "tool.start"}
         assert starts == {"_plan_add_tasks_": "orchestrator", "_plan_update_task_": "orchestrator"}
-        assert not it.tools.requests
+        assert not suite.tools.requests
 
 
-async def test_a_draft_with_reasoning_goes_before_the_plan_where_deep_thinking_is_on(house: Open) -> None:
+async def test_a_draft_with_reasoning_goes_before_the_plan_where_deep_thinking_is_on(serve: Serve) -> None:
     def planner(request: llm_pb2.ChatRequest) -> list[Step]:
         return add("look")
 
-    async with house(**agent(deep=True)) as it:
+    async with serve(**agent(deep=True)) as suite:
         draft = [*reasoning("hm"), *content("first I look"), *finish()]
-        events = await asked(it, model(draft, planner=planner))
+        events = await ask_checked(suite, model(draft, planner=planner))
         assert texts(events, "reasoning") == ["hm"]
         assert texts(events, "content")[0] == "first I look"
-        first, second = it.llm.requests[:2]
+        first, second = suite.llm.requests[:2]
         assert (first.tool_choice, first.reasoning.enabled) == ("none", True)
         assert (second.tool_choice, second.reasoning.enabled) == ("required", False)
         assert second.messages[-1].role == "user"
 
 
 @pytest.mark.parametrize("bad", ["", '{"tasks":[]}', '{"tasks":[{"what":1}]}'])
-async def test_a_plan_is_repaired_once(house: Open, bad: str) -> None:
+async def test_a_plan_is_repaired_once(serve: Serve, bad: str) -> None:
     first = [*(call("_plan_add_tasks_", bad) if bad else content("I would look")), *finish()]
-    async with house(**agent()) as it:
-        events = await asked(it, model(first, planner=lambda request: add("look")))
+    async with serve(**agent()) as suite:
+        events = await ask_checked(suite, model(first, planner=lambda request: add("look")))
         assert outline(events)[-1] == "run.complete"
-        it.llm.requests.clear()
-        events = await asked(it, model(first))
+        suite.llm.requests.clear()
+        events = await ask_checked(suite, model(first))
         assert (events[-1]["type"], events[-1]["error"]["code"]) == ("run.error", "PLAN_MISSING")
-        assert len(it.llm.requests) == 2
+        assert len(suite.llm.requests) == 2
         assert not [event for event in events if event["type"].startswith(("plan.", "task."))]
 
 
-async def test_a_task_whose_status_is_not_told_has_failed_and_cancels_the_rest(house: Open) -> None:
-    async with house(**agent()) as it:
-        events = await asked(
-            it, model(add("look", "write", "print"), told=lambda request: [*content("well"), *finish()])
-        )
+async def test_a_task_whose_status_is_not_told_has_failed_and_cancels_the_rest(serve: Serve) -> None:
+    async with serve(**agent()) as suite:
+        events = await ask_checked(suite, model(add("look", "write", "print"), told=lambda request: answer("well")))
         assert outline(events) == ["start look", "fail look", "run.complete"]
         assert plan_of(events) == {"look": "failed", "write": "canceled", "print": "canceled"}
         fail = next(event for event in events if event["type"] == "task.fail")
         assert fail["error"]["code"] == "TASK_NOT_UPDATED"
-        assert [request.tool_choice for request in it.llm.requests].count("_plan_update_task_") == 2
+        assert [request.tool_choice for request in suite.llm.requests].count("_plan_update_task_") == 2
         assert texts(events, "content")[-2:] == ["the ", "answer"]
 
 
@@ -168,28 +167,28 @@ async def test_a_task_whose_status_is_not_told_has_failed_and_cancels_the_rest(h
         ("canceled", "cancel", "completed"),
     ],
 )
-async def test_a_task_ends_as_its_model_says(house: Open, status: str, end: str, rest: str) -> None:
+async def test_a_task_ends_as_its_model_says(serve: Serve, status: str, end: str, rest: str) -> None:
     def told(request: llm_pb2.ChatRequest) -> list[Step]:
         return update(request, status if task_of(request) == "look" else "completed")
 
-    async with house(**agent()) as it:
-        events = await asked(it, model(add("look", "write"), told=told))
+    async with serve(**agent()) as suite:
+        events = await ask_checked(suite, model(add("look", "write"), told=told))
         assert outline(events)[:2] == ["start look", f"{end} look"]
         assert plan_of(events) == {"look": status, "write": rest}
         assert events[-1]["type"] == "run.complete"
 
 
-async def test_bad_plan_calls_are_results_for_the_model(house: Open) -> None:
+async def test_bad_plan_calls_are_results_for_the_model(serve: Serve) -> None:
     turns = iter(
         [
-            [*call("_plan_update_task_", '{"taskId":"ffffffff","status":"completed"}'), *finish("tool_calls")],
-            [*call("_plan_update_task_", '{"status":"completed"}'), *finish("tool_calls")],
-            [*call("_plan_get_tasks_"), *finish("tool_calls")],
-            [*content("done"), *finish()],
+            call_tool("_plan_update_task_", '{"taskId":"ffffffff","status":"completed"}'),
+            call_tool("_plan_update_task_", '{"status":"completed"}'),
+            call_tool("_plan_get_tasks_"),
+            answer("done"),
         ]
     )
-    async with house(**agent()) as it:
-        events = await asked(it, model(add("look"), work=lambda request: next(turns)))
+    async with serve(**agent()) as suite:
+        events = await ask_checked(suite, model(add("look"), work=lambda request: next(turns)))
         results = [event for event in events if event["type"] == "tool.result"]
         assert [result["ok"] for result in results] == [True, False, False, True, True]
         assert "there is no task 'ffffffff'" in results[1]["result"]
@@ -197,45 +196,45 @@ async def test_bad_plan_calls_are_results_for_the_model(house: Open) -> None:
         assert json.loads(results[3]["result"])["tasks"][0]["status"] == "in_progress"
 
 
-async def test_a_status_told_while_working_needs_no_turn_of_its_own(house: Open) -> None:
-    async with house(**agent()) as it:
-        events = await asked(it, model(add("look"), work=update))
+async def test_a_status_told_while_working_needs_no_turn_of_its_own(serve: Serve) -> None:
+    async with serve(**agent()) as suite:
+        events = await ask_checked(suite, model(add("look"), work=update))
         assert outline(events) == ["start look", "complete look", "run.complete"]
-        assert [request.stage for request in it.llm.requests] == ["plan", "execute", "summary"]
+        assert [request.stage for request in suite.llm.requests] == ["plan", "execute", "summary"]
 
 
-async def test_a_task_has_so_many_work_turns_of_one_tool_each(house: Open) -> None:
+async def test_a_task_has_so_many_work_turns_of_one_tool_each(serve: Serve) -> None:
     def work(request: llm_pb2.ChatRequest) -> list[Step]:
         two = [*call("look", index=0, call_id="a"), *call("look", index=1, call_id="b")]
         return [*two, *finish("tool_calls")]
 
-    async with house(**agent(maxSteps=2)) as it:
-        events = await asked(it, model(add("look"), work=work))
+    async with serve(**agent(maxSteps=2)) as suite:
+        events = await ask_checked(suite, model(add("look"), work=work))
         assert outline(events) == ["start look", "complete look", "run.complete"]
-        assert len(it.tools.requests) == 2
+        assert len(suite.tools.requests) == 2
         refused = [event for event in events if event["type"] == "tool.result" and "only one tool" in event["result"]]
         assert len(refused) == 2
 
 
-async def test_deep_think_chooses_the_mode_of_an_agent_with_both_sections(house: Open) -> None:
-    async with house(**(agent() | {"mode": "REACT"})) as it:
-        it.llm.turns = [[*content("hi"), *finish()]]
-        events = await it.ask(deep_think=0)
-        assert it.llm.requests[-1].stage == "react"
-        events = await asked(it, model(add("look")), deep_think=1)
+async def test_deep_think_chooses_the_mode_of_an_agent_with_both_sections(serve: Serve) -> None:
+    async with serve(**(agent() | {"mode": "REACT"})) as suite:
+        suite.llm.turns = [answer("hi")]
+        events = await suite.ask(deep_think=0)
+        assert suite.llm.requests[-1].stage == "react"
+        events = await ask_checked(suite, model(add("look")), deep_think=1)
         assert outline(events)[0] == "start look"
 
 
-async def test_the_section_of_the_tasks_says_whether_their_first_turns_must_call_a_tool(house: Open) -> None:
+async def test_the_section_of_the_tasks_says_whether_their_first_turns_must_call_a_tool(serve: Serve) -> None:
     execute = {"systemPrompt": "You work on {{task_id}}.", "toolPolicy": "REQUIRE"}
-    async with house(**agent(execute=execute)) as it:
-        it.llm.reply = model(add("a"))
-        await it.ask()
-        choices = [request.tool_choice for request in it.llm.requests if request.stage == "execute"]
+    async with serve(**agent(execute=execute)) as suite:
+        suite.llm.reply = model(add("a"))
+        await suite.ask()
+        choices = [request.tool_choice for request in suite.llm.requests if request.stage == "execute"]
         assert choices == ["required"] * 3, "the model called none, and was told twice"
-    async with house(**agent(execute=execute | {"toolPolicy": "ALLOW"}), toolPolicy="REQUIRE") as it:
-        it.llm.reply = model(add("a"))
-        events = await it.ask()
-        choices = [request.tool_choice for request in it.llm.requests if request.stage == "execute"]
+    async with serve(**agent(execute=execute | {"toolPolicy": "ALLOW"}), toolPolicy="REQUIRE") as suite:
+        suite.llm.reply = model(add("a"))
+        events = await suite.ask()
+        choices = [request.tool_choice for request in suite.llm.requests if request.stage == "execute"]
         assert choices[0] == "auto"
     assert events[-1]["type"] == "run.complete"

@@ -7,48 +7,49 @@ from itertools import count
 
 from headrace.errors import InvalidRequest, ProviderAuthentication
 from headrace.v1 import llm_pb2, memory_pb2
-from tests.orchestrator.conftest import Open, Step, call, content, finish
-from tests.orchestrator.plans import (
+from tests.support.orchestrator import Serve
+from tests.support.orchestrator.plans import (
     EXECUTE,
     add,
     agent,
-    asked,
+    ask_checked,
+    last_text,
     model,
     outline,
     plan_of,
     restate,
-    said,
     task_of,
     text_of,
     update,
 )
+from tests.support.orchestrator.steps import Step, answer, call, content, finish
 
 GROUPS = [{"description": f"part {number}", "group": "parts"} for number in range(8)]
 
 
-async def test_a_group_runs_at_the_same_time_and_is_reported_in_plan_order(house: Open) -> None:
+async def test_a_group_runs_at_the_same_time_and_is_reported_in_plan_order(serve: Serve) -> None:
     def work(request: llm_pb2.ChatRequest) -> list[Step]:
         number = int(task_of(request)[-1])
         return [0.3 - 0.03 * number, *content(f"did {number}"), *finish()]
 
     def planner(request: llm_pb2.ChatRequest) -> list[Step]:
-        return [*content("all done"), *finish()]
+        return answer("all done")
 
-    async with house(**agent("PARALLEL")) as it:
-        events = await asked(it, model(add(*GROUPS), work=work, planner=planner))
+    async with serve(**agent("PARALLEL")) as suite:
+        events = await ask_checked(suite, model(add(*GROUPS), work=work, planner=planner))
         assert outline(events)[:8] == [f"start part {number}" for number in range(8)]
         assert events[-1]["type"] == "run.complete"
         feedback = next(
-            request for request in it.llm.requests if request.stage == "plan" and request.tool_choice == "auto"
+            request for request in suite.llm.requests if request.stage == "plan" and request.tool_choice == "auto"
         )
         reports = [text_of(message) for message in feedback.messages if "has ended" in text_of(message)]
         assert [report[-1] for report in reports] == [str(number) for number in range(8)]
-        first_turns = [request for request in it.llm.requests if said(request).startswith("Your task")]
+        first_turns = [request for request in suite.llm.requests if last_text(request).startswith("Your task")]
         assert len(first_turns) == 8
         assert {len(request.messages) for request in first_turns} == {5}, "all begin with the same messages"
 
 
-async def test_a_task_whose_end_the_log_refuses_has_no_second_one(house: Open) -> None:
+async def test_a_task_whose_end_the_log_refuses_has_no_second_one(serve: Serve) -> None:
     """Seed 308 of the simulated worlds."""
     refused: list[memory_pb2.AppendRequest] = []
 
@@ -58,41 +59,41 @@ async def test_a_task_whose_end_the_log_refuses_has_no_second_one(house: Open) -
             raise InvalidRequest("refused")
 
     def work(request: llm_pb2.ChatRequest) -> list[Step]:
-        return [*content("did"), *finish()]
+        return answer("did")
 
-    async with house(**agent("PARALLEL"), before_append=refuse_ends) as it:
-        events = await asked(it, model(add(*GROUPS[:2]), work=work, planner=lambda request: work(request)))
+    async with serve(**agent("PARALLEL"), before_append=refuse_ends) as suite:
+        events = await ask_checked(suite, model(add(*GROUPS[:2]), work=work, planner=lambda request: work(request)))
     ends = Counter(event["taskId"] for event in events if event["type"] in ("task.complete", "task.fail"))
     assert set(ends.values()) <= {1}
     assert events[-1]["type"] == "run.error"
 
 
-async def test_no_more_tasks_than_allowed_run_at_the_same_time(house: Open) -> None:
-    async with house(**agent("PARALLEL", maxParallel=2)) as it:
+async def test_no_more_tasks_than_allowed_run_at_the_same_time(serve: Serve) -> None:
+    async with serve(**agent("PARALLEL", maxParallel=2)) as suite:
         running: list[int] = []
 
         def work(request: llm_pb2.ChatRequest) -> list[Step]:
-            running.append(it.llm.open)
+            running.append(suite.llm.open)
             return [0.05, *content("did"), *finish()]
 
-        await asked(it, model(add(*GROUPS), work=work, planner=lambda request: [*content("done"), *finish()]))
+        await ask_checked(suite, model(add(*GROUPS), work=work, planner=lambda request: answer("done")))
         assert max(running) <= 1, "one other at most"
 
 
-async def test_a_failing_task_of_a_group_fails_alone_and_the_planner_goes_on(house: Open) -> None:
-    rounds = iter([add("once more", call_id="plan_2"), [*content("that is all"), *finish()]])
+async def test_a_failing_task_of_a_group_fails_alone_and_the_planner_goes_on(serve: Serve) -> None:
+    rounds = iter([add("once more", call_id="plan_2"), answer("that is all")])
 
     def work(request: llm_pb2.ChatRequest) -> list[Step]:
         if task_of(request) == "part 1":
             return [*content("half"), *call("look"), 0.05, ProviderAuthentication("no key")]
-        return [*content("did"), *finish()]
+        return answer("did")
 
     def told(request: llm_pb2.ChatRequest) -> list[Step]:
         return update(request, "failed" if task_of(request) == "part 2" else "completed")
 
-    async with house(**agent("PARALLEL")) as it:
+    async with serve(**agent("PARALLEL")) as suite:
         reply = model(add(*GROUPS[:4]), work=work, told=told, planner=lambda request: next(rounds))
-        events = await asked(it, reply)
+        events = await ask_checked(suite, reply)
         assert plan_of(events) == {
             "part 0": "completed", "part 1": "failed", "part 2": "failed", "part 3": "completed",
             "once more": "completed",
@@ -102,20 +103,20 @@ async def test_a_failing_task_of_a_group_fails_alone_and_the_planner_goes_on(hou
         assert events[-1]["type"] == "run.complete"
 
 
-async def test_feedback_rounds_end(house: Open) -> None:
-    async with house(**agent("PARALLEL", maxRounds=2, execute={"systemPrompt": EXECUTE})) as it:
+async def test_feedback_rounds_end(serve: Serve) -> None:
+    async with serve(**agent("PARALLEL", maxRounds=2, execute={"systemPrompt": EXECUTE})) as suite:
         number = count()
         reply = model(add("look"), planner=lambda request: add("more", call_id=f"more_{next(number)}"))
-        events = await asked(it, reply)
+        events = await ask_checked(suite, reply)
         assert outline(events).count("start more") == 2
         assert events[-1]["type"] == "run.complete"
 
 
-async def test_a_composite_head_is_split_and_the_rest_restated_on_the_way_up(house: Open) -> None:
+async def test_a_composite_head_is_split_and_the_rest_restated_on_the_way_up(serve: Serve) -> None:
     shown: list[str] = []
 
     def planner(request: llm_pb2.ChatRequest) -> list[Step]:
-        text = said(request)
+        text = last_text(request)
         shown.append(text)
         if "is to be split" in text:
             return [*content("two parts"), *add("flour", "water", call_id="parts")]
@@ -125,9 +126,9 @@ async def test_a_composite_head_is_split_and_the_rest_restated_on_the_way_up(hou
             return restate({"taskId": water, "description": "cold water"}, {"description": "salt"})
         return restate(*({"taskId": key, "description": value} for key, value in left.items() if value != "serve"))
 
-    async with house(**agent("RECURSIVE"), budget={"maxModelCalls": 60}) as it:
+    async with serve(**agent("RECURSIVE"), budget={"maxModelCalls": 60}) as suite:
         tasks = [{"description": "dough", "composite": True}, "bake", "serve"]
-        events = await asked(it, model(add(*tasks), planner=planner))
+        events = await ask_checked(suite, model(add(*tasks), planner=planner))
         assert outline(events) == [
             "start dough", "start flour", "complete flour", "start cold water", "complete cold water",
             "start salt", "complete salt", "complete dough", "start bake", "complete bake", "run.complete",
@@ -143,14 +144,14 @@ async def test_a_composite_head_is_split_and_the_rest_restated_on_the_way_up(hou
         assert parents["salt"] == parents["flour"] == last[0]["taskId"]
 
 
-async def test_a_list_at_the_greatest_depth_is_not_split_again(house: Open) -> None:
+async def test_a_list_at_the_greatest_depth_is_not_split_again(serve: Serve) -> None:
     def planner(request: llm_pb2.ChatRequest) -> list[Step]:
-        if "is to be split" in said(request):
-            return add({"description": "deeper", "composite": True}, call_id=f"split_{len(it.llm.requests)}")
+        if "is to be split" in last_text(request):
+            return add({"description": "deeper", "composite": True}, call_id=f"split_{len(suite.llm.requests)}")
         return restate()
 
-    async with house(**agent("RECURSIVE"), budget={"maxDepth": 2}) as it:
-        events = await asked(it, model(add({"description": "deep", "composite": True}), planner=planner))
+    async with serve(**agent("RECURSIVE"), budget={"maxDepth": 2}) as suite:
+        events = await ask_checked(suite, model(add({"description": "deep", "composite": True}), planner=planner))
         assert outline(events) == [
             "start deep", "start deeper", "start deeper", "complete deeper", "complete deeper", "complete deep",
             "run.complete",

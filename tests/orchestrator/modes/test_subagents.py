@@ -12,24 +12,14 @@ import pytest
 from headrace.errors import ProviderUnavailable
 from headrace.v1 import llm_pb2, memory_pb2
 from services.orchestrator.ids import subagent_id
-from tests.orchestrator.cluster.test_crashes import it_run, killed, read
-from tests.orchestrator.conftest import MODEL, House, Open, Step, call, content, finish
-from tests.orchestrator.lifecycle.test_endings import attached, recorded
-from tests.orchestrator.lifecycle.test_runs import assert_paired, results
-from tests.orchestrator.owners import Crashes, again
-from tests.orchestrator.people import kinds, only
-from tests.orchestrator.recorded_runs import RUNS, World
+from tests.support.orchestrator import MODEL, Serve, assert_paired, kinds, only, read, results
+from tests.support.orchestrator.crashes import Crashes, restart, run_killed
+from tests.support.orchestrator.events import run_of
+from tests.support.orchestrator.recorded_runs import RUNS, World
+from tests.support.orchestrator.runs import read_recorded
+from tests.support.orchestrator.steps import Step, answer, call, call_tool, content, finish
+from tests.support.orchestrator.subagents import HELPER, PARENT, delegated, first_question, replying, texts_of
 from tests.support.order import Event, fold
-
-HELPER = {
-    "key": "helper",
-    "description": "Looks things up",
-    "mode": "REACT",
-    "modelConfig": {"providerKey": "scripted", "model": "small"},
-    "toolConfig": {"backends": ["look"]},
-    "react": {"systemPrompt": "You help with {{query}}."},
-}
-PARENT = {"subagents": ["helper"], "react": {"parallelToolCalls": True}}
 
 
 @pytest.fixture
@@ -39,54 +29,24 @@ def helper(tmp_path: Path) -> None:
     (tmp_path / "agents" / "helper.json").write_text(json.dumps(HELPER))
 
 
-def delegated(task: str = "find it", *, index: int = 0, **fields: Any) -> list[Step]:
-    arguments = json.dumps({"task": task} | fields)
-    return call("call_subagent", arguments, index=index, call_id=f"call_{index}")
-
-
-def asked(request: llm_pb2.ChatRequest) -> str:
-    """The first message that is no system message: a sub-agent's task, or the user's question."""
-    return next(message for message in request.messages if message.role == "user").content[0].text
-
-
-def texts_of(request: llm_pb2.ChatRequest, role: str) -> list[str]:
-    return ["".join(part.text for part in m.content) for m in request.messages if m.role == role]
-
-
-def replying(it: House, **replies: list[list[Step]]) -> None:
-    """Let the model play these turns for each who asks, by the first word that it was asked."""
-    left = {name: [*turns] for name, turns in replies.items()}
-
-    def reply(request: llm_pb2.ChatRequest) -> list[Step]:
-        assert_paired(request)
-        turns = left[asked(request).split()[0]]
-        return turns.pop(0) if len(turns) > 1 else turns[0]
-
-    it.llm.reply = reply
-
-
-def said(text: str) -> list[Step]:
-    return content(text) + finish()
-
-
 def outcomes(events: list[Event]) -> list[dict[str, Any]]:
     return [json.loads(text) for text, _ in results(events) if "contextId" in text]
 
 
-async def test_a_sub_agent_sees_its_task_alone_and_only_its_result_comes_back(house: Open, helper: None) -> None:
-    inside = call("look", call_id="call_0") + finish("tool_calls")  # the model counts its calls from 0 again
-    async with house(**PARENT) as it:
+async def test_a_sub_agent_sees_its_task_alone_and_only_its_result_comes_back(serve: Serve, helper: None) -> None:
+    inside = call_tool("look", call_id="call_0")  # the model counts its calls from 0 again
+    async with serve(**PARENT) as suite:
         replying(
-            it,
-            hello=[content("Let me see.") + delegated(agentKey="Helper") + finish("tool_calls"), said("done")],
-            find=[inside, said("it is here")],
+            suite,
+            hello=[content("Let me see.") + delegated(agentKey="Helper") + finish("tool_calls"), answer("done")],
+            find=[inside, answer("it is here")],
         )
-        events = await it.ask()
-        history = await recorded(it, it.run_ids[0])
+        events = await suite.ask()
+        history = await read_recorded(suite, suite.run_ids[0])
         for seq in range(len(events)):
-            assert fold(events[:seq] + await attached(it, it.run_ids[0], seq)) == fold(events)
-        first, task, task_again, last = it.llm.requests
-    child = subagent_id(it.run_ids[0], "call_0")
+            assert fold(events[:seq] + await read(suite.client, suite.run_ids[0], seq)) == fold(events)
+        first, task, task_again, last = suite.llm.requests
+    child = subagent_id(suite.run_ids[0], "call_0")
     assert "agentKey helper: Looks things up" in next(t for t in first.tools if t.name == "call_subagent").description
     assert [message.role for message in task.messages] == ["system", "user"]
     assert texts_of(task, "system")[0].startswith("You help with find it.")
@@ -96,7 +56,7 @@ async def test_a_sub_agent_sees_its_task_alone_and_only_its_result_comes_back(ho
     assert texts_of(last, "assistant")[0] == "Let me see."
     assert json.loads(texts_of(last, "tool")[0]) == {"ok": True, "result": "it is here", "contextId": child, "loops": 2}
     start = only(events, "subagent.start")
-    assert (start["subagentId"], start["parentId"], start["depth"]) == (child, it.run_ids[0], 1)
+    assert (start["subagentId"], start["parentId"], start["depth"]) == (child, suite.run_ids[0], 1)
     assert (start["agentKey"], start["goal"]) == ("helper", "find it")
     end = only(events, "subagent.end")
     assert (end["subagentId"], end["ok"], end["summary"]) == (child, True, "it is here")
@@ -108,59 +68,59 @@ async def test_a_sub_agent_sees_its_task_alone_and_only_its_result_comes_back(ho
     assert [event["type"] for event in history].count("subagent.end") == 1
 
 
-async def test_examples_are_told_to_who_answers_a_person_alone(house: Open, tmp_path: Path) -> None:
+async def test_examples_are_told_to_who_answers_a_person_alone(serve: Serve, tmp_path: Path) -> None:
     examples = "Q: {{date}}? A: short."
     section = {"systemPrompt": "You help.", "examples": examples}
     (tmp_path / "agents").mkdir()
     (tmp_path / "agents" / "helper.json").write_text(json.dumps(HELPER | {"react": section}))
-    async with house(said("done"), **PARENT) as it:
+    async with serve(answer("done"), **PARENT) as suite:
         replying(
-            it,
-            hello=[delegated(agentKey="helper") + finish("tool_calls"), said("done")],
-            find=[said("It is here.")],
-            hi=[said("done")],
+            suite,
+            hello=[delegated(agentKey="helper") + finish("tool_calls"), answer("done")],
+            find=[answer("It is here.")],
+            hi=[answer("done")],
         )
-        await it.ask()
-        sub = next(request for request in it.llm.requests if asked(request) == "find it")
-        await it.ask("hi", agent="helper")
-        own = it.llm.requests[-1]
+        await suite.ask()
+        sub = next(request for request in suite.llm.requests if first_question(request) == "find it")
+        await suite.ask("hi", agent="helper")
+        own = suite.llm.requests[-1]
     assert examples not in texts_of(sub, "system")[0]
     assert f"\n\n{examples}" in texts_of(own, "system")[0]
 
 
-async def test_without_a_key_it_has_the_parents_model_and_backend_tools(house: Open, helper: None) -> None:
+async def test_without_a_key_it_has_the_parents_model_and_backend_tools(serve: Serve, helper: None) -> None:
     tools = {"toolConfig": {"backends": ["look", "todo_write", "ask_human"]}}
-    async with house(**(PARENT | tools)) as it:
-        replying(it, hello=[delegated() + finish("tool_calls"), said("done")], find=[said("found")])
-        await it.ask()
-        task = it.llm.requests[1]
+    async with serve(**(PARENT | tools)) as suite:
+        replying(suite, hello=[delegated() + finish("tool_calls"), answer("done")], find=[answer("found")])
+        await suite.ask()
+        task = suite.llm.requests[1]
     assert task.model == "m"
     assert {tool.name for tool in task.tools} == {"look", "todo_write", "call_subagent"}
     assert texts_of(task, "system")[0].startswith("You are a sub-agent")
 
 
-async def test_parallel_sub_agents_run_at_the_same_time(house: Open, helper: None) -> None:
+async def test_parallel_sub_agents_run_at_the_same_time(serve: Serve, helper: None) -> None:
     calls = [step for n in range(5) for step in delegated(f"task {n}", index=n)]
-    together: list[Step] = [asyncio.Barrier(5), *said("found")]
-    async with house(**PARENT) as it:
-        replying(it, hello=[calls + finish("tool_calls"), said("done")], task=[together])
-        events = await it.ask()
+    together: list[Step] = [asyncio.Barrier(5), *answer("found")]
+    async with serve(**PARENT) as suite:
+        replying(suite, hello=[calls + finish("tool_calls"), answer("done")], task=[together])
+        events = await suite.ask()
     assert [outcome["ok"] for outcome in outcomes(events)] == [True] * 5
     assert len({event["subagentId"] for event in events if event["type"] == "subagent.start"}) == 5
 
 
-async def test_its_failure_is_a_result_for_the_parent(house: Open, helper: None) -> None:
+async def test_its_failure_is_a_result_for_the_parent(serve: Serve, helper: None) -> None:
     broken = [*content("half a"), ProviderUnavailable("the provider is away")]
     calls = delegated("bad luck") + delegated("good luck", index=1)
-    async with house(**PARENT) as it:
+    async with serve(**PARENT) as suite:
         replying(
-            it,
-            hello=[calls + finish("tool_calls"), said("done")],
-            bad=[call("look") + finish("tool_calls"), broken],
-            good=[said("found")],
+            suite,
+            hello=[calls + finish("tool_calls"), answer("done")],
+            bad=[call_tool("look"), broken],
+            good=[answer("found")],
         )
-        events = await it.ask()
-        again = await it.ask("hello again")
+        events = await suite.ask()
+        restart = await suite.ask("hello again")
     ends = {event["ok"] for event in events if event["type"] == "subagent.end"}
     assert ends == {True, False}
     failed = next(outcome for outcome in outcomes(events) if not outcome["ok"])
@@ -170,13 +130,13 @@ async def test_its_failure_is_a_result_for_the_parent(house: Open, helper: None)
     inside = [event["type"] for event in events if event.get("subagentId") == end["subagentId"]]
     assert inside[-2:] == ["content.end", "subagent.end"]
     assert events.index(end) < events.index(result)
-    assert (events[-1]["type"], again[-1]["type"]) == ("run.complete", "run.complete")
+    assert (events[-1]["type"], restart[-1]["type"]) == ("run.complete", "run.complete")
 
 
-async def test_what_memory_did_not_take_of_it_goes_before_all_that_follows(house: Open, helper: None) -> None:
+async def test_what_memory_did_not_take_of_it_goes_before_all_that_follows(serve: Serve, helper: None) -> None:
     """Seed 14464 of trials/simulation: an owner that died had stored the result of a call, and not the call."""
     steps, is_refused = list[int](), False
-    async with house(**PARENT) as it:
+    async with serve(**PARENT) as suite:
 
         async def refuse_its_call(request: memory_pb2.AppendRequest) -> None:
             nonlocal is_refused
@@ -188,43 +148,43 @@ async def test_what_memory_did_not_take_of_it_goes_before_all_that_follows(house
         async def note(request: memory_pb2.AppendRequest) -> None:
             steps.extend(line.step.seq for line in request.lines if line.HasField("step"))
 
-        it.memory.before, it.memory.after = refuse_its_call, note
+        suite.memory.before, suite.memory.after = refuse_its_call, note
         replying(
-            it,
-            hello=[delegated("find it") + finish("tool_calls"), said("done")],
-            find=[call("look") + finish("tool_calls")],
+            suite,
+            hello=[delegated("find it") + finish("tool_calls"), answer("done")],
+            find=[call_tool("look")],
         )
-        events = await it.ask()
+        events = await suite.ask()
     assert not only(events, "subagent.end")["ok"]
     assert (is_refused, steps) == (True, [*range(1, len(steps) + 1)])
 
 
-async def test_an_unknown_agent_and_bad_arguments_are_results_too(house: Open, helper: None) -> None:
+async def test_an_unknown_agent_and_bad_arguments_are_results_too(serve: Serve, helper: None) -> None:
     calls = delegated(agentKey="nobody") + call("call_subagent", "{}", index=1, call_id="b")
-    async with house(**PARENT) as it:
-        replying(it, hello=[calls + finish("tool_calls"), said("done")])
-        events = await it.ask()
+    async with serve(**PARENT) as suite:
+        replying(suite, hello=[calls + finish("tool_calls"), answer("done")])
+        events = await suite.ask()
     told = [text for text, _ in results(events)]
     assert "there is no agent 'nobody' to call; agents: helper" in told[0]
     assert "INVALID_ARGUMENTS" in told[1]
     assert "subagent.start" not in kinds(events, "subagent.")
 
 
-async def test_it_is_offered_only_where_agents_are_configured_or_mentioned(house: Open, helper: None) -> None:
-    async with house(said("done"), toolConfig={"backends": ["@core"]}) as it:
-        await it.ask()
-        await it.ask("ask @helper please")
-        plain, mentioned = it.llm.requests
+async def test_it_is_offered_only_where_agents_are_configured_or_mentioned(serve: Serve, helper: None) -> None:
+    async with serve(answer("done"), toolConfig={"backends": ["@core"]}) as suite:
+        await suite.ask()
+        await suite.ask("ask @helper please")
+        plain, mentioned = suite.llm.requests
     assert "call_subagent" not in {tool.name for tool in plain.tools}
     assert "call_subagent" in {tool.name for tool in mentioned.tools}
 
 
-async def test_depth_is_bounded_and_parents_are_named(house: Open, helper: None) -> None:
+async def test_depth_is_bounded_and_parents_are_named(serve: Serve, helper: None) -> None:
     deeper = delegated("deeper and deeper") + finish("tool_calls")
-    async with house(**(PARENT | {"budget": {"maxDepth": 2}})) as it:
-        replying(it, hello=[deeper, said("done")], deeper=[deeper, deeper, said("no further"), said("up")])
-        events = await it.ask()
-        await it.ask("hello again")
+    async with serve(**(PARENT | {"budget": {"maxDepth": 2}})) as suite:
+        replying(suite, hello=[deeper, answer("done")], deeper=[deeper, deeper, answer("no further"), answer("up")])
+        events = await suite.ask()
+        await suite.ask("hello again")
     starts = [event for event in events if event["type"] == "subagent.start"]
     assert [start["depth"] for start in starts] == [1, 2]
     assert starts[1]["parentId"] == starts[0]["subagentId"]
@@ -232,49 +192,51 @@ async def test_depth_is_bounded_and_parents_are_named(house: Open, helper: None)
     assert events[-1]["type"] == "run.complete"
 
 
-async def test_max_loops_bounds_its_steps(house: Open, helper: None) -> None:
-    async with house(**PARENT) as it:
+async def test_max_loops_bounds_its_steps(serve: Serve, helper: None) -> None:
+    async with serve(**PARENT) as suite:
         replying(
-            it,
-            hello=[delegated(maxLoops=2) + finish("tool_calls"), said("done")],
+            suite,
+            hello=[delegated(maxLoops=2) + finish("tool_calls"), answer("done")],
             find=[
-                call("look", '{"at":1}') + finish("tool_calls"),
-                call("look", '{"at":2}', call_id="b") + finish("tool_calls"),
-                said("so far"),
+                call_tool("look", '{"at":1}'),
+                call_tool("look", '{"at":2}', call_id="b"),
+                answer("so far"),
             ],
         )
-        events = await it.ask()
+        events = await suite.ask()
     [outcome] = outcomes(events)
     assert (outcome["result"], outcome["loops"]) == ("so far", 3)
 
 
-async def test_its_todos_are_its_own_and_nobody_reminds_it(house: Open, helper: None) -> None:
+async def test_its_todos_are_its_own_and_nobody_reminds_it(serve: Serve, helper: None) -> None:
     todos = json.dumps({"todos": [{"content": "mine", "status": "pending"}]})
-    async with house(**(PARENT | {"toolConfig": {"backends": ["todo_write"]}})) as it:
+    async with serve(**(PARENT | {"toolConfig": {"backends": ["todo_write"]}})) as suite:
         replying(
-            it,
-            hello=[delegated() + finish("tool_calls"), said("done")],
-            find=[call("todo_write", todos) + finish("tool_calls"), said("found")],
+            suite,
+            hello=[delegated() + finish("tool_calls"), answer("done")],
+            find=[call_tool("todo_write", todos), answer("found")],
         )
-        await it.ask()
-        requests = it.llm.requests
-        child = subagent_id(it.run_ids[0], "call_0")
-        state = await it.memory.GetState(memory_pb2.GetStateRequest(chat_id=it.chat_id, context_id=child), None)
-        main = await it.memory.GetState(memory_pb2.GetStateRequest(chat_id=it.chat_id), None)
+        await suite.ask()
+        requests = suite.llm.requests
+        child = subagent_id(suite.run_ids[0], "call_0")
+        state = await suite.memory.GetState(memory_pb2.GetStateRequest(chat_id=suite.chat_id, context_id=child), None)
+        main = await suite.memory.GetState(memory_pb2.GetStateRequest(chat_id=suite.chat_id), None)
     assert "mine" in state.state
     assert "mine" not in main.state
     assert not any("Your todos" in text for request in requests for text in texts_of(request, "user"))
 
 
-async def test_with_recap_the_parent_is_told_where_it_stands(house: Open, helper: None) -> None:
+async def test_with_recap_the_parent_is_told_where_it_stands(serve: Serve, helper: None) -> None:
     calls = content("I need two things.") + delegated("first thing") + delegated("second thing", index=1)
-    async with house(**(PARENT | {"memory": {"recap": {"enabled": True}}})) as it:
-        late: list[Step] = [0.1, *said("number one")]
-        replying(it, hello=[calls + finish("tool_calls"), said("done")], first=[late], second=[said("number two")])
-        events = await it.ask()
-        last = it.llm.requests[-1]
-        child = subagent_id(it.run_ids[0], "call_0")
-        state = await it.memory.GetState(memory_pb2.GetStateRequest(chat_id=it.chat_id, context_id=child), None)
+    async with serve(**(PARENT | {"memory": {"recap": {"enabled": True}}})) as suite:
+        late: list[Step] = [0.1, *answer("number one")]
+        replying(
+            suite, hello=[calls + finish("tool_calls"), answer("done")], first=[late], second=[answer("number two")]
+        )
+        events = await suite.ask()
+        last = suite.llm.requests[-1]
+        child = subagent_id(suite.run_ids[0], "call_0")
+        state = await suite.memory.GetState(memory_pb2.GetStateRequest(chat_id=suite.chat_id, context_id=child), None)
     assert_paired(last)
     assert [message.role for message in last.messages][-3:] == ["tool", "tool", "user"]
     told = texts_of(last, "user")[-1]
@@ -285,7 +247,7 @@ async def test_with_recap_the_parent_is_told_where_it_stands(house: Open, helper
     assert events[-1]["type"] == "run.complete"
 
 
-async def test_a_sub_agent_may_work_by_a_plan(house: Open, tmp_path: Path) -> None:
+async def test_a_sub_agent_may_work_by_a_plan(serve: Serve, tmp_path: Path) -> None:
     planner = {
         "mode": "PLAN_EXECUTE",
         "modelConfig": MODEL,
@@ -293,29 +255,29 @@ async def test_a_sub_agent_may_work_by_a_plan(house: Open, tmp_path: Path) -> No
     }
     (tmp_path / "agents").mkdir()
     (tmp_path / "agents" / "planner.json").write_text(json.dumps(planner))
-    plan = call("_plan_add_tasks_", '{"tasks":[{"description":"look around"}]}') + finish("tool_calls")
+    plan = call_tool("_plan_add_tasks_", '{"tasks":[{"description":"look around"}]}')
 
     def reply(request: llm_pb2.ChatRequest) -> list[Step]:
         assert_paired(request)
-        if asked(request) == "hello":
+        if first_question(request) == "hello":
             calls = delegated(agentKey="planner") + finish("tool_calls")
-            return said("done") if texts_of(request, "tool") else calls
+            return answer("done") if texts_of(request, "tool") else calls
         if request.stage == "plan":
             return plan
         if request.stage == "summary":
-            return said("all was seen")
+            return answer("all was seen")
         if request.tool_choice == "_plan_update_task_":
             words = texts_of(request, "user")[-1].split()
             task_id = words[words.index("task") + 1].rstrip(":,.")
             update = json.dumps({"taskId": task_id, "status": "completed"})
-            return call("_plan_update_task_", update, call_id="u") + finish("tool_calls")
-        return said("looked")
+            return call_tool("_plan_update_task_", update, call_id="u")
+        return answer("looked")
 
-    async with house(subagents=["planner"]) as it:
-        it.llm.reply = reply
-        events = await it.ask()
-        history = await recorded(it, it.run_ids[0])
-    child = subagent_id(it.run_ids[0], "call_0")
+    async with serve(subagents=["planner"]) as suite:
+        suite.llm.reply = reply
+        events = await suite.ask()
+        history = await read_recorded(suite, suite.run_ids[0])
+    child = subagent_id(suite.run_ids[0], "call_0")
     assert outcomes(events) == [{"ok": True, "result": "all was seen", "contextId": child, "loops": 4}]
     task = only(events, "task.complete")
     assert task["subagentId"] == child
@@ -323,20 +285,20 @@ async def test_a_sub_agent_may_work_by_a_plan(house: Open, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("recap", [False, True])
-async def test_what_they_have_spent_is_charged_after_the_process_has_died_too(house: Open, recap: bool) -> None:
+async def test_what_they_have_spent_is_charged_after_the_process_has_died_too(serve: Serve, recap: bool) -> None:
     agent, play, changes = RUNS["sub-agents"]
-    async with house(**changes, memory={"recap": {"enabled": recap}}) as it:
-        await it.stop()
-        World(it, play)
-        crashes = Crashes(it)
-        alone = await killed(it, crashes, agent, None)
-        appends = crashes.appends[it_run(alone)]
+    async with serve(**changes, memory={"recap": {"enabled": recap}}) as suite:
+        await suite.stop()
+        World(suite, play)
+        crashes = Crashes(suite)
+        alone = await run_killed(suite, crashes, agent, None)
+        appends = crashes.appends[run_of(alone)]
         for append in range(3, appends, 4):
             crashes.kill_at(append)
-            seen = await killed(it, crashes, agent, None)
+            seen = await run_killed(suite, crashes, agent, None)
             crashes.kill_at(-1)
-            async with again(it) as client:
-                rest = await read(client, it_run(seen), seen[-1]["seq"])
+            async with restart(suite) as client:
+                rest = await read(client, run_of(seen), seen[-1]["seq"])
             assert rest[-1]["usage"] == alone[-1]["usage"]
-            told = texts_of(it.llm.requests[-1], "user")
+            told = texts_of(suite.llm.requests[-1], "user")
             assert sum("You are back at depth 0" in text for text in told) == recap

@@ -5,26 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from typing import Any
 
 import pytest
 
 from headrace.v1 import agent_pb2, agent_pb2_grpc, llm_pb2
 from services.runtime.rpc.channels import open_channel
-from tests.orchestrator.conftest import House, Open, Step, as_json, call, content
-from tests.orchestrator.lifecycle.test_runs import results
-from tests.orchestrator.modes.test_subagents import asked, delegated, said, texts_of
-from tests.orchestrator.people import CHAT, only
-from tests.support.order import Event, check_order
+from tests.support.orchestrator import CHAT, Serve, Suite, results
+from tests.support.orchestrator.prices import tree
+from tests.support.orchestrator.steps import Step, answer, call, content
+from tests.support.orchestrator.subagents import CHILDREN, cancelled, delegated, first_question, texts_of
 from tests.support.timing import within
-
-CHILDREN = 50
-
-
-def tree(**budget: Any) -> dict[str, Any]:
-    """An agent that may call sub-agents, within a budget that only `budget` makes small."""
-    large = {"maxModelCalls": 1000, "maxToolCalls": 1000, "timeoutMs": 60_000}
-    return {"subagents": ["react"], "react": {"parallelToolCalls": True}, "budget": large | budget}
 
 
 def spent(tokens: int, reason: str = "stop") -> list[Step]:
@@ -32,66 +22,43 @@ def spent(tokens: int, reason: str = "stop") -> list[Step]:
     return [usage, llm_pb2.LlmDelta(finish=llm_pb2.LlmFinish(reason=reason))]
 
 
-def plant(it: House, *child: Step) -> None:
+def plant(suite: Suite, *child: Step) -> None:
     """Let the run's first turn call 50 sub-agents, and each of their turns be this."""
     calls = [step for n in range(CHILDREN) for step in delegated(f"task {n}", index=n)]
 
     def reply(request: llm_pb2.ChatRequest) -> list[Step]:
-        if asked(request).startswith("task"):
+        if first_question(request).startswith("task"):
             return [*child]
-        return said("that is it") if texts_of(request, "tool") else [*calls, *spent(10, "tool_calls")]
+        return answer("that is it") if texts_of(request, "tool") else [*calls, *spent(10, "tool_calls")]
 
-    it.llm.reply = reply
+    suite.llm.reply = reply
 
 
-def another_look(it: House) -> list[Step]:
+def another_look(suite: Suite) -> list[Step]:
     """A turn that asks for one more, never for the same."""
-    return [0.01, *call("look", json.dumps({"n": len(it.llm.requests)})), *spent(1500, "tool_calls")]
+    return [0.01, *call("look", json.dumps({"n": len(suite.llm.requests)})), *spent(1500, "tool_calls")]
 
 
-def planted_looks(it: House) -> None:
-    plant(it)
-    parent = it.llm.reply
+def planted_looks(suite: Suite) -> None:
+    plant(suite)
+    parent = suite.llm.reply
     assert parent is not None
-    it.llm.reply = lambda request: another_look(it) if asked(request).startswith("task") else parent(request)
+    suite.llm.reply = lambda request: (
+        another_look(suite) if first_question(request).startswith("task") else parent(request)
+    )
 
 
-async def get_run(it: House, run_id: str) -> agent_pb2.Run:
-    async with open_channel(it.address) as channel:
+async def get_run(suite: Suite, run_id: str) -> agent_pb2.Run:
+    async with open_channel(suite.address) as channel:
         stub = agent_pb2_grpc.AgentServiceStub(channel)
         return (await stub.GetRun(agent_pb2.GetRunRequest(run_id=run_id), timeout=100)).run
 
 
-async def cancelled(it: House, mode: str, within_s: float, met: asyncio.Barrier | None = None) -> list[Event]:
-    """The events of a run that is cancelled when 50 models answer at once, and that ends within so many seconds.
-
-    Models that wait at `met` go on when the cancel was accepted.
-    """
-    events: list[Event] = []
-
-    async def read() -> None:
-        async with it.client.ask("hello", agent_key="react", chat_id=CHAT) as deltas:
-            async for delta in deltas:
-                events.append(as_json(delta))
-
-    async with asyncio.TaskGroup() as group:
-        reading = group.create_task(read())
-        while it.llm.open < CHILDREN:
-            await asyncio.sleep(0.005)
-        async with within(within_s):
-            await it.client.cancel(only(events, "run.start")["runId"], mode=mode)
-            if met is not None:
-                await met.wait()
-            await reading
-    check_order(events)
-    return events
-
-
-async def test_50_sub_agents_never_make_more_model_calls_than_there_are(house: Open) -> None:
-    async with house(**tree(maxModelCalls=60)) as it:
-        planted_looks(it)
-        events = await it.ask()
-        assert len(it.llm.requests) == 61
+async def test_50_sub_agents_never_make_more_model_calls_than_there_are(serve: Serve) -> None:
+    async with serve(**tree(maxModelCalls=60)) as suite:
+        planted_looks(suite)
+        events = await suite.ask()
+        assert len(suite.llm.requests) == 61
     assert (events[-1]["type"], events[-1]["finishReason"]) == ("run.complete", "budget")
     assert events[-1]["usage"]["modelCalls"] == 61  # the last one is the run's own, for its answer
     told = [json.loads(text) for text, _ in results(events) if "contextId" in text]
@@ -99,10 +66,10 @@ async def test_50_sub_agents_never_make_more_model_calls_than_there_are(house: O
     assert len(told) == CHILDREN
 
 
-async def test_50_sub_agents_pass_max_tokens_by_less_than_one_turn(house: Open) -> None:
-    async with house(**tree(maxTokens=40_000)) as it:
-        planted_looks(it)
-        events = await it.ask()
+async def test_50_sub_agents_pass_max_tokens_by_less_than_one_turn(serve: Serve) -> None:
+    async with serve(**tree(maxTokens=40_000)) as suite:
+        planted_looks(suite)
+        events = await suite.ask()
     assert (events[-1]["type"], events[-1]["error"]["code"]) == ("run.error", "BUDGET_EXCEEDED")
     details = events[-1]["error"]["details"]
     assert details["limit"] == "maxTokens"
@@ -110,67 +77,67 @@ async def test_50_sub_agents_pass_max_tokens_by_less_than_one_turn(house: Open) 
     assert events[-1]["usage"]["inputTokens"] == int(details["tokens"])
 
 
-async def test_what_others_have_reserved_is_waited_for(house: Open) -> None:
-    async with house(**tree(maxTokens=100_000)) as it:
-        plant(it, 0.01, *content("found"), *spent(100))
-        events = await it.ask()
+async def test_what_others_have_reserved_is_waited_for(serve: Serve) -> None:
+    async with serve(**tree(maxTokens=100_000)) as suite:
+        plant(suite, 0.01, *content("found"), *spent(100))
+        events = await suite.ask()
     assert events[-1]["type"] == "run.complete"
     assert [ok for _, ok in results(events)] == [True] * CHILDREN
 
 
 @pytest.mark.parametrize("limit", [{"timeoutMs": 700}, {"maxTokens": 30_000}])
-async def test_any_other_limit_ends_the_whole_tree(house: Open, limit: dict[str, int]) -> None:
-    async with house(**tree(**limit)) as it:
-        planted_looks(it)
-        events = await it.ask()
+async def test_any_other_limit_ends_the_whole_tree(serve: Serve, limit: dict[str, int]) -> None:
+    async with serve(**tree(**limit)) as suite:
+        planted_looks(suite)
+        events = await suite.ask()
         async with within(1):  # the run's end is told by one service and the end of its calls by another
-            while it.llm.open:
+            while suite.llm.open:
                 await asyncio.sleep(0.01)
-        again = await it.ask("task of my own", agent="oneshot")
+        again = await suite.ask("task of my own", agent="oneshot")
     assert events[-1]["error"]["details"]["limit"] == next(iter(limit))
     assert again[0]["type"] == "request.query"
 
 
 @pytest.mark.parametrize("timeout_ms", [20, 40, 60, 80])
-async def test_sub_agents_that_have_only_just_begun_end_with_their_run(house: Open, timeout_ms: int) -> None:
-    async with house(**tree(timeoutMs=timeout_ms)) as it:
-        planted_looks(it)
-        events = await it.ask()  # whose order is checked
+async def test_sub_agents_that_have_only_just_begun_end_with_their_run(serve: Serve, timeout_ms: int) -> None:
+    async with serve(**tree(timeoutMs=timeout_ms)) as suite:
+        planted_looks(suite)
+        events = await suite.ask()  # whose order is checked
     assert events[-1]["error"]["details"]["limit"] == "timeoutMs"
 
 
-async def test_a_cancelled_tree_ends_within_a_second_with_all_connections_closed(house: Open) -> None:
-    async with house(**tree()) as it:
-        plant(it, *content("one ", "moment"), 3600.0)
-        events = await cancelled(it, "now", within_s=1)
+async def test_a_cancelled_tree_ends_within_a_second_with_all_connections_closed(serve: Serve) -> None:
+    async with serve(**tree()) as suite:
+        plant(suite, *content("one ", "moment"), 3600.0)
+        events = await cancelled(suite, "now", within_s=1)
         async with within(1):
-            while it.llm.open:
+            while suite.llm.open:
                 await asyncio.sleep(0.01)
     assert events[-1]["type"] == "run.cancel"
     assert sum(event["type"] == "subagent.end" for event in events) == CHILDREN
 
 
-async def test_after_step_lets_every_sub_agent_finish_its_turn(house: Open) -> None:
-    async with house(**tree()) as it:
+async def test_after_step_lets_every_sub_agent_finish_its_turn(serve: Serve) -> None:
+    async with serve(**tree()) as suite:
         met = asyncio.Barrier(CHILDREN + 1)
-        plant(it, met, *call("look", '{"n":1}'), *spent(10, "tool_calls"))
-        events = await cancelled(it, "after_step", within_s=60, met=met)
-        assert len(it.llm.requests) == CHILDREN + 1
+        plant(suite, met, *call("look", '{"n":1}'), *spent(10, "tool_calls"))
+        events = await cancelled(suite, "after_step", within_s=60, met=met)
+        assert len(suite.llm.requests) == CHILDREN + 1
     assert events[-1]["type"] == "run.cancel"
     looked = [text for text, _ in results(events) if text.startswith("seen")]
     assert len(looked) == CHILDREN
     assert [json.loads(text)["error"] for text, _ in results(events) if "contextId" in text] == ["cancelled"] * CHILDREN
 
 
-async def test_the_model_is_told_what_is_left_where_the_agent_asks_for_it(house: Open) -> None:
+async def test_the_model_is_told_what_is_left_where_the_agent_asks_for_it(serve: Serve) -> None:
     looks = call("look") + spent(1000, "tool_calls")
     limits = {"maxModelCalls": 4, "maxToolCalls": 3, "maxTokens": 5000, "maxCostUsd": 1.0}
     budget = {"tellModel": True, "unknownPrice": "MAX_TOKENS"} | limits
     started_s = asyncio.get_running_loop().time()
-    async with house(looks, said("done"), budget=budget) as it:
-        await it.ask()
+    async with serve(looks, answer("done"), budget=budget) as suite:
+        await suite.ask()
         took_s = asyncio.get_running_loop().time() - started_s
-        reminders = [texts_of(request, "user")[-1] for request in it.llm.requests]
+        reminders = [texts_of(request, "user")[-1] for request in suite.llm.requests]
     left = re.search(
         r"Left of the budget: 4 model calls, this one included, 3 tool calls, (\d+) s, 5000 tokens", reminders[0]
     )
@@ -180,17 +147,17 @@ async def test_the_model_is_told_what_is_left_where_the_agent_asks_for_it(house:
     assert "4000 tokens, 1.0000 US dollars." in reminders[1]
 
 
-async def test_what_is_left_is_in_get_run(house: Open) -> None:
-    async with house(**tree(maxModelCalls=60, maxTokens=10_000_000)) as it:
-        plant(it, *content("one ", "moment"), 3600.0)
+async def test_what_is_left_is_in_get_run(serve: Serve) -> None:
+    async with serve(**tree(maxModelCalls=60, maxTokens=10_000_000)) as suite:
+        plant(suite, *content("one ", "moment"), 3600.0)
         run_id = ""
-        async with it.client.ask("hello", agent_key="react", chat_id=CHAT) as deltas:
+        async with suite.client.ask("hello", agent_key="react", chat_id=CHAT) as deltas:
             async for delta in deltas:
                 run_id = run_id or delta.run_start.run_id
-                if it.llm.open >= CHILDREN:
+                if suite.llm.open >= CHILDREN:
                     break
-            run = await get_run(it, run_id)
+            run = await get_run(suite, run_id)
             assert run.budget_left.model_calls == 60 - 51
             assert run.budget_left.tool_calls == 1000 - CHILDREN
             assert run.budget_left.tokens == 10_000_000 - 10
-            await it.client.cancel(run.run_id)
+            await suite.client.cancel(run.run_id)

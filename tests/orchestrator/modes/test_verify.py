@@ -1,4 +1,4 @@
-"""verify SECOND_PASS_FIX: readers get what a second turn makes of the first answer, and the log has both."""
+"""SECOND_PASS_FIX and REASONING_SUMMARY: readers get what a further turn makes of an answer, and of a thought."""
 
 from __future__ import annotations
 
@@ -8,115 +8,167 @@ import pytest
 
 from headrace.errors import Overloaded
 from headrace.v1 import memory_pb2
-from tests.orchestrator import plans
-from tests.orchestrator.conftest import House, Open, Step, call, content, finish, reasoning
-from tests.orchestrator.people import CHAT, ask, only
-from tests.orchestrator.plans import check_pairs
+from tests.support.orchestrator import CHAT, Serve, Suite, ask, only, plans
+from tests.support.orchestrator.plans import check_pairs
+from tests.support.orchestrator.steps import Step, answer, call, content, finish, reasoning
 from tests.support.order import Event, texts
 
 CHECKED: dict[str, Any] = {"verify": "SECOND_PASS_FIX"}
 
 DRAFT = reasoning("hm") + content("It is ", "four.") + finish()
-FIXED = content("It ", "is ", "five.") + finish()
+FIXED = answer("It ", "is ", "five.")
 
 
-async def stored(it: House) -> list[memory_pb2.StepLine]:
-    """The steps of the house's last run."""
-    request = memory_pb2.GetChatRequest(run_id=it.run_ids[-1], include_lines=True)
-    lines = (await it.memory.GetChat(request, None)).lines
+async def stored(suite: Suite) -> list[memory_pb2.StepLine]:
+    """The steps of the suite's last run."""
+    request = memory_pb2.GetChatRequest(run_id=suite.run_ids[-1], include_lines=True)
+    lines = (await suite.memory.GetChat(request, None)).lines
     return [line.step for line in lines if line.HasField("step")]
 
 
-async def cancel(it: House, event: Event) -> None:
+async def cancel(suite: Suite, event: Event) -> None:
     """Cancel the run of a content block's event."""
-    await it.client.cancel(event["contentId"].partition("_")[0])
+    await suite.client.cancel(event["contentId"].partition("_")[0])
 
 
 def deltas(events: list[Event]) -> list[str]:
     return [event["delta"] for event in events if event["type"] == "content.delta"]
 
 
-def seen(it: House, turn: int) -> str:
+def seen(suite: Suite, turn: int) -> str:
     """All text of a request."""
-    return "\n".join(part.text for message in it.llm.requests[turn].messages for part in message.content)
+    return "\n".join(part.text for message in suite.llm.requests[turn].messages for part in message.content)
 
 
 @pytest.mark.parametrize("mode", ["REACT", "ONESHOT"])
-async def test_the_second_turn_is_the_answer_delta_by_delta(house: Open, mode: str) -> None:
-    async with house(DRAFT, FIXED, mode=mode, plain={}, **CHECKED) as it:
-        events = await it.ask()
-        steps = await stored(it)
+async def test_the_second_turn_is_the_answer_delta_by_delta(serve: Serve, mode: str) -> None:
+    async with serve(DRAFT, FIXED, mode=mode, plain={}, **CHECKED) as suite:
+        events = await suite.ask()
+        steps = await stored(suite)
     assert deltas(events) == ["It ", "is ", "five."]
     assert texts(events, "reasoning") == ["hm"], "reasoning is streamed as always"
-    assert "It is four." in seen(it, 1)
-    assert it.llm.requests[1].tool_choice in ("none", "")
+    assert "It is four." in seen(suite, 1)
+    assert suite.llm.requests[1].tool_choice in ("none", "")
     assert [step.stage for step in steps] == ["verify", mode.lower()]
     draft = steps[0].messages[-1]
     assert (draft.message.content[0].text, draft.HasField("events")) == ("It is four.", False)
     assert events[-1]["usage"]["modelCalls"] == 2
 
 
-async def test_later_turns_and_readers_know_nothing_of_the_draft(house: Open) -> None:
-    async with house(DRAFT, FIXED, content("Good.") + finish(), FIXED, **CHECKED) as it:
-        await it.ask()
-        history = await it.client.chat(it.chat_id)
-        await it.ask("and now?")
-        assert "four" not in seen(it, 2)
-        assert "It is five." in seen(it, 2)
-        assert "Good." in seen(it, 3)
-        assert "four" not in seen(it, 3)
+async def test_later_turns_and_readers_know_nothing_of_the_draft(serve: Serve) -> None:
+    async with serve(DRAFT, FIXED, answer("Good."), FIXED, **CHECKED) as suite:
+        await suite.ask()
+        history = await suite.client.chat(suite.chat_id)
+        await suite.ask("and now?")
+        assert "four" not in seen(suite, 2)
+        assert "It is five." in seen(suite, 2)
+        assert "Good." in seen(suite, 3)
+        assert "four" not in seen(suite, 3)
     snapshots = [event.content_snapshot.text for event in history.events if event.HasField("content_snapshot")]
     assert snapshots == ["It is five."]
 
 
-async def test_what_is_said_before_a_tool_is_no_draft(house: Open) -> None:
+async def test_what_is_said_before_a_tool_is_no_draft(serve: Serve) -> None:
     ask = content("Let ", "me look.") + call("look") + finish("tool_calls")
-    async with house(ask, DRAFT, FIXED, **CHECKED) as it:
-        events = await it.ask()
-        assert [step.stage for step in await stored(it)] == ["react", "react", "verify", "react"]
+    async with serve(ask, DRAFT, FIXED, **CHECKED) as suite:
+        events = await suite.ask()
+        assert [step.stage for step in await stored(suite)] == ["react", "react", "verify", "react"]
     assert deltas(events) == ["Let ", "me look.", "It ", "is ", "five."]
-    check_pairs(it)
+    check_pairs(suite)
 
 
 @pytest.mark.parametrize("failure", [[Overloaded("busy")], finish()], ids=["fails", "says nothing"])
-async def test_without_a_second_turn_the_draft_is_the_answer(house: Open, failure: list[Step]) -> None:
-    async with house(DRAFT, failure, **CHECKED) as it:
-        events = await it.ask()
+async def test_without_a_second_turn_the_draft_is_the_answer(serve: Serve, failure: list[Step]) -> None:
+    async with serve(DRAFT, failure, **CHECKED) as suite:
+        events = await suite.ask()
     assert deltas(events) == ["It is four."]
     assert only(events, "run.notice")["code"] == "VERIFY_SKIPPED"
     assert events[-1]["finishReason"] == "stop"
 
 
-async def test_a_second_turn_that_breaks_off_ends_the_run(house: Open) -> None:
-    async with house(DRAFT, [*content("It "), Overloaded("busy")], **CHECKED) as it:
-        events = await it.ask()
+async def test_a_second_turn_that_breaks_off_ends_the_run(serve: Serve) -> None:
+    async with serve(DRAFT, [*content("It "), Overloaded("busy")], **CHECKED) as suite:
+        events = await suite.ask()
     assert deltas(events) == ["It "]
     assert events[-1]["error"]["code"] == "OVERLOADED"
 
 
-async def test_a_spent_budget_leaves_the_draft(house: Open) -> None:
-    async with house(DRAFT, FIXED, budget={"maxModelCalls": 1}, **CHECKED) as it:
-        events = await it.ask()
+async def test_a_spent_budget_leaves_the_draft(serve: Serve) -> None:
+    async with serve(DRAFT, FIXED, budget={"maxModelCalls": 1}, **CHECKED) as suite:
+        events = await suite.ask()
     assert deltas(events) == ["It is four."]
     assert "BUDGET_EXCEEDED" in only(events, "run.notice")["message"]
     assert events[-1]["type"] == "run.complete"
 
 
-async def test_a_cancel_between_the_turns_leaves_the_chat_in_order(house: Open) -> None:
-    async with house(DRAFT, [*content("It "), 60.0], FIXED, **CHECKED) as it:
-        it.chat_id = CHAT
-        broken = await ask(it, ("content.delta", lambda event: cancel(it, event)))
-        it.llm.turns = [DRAFT, DRAFT, DRAFT, FIXED]
-        events = await it.ask()
+async def test_a_cancel_between_the_turns_leaves_the_chat_in_order(serve: Serve) -> None:
+    async with serve(DRAFT, [*content("It "), 60.0], FIXED, **CHECKED) as suite:
+        suite.chat_id = CHAT
+        broken = await ask(suite, ("content.delta", lambda event: cancel(suite, event)))
+        suite.llm.turns = [DRAFT, DRAFT, DRAFT, FIXED]
+        events = await suite.ask()
     assert deltas(broken) == ["It "]
     assert broken[-1]["type"] == "run.cancel"
     assert deltas(events) == ["It ", "is ", "five."]
 
 
-async def test_the_summary_of_a_plan_is_checked_and_nothing_else(house: Open) -> None:
-    async with house(**plans.agent(), **CHECKED) as it:
-        events = await plans.asked(it, plans.model(plans.add("one", "two")))
-        stages = [step.stage for step in await stored(it) if not step.context_id]
+async def test_the_summary_of_a_plan_is_checked_and_nothing_else(serve: Serve) -> None:
+    async with serve(**plans.agent(), **CHECKED) as suite:
+        events = await plans.ask_checked(suite, plans.model(plans.add("one", "two")))
+        stages = [step.stage for step in await stored(suite) if not step.context_id]
     assert stages.count("verify") == 1
     assert stages[-2:] == ["verify", "summary"]
     assert only(events, "run.complete")["finishReason"] == "stop"
+
+
+SUMMED = {"output": "REASONING_SUMMARY"}
+
+THINK = reasoning("secret ", "one") + call("look") + finish("tool_calls")
+ANSWER = reasoning("secret two") + content("It ", "snows.") + finish()
+SUMMARY = answer("I ", "looked.")
+
+
+async def test_a_summary_comes_as_reasoning_deltas_behind_the_answer(serve: Serve) -> None:
+    async with serve(THINK, ANSWER, **SUMMED) as suite:
+        suite.llm.aside["reasoning_summary"] = SUMMARY
+        events = await suite.ask()
+        (request,) = suite.llm.aside_requests
+    assert [event["delta"] for event in events if event["type"] == "reasoning.delta"] == ["I ", "looked."]
+    kinds = [event["type"] for event in events]
+    assert kinds.index("content.end") < kinds.index("reasoning.start")
+    assert request.messages[-1].content[0].text == "secret one\n\nsecret two"
+    assert suite.llm.requests[1].messages[-2].reasoning_content == "secret one", "the tool loop has it"
+    assert events[-1]["usage"]["modelCalls"] == 3
+
+
+async def test_history_and_later_runs_have_the_summary_at_most(serve: Serve) -> None:
+    async with serve(THINK, ANSWER, answer("Still."), **SUMMED) as suite:
+        suite.llm.aside["reasoning_summary"] = SUMMARY
+        await suite.ask()
+        history = await suite.client.chat(suite.chat_id)
+        await suite.ask("again")
+    assert "secret" not in str(history)
+    assert "secret" not in str(suite.llm.requests[2])
+    shown = [event.reasoning_snapshot.text for event in history.events if event.HasField("reasoning_snapshot")]
+    assert shown == ["I looked."]
+
+
+async def test_a_summary_that_cannot_be_made_is_no_loss(serve: Serve) -> None:
+    async with serve(ANSWER, **SUMMED) as suite:
+        suite.llm.aside["reasoning_summary"] = [Overloaded("busy")]
+        events = await suite.ask()
+        assert events[-1]["type"] == "run.complete"
+    async with serve(ANSWER, budget={"maxModelCalls": 1}, **SUMMED) as suite:
+        events = await suite.ask()
+        assert (events[-1]["type"], suite.llm.aside_requests) == ("run.complete", [])
+    assert texts(events, "reasoning") == []
+
+
+async def test_what_was_thought_about_tasks_is_in_the_summary_of_a_plan(serve: Serve) -> None:
+    async with serve(**plans.agent(), **SUMMED) as suite:
+        suite.llm.aside["reasoning_summary"] = SUMMARY
+        events = await plans.ask_checked(
+            suite, plans.model(plans.add("one"), work=lambda _: [*reasoning("of one"), *ANSWER])
+        )
+    assert "of onesecret two" in suite.llm.aside_requests[0].messages[-1].content[0].text
+    assert "".join(texts(events, "reasoning")) == "I looked."

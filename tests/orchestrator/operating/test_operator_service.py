@@ -14,10 +14,10 @@ from headrace.client import Client
 from headrace.errors import InvalidRequest, NotFound, PermissionDenied
 from headrace.v1 import operator_pb2
 from services.orchestrator.operating.content import strip_content
-from tests.orchestrator.calls.test_answerers import as_user
-from tests.orchestrator.conftest import Open, call, content, finish
-from tests.orchestrator.people import tool
-from tests.orchestrator.replicas import two
+from tests.support.orchestrator import Serve, tool
+from tests.support.orchestrator.answerers import as_user
+from tests.support.orchestrator.replicas import two_replicas
+from tests.support.orchestrator.steps import answer, call_tool, content
 
 KEYS = {
     "ada": "acme/ada",
@@ -26,7 +26,7 @@ KEYS = {
     "auditor": "acme/otto ops operate,read_content",
     "stranger": "globex/olga ops ask,operate,read_content",
 }
-"""By the key, which is the name of whoever has it here; the house's own client is ada."""
+"""By the key, which is the name of whoever has it here; the suite's own client is ada."""
 
 SLOW = [*content("thinking"), 3600.0]
 SAID = "the answer is a secret"
@@ -50,12 +50,16 @@ async def states(client: Client, **fields: Any) -> dict[str, str]:
     return {run.user: run.state for run in (await client.tenant_runs(wanted(**fields))).runs}
 
 
-async def test_runs_of_all_users_are_listed_found_and_ended(house: Open) -> None:
-    async with house(SLOW, keys=KEYS) as it, as_user(it.address, "operator") as operator, asyncio.TaskGroup() as group:
+async def test_runs_of_all_users_are_listed_found_and_ended(serve: Serve) -> None:
+    async with (
+        serve(SLOW, keys=KEYS) as suite,
+        as_user(suite.address, "operator") as operator,
+        asyncio.TaskGroup() as group,
+    ):
         started: asyncio.Queue[str] = asyncio.Queue()
         runs: dict[str, str] = {}
         for name in ("ada", "bob", "stranger"):
-            group.create_task(ask(it.address, name, started))
+            group.create_task(ask(suite.address, name, started))
             runs[name] = await started.get()
         listed = (await operator.tenant_runs()).runs
         assert [(run.run_id, run.user, run.state, run.agent_key) for run in listed] == [
@@ -78,33 +82,33 @@ async def test_runs_of_all_users_are_listed_found_and_ended(house: Open) -> None
         ]
         matching = (await operator.cancel_runs(matching=wanted(user="bob"))).runs
         assert [(run.run_id, run.status) for run in matching] == [(runs["bob"], "cancelling")]
-        async with as_user(it.address, "stranger") as stranger:
+        async with as_user(suite.address, "stranger") as stranger:
             assert await states(stranger) == {"olga": "running"}
             await stranger.cancel_runs(matching=wanted())
-    async with house(SLOW, keys=KEYS) as it, as_user(it.address, "operator") as operator:
+    async with serve(SLOW, keys=KEYS) as suite, as_user(suite.address, "operator") as operator:
         assert await states(operator, state="cancelled") == {"ada": "cancelled", "bob": "cancelled"}
         again = (await operator.cancel_runs([runs["ada"]])).runs
         assert [run.status for run in again] == ["ended"]
         assert not (await operator.cancel_runs(matching=wanted())).runs
 
 
-async def test_what_was_said_is_shown_to_whom_it_may_be_and_that_is_logged(house: Open) -> None:
-    async with house(content(SAID) + finish(), keys=KEYS) as it:
-        async with as_user(it.address, "ada") as ada, ada.ask("my secret question", agent_key="react") as deltas:
+async def test_what_was_said_is_shown_to_whom_it_may_be_and_that_is_logged(serve: Serve) -> None:
+    async with serve(answer(SAID), keys=KEYS) as suite:
+        async with as_user(suite.address, "ada") as ada, ada.ask("my secret question", agent_key="react") as deltas:
             events = [delta async for delta in deltas]
         run_id = next(event.run_start.run_id for event in events if event.HasField("run_start"))
-        async with as_user(it.address, "operator") as operator:
+        async with as_user(suite.address, "operator") as operator:
             with capture_logs() as logs:
                 bare = await operator.tenant_run(run_id)
                 without = await operator.tenant_run(run_id, include_events=True)
             assert not [line for line in logs if line["event"] == "content read"]
-        async with as_user(it.address, "auditor") as auditor:
+        async with as_user(suite.address, "auditor") as auditor:
             with capture_logs() as logs:
                 whole = await auditor.tenant_run(run_id, include_events=True)
             [line] = [line for line in logs if line["event"] == "content read"]
-            audit = "".join(path.read_text() for path in it.config.config_dir.glob("data/chats/audit/*/*.jsonl"))
+            audit = "".join(path.read_text() for path in suite.config.config_dir.glob("data/chats/audit/*/*.jsonl"))
             [read] = [record for record in map(json.loads, audit.splitlines()) if record["event"] == "content.read"]
-        async with as_user(it.address, "stranger") as stranger:
+        async with as_user(suite.address, "stranger") as stranger:
             with pytest.raises(NotFound):
                 await stranger.tenant_run(run_id)
     assert not bare.events
@@ -122,14 +126,14 @@ async def test_what_was_said_is_shown_to_whom_it_may_be_and_that_is_logged(house
     assert (line["run_id"], line["of"], line["by"]) == (run_id, "ada", "otto")
 
 
-async def test_a_run_that_waits_for_a_person_is_told_from_one_that_works(house: Open) -> None:
-    gated = call("act", '{"at": 1}') + finish("tool_calls")
+async def test_a_run_that_waits_for_a_person_is_told_from_one_that_works(serve: Serve) -> None:
+    gated = call_tool("act", '{"at": 1}')
     async with (
-        house(gated, content("Done.") + finish(), keys=KEYS, toolConfig={"backends": ["act"]}) as it,
-        as_user(it.address, "operator") as operator,
+        serve(gated, answer("Done."), keys=KEYS, toolConfig={"backends": ["act"]}) as suite,
+        as_user(suite.address, "operator") as operator,
     ):
-        it.tools.tools.append(tool("act", "backend", approval="ask"))
-        async with as_user(it.address, "ada") as ada, ada.ask("hello", agent_key="react") as deltas:
+        suite.tools.tools.append(tool("act", "backend", approval="ask"))
+        async with as_user(suite.address, "ada") as ada, ada.ask("hello", agent_key="react") as deltas:
             async for delta in deltas:
                 if delta.HasField("gate_open"):
                     assert await states(operator, state="waiting") == {"ada": "waiting"}
@@ -139,8 +143,8 @@ async def test_a_run_that_waits_for_a_person_is_told_from_one_that_works(house: 
         assert await states(operator) == {"ada": "cancelled"}
 
 
-async def test_any_replica_ends_a_run_and_names_the_others(house: Open) -> None:
-    async with house(SLOW, keys=KEYS) as it, two(it) as (a, b), asyncio.TaskGroup() as group:
+async def test_any_replica_ends_a_run_and_names_the_others(serve: Serve) -> None:
+    async with serve(SLOW, keys=KEYS) as suite, two_replicas(suite) as (a, b), asyncio.TaskGroup() as group:
         started: asyncio.Queue[str] = asyncio.Queue()
         group.create_task(ask(a.address, "ada", started))
         run_id = await started.get()
@@ -158,8 +162,12 @@ async def test_any_replica_ends_a_run_and_names_the_others(house: Open) -> None:
             assert [one.address for one in await stranger.replicas()] == [b.address]
 
 
-async def test_all_of_it_is_for_operators(house: Open) -> None:
-    async with house(SLOW, keys=KEYS) as it, as_user(it.address, "ada") as ada, as_user(it.address, "operator") as op:
+async def test_all_of_it_is_for_operators(serve: Serve) -> None:
+    async with (
+        serve(SLOW, keys=KEYS) as suite,
+        as_user(suite.address, "ada") as ada,
+        as_user(suite.address, "operator") as op,
+    ):
         refused = (
             ada.tenant_runs(),
             ada.tenant_run(str(uuid.uuid4())),

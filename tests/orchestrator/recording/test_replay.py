@@ -10,13 +10,16 @@ from typing import Any
 import pytest
 
 from headrace.cassette.lines import read_cassette
-from headrace.errors import RateLimited
+from headrace.errors import InvalidRequest, NotFound, RateLimited
+from headrace.v1 import agent_pb2, agent_pb2_grpc
+from services.orchestrator.lifecycle.live_calls.cassette_rpc import PAGE_BYTES
 from services.replay.differences import Difference
 from services.replay.replaying import replay
-from tests.orchestrator import people
-from tests.orchestrator.conftest import BREAK, House, Open, call, content, finish
-from tests.orchestrator.own_agents import GRANTS, grant, make, put, wait_for_grants
-from tests.orchestrator.recorded_runs import RUNS, World
+from services.runtime.rpc.channels import open_channel
+from tests.support.orchestrator import Serve, Suite, people, tool
+from tests.support.orchestrator.own_agents import GRANTS, grant, make, put, wait_for_grants
+from tests.support.orchestrator.recorded_runs import RUNS, World
+from tests.support.orchestrator.steps import BREAK, answer, call, call_tool, content, finish, reasoning
 from tests.support.order import Event
 
 
@@ -30,31 +33,31 @@ async def replay_lines(lines: list[str]) -> int:
     return await asyncio.to_thread(replay, read_cassette(lines))
 
 
-async def record(h: House, agent: str = "react", **fields: Any) -> list[str]:
-    await h.ask("hello", agent, record=True, **fields)
-    return await h.client.cassette(h.run_ids[-1])
+async def record(suite: Suite, agent: str = "react", **fields: Any) -> list[str]:
+    await suite.ask("hello", agent, record=True, **fields)
+    return await suite.client.cassette(suite.run_ids[-1])
 
 
 @pytest.mark.parametrize("kind", RUNS)
-async def test_each_kind_of_run_comes_about_again(house: Open, kind: str) -> None:
+async def test_each_kind_of_run_comes_about_again(serve: Serve, kind: str) -> None:
     agent, play, changes = RUNS[kind]
-    async with house(**changes) as h:
-        World(h, play)
-        lines = await record(h, agent)
-        again = await record(h, agent)
+    async with serve(**changes) as suite:
+        World(suite, play)
+        lines = await record(suite, agent)
+        again = await record(suite, agent)
     for recorded in (lines, again):
         assert await replay_lines(recorded) == read_cassette(recorded).events[-1]["seq"]
 
 
-async def test_a_run_of_a_tenants_own_agent_comes_about_again(house: Open, tmp_path: Path) -> None:
+async def test_a_run_of_a_tenants_own_agent_comes_about_again(serve: Serve, tmp_path: Path) -> None:
     rules = [{"id": name, "period": "day", "tenant": name, "usd": 1000} for name in ("default", "bolt")]
     (tmp_path / "budgets.yaml").write_text(json.dumps({"budgets": rules}))
-    turns = [call("look") + finish("tool_calls"), content("Done.") + finish()]
-    async with house(*turns) as h:
-        grant(h, {"grants": [GRANTS["grants"][0] | {"tenants": ["default", "bolt"]}]})
-        await wait_for_grants(h.client)
-        await put(h.client, make())
-        lines = await record(h, "own")
+    turns = [call_tool("look"), answer("Done.")]
+    async with serve(*turns) as suite:
+        grant(suite, {"grants": [GRANTS["grants"][0] | {"tenants": ["default", "bolt"]}]})
+        await wait_for_grants(suite.client)
+        await put(suite.client, make())
+        lines = await record(suite, "own")
     assert not [line for line in lines if "bolt" in line], "other tenants are not in it"
     assert await replay_lines(lines) == read_cassette(lines).events[-1]["seq"]
 
@@ -68,9 +71,9 @@ def change_line(lines: list[str], member: str, old: str, new: str) -> int:
     raise AssertionError(f"no {member} has {old}")
 
 
-async def test_the_first_line_that_differs_is_named_with_what_differs(house: Open) -> None:
-    async with house(content("All ", "good.") + finish()) as h:
-        lines = await record(h)
+async def test_the_first_line_that_differs_is_named_with_what_differs(serve: Serve) -> None:
+    async with serve(answer("All ", "good.")) as suite:
+        lines = await record(suite)
     changed = [*lines]
     number = change_line(changed, "event", '"delta":"good."', '"delta":"bad."')
     with pytest.raises(Difference, match=rf'^line {number}: event \d+ \(content.delta\): delta: recorded "bad."'):
@@ -85,9 +88,9 @@ async def test_the_first_line_that_differs_is_named_with_what_differs(house: Ope
         await replay_lines(changed)
 
 
-async def test_a_changed_prompt_is_seen_in_the_request(house: Open) -> None:
-    async with house(content("Yes.") + finish(), react={"systemPrompt": "Be kind."}) as h:
-        lines = await record(h)
+async def test_a_changed_prompt_is_seen_in_the_request(serve: Serve) -> None:
+    async with serve(answer("Yes."), react={"systemPrompt": "Be kind."}) as suite:
+        lines = await record(suite)
     change_line(lines, "agent", "Be kind.", "Be rude.")
     with pytest.raises(
         Difference,
@@ -97,77 +100,77 @@ async def test_a_changed_prompt_is_seen_in_the_request(house: Open) -> None:
 
 
 TURNS = (
-    call("look", '{"at":1}') + finish("tool_calls"),
-    call("form", call_id="call_2") + finish("tool_calls"),
-    content("Thanks.") + finish(),
+    call_tool("look", '{"at":1}'),
+    call_tool("form", call_id="call_2"),
+    answer("Thanks."),
 )
 
 
-async def open_with_people(h: House, form_ms: int) -> None:
-    h.tools.tools = [
-        people.tool("look", "backend", approval="ask"),
-        people.tool("form", "frontend", timeout_ms=form_ms),
+async def open_with_people(suite: Suite, form_ms: int) -> None:
+    suite.tools.tools = [
+        tool("look", "backend", approval="ask"),
+        tool("form", "frontend", timeout_ms=form_ms),
     ]
 
 
-async def test_an_approval_a_form_and_a_steer_are_told_again(house: Open, tmp_path: Path) -> None:
+async def test_an_approval_a_form_and_a_steer_are_told_again(serve: Serve, tmp_path: Path) -> None:
     (tmp_path / "approvals.yaml").write_text("answerTimeoutMs: 90000\n")
-    async with house(*TURNS, toolConfig={"backends": ["look"], "frontends": ["form"]}) as h:
-        await open_with_people(h, 60_000)
+    async with serve(*TURNS, toolConfig={"backends": ["look"], "frontends": ["form"]}) as suite:
+        await open_with_people(suite, 60_000)
 
         async def approve(event: Event) -> None:
-            run_id = h.run_ids[-1]
-            await h.client.steer(run_id, "be quick")
-            await people.submit(h, run_id, event["approvalId"], {"decision": "approve", "note": "fine"})
+            run_id = suite.run_ids[-1]
+            await suite.client.steer(run_id, "be quick")
+            await people.submit(suite, run_id, event["approvalId"], {"decision": "approve", "note": "fine"})
 
         async def fill_in(event: Event) -> None:
-            await people.submit(h, h.run_ids[-1], event["gateId"], {"name": "Ada"})
+            await people.submit(suite, suite.run_ids[-1], event["gateId"], {"name": "Ada"})
 
         async def note_run(event: Event) -> None:
-            h.run_ids.append(event["runId"])
+            suite.run_ids.append(event["runId"])
 
         acts = [("run.start", note_run), ("approval.ask", approve), ("gate.close", ignore), ("gate.open", ignore)]
-        await people.ask(h, *acts, ("gate.open", fill_in), record=True)
-        cassette = read_cassette(await h.client.cassette(h.run_ids[-1]))
+        await people.ask(suite, *acts, ("gate.open", fill_in), record=True)
+        cassette = read_cassette(await suite.client.cassette(suite.run_ids[-1]))
     assert cassette.files == {"approvals.yaml": "answerTimeoutMs: 90000\n"}
     told = [line.given["received"] for line in cassette.tape if line.kind == "received"]
     assert told == ["AgentService/Steer", "AgentService/Submit", "AgentService/Submit"]
     await asyncio.to_thread(replay, cassette)
 
 
-async def test_a_time_that_was_over_is_over_again_at_once(house: Open) -> None:
+async def test_a_time_that_was_over_is_over_again_at_once(serve: Serve) -> None:
     """The wait of the recording is 2 s, that of an hour's takes no longer."""
-    async with house(*TURNS[1:], toolConfig={"frontends": ["form"]}) as h:
-        await open_with_people(h, 2000)
-        lines = await record(h)
+    async with serve(*TURNS[1:], toolConfig={"frontends": ["form"]}) as suite:
+        await open_with_people(suite, 2000)
+        lines = await record(suite)
     events = read_cassette(lines).events
     assert "expired" in [event.get("state") for event in events]
     await replay_lines(lines)
 
 
-async def test_a_cancelled_run_is_cancelled_again(house: Open) -> None:
-    async with house(content("Well") + call("slow") + finish("tool_calls")) as h:
+async def test_a_cancelled_run_is_cancelled_again(serve: Serve) -> None:
+    async with serve(content("Well") + call("slow") + finish("tool_calls")) as suite:
 
         async def cancel(event: Event) -> None:
-            await h.client.cancel(run_ids[0])
+            await suite.client.cancel(run_ids[0])
 
         run_ids: list[str] = []
 
         async def note_run(event: Event) -> None:
             run_ids.append(event["runId"])
 
-        await people.ask(h, ("run.start", note_run), ("tool.output", cancel), record=True)
-        lines = await h.client.cassette(run_ids[0])
+        await people.ask(suite, ("run.start", note_run), ("tool.output", cancel), record=True)
+        lines = await suite.client.cassette(run_ids[0])
     assert read_cassette(lines).events[-1]["type"] == "run.cancel"
     await replay_lines(lines)
 
 
-async def test_errors_of_peers_come_about_again(house: Open) -> None:
+async def test_errors_of_peers_come_about_again(serve: Serve) -> None:
     broken = [*content("Half an ans"), BREAK]
-    async with house(broken, content("All of it.") + finish(), [RateLimited("slow down", retry_after_s=1)]) as h:
-        lines = [await record(h)]
+    async with serve(broken, answer("All of it."), [RateLimited("slow down", retry_after_s=1)]) as suite:
+        lines = [await record(suite)]
         assert read_cassette(lines[0]).events[-1]["type"] == "run.complete"
-        lines.append(await record(h))
+        lines.append(await record(suite))
         assert read_cassette(lines[1]).events[-1]["type"] == "run.error"
     for recorded in lines:
         await replay_lines(recorded)
@@ -175,3 +178,103 @@ async def test_errors_of_peers_come_about_again(house: Open) -> None:
 
 async def ignore(event: Event) -> None:
     pass
+
+
+END = answer("All good.")
+
+
+async def test_a_recorded_run_has_all_that_it_heard_and_said(serve: Serve) -> None:
+    turns = [reasoning("hm") + call("look", '{"at":1}') + finish("tool_calls"), answer("All ", "good.")]
+    async with serve(*turns) as suite:
+        events = await suite.ask("hello", record=True)
+        cassette = read_cassette(await suite.client.cassette(suite.run_ids[-1]))
+    assert cassette.header["runId"] == suite.run_ids[-1]
+    assert cassette.query["message"] == "hello"
+    assert cassette.agents["react"]["mode"] == "REACT"
+    assert [_without_time(event) for event in cassette.events] == [_without_time(event) for event in events]
+    methods = [line.given["method"] for line in cassette.tape if line.kind == "call"]
+    assert methods.count("LlmService/StreamChat") == 2
+    assert methods.count("ToolService/Execute") == 1
+    assert _said(cassette.tape) == ["hm", "All ", "good."]
+
+
+def _said(tape: list[Any]) -> list[str]:
+    messages = [line.given["message"] for line in tape if line.kind == "answer"]
+    return [text for message in messages for text in (message.get("content"), message.get("reasoning")) if text]
+
+
+async def test_an_agent_may_have_all_its_runs_recorded(serve: Serve) -> None:
+    async with serve(answer("Yes."), record=True) as suite:
+        await suite.ask()
+        assert await suite.client.cassette(suite.run_ids[-1])
+        await suite.ask(record=False)
+        with pytest.raises(NotFound, match="was not recorded"):
+            await suite.client.cassette(suite.run_ids[-1])
+
+
+async def test_secrets_do_not_enter_a_recording(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_SERVICE_KEY", "hunter2hunter2")
+    async with serve(answer("It is hunter2hunter2 and sk-abcdefgh1234.")) as suite:
+        await suite.ask("api_key: verysecret", record=True)
+        text = "\n".join(await suite.client.cassette(suite.run_ids[-1]))
+    assert not [secret for secret in ("hunter2", "sk-abcd", "verysecret") if secret in text]
+
+
+async def test_a_run_that_goes_on_has_no_cassette_yet(serve: Serve) -> None:
+    async with serve(call_tool("slow")) as suite:
+        async with suite.client.ask("hello", agent_key="react", record=True) as deltas:
+            run_id = await anext(delta.run_start.run_id async for delta in deltas if delta.HasField("run_start"))
+            with pytest.raises(InvalidRequest, match="must be a run that has ended"):
+                await suite.client.cassette(run_id)
+            await suite.client.cancel(run_id)
+            assert [delta async for delta in deltas][-1].HasField("run_cancel")
+        cassette = read_cassette(await suite.client.cassette(run_id))
+    assert [line.given["received"] for line in cassette.tape if line.kind == "received"] == ["AgentService/Cancel"]
+    assert cassette.events[-1]["type"] == "run.cancel"
+
+
+def _without_time(event: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in event.items() if name != "timestamp"}
+
+
+async def test_a_line_of_a_recording_is_one_line_whatever_was_said(serve: Serve) -> None:
+    said = "one\u2028line\u2029of\x85text"
+    async with serve(answer(said)) as suite:
+        await suite.ask(said, record=True)
+        cassette = read_cassette(await suite.client.cassette(suite.run_ids[-1]))
+    assert cassette.query["message"] == said
+    assert _said(cassette.tape) == [said]
+
+
+async def test_a_page_of_a_recording_is_counted_in_bytes(serve: Serve) -> None:
+    async with (
+        serve(*(content("雨" * 200_000) + call("look") + finish("tool_calls") for _ in range(4)), END) as suite,
+        open_channel(suite.address) as channel,
+    ):
+        await suite.ask(record=True)
+        lines, token = 0, ""
+        get_cassette: Any = agent_pb2_grpc.AgentServiceStub(channel).GetCassette
+        while True:
+            page = await get_cassette(agent_pb2.GetCassetteRequest(run_id=suite.run_ids[-1], page_token=token or None))
+            assert len(page.lines) == 1 or page.ByteSize() <= PAGE_BYTES + 100 * len(page.lines)
+            lines, token = lines + len(page.lines), page.next_page_token
+            if not token:
+                break
+        assert lines == len(await suite.client.cassette(suite.run_ids[-1]))
+
+
+async def test_agents_below_a_recorded_one_are_found_by_any_case_of_their_key(serve: Serve) -> None:
+    async with serve(answer("Yes."), subagents=["OneShot"]) as suite:
+        events = await suite.ask(record=True)
+        cassette = read_cassette(await suite.client.cassette(suite.run_ids[-1]))
+    assert sorted(cassette.agents) == ["oneshot", "react"]
+    assert [event for event in events if event["type"] == "run.notice"] == []
+
+
+async def test_a_reverted_run_has_no_recording_for_anybody(serve: Serve) -> None:
+    async with serve(answer("Yes.")) as suite:
+        await suite.ask(record=True)
+        assert await suite.client.cassette(suite.run_ids[-1])
+        await suite.client.revert(suite.chat_id, 0)
+        with pytest.raises(NotFound, match="reverted"):
+            await suite.client.cassette(suite.run_ids[-1])

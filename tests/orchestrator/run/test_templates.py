@@ -11,13 +11,11 @@ from hypothesis import strategies as st
 
 from headrace.v1 import tools_pb2
 from services.orchestrator.run.answers.templates import Unresolvable, fill_templates
-from tests.orchestrator.calls.test_kinds import told
-from tests.orchestrator.conftest import House, Open, as_json, call, content, finish
-from tests.orchestrator.lifecycle.test_endings import recorded
-from tests.orchestrator.people import ask, only, tool
+from tests.support.orchestrator import Serve, Suite, as_json, ask, only, tool
+from tests.support.orchestrator.requests import last_result
+from tests.support.orchestrator.runs import read_recorded
+from tests.support.orchestrator.steps import ANSWER, call, call_tool, finish
 from tests.support.order import Event
-
-ANSWER = content("All ", "good.") + finish()
 
 RESULTS = {
     "find": '{"id": 123456789012345678901234567890, "price": 1.10, "day": "2026-02-27", "at": "2026-12-31T23:30:00Z",'
@@ -135,25 +133,25 @@ def test_everything_but_the_templates_stays_as_it_is(value: Any, template: str, 
 LISTED = {"toolConfig": {"backends": ["look", "find"]}}
 
 
-def offer(it: House, *results: str | None) -> None:
+def offer(suite: Suite, *results: str | None) -> None:
     """The tool `find` gives these results one after the other; None: it fails."""
-    it.tools.tools.append(tool("find", "backend"))
+    suite.tools.tools.append(tool("find", "backend"))
     outcomes = [tools_pb2.ToolOutcome(ok=result is not None, result=result or '{"id":9}') for result in results]
-    it.tools.plays["find"] = [[tools_pb2.ToolDelta(result=outcome)] for outcome in outcomes]
+    suite.tools.plays["find"] = [[tools_pb2.ToolDelta(result=outcome)] for outcome in outcomes]
 
 
-async def chat_events(it: House) -> list[Event]:
-    return [as_json(event) for event in (await it.client.chat(it.chat_id)).events]
+async def chat_events(suite: Suite) -> list[Event]:
+    return [as_json(event) for event in (await suite.client.chat(suite.chat_id)).events]
 
 
-async def test_the_model_wrote_the_template_and_the_tool_got_the_value(house: Open) -> None:
+async def test_the_model_wrote_the_template_and_the_tool_got_the_value(serve: Serve) -> None:
     turns = [call("find", "{}"), call("look", '{"at":"{{find.id}}","n":1}', call_id="call_2")]
-    async with house(*[turn + finish("tool_calls") for turn in turns], ANSWER, **LISTED) as it:
-        offer(it, RESULTS["find"])
-        events = await ask(it)
-        history = await chat_events(it)
+    async with serve(*[turn + finish("tool_calls") for turn in turns], ANSWER, **LISTED) as suite:
+        offer(suite, RESULTS["find"])
+        events = await ask(suite)
+        history = await chat_events(suite)
         ran = '{"at":123456789012345678901234567890,"n":1}'
-        assert it.tools.requests[-1].arguments == ran
+        assert suite.tools.requests[-1].arguments == ran
     written = "".join(
         event["delta"] for event in events if event["type"] == "tool.args" and event["toolId"] == "call_2"
     )
@@ -164,51 +162,51 @@ async def test_the_model_wrote_the_template_and_the_tool_got_the_value(house: Op
     assert (snapshot["toolParams"], snapshot["arguments"]) == (json.loads(ran), json.loads(written))
 
 
-async def test_a_template_without_a_value_is_a_result_and_nothing_runs(house: Open) -> None:
-    async with house(call("look", '{"at":"{{find.id}}"}') + finish("tool_calls"), ANSWER, **LISTED) as it:
-        offer(it, "{}")
-        events = await ask(it)
-        assert it.tools.requests == []
-        assert "{{find.id}} has no value" in told(it)
-        history = await recorded(it, it.run_ids[0])
+async def test_a_template_without_a_value_is_a_result_and_nothing_runs(serve: Serve) -> None:
+    async with serve(call_tool("look", '{"at":"{{find.id}}"}'), ANSWER, **LISTED) as suite:
+        offer(suite, "{}")
+        events = await ask(suite)
+        assert suite.tools.requests == []
+        assert "{{find.id}} has no value" in last_result(suite)
+        history = await read_recorded(suite, suite.run_ids[0])
     assert "toolParams" not in only(events, "tool.end")
     snapshot = only(history, "tool.snapshot")
     assert ("toolParams" in snapshot, snapshot["arguments"]) == (False, {"at": "{{find.id}}"})
 
 
-async def test_a_template_of_a_tool_that_has_not_run_is_refused_inside_a_longer_string_too(house: Open) -> None:
-    async with house(call("look", '{"at":"see {{find.id}}"}') + finish("tool_calls"), ANSWER, **LISTED) as it:
-        offer(it, "{}")
-        await ask(it)
-        assert it.tools.requests == []
-        assert "{{find.id}} has no value: find has no successful result in this run" in told(it)
+async def test_a_template_of_a_tool_that_has_not_run_is_refused_inside_a_longer_string_too(serve: Serve) -> None:
+    async with serve(call_tool("look", '{"at":"see {{find.id}}"}'), ANSWER, **LISTED) as suite:
+        offer(suite, "{}")
+        await ask(suite)
+        assert suite.tools.requests == []
+        assert "{{find.id}} has no value: find has no successful result in this run" in last_result(suite)
 
 
-async def test_braces_that_are_no_template_run_and_are_shown_as_they_are(house: Open) -> None:
+async def test_braces_that_are_no_template_run_and_are_shown_as_they_are(serve: Serve) -> None:
     arguments = '{"at":"say {{hello}}"}'
-    async with house(call("look", arguments) + finish("tool_calls"), ANSWER, **LISTED) as it:
-        offer(it, "{}")
-        events = await ask(it)
-        history = await recorded(it, it.run_ids[0])
-        assert it.tools.requests[0].arguments == arguments
+    async with serve(call_tool("look", arguments), ANSWER, **LISTED) as suite:
+        offer(suite, "{}")
+        events = await ask(suite)
+        history = await read_recorded(suite, suite.run_ids[0])
+        assert suite.tools.requests[0].arguments == arguments
     assert only(events, "tool.end")["toolParams"] == only(history, "tool.snapshot")["toolParams"]
 
 
-async def test_a_longer_string_is_filled_where_the_tool_is_one_that_the_model_has(house: Open) -> None:
+async def test_a_longer_string_is_filled_where_the_tool_is_one_that_the_model_has(serve: Serve) -> None:
     arguments = '{"at":"the {{find.id}} of {{user.id}}"}'
     turns = [call("find", "{}"), call("look", arguments, call_id="call_2")]
-    async with house(*[turn + finish("tool_calls") for turn in turns], ANSWER, **LISTED) as it:
-        offer(it, '{"id":"x"}')
-        events = await ask(it)
-        assert it.tools.requests[-1].arguments == '{"at":"the x of {{user.id}}"}'
+    async with serve(*[turn + finish("tool_calls") for turn in turns], ANSWER, **LISTED) as suite:
+        offer(suite, '{"id":"x"}')
+        events = await ask(suite)
+        assert suite.tools.requests[-1].arguments == '{"at":"the x of {{user.id}}"}'
     ends = {event["toolId"]: event.get("toolParams") for event in events if event["type"] == "tool.end"}
     assert ends["call_2"] == {"at": "the x of {{user.id}}"}
 
 
-async def test_the_newest_successful_result_counts(house: Open) -> None:
+async def test_the_newest_successful_result_counts(serve: Serve) -> None:
     finds = [call("find", f'{{"n":{number}}}', call_id=f"f{number}") for number in range(3)]
     look = call("look", '{"at":"{{FIND.id}}"}', call_id="x")
-    async with house(*[turn + finish("tool_calls") for turn in [*finds, look]], ANSWER, **LISTED) as it:
-        offer(it, '{"id":1}', '{"id":2}', None)
-        await ask(it)
-        assert it.tools.requests[-1].arguments == '{"at":2}'
+    async with serve(*[turn + finish("tool_calls") for turn in [*finds, look]], ANSWER, **LISTED) as suite:
+        offer(suite, '{"id":1}', '{"id":2}', None)
+        await ask(suite)
+        assert suite.tools.requests[-1].arguments == '{"at":2}'

@@ -15,25 +15,12 @@ from services.orchestrator.run.budgets.allowance import list_agents_below
 from services.orchestrator.run.budgets.file import BudgetsFile
 from services.orchestrator.run.budgets.rules import BudgetsError, parse_budgets, write_budgets
 from services.runtime.auth.identity import Identity
-from tests.orchestrator.cluster.test_crashes import it_run, killed, read
-from tests.orchestrator.conftest import House, Open, as_json, content
-from tests.orchestrator.modes.test_money import bill, plant, priced, spent_usd, tree
-from tests.orchestrator.owners import Crashes, again
-from tests.orchestrator.replicas import two
+from tests.support.orchestrator import Serve, read
+from tests.support.orchestrator.crashes import Crashes, restart, run_killed
+from tests.support.orchestrator.events import ask_for, run_of
+from tests.support.orchestrator.prices import CALL_USD, answer_dearly, limit, plant, priced, spent_usd, tree
+from tests.support.orchestrator.replicas import two_replicas
 from tests.support.order import Event
-
-CALL_USD = 0.04
-"""What each answer costs at most, and does."""
-
-
-def limit(folder: Path, usd: float, **rule: Any) -> None:
-    rule = {"id": "all", "period": "month", "usd": usd} | rule
-    (folder / "budgets.yaml").write_text(json.dumps({"budgets": [rule]}))
-
-
-def answer_dearly(it: House) -> None:
-    it.llm.models = [priced()]
-    it.llm.reply = lambda request: [*content("a story"), *bill(request)]
 
 
 def failure(events: list[Event]) -> dict[str, Any]:
@@ -42,8 +29,7 @@ def failure(events: list[Event]) -> dict[str, Any]:
 
 
 async def ask(client: Client, agent: str = "oneshot") -> list[Event]:
-    async with client.ask("hello", agent_key=agent) as deltas:
-        return [as_json(delta) async for delta in deltas]
+    return await ask_for(client, "hello", agent_key=agent)
 
 
 async def sum_up(client: Client) -> int:
@@ -55,17 +41,17 @@ def add_up(runs: list[list[Event]]) -> int:
 
 
 async def test_eight_sub_agents_at_once_do_not_pass_it_and_the_next_run_does_not_begin(
-    house: Open, tmp_path: Path
+    serve: Serve, tmp_path: Path
 ) -> None:
     limit(tmp_path, 0.2)
-    async with house(**tree()) as it:
-        it.llm.models = [priced()]
-        plant(it, ["react"] * 8, {"m": 10.0})
-        events = await it.ask()
-        asked = len(it.llm.requests)
-        refused = await ask(it.client)
-        assert len(it.llm.requests) == asked
-        spent = await sum_up(it.client)
+    async with serve(**tree()) as suite:
+        suite.llm.models = [priced()]
+        plant(suite, ["react"] * 8, {"m": 10.0})
+        events = await suite.ask()
+        asked = len(suite.llm.requests)
+        refused = await ask(suite.client)
+        assert len(suite.llm.requests) == asked
+        spent = await sum_up(suite.client)
     assert 0 < spent == add_up([events]) <= 200_000_000
     for error in (failure(events), failure(refused)):
         assert error["code"] == "QUOTA_EXCEEDED"
@@ -74,32 +60,32 @@ async def test_eight_sub_agents_at_once_do_not_pass_it_and_the_next_run_does_not
         assert "opens again" in error["message"]
 
 
-async def test_two_replicas_spend_together_what_there_is_and_no_more(house: Open, tmp_path: Path) -> None:
+async def test_two_replicas_spend_together_what_there_is_and_no_more(serve: Serve, tmp_path: Path) -> None:
     limit(tmp_path, 0.2)
-    async with house() as it, two(it) as (a, b):
-        answer_dearly(it)
+    async with serve() as suite, two_replicas(suite) as (a, b):
+        answer_dearly(suite)
         runs = await asyncio.gather(*(ask(replica.client) for _ in range(6) for replica in (a, b)))
         # What runs had reserved and not spent is free: whatever is left is enough for no other call.
         while (last := await ask(a.client))[-1]["type"] == "run.complete":
             runs.append(last)
-        spent = await sum_up(it.client)
+        spent = await sum_up(suite.client)
     assert spent == add_up(runs) == 200_000_000
     assert {events[-1]["type"] for events in runs} == {"run.complete", "run.error"}
 
 
-async def test_nothing_stays_reserved_for_an_owner_that_has_died(house: Open, tmp_path: Path) -> None:
+async def test_nothing_stays_reserved_for_an_owner_that_has_died(serve: Serve, tmp_path: Path) -> None:
     limit(tmp_path, 0.2)
-    async with house() as it:
-        answer_dearly(it)
-        await it.stop()
-        crashes = Crashes(it)
-        seen = await killed(it, crashes, "oneshot", 5)
-        async with again(it) as client:
-            end = [*seen, *await read(client, it_run(seen), seen[-1]["seq"])]
+    async with serve() as suite:
+        answer_dearly(suite)
+        await suite.stop()
+        crashes = Crashes(suite)
+        seen = await run_killed(suite, crashes, "oneshot", 5)
+        async with restart(suite) as client:
+            end = [*seen, *await read(client, run_of(seen), seen[-1]["seq"])]
             runs = [end]
             while (last := await ask(client))[-1]["type"] == "run.complete":
                 runs.append(last)
-        spent = await sum_up(it.client)
+        spent = await sum_up(suite.client)
     assert failure(last)["code"] == "QUOTA_EXCEEDED"
     # The killed one's call may be in no sum: its answer never came.
     assert spent == add_up(runs)
@@ -107,26 +93,26 @@ async def test_nothing_stays_reserved_for_an_owner_that_has_died(house: Open, tm
 
 
 async def test_a_change_of_the_file_holds_at_the_next_call_and_one_with_a_mistake_changes_nothing(
-    house: Open, tmp_path: Path
+    serve: Serve, tmp_path: Path
 ) -> None:
     limit(tmp_path, 0)
-    async with house() as it:
-        answer_dearly(it)
-        assert failure(await ask(it.client))["code"] == "QUOTA_EXCEEDED"
+    async with serve() as suite:
+        answer_dearly(suite)
+        assert failure(await ask(suite.client))["code"] == "QUOTA_EXCEEDED"
         for agent in ("react", "*"):
             (tmp_path / "budgets.yaml").write_text("budgets: [{id: x}]")
             await asyncio.sleep(0)
             limit(tmp_path, 0, agent=agent)
             async with asyncio.timeout(30):
                 expected = "run.complete" if agent == "react" else "run.error"
-                while (await ask(it.client))[-1]["type"] != expected:
+                while (await ask(suite.client))[-1]["type"] != expected:
                     await asyncio.sleep(0.05)
 
 
-async def test_without_rules_memory_is_asked_nothing(house: Open) -> None:
-    async with house() as it:
-        answer_dearly(it)
-        assert (await ask(it.client))[-1]["type"] == "run.complete"
+async def test_without_rules_memory_is_asked_nothing(serve: Serve) -> None:
+    async with serve() as suite:
+        answer_dearly(suite)
+        assert (await ask(suite.client))[-1]["type"] == "run.complete"
 
 
 def test_a_rule_is_for_those_whom_it_names() -> None:

@@ -10,140 +10,139 @@ import pytest
 from headrace.errors import InvalidRequest, NotFound, ProviderUnavailable, QueueFull
 from headrace.v1 import memory_pb2
 from services.orchestrator.run.control.waits import KEPT_MAX, Submission, Waits
-from tests.orchestrator.calls.test_kinds import told
-from tests.orchestrator.conftest import House, Open, call, content, finish
-from tests.orchestrator.lifecycle.test_endings import recorded
-from tests.orchestrator.people import ask, kinds, only, state, submit, tool
+from tests.support.orchestrator import Serve, Suite, ask, kinds, only, state, submit, tool
+from tests.support.orchestrator.requests import last_result
+from tests.support.orchestrator.runs import read_recorded
+from tests.support.orchestrator.steps import ANSWER, call, call_tool, finish
 from tests.support.order import Event, fold
 from tests.support.timing import within
 
-ANSWER = content("All ", "good.") + finish()
-CONFIRM = call("confirm", '{"q":1}') + finish("tool_calls")
+CONFIRM = call_tool("confirm", '{"q":1}')
 LISTED = {"toolConfig": {"backends": ["look", "slow"], "frontends": ["confirm"]}}
 PARALLEL = {"react": {"parallelToolCalls": True}}
 
 
-def wait_for(it: House, timeout_ms: int) -> None:
-    it.tools.tools.append(tool("confirm", "frontend", timeout_ms=timeout_ms))
+def wait_for(suite: Suite, timeout_ms: int) -> None:
+    suite.tools.tools.append(tool("confirm", "frontend", timeout_ms=timeout_ms))
 
 
-async def test_an_early_submit_is_kept_and_the_first_one_wins(house: Open) -> None:
+async def test_an_early_submit_is_kept_and_the_first_one_wins(serve: Serve) -> None:
     early = [*call("confirm", '{"q":1}'), 0.3, *finish("tool_calls")]
-    async with house(early, ANSWER, **LISTED) as it:
-        wait_for(it, 100_000)
+    async with serve(early, ANSWER, **LISTED) as suite:
+        wait_for(suite, 100_000)
 
         async def answer(event: Event) -> None:
-            first = await submit(it, event["runId"], event["toolId"], "first", request_id="r1")
-            second = await submit(it, event["runId"], event["toolId"], "second", request_id="r2")
-            again = await submit(it, event["runId"], event["toolId"], "first", request_id="r1")
+            first = await submit(suite, event["runId"], event["toolId"], "first", request_id="r1")
+            second = await submit(suite, event["runId"], event["toolId"], "second", request_id="r2")
+            again = await submit(suite, event["runId"], event["toolId"], "first", request_id="r1")
             assert (first, second, again) == ("accepted", "duplicate", "accepted")
 
-        events = await ask(it, ("tool.start", answer))
-        assert told(it) == '"first"'
-        history = await recorded(it, it.run_ids[0])
+        events = await ask(suite, ("tool.start", answer))
+        assert last_result(suite) == '"first"'
+        history = await read_recorded(suite, suite.run_ids[0])
     assert kinds(events, "request.submit", "tool.end") == ["request.submit", "tool.end"]
     assert fold(history) == fold(events)
 
 
-async def test_of_many_submits_of_one_moment_one_is_accepted(house: Open) -> None:
-    async with house(CONFIRM, ANSWER, **LISTED) as it:
-        wait_for(it, 100_000)
+async def test_of_many_submits_of_one_moment_one_is_accepted(serve: Serve) -> None:
+    async with serve(CONFIRM, ANSWER, **LISTED) as suite:
+        wait_for(suite, 100_000)
 
         async def answer(event: Event) -> None:
-            given = [submit(it, event["runId"], event["toolId"], number) for number in range(10)]
+            given = [submit(suite, event["runId"], event["toolId"], number) for number in range(10)]
             assert sorted(await asyncio.gather(*given)) == ["accepted"] + ["duplicate"] * 9
 
-        events = await ask(it, ("tool.start", answer))
-        assert told(it) == str(only(events, "request.submit")["payload"])
+        events = await ask(suite, ("tool.start", answer))
+        assert last_result(suite) == str(only(events, "request.submit")["payload"])
 
 
-async def test_nobodys_submit_expires_and_a_late_one_is_told_so(house: Open) -> None:
-    async with house(CONFIRM, [0.4, *ANSWER], **LISTED) as it:
-        wait_for(it, 150)
+async def test_nobodys_submit_expires_and_a_late_one_is_told_so(serve: Serve) -> None:
+    async with serve(CONFIRM, [0.4, *ANSWER], **LISTED) as suite:
+        wait_for(suite, 150)
         seen: list[str] = []
 
         async def late(event: Event) -> None:
-            seen.append(await submit(it, it.run_ids[-1], event["toolId"], "late"))
+            seen.append(await submit(suite, suite.run_ids[-1], event["toolId"], "late"))
 
         async def note(event: Event) -> None:
-            it.run_ids.append(event["runId"])
+            suite.run_ids.append(event["runId"])
 
-        events = await ask(it, ("run.start", note), ("tool.result", late))
-        assert told(it) == '{"ok":false,"error":"expired"}'
+        events = await ask(suite, ("run.start", note), ("tool.result", late))
+        assert last_result(suite) == '{"ok":false,"error":"expired"}'
         tool_id, run_id = only(events, "tool.start")["toolId"], events[-1]["runId"]
         assert seen == ["expired"]
-        assert await submit(it, run_id, tool_id, "much later") == "expired"
-        assert await submit(it, run_id, "t_00000000", "whose?") == "unmatched"
+        assert await submit(suite, run_id, tool_id, "much later") == "expired"
+        assert await submit(suite, run_id, "t_00000000", "whose?") == "unmatched"
 
 
-async def test_an_ended_run_knows_what_was_answered(house: Open) -> None:
-    async with house(CONFIRM, ANSWER, **LISTED) as it:
-        wait_for(it, 100_000)
+async def test_an_ended_run_knows_what_was_answered(serve: Serve) -> None:
+    async with serve(CONFIRM, ANSWER, **LISTED) as suite:
+        wait_for(suite, 100_000)
 
         async def answer(event: Event) -> None:
-            assert await submit(it, event["runId"], "t_00000000", "whose?") == "unmatched"
-            await submit(it, event["runId"], event["toolId"], "yes")
+            assert await submit(suite, event["runId"], "t_00000000", "whose?") == "unmatched"
+            await submit(suite, event["runId"], event["toolId"], "yes")
 
-        events = await ask(it, ("tool.start", answer))
-        assert await submit(it, events[-1]["runId"], only(events, "tool.start")["toolId"], "yes") == "duplicate"
+        events = await ask(suite, ("tool.start", answer))
+        assert await submit(suite, events[-1]["runId"], only(events, "tool.start")["toolId"], "yes") == "duplicate"
 
 
-async def test_submits_that_make_no_sense_are_refused(house: Open) -> None:
-    async with house(ANSWER) as it:
+async def test_submits_that_make_no_sense_are_refused(serve: Serve) -> None:
+    async with serve(ANSWER) as suite:
         with pytest.raises(NotFound):
-            await submit(it, "5f0c0000-0000-4000-8000-0000000000aa", "t_00000000", 1)
+            await submit(suite, "5f0c0000-0000-4000-8000-0000000000aa", "t_00000000", 1)
         with pytest.raises(InvalidRequest, match="either toolId or approvalId"):
-            await submit(it, "5f0c0000-0000-4000-8000-0000000000aa", "t_00000000", 1, approval_id="x")
+            await submit(suite, "5f0c0000-0000-4000-8000-0000000000aa", "t_00000000", 1, approval_id="x")
         with pytest.raises(InvalidRequest, match="payload"):
-            await submit(it, "5f0c0000-0000-4000-8000-0000000000aa", "approval_00000000", {"decision": "maybe"})
+            await submit(suite, "5f0c0000-0000-4000-8000-0000000000aa", "approval_00000000", {"decision": "maybe"})
         with pytest.raises(InvalidRequest, match=r"payload\.arguments"):
-            await submit(it, "5f0c0000-0000-4000-8000-0000000000aa", "approval_00000000", {"decision": "edit"})
+            await submit(suite, "5f0c0000-0000-4000-8000-0000000000aa", "approval_00000000", {"decision": "edit"})
 
 
-async def test_a_wait_is_a_state_of_the_run_and_is_not_charged_to_its_time(house: Open) -> None:
-    async with house(CONFIRM, ANSWER, budget={"timeoutMs": 400}, **LISTED) as it:
-        wait_for(it, 100_000)
+async def test_a_wait_is_a_state_of_the_run_and_is_not_charged_to_its_time(serve: Serve) -> None:
+    async with serve(CONFIRM, ANSWER, budget={"timeoutMs": 400}, **LISTED) as suite:
+        wait_for(suite, 100_000)
         states: list[str] = []
 
         async def answer(event: Event) -> None:
             await asyncio.sleep(0.8)
-            states.append(await state(it, event["runId"]))
-            await submit(it, event["runId"], event["toolId"], "at last")
+            states.append(await state(suite, event["runId"]))
+            await submit(suite, event["runId"], event["toolId"], "at last")
 
-        events = await ask(it, ("tool.start", answer))
+        events = await ask(suite, ("tool.start", answer))
     assert states == ["waiting"]
     assert events[-1]["type"] == "run.complete"
 
 
-async def test_a_tool_that_works_beside_a_wait_is_charged(house: Open) -> None:
+async def test_a_tool_that_works_beside_a_wait_is_charged(serve: Serve) -> None:
     both = call("confirm") + call("slow", index=1, call_id="b") + finish("tool_calls")
-    async with house(both, ANSWER, budget={"timeoutMs": 300}, **LISTED, **PARALLEL) as it:
-        wait_for(it, 100_000)
-        events = await ask(it)
+    async with serve(both, ANSWER, budget={"timeoutMs": 300}, **LISTED, **PARALLEL) as suite:
+        wait_for(suite, 100_000)
+        events = await ask(suite)
     assert events[-1]["error"]["code"] == "BUDGET_EXCEEDED"
 
 
-async def test_a_cancel_ends_a_wait_at_once_and_the_chat_goes_on(house: Open) -> None:
-    async with house(CONFIRM, ANSWER, **LISTED) as it:
-        wait_for(it, 100_000)
+async def test_a_cancel_ends_a_wait_at_once_and_the_chat_goes_on(serve: Serve) -> None:
+    async with serve(CONFIRM, ANSWER, **LISTED) as suite:
+        wait_for(suite, 100_000)
 
         async def cancel(event: Event) -> None:
-            while await state(it, event["runId"]) != "waiting":
+            while await state(suite, event["runId"]) != "waiting":
                 await asyncio.sleep(0.01)
             async with within(0.5):
-                await it.client.cancel(event["runId"])
+                await suite.client.cancel(event["runId"])
 
-        events = await ask(it, ("tool.start", cancel))
+        events = await ask(suite, ("tool.start", cancel))
         assert events[-1]["type"] == "run.cancel"
         assert only(events, "tool.result")["result"] == '{"ok":false,"error":"cancelled"}'
-        history = await recorded(it, it.run_ids[0])
+        history = await read_recorded(suite, suite.run_ids[0])
         assert fold(history) == fold(events)
-        assert await submit(it, events[-1]["runId"], only(events, "tool.start")["toolId"], 1) == "expired"
-        assert (await ask(it))[-1]["type"] == "run.complete"
-        assert told(it) == '{"ok":false,"error":"cancelled"}'
+        assert await submit(suite, events[-1]["runId"], only(events, "tool.start")["toolId"], 1) == "expired"
+        assert (await ask(suite))[-1]["type"] == "run.complete"
+        assert last_result(suite) == '{"ok":false,"error":"cancelled"}'
 
 
-async def test_a_submit_is_in_the_log_before_it_is_answered_and_counts_though_its_caller_leaves(house: Open) -> None:
+async def test_a_submit_is_in_the_log_before_it_is_answered_and_counts_though_its_caller_leaves(serve: Serve) -> None:
     storing, stored = asyncio.Event(), asyncio.Event()
 
     async def slow(request: memory_pb2.AppendRequest) -> None:
@@ -152,56 +151,56 @@ async def test_a_submit_is_in_the_log_before_it_is_answered_and_counts_though_it
             await asyncio.sleep(2.0)
             stored.set()
 
-    async with house(CONFIRM, ANSWER, before_append=slow, **LISTED) as it:
-        wait_for(it, 1900)
+    async with serve(CONFIRM, ANSWER, before_append=slow, **LISTED) as suite:
+        wait_for(suite, 1900)
 
         async def answer(event: Event) -> None:
-            submitting = asyncio.create_task(submit(it, event["runId"], event["toolId"], "in time"))
+            submitting = asyncio.create_task(submit(suite, event["runId"], event["toolId"], "in time"))
             await storing.wait()
             submitting.cancel()
             await asyncio.wait([submitting])
             assert submitting.cancelled()
             assert not stored.is_set()
 
-        events = await ask(it, ("tool.start", answer))
-        assert told(it) == '"in time"'
+        events = await ask(suite, ("tool.start", answer))
+        assert last_result(suite) == '"in time"'
     assert only(events, "request.submit")["payload"] == "in time"
 
 
-async def test_a_submit_whose_commit_is_not_answered_is_there_once(house: Open) -> None:
+async def test_a_submit_whose_commit_is_not_answered_is_there_once(serve: Serve) -> None:
     failures = [ProviderUnavailable("not now"), ProviderUnavailable("not now")]
 
     async def lose(request: memory_pb2.AppendRequest) -> None:
         if request.lines[0].event.event.HasField("request_submit") and failures:
             raise failures.pop()
 
-    async with house(CONFIRM, ANSWER, **LISTED) as it:
-        wait_for(it, 100_000)
-        it.memory.after = lose
+    async with serve(CONFIRM, ANSWER, **LISTED) as suite:
+        wait_for(suite, 100_000)
+        suite.memory.after = lose
 
         async def answer(event: Event) -> None:
-            assert await submit(it, event["runId"], event["toolId"], "yes") == "accepted"
+            assert await submit(suite, event["runId"], event["toolId"], "yes") == "accepted"
 
-        events = await ask(it, ("tool.start", answer))
-        history = await recorded(it, it.run_ids[0])
+        events = await ask(suite, ("tool.start", answer))
+        history = await read_recorded(suite, suite.run_ids[0])
     assert only(history, "request.submit") == only(events, "request.submit")
 
 
-async def test_calls_of_one_answer_wait_each_for_its_own_submit(house: Open) -> None:
+async def test_calls_of_one_answer_wait_each_for_its_own_submit(serve: Serve) -> None:
     both = call("confirm", '{"n":1}') + call("confirm", '{"n":2}', index=1, call_id="b") + finish("tool_calls")
-    async with house(both, ANSWER, **LISTED, **PARALLEL) as it:
-        wait_for(it, 100_000)
+    async with serve(both, ANSWER, **LISTED, **PARALLEL) as suite:
+        wait_for(suite, 100_000)
 
         async def answer(event: Event) -> None:
-            assert await submit(it, event["runId"], event["toolId"], {"to": event["toolId"]}) == "accepted"
+            assert await submit(suite, event["runId"], event["toolId"], {"to": event["toolId"]}) == "accepted"
 
-        events = await ask(it, *[("tool.start", answer)] * 2)
+        events = await ask(suite, *[("tool.start", answer)] * 2)
         results = {event["toolId"]: event["result"] for event in events if event["type"] == "tool.result"}
     assert {json.loads(text)["to"] for text in results.values()} == set(results)
     assert len(results) == 2
 
 
-async def test_a_submit_while_the_run_ends_comes_too_late_and_nothing_follows_the_end(house: Open) -> None:
+async def test_a_submit_while_the_run_ends_comes_too_late_and_nothing_follows_the_end(serve: Serve) -> None:
     ending, statuses = asyncio.Event(), list[str]()
 
     async def slow(request: memory_pb2.AppendRequest) -> None:
@@ -209,16 +208,16 @@ async def test_a_submit_while_the_run_ends_comes_too_late_and_nothing_follows_th
             ending.set()
             await asyncio.sleep(0.3)
 
-    async with house(CONFIRM, ANSWER, before_append=slow, **LISTED) as it:
-        wait_for(it, 100_000)
+    async with serve(CONFIRM, ANSWER, before_append=slow, **LISTED) as suite:
+        wait_for(suite, 100_000)
 
         async def answer(event: Event) -> None:
-            await it.client.cancel(event["runId"])
+            await suite.client.cancel(event["runId"])
             await ending.wait()
-            statuses.append(await submit(it, event["runId"], event["toolId"], "late"))
+            statuses.append(await submit(suite, event["runId"], event["toolId"], "late"))
 
-        events = await ask(it, ("tool.start", answer))
-        history = await recorded(it, it.run_ids[0])
+        events = await ask(suite, ("tool.start", answer))
+        history = await read_recorded(suite, suite.run_ids[0])
     assert statuses == ["expired"]
     assert events[-1]["type"] == history[-1]["type"] == "run.cancel"
     assert events[-1]["seq"] == history[-1]["seq"]

@@ -8,154 +8,137 @@ from typing import Any
 import pytest
 
 from headrace.v1 import common_pb2, llm_pb2
-from tests.orchestrator.conftest import House, Open, content, finish
-from tests.orchestrator.people import ask
-
-ANSWER = content("All ", "good.") + finish()
+from tests.support.orchestrator import Serve, Suite, ask
+from tests.support.orchestrator.steps import ANSWER
 
 MODELS = {"vision": {"model": "eyes"}, "code": {"model": "coder", "temperature": 0.1}}
 
-PICTURE = common_pb2.Reference(
-    id="r1",
-    type="image",
-    name="a.png",
-    mime_type="image/png",
-    size_bytes=3,
-    meta=json.dumps({"path": "uploads/a.png"}),
-)
+
+def upload(reference_id: str, kind: str, name: str, mime_type: str) -> common_pb2.Reference:
+    given: dict[str, Any] = {"id": reference_id, "type": kind, "name": name, "mime_type": mime_type, "size_bytes": 3}
+    return common_pb2.Reference(meta=json.dumps({"path": f"uploads/{name}"}), **given)
 
 
-def knows(it: House, **capabilities: list[str]) -> None:
+PICTURE = upload("r1", "image", "a.png", "image/png")
+
+
+def knows(suite: Suite, **capabilities: list[str]) -> None:
     """Have the gateway say what models can do."""
-    it.tools.files["uploads/a.png"] = b"png"
-    it.llm.models = [llm_pb2.ModelInfo(model=model, capabilities=given) for model, given in capabilities.items()]
+    suite.tools.files["uploads/a.png"] = b"png"
+    suite.llm.models = [llm_pb2.ModelInfo(model=model, capabilities=given) for model, given in capabilities.items()]
 
 
-async def asked(it: House, **fields: Any) -> str:
+async def asked(suite: Suite, **fields: Any) -> str:
     """The model that answers."""
-    await ask(it, **fields)
-    return it.llm.requests[-1].model
+    await ask(suite, **fields)
+    return suite.llm.requests[-1].model
 
 
 @pytest.mark.parametrize(("sees", "model"), [(["tools"], "eyes"), (["vision"], "m"), ([], "m")])
 async def test_an_image_picks_vision_where_the_model_is_known_to_see_none(
-    house: Open, sees: list[str], model: str
+    serve: Serve, sees: list[str], model: str
 ) -> None:
-    async with house(ANSWER, models=MODELS) as it:
-        knows(it, m=sees)
-        assert await asked(it, references=[PICTURE]) == model
-        assert it.llm.requests[-1].provider_key == "scripted", "what the model does not say stays"
-        assert await asked(it) == "m", "the next run has no image"
+    async with serve(ANSWER, models=MODELS) as suite:
+        knows(suite, m=sees)
+        assert await asked(suite, references=[PICTURE]) == model
+        assert suite.llm.requests[-1].provider_key == "scripted", "what the model does not say stays"
+        assert await asked(suite) == "m", "the next run has no image"
 
 
-async def test_an_image_that_no_model_sees_is_refused_before_it_is_shown(house: Open) -> None:
-    async with house(ANSWER) as it:
-        knows(it, m=["tools"])
-        events = await ask(it, references=[PICTURE])
-        assert it.llm.requests == []
+async def test_an_image_that_no_model_sees_is_refused_before_it_is_shown(serve: Serve) -> None:
+    async with serve(ANSWER) as suite:
+        knows(suite, m=["tools"])
+        events = await ask(suite, references=[PICTURE])
+        assert suite.llm.requests == []
     assert events[-1]["error"]["code"] == "INVALID_REQUEST"
     assert "model 'm' sees no images" in events[-1]["error"]["message"]
 
 
-async def test_a_preference_lasts_for_the_chat_until_it_is_taken_back(house: Open) -> None:
-    async with house(ANSWER, models=MODELS) as it:
-        assert await asked(it, params='{"modelPref":"code","mine":1}') == "coder"
-        assert it.llm.requests[-1].temperature == 0.1
-        assert await asked(it) == "coder"
-        assert await asked(it, params='{"modelPref":""}') == "m"
-        assert await asked(it, params='{"modelPref":"vision"}') == "eyes"
-    async with house(ANSWER, models={"code": {}}) as it:
-        assert await asked(it, params='{"modelPref":"code"}') == "m", "an agent without it goes on as it is"
+async def test_a_preference_lasts_for_the_chat_until_it_is_taken_back(serve: Serve) -> None:
+    async with serve(ANSWER, models=MODELS) as suite:
+        assert await asked(suite, params='{"modelPref":"code","mine":1}') == "coder"
+        assert suite.llm.requests[-1].temperature == 0.1
+        assert await asked(suite) == "coder"
+        assert await asked(suite, params='{"modelPref":""}') == "m"
+        assert await asked(suite, params='{"modelPref":"vision"}') == "eyes"
+    async with serve(ANSWER, models={"code": {}}) as suite:
+        assert await asked(suite, params='{"modelPref":"code"}') == "m", "an agent without it goes on as it is"
 
 
-async def test_a_preferred_model_stands_before_that_of_a_stage(house: Open) -> None:
+async def test_a_preferred_model_stands_before_that_of_a_stage(serve: Serve) -> None:
     own = {"modelConfig": {"model": "stage", "top_p": 0.5}}
-    async with house(ANSWER, models=MODELS, react=own) as it:
-        assert await asked(it) == "stage"
-        assert await asked(it, params='{"modelPref":"code"}') == "coder"
-        assert it.llm.requests[-1].top_p == 0.5
-        assert await asked(it, params='[{"modelPref":"code"}]') == "coder", "params of another form say nothing"
+    async with serve(ANSWER, models=MODELS, react=own) as suite:
+        assert await asked(suite) == "stage"
+        assert await asked(suite, params='{"modelPref":"code"}') == "coder"
+        assert suite.llm.requests[-1].top_p == 0.5
+        assert await asked(suite, params='[{"modelPref":"code"}]') == "coder", "params of another form say nothing"
 
 
-SOUND = common_pb2.Reference(
-    id="r2",
-    type="audio",
-    name="a.wav",
-    mime_type="audio/wav",
-    size_bytes=3,
-    meta=json.dumps({"path": "uploads/a.wav"}),
-)
-BOOK = common_pb2.Reference(
-    id="r3",
-    type="pdf",
-    name="a.pdf",
-    mime_type="application/pdf",
-    size_bytes=3,
-    meta=json.dumps({"path": "uploads/a.pdf"}),
-)
+SOUND = upload("r2", "audio", "a.wav", "audio/wav")
+BOOK = upload("r3", "pdf", "a.pdf", "application/pdf")
 NO_TOOLS: dict[str, Any] = {"toolConfig": None}
 
 
-def media(it: House) -> list[llm_pb2.ContentPart]:
+def media(suite: Suite) -> list[llm_pb2.ContentPart]:
     """The sounds and files that the model is shown."""
-    parts = [part for message in it.llm.requests[-1].messages for part in message.content]
+    parts = [part for message in suite.llm.requests[-1].messages for part in message.content]
     return [part for part in parts if part.WhichOneof("part") in ("audio", "file")]
 
 
-def keeps(it: House, *capabilities: str) -> None:
+def keeps(suite: Suite, *capabilities: str) -> None:
     """Have the workspace hold the files, and the gateway say what the model can do."""
-    knows(it, m=[*capabilities])
-    it.tools.files |= {"uploads/a.wav": b"wav", "uploads/a.pdf": b"pdf"}
+    knows(suite, m=[*capabilities])
+    suite.tools.files |= {"uploads/a.wav": b"wav", "uploads/a.pdf": b"pdf"}
 
 
 @pytest.mark.parametrize("fields", [{}, NO_TOOLS], ids=["tools", "no tools"])
-async def test_sounds_and_documents_are_shown_to_models_that_take_them(house: Open, fields: dict[str, Any]) -> None:
-    async with house(ANSWER, **fields) as it:
-        keeps(it, "audio", "files")
-        await ask(it, references=[SOUND, BOOK])
-        sound, book = media(it)
+async def test_sounds_and_documents_are_shown_to_models_that_take_them(serve: Serve, fields: dict[str, Any]) -> None:
+    async with serve(ANSWER, **fields) as suite:
+        keeps(suite, "audio", "files")
+        await ask(suite, references=[SOUND, BOOK])
+        sound, book = media(suite)
     assert sound.audio == llm_pb2.AudioPart(data=b"wav", mime_type="audio/wav")
     assert book.file == llm_pb2.FilePart(data=b"pdf", mime_type="application/pdf", name="a.pdf")
 
 
 @pytest.mark.parametrize("capabilities", [[], ["tools"]], ids=["unknown", "deaf"])
-async def test_other_models_have_tools_read_them(house: Open, capabilities: list[str]) -> None:
-    async with house(ANSWER) as it:
-        keeps(it, *capabilities)
-        events = await ask(it, references=[SOUND, BOOK])
-        assert not media(it)
-        assert "uploads/a.wav" in it.llm.requests[-1].messages[-1].content[-1].text
+async def test_other_models_have_tools_read_them(serve: Serve, capabilities: list[str]) -> None:
+    async with serve(ANSWER) as suite:
+        keeps(suite, *capabilities)
+        events = await ask(suite, references=[SOUND, BOOK])
+        assert not media(suite)
+        assert "uploads/a.wav" in suite.llm.requests[-1].messages[-1].content[-1].text
     assert events[-1]["type"] == "run.complete"
 
 
-async def test_without_tools_a_model_that_nothing_is_known_of_is_tried(house: Open) -> None:
-    async with house(ANSWER, **NO_TOOLS) as it:
-        keeps(it)
-        await ask(it, references=[SOUND, BOOK])
-        assert len(media(it)) == 2
+async def test_without_tools_a_model_that_nothing_is_known_of_is_tried(serve: Serve) -> None:
+    async with serve(ANSWER, **NO_TOOLS) as suite:
+        keeps(suite)
+        await ask(suite, references=[SOUND, BOOK])
+        assert len(media(suite)) == 2
 
 
 @pytest.mark.parametrize(
     ("reference", "rule"), [(SOUND, "takes no audio files"), (BOOK, "takes no pdf files")], ids=["sound", "document"]
 )
 async def test_what_neither_model_nor_tools_read_is_refused(
-    house: Open, reference: common_pb2.Reference, rule: str
+    serve: Serve, reference: common_pb2.Reference, rule: str
 ) -> None:
-    async with house(ANSWER, **NO_TOOLS) as it:
-        keeps(it, "tools")
-        events = await ask(it, references=[reference])
-        assert it.llm.requests == []
+    async with serve(ANSWER, **NO_TOOLS) as suite:
+        keeps(suite, "tools")
+        events = await ask(suite, references=[reference])
+        assert suite.llm.requests == []
     error = events[-1]["error"]
     assert (error["code"], error["details"]["field"]) == ("INVALID_REQUEST", "references")
     assert rule in error["details"]["rule"]
 
 
-async def test_a_picture_is_looked_at_as_closely_as_the_caller_says(house: Open) -> None:
+async def test_a_picture_is_looked_at_as_closely_as_the_caller_says(serve: Serve) -> None:
     reference = common_pb2.Reference()
     reference.CopyFrom(PICTURE)
     reference.meta = json.dumps({"path": "uploads/a.png", "detail": "low"})
-    async with house(ANSWER) as it:
-        knows(it, m=["vision"])
-        await ask(it, references=[reference])
-        parts = [part.image for message in it.llm.requests[-1].messages for part in message.content]
+    async with serve(ANSWER) as suite:
+        knows(suite, m=["vision"])
+        await ask(suite, references=[reference])
+        parts = [part.image for message in suite.llm.requests[-1].messages for part in message.content]
     assert [image.detail for image in parts if image.data] == ["low"]

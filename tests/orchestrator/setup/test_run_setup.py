@@ -9,36 +9,35 @@ from typing import Any
 import pytest
 
 from headrace.errors import InvalidRequest
-from headrace.v1 import common_pb2, memory_pb2, tools_pb2
-from tests.orchestrator.conftest import House, Open, as_json, call, content, finish
-from tests.orchestrator.lifecycle.test_runs import assert_paired
-from tests.orchestrator.people import CHAT, ask, only, tool
+from headrace.v1 import agent_pb2, common_pb2, memory_pb2, tools_pb2
+from tests.support.orchestrator import (
+    CHAT,
+    Serve,
+    Suite,
+    as_json,
+    ask,
+    assert_paired,
+    only,
+    people,
+    reminder,
+    shown,
+    tool,
+)
+from tests.support.orchestrator.steps import ANSWER, call_tool, content, finish
 from tests.support.order import Event
-
-ANSWER = content("All ", "good.") + finish()
-
-
-def shown(it: House, turn: int = -1) -> set[str]:
-    """The tools of a request."""
-    return {schema.name for schema in it.llm.requests[turn].tools}
+from tests.support.waiting import wait_until
 
 
-def reminder(it: House, turn: int = -1) -> str:
-    """The trailing part of a request that is not stored."""
-    last = it.llm.requests[turn].messages[-1].content[-1].text
-    return last if last.startswith("<system_reminder>") else ""
-
-
-def system(it: House) -> str:
-    return it.llm.requests[-1].messages[0].content[0].text
+def system(suite: Suite) -> str:
+    return suite.llm.requests[-1].messages[0].content[0].text
 
 
 def notices(events: list[Event]) -> list[tuple[str, str]]:
     return [(event["code"], event["message"]) for event in events if event["type"] == "run.notice"]
 
 
-def offer(it: House) -> None:
-    it.tools.tools += [
+def offer(suite: Suite) -> None:
+    suite.tools.tools += [
         tool("deep", "backend", tier="discovered", after_call_hint="cite it"),
         tool("grep", "backend", tier="core"),
         tool("fetch", "backend", tier="enabled"),
@@ -47,87 +46,87 @@ def offer(it: House) -> None:
     ]
 
 
-async def test_tiers_stand_for_their_tools_and_always_is_always(house: Open) -> None:
-    async with house(ANSWER, toolConfig={"backends": ["@enabled"]}) as it:
-        offer(it)
-        await ask(it)
-        assert shown(it) == {"fetch", "remember"}
-    async with house(ANSWER, toolConfig={"backends": ["@core", "look"]}) as it:
-        offer(it)
-        await ask(it)
-        assert shown(it) == {"grep", "todo_write", "todo_read", "ask_human", "look", "remember"}
+async def test_tiers_stand_for_their_tools_and_always_is_always(serve: Serve) -> None:
+    async with serve(ANSWER, toolConfig={"backends": ["@enabled"]}) as suite:
+        offer(suite)
+        await ask(suite)
+        assert shown(suite) == {"fetch", "remember"}
+    async with serve(ANSWER, toolConfig={"backends": ["@core", "look"]}) as suite:
+        offer(suite)
+        await ask(suite)
+        assert shown(suite) == {"grep", "todo_write", "todo_read", "ask_human", "look", "remember"}
 
 
-async def test_an_agent_that_may_use_no_tools_sees_none(house: Open) -> None:
-    async with house(ANSWER, toolPolicy="DISALLOW") as it:
-        offer(it)
-        await ask(it, message="@deep")
-        assert shown(it) == set()
-    async with house(ANSWER, react={"toolConfig": None}) as it:
-        offer(it)
-        await ask(it, message="@deep")
-        assert shown(it) == set()
+async def test_an_agent_that_may_use_no_tools_sees_none(serve: Serve) -> None:
+    async with serve(ANSWER, toolPolicy="DISALLOW") as suite:
+        offer(suite)
+        await ask(suite, message="@deep")
+        assert shown(suite) == set()
+    async with serve(ANSWER, react={"toolConfig": None}) as suite:
+        offer(suite)
+        await ask(suite, message="@deep")
+        assert shown(suite) == set()
 
 
-async def test_a_mentioned_tool_is_there_for_this_run_and_the_text_stays(house: Open) -> None:
+async def test_a_mentioned_tool_is_there_for_this_run_and_the_text_stays(serve: Serve) -> None:
     message = "请用@Deep查\n\n a@look.com "
-    async with house(ANSWER) as it:
-        offer(it)
-        events = await ask(it, message=message)
-        assert "deep" in shown(it)
-        assert "cite it" in system(it)
-        assert "The user asks for these tools: deep." in reminder(it)
-        asked = next(message for message in it.llm.requests[0].messages if message.role == "user")
+    async with serve(ANSWER) as suite:
+        offer(suite)
+        events = await ask(suite, message=message)
+        assert "deep" in shown(suite)
+        assert "cite it" in system(suite)
+        assert "The user asks for these tools: deep." in reminder(suite)
+        asked = next(message for message in suite.llm.requests[0].messages if message.role == "user")
         assert asked.content[0].text == message
-        await ask(it, message="again")
-        assert "deep" not in shown(it)
-        assert reminder(it) == ""
+        await ask(suite, message="again")
+        assert "deep" not in shown(suite)
+        assert reminder(suite) == ""
     assert notices(events) == []
     assert only(events, "request.query")["message"] == message
 
 
-async def test_what_nobody_knows_is_told_to_the_user(house: Open) -> None:
-    async with house(ANSWER) as it:
-        events = await ask(it, message="@nobody and @oneshot and @nothing")
-        assert "The user asks for these agents: oneshot." in reminder(it)
+async def test_what_nobody_knows_is_told_to_the_user(serve: Serve) -> None:
+    async with serve(ANSWER) as suite:
+        events = await ask(suite, message="@nobody and @oneshot and @nothing")
+        assert "The user asks for these agents: oneshot." in reminder(suite)
     assert notices(events) == [("UNKNOWN_MENTION", "no tool, skill or agent has the name @nobody, @nothing")]
 
 
-async def test_persistent_tools_last_for_the_chat(house: Open) -> None:
-    async with house(ANSWER) as it:
-        offer(it)
-        await ask(it)
+async def test_persistent_tools_last_for_the_chat(serve: Serve) -> None:
+    async with serve(ANSWER) as suite:
+        offer(suite)
+        await ask(suite)
         state = memory_pb2.UpdateStateRequest(chat_id=CHAT, state='{"persistent_tools":["deep"]}')
-        await it.memory.UpdateState(state, None)
-        await ask(it)
-        assert "deep" in shown(it)
+        await suite.memory.UpdateState(state, None)
+        await ask(suite)
+        assert "deep" in shown(suite)
 
 
-async def test_a_query_may_say_which_tools_last_for_the_chat(house: Open) -> None:
-    async with house(ANSWER) as it:
-        offer(it)
-        await ask(it, params='{"persistentTools":["deep"],"theme":"dark"}')
-        await ask(it)
-        assert "deep" in shown(it, 0)
-        assert "deep" in shown(it)
-        await ask(it, params='{"persistentTools":[]}')
-        assert "deep" not in shown(it)
+async def test_a_query_may_say_which_tools_last_for_the_chat(serve: Serve) -> None:
+    async with serve(ANSWER) as suite:
+        offer(suite)
+        await ask(suite, params='{"persistentTools":["deep"],"theme":"dark"}')
+        await ask(suite)
+        assert "deep" in shown(suite, 0)
+        assert "deep" in shown(suite)
+        await ask(suite, params='{"persistentTools":[]}')
+        assert "deep" not in shown(suite)
 
 
-async def test_what_an_agent_lists_in_vain_is_told_to_the_user(house: Open) -> None:
-    async with house(ANSWER, skills=["pdf", "lost"], subagents=["oneshot", "nobody"]) as it:
-        it.tools.skills = SKILLS
-        events = await ask(it)
+async def test_what_an_agent_lists_in_vain_is_told_to_the_user(serve: Serve) -> None:
+    async with serve(ANSWER, skills=["pdf", "lost"], subagents=["oneshot", "nobody"]) as suite:
+        suite.tools.skills = SKILLS
+        events = await ask(suite)
     assert notices(events) == [
         ("SKILL_UNAVAILABLE", "there is no skill 'lost'; the agent goes on without it"),
         ("AGENT_UNAVAILABLE", "there is no agent 'nobody'; it cannot be called"),
     ]
 
 
-async def test_a_required_tool_that_is_not_there_is_a_clear_error(house: Open) -> None:
-    async with house(ANSWER, toolPolicy="REQUIRE", toolConfig={"backends": ["gone"]}) as it:
-        events = await ask(it)
-        assert it.llm.requests == []
+async def test_a_required_tool_that_is_not_there_is_a_clear_error(serve: Serve) -> None:
+    async with serve(ANSWER, toolPolicy="REQUIRE", toolConfig={"backends": ["gone"]}) as suite:
+        events = await ask(suite)
+        assert suite.llm.requests == []
     assert events[-1]["error"]["code"] == "TOOL_REQUIRED"
     assert "no tool is in force" in events[-1]["error"]["message"]
 
@@ -139,35 +138,35 @@ SKILLS = [
 ]
 
 
-async def test_skills_are_told_and_linked_when_they_are_named(house: Open) -> None:
-    async with house(ANSWER) as it:
-        it.tools.skills = SKILLS
-        events = await ask(it, message="@chart then @broken")
-        assert it.tools.linked == ["chart", "broken"]
-        assert "- Chart: Draws (skills/chart/SKILL.md)" in system(it)
-        assert "- PDF: Reads PDFs (not in the workspace until the user writes @pdf)" in system(it)
-        assert "before you use them: Chart (skills/chart/SKILL.md, its Python: skills/chart/python)" in reminder(it)
+async def test_skills_are_told_and_linked_when_they_are_named(serve: Serve) -> None:
+    async with serve(ANSWER) as suite:
+        suite.tools.skills = SKILLS
+        events = await ask(suite, message="@chart then @broken")
+        assert suite.tools.linked == ["chart", "broken"]
+        assert "- Chart: Draws (skills/chart/SKILL.md)" in system(suite)
+        assert "- PDF: Reads PDFs (not in the workspace until the user writes @pdf)" in system(suite)
+        assert "before you use them: Chart (skills/chart/SKILL.md, its Python: skills/chart/python)" in reminder(suite)
     assert [code for code, _ in notices(events)] == ["SKILL_UNAVAILABLE"]
 
 
-async def test_what_breaks_before_the_first_turn_is_asked_again(house: Open) -> None:
-    async with house(ANSWER, skills=["pdf"]) as it:
-        it.tools.skills = SKILLS
-        it.tools.breaking = {"ListTools", "ListSkills", "LinkSkill"}
-        events = await ask(it)
-        assert not it.tools.breaking
-        assert it.tools.linked == ["pdf"]
-        assert "look" in shown(it)
+async def test_what_breaks_before_the_first_turn_is_asked_again(serve: Serve) -> None:
+    async with serve(ANSWER, skills=["pdf"]) as suite:
+        suite.tools.skills = SKILLS
+        suite.tools.breaking = {"ListTools", "ListSkills", "LinkSkill"}
+        events = await ask(suite)
+        assert not suite.tools.breaking
+        assert suite.tools.linked == ["pdf"]
+        assert "look" in shown(suite)
     assert not notices(events)
     assert events[-1]["type"] == "run.complete"
 
 
-async def test_an_agents_list_of_skills_links_them_and_hides_the_others(house: Open) -> None:
-    async with house(ANSWER, skills=["pdf"]) as it:
-        it.tools.skills = SKILLS
-        events = await ask(it, message="@chart")
-        assert it.tools.linked == ["pdf"]
-        assert "Chart" not in system(it)
+async def test_an_agents_list_of_skills_links_them_and_hides_the_others(serve: Serve) -> None:
+    async with serve(ANSWER, skills=["pdf"]) as suite:
+        suite.tools.skills = SKILLS
+        events = await ask(suite, message="@chart")
+        assert suite.tools.linked == ["pdf"]
+        assert "Chart" not in system(suite)
     assert notices(events)[0][0] == "UNKNOWN_MENTION"
 
 
@@ -182,92 +181,94 @@ BOOK = upload("book.pdf", "pdf", "application/pdf", 5_000_000)
 THERE = {"uploads/my notes.txt": b"hello", "uploads/a.png": b"\x89PNG", "uploads/book.pdf": b"%PDF"}
 
 
-async def test_small_texts_and_images_are_shown_and_other_uploads_named(house: Open) -> None:
-    async with house(call("look") + finish("tool_calls"), ANSWER) as it:
-        it.tools.files = THERE
-        it.tools.skills = SKILLS
-        await ask(it, message='look at #"my notes.txt"', references=[NOTES, PICTURE, BOOK])
-        assert it.tools.linked == ["pdf"], "an upload of a type that a skill claims links it"
-        for request in it.llm.requests:
+async def test_small_texts_and_images_are_shown_and_other_uploads_named(serve: Serve) -> None:
+    async with serve(call_tool("look"), ANSWER) as suite:
+        suite.tools.files = THERE
+        suite.tools.skills = SKILLS
+        await ask(suite, message='look at #"my notes.txt"', references=[NOTES, PICTURE, BOOK])
+        assert suite.tools.linked == ["pdf"], "an upload of a type that a skill claims links it"
+        for request in suite.llm.requests:
             assert_paired(request)
             parts = [part for message in request.messages if message.role == "user" for part in message.content]
             assert "[File: my notes.txt]\nhello" in [part.text for part in parts]
             [image] = [part.image for part in parts if part.HasField("image")]
             assert (image.data, image.mime_type) == (b"\x89PNG", "image/png")
-        text = reminder(it)
+        text = reminder(suite)
         assert "Uploaded files: 3." in text
         assert '1. "uploads/my notes.txt": text, 5 bytes; read with: read_file' in text
         assert '3. "uploads/book.pdf": pdf, 5000000 bytes' in text
         assert "refers to these files: uploads/my notes.txt." in text
-        await ask(it, message="and #book.pdf?")
-        assert "Uploaded files: 3." in reminder(it)
-        assert "refers to these files: uploads/book.pdf." in reminder(it)
-        assert not any(part.HasField("image") for message in it.llm.requests[-1].messages for part in message.content)
+        await ask(suite, message="and #book.pdf?")
+        assert "Uploaded files: 3." in reminder(suite)
+        assert "refers to these files: uploads/book.pdf." in reminder(suite)
+        assert not any(
+            part.HasField("image") for message in suite.llm.requests[-1].messages for part in message.content
+        )
 
 
 def uploaded(events: list[Event]) -> list[Event]:
     return [event for event in events if event["type"] == "request.upload"]
 
 
-async def test_each_upload_is_an_event_of_the_first_run_that_refers_to_it(house: Open) -> None:
-    async with house(ANSWER, ANSWER) as it:
-        it.tools.files = THERE
-        first = await ask(it, request_id="q-1", references=[NOTES, BOOK, NOTES])
-        second = await ask(it, references=[BOOK, PICTURE])
-        history = [as_json(event) for event in (await it.client.chat(it.chat_id)).events]
+async def test_each_upload_is_an_event_of_the_first_run_that_refers_to_it(serve: Serve) -> None:
+    async with serve(ANSWER, ANSWER) as suite:
+        suite.tools.files = THERE
+        first = await ask(suite, request_id="q-1", references=[NOTES, BOOK, NOTES])
+        second = await ask(suite, references=[BOOK, PICTURE])
+        history = [as_json(event) for event in (await suite.client.chat(suite.chat_id)).events]
     assert [event["type"] for event in first[:6]] == [
         "request.query", "chat.start", "run.start", "request.upload", "request.upload", "content.start",
     ]  # fmt: skip
     notes, book = uploaded(first)
-    assert (notes["requestId"], notes["chatId"]) == ("q-1", it.chat_id)
+    assert (notes["requestId"], notes["chatId"]) == ("q-1", suite.chat_id)
     assert notes["upload"] == {"type": "text", "name": "my notes.txt", "sizeBytes": 5, "mimeType": "text/plain"}
     assert book["upload"]["name"] == "book.pdf"
     assert [event["upload"]["name"] for event in uploaded(second)] == ["a.png"]
     assert uploaded(history) == [*uploaded(first), *uploaded(second)]
 
 
-async def test_a_file_that_is_not_there_is_noticed_and_the_model_told(house: Open) -> None:
-    async with house(ANSWER) as it:
-        it.tools.files = {"uploads/a.png": b"\x89PNG", "made/chart.svg": b"<svg/>"}
+async def test_a_file_that_is_not_there_is_noticed_and_the_model_told(serve: Serve) -> None:
+    async with serve(ANSWER) as suite:
+        suite.tools.files = {"uploads/a.png": b"\x89PNG", "made/chart.svg": b"<svg/>"}
         message = 'compare #chart.svg, #a.png, #gone.csv and #"no ending" with issue #12 and #topic'
-        events = await ask(it, message=message, references=[NOTES, PICTURE])
+        events = await ask(suite, message=message, references=[NOTES, PICTURE])
         ((code, said),) = notices(events)
         assert code == "FILE_MISSING"
         assert said.startswith("this chat has no file 'my notes.txt', 'gone.csv', 'no ending';")
-        text = reminder(it)
+        text = reminder(suite)
     assert [event["upload"]["name"] for event in uploaded(events)] == ["a.png"]
     assert "Uploaded files: 1." in text
     assert "refers to these files: made/chart.svg, uploads/a.png." in text
     assert 'which are not there; say so: "my notes.txt", "gone.csv", "no ending".' in text
 
 
-async def test_prompts_name_the_files_of_the_workspace(house: Open) -> None:
+async def test_prompts_name_the_files_of_the_workspace(serve: Serve) -> None:
     prompt = "Names:\n{{fileNameDesc}}\nFiles:\n{{files}}\nEnd"
-    async with house(ANSWER, ANSWER, react={"systemPrompt": prompt}) as it:
-        it.tools.files = THERE | {"made/chart\n.svg": b"", "skills/pdf/SKILL.md": b""}
-        await ask(it, references=[NOTES, common_pb2.Reference(id="y", name="page", url="https://example.com")])
-        names, files = system(it).removeprefix("Names:\n").partition("\nEnd")[0].split("\nFiles:\n")
-        it.tools.lists_files = False
-        await ask(it)
-        assert "Names:\nuploads/my notes.txt\nFiles" in system(it)
+    async with serve(ANSWER, ANSWER, react={"systemPrompt": prompt}) as suite:
+        suite.tools.files = THERE | {"made/chart\n.svg": b"", "skills/pdf/SKILL.md": b""}
+        await ask(suite, references=[NOTES, common_pb2.Reference(id="y", name="page", url="https://example.com")])
+        names, files = system(suite).removeprefix("Names:\n").partition("\nEnd")[0].split("\nFiles:\n")
+        suite.tools.lists_files = False
+        await ask(suite)
+        assert "Names:\nuploads/my notes.txt\nFiles" in system(suite)
     there = ['"made/chart\\n.svg"', "uploads/a.png", "uploads/book.pdf", "uploads/my notes.txt", "page"]
     assert names.splitlines() == files.splitlines() == there
 
 
-async def test_an_upload_that_cannot_be_read_is_named_all_the_same(house: Open) -> None:
-    async with house(ANSWER) as it:
-        it.tools.lists_files = False
-        events = await ask(it, references=[NOTES])
-        assert "uploads/my notes.txt" in reminder(it)
+async def test_an_upload_that_cannot_be_read_is_named_all_the_same(serve: Serve) -> None:
+    async with serve(ANSWER) as suite:
+        suite.tools.lists_files = False
+        events = await ask(suite, references=[NOTES])
+        assert "uploads/my notes.txt" in reminder(suite)
     assert events[-1]["type"] == "run.complete"
 
 
-async def test_a_reference_that_is_no_upload_is_not_read(house: Open) -> None:
+async def test_a_reference_that_is_no_upload_is_not_read(serve: Serve) -> None:
     odd = [common_pb2.Reference(id="x", name="x", meta=meta) for meta in ('{"path":"/etc/passwd"}', "[]", '{"path":1}')]
-    async with house(ANSWER) as it:
-        it.tools.files = {"/etc/passwd": b"root"}
-        await ask(it, references=[*odd, common_pb2.Reference(id="y", name="y", url="https://example.com")])
-        assert reminder(it) == ""
+    async with serve(ANSWER) as suite:
+        suite.tools.files = {"/etc/passwd": b"root"}
+        await ask(suite, references=[*odd, common_pb2.Reference(id="y", name="y", url="https://example.com")])
+        assert reminder(suite) == ""
 
 
 TODOS = [
@@ -278,26 +279,26 @@ TODOS = [
 ]
 
 
-async def test_open_todos_are_reminded_of_and_the_rest_of_the_request_only_grows(house: Open) -> None:
+async def test_open_todos_are_reminded_of_and_the_rest_of_the_request_only_grows(serve: Serve) -> None:
     def write(todos: Any, call_id: str) -> Any:
-        return call("todo_write", json.dumps({"todos": todos}), call_id=call_id) + finish("tool_calls")
+        return call_tool("todo_write", json.dumps({"todos": todos}), call_id=call_id)
 
     all_done = [todo | {"status": "completed"} for todo in TODOS]
     turns = [write(TODOS, "a"), write(all_done, "b"), ANSWER]
-    async with house(*turns, toolConfig={"backends": ["todo_write"]}) as it:
-        await ask(it)
-        assert [reminder(it, turn) for turn in range(3)] == [
+    async with serve(*turns, toolConfig={"backends": ["todo_write"]}) as suite:
+        await ask(suite)
+        assert [reminder(suite, turn) for turn in range(3)] == [
             "",
             "<system_reminder>\nYour todos: current: two; next: three; 1 more after that. Finish all before stopping."
             "\n</system_reminder>",
             "<system_reminder>\nYour todos: all 4 done.\n</system_reminder>",
         ]
-        first, second, third = (list(request.messages) for request in it.llm.requests)
+        first, second, third = (list(request.messages) for request in suite.llm.requests)
         assert second[: len(first)] == first
         assert third[: len(second) - 1] == second[:-1]
 
 
-async def test_what_does_not_hang_on_the_chat_is_asked_while_the_query_is_stored(house: Open) -> None:
+async def test_what_does_not_hang_on_the_chat_is_asked_while_the_query_is_stored(serve: Serve) -> None:
     listed = asyncio.Event()
 
     async def listing() -> None:
@@ -306,40 +307,39 @@ async def test_what_does_not_hang_on_the_chat_is_asked_while_the_query_is_stored
 
     async def stored(request: memory_pb2.AppendRequest) -> None:
         await listed.wait()
-        while not it.llm.models_asked:
-            await asyncio.sleep(0.005)
+        await wait_until(lambda: suite.llm.models_asked)
 
-    async with house(ANSWER) as it:
-        it.tools.listing, it.memory.before = listing, stored
-        assert (await ask(it))[-1]["type"] == "run.complete"
-        assert it.llm.models_asked == 1
+    async with serve(ANSWER) as suite:
+        suite.tools.listing, suite.memory.before = listing, stored
+        assert (await ask(suite))[-1]["type"] == "run.complete"
+        assert suite.llm.models_asked == 1
 
 
 @pytest.mark.parametrize("message", ["hello", "Look at @nothing"])
 async def test_a_turn_is_prepared_while_its_query_is_stored_and_asked_and_told_after_that(
-    house: Open, message: str
+    serve: Serve, message: str
 ) -> None:
     async def stored(request: memory_pb2.AppendRequest) -> None:
         if request.lines[0].HasField("query"):
-            while not it.memory.loads and message == "hello":
+            while not suite.memory.loads and message == "hello":
                 await asyncio.sleep(0.005)
             await asyncio.sleep(0.05)
-            assert not it.llm.requests, "nobody pays for a query that may be refused"
+            assert not suite.llm.requests, "nobody pays for a query that may be refused"
 
-    async with house(ANSWER, ANSWER) as it:
-        it.memory.before = stored
+    async with serve(ANSWER, ANSWER) as suite:
+        suite.memory.before = stored
         for number in (1, 2):
-            events = await ask(it, message=message)
+            events = await ask(suite, message=message)
             assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
             assert events[0]["type"] == "request.query"
             assert events[-1]["type"] == "run.complete"
-            asked = [part.text for part in it.llm.requests[0].messages[-1].content]
+            asked = [part.text for part in suite.llm.requests[0].messages[-1].content]
             assert message in asked, number
-            it.llm.requests.clear()
-            it.memory.loads.clear()
+            suite.llm.requests.clear()
+            suite.memory.loads.clear()
 
 
-async def test_a_query_that_is_refused_leaves_no_question_behind(house: Open) -> None:
+async def test_a_query_that_is_refused_leaves_no_question_behind(serve: Serve) -> None:
     is_asked, open_questions = asyncio.Event(), 0
 
     async def listing() -> None:
@@ -355,9 +355,63 @@ async def test_a_query_that_is_refused_leaves_no_question_behind(house: Open) ->
         await is_asked.wait()
         raise InvalidRequest("not this one")
 
-    async with house(ANSWER) as it:
-        it.tools.listing, it.memory.before = listing, refused
+    async with serve(ANSWER) as suite:
+        suite.tools.listing, suite.memory.before = listing, refused
         with pytest.raises(InvalidRequest):
-            await it.ask()
+            await suite.ask()
         while open_questions:
             await asyncio.sleep(0.005)
+
+
+LOCATE = agent_pb2.ClientTool(
+    name="locate",
+    description="Where the user is",
+    parameters='{"type":"object","properties":{"precision":{"type":"integer"}},"additionalProperties":false}',
+)
+TURNS = [call_tool("locate", '{"precision": 2}'), [*content("You are in Lyon."), *finish()]]
+
+
+async def asked(suite: Suite, *tools: agent_pb2.ClientTool) -> list[Event]:
+    async def answer(event: Event) -> None:
+        assert await people.submit(suite, event["runId"], event["toolId"], {"city": "Lyon"}) == "accepted"
+
+    return await people.ask(suite, ("tool.start", answer), client_tools=tools)
+
+
+async def test_the_model_gets_what_the_caller_submits(serve: Serve) -> None:
+    async with serve(*TURNS) as suite:
+        events = await asked(suite, LOCATE)
+    start = next(event for event in events if event["type"] == "tool.start")
+    assert (start["toolName"], start["toolType"], start["toolApi"]) == ("locate", "frontend", "client")
+    assert "viewportKey" not in start
+    result = next(event for event in events if event["type"] == "tool.result")
+    assert (json.loads(result["result"]), result["ok"]) == ({"city": "Lyon"}, True)
+    assert [schema.name for schema in suite.llm.requests[0].tools][-1] == "locate"
+    assert events[-1]["type"] == "run.complete"
+
+
+async def test_they_are_tools_of_that_run_alone(serve: Serve) -> None:
+    async with serve(*TURNS) as suite:
+        await asked(suite, LOCATE)
+        await people.ask(suite)
+    assert "locate" not in [schema.name for schema in suite.llm.requests[-1].tools]
+
+
+@pytest.mark.parametrize(
+    ("tool", "field"),
+    [
+        (agent_pb2.ClientTool(name="Look"), "clientTools[1].name"),
+        (agent_pb2.ClientTool(name="LOCATE"), "clientTools[1].name"),
+        (agent_pb2.ClientTool(name="_plan_add_tasks_"), "clientTools[1].name"),
+        (agent_pb2.ClientTool(name="odd", parameters='{"type":"thing"}'), "clientTools[1].parameters"),
+    ],
+)
+async def test_a_name_that_is_taken_or_no_schema_is_refused(
+    serve: Serve, tool: agent_pb2.ClientTool, field: str
+) -> None:
+    async with serve(*TURNS) as suite:
+        events = await people.ask(suite, client_tools=[LOCATE, tool])
+    assert events[-1]["type"] == "run.error"
+    assert events[-1]["error"]["code"] == "INVALID_REQUEST"
+    assert events[-1]["error"]["details"]["field"] == field
+    assert not suite.llm.requests

@@ -8,12 +8,13 @@ import pytest
 
 from headrace.errors import QuotaExceeded
 from headrace.v1 import common_pb2, llm_pb2
-from tests.orchestrator.conftest import call, content, finish
-from tests.orchestrator.lifecycle.test_endings import recorded
+from tests.support.orchestrator.runs import read_recorded
+from tests.support.orchestrator.steps import answer, call, content, finish
 from tests.support.order import fold
 
 if TYPE_CHECKING:
-    from tests.orchestrator.conftest import Open, Step
+    from tests.support.orchestrator.steps import Step
+    from tests.support.orchestrator.suite import Serve
     from tests.support.order import Event
 
 FORM = common_pb2.OutputFormat(schema='{"type":"object"}', name="place")
@@ -45,12 +46,12 @@ def notices(events: list[Event]) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("agent", ["react", "oneshot"])
-async def test_a_picture_is_an_artifact_and_a_link_behind_the_text(house: Open, agent: str) -> None:
-    async with house([*content("Here ", "it is."), *picture(), *finish()]) as it:
-        events = await it.ask(agent=agent)
-        after = await recorded(it, events[-1]["runId"])
-        files = it.tools.files
-        text = f"Here it is.\n\n{link(it.chat_id, 'image.png')}"
+async def test_a_picture_is_an_artifact_and_a_link_behind_the_text(serve: Serve, agent: str) -> None:
+    async with serve([*content("Here ", "it is."), *picture(), *finish()]) as suite:
+        events = await suite.ask(agent=agent)
+        after = await read_recorded(suite, events[-1]["runId"])
+        files = suite.tools.files
+        text = f"Here it is.\n\n{link(suite.chat_id, 'image.png')}"
     assert (shown(events), shown(after)) == (text, text)
     assert files == {"outputs/image.png": b"png"}
     (made,) = [event for event in events if event["type"] == "artifact.publish"]
@@ -61,44 +62,42 @@ async def test_a_picture_is_an_artifact_and_a_link_behind_the_text(house: Open, 
     assert events[-1]["type"] == "run.complete"
 
 
-async def test_an_answer_may_be_pictures_alone_and_the_model_knows_of_them_later(house: Open) -> None:
-    async with house([*picture(), *picture(b"gif", "image/gif"), *finish()], content("Yes.") + finish()) as it:
-        events = await it.ask()
-        await it.ask("another one")
-        (earlier,) = [message for message in it.llm.requests[-1].messages if message.role == "assistant"]
+async def test_an_answer_may_be_pictures_alone_and_the_model_knows_of_them_later(serve: Serve) -> None:
+    async with serve([*picture(), *picture(b"gif", "image/gif"), *finish()], answer("Yes.")) as suite:
+        events = await suite.ask()
+        await suite.ask("another one")
+        (earlier,) = [message for message in suite.llm.requests[-1].messages if message.role == "assistant"]
     assert published(events) == ["image.png", "image.gif"]
-    assert shown(events) == f"{link(it.chat_id, 'image.png')}\n\n{link(it.chat_id, 'image.gif')}"
+    assert shown(events) == f"{link(suite.chat_id, 'image.png')}\n\n{link(suite.chat_id, 'image.gif')}"
     assert "".join(part.text for part in earlier.content) == shown(events)
 
 
-async def test_a_sound_is_a_link_behind_its_transcript(house: Open) -> None:
-    async with house([*content("Good day."), *picture(b"RIFF", "audio/wav"), *finish()]) as it:
-        events = await it.ask()
+async def test_a_sound_is_a_link_behind_its_transcript(serve: Serve) -> None:
+    async with serve([*content("Good day."), *picture(b"RIFF", "audio/wav"), *finish()]) as suite:
+        events = await suite.ask()
     assert shown(events).startswith("Good day.\n\n[sound.wav](/api/resource?")
     assert published(events) == ["sound.wav"]
 
 
-async def test_a_picture_beside_a_call_is_committed_before_the_call_runs(house: Open) -> None:
-    async with house(
-        [*content("See."), *picture(), *call("look"), *finish("tool_calls")], content("So.") + finish()
-    ) as it:
-        events = await it.ask()
-        after = await recorded(it, events[-1]["runId"])
+async def test_a_picture_beside_a_call_is_committed_before_the_call_runs(serve: Serve) -> None:
+    async with serve([*content("See."), *picture(), *call("look"), *finish("tool_calls")], answer("So.")) as suite:
+        events = await suite.ask()
+        after = await read_recorded(suite, events[-1]["runId"])
     kinds = [event["type"] for event in events]
     assert kinds.index("artifact.publish") < kinds.index("tool.result")
     assert fold(events) == fold(after)
 
 
-async def test_an_answer_with_a_form_has_artifacts_and_no_links(house: Open) -> None:
-    async with house([*content("{}"), *picture(), *finish()]) as it:
-        events = await it.ask(output_format=FORM)
+async def test_an_answer_with_a_form_has_artifacts_and_no_links(serve: Serve) -> None:
+    async with serve([*content("{}"), *picture(), *finish()]) as suite:
+        events = await suite.ask(output_format=FORM)
     assert (shown(events), events[-1]["output"], published(events)) == ("{}", {}, ["image.png"])
 
 
-async def test_a_picture_that_cannot_be_kept_is_a_notice(house: Open) -> None:
-    async with house([*content("Here."), *picture(), *left_out("a picture is larger than 10 MiB"), *finish()]) as it:
-        it.tools.upload_error = QuotaExceeded("the workspace is full")
-        events = await it.ask()
+async def test_a_picture_that_cannot_be_kept_is_a_notice(serve: Serve) -> None:
+    async with serve([*content("Here."), *picture(), *left_out("a picture is larger than 10 MiB"), *finish()]) as suite:
+        suite.tools.upload_error = QuotaExceeded("the workspace is full")
+        events = await suite.ask()
     assert (shown(events), events[-1]["type"], published(events)) == ("Here.", "run.complete", [])
     assert notices(events) == [
         ("MEDIA_LEFT_OUT", "image.png could not be kept: the workspace is full"),

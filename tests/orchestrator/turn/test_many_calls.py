@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from headrace.v1 import llm_pb2
-from tests.orchestrator.cluster.test_crashes import as_sent, it_run
-from tests.orchestrator.conftest import Open, Step, as_json, content, finish
-from tests.orchestrator.lifecycle.test_endings import recorded
-from tests.orchestrator.owners import Crashes, again
+from tests.support.orchestrator import Serve, as_json, assert_paired, read
+from tests.support.orchestrator.crashes import Crashes, restart
+from tests.support.orchestrator.events import run_of
+from tests.support.orchestrator.runs import read_recorded
+from tests.support.orchestrator.steps import Step, answer, finish
 from tests.support.order import fold
-from tests.support.pairing import assert_paired
 
-ANSWER = content("Enough.") + finish()
+ANSWER = answer("Enough.")
 
 
 def ask_for(name: str, count: int) -> list[Step]:
@@ -31,42 +31,42 @@ def results_of(request: llm_pb2.ChatRequest) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["look", "missing"])
-async def test_calls_beyond_the_limit_are_left_out_and_the_model_is_told(house: Open, name: str) -> None:
-    async with house(ask_for(name, 20_000), ANSWER) as it:
-        events = await it.ask()
+async def test_calls_beyond_the_limit_are_left_out_and_the_model_is_told(serve: Serve, name: str) -> None:
+    async with serve(ask_for(name, 20_000), ANSWER) as suite:
+        events = await suite.ask()
         assert events[-1]["type"] == "run.complete"
         assert len(events) < 128 * 6
         assert len([event for event in events if event["type"] == "tool.result"]) == 128
-        request = it.llm.requests[-1]
-        assert_paired(as_sent(request))
+        request = suite.llm.requests[-1]
+        assert_paired(request)
         results = results_of(request)
         assert [at for at, text in enumerate(results) if "left out" in text] == [127]
         assert results[-1].endswith("[19872 more calls were left out: an answer may have 128]")
-        assert fold(await recorded(it, it.run_ids[0])) == fold(events)
-    assert len(it.tools.requests) == (name == "look")
+        assert fold(await read_recorded(suite, suite.run_ids[0])) == fold(events)
+    assert len(suite.tools.requests) == (name == "look")
 
 
-async def test_an_agent_has_its_own_limit(house: Open) -> None:
+async def test_an_agent_has_its_own_limit(serve: Serve) -> None:
     budget = {"maxToolCallsPerAnswer": 2}
-    async with house(ask_for("look", 3), ANSWER, budget=budget, react={"parallelToolCalls": True}) as it:
-        events = await it.ask()
-        results = results_of(it.llm.requests[-1])
+    async with serve(ask_for("look", 3), ANSWER, budget=budget, react={"parallelToolCalls": True}) as suite:
+        events = await suite.ask()
+        results = results_of(suite.llm.requests[-1])
     assert events[-1]["type"] == "run.complete"
     assert events[-1]["usage"]["toolCalls"] == 2
     assert results[0] == 'seen {"at":0}'
     assert results[1] == 'seen {"at":1}\n\n[1 more calls were left out: an answer may have 2]'
 
 
-async def test_a_budget_that_ends_within_such_an_answer_still_ends_the_calls(house: Open) -> None:
+async def test_a_budget_that_ends_within_such_an_answer_still_ends_the_calls(serve: Serve) -> None:
     """Also where the process dies between the refusal and the end."""
     budget = {"maxToolCallsPerAnswer": 2, "maxToolCalls": 0}
-    async with house(ask_for("look", 3), ANSWER, budget=budget, react={"parallelToolCalls": True}) as it:
-        await it.stop()
-        crashes = Crashes(it)
+    async with serve(ask_for("look", 3), ANSWER, budget=budget, react={"parallelToolCalls": True}) as suite:
+        await suite.stop()
+        crashes = Crashes(suite)
         crashes.kill_at(4)
-        async with again(it) as client, client.ask("hello", agent_key="react") as deltas:
+        async with restart(suite) as client, client.ask("hello", agent_key="react") as deltas:
             seen = [as_json(delta) async for delta in deltas]
         crashes.kill_at(-1)
-        async with again(it) as client, client.attach(it_run(seen), seen[-1]["seq"]) as deltas:
-            rest = [as_json(delta) async for delta in deltas]
+        async with restart(suite) as client:
+            rest = await read(client, run_of(seen), seen[-1]["seq"])
     assert rest[-1]["finishReason"] == "budget"

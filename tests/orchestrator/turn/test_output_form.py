@@ -9,11 +9,12 @@ import pytest
 
 from headrace.errors import InvalidRequest
 from headrace.v1 import agent_pb2, common_pb2, llm_pb2
-from tests.orchestrator.conftest import call, content, finish
+from tests.support.orchestrator.steps import call, call_tool, content, finish
 from tests.support.order import fold
 
 if TYPE_CHECKING:
-    from tests.orchestrator.conftest import Open, Step
+    from tests.support.orchestrator.steps import Step
+    from tests.support.orchestrator.suite import Serve
     from tests.support.order import Event
 
 SCHEMA = {
@@ -42,22 +43,22 @@ def shown(events: list[Event]) -> str:
     return "".join(block["text"] for block in blocks if block["kind"] == "content")
 
 
-async def test_an_answer_that_fits_is_streamed_as_it_comes_and_is_in_the_end(house: Open) -> None:
-    async with house(answer('{"city": ', '"Paris", "people": 2102650}')) as it:
-        events = await it.ask(output_format=FORM)
-        assert it.llm.requests[0].output_format == FORM
-        async with it.client.attach(it.run_ids[0]) as deltas:
+async def test_an_answer_that_fits_is_streamed_as_it_comes_and_is_in_the_end(serve: Serve) -> None:
+    async with serve(answer('{"city": ', '"Paris", "people": 2102650}')) as suite:
+        events = await suite.ask(output_format=FORM)
+        assert suite.llm.requests[0].output_format == FORM
+        async with suite.client.attach(suite.run_ids[0]) as deltas:
             again = [delta async for delta in deltas]
     assert kinds(events, "content.delta", "attempt.reset") == ["content.delta"] * 2
     assert events[-1]["output"] == {"city": "Paris", "people": 2102650}
     assert again[-1].run_complete.output == PARIS
 
 
-async def test_another_form_is_taken_back_before_readers_eyes_and_asked_for_once_more(house: Open) -> None:
-    async with house(answer(WRONG), answer(PARIS)) as it:
-        events = await it.ask(output_format=FORM)
-        first, second = it.llm.requests
-        history = await it.client.chat(it.chat_id)
+async def test_another_form_is_taken_back_before_readers_eyes_and_asked_for_once_more(serve: Serve) -> None:
+    async with serve(answer(WRONG), answer(PARIS)) as suite:
+        events = await suite.ask(output_format=FORM)
+        first, second = suite.llm.requests
+        history = await suite.client.chat(suite.chat_id)
     assert kinds(events, "content.start", "attempt.reset", "run.complete") == [
         "content.start",
         "attempt.reset",
@@ -71,76 +72,76 @@ async def test_another_form_is_taken_back_before_readers_eyes_and_asked_for_once
     assert events[-1]["usage"]["modelCalls"] == 2
 
 
-async def test_a_model_that_keeps_to_no_schema_is_shown_only_when_it_fits(house: Open) -> None:
+async def test_a_model_that_keeps_to_no_schema_is_shown_only_when_it_fits(serve: Serve) -> None:
     fenced = f"```json\n{PARIS}\n```"
-    async with house(answer("Here ", "you are: ", WRONG), answer(*fenced)) as it:
-        it.llm.models = IN_WORDS
-        events = await it.ask(output_format=FORM)
+    async with serve(answer("Here ", "you are: ", WRONG), answer(*fenced)) as suite:
+        suite.llm.models = IN_WORDS
+        events = await suite.ask(output_format=FORM)
     assert kinds(events, "content.start", "content.delta", "attempt.reset") == ["content.start", "content.delta"]
     assert shown(events) == PARIS
 
 
 @pytest.mark.parametrize("models", [[], IN_WORDS], ids=["held", "in words"])
-async def test_a_second_wrong_answer_ends_the_run_with_the_place(house: Open, models: list[llm_pb2.ModelInfo]) -> None:
-    async with house(answer(WRONG)) as it:
-        it.llm.models = models
-        events = await it.ask(output_format=FORM)
-        assert len(it.llm.requests) == 2
-        last = await it.ask("and without?")
+async def test_a_second_wrong_answer_ends_the_run_with_the_place(serve: Serve, models: list[llm_pb2.ModelInfo]) -> None:
+    async with serve(answer(WRONG)) as suite:
+        suite.llm.models = models
+        events = await suite.ask(output_format=FORM)
+        assert len(suite.llm.requests) == 2
+        last = await suite.ask("and without?")
     assert events[-1]["error"]["code"] == "OUTPUT_MISMATCH"
     assert '"people" is a required property' in events[-1]["error"]["message"]
     assert last[-1]["type"] == "run.complete"
 
 
 @pytest.mark.parametrize("text", ["NaN", "[1, 2", "x", "null", '{"city": 1, "people": 2}', "[" * 200 + "]" * 200])
-async def test_what_is_no_json_of_the_schema_does_not_fit(house: Open, text: str) -> None:
-    async with house(answer(text), answer(PARIS)) as it:
-        events = await it.ask(output_format=FORM)
+async def test_what_is_no_json_of_the_schema_does_not_fit(serve: Serve, text: str) -> None:
+    async with serve(answer(text), answer(PARIS)) as suite:
+        events = await suite.ask(output_format=FORM)
     assert shown(events) == PARIS
 
 
-async def test_calls_come_first_and_what_is_said_beside_them_has_no_form(house: Open) -> None:
-    async with house(content("I look.") + call("look") + finish("tool_calls"), answer(PARIS)) as it:
-        it.llm.models = IN_WORDS
-        events = await it.ask(output_format=FORM)
-        assert len(it.llm.requests) == 2
+async def test_calls_come_first_and_what_is_said_beside_them_has_no_form(serve: Serve) -> None:
+    async with serve(content("I look.") + call("look") + finish("tool_calls"), answer(PARIS)) as suite:
+        suite.llm.models = IN_WORDS
+        events = await suite.ask(output_format=FORM)
+        assert len(suite.llm.requests) == 2
     assert events[-1]["output"]["city"] == "Paris"
     assert "I look." in shown(events)
 
 
-async def test_a_cut_answer_is_no_output_and_no_error(house: Open) -> None:
-    async with house(answer('{"city": "Par', reason="length")) as it:
-        it.llm.models = IN_WORDS
-        events = await it.ask(output_format=FORM)
+async def test_a_cut_answer_is_no_output_and_no_error(serve: Serve) -> None:
+    async with serve(answer('{"city": "Par', reason="length")) as suite:
+        suite.llm.models = IN_WORDS
+        events = await suite.ask(output_format=FORM)
     assert (events[-1]["finishReason"], events[-1].get("output")) == ("length", None)
     assert shown(events) == '{"city": "Par'
 
 
-async def test_an_answer_that_is_checked_a_second_time_has_its_form_then(house: Open) -> None:
-    async with house(answer("no json"), answer(WRONG), answer(PARIS), verify="SECOND_PASS_FIX") as it:
-        events = await it.ask(output_format=FORM)
-        assert len(it.llm.requests) == 3
+async def test_an_answer_that_is_checked_a_second_time_has_its_form_then(serve: Serve) -> None:
+    async with serve(answer("no json"), answer(WRONG), answer(PARIS), verify="SECOND_PASS_FIX") as suite:
+        events = await suite.ask(output_format=FORM)
+        assert len(suite.llm.requests) == 3
     assert shown(events) == PARIS
     assert events[-1]["output"]["city"] == "Paris"
 
 
-async def test_the_agents_schema_holds_where_the_query_has_none(house: Open) -> None:
+async def test_the_agents_schema_holds_where_the_query_has_none(serve: Serve) -> None:
     numbers = common_pb2.OutputFormat(schema='{"type":"array","items":{"type":"number"}}')
     output = {"schema": SCHEMA, "name": "place", "strict": True}
-    async with house(answer(PARIS), answer("[1, 2.5]"), output=output) as it:
-        events = await it.ask()
-        other = await it.ask(output_format=numbers)
-        wanted = it.llm.requests[0].output_format
+    async with serve(answer(PARIS), answer("[1, 2.5]"), output=output) as suite:
+        events = await suite.ask()
+        other = await suite.ask(output_format=numbers)
+        wanted = suite.llm.requests[0].output_format
     assert events[-1]["output"]["city"] == "Paris"
     assert other[-1]["output"] == [1, 2.5]
     assert (json.loads(wanted.schema), wanted.name, wanted.strict) == (SCHEMA, "place", True)
 
 
-async def test_a_schema_that_is_none_is_refused_before_the_run(house: Open) -> None:
-    async with house(answer(PARIS)) as it:
+async def test_a_schema_that_is_none_is_refused_before_the_run(serve: Serve) -> None:
+    async with serve(answer(PARIS)) as suite:
         with pytest.raises(InvalidRequest, match="must be a JSON Schema") as caught:
-            await it.ask(output_format=common_pb2.OutputFormat(schema='{"type": "thing"}'))
-        assert it.llm.requests == []
+            await suite.ask(output_format=common_pb2.OutputFormat(schema='{"type": "thing"}'))
+        assert suite.llm.requests == []
     assert caught.value.metadata["field"] == "outputFormat.schema"
 
 
@@ -148,23 +149,23 @@ LOCATE = agent_pb2.ClientTool(name="locate")
 
 
 @pytest.mark.parametrize(("choice", "offered"), [("required", "required"), ("look", "look"), ("auto", "auto")])
-async def test_the_first_turn_does_about_tools_what_the_query_says(house: Open, choice: str, offered: str) -> None:
-    async with house(call("look") + finish("tool_calls"), answer("Done.")) as it:
-        await it.ask(tool_choice=choice)
-        assert [request.tool_choice for request in it.llm.requests] == [offered, "auto"]
+async def test_the_first_turn_does_about_tools_what_the_query_says(serve: Serve, choice: str, offered: str) -> None:
+    async with serve(call_tool("look"), answer("Done.")) as suite:
+        await suite.ask(tool_choice=choice)
+        assert [request.tool_choice for request in suite.llm.requests] == [offered, "auto"]
 
 
 @pytest.mark.parametrize("agent", ["react", "oneshot"])
-async def test_with_none_no_tool_is_called(house: Open, agent: str) -> None:
-    async with house(answer("Done.")) as it:
-        events = await it.ask(agent=agent, tool_choice="none")
-        assert [request.tool_choice for request in it.llm.requests] == ["none" if agent == "react" else ""]
+async def test_with_none_no_tool_is_called(serve: Serve, agent: str) -> None:
+    async with serve(answer("Done.")) as suite:
+        events = await suite.ask(agent=agent, tool_choice="none")
+        assert [request.tool_choice for request in suite.llm.requests] == ["none" if agent == "react" else ""]
     assert events[-1]["type"] == "run.complete"
 
 
-async def test_a_tool_that_is_not_there_is_named(house: Open) -> None:
-    async with house(answer("Done.")) as it:
-        events = await it.ask(tool_choice="fly")
+async def test_a_tool_that_is_not_there_is_named(serve: Serve) -> None:
+    async with serve(answer("Done.")) as suite:
+        events = await suite.ask(tool_choice="fly")
     assert events[-1]["error"]["code"] == "INVALID_REQUEST"
     assert "'fly' is neither none, auto, required nor a tool; tools: look, slow" in events[-1]["error"]["message"]
 
@@ -178,17 +179,17 @@ async def test_a_tool_that_is_not_there_is_named(house: Open) -> None:
     ],
 )
 async def test_the_callers_own_tools_are_called_in_parallel_unless_it_says_no(
-    house: Open, fields: dict[str, Any], parallel: bool
+    serve: Serve, fields: dict[str, Any], parallel: bool
 ) -> None:
-    async with house(answer("Done.")) as it:
-        await it.ask(**fields)
-        assert it.llm.requests[0].parallel_tool_calls == parallel
+    async with serve(answer("Done.")) as suite:
+        await suite.ask(**fields)
+        assert suite.llm.requests[0].parallel_tool_calls == parallel
 
 
 @pytest.mark.parametrize("half", ['{"\\ud83d": 1}', '{"city": "\\ud83d", "people": 1}'])
-async def test_an_answer_with_half_a_character_is_no_json(house: Open, half: str) -> None:
-    async with house(answer(half), answer(PARIS)) as it:
-        it.llm.models = IN_WORDS
-        events = await it.ask(output_format=FORM)
+async def test_an_answer_with_half_a_character_is_no_json(serve: Serve, half: str) -> None:
+    async with serve(answer(half), answer(PARIS)) as suite:
+        suite.llm.models = IN_WORDS
+        events = await suite.ask(output_format=FORM)
     assert events[-1]["type"] == "run.complete", events[-1]
     assert events[-1]["output"] == json.loads(PARIS)

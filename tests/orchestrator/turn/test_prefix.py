@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from headrace.v1 import llm_pb2
-from tests.orchestrator.conftest import Open, call, content, finish
+from tests.support.orchestrator import Serve
+from tests.support.orchestrator.steps import answer, call_tool
 
 PROMPT = "Be brief. " * 800
 """2,000 tokens, as an agent with some tools and skills has."""
 
-ANSWER = content("It was good. ", "They went home. " * 20) + finish()
+ANSWER = answer("It was good. ", "They went home. " * 20)
 WORDS = "one two three four five six seven eight nine ten " * 8
 
 
@@ -29,27 +30,27 @@ def measure_share(requests: Sequence[llm_pb2.ChatRequest]) -> float:
     return shared / sum(map(len, texts))
 
 
-async def test_the_time_is_in_the_reminder_at_the_end_alone(house: Open) -> None:
-    async with house(call("look", "{}", call_id="c1") + finish("tool_calls"), ANSWER) as it:
-        await it.ask("go", agent="react")
-        await it.ask("again", agent="react")
-        requests = it.llm.raw_requests
+async def test_the_time_is_in_the_reminder_at_the_end_alone(serve: Serve) -> None:
+    async with serve(call_tool("look", "{}", call_id="c1"), ANSWER) as suite:
+        await suite.ask("go", agent="react")
+        await suite.ask("again", agent="react")
+        requests = suite.llm.raw_requests
     for request in requests:
         assert request.messages[-1].content[-1].text.startswith("<system_reminder>\nCurrent time: 2")
         assert str(request).count("Current time") == 1
 
 
-async def test_a_chat_of_twenty_runs_is_read_from_the_cache(house: Open) -> None:
-    async with house(ANSWER, react={"systemPrompt": PROMPT}) as it:
+async def test_a_chat_of_twenty_runs_is_read_from_the_cache(serve: Serve) -> None:
+    async with serve(ANSWER, react={"systemPrompt": PROMPT}) as suite:
         for number in range(20):
-            await it.ask(f"{number}: {WORDS}", agent="react")
-        assert len({request.messages[0].SerializeToString() for request in it.llm.raw_requests}) == 1
-        assert measure_share(it.llm.raw_requests) >= 0.9
+            await suite.ask(f"{number}: {WORDS}", agent="react")
+        assert len({request.messages[0].SerializeToString() for request in suite.llm.raw_requests}) == 1
+        assert measure_share(suite.llm.raw_requests) >= 0.9
 
 
-async def test_a_run_of_twelve_steps_is_read_from_the_cache(house: Open) -> None:
-    turns = [call("look", f'{{"n":{n}}}', call_id=f"c{n}") + finish("tool_calls") for n in range(12)]
-    async with house(*turns, ANSWER, react={"maxSteps": 13, "systemPrompt": PROMPT}) as it:
-        it.tools.result_chars = 200
-        await it.ask(WORDS * 10, agent="react")
-        assert measure_share(it.llm.raw_requests) >= 0.9
+async def test_a_run_of_twelve_steps_is_read_from_the_cache(serve: Serve) -> None:
+    turns = [call_tool("look", f'{{"n":{n}}}', call_id=f"c{n}") for n in range(12)]
+    async with serve(*turns, ANSWER, react={"maxSteps": 13, "systemPrompt": PROMPT}) as suite:
+        suite.tools.result_chars = 200
+        await suite.ask(WORDS * 10, agent="react")
+        assert measure_share(suite.llm.raw_requests) >= 0.9

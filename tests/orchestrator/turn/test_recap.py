@@ -14,17 +14,17 @@ from headrace.errors import Overloaded
 from headrace.v1 import llm_pb2
 from services.orchestrator.agents.definition import parse_agent
 from services.orchestrator.agents.registry import Registry
-from tests.orchestrator.conftest import REACT, House, Open, Step, call, content, finish
-from tests.orchestrator.lifecycle.test_runs import assert_paired
+from tests.support.orchestrator import Serve, Suite, assert_paired
+from tests.support.orchestrator.steps import ANSWER, Step, call_tool, content, finish
+from tests.support.orchestrator.suite import REACT
 
-ANSWER = content("All ", "good.") + finish()
 ON = {"recap": {"enabled": True, "insightsWindowSize": 2}}
 TURNS = 9
 
 
 def turns(count: int = TURNS) -> list[list[Step]]:
     """So many different calls, and an answer."""
-    calls = [call("look", f'{{"n":{n}}}', call_id=f"c{n}") + finish("tool_calls") for n in range(count)]
+    calls = [call_tool("look", f'{{"n":{n}}}', call_id=f"c{n}") for n in range(count)]
     return [*calls, ANSWER]
 
 
@@ -32,9 +32,9 @@ def steps(count: int = TURNS) -> dict[str, Any]:
     return {"react": {"maxSteps": count + 1}}
 
 
-def lines(it: House, tmp_path: Path, kind: str) -> list[str]:
+def lines(suite: Suite, tmp_path: Path, kind: str) -> list[str]:
     """The texts of the chat's lines of one type."""
-    log = next(tmp_path.rglob(f"{it.chat_id}.json")).read_bytes()
+    log = next(tmp_path.rglob(f"{suite.chat_id}.json")).read_bytes()
     return [line["text"] for line in map(orjson.loads, log.splitlines()) if line["_type"] == kind]
 
 
@@ -53,76 +53,76 @@ def bare(request: llm_pb2.ChatRequest) -> bytes:
     return b"".join(part.SerializeToString(deterministic=True) for part in parts_of_prefix)
 
 
-async def test_each_result_gets_a_line_and_each_message_is_a_goal(house: Open, tmp_path: Path) -> None:
-    async with house(*turns(2), memory=ON) as it:
-        it.tools.result_chars = 300
-        await it.ask("Find the tower. " + "x" * 300)
-        await it.ask("And the river?")
-        previews = lines(it, tmp_path, "insight")
-        assert lines(it, tmp_path, "intent") == [("Find the tower. " + "x" * 300)[:200], "And the river?"]
+async def test_each_result_gets_a_line_and_each_message_is_a_goal(serve: Serve, tmp_path: Path) -> None:
+    async with serve(*turns(2), memory=ON) as suite:
+        suite.tools.result_chars = 300
+        await suite.ask("Find the tower. " + "x" * 300)
+        await suite.ask("And the river?")
+        previews = lines(suite, tmp_path, "insight")
+        assert lines(suite, tmp_path, "intent") == [("Find the tower. " + "x" * 300)[:200], "And the river?"]
     assert previews[0] == '[look] seen {"n":0}' + "·" * (100 - len('seen {"n":0}'))
 
 
-async def test_older_results_stand_as_their_insights(house: Open) -> None:
+async def test_older_results_stand_as_their_insights(serve: Serve) -> None:
     sizes: dict[bool, int] = {}
     for enabled in (False, True):
-        async with house(*turns(), memory={"recap": ON["recap"] | {"enabled": enabled}}, **steps()) as it:
-            it.tools.result_chars = 900
-            await it.ask("go")
-            for request in it.llm.requests:
+        async with serve(*turns(), memory={"recap": ON["recap"] | {"enabled": enabled}}, **steps()) as suite:
+            suite.tools.result_chars = 900
+            await suite.ask("go")
+            for request in suite.llm.requests:
                 assert_paired(request)
-            sizes[enabled] = sum(request.ByteSize() for request in it.llm.requests)
+            sizes[enabled] = sum(request.ByteSize() for request in suite.llm.requests)
     assert sizes[True] < 0.8 * sizes[False]
 
 
-async def test_without_recap_requests_are_the_same_bytes(house: Open) -> None:
+async def test_without_recap_requests_are_the_same_bytes(serve: Serve) -> None:
     seen: list[list[bytes]] = []
     off = {"recap": {"enabled": False, "activePromptMaxTokens": 100, "insights": "llm", "maxRecursionDepth": 2}}
     for memory in ({}, off):
-        async with house(*turns(3), memory=memory) as it:
-            await it.ask("go")
-            seen.append([request.SerializeToString(deterministic=True) for request in it.llm.requests])
+        async with serve(*turns(3), memory=memory) as suite:
+            await suite.ask("go")
+            seen.append([request.SerializeToString(deterministic=True) for request in suite.llm.requests])
     assert seen[0] == seen[1]
     assert not any(b"system_reminder" in request for request in seen[0])
 
 
 @pytest.mark.parametrize("recap", [None, {"enabled": True, "insightsWindowSize": 50}])
-async def test_a_turn_begins_with_the_bytes_of_the_one_before(house: Open, recap: Any) -> None:
-    async with house(*turns(), **({"memory": {"recap": recap}} if recap else {}), **steps()) as it:
-        await it.ask("go")
-        requests = [bare(request) for request in it.llm.requests]
-        reminders = {request.messages[-1].content[-1].text for request in it.llm.requests}
+async def test_a_turn_begins_with_the_bytes_of_the_one_before(serve: Serve, recap: Any) -> None:
+    async with serve(*turns(), **({"memory": {"recap": recap}} if recap else {}), **steps()) as suite:
+        await suite.ask("go")
+        requests = [bare(request) for request in suite.llm.requests]
+        reminders = {request.messages[-1].content[-1].text for request in suite.llm.requests}
     assert len(reminders) == len(requests), "what changes from turn to turn changed"
     for earlier, later in pairwise(requests):
         assert later.startswith(earlier)
         assert len(later) > len(earlier)
 
 
-async def test_a_model_may_write_the_insights_and_is_charged_for(house: Open, tmp_path: Path) -> None:
-    async with house(*turns(2), memory={"recap": ON["recap"] | {"insights": "llm"}}) as it:
-        it.llm.aside["insight"] = [*content("1. The tower ", "is 330 m high.\n"), *finish()]
-        events = await it.ask("go")
-        assert lines(it, tmp_path, "insight") == ["[look] The tower is 330 m high."] * 2
-        asked = it.llm.aside_requests
+async def test_a_model_may_write_the_insights_and_is_charged_for(serve: Serve, tmp_path: Path) -> None:
+    async with serve(*turns(2), memory={"recap": ON["recap"] | {"insights": "llm"}}) as suite:
+        suite.llm.aside["insight"] = [*content("1. The tower ", "is 330 m high.\n"), *finish()]
+        events = await suite.ask("go")
+        assert lines(suite, tmp_path, "insight") == ["[look] The tower is 330 m high."] * 2
+        asked = suite.llm.aside_requests
     assert events[-1]["usage"] | {"modelCalls": 5, "inputTokens": 50} == events[-1]["usage"]
     assert asked[0].messages[1].content[0].text == '1. look:\nseen {"n":0}'
     assert [event["delta"] for event in events if event["type"] == "content.delta"] == ["All ", "good."]
 
 
-async def test_a_model_may_tell_a_new_goal(house: Open, tmp_path: Path) -> None:
+async def test_a_model_may_tell_a_new_goal(serve: Serve, tmp_path: Path) -> None:
     memory = {"recap": ON["recap"] | {"insights": "llm"}}
-    async with house(ANSWER, memory=memory) as it:
-        await it.ask("Find the tower.")
-        assert it.llm.aside_requests == []
+    async with serve(ANSWER, memory=memory) as suite:
+        await suite.ask("Find the tower.")
+        assert suite.llm.aside_requests == []
         for answer, message in (("SAME", "And its height?"), ("new", "Now cook."), ("", "And salt?")):
-            it.llm.aside["goal"] = content(answer) + finish()
-            events = await it.ask(message)
+            suite.llm.aside["goal"] = content(answer) + finish()
+            events = await suite.ask(message)
             assert events[-1]["usage"]["modelCalls"] == 2
-        it.llm.aside["goal"] = [Overloaded("no")]
-        assert (await it.ask("And?"))[-1]["type"] == "run.complete"
-        await it.ask("/compact")
-        assert lines(it, tmp_path, "intent") == ["Find the tower.", "Now cook."]
-        asked = it.llm.aside_requests
+        suite.llm.aside["goal"] = [Overloaded("no")]
+        assert (await suite.ask("And?"))[-1]["type"] == "run.complete"
+        await suite.ask("/compact")
+        assert lines(suite, tmp_path, "intent") == ["Find the tower.", "Now cook."]
+        asked = suite.llm.aside_requests
     assert asked[1].messages[1].content[0].text == "Find the tower.\n\nAnd its height?\n\nNow cook."
 
 
@@ -135,20 +135,20 @@ async def test_a_model_may_tell_a_new_goal(house: Open, tmp_path: Path) -> None:
         content("9" * 5000, ". x\n1.", "\n" * 100_000),
     ],
 )
-async def test_what_the_model_does_not_write_is_a_preview(house: Open, tmp_path: Path, written: Any) -> None:
-    async with house(*turns(1), memory={"recap": ON["recap"] | {"insights": "llm"}}) as it:
-        it.llm.aside["insight"] = written
-        events = await it.ask("go")
-        assert lines(it, tmp_path, "insight") == ['[look] seen {"n":0}']
+async def test_what_the_model_does_not_write_is_a_preview(serve: Serve, tmp_path: Path, written: Any) -> None:
+    async with serve(*turns(1), memory={"recap": ON["recap"] | {"insights": "llm"}}) as suite:
+        suite.llm.aside["insight"] = written
+        events = await suite.ask("go")
+        assert lines(suite, tmp_path, "insight") == ['[look] seen {"n":0}']
     assert events[-1]["type"] == "run.complete"
 
 
-async def test_the_last_call_of_a_budget_is_for_the_turn(house: Open, tmp_path: Path) -> None:
+async def test_the_last_call_of_a_budget_is_for_the_turn(serve: Serve, tmp_path: Path) -> None:
     memory = {"recap": ON["recap"] | {"insights": "llm"}}
-    async with house(*turns(1), memory=memory, budget={"maxModelCalls": 2}) as it:
-        events = await it.ask("go")
-        assert lines(it, tmp_path, "insight") == ['[look] seen {"n":0}']
-    assert it.llm.aside_requests == []
+    async with serve(*turns(1), memory=memory, budget={"maxModelCalls": 2}) as suite:
+        events = await suite.ask("go")
+        assert lines(suite, tmp_path, "insight") == ['[look] seen {"n":0}']
+    assert suite.llm.aside_requests == []
     assert events[-1]["finishReason"] == "stop"
 
 

@@ -48,7 +48,7 @@ async def admitted(
 
 
 def test_the_table_has_every_rpc_and_no_other() -> None:
-    every = [*RPCS, *a2a_pb2.DESCRIPTOR.services_by_name["A2AService"].methods]
+    every = [*RPCS.values(), *a2a_pb2.DESCRIPTOR.services_by_name["A2AService"].methods]
     rpcs = {f"/{rpc.containing_service.full_name}/{rpc.name}" for rpc in every}
     assert CALLERS.keys() == rpcs
     assert rpcs > WITHOUT_USER

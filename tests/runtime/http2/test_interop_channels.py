@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 
+from services.runtime.http2.client.channel import Channel
+from services.runtime.http2.limits import Limits
 from tests.support.http2.ends import (
+    BYTES_MAX,
     TEST_TIMEOUT_S,
     Caller,
     Stack,
@@ -21,6 +27,7 @@ from tests.support.http2.ends import (
     handlers,
     serving,
 )
+from tests.support.http2.wire import PREFACE
 
 State = grpc.ChannelConnectivity
 
@@ -220,3 +227,55 @@ async def test_closing_it_ends_its_calls() -> None:
         assert await call.code() is grpc.StatusCode.CANCELLED
         await ended.wait()
         assert waiting.cancel()
+
+
+CLOSE_TIMEOUT_S = 20.0
+"""Until which nothing but a close ends a connection of PATIENT's."""
+
+PATIENT = Limits(connect_s=TEST_TIMEOUT_S, preface_s=TEST_TIMEOUT_S)
+
+
+@asynccontextmanager
+async def silent_server() -> AsyncGenerator[tuple[str, asyncio.Queue[asyncio.StreamReader]]]:
+    """A server that takes connections and says nothing; and those whose client has begun."""
+    taken: asyncio.Queue[asyncio.StreamReader] = asyncio.Queue()
+    writers: list[asyncio.StreamWriter] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        with suppress(asyncio.IncompleteReadError):  # closed before it began
+            await reader.readexactly(len(PREFACE))
+            taken.put_nowait(reader)
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}", taken
+    finally:
+        server.close()
+        for writer in writers:
+            writer.transport.abort()
+
+
+async def test_closing_it_closes_a_connection_that_waits_for_its_server() -> None:
+    async with asyncio.timeout(CLOSE_TIMEOUT_S), silent_server() as (address, taken):
+        over = Channel(address, message_bytes_max=BYTES_MAX, limits=PATIENT)
+        call = Caller(over).unary(b"")
+        reader = await taken.get()
+        await over.close()
+        await reader.read()
+        assert await call.code() is grpc.StatusCode.CANCELLED
+
+
+@pytest.mark.parametrize("turns", range(12))
+async def test_closing_it_while_it_connects_leaves_no_error_behind(turns: int, logged: Any) -> None:
+    async with asyncio.timeout(TEST_TIMEOUT_S), silent_server() as (address, _):
+        over = Channel(address, message_bytes_max=BYTES_MAX)
+        call = Caller(over).unary(b"")
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await over.close()
+        assert await call.code() is grpc.StatusCode.CANCELLED
+        del over, call
+        await asyncio.sleep(0)
+        gc.collect()
+    assert logged.errors == []

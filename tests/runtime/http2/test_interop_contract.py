@@ -41,7 +41,7 @@ class Echo:
 
 
 @between
-@pytest.mark.parametrize("rpc", RPCS, ids=lambda rpc: rpc.full_name)
+@pytest.mark.parametrize("rpc", RPCS.values(), ids=lambda rpc: rpc.full_name)
 async def test_its_messages_pass_whole_both_ways(client: Stack, server: Stack, rpc: MethodDescriptor) -> None:
     service, stubs = rpc.containing_service.name, get_stubs(rpc.containing_service)
     echo, request, reply = Echo(rpc), fill_message(rpc.input_type), fill_message(rpc.output_type)
@@ -62,4 +62,4 @@ async def test_its_messages_pass_whole_both_ways(client: Stack, server: Stack, r
 
 def test_no_rpc_is_of_a_kind_that_is_not_tried() -> None:
     assert len(RPCS) > 100
-    assert not [rpc.name for rpc in RPCS if rpc.server_streaming and rpc.client_streaming]
+    assert not [rpc.name for rpc in RPCS.values() if rpc.server_streaming and rpc.client_streaming]

@@ -19,6 +19,7 @@ from services.runtime.http2.limits import Limits
 from tests.support.http2 import wire
 from tests.support.http2.ends import BYTES_MAX, TEST_TIMEOUT_S, Caller, code_of
 from tests.support.http2.wire import Header, Peer, block, in_pieces, message, raw, reset, setting, window
+from tests.support.logged import Logged
 
 CODE = grpc.StatusCode
 
@@ -43,8 +44,9 @@ def honest(stream_id: int = 1) -> bytes:
 
 
 @asynccontextmanager
-async def rogue(answer: bytes, greeting: bytes = wire.SETTINGS) -> AsyncGenerator[Caller]:
-    """A caller of a server that answers its first request so, and those on later connections honestly."""
+async def rogue(answer: bytes, greeting: bytes = wire.SETTINGS, *, closes: bool = False) -> AsyncGenerator[Caller]:
+    """A caller of a server that answers its first request so, and those on later connections honestly. With `closes` it
+    closes the connection behind its answer."""
     connections = 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -60,7 +62,7 @@ async def rogue(answer: bytes, greeting: bytes = wire.SETTINGS) -> AsyncGenerato
                     await one.send(honest(stream_id))
                     continue
                 await one.send(answer)
-                if not answer:
+                if closes or not answer:
                     return
         except asyncio.IncompleteReadError:
             return
@@ -182,6 +184,15 @@ async def test_a_goaway_lets_the_calls_before_it_end() -> None:
     async with rogue(goaway(1) + honest()) as caller:
         assert await caller.unary(b"x", timeout=50) == b"honest"
         assert await caller.unary(b"x", timeout=50) == b"honest"
+
+
+async def test_a_connection_that_the_server_breaks_off_says_for_what_error(logged: Logged) -> None:
+    async with rogue(goaway(1, ErrorCodes.ENHANCE_YOUR_CALM), closes=True) as caller:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await caller.unary(b"x", timeout=50)
+        assert caught.value.code() is CODE.UNAVAILABLE
+        assert "ENHANCE_YOUR_CALM" in str(caught.value.details())
+    assert logged.errors == []
 
 
 GREETINGS = {

@@ -17,7 +17,7 @@ TYPED = ("typed", "streamed typed")
 BY_A_CALL = ("typed by a call", "streamed typed by a call")
 
 LARGE = ("frameworks", "open_webui")
-"""Environments that `make clients` makes, `make test` does not."""
+"""Environments that the nightly makes, the check does not."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Client:
             or "–"
             for pair in (TEXT, FUNCTION, TYPED, BY_A_CALL)
         ]
-        target = "make clients" if self.environment in LARGE else "make test"
+        target = "make nightly" if self.environment in LARGE else "make check"
         return f"| {self.name} | {version} | {' | '.join(works)} | `{target}` |"
 
 

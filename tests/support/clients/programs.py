@@ -44,7 +44,7 @@ def check_row(client: str, version: str) -> None:
 def get_environment(name: str) -> Path:
     folder = ENVIRONMENTS / name
     if not (folder / "done").exists():
-        pytest.skip(f"build/clients/{name} is not there: `make clients` makes it")
+        pytest.skip(f"build/clients/{name} is not there: `python -m trials clients` makes it")
     return folder
 
 

@@ -13,25 +13,17 @@ from typing import Any, TypeVar
 from headrace.errors import HeadraceError, NotFound, PermissionDenied, StaleLease
 from headrace.v1 import (
     agent_pb2,
-    agent_pb2_grpc,
-    audit_pb2_grpc,
     common_pb2,
-    data_pb2_grpc,
     gates_pb2,
-    gates_pb2_grpc,
-    keys_pb2_grpc,
     limits_pb2,
     llm_pb2,
     memory_pb2,
-    memory_pb2_grpc,
     operator_pb2,
     operator_pb2_grpc,
-    schedule_pb2_grpc,
     spend_pb2,
     spend_pb2_grpc,
     tools_pb2,
     tools_pb2_grpc,
-    webhook_pb2_grpc,
 )
 from services.facade import service
 from services.facade.config import Config
@@ -50,6 +42,7 @@ from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService
 from services.runtime.rpc.server import serving_grpc as serving_rpcs
 from tests.support.console.own_agents import OwnAgents
+from tests.support.contract import make_services
 from tests.support.facade.audit import make_audit_trail
 from tests.support.facade.authorizations import ScriptedAuthorizations
 from tests.support.facade.data import ScriptedData
@@ -240,9 +233,7 @@ class Operator(_OperatorServicer):
     is_refused: bool = False
     """Whether the caller has no scope for it."""
 
-    async def ListRuns(
-        self, request: operator_pb2.OperatorListRunsRequest, context: Any
-    ) -> operator_pb2.OperatorListRunsResponse:
+    async def ListRuns(self, request: Any, context: Any) -> operator_pb2.OperatorListRunsResponse:
         if self.is_refused:
             raise PermissionDenied("this credential has no scope 'operate'", scope="operate")
         self.requests.append(request)
@@ -254,9 +245,7 @@ class Operator(_OperatorServicer):
         ]
         return operator_pb2.OperatorListRunsResponse(runs=found)
 
-    async def CancelRuns(
-        self, request: operator_pb2.CancelRunsRequest, context: Any
-    ) -> operator_pb2.CancelRunsResponse:
+    async def CancelRuns(self, request: Any, context: Any) -> operator_pb2.CancelRunsResponse:
         self.cancelled += request.run_ids
         for run in self.runs:
             run.state = "cancelled" if run.run_id in request.run_ids else run.state
@@ -348,9 +337,7 @@ class Orchestrator(Script):
         self.requests.append(request)
         return gates_pb2.ListGatesResponse(gates=[gate for gate in self._find_gates(request) if gate.state == "open"])
 
-    async def WatchGates(
-        self, request: gates_pb2.WatchGatesRequest, context: Any
-    ) -> AsyncGenerator[gates_pb2.WatchGatesResponse]:
+    async def WatchGates(self, request: Any, context: Any) -> AsyncGenerator[gates_pb2.WatchGatesResponse]:
         self.requests.append(request)
         told = dict[str, bytes]()
         yield gates_pb2.WatchGatesResponse(list_begin=gates_pb2.GateListBegin())
@@ -524,9 +511,7 @@ class Memory(_MemoryServicer):
         self.chats[FORKED] = "a fork"
         return memory_pb2.ForkChatResponse(chat_id=FORKED)
 
-    async def ListCheckpoints(
-        self, request: memory_pb2.ListCheckpointsRequest, context: Any
-    ) -> memory_pb2.ListCheckpointsResponse:
+    async def ListCheckpoints(self, request: Any, context: Any) -> memory_pb2.ListCheckpointsResponse:
         starts = [event.run_start.run_id for event in self.events if event.HasField("run_start")]
         found = [number for number, run_id in enumerate(starts) if run_id == request.run_id]
         step = request.kind == "step"
@@ -630,33 +615,19 @@ async def serving(
 
 def _served(script: Orchestrator, memory: Memory, tools: Tools) -> list[GrpcService]:
     audit = make_audit_trail()
-    return [
-        GrpcService("headrace.v1.AgentService", script, agent_pb2_grpc.add_AgentServiceServicer_to_server),
-        GrpcService("headrace.v1.GateService", script, gates_pb2_grpc.add_GateServiceServicer_to_server),
-        GrpcService("headrace.v1.MemoryService", memory, memory_pb2_grpc.add_MemoryServiceServicer_to_server),
-        GrpcService(
-            "headrace.v1.OperatorService",
-            script.operator,
-            operator_pb2_grpc.add_OperatorServiceServicer_to_server,
-        ),
-        GrpcService(
-            "headrace.v1.ScheduleService",
-            ScheduleService(memory.schedules),
-            schedule_pb2_grpc.add_ScheduleServiceServicer_to_server,
-        ),
-        GrpcService("headrace.v1.SpendService", memory.spend, spend_pb2_grpc.add_SpendServiceServicer_to_server),
-        GrpcService("headrace.v1.ToolService", tools, tools_pb2_grpc.add_ToolServiceServicer_to_server),
-        GrpcService(
-            "headrace.v1.KeyService", KeyService(memory.keys, audit), keys_pb2_grpc.add_KeyServiceServicer_to_server
-        ),
-        GrpcService("headrace.v1.DataService", script.data, data_pb2_grpc.add_DataServiceServicer_to_server),
-        GrpcService("headrace.v1.AuditService", AuditService(audit), audit_pb2_grpc.add_AuditServiceServicer_to_server),
-        GrpcService(
-            "headrace.v1.WebhookService",
-            WebhookService(memory.webhooks, make_run_webhook_store()),
-            webhook_pb2_grpc.add_WebhookServiceServicer_to_server,
-        ),
-    ]
+    return make_services(
+        AgentService=script,
+        GateService=script,
+        MemoryService=memory,
+        OperatorService=script.operator,
+        ScheduleService=ScheduleService(memory.schedules),
+        SpendService=memory.spend,
+        ToolService=tools,
+        KeyService=KeyService(memory.keys, audit),
+        DataService=script.data,
+        AuditService=AuditService(audit),
+        WebhookService=WebhookService(memory.webhooks, make_run_webhook_store()),
+    )
 
 
 ELSEWHERE = "77777777-7777-4777-8777-777777777777"

@@ -16,23 +16,18 @@ from headrace.sse import SseFrame, SseReader
 from headrace.v1 import (
     agent_pb2,
     agent_pb2_grpc,
-    audit_pb2_grpc,
     common_pb2,
     gates_pb2,
     gates_pb2_grpc,
-    keys_pb2_grpc,
     limits_pb2,
     llm_pb2,
     memory_pb2,
-    memory_pb2_grpc,
     operator_pb2,
     operator_pb2_grpc,
-    schedule_pb2_grpc,
     spend_pb2,
     spend_pb2_grpc,
     tools_pb2,
     tools_pb2_grpc,
-    webhook_pb2_grpc,
 )
 from services.memory.audit.rpcs import AuditService
 from services.memory.facts.rpcs import FactRpcs
@@ -46,6 +41,7 @@ from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.interceptors import Context
 from services.runtime.rpc.server import GrpcService
 from services.runtime.rpc.server import serving_grpc as serving_rpcs
+from tests.support.contract import make_services
 from tests.support.facade.audit import make_audit_trail
 from tests.support.facade.authorizations import ScriptedAuthorizations
 from tests.support.facade.facts import make_fact_store
@@ -656,22 +652,16 @@ class ScriptedOperator(operator_pb2_grpc.OperatorServiceServicer):
     def __init__(self, script: Script) -> None:
         self._script = script
 
-    async def ListRuns(
-        self, request: operator_pb2.OperatorListRunsRequest, context: Any
-    ) -> operator_pb2.OperatorListRunsResponse:
+    async def ListRuns(self, request: Any, context: Any) -> operator_pb2.OperatorListRunsResponse:
         self._script.requests.append(request)
         return operator_pb2.OperatorListRunsResponse(runs=[TENANT_RUN], next_page_token="p2")
 
-    async def GetRun(
-        self, request: operator_pb2.OperatorGetRunRequest, context: Any
-    ) -> operator_pb2.OperatorGetRunResponse:
+    async def GetRun(self, request: Any, context: Any) -> operator_pb2.OperatorGetRunResponse:
         self._script.requests.append(request)
         event = agent_pb2.AgentDelta(seq=3, timestamp=1, content_start=agent_pb2.ContentStart(content_id="c_1"))
         return operator_pb2.OperatorGetRunResponse(run=TENANT_RUN, events=[event], without_content=True)
 
-    async def CancelRuns(
-        self, request: operator_pb2.CancelRunsRequest, context: Any
-    ) -> operator_pb2.CancelRunsResponse:
+    async def CancelRuns(self, request: Any, context: Any) -> operator_pb2.CancelRunsResponse:
         self._script.requests.append(request)
         ends = [operator_pb2.CancelledRun(run_id=run_id, status="cancelling") for run_id in request.run_ids or [RUN]]
         ends[-1].status, ends[-1].reason = "failed", "OVERLOADED"
@@ -694,9 +684,7 @@ class ScriptedOperator(operator_pb2_grpc.OperatorServiceServicer):
         self._script.requests.append(request)
         return limits_pb2.GetLimitsResponse(limits=LIMITS, missing=["tools"])
 
-    async def ListReplicas(
-        self, request: operator_pb2.ListReplicasRequest, context: Any
-    ) -> operator_pb2.ListReplicasResponse:
+    async def ListReplicas(self, request: Any, context: Any) -> operator_pb2.ListReplicasResponse:
         one = operator_pb2.Replica(address="a:7001", runs=2, lease_expires_at=1_795_000_000_000, is_alive=True)
         return operator_pb2.ListReplicasResponse(replicas=[one, operator_pb2.Replica(address="b:7001", is_this=True)])
 
@@ -704,40 +692,18 @@ class ScriptedOperator(operator_pb2_grpc.OperatorServiceServicer):
 def served(script: Script, memory: ScriptedMemory, tools: ScriptedTools | None = None) -> list[GrpcService]:
     """What the scripted peer serves."""
     audit = make_audit_trail()
-    return [
-        GrpcService("headrace.v1.AgentService", script, agent_pb2_grpc.add_AgentServiceServicer_to_server),
-        GrpcService("headrace.v1.GateService", script, gates_pb2_grpc.add_GateServiceServicer_to_server),
-        GrpcService("headrace.v1.MemoryService", memory, memory_pb2_grpc.add_MemoryServiceServicer_to_server),
-        GrpcService(
-            "headrace.v1.OperatorService",
-            ScriptedOperator(script),
-            operator_pb2_grpc.add_OperatorServiceServicer_to_server,
-        ),
-        GrpcService(
-            "headrace.v1.ScheduleService",
-            ScheduleService(make_schedule_store()),
-            schedule_pb2_grpc.add_ScheduleServiceServicer_to_server,
-        ),
-        GrpcService(
-            "headrace.v1.SpendService", ScriptedSpend(script), spend_pb2_grpc.add_SpendServiceServicer_to_server
-        ),
-        GrpcService(
-            "headrace.v1.ToolService",
-            tools or ScriptedTools(),
-            tools_pb2_grpc.add_ToolServiceServicer_to_server,
-        ),
-        GrpcService(
-            "headrace.v1.KeyService",
-            KeyService(make_key_store(), audit),
-            keys_pb2_grpc.add_KeyServiceServicer_to_server,
-        ),
-        GrpcService("headrace.v1.AuditService", AuditService(audit), audit_pb2_grpc.add_AuditServiceServicer_to_server),
-        GrpcService(
-            "headrace.v1.WebhookService",
-            WebhookService(make_webhook_store(), make_run_webhook_store()),
-            webhook_pb2_grpc.add_WebhookServiceServicer_to_server,
-        ),
-    ]
+    return make_services(
+        AgentService=script,
+        GateService=script,
+        MemoryService=memory,
+        OperatorService=ScriptedOperator(script),
+        ScheduleService=ScheduleService(make_schedule_store()),
+        SpendService=ScriptedSpend(script),
+        ToolService=tools or ScriptedTools(),
+        KeyService=KeyService(make_key_store(), audit),
+        AuditService=AuditService(audit),
+        WebhookService=WebhookService(make_webhook_store(), make_run_webhook_store()),
+    )
 
 
 async def frames_of(response: aiohttp.ClientResponse) -> list[SseFrame]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.streams import rpc_errors
 from headrace.v1 import memory_pb2
 from services.runtime.auth.identity import Identity, acting_as
 from tests.support.memory.writing import Memory, new_id, query_line
@@ -33,25 +32,30 @@ async def claim(
     *budgets: memory_pb2.SpendBudget,
     agents: tuple[str, ...] = ("writer",),
 ) -> int | tuple[int, int]:
-    request = memory_pb2.ReserveSpendRequest(
-        run_id=run_id,
-        agent_keys=agents,
-        budgets=budgets or [budget()],
-        least=amount(least),
-        wanted=amount(least if wanted is None else wanted),
-    )
-    with rpc_errors():
-        granted = (await memory.stub.ReserveSpend(request)).granted
+    granted = (
+        await memory.call(
+            "ReserveSpend",
+            run_id=run_id,
+            agent_keys=agents,
+            budgets=budgets or [budget()],
+            least=amount(least),
+            wanted=amount(least if wanted is None else wanted),
+        )
+    ).granted
     return (granted.nano_usd, granted.tokens) if isinstance(least, tuple) else granted.nano_usd
 
 
 async def begin(memory: Memory, owner: Identity = ADA, ttl_ms: int = 60_000) -> tuple[str, str]:
     """A run that somebody owns."""
     chat_id, run_id = new_id(), new_id()
-    with acting_as(owner), rpc_errors():
-        await memory.stub.Append(
-            memory_pb2.AppendRequest(
-                chat_id=chat_id, run_id=run_id, request_id=new_id(), lines=[query_line()], owner="a", ttl_ms=ttl_ms
-            )
+    with acting_as(owner):
+        await memory.call(
+            "Append",
+            chat_id=chat_id,
+            run_id=run_id,
+            request_id=new_id(),
+            lines=[query_line()],
+            owner="a",
+            ttl_ms=ttl_ms,
         )
     return chat_id, run_id

@@ -7,7 +7,6 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from headrace.streams import rpc_errors
 from headrace.v1 import llm_pb2, memory_pb2
 from tests.support.memory.writing import Memory, call, content, reasoning, result, user
 
@@ -67,7 +66,5 @@ def limits(window: int = 128_000, output: int = 1_000, model: str = "gpt-4o") ->
 
 
 async def load(memory: Memory, chat_id: str, run_id: str, **fields: Any) -> memory_pb2.LoadContextResponse:
-    with rpc_errors():
-        given: dict[str, Any] = {"limits": limits()} | fields
-        request = memory_pb2.LoadContextRequest(chat_id=chat_id, run_id=run_id, **given)
-        return await memory.stub.LoadContext(request)
+    given: dict[str, Any] = {"limits": limits()} | fields
+    return await memory.call("LoadContext", chat_id=chat_id, run_id=run_id, **given)

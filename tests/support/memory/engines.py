@@ -96,12 +96,17 @@ class ModelledTables:
 
     @asynccontextmanager
     async def memory(self, **options: Any) -> AsyncGenerator[Memory]:
+        self.be_driven()
+        async with memory_in("postgresql://modelled", **options) as memory:
+            yield memory
+
+    def be_driven(self) -> None:
+        """Have stores that are opened from here on reach the model."""
+
         async def connect(url: str, **given: Any) -> Any:
             return connect_to(self.server, DirectWay(), given)
 
         DRIVER.set(connect)
-        async with memory_in("postgresql://modelled", **options) as memory:
-            yield memory
 
     async def log(self, chat_id: str) -> bytes:
         query = "SELECT data FROM lines JOIN chats ON chats.id = chat WHERE chat_id = ? ORDER BY n"
@@ -115,9 +120,13 @@ Stored: TypeAlias = Files | Tables
 @asynccontextmanager
 async def open_engine(kept: Kept) -> AsyncGenerator[Engine]:
     """The store itself, without a service; again for a restart, or beside it for another replica of a database."""
-    assert not isinstance(kept, ModelledTables)
+    limits = Limits(CONNECTIONS_MAX, STATEMENT_TIMEOUT_S)
+    if isinstance(kept, ModelledTables):
+        kept.be_driven()
+        async with open_postgres("postgresql://modelled", limits) as engine:
+            yield engine
+        return
     if isinstance(kept, Tables):
-        limits = Limits(CONNECTIONS_MAX, STATEMENT_TIMEOUT_S)
         async with (
             open_postgres(kept.url, limits, open_keys=kept.open_keys) as store,
             placing_blobs(kept.place, store) as engine,

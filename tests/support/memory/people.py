@@ -15,7 +15,7 @@ import asyncpg
 
 from headrace.errors import Overloaded
 from headrace.streams import rpc_errors
-from headrace.v1 import data_pb2, keys_pb2, memory_pb2, schedule_pb2, webhook_pb2
+from headrace.v1 import data_pb2
 from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
 from tests.support.memory.engines import Files, Kept, ModelledTables, Tables
 from tests.support.memory.writing import Memory, content, reasoning, run_line, step_line
@@ -43,13 +43,12 @@ async def furnish(memory: Memory, who: Identity) -> dict[str, str]:
         ids["blob"] = await memory.put_blob(ids["chat"], mark(who, "blob").encode())
         ids["fact"] = await memory.remember(mark(who, "fact"), topic=mark(who, "topic"))
         await memory.delete_fact(await memory.remember(mark(who, "gone")))
-        with rpc_errors():
-            schedule = schedule_pb2.CreateScheduleRequest(
-                agent_key="writer", message=mark(who, "schedule"), cron="0 7 * * *", time_zone="UTC"
+        ids["schedule"] = (
+            await memory.call(
+                "CreateSchedule", agent_key="writer", message=mark(who, "schedule"), cron="0 7 * * *", time_zone="UTC"
             )
-            ids["schedule"] = (await memory.schedules.CreateSchedule(schedule)).schedule.schedule_id
-            key = keys_pb2.CreateKeyRequest(name=mark(who, "key"), user=who.user, scopes=["ask"])
-            ids["key"] = (await memory.keys.CreateKey(key)).key.key_id
+        ).schedule.schedule_id
+        ids["key"] = (await memory.call("CreateKey", name=mark(who, "key"), user=who.user, scopes=["ask"])).key.key_id
     return ids
 
 
@@ -64,37 +63,33 @@ async def ask(memory: Memory, who: Identity, text: str, chat_id: str = "") -> tu
 
 
 async def share(memory: Memory, owner: Identity, chat_id: str, *participants: str) -> None:
-    with acting_as(owner), rpc_errors():
-        await memory.stub.ShareChat(memory_pb2.ShareChatRequest(chat_id=chat_id, participants=participants))
+    with acting_as(owner):
+        await memory.call("ShareChat", chat_id=chat_id, participants=participants)
 
 
 async def request_erasure(memory: Memory, **wanted: str) -> data_pb2.Erasure:
-    with acting_as(ADMIN), rpc_errors():
-        return (await memory.data.EraseData(data_pb2.EraseDataRequest(**wanted))).erasure
+    with acting_as(ADMIN):
+        return (await memory.call("EraseData", **wanted)).erasure
 
 
 async def place_hold(memory: Memory, **wanted: str) -> data_pb2.Hold:
-    with acting_as(ADMIN), rpc_errors():
-        return (await memory.data.PlaceHold(data_pb2.PlaceHoldRequest(**({"reason": "matter 1"} | wanted)))).hold
+    with acting_as(ADMIN):
+        return (await memory.call("PlaceHold", **{"reason": "matter 1"} | wanted)).hold
 
 
 async def claim(memory: Memory, owner: str = OWNER) -> list[data_pb2.Erasure]:
-    with acting_as(None), rpc_errors():
-        return list(
-            (await memory.data.ClaimErasures(data_pb2.ClaimErasuresRequest(owner=owner, ttl_ms=TTL_MS))).erasures
-        )
+    with acting_as(None):
+        return list((await memory.call("ClaimErasures", owner=owner, ttl_ms=TTL_MS)).erasures)
 
 
 async def erase_portion(memory: Memory, erasure_id: str, **fields: object) -> data_pb2.EraseStoredResponse:
-    request = data_pb2.EraseStoredRequest(erasure_id=erasure_id, owner=OWNER, ttl_ms=TTL_MS)
-    with acting_as(None), rpc_errors():
-        return await memory.data.EraseStored(request)
+    with acting_as(None):
+        return await memory.call("EraseStored", erasure_id=erasure_id, owner=OWNER, ttl_ms=TTL_MS)
 
 
 async def finish(memory: Memory, erasure_id: str) -> data_pb2.Erasure:
-    with acting_as(None), rpc_errors():
-        request = data_pb2.FinishErasureRequest(erasure_id=erasure_id, owner=OWNER)
-        return (await memory.data.FinishErasure(request)).erasure
+    with acting_as(None):
+        return (await memory.call("FinishErasure", erasure_id=erasure_id, owner=OWNER)).erasure
 
 
 async def work_off(memory: Memory, erasure_id: str) -> data_pb2.Erasure:
@@ -188,11 +183,10 @@ async def furnished(
 
 
 async def put_run_webhook(memory: Memory, who: Identity, run_id: str, url: str) -> None:
-    request = webhook_pb2.PutRunWebhookRequest(run_id=run_id, config_id="one", url=url, token=mark(who, "token"))
-    with acting_as(Identity(who.tenant, who.user, scopes=ALL_SCOPES)), rpc_errors():
-        await memory.webhooks.PutRunWebhook(request)
+    with acting_as(Identity(who.tenant, who.user, scopes=ALL_SCOPES)):
+        await memory.call("PutRunWebhook", run_id=run_id, config_id="one", url=url, token=mark(who, "token"))
 
 
 async def release(memory: Memory, hold_id: str) -> data_pb2.Hold:
-    with acting_as(ADMIN), rpc_errors():
-        return (await memory.data.ReleaseHold(data_pb2.ReleaseHoldRequest(hold_id=hold_id))).hold
+    with acting_as(ADMIN):
+        return (await memory.call("ReleaseHold", hold_id=hold_id)).hold

@@ -17,6 +17,7 @@ from services.memory.storage.records.webhooks import Delivery, DeliveryQuery, We
 from services.memory.webhooks.deliverer import delivering
 from services.memory.webhooks.sender import Sender
 from services.memory.webhooks.store import WebhookStore
+from services.runtime.auth.identity import ALL_SCOPES, Identity
 from services.runtime.clock import now_ms
 from services.runtime.net.allow_list import parse_allow_list
 from tests.support.memory.writing import new_id
@@ -28,11 +29,10 @@ if TYPE_CHECKING:
 
 Open: TypeAlias = Callable[[], AbstractAsyncContextManager["Engine"]]
 
-
 HOUR_MS = 3_600_000
-
-
 ALLOW = parse_allow_list("hooks.test")
+ADA, EVE = Identity("acme", "ada", scopes=ALL_SCOPES), Identity("globex", "eve", scopes=ALL_SCOPES)
+URL = "https://hooks.example/in"
 
 
 def send_to(receiver: Receiver, **sender: Any) -> Send:

@@ -7,8 +7,23 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from google.protobuf.message_factory import GetMessageClass
+
 from headrace.streams import rpc_errors
-from headrace.v1 import agent_pb2, common_pb2, gates_pb2, llm_pb2, memory_pb2, operator_pb2, spend_pb2
+from headrace.v1 import (
+    agent_pb2,
+    audit_pb2,
+    common_pb2,
+    data_pb2,
+    gates_pb2,
+    keys_pb2,
+    llm_pb2,
+    memory_pb2,
+    operator_pb2,
+    schedule_pb2,
+    spend_pb2,
+    webhook_pb2,
+)
 from headrace.v1.audit_pb2_grpc import AuditServiceStub
 from headrace.v1.data_pb2_grpc import DataStoreServiceStub
 from headrace.v1.keys_pb2_grpc import KeyServiceStub
@@ -32,6 +47,22 @@ if TYPE_CHECKING:
     from headrace.v1.webhook_pb2_grpc import WebhookServiceAsyncStub
     from services.memory.storage.engine import Engine
     from services.runtime.auth.identity import Identity
+
+_SERVICES = {
+    "stub": memory_pb2.DESCRIPTOR.services_by_name["MemoryService"],
+    "schedules": schedule_pb2.DESCRIPTOR.services_by_name["ScheduleService"],
+    "spend": spend_pb2.DESCRIPTOR.services_by_name["SpendService"],
+    "webhooks": webhook_pb2.DESCRIPTOR.services_by_name["WebhookService"],
+    "keys": keys_pb2.DESCRIPTOR.services_by_name["KeyService"],
+    "audit": audit_pb2.DESCRIPTOR.services_by_name["AuditService"],
+    "data": data_pb2.DESCRIPTOR.services_by_name["DataStoreService"],
+}
+RPCS = {
+    method.name: (stub, GetMessageClass(method.input_type))
+    for stub, service in _SERVICES.items()
+    for method in service.methods
+}
+"""Each RPC by its name: the stub that has it, and its request."""
 
 USAGE = common_pb2.Usage(input_tokens=10, output_tokens=4, model_calls=1, tool_calls=1)
 
@@ -64,6 +95,12 @@ class Memory:
             DataStoreServiceStub(channel),
         )
 
+    async def call(self, rpc: str, /, **fields: Any) -> Any:
+        """Call any RPC of the service by its name."""
+        stub, request = RPCS[rpc]
+        with rpc_errors():
+            return await getattr(getattr(self, stub), rpc)(request(**fields))
+
     async def append(
         self,
         chat_id: str,
@@ -72,11 +109,14 @@ class Memory:
         generation: int = 0,
         request_id: str = "",
     ) -> memory_pb2.AppendResponse:
-        request = memory_pb2.AppendRequest(
-            chat_id=chat_id, run_id=run_id, generation=generation, request_id=request_id or new_id(), lines=lines
+        return await self.call(
+            "Append",
+            chat_id=chat_id,
+            run_id=run_id,
+            generation=generation,
+            request_id=request_id or new_id(),
+            lines=lines,
         )
-        with rpc_errors():
-            return await self.stub.Append(request)
 
     async def begin(self, message: str = "hello", chat_id: str = "", **query: Any) -> tuple[str, str]:
         """Commit the query of a new run, in a new chat when none is given."""
@@ -91,86 +131,61 @@ class Memory:
         return chat_id, run_id
 
     async def context(self, chat_id: str, run_id: str, **fields: Any) -> list[llm_pb2.Message]:
-        with rpc_errors():
-            request = memory_pb2.LoadContextRequest(chat_id=chat_id, run_id=run_id, **fields)
-            return list((await self.stub.LoadContext(request)).messages)
+        return list((await self.call("LoadContext", chat_id=chat_id, run_id=run_id, **fields)).messages)
 
     async def chat(self, **fields: Any) -> memory_pb2.GetChatResponse:
-        with rpc_errors():
-            return await self.stub.GetChat(memory_pb2.GetChatRequest(**fields))
+        return await self.call("GetChat", **fields)
 
     async def chats(self, **fields: Any) -> memory_pb2.ListChatsResponse:
-        with rpc_errors():
-            return await self.stub.ListChats(memory_pb2.ListChatsRequest(**fields))
+        return await self.call("ListChats", **fields)
 
     async def revert(self, chat_id: str, checkpoint_id: int, **fields: Any) -> int:
-        with rpc_errors():
-            request = memory_pb2.RevertRequest(chat_id=chat_id, checkpoint_id=checkpoint_id, **fields)
-            return (await self.stub.Revert(request)).n
+        return (await self.call("Revert", chat_id=chat_id, checkpoint_id=checkpoint_id, **fields)).n
 
     async def checkpoints(self, chat_id: str, **fields: Any) -> memory_pb2.ListCheckpointsResponse:
-        with rpc_errors():
-            return await self.stub.ListCheckpoints(memory_pb2.ListCheckpointsRequest(chat_id=chat_id, **fields))
+        return await self.call("ListCheckpoints", chat_id=chat_id, **fields)
 
     async def fork(self, chat_id: str, **fields: Any) -> str:
-        with rpc_errors():
-            return (await self.stub.ForkChat(memory_pb2.ForkChatRequest(chat_id=chat_id, **fields))).chat_id
+        return (await self.call("ForkChat", chat_id=chat_id, **fields)).chat_id
 
     async def state(self, chat_id: str, context_id: str = "") -> tuple[int, str]:
-        with rpc_errors():
-            request = memory_pb2.GetStateRequest(chat_id=chat_id, context_id=context_id)
-            reply = await self.stub.GetState(request)
+        reply = await self.call("GetState", chat_id=chat_id, context_id=context_id)
         return reply.version, reply.state
 
     async def update_state(self, chat_id: str, expected: int, state: str, **fields: Any) -> int:
-        with rpc_errors():
-            request = memory_pb2.UpdateStateRequest(chat_id=chat_id, expected_version=expected, state=state, **fields)
-            return (await self.stub.UpdateState(request)).version
+        return (
+            await self.call("UpdateState", chat_id=chat_id, expected_version=expected, state=state, **fields)
+        ).version
 
     async def acquire(self, chat_id: str, run_id: str, owner: str, ttl_ms: int = 15_000) -> int:
-        with rpc_errors():
-            request = memory_pb2.AcquireLeaseRequest(chat_id=chat_id, run_id=run_id, owner=owner, ttl_ms=ttl_ms)
-            return (await self.stub.AcquireLease(request)).generation
+        return (await self.call("AcquireLease", chat_id=chat_id, run_id=run_id, owner=owner, ttl_ms=ttl_ms)).generation
 
     async def renew(self, run_id: str, generation: int, ttl_ms: int = 15_000) -> int:
-        with rpc_errors():
-            request = memory_pb2.RenewLeaseRequest(run_id=run_id, generation=generation, ttl_ms=ttl_ms)
-            return (await self.stub.RenewLease(request)).expires_at
+        return (await self.call("RenewLease", run_id=run_id, generation=generation, ttl_ms=ttl_ms)).expires_at
 
     async def release(self, run_id: str, generation: int, due_at: int = 0) -> None:
-        with rpc_errors():
-            request = memory_pb2.ReleaseLeaseRequest(run_id=run_id, generation=generation, due_at=due_at)
-            await self.stub.ReleaseLease(request)
+        await self.call("ReleaseLease", run_id=run_id, generation=generation, due_at=due_at)
 
     async def put_blob(self, chat_id: str, data: bytes, mime_type: str = "image/png") -> str:
-        with rpc_errors():
-            request = memory_pb2.PutBlobRequest(chat_id=chat_id, mime_type=mime_type, data=data)
-            return (await self.stub.PutBlob(request)).blob_id
+        return (await self.call("PutBlob", chat_id=chat_id, mime_type=mime_type, data=data)).blob_id
 
     async def blob(self, chat_id: str, blob_id: str) -> memory_pb2.GetBlobResponse:
-        with rpc_errors():
-            return await self.stub.GetBlob(memory_pb2.GetBlobRequest(chat_id=chat_id, blob_id=blob_id))
+        return await self.call("GetBlob", chat_id=chat_id, blob_id=blob_id)
 
     async def search(self, query: str, scope: str = "", limit: int = 0) -> list[memory_pb2.SearchHit]:
-        with rpc_errors():
-            request = memory_pb2.SearchRequest(query=query, scope=scope, limit=limit)
-            return list((await self.stub.Search(request)).hits)
+        return list((await self.call("Search", query=query, scope=scope, limit=limit)).hits)
 
     async def tenant_runs(self, **fields: Any) -> operator_pb2.OperatorListRunsResponse:
-        with rpc_errors():
-            return await self.stub.ListRuns(operator_pb2.OperatorListRunsRequest(**fields))
+        return await self.call("ListRuns", **fields)
 
     async def gates(self, **fields: Any) -> gates_pb2.ListGatesResponse:
-        with rpc_errors():
-            return await self.stub.ListGates(gates_pb2.ListGatesRequest(**fields))
+        return await self.call("ListGates", **fields)
 
     async def gate(self, run_id: str, gate_id: str) -> gates_pb2.Gate:
-        with rpc_errors():
-            return (await self.stub.GetGate(gates_pb2.GetGateRequest(run_id=run_id, gate_id=gate_id))).gate
+        return (await self.call("GetGate", run_id=run_id, gate_id=gate_id)).gate
 
     async def grants(self, **fields: Any) -> gates_pb2.ListGrantsResponse:
-        with rpc_errors():
-            return await self.stub.ListGrants(gates_pb2.ListGrantsRequest(**fields))
+        return await self.call("ListGrants", **fields)
 
     async def export_gates(self, **fields: Any) -> list[str]:
         with rpc_errors():
@@ -178,48 +193,36 @@ class Memory:
             return [one.line async for one in self.stub.ExportGates(request)]
 
     async def revoke_grant(self, chat_id: str, grant_id: str) -> str:
-        with rpc_errors():
-            request = gates_pb2.RevokeGrantRequest(chat_id=chat_id, grant_id=grant_id)
-            return (await self.stub.RevokeGrant(request)).status
+        return (await self.call("RevokeGrant", chat_id=chat_id, grant_id=grant_id)).status
 
     async def usage(self, **fields: Any) -> spend_pb2.GetUsageResponse:
-        with rpc_errors():
-            return await self.spend.GetUsage(spend_pb2.GetUsageRequest(**fields))
+        return await self.call("GetUsage", **fields)
 
     async def remember(self, text: str, request_id: str = "", **fields: Any) -> str:
-        with rpc_errors():
-            request = memory_pb2.RememberRequest(text=text, request_id=request_id, **fields)
-            return (await self.stub.Remember(request)).fact_id
+        return (await self.call("Remember", text=text, request_id=request_id, **fields)).fact_id
 
     async def list_facts(self, **fields: Any) -> list[memory_pb2.Fact]:
-        with rpc_errors():
-            return list((await self.stub.ListFacts(memory_pb2.ListFactsRequest(**fields))).facts)
+        return list((await self.call("ListFacts", **fields)).facts)
 
     async def recall(self, query: str, **fields: Any) -> list[str]:
         """The texts of facts, the best first."""
-        with rpc_errors():
-            hits = (await self.stub.RecallFacts(memory_pb2.RecallFactsRequest(query=query, **fields))).hits
+        hits = (await self.call("RecallFacts", query=query, **fields)).hits
         return [hit.fact.text for hit in hits]
 
     async def update_fact(self, fact_id: str, **fields: Any) -> memory_pb2.Fact:
-        with rpc_errors():
-            return (await self.stub.UpdateFact(memory_pb2.UpdateFactRequest(fact_id=fact_id, **fields))).fact
+        return (await self.call("UpdateFact", fact_id=fact_id, **fields)).fact
 
     async def delete_fact(self, fact_id: str) -> memory_pb2.Fact:
-        with rpc_errors():
-            return (await self.stub.DeleteFact(memory_pb2.DeleteFactRequest(fact_id=fact_id))).fact
+        return (await self.call("DeleteFact", fact_id=fact_id)).fact
 
     async def export_facts(self) -> list[memory_pb2.Fact]:
-        with rpc_errors():
-            return list((await self.stub.ExportFacts(memory_pb2.ExportFactsRequest())).facts)
+        return list((await self.call("ExportFacts")).facts)
 
     async def delete(self, chat_id: str) -> None:
-        with rpc_errors():
-            await self.stub.DeleteChat(memory_pb2.DeleteChatRequest(chat_id=chat_id))
+        await self.call("DeleteChat", chat_id=chat_id)
 
     async def list_unfinished(self) -> list[memory_pb2.UnfinishedRun]:
-        with rpc_errors():
-            return list((await self.stub.ListUnfinishedRuns(memory_pb2.ListUnfinishedRunsRequest())).runs)
+        return list((await self.call("ListUnfinishedRuns")).runs)
 
 
 async def store_fact(engine: Engine, owner: Identity, text: str, request_id: str) -> str:

@@ -6,48 +6,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from google.protobuf.descriptor import Descriptor, MethodDescriptor
+from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
 
 from headrace.v1 import (
     agent_pb2,
-    audit_pb2,
-    data_pb2,
     gates_pb2,
     keys_pb2,
     llm_pb2,
     memory_pb2,
     operator_pb2,
     schedule_pb2,
-    spend_pb2,
     tools_pb2,
     webhook_pb2,
 )
 from services.runtime.formats.json_form import rules_of
-from tests.support.tenants.house import fresh
-
-FILES = (
-    *(
-        agent_pb2,
-        audit_pb2,
-        data_pb2,
-        gates_pb2,
-        keys_pb2,
-        llm_pb2,
-        memory_pb2,
-        operator_pb2,
-        schedule_pb2,
-        spend_pb2,
-        tools_pb2,
-    ),
-    webhook_pb2,
-)
-RPCS: dict[str, MethodDescriptor] = {
-    f"{service.name}.{rpc.name}": rpc
-    for file in FILES
-    for service in file.DESCRIPTOR.services_by_name.values()
-    for rpc in service.methods
-}
+from tests.support.tenants.suite import fresh
 
 
 @dataclass(frozen=True)

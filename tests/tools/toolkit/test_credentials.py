@@ -15,7 +15,7 @@ from headrace.v1 import tools_pb2
 from services.runtime.rpc.call_ids import name_tool_credential
 from services.tools.execution.secret_mask import mask_deltas
 from services.tools.toolkit.tool import make_output, make_result
-from tests.orchestrator.calls.test_credentials import find_text
+from tests.support.orchestrator.files import find_text
 from tests.support.tools.mcp_http import http_server
 from tests.support.tools.suite import CHAT, RUN, Serve, Suite
 

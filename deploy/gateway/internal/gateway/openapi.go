@@ -7,7 +7,7 @@ import (
 	"headrace/gateway/internal/envelope"
 )
 
-// openapiDocument is written by `make gateway-openapi`; a test holds it against the contract.
+// openapiDocument is written by `make gen`; a test holds it against the contract.
 //
 //go:embed openapi.json
 var openapiDocument []byte

@@ -23,7 +23,7 @@ TASKS_MAX = 50
 
 DESCRIPTION_CHARS_MAX = 4000
 
-_STATUS = '"status":{"enum":[' + ",".join(f'"{status}"' for status in STATUSES) + "]}"
+_STATUS = '"status":{"type":"string","enum":[' + ",".join(f'"{status}"' for status in STATUSES) + "]}"
 _DESCRIPTION = f'"description":{{"type":"string","minLength":1,"maxLength":{DESCRIPTION_CHARS_MAX}}}'
 _COMPOSITE = '"composite":{"type":"boolean","description":"Whether it is to be split into smaller tasks first"}'
 _GROUP = '"group":{"type":"string","maxLength":64,"description":"Neighbours of one group may run at the same time"}'

@@ -19,7 +19,7 @@ CONTENT_CHARS_MAX = 1000
 
 _LIST = f"""{{"type":"object","properties":{{"todos":{{"type":"array","maxItems":{TODOS_MAX},"items":{{"type":"object",
 "properties":{{"content":{{"type":"string","minLength":1,"maxLength":{CONTENT_CHARS_MAX}}},
-"status":{{"enum":["pending","in_progress","completed"]}},
+"status":{{"type":"string","enum":["pending","in_progress","completed"]}},
 "id":{{"type":"string","maxLength":64}},"priority":{{"type":"string","maxLength":32}}}},
 "required":["content","status"],"additionalProperties":false}}}}}},"required":["todos"],"additionalProperties":false}}"""
 

@@ -15,7 +15,7 @@ from services.runtime.calls.metadata import Headers
 from services.runtime.calls.status import Status
 from services.runtime.http2.codec.header_blocks import encode_block, is_oversized, read_answer, read_trailers
 from services.runtime.http2.codec.header_rules import RESPONSE, TRAILERS, check_headers
-from services.runtime.http2.codec.status import from_http, from_reset
+from services.runtime.http2.codec.status import from_http, from_reset, name_error
 from services.runtime.http2.connection import Connection
 from services.runtime.http2.limits import Limits
 from services.runtime.http2.stream import Stream
@@ -42,6 +42,7 @@ class ClientConnection(Connection):
         """Called when a stream has ended and there is room for another."""
         self._on_gone = on_gone
         self.is_leaving = False
+        self._closed_by = "closed by the server"
         self._calls: dict[int, Call] = {}
         self._scheme, self._authority = scheme, authority
         self._heads: dict[str, bytes] = {}
@@ -163,6 +164,8 @@ class ClientConnection(Connection):
         self._on_free()
 
     def on_goaway(self, last_stream_id: int, error_code: int) -> None:
+        if error_code:
+            self._closed_by = f"closed by the server with {name_error(error_code).name}"
         if not self.is_leaving:
             self.is_leaving = True
             self._on_gone(self, "the server told the connection to go")
@@ -188,7 +191,7 @@ class ClientConnection(Connection):
         self.forget_if_done(stream)
 
     def on_lost(self, error: Exception | None) -> None:
-        why = f"the connection broke: {error or 'closed by the server'}"
+        why = f"the connection broke: {error or self._closed_by}"
         if not self.is_leaving:
             self.is_leaving = True
             self._on_gone(self, why)

@@ -30,6 +30,8 @@ class SocketDialer:
     ) -> ClientConnection:
         """Return a connection whose peer has sent its settings; raises OSError with address and reason."""
         settled: asyncio.Future[ClientConnection] = asyncio.get_running_loop().create_future()
+        # Nobody waits for it when the channel is closed meanwhile; asyncio would log the loss as an error.
+        settled.add_done_callback(lambda done: done.cancelled() or done.exception())
 
         def report_ready(connection: ClientConnection) -> None:
             if not settled.done():
@@ -53,9 +55,11 @@ class SocketDialer:
             async with asyncio.timeout(self.limits.connect_s):
                 await self._open_transport(connection, address)
                 return await settled
+        except asyncio.CancelledError:
+            _abort_connection(connection)
+            raise
         except OSError as error:  # TimeoutError and ssl.SSLError are among them
-            if hasattr(connection, "transport"):
-                connection.transport.abort()
+            _abort_connection(connection)
             timed_out = f"no answer within {self.limits.connect_s:.0f} s"
             reason = timed_out if isinstance(error, TimeoutError) else str(error)
             raise OSError(f"cannot connect to {describe_address(address)}: {reason}") from error
@@ -70,3 +74,8 @@ class SocketDialer:
             await loop.create_unix_connection(lambda: connection, address, **tls)
         else:
             await loop.create_connection(lambda: connection, *address, **tls)
+
+
+def _abort_connection(connection: ClientConnection) -> None:
+    if hasattr(connection, "transport"):
+        connection.transport.abort()

@@ -42,6 +42,11 @@ def from_http(headers: Headers) -> Status | None:
 
 
 def from_reset(error_code: int) -> Status:
-    known = ErrorCodes(error_code) if error_code in ErrorCodes.__members__.values() else ErrorCodes.INTERNAL_ERROR
+    known = name_error(error_code)
     code = _BY_RESET.get(known, grpc.StatusCode.INTERNAL)
     return Status(code, f"the server reset the stream: {known.name}", is_refused=known is ErrorCodes.REFUSED_STREAM)
+
+
+def name_error(error_code: int) -> ErrorCodes:
+    """Return a peer's error code; INTERNAL_ERROR for one that is not known."""
+    return ErrorCodes(error_code) if error_code in ErrorCodes.__members__.values() else ErrorCodes.INTERNAL_ERROR

@@ -193,6 +193,7 @@ def build_whole_reply(request: ModelRequest, reply: Reply) -> Iterator[Action]:
             case ToolCall(arguments=texts):
                 arguments = orjson.loads("".join(texts) or "{}")
                 content.append({"type": "tool_use", "id": step.id, "name": step.tool_call, "input": arguments})
+                deltas += 1  # the empty piece with which its arguments begin in a stream
             case _:
                 continue
         deltas += len(texts)

@@ -135,17 +135,18 @@ def build_whole_reply(request: ModelRequest, reply: Reply) -> Iterator[Action]:
     yield from (step for step in reply.steps if isinstance(step, Wait | Stall | Cut))
     texts = [text for step in reply.steps if isinstance(step, Content) for text in step.content]
     thoughts = [text for step in reply.steps if isinstance(step, Reasoning) for text in step.reasoning]
-    message: dict[str, Any] = {"role": "assistant", "content": "".join(texts)}
+    calls = [step for step in reply.steps if isinstance(step, ToolCall)]
+    message: dict[str, Any] = {"role": "assistant", "content": "".join(texts) if texts or not calls else None}
     if thoughts:
         message["reasoning_content"] = "".join(thoughts)
-    for call in reply.steps:
-        if isinstance(call, ToolCall):
-            function = {"name": call.tool_call, "arguments": "".join(call.arguments)}
-            message.setdefault("tool_calls", []).append({"id": call.id, "type": "function", "function": function})
+    for call in calls:
+        function = {"name": call.tool_call, "arguments": "".join(call.arguments)}
+        message.setdefault("tool_calls", []).append({"id": call.id, "type": "function", "function": function})
     choice = {"index": 0, "message": message, "finish_reason": _choose_finish_reason(reply)}
     body = {"id": f"chatcmpl-{token_hex(8)}", "object": "chat.completion", "created": int(time.time())}
     usage = next((step.usage for step in reply.steps if isinstance(step, UsageReport)), None)
-    deltas = len(texts) + len(thoughts)
+    # As many as a stream has: a call has one frame for its name before those of its arguments.
+    deltas = len(texts) + len(thoughts) + sum(1 + len(call.arguments) for call in calls)
     yield orjson.dumps(
         body | {"model": request.model, "choices": [choice], "usage": usage or _build_usage(request, deltas)}
     )

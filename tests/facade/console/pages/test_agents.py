@@ -39,6 +39,7 @@ async def test_agents_are_shown_with_instructions_and_refused_files(opening: Ope
         assert found.violations_count == 0, found.generate_report()
 
 
+@pytest.mark.nightly
 async def test_refused_files_are_for_operators(opening: Opening) -> None:
     async with opening(script=Orchestrator(problems=PROBLEMS, scopes=("ask",)), place="#page=agents") as console:
         await expect(console.page.get_by_role("list", name="Agents").locator("> li")).to_have_count(2)

@@ -30,6 +30,7 @@ async def test_a_deed_is_shown_and_the_log_verified(opening: Opening) -> None:
         assert problems.violations_count == 0, problems.generate_report()
 
 
+@pytest.mark.nightly
 async def test_the_page_is_for_who_may_audit(opening: Opening) -> None:
     async with opening(script=Orchestrator(scopes=("answer", "ask")), place="#page=spend") as console:
         await expect(console.page.get_by_role("link", name="Audit")).to_have_count(0)

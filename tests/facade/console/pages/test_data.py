@@ -32,6 +32,7 @@ async def fill(page: Page, title: str, *, name: str, reason: str = "", what: str
     await form.get_by_role("textbox", name="Reason").fill(reason)
 
 
+@pytest.mark.nightly
 async def test_an_archive_is_saved(opening: Opening, tmp_path: Path) -> None:
     async with opening(place="#page=data") as console:
         page = console.page
@@ -74,6 +75,7 @@ async def test_a_user_is_erased_and_the_receipt_is_shown(opening: Opening, tmp_p
         assert found.violations_count == 0, found.generate_report()
 
 
+@pytest.mark.nightly
 async def test_what_is_held_is_not_erased_until_it_is_released(opening: Opening) -> None:
     async with opening(place="#page=data") as console:
         page, data = console.page, console.suite.script.data
@@ -95,6 +97,7 @@ async def test_what_is_held_is_not_erased_until_it_is_released(opening: Opening)
         await expect(item).to_contain_text("tenant default")
 
 
+@pytest.mark.nightly
 async def test_the_page_is_for_who_may_erase(opening: Opening) -> None:
     async with opening(script=Orchestrator(scopes=("answer", "ask")), place="#page=spend") as console:
         await expect(console.page.get_by_role("link", name="Data")).to_have_count(0)

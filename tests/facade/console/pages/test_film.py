@@ -56,6 +56,7 @@ async def test_a_cassette_is_played_and_moved_by_keyboard_and_nothing_is_sent(op
         assert [url for method, url in sent if method != "GET" or run_id in url] == []
 
 
+@pytest.mark.nightly
 async def test_without_motion_whole_texts_come_at_once(opening: Opening, tmp_path: Path) -> None:
     event = {"runId": "r", "timestamp": 1, "contentId": "r_c_1"}
     events = [
@@ -77,6 +78,7 @@ async def test_without_motion_whole_texts_come_at_once(opening: Opening, tmp_pat
         await expect(main.get_by_role("button", name="Play")).to_be_visible()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("text", "said"),
     [

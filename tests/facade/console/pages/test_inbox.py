@@ -49,7 +49,7 @@ def links_of(page: Page) -> Any:
     return page.get_by_role("list", name="Gates").get_by_role("link")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.nightly)])
 async def test_what_waits_is_listed_and_approved(opening: Opening, scheme: str) -> None:
     script = Orchestrator(gates=make_gates())
     async with opening(script=script, place="#page=inbox", color_scheme=scheme, bypass_csp=True) as console:
@@ -72,6 +72,7 @@ async def test_what_waits_is_listed_and_approved(opening: Opening, scheme: str) 
         assert answers_of(script) == [("approval_1", {"decision": "approve", "note": "go on"})]
 
 
+@pytest.mark.nightly
 async def test_arguments_are_edited_and_calls_rejected(opening: Opening) -> None:
     script = Orchestrator(gates=make_gates())
     async with opening(script=script, place=address("approval_1")) as console:
@@ -96,6 +97,7 @@ async def test_arguments_are_edited_and_calls_rejected(opening: Opening) -> None
         ]
 
 
+@pytest.mark.nightly
 async def test_what_a_vote_has_changed_is_shown_and_approved(opening: Opening) -> None:
     votes = [
         agent_pb2.GateStep(gate_id="approval_1", step="vote", by="ada", decision="edit", arguments='{"to": "Eve"}'),
@@ -155,6 +157,7 @@ async def test_a_credential_is_supplied_by_a_field_that_shows_nothing(opening: O
         assert answers_of(script) == [("credential_1", supplied), ("credential_2", {"decision": "reject"})]
 
 
+@pytest.mark.nightly
 async def test_what_a_tools_server_asks_is_a_form_or_an_address(opening: Opening) -> None:
     schema = '{"type": "object", "properties": {"seats": {"type": "integer"}}, "required": ["seats"]}'
     asks = [
@@ -186,6 +189,7 @@ async def test_what_a_tools_server_asks_is_a_form_or_an_address(opening: Opening
         assert answers_of(script) == expected
 
 
+@pytest.mark.nightly
 async def test_filters_are_kept_in_the_address(opening: Opening) -> None:
     script = Orchestrator(gates=make_gates())
     async with opening(script=script, place="#page=inbox") as console:
@@ -219,6 +223,7 @@ def watched_last(script: Orchestrator) -> tuple[Any, ...]:
     return last.scope, last.kind, last.agent_key, last.risk
 
 
+@pytest.mark.nightly
 async def test_the_keyboard_goes_through_the_list(opening: Opening) -> None:
     script = Orchestrator(gates=make_gates())
     async with opening(script=script, place="#page=inbox") as console:
@@ -240,6 +245,7 @@ async def test_the_keyboard_goes_through_the_list(opening: Opening) -> None:
         await expect(links.nth(1)).to_be_focused()
 
 
+@pytest.mark.nightly
 async def test_what_somebody_else_answers_meanwhile_is_told(opening: Opening) -> None:
     script = Orchestrator(gates=make_gates())
     async with opening(script=script, place=address("approval_1")) as console:
@@ -256,11 +262,13 @@ async def test_what_somebody_else_answers_meanwhile_is_told(opening: Opening) ->
         await expect(page.get_by_role("button", name="Approve")).to_have_count(0)
 
 
+@pytest.mark.nightly
 async def test_a_gate_that_is_not_there_says_so(opening: Opening) -> None:
     async with opening(place=address("approval_9")) as console:
         await expect(console.page.get_by_role("alert")).to_have_text("there is no gate 'approval_9'")
 
 
+@pytest.mark.nightly
 async def test_chats_that_wait_are_marked_and_counted_in_the_title(opening: Opening) -> None:
     script = Orchestrator(gates=make_gates())
     async with opening(script=script) as console:
@@ -275,6 +283,7 @@ async def test_chats_that_wait_are_marked_and_counted_in_the_title(opening: Open
         await expect(mark).to_be_hidden()
 
 
+@pytest.mark.nightly
 async def test_who_allows_it_is_notified_of_what_opens_later(opening: Opening) -> None:
     script = Orchestrator(gates=make_gates()[:1])
     async with opening(script=script) as console:
@@ -296,6 +305,7 @@ async def test_who_allows_it_is_notified_of_what_opens_later(opening: Opening) -
         await expect(page.get_by_role("heading", name="Approval: later")).to_be_visible()
 
 
+@pytest.mark.nightly
 async def test_on_a_telephone_list_and_gate_take_turns(opening: Opening) -> None:
     script = Orchestrator(gates=make_gates())
     async with opening(script=script, place="#page=inbox", viewport={"width": 390, "height": 844}) as console:
@@ -309,6 +319,7 @@ async def test_on_a_telephone_list_and_gate_take_turns(opening: Opening) -> None
         await expect(links_of(page).first).to_be_focused()
 
 
+@pytest.mark.nightly
 async def test_a_call_is_approved_for_later_ones_which_are_listed_and_revoked(opening: Opening) -> None:
     lasting: dict[str, Any] = {"expires_at": now_ms() + 3_600_000}
     grant: dict[str, Any] = {"chat_id": CHAT, "tool_name": "pay", "grounds": ["the <i>tool's</i> definition"]}
@@ -338,6 +349,7 @@ async def test_a_call_is_approved_for_later_ones_which_are_listed_and_revoked(op
     assert (revoked.chat_id, revoked.grant_id) == (CHAT, "g_1")
 
 
+@pytest.mark.nightly
 async def test_authorized_servers_are_listed_and_taken_back(opening: Opening) -> None:
     async with opening(bypass_csp=True) as console:
         page, tools = console.page, console.suite.tools

@@ -43,6 +43,7 @@ async def test_a_key_is_made_and_its_text_is_shown_once(opening: Opening) -> Non
         await expect(page.get_by_text("hrk_")).to_have_count(0)
 
 
+@pytest.mark.nightly
 async def test_a_key_is_disabled_and_revoked(opening: Opening) -> None:
     async with opening(place="#page=keys") as console:
         page, store = console.page, console.suite.memory.keys
@@ -62,6 +63,7 @@ async def test_a_key_is_disabled_and_revoked(opening: Opening) -> None:
         assert (await store.get(key.key_id)).find_state(0) == "revoked"
 
 
+@pytest.mark.nightly
 async def test_the_page_is_for_who_may_manage_keys(opening: Opening) -> None:
     async with opening(script=Orchestrator(scopes=("answer", "ask")), place="#page=spend") as console:
         await expect(console.page.get_by_role("link", name="Keys")).to_have_count(0)

@@ -43,11 +43,13 @@ async def test_pages_have_addresses_that_survive_reload_and_back(opening: Openin
         await expect(page.locator(".run")).to_have_count(2)
 
 
+@pytest.mark.nightly
 async def test_a_page_that_there_is_not_is_the_chats(opening: Opening) -> None:
     async with opening(place="#page=toString") as console:
         await expect(console.page.locator("#message")).to_be_visible()
 
 
+@pytest.mark.nightly
 async def test_a_run_goes_on_behind_another_page(opening: Opening) -> None:
     script = Orchestrator()
     script.query = Story().content("one").wait(script.cancelled).cancelled().steps
@@ -66,6 +68,7 @@ async def test_a_run_goes_on_behind_another_page(opening: Opening) -> None:
         assert len([one for one in script.requests if isinstance(one, agent_pb2.QueryRequest)]) == 1
 
 
+@pytest.mark.nightly
 async def test_a_pages_code_is_loaded_when_it_is_opened(opening: Opening) -> None:
     async with opening() as console:
         loaded: list[str] = []
@@ -83,6 +86,7 @@ async def test_a_pages_code_is_loaded_when_it_is_opened(opening: Opening) -> Non
         assert {"pages/spend.js", "styles/pages.css", "styles/spend.css"} <= {*loaded}
 
 
+@pytest.mark.nightly
 async def test_a_page_that_cannot_be_loaded_says_so_and_is_tried_again(opening: Opening) -> None:
     async with opening() as console:
         await console.page.route("**/pages.css", lambda route: asyncio.ensure_future(route.abort()))
@@ -94,6 +98,7 @@ async def test_a_page_that_cannot_be_loaded_says_so_and_is_tried_again(opening: 
         await expect(console.page.get_by_text("Nothing was spent")).to_be_visible()
 
 
+@pytest.mark.nightly
 async def test_the_way_by_keyboard(opening: Opening) -> None:
     async with opening(memory=two_runs(), place=f"#chat={CHAT}") as console:
         page = console.page
@@ -112,6 +117,7 @@ async def test_the_way_by_keyboard(opening: Opening) -> None:
         await expect(heading).to_be_focused()
 
 
+@pytest.mark.nightly
 async def test_landmarks_are_named(opening: Opening) -> None:
     async with opening(place="#page=spend") as console:
         await expect(console.page.get_by_text("Nothing was spent")).to_be_visible()
@@ -126,6 +132,7 @@ async def test_landmarks_are_named(opening: Opening) -> None:
         assert tree.count("- main:") == 1
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_nothing_is_cut_off_on_a_telephone(opening: Opening, scheme: str) -> None:
     # axe is injected, which the page's own policy would rightly refuse.

@@ -70,7 +70,7 @@ def make_operator() -> Operator:
     )
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.nightly)])
 async def test_runs_that_go_on_are_listed_and_stopped(opening: Opening, scheme: str) -> None:
     script = Orchestrator(operator=make_operator())
     async with opening(script=script, place="#page=live", color_scheme=scheme, bypass_csp=True) as console:
@@ -101,6 +101,7 @@ async def test_runs_that_go_on_are_listed_and_stopped(opening: Opening, scheme: 
         await expect(page.get_by_text("0 runs.")).to_be_visible()
 
 
+@pytest.mark.nightly
 async def test_the_choice_outlives_what_changes_meanwhile(opening: Opening) -> None:
     script = Orchestrator(operator=make_operator())
     async with opening(script=script, place="#page=live") as console:
@@ -116,6 +117,7 @@ async def test_the_choice_outlives_what_changes_meanwhile(opening: Opening) -> N
         await expect(page.get_by_role("button", name="Stop the chosen")).to_be_disabled()
 
 
+@pytest.mark.nightly
 async def test_runs_are_filtered_and_the_filters_stay_in_the_address(opening: Opening) -> None:
     script = Orchestrator(operator=make_operator())
     async with opening(script=script, place="#page=live&state=failed&user=ada") as console:
@@ -131,6 +133,7 @@ async def test_runs_are_filtered_and_the_filters_stay_in_the_address(opening: Op
         assert (last.state, last.user, last.older_than_ms) == ("", "ada", 3_600_000)
 
 
+@pytest.mark.nightly
 async def test_providers_and_replicas_are_shown(opening: Opening) -> None:
     script = Orchestrator(operator=make_operator())
     async with opening(script=script, place="#page=providers", bypass_csp=True) as console:
@@ -157,6 +160,7 @@ async def test_providers_and_replicas_are_shown(opening: Opening) -> None:
         assert found.violations_count == 0, found.generate_report()
 
 
+@pytest.mark.nightly
 async def test_both_are_for_operators(opening: Opening) -> None:
     async with opening(
         script=Orchestrator(scopes=("ask", "admin"), operator=Operator(is_refused=True)), place="#page=live"

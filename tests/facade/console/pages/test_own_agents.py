@@ -52,6 +52,7 @@ async def test_an_agent_is_made_by_the_form_and_published(opening: Opening) -> N
         assert json.loads(script.own.texts["brief"][0])["react"] == {"systemPrompt": "You are a brief assistant."}
 
 
+@pytest.mark.nightly
 async def test_versions_are_compared_tried_and_brought_back(opening: Opening) -> None:
     changed = OWN | {"react": {"systemPrompt": "You are <b>loud</b>."}}
     script = Orchestrator(own=OwnAgents({"brief": [json.dumps(OWN), json.dumps(changed)]}))

@@ -16,6 +16,7 @@ from tests.support.facade.scripted import CHAT
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
+@pytest.mark.nightly
 async def test_schedules_are_listed_with_their_results(opening: Opening) -> None:
     memory = Memory(schedules=await make_schedules())
     async with opening(memory=memory, place="#page=schedules", bypass_csp=True) as console:
@@ -37,6 +38,7 @@ async def test_schedules_are_listed_with_their_results(opening: Opening) -> None
         await expect(rows).to_have_count(0)
 
 
+@pytest.mark.nightly
 async def test_a_schedule_is_paused_triggered_and_deleted(opening: Opening) -> None:
     memory = Memory(schedules=await make_schedules())
     async with opening(memory=memory, place="#page=schedules") as console:
@@ -84,6 +86,7 @@ async def test_a_schedule_is_made(opening: Opening) -> None:
         assert made[0].time_zone == "Asia/Tokyo"
 
 
+@pytest.mark.nightly
 async def test_a_schedule_for_posts_shows_its_secret_once(opening: Opening) -> None:
     async with opening(place="#page=schedules") as console:
         page, store = console.page, console.suite.memory.schedules

@@ -56,6 +56,7 @@ async def test_bars_by_day_are_stacked_by_model_and_summed_up(opening: Opening) 
         await expect(main.locator("figcaption")).to_contain_text(day(6))
 
 
+@pytest.mark.nightly
 async def test_without_prices_tokens_are_shown_and_what_is_the_tenants_may_be_refused(opening: Opening) -> None:
     async with opening(memory=Memory(spend=Spend(row(0, "p/free", 0, 1200)))) as console:
         await console.page.get_by_role("link", name="Spend").click()
@@ -66,6 +67,7 @@ async def test_without_prices_tokens_are_shown_and_what_is_the_tenants_may_be_re
         await expect(main.locator("rect")).to_have_count(0)
 
 
+@pytest.mark.nightly
 async def test_nothing_spent_is_said(opening: Opening) -> None:
     async with opening() as console:
         await console.page.get_by_role("link", name="Spend").click()

@@ -89,6 +89,7 @@ async def test_a_webhook_is_made_and_its_secret_is_shown_once(opening: Opening) 
         await expect(page.get_by_text("whsec_")).to_have_count(0)
 
 
+@pytest.mark.nightly
 async def test_a_webhook_is_paused_gets_a_new_secret_and_is_deleted(opening: Opening) -> None:
     memory = Memory()
     await memory.webhooks.create("https://hooks.example.com/a", name="Mine")
@@ -105,6 +106,7 @@ async def test_a_webhook_is_paused_gets_a_new_secret_and_is_deleted(opening: Ope
         assert await memory.webhooks.list_own() == []
 
 
+@pytest.mark.nightly
 async def test_dead_letters_are_replayed_one_or_all(opening: Opening) -> None:
     listed: Any = DeadLetters()
     memory = Memory(webhooks=WebhookStore(listed, AllowList()))
@@ -129,6 +131,7 @@ async def test_dead_letters_are_replayed_one_or_all(opening: Opening) -> None:
         await expect(rows.first).to_contain_text("204")
 
 
+@pytest.mark.nightly
 async def test_the_link_is_there_for_who_may_manage_webhooks(opening: Opening) -> None:
     script = Orchestrator(scopes=("answer", "ask"))
     async with opening(script=script, place="#page=spend") as console:

@@ -2,7 +2,7 @@
 
 A trace is a summary that names the line, a shortened form, or a notice. The provider lies about usage, the model that
 writes summaries refuses, cuts, repeats itself, fails or is silent, compactions and questions come at the same time.
-HEADRACE_CHATS_MAX sets how many chats are tried (`make soak`: 200).
+HEADRACE_CHATS_MAX sets how many chats are tried (`python -m trials soak`: 200).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
@@ -274,6 +275,7 @@ async def test_any_chat_makes_requests_that_fit_and_leaves_nothing_without_a_tra
     await hold_chat(**given)
 
 
+@pytest.mark.nightly
 async def test_a_chat_of_500_runs_makes_requests_that_fit_and_leaves_nothing_without_a_trace() -> None:
     said = [(("word ", 400), [(kind, [("水は高きより低きに流れる。", 400)] * 3, 20_000) for kind in KINDS])]
     chat = await hold_chat(

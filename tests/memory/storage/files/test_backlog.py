@@ -30,8 +30,8 @@ from tests.support.memory.budgets import ADA, begin, claim
 from tests.support.memory.gates import approval
 from tests.support.memory.serving import memory_over
 from tests.support.memory.spend import charge, said, total
-from tests.support.memory.webhook_rpcs import ADA as OPERATOR
-from tests.support.memory.webhook_rpcs import URL, call
+from tests.support.memory.webhooks import ADA as OPERATOR
+from tests.support.memory.webhooks import URL
 from tests.support.memory.writing import Memory, run_line
 
 OLD_S = 1_000_000_000
@@ -218,12 +218,12 @@ async def test_a_webhook_is_made_but_not_changed_before_what_it_was_to_be_told_o
         await make_charged(memory)
     async with serving_unindexed(folder) as (memory, held):
         with acting_as(OPERATOR):
-            made = (await call(memory, "CreateWebhook", url=URL)).webhook
+            made = (await memory.call("CreateWebhook", url=URL)).webhook
             with pytest.raises(IndexIncomplete):
-                await call(memory, "UpdateWebhook", webhook_id=made.webhook_id, paused=True)
+                await memory.call("UpdateWebhook", webhook_id=made.webhook_id, paused=True)
             held.go_on.set()
             await wait_for_index(memory)
-            changed = await call(memory, "UpdateWebhook", webhook_id=made.webhook_id, paused=True)
+            changed = await memory.call("UpdateWebhook", webhook_id=made.webhook_id, paused=True)
     assert changed.webhook.paused
 
 

@@ -27,7 +27,7 @@ from tests.memory.power.workload import CHATS, SECRET, WORDS
 
 pytestmark = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed on this machine")
 
-KILLS = (0, 7, 15)
+KILLS = (pytest.param(0, marks=pytest.mark.nightly), 7, pytest.param(15, marks=pytest.mark.nightly))
 """Syncs at which the first process is killed; a second one goes on, and then the power is cut."""
 
 
@@ -86,7 +86,7 @@ def _check_forgotten(folder: Path) -> None:
         assert path.is_dir() or SECRET.encode() not in path.read_bytes(), path
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in (1, 2))])
 async def test_a_power_cut_at_each_step_of_a_deletion_leaves_all_facts_or_all_but_one(
     recording: Recording, seed: int
 ) -> None:

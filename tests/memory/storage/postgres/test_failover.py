@@ -38,6 +38,7 @@ def fail_over(both: Pair) -> None:
     both.follow()
 
 
+@pytest.mark.nightly
 async def test_the_log_goes_on_at_the_standby(both: Pair) -> None:
     chat_ids, told = [new_id() for _ in range(CHATS)], Acknowledged()
     async with asyncio.timeout(900):
@@ -89,6 +90,7 @@ async def test_what_no_standby_has_is_not_acknowledged(both: Pair) -> None:
         assert fact_id in {fact.uuid for fact in await engine.facts.list_all()}
 
 
+@pytest.mark.nightly
 async def test_a_primary_that_says_nothing_any_more_is_left(both: Pair) -> None:
     async with asyncio.timeout(600), AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headrace-")))

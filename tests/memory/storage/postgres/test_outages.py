@@ -10,10 +10,13 @@ from typing import Any
 
 import asyncpg
 import pytest
+from prometheus_client import REGISTRY
+from structlog.testing import capture_logs
 
 from benchmarks.postgresql import Server, running
 from headrace.errors import DiskFull, Overloaded
-from services.memory.storage.postgres.connection.pool import RETRY_AFTER_S
+from services.memory.storage.postgres.connection.pool import RETRY_AFTER_S, Limits
+from services.memory.storage.postgres.engine import open_postgres
 from tests.support.memory.acknowledged import Acknowledged, kill_somewhere, note_some, note_the_rest, start
 from tests.support.memory.crashing import write
 from tests.support.memory.engines import Tables
@@ -44,6 +47,12 @@ async def cable(there: Path, postgres: Server) -> AsyncGenerator[Wire]:
         yield made
 
 
+@pytest.fixture
+def wired_url(there: Path, postgres: Server, database_url: str) -> str:
+    """The database behind the wire."""
+    return database_url.replace(str(postgres.folder), str(there))
+
+
 async def test_calls_wait_for_a_database_that_restarts(own: Server) -> None:
     async with asyncio.timeout(600), memory_in(own.url()) as memory:
         chat_id, run_id = await memory.begin("hello")
@@ -64,7 +73,7 @@ async def test_calls_wait_for_a_database_that_restarts(own: Server) -> None:
         await memory.append(*other, run_line(), generation=1)
 
 
-@pytest.mark.parametrize("is_killed", [False, True])
+@pytest.mark.parametrize("is_killed", [pytest.param(False, marks=pytest.mark.nightly), True])
 async def test_whatever_becomes_of_the_database_the_log_goes_on(own: Server, is_killed: bool) -> None:
     chat_ids, told = [new_id() for _ in range(CHATS)], Acknowledged()
     async with asyncio.timeout(900), memory_in(own.url()) as memory:
@@ -81,6 +90,7 @@ async def test_whatever_becomes_of_the_database_the_log_goes_on(own: Server, is_
         await asyncio.gather(*map(memory.delete, chat_ids))
 
 
+@pytest.mark.nightly
 async def test_after_every_kill_of_the_service_the_log_goes_on_where_it_was(database_url: str) -> None:
     chat_ids, told = [new_id() for _ in range(CHATS)], Acknowledged()
     for turn in map(str, range(3)):
@@ -94,8 +104,8 @@ async def test_after_every_kill_of_the_service_the_log_goes_on_where_it_was(data
             assert await memory.list_unfinished() == []
 
 
-async def test_an_append_whose_answer_is_lost_is_there_once(there: Path, cable: Wire, database_url: str) -> None:
-    async with asyncio.timeout(300), memory_in(f"postgresql://headrace@/postgres?host={there}") as memory:
+async def test_an_append_whose_answer_is_lost_is_there_once(cable: Wire, wired_url: str, database_url: str) -> None:
+    async with asyncio.timeout(300), memory_in(wired_url) as memory:
         chat_id, run_id = new_id(), new_id()
         cable.swallows = b"COMMIT"
         first = await memory.append(chat_id, run_id, query_line("hello"))
@@ -110,11 +120,8 @@ async def test_an_append_whose_answer_is_lost_is_there_once(there: Path, cable: 
     assert told.check(chat_id, log := await Tables(database_url).log(chat_id)) == len(log)
 
 
-async def test_a_database_that_stays_away_refuses_what_may_be_asked_again(
-    there: Path, cable: Wire, database_url: str
-) -> None:
-    url = f"postgresql://headrace@/postgres?host={there}"
-    async with asyncio.timeout(300), memory_in(url, patience_s=0.5) as memory:
+async def test_a_database_that_stays_away_refuses_what_may_be_asked_again(cable: Wire, wired_url: str) -> None:
+    async with asyncio.timeout(300), memory_in(wired_url, patience_s=0.5) as memory:
         chat_id, run_id = await memory.begin("hello")
         cable.cut()
         request_id = new_id()
@@ -154,8 +161,8 @@ async def test_a_database_without_room_refuses_at_once_and_by_name(database_url:
         assert (await memory.append(chat_id, run_id, step_line(user("a")))).first_n == 2
 
 
-async def test_a_caller_that_leaves_does_not_take_its_lines_back(there: Path, cable: Wire, database_url: str) -> None:
-    async with asyncio.timeout(300), memory_in(f"postgresql://headrace@/postgres?host={there}") as memory:
+async def test_a_caller_that_leaves_does_not_take_its_lines_back(cable: Wire, wired_url: str) -> None:
+    async with asyncio.timeout(300), memory_in(wired_url) as memory:
         chat_id, run_id = await memory.begin("hello")
         cable.cut()
         leaving = asyncio.create_task(memory.append(chat_id, run_id, step_line(content("kept"))))
@@ -167,8 +174,33 @@ async def test_a_caller_that_leaves_does_not_take_its_lines_back(there: Path, ca
         assert (await memory.append(chat_id, run_id, step_line(user("b")))).first_n == 3
 
 
-async def test_a_service_starts_before_its_database(there: Path, cable: Wire, database_url: str) -> None:
+async def test_a_service_starts_before_its_database(cable: Wire, wired_url: str) -> None:
     cable.cut()
     asyncio.get_running_loop().call_later(0.5, cable.mend)
-    async with asyncio.timeout(300), memory_in(f"postgresql://headrace@/postgres?host={there}") as memory:
+    async with asyncio.timeout(300), memory_in(wired_url) as memory:
         await memory.begin("hello")
+
+
+def up() -> float | None:
+    return REGISTRY.get_sample_value("headrace_database_up")
+
+
+async def test_an_outage_is_shown_while_it_lasts_and_said_once(postgres: Server, database_url: str) -> None:
+    with tempfile.TemporaryDirectory(prefix="headrace-") as there, capture_logs() as said:
+        url = database_url.replace(str(postgres.folder), there)
+        async with (
+            asyncio.timeout(300),
+            wire(Path(there), postgres.folder) as cable,
+            open_postgres(url, Limits(4, 5)) as engine,
+        ):
+            assert (engine.is_up(), up()) == (True, 1)
+            cable.cut()
+            waiting = [asyncio.create_task(engine.index.list_chats()) for _ in range(8)]
+            done, _ = await asyncio.wait(waiting, timeout=1.0)
+            assert not done
+            assert (engine.is_up(), up()) == (False, 0)
+            cable.mend()
+            await asyncio.gather(*waiting)
+            assert (engine.is_up(), up()) == (True, 1)
+    events = [line["event"] for line in said]
+    assert (events.count("database away"), events.count("database back")) == (1, 1)

@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 
 from headrace.errors import Overloaded
-from services.memory.storage.postgres.connection.hosts import DRIVER
+from services.memory.storage.postgres.connection.hosts import DRIVER, split_hosts
 from services.memory.storage.postgres.connection.pool import (
     RELEASE_TIMEOUT_S,
     Limits,
@@ -153,3 +153,21 @@ async def test_a_connection_is_given_back_without_a_word(modelled: ModelServer) 
     async with open_database("postgresql://modelled", Limits(1, 5.0)) as database:
         await database.run(ask)
         assert said == ["SELECT 1"]
+
+
+@pytest.mark.parametrize(
+    ("url", "each"),
+    [
+        ("postgresql://u:p@h/db", ["postgresql://u:p@h/db"]),
+        ("postgresql://u:p@h:1,i:2/db?sslmode=require", ["u:p@h:1/db?sslmode=require", "u:p@i:2/db?sslmode=require"]),
+        ("postgresql://[::1]:1,[::2]/db", ["[::1]:1/db", "[::2]/db"]),
+        ("postgresql://u@/db?host=/a", ["u@/db?host=%2Fa&port="]),
+        ("postgresql://u@/db?host=/a,/b", ["u@/db?host=%2Fa&port=", "u@/db?host=%2Fb&port="]),
+        ("postgresql://u@/db?host=a,b&port=1,2", ["u@/db?host=a&port=1", "u@/db?host=b&port=2"]),
+        ("postgresql://u@/db?host=a,b&port=1", ["u@/db?host=a&port=1", "u@/db?host=b&port=1"]),
+    ],
+)
+def test_each_server_has_a_url(url: str, each: list[str]) -> None:
+    assert [one.removeprefix("postgresql://") for one in split_hosts(url)] == [
+        one.removeprefix("postgresql://") for one in each
+    ]

@@ -24,14 +24,14 @@ IGNORED = "ignore_startup_parameters = statement_timeout, idle_in_transaction_se
 
 
 @asynccontextmanager
-async def pooling(server: Server, *settings: str) -> AsyncGenerator[str]:
-    """Where the database of `server` is through a pooler."""
+async def pooling(server: Server, database_url: str, *settings: str) -> AsyncGenerator[str]:
+    """Where the database is through a pooler."""
     with new_folder() as folder:
         ini = folder / "pgbouncer.ini"
         given = [
             *(
                 "[databases]",
-                f"postgres = host={server.folder} user=headrace",
+                f"* = host={server.folder} user=headrace",
                 "[pgbouncer]",
                 "auth_type = any",
                 "listen_port = 5432",
@@ -48,7 +48,7 @@ async def pooling(server: Server, *settings: str) -> AsyncGenerator[str]:
             while not (folder / ".s.PGSQL.5432").exists():
                 assert process.returncode is None, await process.communicate()
                 await asyncio.sleep(0.02)
-            yield f"postgresql://headrace@/postgres?host={folder}"
+            yield database_url.replace(str(server.folder), str(folder))
         finally:
             if process.returncode is None:
                 process.kill()
@@ -71,7 +71,7 @@ async def pooling(server: Server, *settings: str) -> AsyncGenerator[str]:
 async def test_a_pooler_without_sessions_is_refused_at_once(
     postgres: Server, database_url: str, settings: list[str]
 ) -> None:
-    async with asyncio.timeout(100), pooling(postgres, *settings) as url:
+    async with asyncio.timeout(100), pooling(postgres, database_url, *settings) as url:
         with pytest.raises(CannotServe, match="HEADRACE_DATABASE_URL leads to a pooler"):
             async with memory_in(url):
                 pass
@@ -80,7 +80,7 @@ async def test_a_pooler_without_sessions_is_refused_at_once(
 async def test_a_pooler_with_sessions_is_as_good_as_none(postgres: Server, database_url: str) -> None:
     async with (
         asyncio.timeout(100),
-        pooling(postgres, "pool_mode = session", IGNORED) as url,
+        pooling(postgres, database_url, "pool_mode = session", IGNORED) as url,
         memory_in(url) as memory,
         memory_in(url) as other,
     ):

@@ -14,7 +14,6 @@ import pytest
 from msgspec.structs import replace
 
 from headrace.errors import Overloaded
-from headrace.v1 import data_pb2, memory_pb2
 from services.memory.storage.postgres.connection.pool import Limits
 from services.memory.storage.postgres.engine import open_postgres
 from services.memory.storage.records.record_stores import change_record, keep_record, make_version
@@ -22,9 +21,7 @@ from services.memory.storage.records.schedules import Schedule
 from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
 from tests.support.memory.engines import ModelledTables
 from tests.support.memory.gates import approval, granting
-from tests.support.memory.keys import call as call_keys
 from tests.support.memory.schedules import create as create_schedule
-from tests.support.memory.webhook_rpcs import call as call_webhooks
 from tests.support.memory.writing import Memory, new_id
 from trials.simulation.postgres.server import Server as ModelServer
 
@@ -47,41 +44,39 @@ async def make_schedule(memory: Memory, record_id: str) -> Any:
 
 
 async def make_webhook(memory: Memory, record_id: str) -> Any:
-    return await call_webhooks(memory, "CreateWebhook", webhook_id=record_id, url="https://hooks.example/in")
+    return await memory.call("CreateWebhook", webhook_id=record_id, url="https://hooks.example/in")
 
 
 async def make_key(memory: Memory, record_id: str) -> Any:
-    return await call_keys(memory, "CreateKey", key_id=record_id, name="laptop", user="bob")
+    return await memory.call("CreateKey", key_id=record_id, name="laptop", user="bob")
 
 
 async def place_hold(memory: Memory, record_id: str) -> Any:
-    return await memory.data.PlaceHold(data_pb2.PlaceHoldRequest(user="bob", reason="a case", request_id=record_id))
+    return await memory.call("PlaceHold", user="bob", reason="a case", request_id=record_id)
 
 
 async def erase_user(memory: Memory, record_id: str) -> Any:
-    return await memory.data.EraseData(data_pb2.EraseDataRequest(user="bob", reason="asked", request_id=record_id))
+    return await memory.call("EraseData", user="bob", reason="asked", request_id=record_id)
 
 
 async def put_agent(memory: Memory, record_id: str) -> Any:
-    own = memory_pb2.PutAgentDefinitionRequest(agent_key="guide", definition="{}", version=1)
-    return await memory.stub.PutAgentDefinition(own)
+    return await memory.call("PutAgentDefinition", agent_key="guide", definition="{}", version=1)
 
 
 async def revoke_key(memory: Memory, record_id: str) -> Any:
-    return await call_keys(memory, "RevokeKey", key_id=record_id)
+    return await memory.call("RevokeKey", key_id=record_id)
 
 
 async def share_chat(memory: Memory, record_id: str) -> Any:
-    share = memory_pb2.ShareChatRequest(chat_id=record_id, shared_with=["user:bob"], request_id=SHARED)
-    return await memory.stub.ShareChat(share)
+    return await memory.call("ShareChat", chat_id=record_id, shared_with=["user:bob"], request_id=SHARED)
 
 
 async def name_chat(memory: Memory, record_id: str) -> Any:
-    return await memory.stub.UpdateChat(memory_pb2.UpdateChatRequest(chat_id=record_id, title="Chats"))
+    return await memory.call("UpdateChat", chat_id=record_id, title="Chats")
 
 
 async def pin_message(memory: Memory, record_id: str) -> Any:
-    return await memory.stub.PinMessage(memory_pb2.PinMessageRequest(chat_id=record_id, n=1))
+    return await memory.call("PinMessage", chat_id=record_id, n=1)
 
 
 async def revoke_grant(memory: Memory, record_id: str) -> Any:

@@ -13,8 +13,7 @@ from google.protobuf.message import Message
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from benchmarks.postgresql import Server
-from headrace.v1 import keys_pb2, llm_pb2, memory_pb2, schedule_pb2
+from headrace.v1 import llm_pb2, memory_pb2
 from services.memory.config import Config
 from services.memory.engines import open_engine
 from services.memory.storage.engine import Engine
@@ -38,11 +37,18 @@ async def views(memory: Memory, chat_id: str) -> list[bytes]:
         found.append(await memory.chat(run_id=run_id, include_lines=True))
         for context_id in CONTEXTS:
             own: dict[str, Any] = {"context_id": context_id} if context_id else {}
-            request = memory_pb2.LoadContextRequest(
-                chat_id=chat_id, run_id=run_id, system="Be brief.", reminders=["now"], limits=LIMITS, **own
-            )
             with suppress(grpc.aio.AioRpcError):  # it was reverted, or does not fit
-                found.append(await memory.stub.LoadContext(request))
+                found.append(
+                    await memory.call(
+                        "LoadContext",
+                        chat_id=chat_id,
+                        run_id=run_id,
+                        system="Be brief.",
+                        reminders=["now"],
+                        limits=LIMITS,
+                        **own,
+                    )
+                )
     for word in WORDS:
         hits = await memory.search(word, limit=100)
         found += sorted((memory_pb2.SearchHit(excerpt=hit.excerpt, run_id=hit.run_id) for hit in hits), key=str)
@@ -60,8 +66,8 @@ async def brought(source: Engine, target: Engine, chat_id: str) -> None:
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(events, min_size=1, max_size=12))
-async def test_both_engines_show_the_same(postgres: Server, happened: list[Any]) -> None:
-    await empty(postgres.url())
+async def test_both_engines_show_the_same(database_url: str, happened: list[Any]) -> None:
+    await empty(database_url)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         async with memory_over(folder) as memory:
@@ -71,10 +77,10 @@ async def test_both_engines_show_the_same(postgres: Server, happened: list[Any])
             for event in happened:
                 await chat.meet(*event)
             await memory.update_state(chat.id, (await memory.state(chat.id))[0], '{"n": 1.50, "水": [null]}')
-        async with both(folder, postgres.url()) as (files, tables):
+        async with both(folder, database_url) as (files, tables):
             for chat_id in await files.index.list_chats():
                 await brought(files, tables, chat_id)
-        async with memory_over(folder) as one, memory_in(postgres.url()) as other:
+        async with memory_over(folder) as one, memory_in(database_url) as other:
             assert await views(one, chat.id) == await views(other, chat.id)
 
 
@@ -105,14 +111,11 @@ async def test_a_chat_that_moves_between_the_engines_loses_nothing(
         first = await write(memory)
         facts = [await memory.remember("likes tea", "r1"), await memory.remember("no request")]
         before = await views(memory, first)
-        asked = schedule_pb2.CreateScheduleRequest(agent_key="guide", message="news?", cron="0 9 * * *")
-        schedule = (await memory.schedules.CreateSchedule(asked)).schedule
-        key = (await memory.keys.CreateKey(keys_pb2.CreateKeyRequest(name="laptop", user="ada"))).key
+        schedule = (await memory.call("CreateSchedule", agent_key="guide", message="news?", cron="0 9 * * *")).schedule
+        key = (await memory.call("CreateKey", name="laptop", user="ada")).key
         for number in (1, 2, 3):
-            kept = memory_pb2.PutAgentVersionRequest(agent_key="guide", is_shared=number < 3, definition=str(number))
-            await memory.stub.PutAgentVersion(kept)
-        own = memory_pb2.PutAgentDefinitionRequest(agent_key="brief", definition="{}", version=1)
-        await memory.stub.PutAgentDefinition(own)
+            await memory.call("PutAgentVersion", agent_key="guide", is_shared=number < 3, definition=str(number))
+        await memory.call("PutAgentDefinition", agent_key="brief", definition="{}", version=1)
     async with memory_in(database_url) as memory:
         second = await write(memory)
         there = await views(memory, second)
@@ -131,9 +134,8 @@ async def test_a_chat_that_moves_between_the_engines_loses_nothing(
     assert "its index with the lines" in await tool(folder, "reindex", url=database_url, exit_code=1)
     async with memory_over(folder) as one, memory_in(database_url) as other:
         for memory in (one, other):
-            request = schedule_pb2.GetScheduleRequest(schedule_id=schedule.schedule_id)
-            assert (await memory.schedules.GetSchedule(request)).schedule == schedule
-            assert (await memory.keys.GetKey(keys_pb2.GetKeyRequest(key_id=key.key_id))).key == key
+            assert (await memory.call("GetSchedule", schedule_id=schedule.schedule_id)).schedule == schedule
+            assert (await memory.call("GetKey", key_id=key.key_id)).key == key
         for chat_id, seen in ((first, before), (second, there)):
             # The list of chats has both now.
             assert (await views(one, chat_id))[2:] == (await views(other, chat_id))[2:]
@@ -142,9 +144,8 @@ async def test_a_chat_that_moves_between_the_engines_loses_nothing(
         assert [await memory.remember("again", "r1") for memory in (one, other)] == facts[:1] * 2
         assert len(await other.search("no request")) == 1
     async with memory_over(tmp_path / "new") as new:
-        wanted = memory_pb2.ReadAgentVersionRequest(agent_key="guide", is_shared=True, version=2)
-        assert (await new.stub.ReadAgentVersion(wanted)).definition == "2"
-        changes = await new.stub.ReadAgentChanges(memory_pb2.ReadAgentChangesRequest())
+        assert (await new.call("ReadAgentVersion", agent_key="guide", is_shared=True, version=2)).definition == "2"
+        changes = await new.call("ReadAgentChanges")
         assert [(agent.agent_key, agent.definition) for agent in changes.agents] == [("brief", "{}")]
         assert await new.remember("again", "r1") == facts[0]
         assert len(await new.search("no request")) == 1

@@ -1,94 +1,97 @@
-"""Which version a run gets, and what people are shown of versions."""
+"""Which version a run gets or tries, and what people are shown of versions."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import uuid
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headrace.client import Client
-from headrace.errors import InvalidRequest, NotFound, PermissionDenied
+from headrace.errors import HeadraceError, InvalidRequest, NotFound, PermissionDenied, UnknownPlaceholder
+from headrace.v1 import agent_pb2
 from services.orchestrator.agents.version_diff import Change, diff_documents
 from services.orchestrator.lifecycle.versions.choice import is_in_share
-from tests.orchestrator import plans
-from tests.orchestrator.conftest import House, Open, as_json, content, finish
-from tests.orchestrator.people import only
+from tests.support.orchestrator import Serve, Suite, only, plans, read
+from tests.support.orchestrator.crashes import Crashes, restart
+from tests.support.orchestrator.events import ask_for, run_of
+from tests.support.orchestrator.own_agents import grant, make, run, tenants
+from tests.support.orchestrator.steps import answer, call_tool
 from tests.support.order import Event
 
-ANSWER = content("Done.") + finish()
+ANSWER = answer("Done.")
 OLD, NEW = {"react": {"systemPrompt": "Old."}}, {"react": {"systemPrompt": "New."}, "description": "changed"}
 
 
-async def ask(it: House, chat_id: str = "", **fields: Any) -> tuple[int, str]:
+async def ask(suite: Suite, chat_id: str = "", **fields: Any) -> tuple[int, str]:
     """The version that a run got, and the prompt that its model was shown."""
     if chat_id:
         fields |= {"chat_id": chat_id}
-    async with it.client.ask("hello", agent_key="react", **fields) as deltas:
-        events: list[Event] = [as_json(delta) async for delta in deltas]
+    events: list[Event] = await ask_for(suite.client, "hello", agent_key="react", **fields)
     assert events[-1]["type"] == "run.complete"
-    return only(events, "run.start")["agentVersion"], plans.system(it.llm.requests[-1])[:4]
+    return only(events, "run.start")["agentVersion"], plans.system(suite.llm.requests[-1])[:4]
 
 
-async def change(it: House, **changes: Any) -> None:
-    file = it.agents / "react.json"
+async def change(suite: Suite, **changes: Any) -> None:
+    file = suite.agents / "react.json"
     said = f"changed {uuid.uuid4()}"
     file.write_text(json.dumps(json.loads(file.read_text()) | changes | {"description": said}))
     async with asyncio.timeout(100):
-        while not await it.client.agents(said):
+        while not await suite.client.agents(said):
             await asyncio.sleep(0.05)
 
 
-async def test_a_query_may_ask_for_an_old_version(house: Open) -> None:
-    async with house(ANSWER, **OLD) as it:
-        assert await ask(it) == (1, "Old.")
-        await change(it, **NEW)
-        assert await ask(it) == (2, "New.")
-        assert await ask(it, agent_version=1) == (1, "Old.")
-        assert await ask(it, agent_version=1) == (1, "Old.")
+async def test_a_query_may_ask_for_an_old_version(serve: Serve) -> None:
+    async with serve(ANSWER, **OLD) as suite:
+        assert await ask(suite) == (1, "Old.")
+        await change(suite, **NEW)
+        assert await ask(suite) == (2, "New.")
+        assert await ask(suite, agent_version=1) == (1, "Old.")
+        assert await ask(suite, agent_version=1) == (1, "Old.")
         for number, field in ((0, "agentVersion"), (-1, "agentVersion")):
             with pytest.raises(InvalidRequest, match=field):
-                await ask(it, agent_version=number)
+                await ask(suite, agent_version=number)
         with pytest.raises(NotFound, match="has no version 9"):
-            await ask(it, agent_version=9)
+            await ask(suite, agent_version=9)
         with pytest.raises(InvalidRequest, match="agentVersion: needs an agentKey"):
-            async with it.client.ask("hello", agent_key="default", agent_version=1) as deltas:
+            async with suite.client.ask("hello", agent_key="default", agent_version=1) as deltas:
                 await anext(deltas)
-        (it.agents / "react.json").unlink()
+        (suite.agents / "react.json").unlink()
         async with asyncio.timeout(100):
-            while any(agent.key == "react" for agent in await it.client.agents()):
+            while any(agent.key == "react" for agent in await suite.client.agents()):
                 await asyncio.sleep(0.05)
         with pytest.raises(NotFound, match="no agent has the key"):
-            await ask(it, agent_version=1)
+            await ask(suite, agent_version=1)
 
 
-async def test_an_old_version_is_not_for_everybody(house: Open) -> None:
-    async with house(ANSWER, keys={"key-of-ada": "acme/ada"}, **OLD) as it:
-        assert (await ask(it))[0] == 1
+async def test_an_old_version_is_not_for_everybody(serve: Serve) -> None:
+    async with serve(ANSWER, keys={"key-of-ada": "acme/ada"}, **OLD) as suite:
+        assert (await ask(suite))[0] == 1
         with pytest.raises(PermissionDenied):
-            await ask(it, agent_version=1)
-        assert [version.version for version in await it.client.agent_versions("react")] == [1]
+            await ask(suite, agent_version=1)
+        assert [version.version for version in await suite.client.agent_versions("react")] == [1]
         with pytest.raises(PermissionDenied):
-            await it.client.agent_version("react")
+            await suite.client.agent_version("react")
         with pytest.raises(PermissionDenied):
-            await it.client.diff_agent_versions("react")
+            await suite.client.diff_agent_versions("react")
 
 
-async def test_a_canary_gets_its_share_of_the_chats_and_keeps_them(house: Open) -> None:
+async def test_a_canary_gets_its_share_of_the_chats_and_keeps_them(serve: Serve) -> None:
     chats = [str(uuid.UUID(int=number)) for number in range(8)]
-    async with house(ANSWER, **OLD) as it:
-        assert await ask(it) == (1, "Old.")
+    async with serve(ANSWER, **OLD) as suite:
+        assert await ask(suite) == (1, "Old.")
         got: dict[float, list[str]] = {}
         for share in (0.5, 0.9):
-            await change(it, **NEW, canary={"share": share, "stableVersion": 1})
-            got[share] = [(await ask(it, chat))[1] for chat in chats]
+            await change(suite, **NEW, canary={"share": share, "stableVersion": 1})
+            got[share] = [(await ask(suite, chat))[1] for chat in chats]
             assert got[share] == ["New." if is_in_share("react", chat, share) else "Old." for chat in chats]
         assert {"Old.", "New."} == set(got[0.5])
         assert all(after == "New." for before, after in zip(got[0.5], got[0.9], strict=True) if before == "New.")
-        await change(it, **NEW, canary={"share": 0, "stableVersion": 77})
-        assert (await ask(it, chats[0]))[1] == "New.", "there is no such version to stay with"
+        await change(suite, **NEW, canary={"share": 0, "stableVersion": 77})
+        assert (await ask(suite, chats[0]))[1] == "New.", "there is no such version to stay with"
 
 
 def test_shares_are_what_they_say_and_grow_by_adding() -> None:
@@ -101,29 +104,29 @@ def test_shares_are_what_they_say_and_grow_by_adding() -> None:
     assert not any(is_in_share("a", chat, 0) for chat in chats)
 
 
-async def test_versions_are_listed_shown_and_compared(house: Open) -> None:
-    async with house(ANSWER, **OLD) as it:
-        await check_unknown(it.client)
+async def test_versions_are_listed_shown_and_compared(serve: Serve) -> None:
+    async with serve(ANSWER, **OLD) as suite:
+        await check_unknown(suite.client)
         for prompt in ("1", "2", "3"):
-            await change(it, react={"systemPrompt": prompt})
-            await ask(it)
-        versions = await it.client.agent_versions("react")
+            await change(suite, react={"systemPrompt": prompt})
+            await ask(suite)
+        versions = await suite.client.agent_versions("react")
         assert [version.version for version in versions] == [3, 2, 1]
-        assert [version.version for version in await it.client.agent_versions("react", before=3)] == [2, 1]
-        newest = await it.client.agent_version("react")
+        assert [version.version for version in await suite.client.agent_versions("react", before=3)] == [2, 1]
+        newest = await suite.client.agent_version("react")
         assert newest.version == versions[0]
         definition = json.loads(newest.definition)
         assert definition["agents"]["react"]["react"] == {"systemPrompt": "3"}
         assert [tool["name"] for tool in definition["tools"]] == ["look", "slow"]
-        changes = {change.path: change for change in await it.client.diff_agent_versions("react", 1, 3)}
+        changes = {change.path: change for change in await suite.client.diff_agent_versions("react", 1, 3)}
         assert set(changes) == {"agents.react.description", "agents.react.react.systemPrompt"}
         prompt_change = changes["agents.react.react.systemPrompt"]
         assert (prompt_change.before, prompt_change.after) == ('"1"', '"3"')
-        assert [change.before for change in await it.client.diff_agent_versions("react")][-1] == '"2"'
+        assert [change.before for change in await suite.client.diff_agent_versions("react")][-1] == '"2"'
         with pytest.raises(NotFound):
-            await it.client.diff_agent_versions("react", 1, 4)
+            await suite.client.diff_agent_versions("react", 1, 4)
         with pytest.raises(InvalidRequest, match="fromVersion"):
-            await it.client.diff_agent_versions("react", -1)
+            await suite.client.diff_agent_versions("react", -1)
 
 
 async def check_unknown(client: Client) -> None:
@@ -142,3 +145,92 @@ def test_a_difference_names_objects_of_a_list() -> None:
         Change("tools.c", None, '{"name":"c"}'),
         Change("x", "[1,2]", "[2]"),
     ]
+
+
+TRIAL = agent_pb2.AgentTrial(provider_key="other", model="big", system_prompt="You try.")
+
+
+def show_last(suite: Suite) -> tuple[str, str, str]:
+    """Provider, model and prompt of the last request."""
+    last = suite.llm.requests[-1]
+    return last.provider_key, last.model, plans.system(last)
+
+
+async def test_a_trial_is_of_one_run_and_outlives_its_process(serve: Serve, tmp_path: Path) -> None:
+    async with serve(call_tool("look"), ANSWER, react={"systemPrompt": "Old."}) as suite:
+        await suite.ask(trial=TRIAL)
+        assert show_last(suite) == ("other", "big", "You try.")
+        await suite.ask(trial=agent_pb2.AgentTrial(model="small"))
+        assert show_last(suite) == ("scripted", "small", "Old.")
+        await suite.ask()
+        assert show_last(suite) == ("scripted", "m", "Old.")
+        assert len(suite.memory.versions) == 1, "what is tried is no version of the agent"
+        await suite.stop()
+        suite.tools.tools[0].effect = "read"  # the next owner calls it again, and asks nobody
+        crashes, seen = Crashes(suite), list[Event]()
+        suite.llm.turns = [call_tool("look"), ANSWER]
+        suite.llm.requests.clear()
+        crashes.kill_at(2)
+        chat_id = str(uuid.uuid4())
+        async with restart(suite) as client:
+            seen = await ask_for(client, "hello", agent_key="react", chat_id=chat_id, trial=TRIAL)
+        async with restart(suite) as client:
+            rest = await read(client, run_of(seen))
+    assert rest[-1]["type"] == "run.complete"
+    assert show_last(suite) == ("other", "big", "You try.")
+
+
+async def test_a_definition_is_tried_before_it_is_published(serve: Serve) -> None:
+    async with tenants(serve, ANSWER) as (suite, ada, bob):
+        tried = make("new", toolConfig={}, react={"systemPrompt": "I am new."})
+        events = await run(ada, "new", trial=agent_pb2.AgentTrial(definition=tried))
+        assert events[-1]["type"] == "run.complete"
+        assert show_last(suite) == ("scripted", "m", "I am new.")
+        assert await ada.stored_agents() == []
+        assert not suite.memory.versions, "what is tried is no version of the agent"
+        with pytest.raises(NotFound):
+            await run(ada, "new")
+        for client, definition, key, error, problem in (
+            (ada, make("new", toolConfig={"backends": ["free_one", "bash"]}), "new", PermissionDenied, "tool 'bash'"),
+            (bob, make("new"), "new", PermissionDenied, "tool 'look'"),
+            (ada, tried, "other", InvalidRequest, "agentKey"),
+            (ada, tried, "", InvalidRequest, "agentKey"),
+            (ada, make("new", react={"systemPrompt": 7}), "new", InvalidRequest, "react.systemPrompt"),
+            (ada, "{", "new", InvalidRequest, "trial.definition"),
+        ):
+            with pytest.raises(error, match=problem):
+                await run(client, key, trial=agent_pb2.AgentTrial(definition=definition))
+        with pytest.raises(InvalidRequest, match="agentVersion"):
+            await run(ada, "new", trial=agent_pb2.AgentTrial(definition=tried), agent_version=1)
+
+
+async def test_a_definition_that_is_tried_outlives_its_process(serve: Serve) -> None:
+    async with serve(call_tool("look"), ANSWER) as suite:
+        grant(suite, {"grants": [{"tenants": ["default"], "models": ["scripted/m"], "tools": ["look"]}]})
+        suite.tools.tools[0].effect = "read"
+        trial = agent_pb2.AgentTrial(definition=make("new", react={"systemPrompt": "I am new."}))
+        await suite.stop()
+        crashes, seen = Crashes(suite), list[Event]()
+        crashes.kill_at(2)
+        chat_id = str(uuid.uuid4())
+        async with restart(suite) as client:
+            seen = await ask_for(client, "hello", agent_key="new", chat_id=chat_id, trial=trial)
+        async with restart(suite) as client:
+            rest = await read(client, run_of(seen))
+    assert rest[-1]["type"] == "run.complete"
+    assert show_last(suite) == ("scripted", "m", "I am new.")
+
+
+async def test_what_cannot_be_tried_is_refused(serve: Serve) -> None:
+    prompt = agent_pb2.AgentTrial(system_prompt="{{nothing}}")
+    for agent, trial, error in (
+        ({}, prompt, UnknownPlaceholder),
+        (plans.agent(), agent_pb2.AgentTrial(system_prompt="x"), InvalidRequest),
+    ):
+        async with serve(ANSWER, **agent) as suite:
+            with pytest.raises(error):
+                await suite.ask(trial=trial)
+    async with serve(ANSWER, keys={"key-of-ada": "acme/ada staff ask,operate"}) as suite:
+        refused: type[HeadraceError] = PermissionDenied
+        with pytest.raises(refused):
+            await suite.ask(trial=TRIAL)

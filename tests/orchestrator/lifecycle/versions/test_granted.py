@@ -15,18 +15,29 @@ from headrace.client import Client
 from headrace.errors import HeadraceError, InvalidRequest, KeyTaken, NotFound
 from headrace.v1 import llm_pb2, tools_pb2
 from services.orchestrator.agents.grants.rules import GrantsError, parse_grants
-from tests.orchestrator import plans
-from tests.orchestrator.agents.test_problems import BASE, MISTAKES
-from tests.orchestrator.agents.test_problems import put as set_field
-from tests.orchestrator.cluster.test_takeover import rest_of, run_of, unfinished
-from tests.orchestrator.conftest import MODEL, Open, as_json, call, content, finish
-from tests.orchestrator.lifecycle.versions.test_pins import Model
-from tests.orchestrator.own_agents import GRANTS, KEYS, grant, make, put, run, tenants, until, wait_for_tool
-from tests.orchestrator.owners import Crashes, again
-from tests.orchestrator.people import only, tool
+from tests.support.local_client import open_client
+from tests.support.orchestrator import MODEL, Serve, as_json, only, plans, tool
+from tests.support.orchestrator.crashes import Crashes, read_rest, restart
+from tests.support.orchestrator.definitions import BASE, MISTAKES
+from tests.support.orchestrator.definitions import put as set_field
+from tests.support.orchestrator.events import ask_for, run_of
+from tests.support.orchestrator.own_agents import (
+    GRANTS,
+    KEYS,
+    Model,
+    grant,
+    make,
+    put,
+    run,
+    tenants,
+    until,
+    wait_for_tool,
+)
+from tests.support.orchestrator.runs import unfinished_runs
+from tests.support.orchestrator.steps import answer, call_tool
 from tests.support.order import Event
 
-ANSWER = content("Done.") + finish()
+ANSWER = answer("Done.")
 FORMS = {"frontends": ["form"], "backends": ["look"]}
 
 
@@ -34,19 +45,18 @@ def shown(request: llm_pb2.ChatRequest) -> set[str]:
     return {given.name for given in request.tools}
 
 
-async def test_a_model_is_shown_what_is_granted_alone(house: Open) -> None:
-    async with tenants(house, ANSWER, toolConfig={"backends": ["slow"]}) as (it, ada, _):
-        it.tools.tools += [
+async def test_a_model_is_shown_what_is_granted_alone(serve: Serve) -> None:
+    async with tenants(serve, ANSWER, toolConfig={"backends": ["slow"]}) as (suite, ada, _):
+        suite.tools.tools += [
             tools_pb2.Tool(name="core", parameters="{}", kind="backend", always_available=True, tier="core"),
             tools_pb2.Tool(name="free_core", parameters="{}", kind="backend", always_available=True, tier="core"),
         ]
-        it.tools.skills += [tools_pb2.Skill(id="chart", name="Chart", description="charts")]
+        suite.tools.skills += [tools_pb2.Skill(id="chart", name="Chart", description="charts")]
         await put(ada, make(toolConfig={"backends": ["look", "@core", "call_subagent"]}, subagents=["oneshot"]))
         await wait_for_tool(ada, "free_core")
         params = json.dumps({"persistentTools": ["slow"]})
-        async with ada.ask("@slow @chart @react @oneshot hello", agent_key="own", params=params) as deltas:
-            events = [as_json(delta) async for delta in deltas]
-        request = it.llm.requests[-1]
+        events = await ask_for(ada, "@slow @chart @react @oneshot hello", agent_key="own", params=params)
+        request = suite.llm.requests[-1]
         assert shown(request) & {"look", "slow", "core", "free_core"} == {"look", "free_core"}
         described = next(given.description for given in request.tools if given.name == "call_subagent")
         assert "agentKey oneshot" in described
@@ -55,46 +65,46 @@ async def test_a_model_is_shown_what_is_granted_alone(house: Open) -> None:
         assert all(name in said for name in ("@slow", "@chart", "@react"))
         assert "@oneshot" not in said
         assert "chart" not in plans.system(request)
-        assert it.tools.linked == []
+        assert suite.tools.linked == []
         await run(ada, "react")
-        assert {"slow", "core"} <= shown(it.llm.requests[-1]), "the operator's own agents need no grant"
+        assert {"slow", "core"} <= shown(suite.llm.requests[-1]), "the operator's own agents need no grant"
 
 
-async def test_an_operators_agent_calls_no_tenants(house: Open) -> None:
-    turns = call("call_subagent", '{"agentKey":"own","task":"do"}') + finish("tool_calls")
-    async with tenants(house, turns, ANSWER, subagents=["own"]) as (it, ada, _):
+async def test_an_operators_agent_calls_no_tenants(serve: Serve) -> None:
+    turns = call_tool("call_subagent", '{"agentKey":"own","task":"do"}')
+    async with tenants(serve, turns, ANSWER, subagents=["own"]) as (suite, ada, _):
         await put(ada, make())
         events = await run(ada, "react")
         result = only(events, "tool.result")
         assert "UNKNOWN_AGENT" in result["result"] or not result["ok"]
-        assert not any(plans.system(request).startswith("Own.") for request in it.llm.requests)
+        assert not any(plans.system(request).startswith("Own.") for request in suite.llm.requests)
 
 
-async def test_a_run_on_its_way_loses_what_is_withdrawn(house: Open) -> None:
-    async with tenants(house, ANSWER) as (it, ada, _):
-        it.tools.tools.append(tool("form", "frontend"))
+async def test_a_run_on_its_way_loses_what_is_withdrawn(serve: Serve) -> None:
+    async with tenants(serve, ANSWER) as (suite, ada, _):
+        suite.tools.tools.append(tool("form", "frontend"))
         await wait_for_tool(ada, "form")
-        it.llm.turns = [call("form") + finish("tool_calls"), call("look") + finish("tool_calls"), ANSWER]
+        suite.llm.turns = [call_tool("form"), call_tool("look"), ANSWER]
         await put(ada, make(toolConfig=FORMS))
         for withdrawn, end in (({"tools": ["form"]}, "run.complete"), ({"models": []}, "run.error")):
-            it.llm.requests.clear()
+            suite.llm.requests.clear()
             seen = await _begin(ada, "wait", "tool.end", str(uuid.uuid4()))
-            grant(it, {"grants": [GRANTS["grants"][0] | withdrawn]})
+            grant(suite, {"grants": [GRANTS["grants"][0] | withdrawn]})
 
             async def is_out() -> bool:
                 return not any(agent.key == "own" for agent in await ada.agents())
 
             await until(is_out)
             await ada.submit(run_of(seen), '{"a":1}', tool_id=only(seen, "tool.start")["toolId"])
-            rest = await rest_of(ada, [{"type": "run.start", "runId": run_of(seen), "seq": seen[-1]["seq"]}])
+            rest = await read_rest(ada, [{"type": "run.start", "runId": run_of(seen), "seq": seen[-1]["seq"]}])
             assert rest[-1]["type"] == end
             if end == "run.complete":
                 results = [event for event in rest if event["type"] == "tool.result"]
                 assert "denied" in results[-1]["result"]
-                assert it.tools.requests == []
+                assert suite.tools.requests == []
             else:
                 assert rest[-1]["error"]["code"] == "PERMISSION_DENIED"
-            grant(it)
+            grant(suite)
 
             async def is_back() -> bool:
                 return any(agent.key == "own" for agent in await ada.agents())
@@ -114,10 +124,10 @@ async def _begin(client: Client, message: str, last: str, chat_id: str) -> list[
 
 @pytest.mark.parametrize("dies", [False, True])
 @pytest.mark.parametrize("change", ["changed", "removed"])
-async def test_runs_in_every_state_end_on_their_version(house: Open, change: str, dies: bool) -> None:
-    async with house(keys={"key-of-ada": KEYS["key-of-ada"]}) as it, AsyncExitStack() as stack:
-        grant(it)
-        ada, model, crashes, working_chat = it.client, Model(it), Crashes(it), str(uuid.uuid4())
+async def test_runs_in_every_state_end_on_their_version(serve: Serve, change: str, dies: bool) -> None:
+    async with serve(keys={"key-of-ada": KEYS["key-of-ada"]}) as suite, AsyncExitStack() as stack:
+        grant(suite)
+        ada, model, crashes, working_chat = suite.client, Model(suite), Crashes(suite), str(uuid.uuid4())
 
         async def may_put() -> bool:
             return (await ada.put_agent(make(toolConfig=FORMS))).is_stored
@@ -127,7 +137,7 @@ async def test_runs_in_every_state_end_on_their_version(house: Open, change: str
         working = await _begin(ada, "work", "content.delta", working_chat)
         queued = await _begin(ada, "then", "request.query", working_chat)
         run_ids = [run_of(waiting), run_of(working)]
-        run_ids += {one.run_id for one in await unfinished(it)} - {*run_ids}
+        run_ids += {one.run_id for one in await unfinished_runs(suite)} - {*run_ids}
         assert len(run_ids) == 3
         if change == "removed":
             await ada.delete_agent("own")
@@ -137,17 +147,17 @@ async def test_runs_in_every_state_end_on_their_version(house: Open, change: str
         if dies:
             for run_id in run_ids:
                 crashes.kill(run_id)
-            await it.stop()
-            await stack.enter_async_context(again(it))
-            ada = await stack.enter_async_context(Client(it.address, token="key-of-ada", reattach_s=0))
+            await suite.stop()
+            await stack.enter_async_context(restart(suite))
+            ada = await stack.enter_async_context(open_client(suite.address, token="key-of-ada"))
         if not dies:
             await ada.cancel(run_of(working))
         await ada.submit(run_of(waiting), '{"a":1}', tool_id=only(waiting, "tool.start")["toolId"])
         for run_id, seen in zip(run_ids, (waiting, working, queued), strict=True):
-            rest = await rest_of(ada, [{"type": "run.start", "runId": run_id, "seq": seen[-1]["seq"]}])
+            rest = await read_rest(ada, [{"type": "run.start", "runId": run_id, "seq": seen[-1]["seq"]}])
             assert rest[-1]["type"] == ("run.cancel" if not dies and seen is working else "run.complete")
             assert (await ada.run(run_id)).agent_version == 1
-        assert {plans.system(request)[:4] for request in it.llm.requests} == {"Own."}
+        assert {plans.system(request)[:4] for request in suite.llm.requests} == {"Own."}
         if change == "removed":
             with pytest.raises(NotFound):
                 await run(ada)
@@ -155,13 +165,13 @@ async def test_runs_in_every_state_end_on_their_version(house: Open, change: str
             assert only(await run(ada), "run.start")["agentVersion"] == 2
 
 
-async def test_the_store_may_win_for_its_tenant(house: Open) -> None:
-    async with tenants(house, ANSWER, agents_precedence="store") as (it, ada, bob):
+async def test_the_store_may_win_for_its_tenant(serve: Serve) -> None:
+    async with tenants(serve, ANSWER, agents_precedence="store") as (suite, ada, bob):
         assert (await put(ada, make("oneshot"))).owner == "tenant"
         await run(ada, "oneshot")
-        assert plans.system(it.llm.requests[-1]).startswith("Own.")
+        assert plans.system(suite.llm.requests[-1]).startswith("Own.")
         await run(bob, "oneshot")
-        assert not plans.system(it.llm.requests[-1]).startswith("Own.")
+        assert not plans.system(suite.llm.requests[-1]).startswith("Own.")
         assert sum(agent.key == "oneshot" for agent in await ada.agents()) == 1
         [problem] = await ada.agent_problems()
         assert problem.agent_key == "oneshot"
@@ -170,7 +180,7 @@ async def test_the_store_may_win_for_its_tenant(house: Open) -> None:
         assert {agent.key: agent.owner for agent in await ada.agents()}["oneshot"] == "operator"
 
 
-async def test_malformed_definitions_are_refused_and_leave_nothing(house: Open) -> None:
+async def test_malformed_definitions_are_refused_and_leave_nothing(serve: Serve) -> None:
     """200 of them: mistakes of fields, any JSON, cut texts, what is no JSON, and what is not granted."""
     asked: list[str] = []
     wrong = st.sets(st.sampled_from(sorted(MISTAKES)), min_size=1, max_size=8).map(_spoil)
@@ -191,7 +201,7 @@ async def test_malformed_definitions_are_refused_and_leave_nothing(house: Open) 
         asked.append(definition)
 
     collect()
-    async with tenants(house, ANSWER) as (_, ada, _bob):
+    async with tenants(serve, ANSWER) as (_, ada, _bob):
         before = [agent.key for agent in await ada.agents()]
         for definition in asked:
             try:

@@ -1,4 +1,4 @@
-"""PutAgent and DeleteAgent: a tenant's own agents, in force for it alone, within what the operator grants."""
+"""PutAgent, DeleteAgent and ValidateAgent: a tenant's own agents, in force for it alone, within what is granted."""
 
 from __future__ import annotations
 
@@ -10,29 +10,28 @@ from typing import Any
 import pytest
 
 from headrace.client import Client
-from headrace.errors import HeadraceError, KeyTaken, NotFound, PermissionDenied, VersionConflict
-from tests.orchestrator import plans
-from tests.orchestrator.conftest import MODEL, Open, content, finish
-from tests.orchestrator.own_agents import GRANTS, grant, make, put, run, tenants, until
-from tests.orchestrator.people import only
-from tests.orchestrator.replicas import replica
+from headrace.errors import HeadraceError, InvalidRequest, KeyTaken, NotFound, PermissionDenied, VersionConflict
+from tests.support.local_client import open_client
+from tests.support.orchestrator import MODEL, Serve, only, plans, replica
+from tests.support.orchestrator.own_agents import GRANTS, grant, make, put, run, tenants, until
+from tests.support.orchestrator.steps import answer
 
-ANSWER = content("Done.") + finish()
+ANSWER = answer("Done.")
 
 
 async def keys_of(client: Client) -> dict[str, str]:
     return {agent.key: agent.owner for agent in await client.agents()}
 
 
-async def test_an_agent_is_in_force_for_its_tenant_alone(house: Open) -> None:
-    async with tenants(house, ANSWER) as (it, ada, bob):
+async def test_an_agent_is_in_force_for_its_tenant_alone(serve: Serve) -> None:
+    async with tenants(serve, ANSWER) as (suite, ada, bob):
         agent = await put(ada, make(description="ada's"), expected_version=0)
         assert (agent.owner, agent.version) == ("tenant", 1)
         assert await keys_of(ada) == {"oneshot": "operator", "own": "tenant", "react": "operator"}
         assert await keys_of(bob) == {"oneshot": "operator", "react": "operator"}
         start = only(await run(ada), "run.start")
         assert (start["agentKey"], start["agentVersion"]) == ("own", 1)
-        assert plans.system(it.llm.requests[-1]).startswith("Own.")
+        assert plans.system(suite.llm.requests[-1]).startswith("Own.")
         foreign: list[Awaitable[Any]] = [
             run(bob),
             bob.agent_definition("own"),
@@ -51,14 +50,14 @@ async def test_an_agent_is_in_force_for_its_tenant_alone(house: Open) -> None:
         mine = await put(bob, make(toolConfig={}, react={"systemPrompt": "Bob's."}))
         assert mine.version == 1, "tenants' versions are numbered apart"
         await run(bob)
-        assert plans.system(it.llm.requests[-1]).startswith("Bob's.")
+        assert plans.system(suite.llm.requests[-1]).startswith("Bob's.")
         assert json.loads((await ada.agent_definition("own")).definition)["description"] == "ada's"
         [stored] = await ada.stored_agents()
         assert (stored.key, stored.version, stored.updated_by, [*stored.problems]) == ("own", 1, "ada", [])
 
 
-async def test_versions_are_fenced_listed_and_brought_back(house: Open) -> None:
-    async with tenants(house, ANSWER) as (it, ada, _):
+async def test_versions_are_fenced_listed_and_brought_back(serve: Serve) -> None:
+    async with tenants(serve, ANSWER) as (suite, ada, _):
         first, second = make(), make(react={"systemPrompt": "Two."})
         await put(ada, first, expected_version=0)
         await put(ada, first, expected_version=0)  # a repetition
@@ -73,7 +72,7 @@ async def test_versions_are_fenced_listed_and_brought_back(house: Open) -> None:
         assert (await put(ada, back.definition, expected_version=2)).version == 1
         assert only(await run(ada), "run.start")["agentVersion"] == 1
         assert only(await run(ada, agent_version=2), "run.start")["agentVersion"] == 2
-        assert plans.system(it.llm.requests[-1]).startswith("Two.")
+        assert plans.system(suite.llm.requests[-1]).startswith("Two.")
         with pytest.raises(VersionConflict):
             await ada.delete_agent("own", expected_version=2)
         await ada.delete_agent("own", expected_version=1)
@@ -84,10 +83,10 @@ async def test_versions_are_fenced_listed_and_brought_back(house: Open) -> None:
         assert len(await ada.agent_versions("own")) == 2
 
 
-async def test_all_replicas_have_a_change_soon_and_a_restart_keeps_it(house: Open) -> None:
-    async with tenants(house, ANSWER) as (it, ada, _), AsyncExitStack() as stack:
-        beside = await stack.enter_async_context(replica(it, "b"))
-        other = await stack.enter_async_context(Client(beside.address, token="key-of-ada", reattach_s=0))
+async def test_all_replicas_have_a_change_soon_and_a_restart_keeps_it(serve: Serve) -> None:
+    async with tenants(serve, ANSWER) as (suite, ada, _), AsyncExitStack() as stack:
+        beside = await stack.enter_async_context(replica(suite, "b"))
+        other = await stack.enter_async_context(open_client(beside.address, token="key-of-ada"))
         await put(ada, make())
 
         async def has_come() -> bool:
@@ -100,14 +99,14 @@ async def test_all_replicas_have_a_change_soon_and_a_restart_keeps_it(house: Ope
             "who asks for what is stored waits for no look"
         )
         await put(ada, make("kept"))
-        await it.stop()
-        third = await stack.enter_async_context(replica(it, "c"))
-        again = await stack.enter_async_context(Client(third.address, token="key-of-ada", reattach_s=0))
+        await suite.stop()
+        third = await stack.enter_async_context(replica(suite, "c"))
+        again = await stack.enter_async_context(open_client(third.address, token="key-of-ada"))
         assert await keys_of(again) == {"kept": "tenant", "oneshot": "operator", "react": "operator"}
 
 
-async def test_every_problem_is_named_and_nothing_is_stored(house: Open) -> None:
-    async with tenants(house, ANSWER) as (_, ada, bob):
+async def test_every_problem_is_named_and_nothing_is_stored(serve: Serve) -> None:
+    async with tenants(serve, ANSWER) as (_, ada, bob):
         wrong = make(
             modelConfig={"providerKey": "dear", "model": "x"},
             toolConfig={"backends": ["look", "shell", "FREE_look", "@core", "todo_write"], "actions": ["tap"]},
@@ -141,49 +140,49 @@ async def test_every_problem_is_named_and_nothing_is_stored(house: Open) -> None
         assert "custom.mode" in {problem.field for problem in custom.problems}
 
 
-async def test_it_needs_the_scope_publish(house: Open) -> None:
+async def test_it_needs_the_scope_publish(serve: Serve) -> None:
     keys = {"key-of-cat": "acme/cat - ask,answer,operate"}
-    async with house(ANSWER, keys=keys) as it:
+    async with serve(ANSWER, keys=keys) as suite:
         calls: list[Awaitable[Any]] = [
-            it.client.put_agent(make()),
-            it.client.delete_agent("own"),
-            it.client.stored_agents(),
-            it.client.agent_definition("own"),
+            suite.client.put_agent(make()),
+            suite.client.delete_agent("own"),
+            suite.client.stored_agents(),
+            suite.client.agent_definition("own"),
         ]
         for refused in calls:
             with pytest.raises(PermissionDenied):
                 await refused
 
 
-async def test_without_grants_nothing_can_be_put(house: Open) -> None:
-    async with house(ANSWER) as it:
-        reply = await it.client.put_agent(make(toolConfig={}))
+async def test_without_grants_nothing_can_be_put(serve: Serve) -> None:
+    async with serve(ANSWER) as suite:
+        reply = await suite.client.put_agent(make(toolConfig={}))
         assert [problem.field for problem in reply.problems] == ["modelConfig"]
         assert not reply.is_stored
 
 
-async def test_files_win_and_the_later_file_takes_the_key(house: Open) -> None:
-    async with tenants(house, ANSWER) as (it, ada, bob):
+async def test_files_win_and_the_later_file_takes_the_key(serve: Serve) -> None:
+    async with tenants(serve, ANSWER) as (suite, ada, bob):
         with pytest.raises(KeyTaken, match="files win"):
             await ada.put_agent(make("react"))
         with pytest.raises(KeyTaken):
             await ada.put_agent(make("REACT"))
         await put(ada, make())
-        (it.agents / "own.json").write_text(json.dumps({"mode": "ONESHOT", "modelConfig": MODEL, "plain": {}}))
+        (suite.agents / "own.json").write_text(json.dumps({"mode": "ONESHOT", "modelConfig": MODEL, "plain": {}}))
 
         async def has_come() -> bool:
             return (await keys_of(ada)).get("own") == "operator"
 
         await until(has_come)
         assert only(await run(ada), "run.start")["agentVersion"] == 1
-        assert not plans.system(it.llm.requests[-1]).startswith("Own.")
+        assert not plans.system(suite.llm.requests[-1]).startswith("Own.")
         [problem] = await ada.agent_problems()
         assert (problem.agent_key, problem.file) == ("own", "")
         assert "files win" in problem.problem
         assert await bob.agent_problems() == []
         [stored] = await ada.stored_agents()
         assert [one.field for one in stored.problems] == ["key"]
-        (it.agents / "own.json").unlink()
+        (suite.agents / "own.json").unlink()
 
         async def is_back() -> bool:
             return (await keys_of(ada)).get("own") == "tenant"
@@ -191,11 +190,11 @@ async def test_files_win_and_the_later_file_takes_the_key(house: Open) -> None:
         await until(is_back)
 
 
-async def test_a_grant_that_is_withdrawn_takes_its_agents_out_of_force(house: Open) -> None:
-    async with tenants(house, ANSWER) as (it, ada, _):
+async def test_a_grant_that_is_withdrawn_takes_its_agents_out_of_force(serve: Serve) -> None:
+    async with tenants(serve, ANSWER) as (suite, ada, _):
         await put(ada, make())
         await put(ada, make("plain", toolConfig={}))
-        grant(it, {"grants": [GRANTS["grants"][0] | {"tools": []}]})
+        grant(suite, {"grants": [GRANTS["grants"][0] | {"tools": []}]})
 
         async def is_out() -> bool:
             return "own" not in await keys_of(ada)
@@ -210,3 +209,50 @@ async def test_a_grant_that_is_withdrawn_takes_its_agents_out_of_force(house: Op
             await run(ada, "plain", trial={"model": "dear"})
         with pytest.raises(HeadraceError):
             await run(ada, "plain", agent_version=9)
+
+
+DEFINITION = {
+    "mode": "REACT",
+    "modelConfig": MODEL,
+    "toolConfig": {"backends": ["LOOK", "gone", "@core"], "frontends": ["call_subagent"]},
+    "subagents": ["oneshot", "nobody"],
+    "skills": ["chart"],
+    "react": {"toolConfig": {"backends": ["slow", "lost"]}},
+}
+
+
+async def test_names_that_nobody_has_are_warnings_and_nothing_is_stored(serve: Serve) -> None:
+    async with serve(ANSWER) as suite:
+        reply = await suite.client.validate_agent(json.dumps(DEFINITION), "mine")
+        assert {(problem.field, problem.is_warning) for problem in reply.problems} == {
+            ("subagents.1", True),
+            ("toolConfig.backends.1", True),
+            ("react.toolConfig.backends.1", True),
+            ("skills.0", True),
+        }
+        assert (reply.agent.key, reply.agent.mode) == ("mine", "REACT")
+        assert [agent.key for agent in await suite.client.agents()] == ["oneshot", "react"]
+        assert suite.memory.versions == []
+
+
+async def test_errors_are_said_at_once_and_there_is_no_agent_then(serve: Serve) -> None:
+    async with serve(ANSWER) as suite:
+        wrong = json.dumps(DEFINITION | {"verify": "MAYBE", "budget": {"maxSteps": 0}, "key": "auto"})
+        reply = await suite.client.validate_agent(wrong)
+        assert [(problem.field, problem.is_warning) for problem in reply.problems] == [
+            ("budget.maxSteps", False),
+            ("key", False),
+            ("verify", False),
+        ]
+        assert not reply.HasField("agent")
+        assert [problem.field for problem in (await suite.client.validate_agent("{")).problems] == [""]
+        assert "key" in [problem.field for problem in (await suite.client.validate_agent("{}")).problems]
+        with pytest.raises(InvalidRequest, match="definition"):
+            await suite.client.validate_agent("")
+
+
+async def test_who_may_not_publish_is_refused(serve: Serve) -> None:
+    keys = {"key-of-ada": "acme/ada", "key-of-bob": "acme/bob - publish"}
+    async with serve(ANSWER, keys=keys) as suite:
+        with pytest.raises(PermissionDenied, match="publish"):
+            await suite.client.validate_agent(json.dumps(DEFINITION))

@@ -1,0 +1,123 @@
+"""Each program of examples/ shows what it says it does, and stops by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+from services.config_check.definitions import read_definitions
+from services.config_check.references import find_missing
+from tests.support.pages import check_output
+from tests.support.tiers import check_first
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+FOLDER = EXAMPLES / "own_modes"
+
+MODES = {
+    "triage": """\
+fault
+[tool] open_ticket({"id":…"summary":"The mill has stopped…}) -> opened ticket …
+I am sorry. A ticket is open, and somebody looks at it.
+""",
+    "triage Is the mill open?": """\
+else
+The mill is open from nine to five.
+""",
+    "digest": """\
+…
+[notice] plan: [completed] Read document 3
+Every mill needs something: a river, a hill or coal.
+""",
+    "debate": """\
+…
+[Argue for it] It pays for itself within a year.
+[Argue against it] Nobody has counted what it costs to keep.
+[Argue for it] Keeping it costs less than the flour it saves.
+…
+The side for it has won: it gave a number, and had an answer.
+""",
+}
+"""By what follows the name of the program that shows them."""
+
+PEOPLE = {
+    "four_eyes": """\
+gate: pay {"to":…"Miller & Sons",…1200…} waits for 2 of role:finance
+ada: approves, and is refused: PERMISSION_DENIED
+bob: approves: voted, 1 missing
+cleo: approves: accepted, 0 missing
+tool: paid 1200.00 EUR to Miller & Sons
+run: complete
+""",
+    "on_call": """\
+nina: is shown restart_pump {…stopped…}, and is asleep
+gate: reminded
+gate: escalated
+carla: approves: accepted
+gate: answered by carla
+tool: the pump runs
+run: complete
+schedule: its last time is started, in chat …
+""",
+    "two_tabs": """\
+form: {…Book a table for two…}
+tab 1: claims the form, and is closed
+tab 2: claims it too, and is refused: CLAIMED
+tab 2: takes it over when the lease has ended
+tab 1: is opened again, and answers, and is refused: CLAIMED
+tab 2: answers what the form does not take, and is refused: INVALID_REQUEST
+tab 2: answers: accepted
+tool: {"choice": "yes"}
+run: complete
+""",
+}
+
+
+@pytest.mark.parametrize("command", check_first(MODES))
+async def test_a_mode_shows_what_it_says(command: str) -> None:
+    check_output(await run_program(FOLDER / "show.py", *command.split(" ", 1)), MODES[command])
+
+
+@pytest.mark.parametrize("name", check_first(PEOPLE))
+async def test_a_program_about_people_shows_what_it_says(name: str) -> None:
+    output = await run_program(EXAMPLES / "people" / f"{name}.py")
+    check_output("\n".join(" ".join(line.split()) for line in output.splitlines()), PEOPLE[name])
+
+
+async def run_program(program: Path, *arguments: str) -> str:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, str(program), *arguments), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    try:
+        async with asyncio.timeout(400):
+            output, errors = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+    assert process.returncode == 0, output.decode() + errors.decode()
+    return output.decode()
+
+
+def test_headrace_check_reads_modes_and_names_what_is_missing(tmp_path: Path) -> None:
+    definitions, refusals = read_definitions(FOLDER, {"SIMULATOR_URL": "http://127.0.0.1:1"})
+    assert (refusals, [*find_missing(definitions)], definitions.modes) == ([], [], ["debate", "digest", "triage"])
+    for part in ("modes", "agents"):
+        (tmp_path / part).mkdir()
+    (tmp_path / "modes" / "triage.py").write_text("async def run(mode):\n    return (\n")
+    (tmp_path / "agents" / "triage.json").write_text((FOLDER / "agents" / "triage.json").read_text())
+    definitions, refusals = read_definitions(tmp_path, {})
+    assert [(refusal.file, refusal.problem) for refusal in refusals] == [
+        ("modes/triage.py", "line 2: '(' was never closed")
+    ]
+    assert [(refusal.file, refusal.problem) for refusal in find_missing(definitions)] == [
+        ("agents/triage.json", "custom.mode: there is no valid file modes/triage.py")
+    ]
+
+
+def test_every_program_is_tried_and_named_where_newcomers_look() -> None:
+    programs = {path.stem for path in (EXAMPLES / "people").glob("*.py")} - {"suite"}
+    assert programs == PEOPLE.keys()
+    page = (EXAMPLES / "README.md").read_text()
+    assert all(f"make example NAME={name.replace('_', '-')}" in page for name in programs)

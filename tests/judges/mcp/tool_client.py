@@ -1,0 +1,152 @@
+"""What a conformance scenario has its client do, done by our tools service: it connects to the server that mcp.json
+names, and each tool that it offers is called once; what is asked on the way is answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import httpx2
+
+from headrace.errors import HeadraceError
+from headrace.streams import reading, rpc_errors
+from headrace.v1 import common_pb2, tools_pb2, tools_pb2_grpc
+from services.runtime.process.config import ServerSettings
+from services.runtime.rpc.channels import open_channel
+from services.tools.catalogue.catalogue import Catalogue
+from services.tools.config import Config
+from services.tools.sandbox.tier import Sandbox
+from services.tools.server import tool_server
+from tests.tools.mcp_client.audit_log import serving_audit
+
+REDIRECT = "http://127.0.0.1:8080/console/authorized.html"
+METADATA_URL = "https://conformance-test.local/client-metadata.json"
+"""The client id metadata document that the scenarios of client ids expect."""
+
+ROUNDS_MAX = 4
+"""Answers of one call: a scenario asks for a scope once more, or never ends asking."""
+
+CHAT, RUN = "22222222-2222-4222-8222-222222222222", "11111111-1111-4111-8111-111111111111"
+POLL_S = 0.05
+
+
+class ToolClient:
+    """The tools service, with the servers of its mcp.json."""
+
+    def __init__(self, stub: Any) -> None:
+        self.stub = stub
+
+    async def list_tools(self) -> dict[str, tools_pb2.Tool]:
+        """The tools of MCP servers that can be used."""
+        listed = await self.stub.ListTools(tools_pb2.ListToolsRequest())
+        return {tool.name: tool for tool in listed.tools if "__" in tool.name and not tool.unavailable}
+
+    async def wait_for(self, *names: str, seconds: float = 20) -> dict[str, tools_pb2.Tool]:
+        """Wait until tools can be used: these, or with no names any."""
+        async with asyncio.timeout(seconds):
+            while not (tools := await self.list_tools()) or not set(names) <= tools.keys():
+                await asyncio.sleep(POLL_S)
+        return tools
+
+    async def execute(
+        self, name: str, arguments: dict[str, Any], key: str = "", answers: Any = ()
+    ) -> tools_pb2.ToolOutcome:
+        request = tools_pb2.ExecuteRequest(
+            run_id=RUN,
+            tool_call_id="call_1",
+            tool_name=name,
+            arguments=json.dumps(arguments),
+            chat_id=CHAT,
+            effect_key=key,
+            answers=answers,
+        )
+        async with reading(self.stub.Execute(request)) as deltas:
+            return [delta async for delta in deltas][-1].result
+
+    async def call(self, name: str, arguments: dict[str, Any]) -> tools_pb2.ToolOutcome:
+        """Call a tool, and accept what it asks until it has ended."""
+        outcome = await self.execute(name, arguments, key=name)
+        for _ in range(ROUNDS_MAX):
+            if not outcome.asks:
+                break
+            answers = [await self._accept(need) for need in outcome.asks]
+            outcome = await self.execute(name, arguments, key=name, answers=answers)
+        return outcome
+
+    async def _accept(self, need: common_pb2.InputNeed) -> tools_pb2.InputAnswer:
+        if need.authorizes:
+            await self._authorize(need.url)
+            return tools_pb2.InputAnswer(name=need.name, action="accept")
+        fields = json.loads(need.schema)["properties"]
+        form = {name: field["default"] for name, field in fields.items() if "default" in field}
+        return tools_pb2.InputAnswer(name=need.name, action="accept", content=json.dumps(form))
+
+    async def _authorize(self, url: str) -> None:
+        """Be the user's browser: go to the address, and come back with what it is sent back with."""
+        async with httpx2.AsyncClient() as browser:
+            sent_back = await browser.get(url)
+        address = urlsplit(sent_back.headers["location"])
+        query = {name: values[0] for name, values in parse_qs(address.query).items()}
+        given = tools_pb2.CompleteAuthorizationRequest(
+            state=query["state"], code=query["code"], issuer=query.get("iss")
+        )
+        with suppress(HeadraceError), rpc_errors():  # what is refused is told by the call
+            await self.stub.CompleteAuthorization(given)
+
+
+@asynccontextmanager
+async def open_tool_client(folder: Path, servers: dict[str, Any]) -> AsyncGenerator[ToolClient]:
+    """Run the tools service with these servers inside the block."""
+    _write_servers(folder, servers)
+    async with serving_audit() as audit:
+        config = Config(
+            server=ServerSettings(listen="127.0.0.1:0", drain_s=0),
+            config_dir=folder,
+            data_dir=folder,
+            secrets_key="a key that nobody can guess, of 32 or more",
+            memory_address=audit.address,
+        )
+        async with (
+            tool_server(config, Sandbox("process"), Catalogue(folder / "tools"), env={}) as running,
+            open_channel(running.addresses[0]) as channel,
+        ):
+            yield ToolClient(tools_pb2_grpc.ToolServiceStub(channel))
+
+
+def _write_servers(folder: Path, servers: dict[str, Any]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
+
+
+async def play_scenario(folder: Path, scenario: str, context: dict[str, Any], url: str) -> str:
+    """Do what a scenario wants of a client, and return what came of it."""
+    entry: dict[str, Any] = {"url": url, "elicitation": True}
+    if scenario.startswith("auth/"):
+        given = {"clientId": context.get("client_id"), "clientSecret": context.get("client_secret")}
+        oauth = {"redirectUrl": REDIRECT} | {name: value for name, value in given.items() if value}
+        entry = {"url": url, "oauth": oauth | ({} if "clientId" in oauth else {"clientMetadataUrl": METADATA_URL})}
+    async with open_tool_client(folder, {"s": entry}) as client:
+        told: list[str] = []
+        try:
+            if (await client.wait_for(seconds=8)).keys() == {"s__connect"}:
+                told.append(f"connect: {(await client.call('s__connect', {})).result}")
+            while {"s__connect"} == (tools := await client.wait_for(seconds=8)).keys():
+                await asyncio.sleep(POLL_S)
+        except TimeoutError:
+            return "no tools"
+        for name, tool in tools.items():
+            if name != "s__connect":
+                told.append(f"{name}: {(await client.call(name, make_arguments(json.loads(tool.parameters)))).result}")
+        return "\n".join(told)
+
+
+def make_arguments(schema: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of each property's type."""
+    values = {"string": "text", "number": 1, "integer": 1, "boolean": True, "array": [], "object": {}}
+    return {name: values.get(each.get("type")) for name, each in schema.get("properties", {}).items()}

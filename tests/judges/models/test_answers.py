@@ -1,0 +1,309 @@
+"""The simulator's answers, read by the providers' own Python clients: what they take is what the providers send.
+
+Both hold each answer and each frame against their types here, which by default they do not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import anthropic
+import httpx2
+import openai
+import pytest
+
+from services.simulator.scripts.script import parse_script
+from services.simulator.server import simulator
+from tests.judges.models.environments import PROGRAMS, make_environment
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from services.simulator.server import Simulator
+
+SCRIPT: list[dict[str, Any]] = [
+    {"match": {"text": "busy"}, "steps": [{"status": 429, "headers": {"Retry-After": "1"}}]},
+    {"match": {"text": "overloaded"}, "steps": [{"status": 529}]},
+    {"match": {"text": "key"}, "steps": [{"status": 401}]},
+    {"match": {"text": "cut"}, "steps": [{"content": "half"}, {"cut": True}]},
+    {"match": {"text": "long"}, "steps": [{"content": "half"}, {"finish": "length"}]},
+    {"match": {"text": "bomb"}, "steps": [{"finish": "content_filter"}]},
+    {
+        "match": {"text": "weather", "turn": 1},
+        "steps": [
+            {"reasoning": ["I ", "look."]},
+            {"content": ["Let me ", "see."]},
+            {"toolCall": "weather", "id": "toolu_1", "index": 0, "arguments": ['{"city":', '"Paris"}']},
+            {"toolCall": "time", "id": "toolu_2", "index": 1, "arguments": '{"city":"Oslo"}'},
+        ],
+    },
+    {"match": {"turn": 2}, "steps": [{"reasoning": "So."}, {"content": ["It ", "snows."]}]},
+    {"steps": [{"reasoning": ["Hm", "m"]}, {"content": ["水", "车 ", "\n\n"]}], "oneByteWrites": True},
+]
+CITY: dict[str, Any] = {"type": "object", "properties": {"city": {"type": "string"}}}
+OPENAI_TOOLS: Any = [
+    {"type": "function", "function": {"name": name, "parameters": CITY}} for name in ("weather", "time")
+]
+ANTHROPIC_TOOLS: Any = [{"name": name, "input_schema": CITY} for name in ("weather", "time")]
+THINKING: Any = {"type": "enabled", "budget_tokens": 1024}
+
+
+@pytest.fixture
+async def sim() -> AsyncGenerator[Simulator]:
+    async with asyncio.timeout(200), simulator(SCRIPT) as sim:
+        yield sim
+
+
+@pytest.fixture
+async def openai_client(sim: Simulator) -> AsyncGenerator[openai.AsyncOpenAI]:
+    async with openai.AsyncOpenAI(
+        base_url=sim.base_url, api_key="sk-none", max_retries=0, _strict_response_validation=True
+    ) as client:
+        yield client
+
+
+@pytest.fixture
+async def anthropic_client(sim: Simulator) -> AsyncGenerator[anthropic.AsyncAnthropic]:
+    url = sim.base_url.removesuffix("/v1")
+    async with anthropic.AsyncAnthropic(
+        base_url=url, api_key="sk-none", max_retries=0, _strict_response_validation=True
+    ) as client:
+        yield client
+
+
+def user(text: str) -> Any:
+    return [{"role": "user", "content": text}]
+
+
+async def test_openai_streams_text_reasoning_and_usage(openai_client: openai.AsyncOpenAI) -> None:
+    stream = await openai_client.chat.completions.create(
+        model="sim-1", messages=user("hello"), stream=True, stream_options={"include_usage": True}
+    )
+    chunks = [chunk async for chunk in stream]
+    deltas = [choice.delta for chunk in chunks for choice in chunk.choices]
+    assert "".join(delta.content or "" for delta in deltas) == "水车 \n\n"
+    assert "".join((delta.model_extra or {}).get("reasoning_content", "") for delta in deltas) == "Hmm"
+    assert chunks[-1].usage is not None
+    assert chunks[-1].usage.completion_tokens == 5
+
+
+async def test_openai_streams_tool_calls(openai_client: openai.AsyncOpenAI) -> None:
+    async with openai_client.chat.completions.stream(
+        model="sim-1", messages=user("weather"), tools=OPENAI_TOOLS
+    ) as stream:
+        done = await stream.get_final_completion()
+    assert done.choices[0].finish_reason == "tool_calls"
+    calls = done.choices[0].message.tool_calls or []
+    assert [(call.id, call.function.name, call.function.arguments) for call in calls] == [
+        ("toolu_1", "weather", '{"city":"Paris"}'),
+        ("toolu_2", "time", '{"city":"Oslo"}'),
+    ]
+
+
+async def test_openai_answers_whole_and_takes_results(openai_client: openai.AsyncOpenAI) -> None:
+    messages = user("weather")
+    asked = await openai_client.chat.completions.create(model="sim-1", messages=messages, tools=OPENAI_TOOLS)
+    messages.append(asked.choices[0].message)
+    for call in asked.choices[0].message.tool_calls or []:
+        messages.append({"role": "tool", "tool_call_id": call.id, "content": "snow"})
+    answer = await openai_client.chat.completions.create(model="sim-1", messages=messages, tools=OPENAI_TOOLS)
+    assert answer.choices[0].message.content == "It snows."
+    assert answer.usage is not None
+    assert answer.usage.total_tokens > 0
+
+
+async def test_anthropic_streams_text_thinking_and_usage(anthropic_client: anthropic.AsyncAnthropic) -> None:
+    async with anthropic_client.messages.stream(
+        model="sim-1", max_tokens=2048, messages=user("hello"), thinking=THINKING
+    ) as stream:
+        texts = [text async for text in stream.text_stream]
+        done = await stream.get_final_message()
+    assert texts == ["水", "车 ", "\n\n"]
+    thinking, text = done.content
+    assert thinking.type == "thinking"
+    assert thinking.thinking == "Hmm"
+    assert thinking.signature
+    assert text.type == "text"
+    assert text.text == "水车 \n\n"
+    assert done.stop_reason == "end_turn"
+    assert (done.usage.input_tokens, done.usage.output_tokens) == (2, 5)
+
+
+async def test_anthropic_streams_tool_calls_and_takes_results(anthropic_client: anthropic.AsyncAnthropic) -> None:
+    messages = user("weather")
+    for text in ("Let me see.", "It snows."):
+        async with anthropic_client.messages.stream(
+            model="sim-1", max_tokens=2048, messages=messages, tools=ANTHROPIC_TOOLS, thinking=THINKING
+        ) as stream:
+            done = await stream.get_final_message()
+        assert [block.text for block in done.content if block.type == "text"] == [text]
+        calls = [block for block in done.content if block.type == "tool_use"]
+        messages.append({"role": "assistant", "content": done.content})
+        results = [{"type": "tool_result", "tool_use_id": call.id, "content": "snow"} for call in calls]
+        messages.append({"role": "user", "content": results})
+        if calls:
+            assert done.stop_reason == "tool_use"
+            assert [(call.id, call.name, call.input) for call in calls] == [
+                ("toolu_1", "weather", {"city": "Paris"}),
+                ("toolu_2", "time", {"city": "Oslo"}),
+            ]
+
+
+async def test_anthropic_answers_whole(anthropic_client: anthropic.AsyncAnthropic) -> None:
+    done = await anthropic_client.messages.create(
+        model="sim-1", max_tokens=64, messages=user("weather"), tools=ANTHROPIC_TOOLS
+    )
+    assert [block.type for block in done.content] == ["thinking", "text", "tool_use", "tool_use"]
+    assert done.stop_reason == "tool_use"
+    assert done.usage.output_tokens > 0
+
+
+@pytest.mark.parametrize(
+    ("text", "error"), [("busy", openai.RateLimitError), ("key", openai.AuthenticationError), ("x", None)]
+)
+async def test_openai_errors_are_its_own(
+    openai_client: openai.AsyncOpenAI, text: str, error: type[openai.APIStatusError] | None
+) -> None:
+    messages: Any = user(text) if error else [{"role": "tool", "tool_call_id": "c", "content": ""}]
+    with pytest.raises(error or openai.BadRequestError) as caught:
+        await openai_client.chat.completions.create(model="sim-1", messages=messages)
+    assert isinstance(caught.value.body, dict)
+    assert caught.value.body["message"]
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "kind"),
+    [("busy", 429, "rate_limit_error"), ("key", 401, "authentication_error"), ("overloaded", 529, "overloaded_error")],
+)
+async def test_anthropic_errors_are_its_own(
+    anthropic_client: anthropic.AsyncAnthropic, text: str, status: int, kind: str
+) -> None:
+    with pytest.raises(anthropic.APIStatusError) as caught:
+        await anthropic_client.messages.create(model="sim-1", max_tokens=64, messages=user(text))
+    assert caught.value.status_code == status
+    body: Any = caught.value.body
+    assert (body["type"], body["error"]["type"]) == ("error", kind)
+
+
+async def test_an_error_event_after_200_is_raised_by_both(
+    sim: Simulator, openai_client: openai.AsyncOpenAI, anthropic_client: anthropic.AsyncAnthropic
+) -> None:
+    error = {"type": "overloaded_error", "message": "Overloaded"}
+    sim.rules = parse_script([{"steps": [{"content": "a"}, {"frame": {"type": "error", "error": error}}]}])
+    with pytest.raises(openai.APIError, match="Overloaded"):
+        async with openai_client.chat.completions.stream(model="sim-1", messages=user("x")) as stream:
+            await stream.get_final_completion()
+    with pytest.raises(anthropic.APIStatusError, match="Overloaded"):
+        async with anthropic_client.messages.stream(model="sim-1", max_tokens=64, messages=user("x")) as streamed:
+            await streamed.get_final_message()
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "error"),
+    [
+        ("400", 400, openai.BadRequestError),
+        ("403", 403, openai.PermissionDeniedError),
+        ("404", 404, openai.NotFoundError),
+        ("500", 500, openai.InternalServerError),
+        ("503", 503, openai.InternalServerError),
+    ],
+)
+async def test_each_status_has_the_class_that_the_openai_client_gives_it(
+    sim: Simulator, openai_client: openai.AsyncOpenAI, text: str, status: int, error: type[openai.APIStatusError]
+) -> None:
+    sim.rules = parse_script([{"steps": [{"status": status}]}])
+    with pytest.raises(error, match=f"scripted {text}"):
+        await openai_client.chat.completions.create(model="sim-1", messages=user("x"))
+
+
+@pytest.mark.parametrize("text", ["weather", "long", "bomb", "hello"])
+async def test_openai_gets_the_same_answer_whole_and_streamed(openai_client: openai.AsyncOpenAI, text: str) -> None:
+    asked: dict[str, Any] = {"model": "sim-1", "messages": user(text), "tools": OPENAI_TOOLS}
+    whole = await openai_client.chat.completions.create(**asked)
+    usage: dict[str, Any] = {"stream_options": {"include_usage": True}}
+    parts = [chunk async for chunk in await openai_client.chat.completions.create(**asked, **usage, stream=True)]
+    deltas = [choice.delta for chunk in parts for choice in chunk.choices]
+    said = whole.choices[0].message
+    assert (said.content or "") == "".join(delta.content or "" for delta in deltas)
+    names = [call.function.name for delta in deltas for call in delta.tool_calls or () if call.function]
+    assert [call.function.name for call in said.tool_calls or () if call.type == "function"] == [*filter(None, names)]
+    assert [choice.finish_reason for chunk in parts for choice in chunk.choices if choice.finish_reason] == [
+        whole.choices[0].finish_reason
+    ]
+    assert parts[-1].usage is not None
+    assert whole.usage is not None
+    assert parts[-1].usage.completion_tokens == whole.usage.completion_tokens
+
+
+@pytest.mark.parametrize("text", ["weather", "long", "bomb", "hello"])
+async def test_anthropic_gets_the_same_answer_whole_and_streamed(
+    anthropic_client: anthropic.AsyncAnthropic, text: str
+) -> None:
+    asked: dict[str, Any] = {"model": "sim-1", "max_tokens": 2048, "messages": user(text), "tools": ANTHROPIC_TOOLS}
+    whole = await anthropic_client.messages.create(**asked)
+    async with anthropic_client.messages.stream(**asked) as stream:
+        streamed = await stream.get_final_message()
+    assert [block.to_dict() for block in streamed.content] == [block.to_dict() for block in whole.content]
+    assert (streamed.stop_reason, streamed.usage.output_tokens) == (whole.stop_reason, whole.usage.output_tokens)
+
+
+async def test_openai_gets_null_where_a_call_has_no_words(openai_client: openai.AsyncOpenAI, sim: Simulator) -> None:
+    sim.rules = parse_script([{"steps": [{"toolCall": "time", "id": "call_1", "arguments": "{}"}]}])
+    answer = await openai_client.chat.completions.create(model="sim-1", messages=user("x"), tools=OPENAI_TOOLS)
+    assert answer.choices[0].message.content is None
+
+
+async def test_a_stream_that_is_cut_fails_in_both(
+    openai_client: openai.AsyncOpenAI, anthropic_client: anthropic.AsyncAnthropic
+) -> None:
+    with pytest.raises((openai.APIConnectionError, httpx2.RemoteProtocolError, httpx2.ReadError)):
+        async with openai_client.chat.completions.stream(model="sim-1", messages=user("cut")) as stream:
+            await stream.get_final_completion()
+    with pytest.raises((anthropic.APIConnectionError, httpx2.RemoteProtocolError, httpx2.ReadError)):
+        async with anthropic_client.messages.stream(model="sim-1", max_tokens=64, messages=user("cut")) as streamed:
+            await streamed.get_final_message()
+
+
+async def test_openai_lists_the_models_and_gets_vectors(openai_client: openai.AsyncOpenAI) -> None:
+    assert "sim-1" in [model.id async for model in openai_client.models.list()]
+    # Other than floats are decoded by the client behind its own check of the form.
+    answer = await openai_client.embeddings.create(
+        model="sim-1", input=["one", "two"], dimensions=8, encoding_format="float"
+    )
+    assert [len(entry.embedding) for entry in answer.data] == [8, 8]
+    assert answer.usage.total_tokens > 0
+
+
+async def test_both_refuse_what_has_not_their_form(
+    sim: Simulator, openai_client: openai.AsyncOpenAI, anthropic_client: anthropic.AsyncAnthropic
+) -> None:
+    choice = {"index": 0, "delta": {"content": 6}, "finish_reason": None}
+    frame = {"id": "c", "object": "chat.completion.chunk", "created": 0, "model": "m", "choices": [choice]}
+    sim.rules = parse_script([{"steps": [{"frame": frame}]}])
+    with pytest.raises(openai.APIResponseValidationError):
+        async with openai_client.chat.completions.stream(model="sim-1", messages=user("x")) as stream:
+            await stream.get_final_completion()
+    odd = {"type": "content_block_start", "index": "0", "content_block": {"type": "text", "text": 6}}
+    sim.rules = parse_script([{"steps": [{"frame": odd}]}])
+    with pytest.raises(anthropic.APIResponseValidationError):
+        async with anthropic_client.messages.stream(model="sim-1", max_tokens=64, messages=user("x")) as streamed:
+            await streamed.get_final_message()
+
+
+@pytest.mark.parametrize(
+    ("environment", "program"),
+    [("google_genai", "ask_gemini.py"), ("boto3", "ask_bedrock.py")],
+    ids=["gemini", "bedrock"],
+)
+@pytest.mark.xfail(strict=True, reason="owned by 'Models as they are', kind G: the simulator has no such protocol")
+async def test_the_client_of_a_protocol_to_come_streams_an_answer(
+    sim: Simulator, environment: str, program: str
+) -> None:
+    url = sim.base_url.removesuffix("/v1")
+    command = (str(make_environment(environment)), str(PROGRAMS / program), url)
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    output, _ = await process.communicate()
+    assert process.returncode == 0
+    assert json.loads(output) == {"text": "水车 \n\n", "tokens": 5}

@@ -1,0 +1,78 @@
+"""What ordinary conversations send to a model, judged by the model makers' own libraries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.judges.models.conversations import CONVERSATIONS, PROVIDERS, Capture
+from tests.judges.models.judging import Judge
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+REMINDER = "owned by 'Models as they are', kind A: a user message stands behind a tool's result"
+ODD_NAME = "owned by 'Models as they are', kind C: the name that a model called goes back as it came"
+
+REFUSED: dict[str, dict[str, str]] = {
+    "mistral": {"odd_tool_name": ODD_NAME},
+    "older_mistral": {
+        **dict.fromkeys(("tool", "tool_after_words", "question_after_a_tool", "parallel_calls"), REMINDER),
+        **dict.fromkeys(("three_steps", "after_a_compaction", "plan", "steer", "cancelled_tool"), REMINDER),
+        "odd_tool_name": f"{REMINDER}; {ODD_NAME}",
+    },
+}
+"""By judge: conversations of which it refuses a request, with the reason."""
+
+
+def list_conversations(judge: str) -> list[Any]:
+    refused = REFUSED.get(judge, {})
+    return [
+        pytest.param(name, marks=[pytest.mark.xfail(strict=True, reason=refused[name])] if name in refused else [])
+        for name in CONVERSATIONS
+    ]
+
+
+def list_refusals(verdicts: list[dict[str, str]]) -> list[str]:
+    """What was said against each request by each version, with its number."""
+    said = [(number, version, text) for number, verdict in enumerate(verdicts) for version, text in verdict.items()]
+    return [f"request {number} by {version}: {text}" for number, version, text in said if text]
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize("name", CONVERSATIONS)
+async def test_a_conversation_is_had_as_it_is_written(capture: Capture, provider: str, name: str) -> None:
+    # What is expected to be refused below is refused by its judge, and has not failed on the way to it.
+    assert all(request["messages"] for request in await capture.get_requests(provider, name))
+
+
+@pytest.mark.parametrize("name", list_conversations("mistral"))
+async def test_mistral_takes_each_request(capture: Capture, mistral: Judge, name: str) -> None:
+    verdicts = await mistral.judge(await capture.get_requests("mistral", name))
+    assert list_refusals(verdicts) == []
+
+
+@pytest.mark.parametrize("name", list_conversations("older_mistral"))
+async def test_mistral_before_1_11_1_takes_each_request(capture: Capture, older_mistral: Judge, name: str) -> None:
+    verdicts = await older_mistral.judge(await capture.get_requests("mistral", name))
+    assert list_refusals(verdicts) == []
+
+
+@pytest.mark.parametrize("name", list_conversations("harmony"))
+async def test_harmony_renders_each_request(capture: Capture, harmony: Judge, name: str) -> None:
+    verdicts = await harmony.judge(await capture.get_requests("open", name))
+    assert [verdict["error"] for verdict in verdicts] == [""] * len(verdicts)
+
+
+async def test_harmony_renders_all_thoughts_of_the_running_loop(capture: Capture, harmony: Judge) -> None:
+    verdicts = await harmony.judge(await capture.get_requests("open", "three_steps"))
+    thoughts = [[turn for turn in (1, 2, 3) if f"Thought {turn}." in verdict["prompt"]] for verdict in verdicts]
+    # Those of a loop that has its answer are the model's no more.
+    assert thoughts == [[], [1], [1, 2], [1, 2, 3]] * 2
+
+
+async def test_harmony_knows_the_type_of_each_parameter(capture: Capture, harmony: Judge) -> None:
+    requests = [request for name in CONVERSATIONS for request in await capture.get_requests("open", name)]
+    prompts = [verdict["prompt"] for verdict in await harmony.judge(requests)]
+    untyped = {line.strip() for prompt in prompts for line in prompt.splitlines() if ": any," in line}
+    assert untyped == set()

@@ -1,0 +1,284 @@
+"""KeyService: who may, what is shown once and what is stored, limits, changes. And what API keys use of their
+limits, over all services of a store, at the same time. On both engines."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+
+from headrace.errors import InvalidRequest, NotFound, PermissionDenied, QuotaExceeded
+from headrace.streams import rpc_errors
+from headrace.v1 import keys_pb2, memory_pb2
+from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
+from services.runtime.clock import now_ms
+from services.runtime.rpc.call_ids import forward_metadata
+from tests.support.memory.engines import Files, Kept, Serve
+from tests.support.memory.writing import Memory, new_id, query_line, run_line
+
+pytestmark = pytest.mark.engines
+
+ADA, EVE = Identity("acme", "ada", scopes=ALL_SCOPES), Identity("globex", "eve", scopes=ALL_SCOPES)
+DAY_MS = 86_400_000
+
+
+async def make(memory: Memory, **fields: Any) -> keys_pb2.CreateKeyResponse:
+    return await memory.call("CreateKey", **{"name": "laptop", "user": "bob"} | fields)
+
+
+async def test_a_key_is_made_listed_changed_and_revoked(memory: Memory) -> None:
+    with acting_as(ADA):
+        made = await make(memory, roles=["finance"], requests_per_minute=60)
+        key = made.key
+        assert made.secret.startswith("hrk_")
+        assert len(made.secret) == 47
+        assert key.credential == f"api_key:{hashlib.sha256(made.secret.encode()).hexdigest()[:12]}"
+        assert (key.user, key.kind, key.state, key.created_by) == ("bob", "person", "active", "ada")
+        assert (list(key.scopes), list(key.roles), key.requests_per_minute) == (["answer", "ask"], ["finance"], 60)
+        assert not key.HasField("expires_at")
+        assert (await memory.call("GetKey", key_id=key.key_id)).key == key
+        assert made.secret not in str(await memory.call("ListKeys"))
+        again = await make(memory, key_id=key.key_id, roles=["finance"], requests_per_minute=60)
+        assert (again.key, again.secret) == (key, "")
+        with pytest.raises(InvalidRequest, match="keyId"):
+            await make(memory, key_id=key.key_id, name="another")
+        changes: dict[str, Any] = {"no_roles": True, "scopes": ["operate"], "requests_per_minute": 0, "disabled": True}
+        changed = (await memory.call("UpdateKey", key_id=key.key_id, name="desk", **changes)).key
+        assert (changed.name, list(changed.scopes), list(changed.roles)) == ("desk", ["operate"], [])
+        assert (changed.state, changed.HasField("requests_per_minute")) == ("disabled", False)
+        revoked = (await memory.call("RevokeKey", key_id=key.key_id)).key
+        assert (revoked.state, revoked.revoked_by) == ("revoked", "ada")
+        assert (await memory.call("RevokeKey", key_id=key.key_id)).key == revoked
+        with pytest.raises(InvalidRequest, match="revoked"):
+            await memory.call("UpdateKey", key_id=key.key_id, disabled=False)
+        other = (await make(memory, user="builds", kind="service")).key
+        assert [found.key_id for found in (await memory.call("ListKeys")).keys] == [key.key_id, other.key_id]
+        assert [found.key_id for found in (await memory.call("ListKeys", user="builds")).keys] == [other.key_id]
+        assert [found.key_id for found in (await memory.call("ListKeys", state="revoked")).keys] == [key.key_id]
+
+
+async def test_a_key_has_no_more_scopes_than_who_makes_it(memory: Memory) -> None:
+    with acting_as(Identity("acme", "ada", scopes=frozenset({"admin", "ask"}))):
+        for scopes in (["operate"], []):  # ask and answer, where none are named
+            with pytest.raises(PermissionDenied, match="so no key of it"):
+                await make(memory, scopes=scopes)
+        key = (await make(memory, scopes=["ask", "admin"])).key
+        with pytest.raises(PermissionDenied, match="'publish'"):
+            await memory.call("UpdateKey", key_id=key.key_id, scopes=["ask", "publish"])
+
+
+async def test_keys_are_of_their_tenant(memory: Memory) -> None:
+    with acting_as(ADA):
+        key = (await make(memory)).key
+    named = {"key_id": key.key_id}
+    with acting_as(EVE):
+        assert not (await memory.call("ListKeys")).keys
+        for name in ("GetKey", "UpdateKey", "RevokeKey"):
+            with pytest.raises(NotFound):
+                await memory.call(name, **named)
+        with pytest.raises(NotFound):
+            await make(memory, **named)
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"name": ""}, "name"),
+        ({"user": "two words"}, "user"),
+        ({"roles": ["a,b"]}, "roles"),
+        ({"scopes": ["everything"]}, "scopes"),
+        ({"kind": "robot"}, "kind"),
+        ({"expires_at": 1}, "expiresAt"),
+        ({"runs_max": 0}, "runsMax"),
+        ({"requests_per_minute": -1}, "requestsPerMinute"),
+    ],
+)
+async def test_what_is_wrong_is_named(memory: Memory, fields: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidRequest, match=field):
+        await make(memory, **fields)
+
+
+async def test_a_tenant_has_so_many_keys_and_what_ended_long_ago_makes_room(serve: Serve) -> None:
+    now = [now_ms()]
+    async with serve(clock=lambda: now[0], key_limits={"keys_max": 2}) as memory:
+        with acting_as(ADA):
+            first = (await make(memory)).key
+            await make(memory, expires_at=now[0] + DAY_MS)
+            await memory.call("RevokeKey", key_id=first.key_id)
+            with pytest.raises(QuotaExceeded):
+                await make(memory)
+            now[0] += 29 * DAY_MS
+            assert len((await memory.call("ListKeys")).keys) == 2
+            now[0] += 3 * DAY_MS
+            assert not (await memory.call("ListKeys")).keys
+            third = (await make(memory)).key
+            assert [key.key_id for key in (await memory.call("ListKeys")).keys] == [third.key_id]
+
+
+async def test_services_are_told_of_changes_in_their_order_also_after_a_restart(serve: Serve) -> None:
+    async with serve() as memory:
+        with acting_as(ADA):
+            made = [await make(memory, name=f"key {n}") for n in range(3)]
+        with acting_as(None):
+            whole = await memory.call("ReadKeyChanges")
+        assert [key.key_id for key in whole.keys] == [one.key.key_id for one in made]
+        assert [key.sha256 for key in whole.keys] == [hashlib.sha256(one.secret.encode()).digest() for one in made]
+        with acting_as(ADA):
+            await memory.call("RevokeKey", key_id=made[1].key.key_id)
+    async with serve() as memory:
+        with acting_as(None):
+            later = await memory.call("ReadKeyChanges", after_revision=whole.revision)
+            assert [(key.key_id, key.revoked) for key in later.keys] == [(made[1].key.key_id, True)]
+            nothing = await memory.call("ReadKeyChanges", after_revision=later.revision)
+            assert (len(nothing.keys), nothing.revision, nothing.has_more) == (0, later.revision, False)
+        with acting_as(ADA):
+            fourth = (await make(memory, name="fourth")).key
+        with acting_as(None):
+            newest = await memory.call("ReadKeyChanges", after_revision=later.revision)
+        assert [key.key_id for key in newest.keys] == [fourth.key_id]
+
+
+async def test_many_changes_come_in_pages(serve: Serve) -> None:
+    async with serve(key_limits={"changes_max": 2}) as memory:
+        with acting_as(ADA):
+            made = [(await make(memory)).key.key_id for _ in range(3)]
+        with acting_as(None):
+            page = await memory.call("ReadKeyChanges")
+            assert ([key.key_id for key in page.keys], page.has_more) == (made[:2], True)
+            rest = await memory.call("ReadKeyChanges", after_revision=page.revision)
+            assert ([key.key_id for key in rest.keys], rest.has_more) == (made[2:], False)
+
+
+def read_all(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+
+
+async def test_a_keys_text_is_in_no_log_line_and_in_no_file(serve: Serve, tmp_path: Path) -> None:
+    with structlog.testing.capture_logs() as logged:
+        async with serve() as memory:
+            with acting_as(ADA):
+                made = await make(memory, key_id=new_id())
+                await memory.call("RevokeKey", key_id=made.key.key_id)
+    deeds = [line for line in logged if line["event"].startswith("api key ")]
+    assert [(line["event"], line["key_id"], line["by"]) for line in deeds] == [
+        ("api key made", made.key.key_id, "ada"),
+        ("api key revoked", made.key.key_id, "ada"),
+    ]
+    secret = made.secret.removeprefix("hrk_")
+    assert secret not in str(logged)
+    assert secret.encode() not in await asyncio.to_thread(read_all, tmp_path)
+
+
+ADMIN = Identity("acme", "op", scopes=ALL_SCOPES)
+
+
+CAT = Identity("acme", "cat", credential="api_key:0123456789ab", scopes=ALL_SCOPES)
+
+
+OTHER = replace(CAT, credential="api_key:ba9876543210")
+
+
+MINUTE_MS = 60_000
+
+
+class Stage:
+    """One service of a folder, or three of a database, with one clock."""
+
+    def __init__(self) -> None:
+        self.now = 1_800_000_000_000
+        self.services: list[Memory] = []
+
+    async def open(self, kept: Kept, stack: AsyncExitStack) -> Stage:
+        for _ in range(1 if isinstance(kept, Files) else 3):
+            self.services.append(await stack.enter_async_context(kept.memory(clock=lambda: self.now)))
+        return self
+
+    async def make_key(self, requests_per_minute: int = 0) -> str:
+        with acting_as(ADMIN), rpc_errors():
+            request = keys_pb2.CreateKeyRequest(name="of the test", user="cat", scopes=["ask"])
+            if requests_per_minute:
+                request.requests_per_minute = requests_per_minute
+            return (await self.services[0].keys.CreateKey(request, metadata=forward_metadata())).key.key_id
+
+    async def take(self, key_id: str, wanted: int, service: int = 0) -> keys_pb2.TakeKeyCallsResponse:
+        memory = self.services[service % len(self.services)]
+        with acting_as(None):
+            return await memory.call("TakeKeyCalls", key_id=key_id, wanted=wanted)
+
+    async def begin(self, who: Identity, most: int, service: int = 0, **ids: str) -> tuple[str, str]:
+        """Begin a run as an orchestrator does, and return its chat and id."""
+        memory = self.services[service % len(self.services)]
+        chat_id, run_id = ids.get("chat_id") or new_id(), ids.get("run_id") or new_id()
+        append = memory_pb2.AppendRequest(chat_id=chat_id, run_id=run_id, request_id=run_id, key_runs_max=most)
+        append.lines.append(query_line("hello"))
+        with acting_as(who):
+            await memory.call("BeginRun", append=append)
+        return chat_id, run_id
+
+    async def end(self, who: Identity, chat_id: str, run_id: str) -> None:
+        with acting_as(who):
+            await self.services[0].append(chat_id, run_id, run_line())
+
+
+@pytest.mark.engines("postgres")
+async def test_all_services_together_give_a_keys_calls_and_no_more(kept: Kept) -> None:
+    async with asyncio.timeout(100), AsyncExitStack() as stack:
+        stage = await Stage().open(kept, stack)
+        key_id = await stage.make_key(requests_per_minute=100)
+        taken = await asyncio.gather(*(stage.take(key_id, 7, number) for number in range(30)))
+        assert sum(one.granted for one in taken) == 100
+        refused = [one for one in taken if not one.granted]
+        assert {(one.retry_after_ms, one.full_in_ms) for one in refused} == {(600, MINUTE_MS)}
+        stage.now += 600
+        assert [(await stage.take(key_id, 7, number)).granted for number in range(3)] == [1, 0, 0]
+        stage.now += MINUTE_MS
+        assert (await stage.take(key_id, 1_000)).granted == 100, "never more than a minute's"
+        unlimited = await stage.make_key()
+        for nobodys in (unlimited, new_id()):
+            with pytest.raises(NotFound):
+                await stage.take(nobodys, 1)
+
+
+async def test_a_service_whose_clock_is_behind_gives_no_calls_and_takes_none_back(kept: Kept) -> None:
+    async with AsyncExitStack() as stack:
+        stage = await Stage().open(kept, stack)
+        key_id = await stage.make_key(6)
+        assert (await stage.take(key_id, 10)).granted == 6
+        stage.now -= 5_000
+        behind = await stage.take(key_id, 10, service=1)
+        assert (behind.granted, behind.retry_after_ms, behind.full_in_ms) == (0, 15_000, MINUTE_MS + 5_000)
+        stage.now += 5_000
+        assert (await stage.take(key_id, 10)).granted == 0
+
+
+async def test_all_services_together_begin_a_keys_runs_and_no_more(kept: Kept) -> None:
+    async with asyncio.timeout(100), AsyncExitStack() as stack:
+        stage = await Stage().open(kept, stack)
+        begun = await asyncio.gather(*(stage.begin(CAT, 3, number) for number in range(12)), return_exceptions=True)
+        runs = [one for one in begun if isinstance(one, tuple)]
+        refused = [one for one in begun if isinstance(one, QuotaExceeded)]
+        assert (len(runs), len(refused)) == (3, 9)
+        assert "3 live runs already" in refused[0].message
+        await stage.begin(OTHER, 3)
+        await stage.begin(replace(CAT, credential=""), 0)
+        await stage.begin(CAT, 3, chat_id=runs[0][0], run_id=runs[0][1])  # a repeated one is answered as at first
+        await stage.end(CAT, *runs[0])
+        runs.append(await stage.begin(CAT, 3, 1))
+        with pytest.raises(QuotaExceeded):
+            await stage.begin(CAT, 3, 2)
+
+
+async def test_a_run_that_was_refused_for_another_reason_keeps_no_place(kept: Kept) -> None:
+    async with asyncio.timeout(100), AsyncExitStack() as stack:
+        stage = await Stage().open(kept, stack)
+        theirs, _ = await stage.begin(replace(CAT, user="dan", credential="api_key:dddddddddddd"), 5)
+        for _ in range(3):
+            with pytest.raises(NotFound):
+                await stage.begin(CAT, 1, chat_id=theirs)
+        await stage.begin(CAT, 1)

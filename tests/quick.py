@@ -1,0 +1,138 @@
+"""`make t`: what can be said in twenty seconds of what you changed since main and have not committed.
+
+ruff and pyright look at changed files, pytest at ten smoke tests and then at the tests that can see the change, the
+nearest first, until the time is over. It names what it has left out: `make check` runs all.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+from tests.closest import find_closest
+from tests.support.imports import ROOT
+
+SECONDS = 19.0
+"""A test, or pyright, that is not done by then is given up: `python -m tests.quick 60` on a busy machine."""
+
+TESTS_PART = 0.8
+"""No test is begun after this part of the time."""
+
+FILES_MAX = 30
+"""Test files that are collected at all: to import one takes up to a second."""
+
+SMOKE = [
+    "tests/test_protos.py::test_every_rpc_of_the_architecture_is_there_and_streams_as_it_says",
+    "tests/test_errors.py::test_every_reason_has_the_code_of_the_contract",
+    "tests/test_event_json.py::test_json_within_an_event_keeps_its_text",
+    "tests/test_streams.py::test_gives_every_delta_as_it_was_sent_to_the_end",
+    "tests/test_client.py::test_ask_gives_every_delta_in_order",
+    "tests/llm_gateway/test_count_tokens.py::test_nothing_costs_two_tokens",
+    "tests/tools/test_service.py::test_one_tool_is_got_whatever_its_case",
+    "tests/facade/test_service.py::test_every_grpc_code_has_an_http_status",
+    "tests/orchestrator/run/test_approval_rules.py::test_without_a_file_only_a_tools_own_definition_asks",
+    "tests/orchestrator/turn/test_asked_again.py::test_a_turn_that_has_said_nothing_is_asked_again",
+]
+
+
+class OutOfTime(KeyboardInterrupt):
+    """Ends the test that is running, and the session."""
+
+
+class TimeBudget:
+    """Leaves out tests whose turn comes when the time is over."""
+
+    def __init__(self, end_at: float) -> None:
+        self._end_at = end_at
+        self.left_out: Counter[str] = Counter()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
+        if time.monotonic() < self._end_at:
+            return None
+        self.left_out[item.location[0]] += 1
+        return True
+
+
+def main(arguments: Sequence[str]) -> int:
+    started_at = time.monotonic()
+    seconds = float(arguments[0]) if arguments else SECONDS
+    end_at = started_at + seconds
+    changed = list_changed()
+    sources = [file for file in changed if file.endswith(".py") and (ROOT / file).exists()]
+    closest = find_closest(changed)
+    commands = list_commands(sources)
+    running = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for command in commands]
+    budget = TimeBudget(started_at + seconds * TESTS_PART)
+    codes = [run_tests([*SMOKE, *closest[:FILES_MAX]], budget, end_at)]
+    for command, process in zip(commands, running, strict=True):
+        codes.append(finish(command, process, end_at))
+    if left := [*budget.left_out, *closest[FILES_MAX:]]:
+        shown = ", ".join(left[:10]) + (f" and {len(left) - 10} more" if len(left) > 10 else "")
+        print(f"left out, for want of time: {shown}")
+    print(f"{len(changed)} files changed, {time.monotonic() - started_at:.0f} s")
+    return max(codes)
+
+
+def list_changed() -> list[str]:
+    """Return files that differ from where the branch has left main, and new ones; paths from the root."""
+    base = ask_git("merge-base", "HEAD", "main") or ["HEAD"]
+    return sorted({*ask_git("diff", "--name-only", base[0]), *ask_git("ls-files", "--others", "--exclude-standard")})
+
+
+def ask_git(*arguments: str) -> list[str]:
+    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.splitlines()
+
+
+def list_commands(sources: Sequence[str]) -> list[list[str]]:
+    if not sources:
+        return []
+    programs = Path(sys.executable).parent
+    ruff, pyright = str(programs / "ruff"), str(programs / "pyright")
+    lint = [[ruff, "format", "--quiet", "--check", *sources], [ruff, "check", "--quiet", "--force-exclude", *sources]]
+    return [*lint, [pyright, *sources]]
+
+
+def run_tests(tests: Sequence[str], budget: TimeBudget, end_at: float) -> int:
+    def give_up(_signal: int, _frame: FrameType | None) -> None:
+        raise OutOfTime
+
+    signal.signal(signal.SIGALRM, give_up)
+    signal.setitimer(signal.ITIMER_REAL, max(1.0, end_at - time.monotonic()))
+    try:
+        options = ["-q", "-x", "--no-header", "-p", "no:cacheprovider", "-m", "not nightly"]
+        code = int(pytest.main([*options, *tests], plugins=[budget]))
+    except OutOfTime:
+        code = pytest.ExitCode.INTERRUPTED
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    if code == pytest.ExitCode.INTERRUPTED:
+        print("the tests are not done in time")
+        return 0
+    return code
+
+
+def finish(command: Sequence[str], process: subprocess.Popen[str], end_at: float) -> int:
+    """Print what the command has said if it has failed; it is given up when all time is over."""
+    try:
+        output, _ = process.communicate(timeout=max(0.1, end_at - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        process.kill()
+        print(f"not done in time: {Path(command[0]).name}")
+        return 0
+    if process.returncode:
+        print(output)
+    return process.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,37 @@
+"""The asynchronous client over the suite's own channels, which reach services of the same process in memory."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import grpc
+
+from headrace.client import Client
+from services.runtime.rpc.channels import open_channel
+
+OF_MEMORY = ("AuditService", "KeyService", "MemoryService", "ScheduleService", "SpendService", "WebhookService")
+
+
+@asynccontextmanager
+async def open_client(address: str, *, memory_address: str = "", token: str = "") -> AsyncGenerator[Client]:
+    """Open a client that does not attach again to a stream that was cut."""
+    async with open_channel(address) as channel, open_channel(memory_address or address) as memory:
+        routed = cast(grpc.aio.Channel, _Channels(channel, memory))
+        async with Client(channel=routed, token=token, reattach_s=0) as client:
+            yield client
+
+
+class _Channels:
+    """Gives each call to the channel of its service."""
+
+    def __init__(self, orchestrator: grpc.aio.Channel, memory: grpc.aio.Channel) -> None:
+        self._orchestrator, self._memory = orchestrator, memory
+
+    def __getattr__(self, kind: str) -> Any:
+        def make_call(method: str, *args: Any, **options: Any) -> Any:
+            is_of_memory = method.split("/")[1].rpartition(".")[2] in OF_MEMORY
+            return getattr(self._memory if is_of_memory else self._orchestrator, kind)(method, *args, **options)
+
+        return make_call

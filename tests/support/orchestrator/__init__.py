@@ -1,0 +1,39 @@
+"""A real orchestrator with what it talks to, and what its runs say. Modules beside this one serve some tests alone."""
+
+from tests.support.orchestrator.events import as_json, ask_for, kinds, list_notices, only, read, results, run_of, types
+from tests.support.orchestrator.people import CHAT, Act, ask, state, submit
+from tests.support.orchestrator.replicas import Replica, replica, two_replicas
+from tests.support.orchestrator.requests import assert_paired, last_result, reminder, shown
+from tests.support.orchestrator.scripted_tools import tool
+from tests.support.orchestrator.suite import MODEL, NO_DRAIN, ONESHOT, REACT, Serve, Suite
+
+__all__ = [
+    "CHAT",
+    "MODEL",
+    "NO_DRAIN",
+    "ONESHOT",
+    "REACT",
+    "Act",
+    "Replica",
+    "Serve",
+    "Suite",
+    "as_json",
+    "ask",
+    "ask_for",
+    "assert_paired",
+    "kinds",
+    "last_result",
+    "list_notices",
+    "only",
+    "read",
+    "reminder",
+    "replica",
+    "results",
+    "run_of",
+    "shown",
+    "state",
+    "submit",
+    "tool",
+    "two_replicas",
+    "types",
+]

@@ -1,0 +1,58 @@
+"""Events of runs in their JSON form."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from headrace.client import Client
+from headrace.v1 import (
+    agent_pb2,
+)
+from services.runtime.formats import json_form
+from tests.support.order import Event
+
+
+def as_json(delta: agent_pb2.AgentDelta) -> Event:
+    sent = json_form.event(delta)
+    assert sent is not None
+    return json.loads(sent.json)
+
+
+def only(events: list[Event], kind: str) -> Event:
+    """The one event of this type."""
+    [event] = [event for event in events if event["type"] == kind]
+    return event
+
+
+def kinds(events: list[Event], *prefixes: str) -> list[str]:
+    """The types of the events whose type begins so."""
+    return [event["type"] for event in events if event["type"].startswith(prefixes)]
+
+
+def types(events: list[Event]) -> list[str]:
+    return [event["type"] for event in events]
+
+
+def results(events: list[Event]) -> list[tuple[str, bool]]:
+    return [(event["result"], event["ok"]) for event in events if event["type"] == "tool.result"]
+
+
+def run_of(events: list[Event]) -> str:
+    return next(event["runId"] for event in events if event["type"] == "run.start")
+
+
+async def ask_for(client: Client, message: str = "hello", **fields: Any) -> list[Event]:
+    """All of a run, to its end."""
+    async with client.ask(message, **fields) as deltas:
+        return [as_json(delta) async for delta in deltas]
+
+
+async def read(client: Client, run_id: str, last_seq: int = 0) -> list[Event]:
+    """All that comes after `last_seq`."""
+    async with client.attach(run_id, last_seq) as deltas:
+        return [as_json(delta) async for delta in deltas]
+
+
+def list_notices(events: list[Event]) -> list[tuple[str, str]]:
+    return [(event["code"], event["message"]) for event in events if event["type"] == "run.notice"]

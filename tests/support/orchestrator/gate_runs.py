@@ -1,0 +1,94 @@
+"""Runs that wait at gates, and what people do there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from headrace.client import Client
+from headrace.errors import HeadraceError
+from tests.support.orchestrator.answerers import APPROVE, KEYS, LISTED, as_user, asking, offer
+from tests.support.orchestrator.crashes import Crashes
+from tests.support.orchestrator.events import as_json, only, read
+from tests.support.orchestrator.replicas import Replica
+from tests.support.orchestrator.steps import ANSWER
+from tests.support.orchestrator.suite import Serve, Suite
+from tests.support.order import Event
+
+Gate: TypeAlias = tuple[str, str]
+"""Its run's id, and its own."""
+
+
+@dataclass
+class Asked:
+    """A run of ada's that waits."""
+
+    events: list[Event] = field(default_factory=list[Event])
+    gate: asyncio.Future[tuple[str, str]] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+    async def follow(self, client: Client) -> list[Event]:
+        async with client.ask("hello", agent_key="react") as deltas:
+            async for delta in deltas:
+                self.events.append(event := as_json(delta))
+                if event["type"] == "gate.open":
+                    self.gate.set_result((only(self.events, "run.start")["runId"], event["gateId"]))
+        if not self.gate.done():
+            self.gate.set_exception(AssertionError("no gate was opened"))
+        return self.events
+
+
+@asynccontextmanager
+async def waiting_run(
+    serve: Serve, rule: dict[str, Any], kind: str = "approval"
+) -> AsyncGenerator[tuple[Suite, Gate, asyncio.Task[list[Event]]]]:
+    """A run of ada's that waits at a gate with this rule."""
+    async with serve(asking(kind), ANSWER, keys=KEYS, **LISTED) as suite, asyncio.TaskGroup() as group:
+        offer(suite, rule, kind)
+        asked = Asked()
+        run = group.create_task(asked.follow(suite.client))
+        yield suite, await asked.gate, run
+
+
+@asynccontextmanager
+async def killing_owner(suite: Suite, owner: Replica) -> AsyncGenerator[tuple[Gate, Asked]]:
+    """A run of ada's that waits at a gate; its owner dies at the end of the block."""
+    crashes, asked = Crashes(suite), Asked()
+    async with as_user(owner.address, "ada") as ada:
+        run = asyncio.create_task(asked.follow(ada))
+        gate = await asked.gate
+        yield gate, asked
+        crashes.kill(gate[0])
+        await owner.stop()
+        with suppress(HeadraceError):
+            await run
+
+
+async def read_as(address: str, name: str, run_id: str) -> list[Event]:
+    """All of a run, as this user reads it."""
+    async with as_user(address, name) as client:
+        return await read(client, run_id)
+
+
+async def try_answer(address: str, name: str, gate: tuple[str, str], payload: str = APPROVE) -> str:
+    """Answer as `name`; return the status, or the error's reason."""
+    async with as_user(address, name) as client:
+        try:
+            return (await client.answer_gate(*gate, payload)).status
+        except HeadraceError as error:
+            return error.reason
+
+
+async def delegate(address: str, name: str, gate: tuple[str, str], *to: str, **fields: Any) -> str:
+    async with as_user(address, name) as client:
+        try:
+            return await client.delegate_gate(*gate, to, **fields)
+        except HeadraceError as error:
+            return error.reason
+
+
+async def rules_in_force() -> None:
+    """Return when approvals.yaml has been read again: the watcher looks every 300 ms, twice."""
+    await asyncio.sleep(0.8)

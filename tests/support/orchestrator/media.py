@@ -1,0 +1,16 @@
+"""Pictures that tools show."""
+
+from __future__ import annotations
+
+from headrace.v1 import llm_pb2, tools_pb2
+from tests.support.orchestrator.suite import Suite
+
+GIF = b"GIF89a\x02\x00\x03\x00" + bytes(20)
+
+
+def give(suite: Suite, *capabilities: str, **files: bytes) -> None:
+    """Have the tool give these files as pictures, and the gateway say what the model can do."""
+    suite.llm.models = [llm_pb2.ModelInfo(model="m", capabilities=capabilities)]
+    suite.tools.files = {f"outputs/{name}.gif": data for name, data in files.items()}
+    result = tools_pb2.ToolOutcome(ok=True, result="[image/gif]", shown_paths=sorted(suite.tools.files))
+    suite.tools.plays["look"] = [[tools_pb2.ToolDelta(result=result)]]

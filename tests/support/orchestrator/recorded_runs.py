@@ -1,0 +1,144 @@
+"""Runs of each kind; their models and tools answer by what they are asked, so that who asks again is told the same."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable
+from typing import Any, TypeAlias
+
+from headrace.v1 import llm_pb2, tools_pb2
+from tests.support.orchestrator import plans
+from tests.support.orchestrator.steps import Step, answer, call, call_tool, content, finish, reasoning
+from tests.support.orchestrator.suite import Suite
+
+ONCE, LOOKS = "act", "look"
+LOOK = call(LOOKS, '{"at":1}')
+ACT = call(ONCE, '{"n":1}', call_id="call_2")
+
+
+def planned(request: llm_pb2.ChatRequest) -> list[Step]:
+    """A model that plans three tasks, two of which may be done together, looks once for each, and sums up."""
+    said = any(message.tool_calls for message in request.messages)
+    match request.stage:
+        case "plan" if said:
+            return answer("Nothing more.")
+        case "plan":
+            group = {"group": "g"}
+            return plans.add({"description": "a"} | group, {"description": "b"} | group, "c")
+        case "summary":
+            return answer("All ", "three.")
+        case _ if request.tool_choice == "_plan_update_task_":
+            return plans.update(request)
+        case _:
+            seen = f"look_{plans.task_id(request)}"
+            if any(message.tool_call_id == seen for message in request.messages):
+                return reasoning("so") + content("did ", plans.task_of(request)) + finish()
+            return call_tool(LOOKS, '{"at":1}', call_id=seen)
+
+
+def checking(request: llm_pb2.ChatRequest) -> list[Step]:
+    """A model that looks, drafts an answer, corrects it, and sums up what it thought."""
+    if request.stage == "reasoning_summary":
+        return answer("I ", "looked.")
+    if "<draft>" in plans.last_text(request):
+        return answer("It ", "is ", "five.")
+    if request.messages[-1].role == "tool":
+        return reasoning("so") + content("It is ", "four.") + finish()
+    return reasoning("hm") + content("Let me ", "look.") + LOOK + finish("tool_calls")
+
+
+def delegating(request: llm_pb2.ChatRequest) -> list[Step]:
+    """A model that calls two sub-agents, each of which looks once; one of them has a third look for it."""
+    said = [message for message in request.messages if message.role != "system"]
+    task = said[0].content[0].text
+    if any(message.role == "tool" for message in said):
+        return reasoning("so") + content("did ", task) + finish()
+    if task == "hello":
+        return _delegated("a", index=0) + _delegated("b", index=1) + finish("tool_calls")
+    if task == "a":
+        return _delegated("c") + finish("tool_calls")
+    return call_tool(LOOKS, '{"at":1}', call_id=f"look_{task}")
+
+
+def _delegated(task: str, *, index: int = 0) -> list[Step]:
+    return call("call_subagent", json.dumps({"task": task}), index=index, call_id=f"call_{task}")
+
+
+Play: TypeAlias = list[list[Step]] | Callable[[llm_pb2.ChatRequest], list[Step]]
+
+PICTURE: list[Step] = [llm_pb2.LlmDelta(media=llm_pb2.LlmMedia(data=b"png", mime_type="image/png"))]
+
+RUNS: dict[str, tuple[str, Play, dict[str, Any]]] = {
+    "text": ("oneshot", [content("All ", "is ", "good.")], {}),
+    "thoughts and text": ("oneshot", [reasoning("hm", " hm") + content("Fine.")], {}),
+    "a picture": ("oneshot", [content("Here.") + PICTURE], {}),
+    "pictures beside a tool": ("react", [content("See.") + PICTURE + LOOK, PICTURE], {}),
+    "a tool": ("react", [reasoning("so") + LOOK, content("Seen.")], {}),
+    "what is done once": ("react", [content("I act.") + ACT, content("Done.")], {}),
+    "three steps": (
+        "react",
+        [LOOK, reasoning("then") + ACT, call(LOOKS, '{"at":2}', call_id="call_3"), content("So.")],
+        {},
+    ),
+    "a failing tool": ("react", [call("fails"), content("It ", "failed.")], {}),
+    "several at a time": (
+        "react",
+        [LOOK + call(ONCE, '{"n":1}', index=1, call_id="call_2"), content("Both.")],
+        {"react": {"parallelToolCalls": True}},
+    ),
+    "several, one runs": ("react", [LOOK + call(ONCE, "{}", index=1, call_id="call_2"), content("One.")], {}),
+    "steps used up": ("react", [LOOK, ACT, content("Enough.")], {"react": {"maxSteps": 2}}),
+    "the budget used up": ("react", [LOOK, content("The ", "end.")], {"budget": {"maxModelCalls": 1}}),
+    "a plan": ("react", planned, plans.agent()),
+    "a plan, two at a time": ("react", planned, plans.agent("PARALLEL")),
+    "a checked answer, its thoughts summed up": (
+        "react",
+        checking,
+        {"verify": "SECOND_PASS_FIX", "output": "REASONING_SUMMARY"},
+    ),
+    "sub-agents": ("react", delegating, {"subagents": ["oneshot"], "react": {"parallelToolCalls": True}}),
+}
+
+
+class World:
+    """A model that plays its turns by the answers it is shown, and tools that keep records as the real ones do."""
+
+    def __init__(self, suite: Suite, play: Play) -> None:
+        self.runs: Counter[tuple[str, str]] = Counter()
+        """How often each effect of a tool came about."""
+        self._play = play
+        self._done: dict[str, tools_pb2.ToolOutcome] = {}
+        suite.llm.reply = self._reply
+        suite.tools.tools.append(
+            tools_pb2.Tool(name=ONCE, parameters='{"type":"object"}', kind="backend", effect="once")
+        )
+        suite.tools.tools.append(
+            tools_pb2.Tool(name="fails", parameters='{"type":"object"}', kind="backend", effect="read")
+        )
+        for tool in suite.tools.tools:
+            if tool.name == LOOKS:
+                tool.effect = "read"
+        suite.tools.execute, suite.tools.check = self._execute, self._check
+
+    def _reply(self, request: llm_pb2.ChatRequest) -> list[Step]:
+        if callable(self._play):
+            return self._play(request)
+        said = sum(message.role == "assistant" for message in request.messages)
+        turn = self._play[min(said, len(self._play) - 1)]
+        asks = any(isinstance(step, llm_pb2.LlmDelta) and step.HasField("tool_call") for step in turn)
+        return [*turn, *finish("tool_calls" if asks else "stop")]
+
+    async def _execute(self, request: tools_pb2.ExecuteRequest) -> AsyncGenerator[tools_pb2.ToolDelta]:
+        yield tools_pb2.ToolDelta(output=tools_pb2.ToolOutputDelta(stream="stdout", delta="at it\n"))
+        if request.effect_key not in self._done or request.tool_name != ONCE:
+            await asyncio.sleep(0.005)
+            self.runs[request.tool_name, request.effect_key] += 1
+            text = json.dumps({"saw": json.loads(request.arguments)})
+            self._done[request.effect_key] = tools_pb2.ToolOutcome(ok=request.tool_name != "fails", result=text)
+        yield tools_pb2.ToolDelta(result=self._done[request.effect_key])
+
+    def _check(self, key: str) -> tools_pb2.CheckEffectResponse:
+        done = self._done.get(key)
+        return tools_pb2.CheckEffectResponse(state="done" if done else "not_done", result=done)

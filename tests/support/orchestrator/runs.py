@@ -1,0 +1,44 @@
+"""Runs as memory and other readers see them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from headrace.client import Client
+from headrace.v1 import memory_pb2
+from tests.support.orchestrator.events import as_json
+from tests.support.orchestrator.suite import Suite
+from tests.support.order import Event
+
+
+async def read_recorded(suite: Suite, run_id: str) -> list[Event]:
+    """The log's events of a run."""
+    events = [as_json(event) for event in (await suite.client.chat(suite.chat_id)).events]
+    starts = [index for index, event in enumerate(events) if event["type"] == "request.query"]
+    runs = [events[start:stop] for start, stop in zip(starts, [*starts[1:], None], strict=True)]
+    return next(run for run in runs if any(event.get("runId") == run_id for event in run))
+
+
+async def unfinished_runs(suite: Suite) -> Sequence[memory_pb2.UnfinishedRun]:
+    return (await suite.memory.ListUnfinishedRuns(memory_pb2.ListUnfinishedRunsRequest(), None)).runs
+
+
+async def wait_for_ends(suite: Suite) -> None:
+    """Return when the log has the end of each of its runs."""
+    while await unfinished_runs(suite):
+        await asyncio.sleep(0.02)
+
+
+async def get_title(suite: Suite, chat_id: str) -> str:
+    return (await suite.memory.GetChat(memory_pb2.GetChatRequest(chat_id=chat_id, without_events=True), None)).title
+
+
+async def follow(client: Client, run_id: str, heard: asyncio.Event) -> list[Event]:
+    """All events of the run; `heard` is set with the first."""
+    events: list[Event] = []
+    async with client.attach(run_id) as deltas:
+        async for delta in deltas:
+            events.append(as_json(delta))
+            heard.set()
+    return events

@@ -1,0 +1,34 @@
+"""How much of a long series a test tries: each fifth of it in the check, all of it by night."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias
+
+import pytest
+
+Take: TypeAlias = Callable[[Sequence[int], str | int], list[int]]
+"""Takes places from a series; which ones is decided by a seed, the case's own, so that cases differ in them."""
+
+
+def take_fifth(series: Sequence[int], seed: str | int) -> list[int]:
+    """A fifth of the series, one place at least; the same ones in each run."""
+    return sorted(random.Random(seed).sample(series, -(-len(series) // 5)))
+
+
+def take_all(series: Sequence[int], seed: str | int) -> list[int]:
+    return [*series]
+
+
+at_places = pytest.mark.parametrize(
+    "take", [take_fifth, pytest.param(take_all, marks=pytest.mark.nightly)], ids=["each fifth", "all"]
+)
+
+
+def rest_by_night(cases: Iterable[Any], *, each: int) -> list[Any]:
+    """The cases, of which the check tries each second, third and so on, and the night the others."""
+    return [
+        (pytest.param(*case) if index % each == 0 else pytest.param(*case, marks=pytest.mark.nightly))
+        for index, case in enumerate(cases)
+    ]

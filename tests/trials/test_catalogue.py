@@ -1,0 +1,51 @@
+"""Every command that a page, a comment or a test names is there: targets of make, trials, and files that trials run."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+from tests.quick import SMOKE
+from trials.other_python import TESTS
+from trials.support.catalogue import find_trials
+from trials.transports import PASSES
+
+ROOT = Path(__file__).parents[2]
+
+TEXTS = (".py", ".md", ".go", ".proto", ".yaml", ".txt", ".toml", ".mk", "")
+MAKE = re.compile(r"(?:`|^|\| )make ([a-z][a-z-]*(?:/[\w./-]+)?)", re.MULTILINE)
+TRIAL = re.compile(r"python -m trials ([a-z][a-z0-9-]*)")
+
+
+def read_texts() -> dict[str, str]:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    files = [name for name in listed if Path(name).suffix in TEXTS and (ROOT / name).is_file()]
+    return {name: (ROOT / name).read_text(errors="replace") for name in files}
+
+
+def test_every_target_and_trial_that_is_named_is_there() -> None:
+    makefiles = "".join((ROOT / name).read_text() for name in ("Makefile", "tests/clients/environments.mk"))
+    targets = {*re.findall(r"^([a-z-]+):", makefiles, re.MULTILINE), "build/gateway", "build/image.binpb"}
+    patterns = re.compile(r"build/clients/\w+/done")
+    trials = find_trials()
+    unknown: set[str] = set()
+    for file, text in read_texts().items():
+        unknown |= {f"{file}: make {it}" for it in MAKE.findall(text) if it not in targets and not patterns.match(it)}
+        unknown |= {f"{file}: python -m trials {it}" for it in TRIAL.findall(text) if it not in trials}
+    assert sorted(unknown) == []
+
+
+def test_each_trial_says_in_a_line_what_it_does() -> None:
+    assert {name for name, trial in find_trials().items() if not 20 < len(trial.line) <= 120} == set()
+
+
+def test_the_tests_that_trials_name_are_there() -> None:
+    named = [*TESTS, *SMOKE, *(name for _, tests in PASSES.values() for name in tests)]
+    missing: list[str] = []
+    for name in (name.removeprefix("--ignore=") for name in named):
+        file, _, test = name.partition("::")
+        path = ROOT / file
+        if not path.exists() or (test and f"def {test.partition('[')[0]}(" not in path.read_text()):
+            missing.append(name)
+    assert missing == []

@@ -1,0 +1,66 @@
+"""What honest load is judged by: a stream that breaks, and one that was expected to."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from trials.grpc_load.__main__ import ENOUGH_S, PINGS, SECONDS, TOO_MANY_PINGS, judge_result
+from trials.grpc_load.clients import CLIENTS, StreamEnd
+from trials.grpc_load.runs import Result
+
+WHOLE = StreamEnd(SECONDS, "OK", "", 3)
+BROKEN = StreamEnd(4.2, "UNAVAILABLE", "ENHANCE_YOUR_CALM", 2)
+
+
+def make_result(*ends: StreamEnd, missing: int = 0, complaint: str = "", refusals: tuple[str, ...] = ()) -> Result:
+    return Result([*ends], 3, missing, complaint, [*refusals])
+
+
+WRONG = {
+    "a stream that ends with an error": make_result(WHOLE, BROKEN),
+    "a stream with too few deltas": make_result(WHOLE, StreamEnd(SECONDS, "OK", "", 2)),
+    "a stream of which nothing is known": make_result(WHOLE, missing=1),
+    "a client that ends with an error": make_result(WHOLE, complaint="panic"),
+    "a connection that is refused": make_result(WHOLE, refusals=(TOO_MANY_PINGS,)),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_load_that_is_to_hold_fails_by(what: str) -> None:
+    assert judge_result(WRONG[what], "", SECONDS) == ("BREAKS", False)
+
+
+def test_a_load_holds_when_all_streams_come_to_their_ends() -> None:
+    uncounted = StreamEnd(SECONDS, "OK", "", None)
+    assert judge_result(make_result(WHOLE, uncounted), "", SECONDS) == ("holds, 120.0 s", True)
+
+
+def test_a_load_that_is_to_break_may_break_for_its_own_reason_alone() -> None:
+    assert judge_result(make_result(BROKEN, refusals=(TOO_MANY_PINGS,)), PINGS, SECONDS)[1]
+    assert not judge_result(make_result(BROKEN, refusals=("too many refused calls",)), PINGS, SECONDS)[1]
+    assert not judge_result(make_result(BROKEN), PINGS, SECONDS)[1]
+
+
+def test_a_load_that_is_to_break_and_holds_fails_where_it_had_time_to_break() -> None:
+    assert not judge_result(make_result(WHOLE), PINGS, ENOUGH_S)[1]
+    assert judge_result(make_result(WHOLE), PINGS, ENOUGH_S - 1)[1]
+
+
+def test_the_first_stream_that_breaks_is_named_first() -> None:
+    later = StreamEnd(7.0, "UNAVAILABLE", "", 2)
+    assert make_result(WHOLE, later, BROKEN).breaks == [BROKEN, later]
+
+
+def test_clients_say_how_each_stream_ended() -> None:
+    line = json.dumps({"messages": 2, "code": 14, "details": "ENHANCE_YOUR_CALM", "seconds": 4.2})
+    assert CLIENTS["grpc-go"].read_output(f"{line}\n") == [BROKEN]
+    calls = [
+        {"latency": 4_200_000_000, "status": "Unavailable", "error": "ENHANCE_YOUR_CALM"},
+        {"latency": 1_000_000, "status": "Canceled", "error": "x"},
+        {"latency": 1_000_000, "status": "OK", "error": ""},
+    ]
+    ends = CLIENTS["ghz"].read_output(json.dumps({"details": calls}))
+    assert [end.code for end in ends] == ["UNAVAILABLE", "CANCELLED", "OK"]
+    assert (ends[0].seconds, ends[0].messages) == (4.2, None)

@@ -1,0 +1,12 @@
+"""Try the outside clients of docs/clients.md: the small ones, or with --large all of them (2 GB)."""
+
+from __future__ import annotations
+
+from trials.support.commands import make, run_python
+
+NIGHTLY = ["--large"]
+
+
+def main(arguments: list[str]) -> int:
+    make("small-clients", *(["large-clients"] if "--large" in arguments else []))
+    return run_python("pytest", "-q", "tests/clients")

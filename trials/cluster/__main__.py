@@ -1,0 +1,14 @@
+"""Run both overlays on a real Kubernetes, and break it: before a release (as root; the machine for itself)."""
+
+from __future__ import annotations
+
+from trials.cluster.kube import HERE, name_missing_programs
+from trials.support.commands import NotTried, run, run_checks
+
+
+def main(arguments: list[str]) -> int:
+    if name_missing_programs():
+        run("tests/prerequisites", "image", "cluster")
+    if missing := name_missing_programs():
+        raise NotTried(f"not here: {', '.join(missing)}")
+    return run_checks(*HERE.glob("check_*.py"))

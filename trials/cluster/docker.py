@@ -1,0 +1,32 @@
+"""`docker build -t NAME -f FILE CONTEXT` and `docker push NAME` as pages say them, without a daemon or a registry."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from trials.cluster.kube import load_image
+from trials.image.build import DOCKERFILE, build_image
+
+
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="docker")
+    commands = parser.add_subparsers(dest="command", required=True)
+    build = commands.add_parser("build")
+    build.add_argument("-t", dest="name", required=True)
+    build.add_argument("-f", dest="file", type=Path, required=True)
+    build.add_argument("context", type=Path)
+    push = commands.add_parser("push")
+    push.add_argument("name")
+    said = parser.parse_args(arguments)
+    if said.command == "build":
+        assert said.file == said.context / DOCKERFILE, said.file
+        build_image(said.context.resolve(), said.name)
+    else:
+        load_image(said.name)
+    sys.stdout.write(f"{said.command} {said.name}: done\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

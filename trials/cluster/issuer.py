@@ -1,0 +1,108 @@
+"""An issuer of tokens outside of the suite: its keys are at an HTTPS address, whose certificate is of an authority that
+only who is told of it trusts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from cryptography import x509
+
+from tests.support.authority import Authority
+from tests.support.issuing import jwk, jwks
+from trials.cluster.kube import IMAGE, apply, kubectl
+
+NAMESPACE = "simulated"
+
+HOST, PORT = f"issuer.{NAMESPACE}", 8443
+
+ISSUER, AUDIENCE = f"https://{HOST}:{PORT}/", "headrace"
+
+TRUSTED = "/etc/issuer/ca.crt"
+"""Where services find the authority."""
+
+SERVE = """
+import functools, http.server, ssl
+serve = functools.partial(http.server.SimpleHTTPRequestHandler, directory="/srv/keys")
+server = http.server.ThreadingHTTPServer(("", 8443), serve)
+context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+context.load_cert_chain("/srv/tls/issuer.crt", "/srv/tls/issuer.key")
+server.socket = context.wrap_socket(server.socket, server_side=True)
+server.serve_forever()
+"""
+
+
+def issue_certificate(folder: Path) -> None:
+    """Make the issuer's certificate in `folder`, and the file `ca.crt` of its authority."""
+    folder.mkdir(exist_ok=True)
+    Authority(folder, "issuers").issue("issuer", workload=x509.DNSName(HOST))
+
+
+def describe_trust(namespace: str, folder: Path) -> list[dict[str, Any]]:
+    """The objects by which services reach the issuer and trust it."""
+    to_issuer = {"namespaceSelector": {"matchLabels": {"name": NAMESPACE}}}
+    callers = {"key": "app.kubernetes.io/name", "operator": "In", "values": ["orchestrator", "memory", "tools"]}
+    policy = {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": "own-issuer", "namespace": namespace},
+        "spec": {
+            "podSelector": {"matchExpressions": [callers]},
+            "policyTypes": ["Egress"],
+            "egress": [{"to": [to_issuer], "ports": [{"port": PORT}]}],
+        },
+    }
+    bundle = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "issuer-ca", "namespace": namespace},
+        "data": {"ca.crt": (folder / "ca.crt").read_text()},
+    }
+    return [policy, bundle]
+
+
+def trust_issuer() -> list[dict[str, Any]]:
+    """What changes of a pod that verifies tokens, as a JSON patch."""
+    pod, container = "/spec/template/spec", "/spec/template/spec/containers/0"
+    volume = {"name": "issuer", "configMap": {"name": "issuer-ca"}}
+    mount = {"name": "issuer", "mountPath": str(Path(TRUSTED).parent), "readOnly": True}
+    changes = [
+        {"op": "add", "path": f"{pod}/volumes/-", "value": volume},
+        {"op": "add", "path": f"{container}/volumeMounts/-", "value": mount},
+        {"op": "add", "path": f"{container}/env/-", "value": {"name": "SSL_CERT_FILE", "value": TRUSTED}},
+    ]
+    return [
+        {"target": {"kind": kind, "name": name}, "patch": json.dumps(changes)}
+        for kind, name in (("StatefulSet", "orchestrator"), ("Deployment", "memory"), ("Deployment", "tools"))
+    ]
+
+
+def publish_keys(folder: Path, **keys: Any) -> None:
+    """Have the issuer publish these keys by their ids, and no other."""
+    at = {"namespace": NAMESPACE, "name": "issuer"}
+    published = jwks(*(jwk(key, key_id) for key_id, key in keys.items())).decode()
+    files = {name: (folder / name).read_text() for name in ("issuer.crt", "issuer.key")}
+    stop_issuer()  # its volume would have other keys only after a minute or so
+    container = {
+        "name": "issuer",
+        "image": IMAGE,
+        "args": ["python", "-c", SERVE],
+        "volumeMounts": [{"name": "keys", "mountPath": "/srv/keys"}, {"name": "tls", "mountPath": "/srv/tls"}],
+        "readinessProbe": {"tcpSocket": {"port": PORT}, "periodSeconds": 1},
+    }
+    volumes = [{"name": "keys", "configMap": {"name": "issuer"}}, {"name": "tls", "secret": {"secretName": "issuer"}}]
+    pod = {"containers": [container], "volumes": volumes, "enableServiceLinks": False}
+    pod |= {"automountServiceAccountToken": False}
+    service = {"clusterIP": "None", "selector": {"app": "issuer"}, "ports": [{"port": PORT}]}
+    apply(
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": at, "data": {"jwks.json": published}},
+        {"apiVersion": "v1", "kind": "Secret", "metadata": at, "stringData": files},
+        {"apiVersion": "v1", "kind": "Pod", "metadata": at | {"labels": {"app": "issuer"}}, "spec": pod},
+        {"apiVersion": "v1", "kind": "Service", "metadata": at, "spec": service},
+    )
+    kubectl("-n", NAMESPACE, "wait", "--for=condition=Ready", "pod/issuer", "--timeout=300s")
+
+
+def stop_issuer() -> None:
+    kubectl("-n", NAMESPACE, "delete", "pod", "issuer", "--ignore-not-found", "--grace-period=1")

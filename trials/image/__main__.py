@@ -1,0 +1,18 @@
+"""Build the image without a registry, and hold it to what the manifests say of pods (as root)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trials.image.programs import name_missing
+from trials.support.commands import NotTried, run, run_checks
+
+NIGHTLY: list[str] = []
+
+
+def main(arguments: list[str]) -> int:
+    if name_missing():
+        run("tests/prerequisites", "image")
+    if missing := name_missing():
+        raise NotTried(f"not here: {', '.join(missing)}")
+    return run_checks(Path(__file__).with_name("check_image.py"))

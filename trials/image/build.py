@@ -1,0 +1,130 @@
+"""Builds deploy/Dockerfile as it stands, without a registry: on stand-ins of its base images, of Debian's packages.
+
+Where the base images are in the storage already, they are taken as they are. pip, apt and Go are reached as this
+machine reaches them; nothing of how it does so gets into the image.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.deploy.manifests import ROOT
+from trials.image.programs import STORAGE, run_buildah, run_podman
+
+DOCKERFILE = "deploy/Dockerfile"
+
+CA_BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
+"""Where Debian's packages look for it."""
+
+
+def build_image(checkout: Path = ROOT, tag: str = "localhost/headrace:check") -> str:
+    """Returns the image's name; steps of which nothing has changed are not done again."""
+    make_bases(checkout)
+    build_from(checkout / DOCKERFILE, checkout, tag)
+    return tag
+
+
+def build_from(file: Path, context: Path, tag: str) -> None:
+    """Build what stands on the base images, which are in the storage already."""
+    volumes = [option for volume in (*_registries(), *_go()) for option in ("--volume", volume)]
+    # chroot and the host's network: a build needs no more of a container than its root.
+    isolation = ("--isolation", "chroot", "--network", "host", "--pull-never", "--layers")
+    run_buildah("bud", *isolation, *volumes, "--file", str(file), "--tag", tag, str(context))
+
+
+def base_images(checkout: Path) -> tuple[str, str]:
+    """Python's and Go's image, as the Dockerfile names them."""
+    named = re.findall(r"^FROM (\S+)", (checkout / DOCKERFILE).read_text(), re.M)
+    (python,) = {it for it in named if it.startswith("python:")}
+    (go,) = {it for it in named if it.startswith("golang:")}
+    return f"docker.io/library/{python}", f"docker.io/library/{go}"
+
+
+def make_bases(checkout: Path) -> None:
+    python, go = base_images(checkout)
+    match = re.fullmatch(r".*/python:(3\.\d+)-slim-(\w+)", python)
+    assert match, python
+    version, suite = match.groups()
+    if not _is_there(python):
+        working = run_buildah("from", "scratch").strip()
+        run_buildah("add", "--quiet", working, str(_make_root(version, suite)), "/")
+        _commit(working, python)
+    if not _is_there(go):
+        # Without the toolchain, which the build mounts: to copy and hash it takes longer than all else.
+        working = run_buildah("from", "--pull-never", python).strip()
+        path = "/usr/local/go/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+        run_buildah("config", "--env", f"PATH={path}", "--env", "GOTOOLCHAIN=local", working)
+        _commit(working, go)
+
+
+def size_bytes(image: str) -> int:
+    return int(run_podman("image", "inspect", "--format", "{{.Size}}", image))
+
+
+def _is_there(image: str) -> bool:
+    return image in run_buildah("images", "--format", "{{.Name}}:{{.Tag}}").split()
+
+
+def _commit(working: str, image: str) -> None:
+    run_buildah("config", "--cmd", '["bash"]', working)
+    run_buildah("commit", "--quiet", "--rm", working, image)
+
+
+def _make_root(version: str, suite: str) -> Path:
+    """A Debian with Python where the real image has it, as an archive."""
+    python, bin_ = f"/usr/bin/python{version}", '"$1/usr/local/bin'
+    hooks = (
+        f'ln -s {python} {bin_}/python"; ln -s {python} {bin_}/python3"',
+        'rm -rf "$1/var/lib/apt/lists/"* "$1/usr/share/doc/"* "$1/usr/share/man/"*',
+    )
+    packages = f"ca-certificates,python{version},python{version}-venv,netbase,tzdata"
+    options = ["--quiet", "--variant=minbase", f"--include={packages}", *(f"--customize-hook={it}" for it in hooks)]
+    name = hashlib.sha256("\n".join(options).encode()).hexdigest()[:12]
+    archive = STORAGE / f"{suite}-{name}.tar"
+    if not archive.exists():
+        STORAGE.mkdir(parents=True, exist_ok=True)
+        half = archive.with_suffix(".half.tar")
+        command = ["mmdebstrap", *options, suite, str(half), *_debian_sources(suite)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[-4000:]
+        half.rename(archive)
+    return archive
+
+
+def _debian_sources(suite: str) -> list[str]:
+    """Where this machine gets the suite's packages from."""
+    targets = ["apt-get", "indextargets", "--format", "$(RELEASE) $(REPO_URI)", "Created-By: Packages"]
+    lines = subprocess.run(targets, capture_output=True, text=True, check=True).stdout.splitlines()
+    found = dict(line.split() for line in reversed(lines))
+    wanted = [it for it in (suite, f"{suite}-updates", f"{suite}-security") if it in found]
+    assert suite in wanted, f"apt has no lists of {suite} here: apt-get update, on a Debian {suite}"
+    return [f"deb {found[it]} {it} main" for it in wanted]
+
+
+def _registries() -> list[str]:
+    """Volumes by which pip finds what it finds here: an authority of this machine, an index."""
+    settings = {key: _pip_setting(key) for key in ("cert", "index-url")}
+    file = STORAGE / "pip.conf"
+    bundle = settings["cert"] or os.environ.get("SSL_CERT_FILE", "")
+    if bundle:
+        settings["cert"] = CA_BUNDLE
+    file.write_text("\n".join(["[global]", *(f"{key} = {value}" for key, value in settings.items() if value), ""]))
+    return [f"{file}:/etc/pip.conf:ro", *([f"{bundle}:{CA_BUNDLE}:ro"] if bundle else [])]
+
+
+def _pip_setting(key: str) -> str:
+    command = [sys.executable, "-m", "pip", "config", "get", f"global.{key}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return os.environ.get(f"PIP_{key.upper().replace('-', '_')}", "") or done.stdout.strip()
+
+
+def _go() -> list[str]:
+    """Volumes with the toolchain of this machine, and what it has compiled before."""
+    command = ["go", "env", "GOROOT", "GOCACHE", "GOMODCACHE"]
+    root, built, modules = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    return [f"{root}:/usr/local/go:ro", f"{built}:/root/.cache/go-build", f"{modules}:/root/go/pkg/mod"]

@@ -1,0 +1,119 @@
+"""One container of the image, held to what the manifests hold a pod to."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO, Any
+
+from trials.image.programs import environment, podman_command, run_podman
+
+START_S = 60.0
+"""For a container's first process to be there, on a busy machine."""
+
+REST_BYTES_MAX = 90_000_000
+"""What a service may have resident that nobody has asked anything."""
+
+REST_LOOKS = 8
+"""Seconds; imports do not pause for as long."""
+
+REST_GROWTH_BYTES = 1 << 20
+"""Of what looks for peers that are not there."""
+
+
+def restrictions(pod: dict[str, Any], container: dict[str, Any], data: Path) -> list[str]:
+    """podman's options for what the manifest says of the pod and its container; `data` is what is mounted at /data.
+
+    A folder, not a tmpfs, which podman gives to root alone.
+    """
+    user = pod["spec"]["securityContext"]
+    own = container["securityContext"]
+    assert pod["spec"]["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}  # as podman has it
+    (tmp,) = (it for it in pod["spec"]["volumes"] if it["name"] == "tmp")
+    size = tmp["emptyDir"]["sizeLimit"].removesuffix("i").lower()
+    return [
+        *("--user", f"{user['runAsUser']}:{user['runAsGroup']}", "--network", "none"),
+        *(f"--cap-drop={it}" for it in own["capabilities"]["drop"]),
+        *(["--read-only", "--read-only-tmpfs=false"] if own["readOnlyRootFilesystem"] else []),
+        *([] if own["allowPrivilegeEscalation"] else ["--security-opt=no-new-privileges"]),
+        *("--tmpfs", f"/tmp:size={size},mode=1777", "--volume", f"{data}:/data"),
+    ]
+
+
+def run(image: str, options: list[str], *command: str) -> str:
+    """What the command prints, which has to succeed."""
+    return run_podman("run", "--rm", *options, image, *command)
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A container whose first process can be told to stop from the moment that it is there."""
+
+    pid: int
+
+    def rest_bytes(self) -> int:
+        """What the service has resident when it has grown no further for some seconds."""
+        end = time.monotonic() + START_S
+        sizes = [0]
+        while len(sizes) <= REST_LOOKS or sizes[-1] > sizes[-REST_LOOKS - 1] + REST_GROWTH_BYTES:
+            assert time.monotonic() < end, f"does not come to rest: {sizes}"
+            time.sleep(1)
+            children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+            pages = [int(Path(f"/proc/{it}/statm").read_text().split()[1]) for it in children]
+            sizes.append(sum(pages) * os.sysconf("SC_PAGE_SIZE"))
+        return sizes[-1]
+
+    def stop(self) -> float:
+        """Ends it as a kubelet does; the seconds until it was gone."""
+        process = os.pidfd_open(self.pid)
+        try:
+            begin = time.monotonic()
+            signal.pidfd_send_signal(process, signal.SIGTERM)
+            gone, _, _ = select.select([process], [], [], 60)
+            assert gone, "still there after a minute"
+            return time.monotonic() - begin
+        finally:
+            os.close(process)
+
+
+@contextmanager
+def starting(image: str, options: list[str], *command: str) -> Generator[Running]:
+    """A container whose entry point has just been executed."""
+    name = run_podman("create", *options, image, *command).strip()
+    try:
+        # Its process is there before the entry point is: that of the runtime, which becomes it.
+        run_podman("init", name)
+        pid = int(json.loads(run_podman("inspect", name))[0]["State"]["Pid"])
+        with TemporaryFile() as said:
+            starter = subprocess.Popen(podman_command("start", name), env=environment(), stdout=said, stderr=said)
+            try:
+                _await_entry_point(pid, starter, said)
+                yield Running(pid)
+            finally:
+                starter.wait(timeout=START_S)
+    finally:
+        run_podman("rm", "--force", "--time", "0", name)
+
+
+def _await_entry_point(pid: int, starter: subprocess.Popen[bytes], said: IO[bytes]) -> None:
+    """Until tini has signals held back for itself; for microseconds before, the kernel keeps them from it."""
+    end = time.monotonic() + START_S
+    while b"tini" not in (command := Path(f"/proc/{pid}/cmdline").read_bytes()) or not _blocks_signals(pid):
+        if time.monotonic() > end or starter.poll():
+            said.seek(0)
+            status = Path(f"/proc/{pid}/status").read_text()
+            raise AssertionError(f"no entry point: {command!r}, podman: {starter.poll()} {said.read()!r}\n{status}")
+
+
+def _blocks_signals(pid: int) -> bool:
+    status = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return bool(int(status["SigBlk"], 16) & 1 << (signal.SIGTERM - 1))

@@ -1,0 +1,16 @@
+"""Have a real Kubernetes API server take the manifests, and Helm the chart: both are compiled, for some minutes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trials.support.commands import need, run_checks
+
+NIGHTLY: list[str] = []
+
+HERE = Path(__file__).parent
+
+
+def main(arguments: list[str]) -> int:
+    need("go", "openssl")
+    return run_checks(HERE / "apiserver" / "check_apply.py", HERE / "helm" / "check_chart.py")

@@ -1,0 +1,43 @@
+"""Finds the trials, without importing them: some import what is not installed yet."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from pathlib import Path
+
+FOLDER = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    name: str
+    """As the command line has it: `other-python` of other_python.py."""
+
+    module: str
+    line: str
+    nightly: list[str] | None
+    """Its arguments in `make nightly`; None: it is no part of that."""
+
+
+def find_trials() -> dict[str, Trial]:
+    """Return all trials by their names, in the order of the alphabet."""
+    files = sorted({*FOLDER.glob("*.py"), *FOLDER.glob("*/__main__.py")} - {FOLDER / "__main__.py"})
+    trials = [trial for file in files if (trial := read_trial(file))]
+    return {trial.name: trial for trial in sorted(trials, key=lambda trial: trial.name)}
+
+
+def read_trial(file: Path) -> Trial | None:
+    tree = ast.parse(file.read_text())
+    mains = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "main" and node.args.args]
+    if not mains:
+        return None
+    module = ".".join(("trials", *file.relative_to(FOLDER).with_suffix("").parts))
+    name = (file.parent if file.name == "__main__.py" else file.with_suffix("")).name.replace("_", "-")
+    line = (ast.get_docstring(tree) or "").partition("\n")[0]
+    values = [
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == ["NIGHTLY"]
+    ]
+    return Trial(name, module, line, ast.literal_eval(values[0]) if values else None)

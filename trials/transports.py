@@ -1,0 +1,47 @@
+"""Run the tests of what RPCs go through on grpcio and in memory, and of the whole suite as `--split` runs it."""
+
+from __future__ import annotations
+
+import argparse
+
+from trials.support.commands import make, run_python, worst
+
+NIGHTLY: list[str] = []
+
+END_TO_END = ("crash", "main_job", "leaving", "conformance", "files", "trace")
+HANDLERS = ("tests/conformance", "tests/facade/a2a", "tests/test_streams.py", "tests/test_client.py")
+
+PASSES: dict[str, tuple[dict[str, str], list[str]]] = {
+    "grpcio": (
+        {"HEADRACE_TRANSPORT": "grpcio"},
+        [
+            *("tests/runtime", "--ignore=tests/runtime/http2", *HANDLERS),
+            *(f"tests/e2e/test_{name}.py" for name in (*END_TO_END[1:], "grpc_examples", "reflection")),
+            "tests/e2e/test_crash.py::test_a_service_that_is_killed_comes_back_and_the_chat_goes_on",
+            "tests/tools/test_main.py::test_commands_start_while_other_calls_come_and_go",
+        ],
+    ),
+    "local": (
+        {"HEADRACE_TRANSPORT": "local"},
+        [*(f"tests/runtime/{name}" for name in ("local", "rpc", "auth")), *HANDLERS],
+    ),
+    "split": (
+        {"SUITE_FORM": "--split"},
+        [f"tests/e2e/test_{name}.py" for name in (*END_TO_END, "effects")],
+    ),
+    "all-grpcio": (
+        {"HEADRACE_TRANSPORT": "grpcio"},
+        # Our own transport, and replicas, which need it: one channel to several addresses.
+        ["--ignore=tests/runtime/http2", "--ignore=tests/cluster"],
+    ),
+}
+"""The environment of each pass, and its tests: nothing else after the handlers sees the transport, but for commands,
+which are forked next to gRPC's threads."""
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m trials transports", description=__doc__)
+    parser.add_argument("passes", nargs="*", help=", ".join(PASSES))
+    names: list[str] = parser.parse_args(arguments).passes or ["grpcio", "local", "split"]
+    make("small-clients")
+    return worst(run_python("tests.run", *tests, **settings) for settings, tests in map(PASSES.__getitem__, names))
