@@ -19,8 +19,8 @@ from pathlib import Path
 import aiohttp
 
 from services.simulator.server import simulator
-from tests.support.suite import Suite, up
 from tests.judges.models.conversations import capturing
+from tests.support.suite import Suite, up
 from trials.real_model.cases import CASES, EXPECTED, SLOT_TOKENS, Stage, write_config
 from trials.real_model.server import serving_model
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from tests.support.suite import Suite
 from tests.judges.models.conversations import CONVERSATIONS, Capture
 from tests.support.order import Event, check_order, texts
+from tests.support.suite import Suite
 from tests.support.timing import within
 from trials.real_model.server import RealServer
 
