@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from random import randrange
 
 from trials.support.commands import run_python, worst
 
@@ -18,7 +19,14 @@ def main(arguments: list[str]) -> int:
             {"HEADRACE_SOAK_ROUNDS": given.rounds},
             ("tests/orchestrator/cluster/test_crashes.py", "-k", "any_event"),
         ),
-        ({"CLUSTER_ROUNDS": given.cluster_rounds, "CLUSTER_RUNS": "50"}, ("tests/cluster/test_chaos.py",)),
+        (
+            {
+                "CLUSTER_ROUNDS": given.cluster_rounds,
+                "CLUSTER_RUNS": "50",
+                "CLUSTER_SEED": str(randrange(1, 1_000_000)),
+            },
+            ("tests/cluster/test_chaos.py",),
+        ),
         ({"HOSTILE_CONNECTIONS": given.connections}, ("tests/hostile/test_connections.py",)),
         ({"HEADRACE_CHATS_MAX": "200"}, ("tests/memory/context/window/test_any_chat.py",)),
         ({"TOOLS_AWAY_S": "30"}, ("tests/e2e/test_tools_away.py",)),

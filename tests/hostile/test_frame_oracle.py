@@ -17,7 +17,6 @@ from trials.frames.nghttp2 import needs_nghttp2
 CASES = int(os.environ.get("FRAME_CASES", "500"))
 TAKEN_MIN, COMPARED_MIN = CASES // 10, CASES * 9 // 10
 
-
 Pair = tuple[Verdict, Verdict]
 
 

@@ -16,8 +16,6 @@ from services.facade.proto_routes import load_routes
 from services.runtime.formats.json_form import encode, event, split
 from tests.support.messages import PAYLOADS, filled
 
-ENVELOPE = {"seq", "type", "subagentId", "taskId", "timestamp"}
-
 
 @pytest.mark.parametrize("field", PAYLOADS, ids=lambda field: field.name)
 def test_every_event_is_one_flat_object_in_the_order_of_the_contract(field: FieldDescriptor) -> None:

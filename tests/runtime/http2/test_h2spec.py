@@ -45,7 +45,6 @@ pytestmark = pytest.mark.nightly
 
 needs_go = pytest.mark.skipif(shutil.which("go") is None, reason="NOTICE: Go is not installed: h2spec is not tried")
 
-
 MESSAGE = b"a message"
 
 
