@@ -32,9 +32,7 @@ from services.runtime.auth.identity import Identity
 from services.tools.mcp_client.settings import read_servers
 from services.tools.skills.skill import read_skill
 from tests.support.catalogue import read_catalogue
-from tests.support.pages import BLOCK
-from tests.support.pages import REFERENCE
-from tests.support.pages import read_curl
+from tests.support.pages import BLOCK, REFERENCE, read_curl
 from tests.support.suite import Running, up
 
 

@@ -303,7 +303,7 @@ async def follow_and_answer(
     return events
 
 
-@pytest.mark.parametrize(("kind", "how"), rest_by_night(((kind, how) for how in PARKING for kind in TOOLS), each=2))
+@pytest.mark.parametrize(("kind", "how"), rest_by_night(((kind, how) for how in PARKING for kind in TOOLS), each=4))
 async def test_an_owner_that_dies_at_any_line_leaves_one_decision(
     kind: str, how: str, serve: Serve, tmp_path: Path
 ) -> None:
@@ -335,7 +335,7 @@ def count(events: list[Event], *kinds: str) -> list[int]:
     return [sum(event["type"] == kind for event in events) for kind in kinds]
 
 
-@pytest.mark.parametrize("scope", ["run", "chat"])
+@pytest.mark.parametrize("scope", ["run", pytest.param("chat", marks=pytest.mark.nightly)])
 async def test_an_owner_that_dies_at_any_line_leaves_a_grant_that_is_asked_for_once(
     scope: str, serve: Serve, tmp_path: Path
 ) -> None:

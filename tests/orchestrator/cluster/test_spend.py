@@ -82,7 +82,9 @@ INSIGHTS = {"recap": {"enabled": True, "insightsWindowSize": 2, "insights": "llm
 
 
 @at_places
-@pytest.mark.parametrize("memory", [{}, INSIGHTS], ids=["turns", "insights too"])
+@pytest.mark.parametrize(
+    "memory", [INSIGHTS, pytest.param({}, marks=pytest.mark.nightly)], ids=["insights too", "turns alone"]
+)
 @pytest.mark.parametrize("case", ["three steps", "sub-agents", "a checked answer, its thoughts summed up", "a plan"])
 async def test_the_days_sum_is_that_of_the_runs_whoever_was_killed(
     serve: Serve, case: str, memory: dict[str, Any], take: Take

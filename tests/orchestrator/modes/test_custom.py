@@ -23,7 +23,9 @@ from tests.support.orchestrator.recorded_runs import World
 from tests.support.orchestrator.steps import Step, ToolStep, call_tool, content, finish
 from tests.support.order import TERMINAL, Event, fold
 from tests.support.postgresql import needs_postgres
-from tests.support.sampling import Take, at_places, take_fifth
+from tests.support.sampling import Take
+from tests.support.sampling import at_places
+from tests.support.sampling import take_some
 from tests.support.waiting import wait_until
 
 EVERYTHING = """
@@ -145,7 +147,7 @@ async def test_a_mode_over_postgresql_that_is_killed_goes_on_to_the_same_end(ser
     write_mode(tmp_path, EVERYTHING)
     with running(*FAST) as server:
         async with serve(database_url=server.url()) as suite:
-            await kill_at_lines(suite, take_fifth)
+            await kill_at_lines(suite, take_some)
 
 
 async def kill_at_lines(suite: Suite, take: Take) -> None:
