@@ -10,6 +10,8 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 
 AGAIN_MAX = 5
@@ -27,7 +29,19 @@ LIMIT = [f"-ofaulthandler_timeout={TEST_S_MAX}", "-ofaulthandler_exit_on_timeout
 PYTEST = [sys.executable, "-m", "pytest", *LIMIT]
 
 
+MEMORY = Path("/dev/shm")
+"""Where tests have their folders if it is there: what is synced there costs nothing. Few tests are about disks."""
+
+
 def main() -> int:
+    with ExitStack() as stack:
+        if MEMORY.is_dir():
+            folder = stack.enter_context(tempfile.TemporaryDirectory(dir=MEMORY, prefix="headrace-tests-"))
+            os.environ["PYTEST_DEBUG_TEMPROOT"] = folder
+        return run_tests()
+
+
+def run_tests() -> int:
     code = subprocess.run([*PYTEST, "--cache-clear", *SHARED, *sys.argv[1:]]).returncode
     if code != 1 or not LAST_FAILED.exists():
         return code
