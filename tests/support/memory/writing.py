@@ -34,7 +34,7 @@ from headrace.v1.webhook_pb2_grpc import WebhookServiceStub
 from services.memory.data.holds import HoldsInForce
 from services.memory.facts.changes import add_fact
 from services.memory.storage.records.user_facts import make_fact
-from services.runtime.auth.identity import Identity, acting_as
+from services.runtime.auth.identity import Identity
 
 if TYPE_CHECKING:
     import grpc
@@ -102,8 +102,7 @@ class Memory:
             return await getattr(getattr(self, stub), rpc)(request(**fields))
 
     async def call_as(self, who: Identity | None, rpc: str, /, **fields: Any) -> Any:
-        with acting_as(who):
-            return await self.call(rpc, **fields)
+        return await self.call_as(who, rpc, **fields)
 
     async def append(
         self,
