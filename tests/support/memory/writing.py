@@ -102,7 +102,8 @@ class Memory:
             return await getattr(getattr(self, stub), rpc)(request(**fields))
 
     async def call_as(self, who: Identity | None, rpc: str, /, **fields: Any) -> Any:
-        return await self.call_as(who, rpc, **fields)
+        with acting_as(who):
+            return await self.call(rpc, **fields)
 
     async def append(
         self,
