@@ -34,7 +34,7 @@ from headrace.v1.webhook_pb2_grpc import WebhookServiceStub
 from services.memory.data.holds import HoldsInForce
 from services.memory.facts.changes import add_fact
 from services.memory.storage.records.user_facts import make_fact
-from services.runtime.auth.identity import Identity
+from services.runtime.auth.identity import Identity, acting_as
 
 if TYPE_CHECKING:
     import grpc
