@@ -22,8 +22,7 @@ OPERATOR = Identity("acme", "op", scopes=DEFAULT_SCOPES | {"operate"})
 
 
 async def share(memory: Memory, chat_id: str, *participants: str, readers: tuple[str, ...] = ()) -> None:
-    with acting_as(ADA):
-        await memory.call("ShareChat", chat_id=chat_id, shared_with=readers, participants=participants)
+    await memory.call_as(ADA, "ShareChat", chat_id=chat_id, shared_with=readers, participants=participants)
 
 
 async def ask(memory: Memory, who: Identity, message: str, chat_id: str = "", answer: str = "Yes.") -> tuple[str, str]:
@@ -76,8 +75,7 @@ async def test_an_unfinished_run_keeps_its_own_user(serve: Serve) -> None:
         with acting_as(BOB):
             _, run_id = await memory.begin("And I?", chat_id)
     async with serve() as memory:
-        with acting_as(None):
-            [left] = (await memory.call("ListUnfinishedRuns")).runs
+        [left] = (await memory.call_as(None, "ListUnfinishedRuns")).runs
         assert (left.run_id, left.tenant, left.user, left.chat_owner) == (run_id, "acme", "bob", "ada")
         with acting_as(CLEO), pytest.raises(NotFound):
             await memory.acquire(chat_id, run_id, "cleo:1")

@@ -20,7 +20,6 @@ from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.engine import open_files
 from services.memory.storage.postgres.connection.pool import Limits
 from services.memory.storage.postgres.engine import open_postgres
-from services.runtime.auth.identity import acting_as
 from tests.support.memory.audit import ADA, make_deeds
 from tests.support.memory.engines import Serve
 from tests.support.memory.serving import memory_in
@@ -60,8 +59,7 @@ async def test_whatever_is_done_to_a_file_is_named(serve: Serve, folder: Path, c
         await make_deeds(memory)
         (log,) = (folder / "audit").glob("*/*.jsonl")
         log.write_bytes(b"".join(line + b"\n" for line in change(log.read_bytes().splitlines())))
-        with acting_as(ADA):
-            report = await memory.call("VerifyAudit")
+        report = await memory.call_as(ADA, "VerifyAudit")
     assert re.search(place, report.problem), report.problem
 
 
@@ -80,8 +78,7 @@ async def test_whatever_is_done_to_a_row_is_named(database_url: str, case: str) 
             await connection.executemany("INSERT INTO audit VALUES ($1, $2, $3, $4)", values)
         finally:
             await connection.close()
-        with acting_as(ADA):
-            report = await memory.call("VerifyAudit")
+        report = await memory.call_as(ADA, "VerifyAudit")
     assert re.search(place, report.problem), report.problem
 
 
@@ -93,8 +90,7 @@ async def test_what_a_kill_has_cut_of_a_line_goes_and_the_chain_goes_on(serve: S
     log.write_bytes(whole + b'{"seq": 5, "at"')
     async with serve() as memory:
         await make_deeds(memory)
-        with acting_as(ADA):
-            report = await memory.call("VerifyAudit")
+        report = await memory.call_as(ADA, "VerifyAudit")
     assert (report.lines, report.problem) == (8, "")
     assert log.read_bytes().startswith(whole)
 
@@ -115,8 +111,7 @@ async def test_a_writer_that_is_killed_again_and_again_leaves_a_chain_that_verif
         acknowledged += (await program.stdout.read()).count(b"stored")
         await program.wait()
     async with serve() as memory:
-        with acting_as(ADA):
-            report = await memory.call("VerifyAudit")
+        report = await memory.call_as(ADA, "VerifyAudit")
     assert report.problem == ""
     assert acknowledged <= report.lines <= acknowledged + 3
 

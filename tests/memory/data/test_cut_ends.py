@@ -69,8 +69,7 @@ async def test_those_of_a_chat_whose_key_is_lost_stay_with_it(folder: Path) -> N
     async with store.memory() as memory:
         await people.furnish(memory, ADA)
         theirs = await people.furnish(memory, ELSE_OP)
-        with acting_as(ELSE_OP):
-            await memory.call("PlaceHold", chat=theirs["chat"], reason="matter")
+        await memory.call_as(ELSE_OP, "PlaceHold", chat=theirs["chat"], reason="matter")
     beside = folder / f"{theirs['chat']}.json.damaged"
     beside.write_bytes(cut_line("foreign"))
     nobodys = folder / f"{new_id()}.json.damaged"

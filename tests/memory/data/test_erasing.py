@@ -256,8 +256,7 @@ async def test_only_who_may_administer_erases_and_reads_receipts(kept: Kept) -> 
         other = Identity("else", "op", scopes=ADMIN.scopes)
         with acting_as(other), pytest.raises(NotFound):
             await memory.call("GetErasure", erasure_id=erasure.erasure_id)
-        with acting_as(other):
-            assert not (await memory.call("ListErasures")).erasures
+        assert not (await memory.call_as(other, "ListErasures")).erasures
 
 
 async def test_an_erasure_is_one_workers_at_a_time(kept: Kept) -> None:
@@ -297,22 +296,19 @@ async def test_furnishing_again_after_an_erasure_is_as_for_anybody(kept: Kept) -
 
 async def test_an_erasure_of_a_tenant_revokes_the_keys_of_who_has_nothing_else(kept: Kept) -> None:
     async with kept.memory() as memory:
-        with acting_as(ADMIN):
-            key_id = (await memory.call("CreateKey", name="k", user="carl", scopes=["ask"])).key.key_id
+        key_id = (await memory.call_as(ADMIN, "CreateKey", name="k", user="carl", scopes=["ask"])).key.key_id
         erasure = await people.erase(memory, tenant="acme")
         assert people.count(erasure) == {"keys": 1}
-        with acting_as(ADMIN):
-            key = (await memory.call("GetKey", key_id=key_id)).key
+        key = (await memory.call_as(ADMIN, "GetKey", key_id=key_id)).key
         assert key.state == "revoked"
 
 
 async def test_webhooks_and_deliveries_of_chats_that_were_deleted_before_go_too(kept: Kept) -> None:
     url = "https://of-ada.example.com/"
     async with kept.memory(**options_of(kept)) as memory:
-        with acting_as(ADMIN):
-            webhook_id = (
-                await memory.call("CreateWebhook", url="https://of-the-tenant.example.com/")
-            ).webhook.webhook_id
+        webhook_id = (
+            await memory.call_as(ADMIN, "CreateWebhook", url="https://of-the-tenant.example.com/")
+        ).webhook.webhook_id
         # Another user, to whom case alone tells.
         ada, other = await people.furnish(memory, ADA), await people.furnish(memory, Identity("acme", "Ada"))
         await people.put_run_webhook(memory, ADA, ada["run"], url)
@@ -328,5 +324,7 @@ async def test_webhooks_and_deliveries_of_chats_that_were_deleted_before_go_too(
 
 
 async def list_told_runs(memory: Memory, webhook_id: str) -> set[str]:
-    with acting_as(ADMIN):
-        return {delivery.run_id for delivery in (await memory.call("ListDeliveries", webhook_id=webhook_id)).deliveries}
+    return {
+        delivery.run_id
+        for delivery in (await memory.call_as(ADMIN, "ListDeliveries", webhook_id=webhook_id)).deliveries
+    }

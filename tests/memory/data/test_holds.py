@@ -24,8 +24,7 @@ pytestmark = pytest.mark.engines
 
 
 async def list_holds(memory: Memory, who: Identity = ADMIN, *, ended: bool = False) -> list[data_pb2.Hold]:
-    with acting_as(who):
-        return list((await memory.call("ListHolds", all=ended)).holds)
+    return list((await memory.call_as(who, "ListHolds", all=ended)).holds)
 
 
 @pytest.mark.parametrize("kind", ["user", "chat", "tenant"])
@@ -133,8 +132,7 @@ async def test_only_who_may_administer_holds_and_the_audit_log_has_both_ends(kep
             await memory.call("ReleaseHold", hold_id=hold.hold_id)
         assert not await list_holds(memory, other)
         await people.release(memory, hold.hold_id)
-        with acting_as(ADMIN):
-            lines = (await memory.call("ListAudit", event="hold")).lines
+        lines = (await memory.call_as(ADMIN, "ListAudit", event="hold")).lines
         told = [json.loads(line.line) for line in lines]
         assert [(one["event"], one["holdId"], one["of"], one["by"]) for one in told] == [
             ("hold.released", hold.hold_id, "ada", "op"),

@@ -94,8 +94,7 @@ async def erase_and_finish(memory: Memory, erasure_id: str) -> data_pb2.FinishEr
                 break
         except Overloaded as error:  # it is not known everywhere yet
             await asyncio.sleep(error.retry_after_s or 0.1)
-    with acting_as(None):
-        return await memory.call("FinishErasure", erasure_id=erasure_id, owner=OWNER)
+    return await memory.call_as(None, "FinishErasure", erasure_id=erasure_id, owner=OWNER)
 
 
 class JumpingClock:
@@ -150,8 +149,7 @@ async def test_a_last_step_that_takes_longer_than_its_claim_stays_its_own(databa
             await asyncio.sleep(0.1)
         await release()
         assert (await finishing).state == "done"
-        with acting_as(ADMIN):
-            listed = await memory.call("ListAudit", event="user.erased")
+        listed = await memory.call_as(ADMIN, "ListAudit", event="user.erased")
         assert len(listed.lines) == 1
 
 

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import KeyUnavailable, LogDamaged
-from headrace.v1 import webhook_pb2
 from services.memory.log.checksums import add_checksum, remove_checksum
 from services.runtime.auth.identity import acting_as
 from tests.support.memory.encrypted_stores import (
@@ -22,7 +21,6 @@ from tests.support.memory.encrypted_stores import (
     OTHER_MASTER_KEYS,
     Store,
     WithoutTenant,
-    call_as,
     opening,
     read_everything,
     write_everything,
@@ -88,7 +86,7 @@ async def _check_refused(memory: Memory, chat_id: str, *, may_write: bool) -> No
         lambda: memory.search("secret"),
         memory.chats,
         memory.list_facts,
-        lambda: call_as(ADMIN, memory.webhooks.ListWebhooks, webhook_pb2.ListWebhooksRequest()),
+        lambda: memory.call_as(ADMIN, "ListWebhooks"),
     ]
     if not may_write:
         calls.append(lambda: memory.append(new_id(), new_id(), query_line()))

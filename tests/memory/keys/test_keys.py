@@ -125,12 +125,10 @@ async def test_services_are_told_of_changes_in_their_order_also_after_a_restart(
     async with serve() as memory:
         with acting_as(ADA):
             made = [await make(memory, name=f"key {n}") for n in range(3)]
-        with acting_as(None):
-            whole = await memory.call("ReadKeyChanges")
+        whole = await memory.call_as(None, "ReadKeyChanges")
         assert [key.key_id for key in whole.keys] == [one.key.key_id for one in made]
         assert [key.sha256 for key in whole.keys] == [hashlib.sha256(one.secret.encode()).digest() for one in made]
-        with acting_as(ADA):
-            await memory.call("RevokeKey", key_id=made[1].key.key_id)
+        await memory.call_as(ADA, "RevokeKey", key_id=made[1].key.key_id)
     async with serve() as memory:
         with acting_as(None):
             later = await memory.call("ReadKeyChanges", after_revision=whole.revision)
@@ -139,8 +137,7 @@ async def test_services_are_told_of_changes_in_their_order_also_after_a_restart(
             assert (len(nothing.keys), nothing.revision, nothing.has_more) == (0, later.revision, False)
         with acting_as(ADA):
             fourth = (await make(memory, name="fourth")).key
-        with acting_as(None):
-            newest = await memory.call("ReadKeyChanges", after_revision=later.revision)
+        newest = await memory.call_as(None, "ReadKeyChanges", after_revision=later.revision)
         assert [key.key_id for key in newest.keys] == [fourth.key_id]
 
 
@@ -208,8 +205,7 @@ class Stage:
 
     async def take(self, key_id: str, wanted: int, service: int = 0) -> keys_pb2.TakeKeyCallsResponse:
         memory = self.services[service % len(self.services)]
-        with acting_as(None):
-            return await memory.call("TakeKeyCalls", key_id=key_id, wanted=wanted)
+        return await memory.call_as(None, "TakeKeyCalls", key_id=key_id, wanted=wanted)
 
     async def begin(self, who: Identity, most: int, service: int = 0, **ids: str) -> tuple[str, str]:
         """Begin a run as an orchestrator does, and return its chat and id."""
@@ -217,8 +213,7 @@ class Stage:
         chat_id, run_id = ids.get("chat_id") or new_id(), ids.get("run_id") or new_id()
         append = memory_pb2.AppendRequest(chat_id=chat_id, run_id=run_id, request_id=run_id, key_runs_max=most)
         append.lines.append(query_line("hello"))
-        with acting_as(who):
-            await memory.call("BeginRun", append=append)
+        await memory.call_as(who, "BeginRun", append=append)
         return chat_id, run_id
 
     async def end(self, who: Identity, chat_id: str, run_id: str) -> None:

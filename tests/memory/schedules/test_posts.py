@@ -63,8 +63,7 @@ async def take_due(memory: Memory, clock: Clock) -> schedule_pb2.DueSchedule:
 
 
 async def receive(memory: Memory, schedule_id: str, fields: dict[str, Any]) -> str:
-    with acting_as(None):
-        return (await memory.call("ReceiveWebhook", schedule_id=schedule_id, **fields)).status
+    return (await memory.call_as(None, "ReceiveWebhook", schedule_id=schedule_id, **fields)).status
 
 
 async def post(

@@ -152,8 +152,7 @@ def test_a_share_counts_what_is_kept() -> None:
 async def test_webhooks_are_told_once_in_the_period(memory: Memory) -> None:
     operator = Identity("acme", "olga", scopes=ALL_SCOPES)
     webhook_id = new_id()
-    with acting_as(operator):
-        await memory.call("CreateWebhook", webhook_id=webhook_id, url="https://hooks.example/")
+    await memory.call_as(operator, "CreateWebhook", webhook_id=webhook_id, url="https://hooks.example/")
     runs = [(await begin(memory))[1] for _ in range(6)]
     warned = budget(warn_at=0.8)
     with acting_as(ADA):
@@ -163,14 +162,12 @@ async def test_webhooks_are_told_once_in_the_period(memory: Memory) -> None:
             else:
                 with pytest.raises(QuotaExceeded):
                     await claim(memory, run_id, 2_000, None, warned)
-            with acting_as(operator):
-                found = await memory.call("ListDeliveries", webhook_id=webhook_id)
+            found = await memory.call_as(operator, "ListDeliveries", webhook_id=webhook_id)
             assert [delivery.type for delivery in found.deliveries] == ["headrace.budget.warning"] * (count >= 4)
 
 
 async def measure(memory: Memory, who: Identity, *budgets: memory_pb2.SpendBudget) -> list[tuple[int, int]]:
-    with acting_as(who):
-        uses = (await memory.call("MeasureBudgets", budgets=budgets)).uses
+    uses = (await memory.call_as(who, "MeasureBudgets", budgets=budgets)).uses
     assert all(use.ends_at > 0 for use in uses)
     return [(use.spent.nano_usd, use.reserved.nano_usd) for use in uses]
 
@@ -186,11 +183,9 @@ async def test_what_is_spent_and_reserved_is_told_of_the_own_tenant(memory: Memo
 
 
 async def test_what_a_tenant_and_a_user_keep_is_counted(memory: Memory) -> None:
-    with acting_as(ADA):
-        await memory.call("Remember", text="Tea, not coffee.")
+    await memory.call_as(ADA, "Remember", text="Tea, not coffee.")
     used: dict[str, int] = {}
     for who in (ADA, BOB):
-        with acting_as(who):
-            limits = (await memory.call("ListLimits")).limits
+        limits = (await memory.call_as(who, "ListLimits")).limits
         used[who.user] = next(limit.used for limit in limits if limit.name == "facts")
     assert used == {"ada": 1, "bob": 0}

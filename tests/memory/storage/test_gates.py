@@ -148,8 +148,7 @@ async def test_gates_go_with_their_chat_and_stay_with_a_revert(memory: Memory) -
     await memory.append(chat_id, later, run_line())
     with pytest.raises(NotFound):
         await memory.gate(run_id, "t_2")
-    with acting_as(Identity("default", "default")):
-        await memory.call("DeleteChat", chat_id=chat_id)
+    await memory.call_as(Identity("default", "default"), "DeleteChat", chat_id=chat_id)
     with pytest.raises(NotFound):
         await memory.gate(run_id, "t_1")
 

@@ -5,17 +5,14 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headrace.errors import InvalidRequest, LogDamaged, NotFound, QuotaExceeded, VersionConflict
-from headrace.streams import rpc_errors
 from headrace.v1 import memory_pb2
-from services.runtime.auth.identity import Identity, acting_as
-from services.runtime.rpc.call_ids import forward_metadata
+from services.runtime.auth.identity import Identity
 from tests.support.memory.agent_versions import put_version
 from tests.support.memory.engines import Serve
 from tests.support.memory.writing import Memory
@@ -26,31 +23,21 @@ ADA = Identity("acme", "ada", scopes=frozenset({"publish"}))
 BOB = Identity("bolt", "bob", scopes=frozenset({"publish"}))
 
 
-async def _call(who: Identity | None, rpc: Any, request: Any) -> Any:
-    with acting_as(who), rpc_errors():
-        return await rpc(request, metadata=forward_metadata())
-
-
-def put(
+async def put(
     memory: Memory, key: str, text: str, version: int = 1, expected: int | None = None, who: Identity = ADA
-) -> Awaitable[memory_pb2.PutAgentDefinitionResponse]:
-    request = memory_pb2.PutAgentDefinitionRequest(
-        agent_key=key, definition=text, version=version, expected_version=expected
-    )
-    return _call(who, memory.stub.PutAgentDefinition, request)
+) -> memory_pb2.PutAgentDefinitionResponse:
+    fields = {"agent_key": key, "definition": text, "version": version, "expected_version": expected}
+    return await memory.call_as(who, "PutAgentDefinition", **fields)
 
 
-def remove(memory: Memory, key: str, expected: int | None = None, who: Identity = ADA) -> Awaitable[Any]:
-    request = memory_pb2.DeleteAgentDefinitionRequest(agent_key=key, expected_version=expected)
-    return _call(who, memory.stub.DeleteAgentDefinition, request)
+async def remove(memory: Memory, key: str, expected: int | None = None, who: Identity = ADA) -> Any:
+    return await memory.call_as(who, "DeleteAgentDefinition", agent_key=key, expected_version=expected)
 
 
 async def changes(memory: Memory, after: int = 0) -> tuple[list[tuple[str, str, str, int]], int]:
     found: list[tuple[str, str, str, int]] = []
     while True:
-        reply = await _call(
-            None, memory.stub.ReadAgentChanges, memory_pb2.ReadAgentChangesRequest(after_revision=after)
-        )
+        reply = await memory.call_as(None, "ReadAgentChanges", after_revision=after)
         found += [(agent.tenant, agent.agent_key, agent.definition, agent.version) for agent in reply.agents]
         after = reply.revision
         if not reply.has_more:

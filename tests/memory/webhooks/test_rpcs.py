@@ -69,8 +69,7 @@ async def test_what_is_wrong_is_named(memory: Memory, fields: dict[str, Any], fi
 
 
 async def test_the_scope_admin_is_needed_and_other_tenants_see_nothing(memory: Memory) -> None:
-    with acting_as(ADA):
-        webhook_id = (await memory.call("CreateWebhook", url=URL)).webhook.webhook_id
+    webhook_id = (await memory.call_as(ADA, "CreateWebhook", url=URL)).webhook.webhook_id
     one: dict[str, Any] = {"webhook_id": webhook_id}
     calls: list[tuple[str, dict[str, Any]]] = [
         ("GetWebhook", one),
@@ -95,8 +94,7 @@ async def test_a_tenant_has_so_many(memory: Memory) -> None:
         await memory.call("CreateWebhook", url=URL)
     with pytest.raises(QuotaExceeded):
         await memory.call("CreateWebhook", url=URL)
-    with acting_as(ADA):
-        await memory.call("CreateWebhook", url=URL)
+    await memory.call_as(ADA, "CreateWebhook", url=URL)
 
 
 async def test_deliveries_come_in_pages(memory: Memory) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.v1 import memory_pb2
-from services.runtime.auth.identity import Identity, acting_as
+from services.runtime.auth.identity import Identity
 from tests.support.memory.writing import Memory, new_id, query_line
 
 ADA, BOB = Identity("acme", "ada", "api_key:ada"), Identity("acme", "bob")
@@ -48,14 +48,14 @@ async def claim(
 async def begin(memory: Memory, owner: Identity = ADA, ttl_ms: int = 60_000) -> tuple[str, str]:
     """A run that somebody owns."""
     chat_id, run_id = new_id(), new_id()
-    with acting_as(owner):
-        await memory.call(
-            "Append",
-            chat_id=chat_id,
-            run_id=run_id,
-            request_id=new_id(),
-            lines=[query_line()],
-            owner="a",
-            ttl_ms=ttl_ms,
-        )
+    await memory.call_as(
+        owner,
+        "Append",
+        chat_id=chat_id,
+        run_id=run_id,
+        request_id=new_id(),
+        lines=[query_line()],
+        owner="a",
+        ttl_ms=ttl_ms,
+    )
     return chat_id, run_id

@@ -12,15 +12,13 @@ import asyncpg
 
 from benchmarks.postgresql import Server
 from headrace.errors import KeyUnavailable
-from headrace.streams import rpc_errors
-from headrace.v1 import agent_pb2, llm_pb2, memory_pb2, schedule_pb2, webhook_pb2
+from headrace.v1 import agent_pb2, llm_pb2, memory_pb2
 from services.memory.encryption.data_keys import DataKeys
 from services.memory.encryption.keyring import Keyring
 from services.memory.encryption.master_keys import FileMasterKeys, MasterKeys
 from services.memory.encryption.opening import OpenKeys
 from services.memory.storage.files.encryption.data_keys import FOLDER
 from services.runtime.auth.identity import Identity, acting_as
-from services.runtime.rpc.call_ids import forward_metadata
 from tests.support.memory.engines import MASTER_KEYS, Files, Tables, open_keys
 from tests.support.memory.gates import granting
 from tests.support.memory.gates import opening as opening_gate
@@ -136,11 +134,6 @@ def _read_files(folder: Path) -> Iterator[tuple[Path, bytes]]:
                 yield path, path.read_bytes()
 
 
-async def call_as(who: Identity, rpc: Any, request: Any) -> Any:
-    with acting_as(who), rpc_errors():
-        return await rpc(request, metadata=forward_metadata())
-
-
 async def write_everything(memory: Memory, marker: str, who: Identity = ADA) -> str:
     """Write the marker into each kind of content, and return the chat's id."""
     with acting_as(who):
@@ -162,16 +155,12 @@ async def write_everything(memory: Memory, marker: str, who: Identity = ADA) -> 
         await memory.update_state(chat_id, 0, f'{{"note":"{marker}"}}', run_id=run_id)
         await memory.put_blob(chat_id, marker.encode() * 2)
         await memory.append(chat_id, run_id, run_line(output=f'{{"answer":"{marker}"}}'))
-        rename = memory_pb2.UpdateChatRequest(chat_id=chat_id, title=f"About {marker}")
-        await call_as(who, memory.stub.UpdateChat, rename)
+        await memory.call("UpdateChat", chat_id=chat_id, title=f"About {marker}")
         await memory.remember(f"likes {marker}", topic=f"{marker} topic")
-        asked = schedule_pb2.CreateScheduleRequest(agent_key="guide", message=marker, name=marker, cron="0 9 * * *")
-        await call_as(who, memory.schedules.CreateSchedule, asked)
+        await memory.call("CreateSchedule", agent_key="guide", message=marker, name=marker, cron="0 9 * * *")
         definition = f'{{"prompt":"{marker}"}}'
-        version = memory_pb2.PutAgentVersionRequest(agent_key="guide", definition=definition)
-        await call_as(who, memory.stub.PutAgentVersion, version)
-        own = memory_pb2.PutAgentDefinitionRequest(agent_key="guide", definition=definition, version=1)
-        await call_as(who, memory.stub.PutAgentDefinition, own)
+        await memory.call("PutAgentVersion", agent_key="guide", definition=definition)
+        await memory.call("PutAgentDefinition", agent_key="guide", definition=definition, version=1)
         await _write_webhooks(memory, marker, run_id, who)
         await memory.fork(chat_id)
         return chat_id
@@ -179,19 +168,17 @@ async def write_everything(memory: Memory, marker: str, who: Identity = ADA) -> 
 
 async def _write_webhooks(memory: Memory, marker: str, run_id: str, who: Identity) -> None:
     url = f"https://{marker.replace(' ', '-').replace(chr(39), '')}.example.com/"
-    hook = webhook_pb2.CreateWebhookRequest(url=url, name=marker)
-    created = await call_as(replace(who, scopes=who.scopes | {"admin"}), memory.webhooks.CreateWebhook, hook)
+    admin = replace(who, scopes=who.scopes | {"admin"})
+    created = await memory.call_as(admin, "CreateWebhook", url=url, name=marker)
     assert created.secret.startswith("whsec_")
-    of_run = webhook_pb2.PutRunWebhookRequest(run_id=run_id, config_id="one", url=url, token=marker.replace(" ", "-"))
-    of_run.auth_scheme, of_run.auth_credentials = "Bearer", marker
-    await call_as(who, memory.webhooks.PutRunWebhook, of_run)
+    secrets = {"token": marker.replace(" ", "-"), "auth_scheme": "Bearer", "auth_credentials": marker}
+    await memory.call_as(who, "PutRunWebhook", run_id=run_id, config_id="one", url=url, **secrets)
 
 
 async def read_agents(memory: Memory) -> list[str]:
     """Return the definitions of all tenants' agents, as an orchestrator reads them."""
-    with acting_as(None):
-        reply = await memory.call("ReadAgentChanges")
-        return [agent.definition for agent in reply.agents]
+    reply = await memory.call_as(None, "ReadAgentChanges")
+    return [agent.definition for agent in reply.agents]
 
 
 def _plan(marker: str) -> agent_pb2.PlanCreate:
@@ -205,10 +192,9 @@ async def read_everything(memory: Memory, chat_id: str, word: str, who: Identity
         chat = await memory.chat(chat_id=chat_id)
         facts = await memory.list_facts()
         schedules = (await memory.call("ListSchedules")).schedules
-        find = memory_pb2.ReadAgentVersionRequest(agent_key="guide", version=1)
-        version = await call_as(who, memory.stub.ReadAgentVersion, find)
+        version = await memory.call("ReadAgentVersion", agent_key="guide", version=1)
         admin = replace(who, scopes=who.scopes | {"admin"})
-        hooks = await call_as(admin, memory.webhooks.ListWebhooks, webhook_pb2.ListWebhooksRequest())
+        hooks = await memory.call_as(admin, "ListWebhooks")
         return {
             "webhooks": [(hook.name, hook.url) for hook in hooks.webhooks],
             "chat": chat.SerializeToString(deterministic=True),

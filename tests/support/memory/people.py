@@ -63,33 +63,27 @@ async def ask(memory: Memory, who: Identity, text: str, chat_id: str = "") -> tu
 
 
 async def share(memory: Memory, owner: Identity, chat_id: str, *participants: str) -> None:
-    with acting_as(owner):
-        await memory.call("ShareChat", chat_id=chat_id, participants=participants)
+    await memory.call_as(owner, "ShareChat", chat_id=chat_id, participants=participants)
 
 
 async def request_erasure(memory: Memory, **wanted: str) -> data_pb2.Erasure:
-    with acting_as(ADMIN):
-        return (await memory.call("EraseData", **wanted)).erasure
+    return (await memory.call_as(ADMIN, "EraseData", **wanted)).erasure
 
 
 async def place_hold(memory: Memory, **wanted: str) -> data_pb2.Hold:
-    with acting_as(ADMIN):
-        return (await memory.call("PlaceHold", **{"reason": "matter 1"} | wanted)).hold
+    return (await memory.call_as(ADMIN, "PlaceHold", **{"reason": "matter 1"} | wanted)).hold
 
 
 async def claim(memory: Memory, owner: str = OWNER) -> list[data_pb2.Erasure]:
-    with acting_as(None):
-        return list((await memory.call("ClaimErasures", owner=owner, ttl_ms=TTL_MS)).erasures)
+    return list((await memory.call_as(None, "ClaimErasures", owner=owner, ttl_ms=TTL_MS)).erasures)
 
 
 async def erase_portion(memory: Memory, erasure_id: str, **fields: object) -> data_pb2.EraseStoredResponse:
-    with acting_as(None):
-        return await memory.call("EraseStored", erasure_id=erasure_id, owner=OWNER, ttl_ms=TTL_MS)
+    return await memory.call_as(None, "EraseStored", erasure_id=erasure_id, owner=OWNER, ttl_ms=TTL_MS)
 
 
 async def finish(memory: Memory, erasure_id: str) -> data_pb2.Erasure:
-    with acting_as(None):
-        return (await memory.call("FinishErasure", erasure_id=erasure_id, owner=OWNER)).erasure
+    return (await memory.call_as(None, "FinishErasure", erasure_id=erasure_id, owner=OWNER)).erasure
 
 
 async def work_off(memory: Memory, erasure_id: str) -> data_pb2.Erasure:
@@ -183,10 +177,15 @@ async def furnished(
 
 
 async def put_run_webhook(memory: Memory, who: Identity, run_id: str, url: str) -> None:
-    with acting_as(Identity(who.tenant, who.user, scopes=ALL_SCOPES)):
-        await memory.call("PutRunWebhook", run_id=run_id, config_id="one", url=url, token=mark(who, "token"))
+    await memory.call_as(
+        Identity(who.tenant, who.user, scopes=ALL_SCOPES),
+        "PutRunWebhook",
+        run_id=run_id,
+        config_id="one",
+        url=url,
+        token=mark(who, "token"),
+    )
 
 
 async def release(memory: Memory, hold_id: str) -> data_pb2.Hold:
-    with acting_as(ADMIN):
-        return (await memory.call("ReleaseHold", hold_id=hold_id)).hold
+    return (await memory.call_as(ADMIN, "ReleaseHold", hold_id=hold_id)).hold

@@ -7,7 +7,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from headrace.v1 import schedule_pb2
-from services.runtime.auth.identity import Identity, acting_as
+from services.runtime.auth.identity import Identity
 from tests.support.memory.writing import Memory
 
 ADA, BOB, EVE = Identity("acme", "ada"), Identity("acme", "bob"), Identity("globex", "eve")
@@ -45,11 +45,9 @@ async def update(memory: Memory, schedule_id: str, **fields: Any) -> schedule_pb
 
 
 async def list_due(memory: Memory) -> schedule_pb2.ListDueSchedulesResponse:
-    with acting_as(None):
-        return await memory.call("ListDueSchedules")
+    return await memory.call_as(None, "ListDueSchedules")
 
 
 async def record(memory: Memory, due: schedule_pb2.DueSchedule, outcome: str = "started", **fields: Any) -> None:
     firing = schedule_pb2.Firing(due_at=due.due_at, outcome=outcome, **fields)
-    with acting_as(None):
-        await memory.call("RecordFiring", schedule_id=due.schedule.schedule_id, firing=firing)
+    await memory.call_as(None, "RecordFiring", schedule_id=due.schedule.schedule_id, firing=firing)

@@ -34,6 +34,7 @@ from headrace.v1.webhook_pb2_grpc import WebhookServiceStub
 from services.memory.data.holds import HoldsInForce
 from services.memory.facts.changes import add_fact
 from services.memory.storage.records.user_facts import make_fact
+from services.runtime.auth.identity import Identity, acting_as
 
 if TYPE_CHECKING:
     import grpc
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from headrace.v1.spend_pb2_grpc import SpendServiceAsyncStub
     from headrace.v1.webhook_pb2_grpc import WebhookServiceAsyncStub
     from services.memory.storage.engine import Engine
-    from services.runtime.auth.identity import Identity
 
 _SERVICES = {
     "stub": memory_pb2.DESCRIPTOR.services_by_name["MemoryService"],
@@ -100,6 +100,10 @@ class Memory:
         stub, request = RPCS[rpc]
         with rpc_errors():
             return await getattr(getattr(self, stub), rpc)(request(**fields))
+
+    async def call_as(self, who: Identity | None, rpc: str, /, **fields: Any) -> Any:
+        with acting_as(who):
+            return await self.call(rpc, **fields)
 
     async def append(
         self,
