@@ -33,6 +33,9 @@ ROUNDS_MAX = 4
 """Answers of one call: a scenario asks for a scope once more, or never ends asking."""
 
 CHAT, RUN = "22222222-2222-4222-8222-222222222222", "11111111-1111-4111-8111-111111111111"
+ECHO = "s__json_schema_echo"
+"""A tool that wants to be told the schemas of the others, as they have come."""
+
 POLL_S = 0.05
 LISTED_S = 15.0
 """Time for a server's tools to be listed, on a machine that is busy, too; some scenarios' never are."""
@@ -143,10 +146,19 @@ async def play_scenario(folder: Path, scenario: str, context: dict[str, Any], ur
                     await asyncio.sleep(POLL_S)
         except TimeoutError:
             return "\n".join([*told, "no tools"])
-        for name, tool in tools.items():
-            if name != "s__connect":
-                told.append(f"{name}: {(await client.call(name, make_arguments(json.loads(tool.parameters)))).result}")
+        for name, arguments in _plan_calls(tools, context):
+            told.append(f"{name}: {(await client.call(name, arguments)).result}")
         return "\n".join(told)
+
+
+def _plan_calls(tools: dict[str, tools_pb2.Tool], context: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """Return the calls that a scenario asks for, or else one of each tool."""
+    if given := context.get("toolCalls"):
+        return [(f"s__{call['name']}", call["arguments"]) for call in given]
+    schemas = {name: json.loads(tool.parameters) for name, tool in tools.items() if name != "s__connect"}
+    if ECHO in schemas:
+        return [(ECHO, {"schema": schema}) for name, schema in schemas.items() if name != ECHO]
+    return [(name, make_arguments(schema)) for name, schema in schemas.items()]
 
 
 def make_arguments(schema: dict[str, Any]) -> dict[str, Any]:

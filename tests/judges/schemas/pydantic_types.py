@@ -74,7 +74,6 @@ class Strict(BaseModel):
 
 class Open(BaseModel):
     model_config = ConfigDict(extra="allow")
-    __pydantic_extra__: dict[str, int]
     name: str
 
 
