@@ -21,6 +21,11 @@ class Proxy:
         [connection] = [writer for writer, sent in self._requests.items() if marker in sent]
         connection.transport.abort()
 
+    def close(self) -> None:
+        """End all connections."""
+        for connection in self._requests:
+            connection.transport.abort()
+
     def carries(self, marker: bytes) -> bool:
         return any(marker in sent for sent in self._requests.values())
 
@@ -76,4 +81,5 @@ async def open_proxy(port: int, limit_s: float | None = None) -> AsyncGenerator[
         try:
             yield proxy
         finally:
-            server.close_clients() if hasattr(server, "close_clients") else None
+            proxy.close()
+            await asyncio.sleep(0)

@@ -22,11 +22,21 @@ pytestmark = pytest.mark.nightly
 HERE = Path(__file__).parent / "servers"
 SERVERS = ("python 1", "python 2", "typescript")
 
+_OWNED = "owned by 'Other people's programs', kind A"
+
 BACK_S = 5.0
 LIMIT_S = 3.0
 """How long the proxy lets a connection be silent on the client's side."""
 
 TOOL = "s__say"
+
+
+def parametrize_servers(failing: tuple[str, ...], reason: str) -> pytest.MarkDecorator:
+    """All servers, those that fail today as expected failures."""
+    expected = pytest.mark.xfail(strict=True, reason=f"{_OWNED}: {reason}")
+    return pytest.mark.parametrize(
+        "server", [pytest.param(name, marks=[expected] if name in failing else []) for name in SERVERS]
+    )
 
 
 @pytest.fixture
@@ -92,7 +102,7 @@ async def say_until_back(client: ToolClient, text: str) -> str:
     return said
 
 
-@pytest.mark.parametrize("server", SERVERS)
+@parametrize_servers(("python 1", "typescript"), "a session that is not known any more is not begun anew")
 async def test_a_restart_between_two_calls_is_not_noticed_for_long(server: str, port: int, tmp_path: Path) -> None:
     async with open_proxy(port) as proxy:
         async with run_server(server, port):
@@ -106,7 +116,7 @@ async def test_a_restart_between_two_calls_is_not_noticed_for_long(server: str, 
             await opening.__aexit__(None, None, None)
 
 
-@pytest.mark.parametrize("server", SERVERS)
+@parametrize_servers(SERVERS, "the end of one call's connection ends the session, and the calls beside it")
 async def test_a_cut_call_alone_is_lost(server: str, port: int, tmp_path: Path) -> None:
     async with (
         open_proxy(port) as proxy,
@@ -124,7 +134,7 @@ async def test_a_cut_call_alone_is_lost(server: str, port: int, tmp_path: Path) 
         assert await cut != ""
 
 
-@pytest.mark.parametrize("server", SERVERS)
+@parametrize_servers(("python 2",), "the end of the stream that tells of changes ends the session")
 async def test_a_proxy_that_ends_responses_loses_no_call(server: str, port: int, tmp_path: Path) -> None:
     async with (
         run_server(server, port),

@@ -1,5 +1,8 @@
 """A server of the official Python SDK, 1.x or 2.x, whichever is installed. Its argument is its port."""
 
+# Two generations of the SDK have two sets of types; the development environment has one.
+# pyright: basic, reportAttributeAccessIssue=false, reportCallIssue=false, reportArgumentType=false
+
 from __future__ import annotations
 
 import asyncio
