@@ -29,8 +29,9 @@ REDIRECT = "http://127.0.0.1:8080/console/authorized.html"
 METADATA_URL = "https://conformance-test.local/client-metadata.json"
 """The client id metadata document that the scenarios of client ids expect."""
 
-ROUNDS_MAX = 4
-"""Answers of one call: a scenario asks for a scope once more, or never ends asking."""
+ROUNDS_MAX = 2
+"""Answers of one call, after which the person gives up: a scenario asks for a scope once more, or never ends asking.
+The service has no loop of its own, because each round is a person's."""
 
 CHAT, RUN = "22222222-2222-4222-8222-222222222222", "11111111-1111-4111-8111-111111111111"
 ECHO = "s__json_schema_echo"
