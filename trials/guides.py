@@ -32,8 +32,17 @@ _BLOCK = re.compile(r"^```(?P<form>\S*)[ ]?(?P<use>[^\n]*)\n(?P<text>.*?)^```$",
 
 COMMANDS = {"sh": ["bash", "-e"], "python": ["python", "-"], "js": ["node", "--input-type=module", "-"]}
 
-EXPECTED: dict[str, str] = {}
-"""Blocks that fail today, by page and number, and what owns them."""
+FAILING = {
+    "clients": (1, 3),
+    "modes": (4,),
+    "people": (1, 5, 7, 8, 10, 11, 15, 17, 19, 24, 26),
+}
+"""Numbers of the blocks that fail today, by page."""
+
+OWNED = "owned by 'The first hour, and the hundredth', 1: the guides' programs cannot be pasted"
+
+EXPECTED = {f"{page} {number}": OWNED for page, numbers in FAILING.items() for number in numbers}
+"""Blocks that fail today, and what owns them."""
 
 
 class Block(NamedTuple):
@@ -62,7 +71,8 @@ def main(arguments: Sequence[str]) -> int:
     for name in held:
         print(f"{name} holds now: take it off the list")
     failed = len(unexpected) + len(held)
-    print(f"{len(failures) - len(unexpected)} failed as expected")
+    for name in failures.keys() & EXPECTED.keys():
+        print(f"{name} failed as expected: {EXPECTED[name]}")
     print(f"{tried - len(failures)} passed, {failed} failed")
     return 1 if failed else 0
 
