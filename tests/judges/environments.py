@@ -37,6 +37,14 @@ def find_python_environment(name: str, packages: Path) -> Path:
     return _find_environment(name, packages, make, install) / "venv" / "bin" / "python"
 
 
+def find_source(name: str, packages: Path) -> Path:
+    """Return the folder of a source distribution, the first that a list of requirements names, made likewise."""
+    download = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary"]
+    distribution = packages.read_text().split("==")[0]
+    unpack = ["sh", "-c", "tar xzf *.tar.gz --strip-components 1 && rm *.tar.gz"]
+    return _find_environment(name, packages, [*download, distribution, "-r", packages.name], unpack)
+
+
 def _find_environment(name: str, packages: Path, *commands: list[str]) -> Path:
     with _locked_folder(name, packages) as folder:
         if not folder.is_dir():

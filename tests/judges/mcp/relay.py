@@ -1,6 +1,7 @@
-"""The MCP client that the conformance program starts for each scenario: it has the test's process do the work, where
-the service is imported already. Arguments: the test's socket, and the URL of the scenario's server. Standard library
-only.
+"""The MCP client that the conformance program starts for each scenario.
+
+It has the test's process do the work, where the service is imported already. Arguments: the test's socket, and the URL
+of the scenario's server. Standard library only.
 """
 
 from __future__ import annotations

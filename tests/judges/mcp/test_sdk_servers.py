@@ -1,0 +1,148 @@
+"""Servers of the official SDKs that are restarted, cut off and behind a proxy: nothing is lost but the cut call, and
+all is back within five seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from headrace.cli.supervisor.ports import reserve_port
+from tests.judges.environments import NODE, find_npm_environment, find_python_environment
+from tests.judges.mcp.proxy import open_proxy
+from tests.judges.mcp.tool_client import ToolClient, open_tool_client
+
+pytestmark = pytest.mark.nightly
+
+HERE = Path(__file__).parent / "servers"
+SERVERS = ("python 1", "python 2", "typescript")
+
+_OWNED = "owned by 'Other people's programs', kind A"
+
+BACK_S = 5.0
+LIMIT_S = 3.0
+"""How long the proxy lets a connection be silent on the client's side."""
+
+TOOL = "s__say"
+
+
+def parametrize_servers(failing: tuple[str, ...], reason: str) -> pytest.MarkDecorator:
+    """All servers, those that fail today as expected failures."""
+    expected = pytest.mark.xfail(strict=True, reason=f"{_OWNED}: {reason}")
+    return pytest.mark.parametrize(
+        "server", [pytest.param(name, marks=[expected] if name in failing else []) for name in SERVERS]
+    )
+
+
+@pytest.fixture
+def port() -> Generator[int]:
+    """A port that is kept for a server."""
+    with reserve_port("port", 0) as kept:
+        yield kept
+
+
+def make_command(server: str, port: int) -> list[str]:
+    if server == "typescript":
+        packages = find_npm_environment("mcp", HERE.parent / "package.json")
+        return [str(NODE), str(HERE / "typescript_server.mjs"), str(packages), str(port)]
+    # Ours has 2.x.
+    older = server == "python 1"
+    python = find_python_environment("mcp-python-1", HERE / "python_1.txt") if older else Path(sys.executable)
+    return [str(python), str(HERE / "python_server.py"), str(port)]
+
+
+@asynccontextmanager
+async def run_server(server: str, port: int) -> AsyncGenerator[None]:
+    """Run a server inside the block; it is killed at its end."""
+    command = await asyncio.to_thread(make_command, server, port)
+    process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.DEVNULL)
+    try:
+        async with asyncio.timeout(120):
+            while True:
+                try:
+                    _, writer = await asyncio.open_connection("127.0.0.1", port)
+                except OSError:
+                    await asyncio.sleep(0.05)
+                else:
+                    writer.close()
+                    break
+        yield
+    finally:
+        process.kill()
+        await process.wait()
+
+
+@asynccontextmanager
+async def open_client(folder: Path, url: str) -> AsyncGenerator[ToolClient]:
+    async with asyncio.timeout(240), open_tool_client(folder, {"s": {"url": url}}) as client:
+        await client.wait_for(TOOL, seconds=60)
+        yield client
+
+
+async def say(client: ToolClient, text: str, seconds: float = 0) -> str:
+    """What comes of a call: its text, or why it failed."""
+    return (await client.execute(TOOL, {"text": text, "seconds": seconds})).result
+
+
+async def say_until_back(client: ToolClient, text: str) -> str:
+    """Call until it succeeds, no longer than everything may be away; returns what came last."""
+    said = ""
+    try:
+        async with asyncio.timeout(BACK_S):
+            while said != text:
+                said = await say(client, text)
+                await asyncio.sleep(0.1)
+    except TimeoutError:
+        pass
+    return said
+
+
+@parametrize_servers(("python 1", "typescript"), "a session that is not known any more is not begun anew")
+async def test_a_restart_between_two_calls_is_not_noticed_for_long(server: str, port: int, tmp_path: Path) -> None:
+    async with open_proxy(port) as proxy:
+        async with run_server(server, port):
+            opening = open_client(tmp_path, proxy.url)
+            client = await opening.__aenter__()
+            assert await say(client, "one") == "one"
+        try:
+            async with run_server(server, port):
+                assert await say_until_back(client, "two") == "two"
+        finally:
+            await opening.__aexit__(None, None, None)
+
+
+@parametrize_servers(SERVERS, "the end of one call's connection ends the session, and the calls beside it")
+async def test_a_cut_call_alone_is_lost(server: str, port: int, tmp_path: Path) -> None:
+    async with (
+        open_proxy(port) as proxy,
+        run_server(server, port),
+        open_client(tmp_path, proxy.url) as client,
+    ):
+        beside = asyncio.create_task(say(client, "beside", 4))
+        cut = asyncio.create_task(say(client, "cut me", 4))
+        while not (proxy.carries(b"cut me") and proxy.carries(b"beside")):
+            await asyncio.sleep(0.02)
+        await asyncio.sleep(0.5)  # until the server has it, too
+        proxy.cut(b"cut me")
+        assert await say_until_back(client, "after") == "after"
+        assert await beside == "beside"
+        assert await cut != ""
+
+
+@parametrize_servers(("python 2",), "the end of the stream that tells of changes ends the session")
+async def test_a_proxy_that_ends_responses_loses_no_call(server: str, port: int, tmp_path: Path) -> None:
+    async with (
+        run_server(server, port),
+        open_proxy(port, LIMIT_S) as proxy,
+        open_client(tmp_path, proxy.url) as client,
+    ):
+        said: list[str] = []
+        for number in range(12):
+            said.append(await say(client, f"number {number}", 0.5))
+            await asyncio.sleep(0.3)
+    assert said == [f"number {number}" for number in range(12)]
