@@ -12,7 +12,6 @@ from trials.nightly import describe, fill_page
 from trials.support.commands import NOT_TRIED
 from trials.support.steps import Result, Step, report, run_steps
 
-
 KILLED_S = 60.0
 """Until a process that was killed is gone, on a busy machine."""
 
