@@ -136,7 +136,6 @@ CLIENTS := build/clients
 # --- releases
 
 RELEASE := build/release
-OUT = $(RELEASE)/$(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 release: ## Commit, tag and make VERSION (DRY_RUN=1, SIGN=KEY)
 ifdef DRY_RUN
 	@rm -rf $(RELEASE)/clone && git clone --quiet . $(RELEASE)/clone
@@ -149,5 +148,5 @@ else
 	git commit --quiet --all --message "Release $(VERSION)"
 	git tag $(if $(SIGN),--sign --local-user $(SIGN),--annotate) v$(VERSION) --file $(RELEASE)/notes.md
 	@$(MAKE) --no-print-directory build/gateway $(CLIENTS)/headrace/done
-	packaging/publish $(OUT) $(SIGN)
+	packaging/publish $(SIGN)
 endif

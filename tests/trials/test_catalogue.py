@@ -36,6 +36,13 @@ def test_every_target_and_trial_that_is_named_is_there() -> None:
     assert sorted(unknown) == []
 
 
+def test_a_trial_says_whether_it_is_the_nights() -> None:
+    trials = find_trials()
+    assert trials["simulate"].nightly == ["1-2000"]
+    assert trials["advisories"].nightly == []
+    assert trials["soak"].nightly is None
+
+
 def test_each_trial_says_in_a_line_what_it_does() -> None:
     assert {name for name, trial in find_trials().items() if not 20 < len(trial.line) <= 120} == set()
 

@@ -35,9 +35,16 @@ def read_trial(file: Path) -> Trial | None:
     module = ".".join(("trials", *file.relative_to(FOLDER).with_suffix("").parts))
     name = (file.parent if file.name == "__main__.py" else file.with_suffix("")).name.replace("_", "-")
     line = (ast.get_docstring(tree) or "").partition("\n")[0]
-    values = [
-        node.value
-        for node in tree.body
-        if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == ["NIGHTLY"]
-    ]
-    return Trial(name, module, line, ast.literal_eval(values[0]) if values else None)
+    return Trial(name, module, line, read_nightly(tree))
+
+
+def read_nightly(tree: ast.Module) -> list[str] | None:
+    for node in tree.body:
+        match node:
+            case ast.Assign(targets=[ast.Name("NIGHTLY")], value=value):
+                return ast.literal_eval(value)
+            case ast.AnnAssign(target=ast.Name("NIGHTLY"), value=ast.expr() as value):
+                return ast.literal_eval(value)
+            case _:
+                pass
+    return None

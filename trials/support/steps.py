@@ -128,14 +128,15 @@ async def show_until_end(process: asyncio.subprocess.Process, log: Path) -> None
 
 
 async def end_group(process: asyncio.subprocess.Process) -> None:
-    """End what the step has started, and has left running or was interrupted in."""
-    for one in (signal.SIGINT, signal.SIGKILL):
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, one)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(KILL_S):
-                await process.wait()
-                return
+    """End what the step has started: all that is left of it, or all of it where it was given up."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGINT)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(KILL_S):
+            await process.wait()
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    await process.wait()
 
 
 def report(results: Sequence[Result], minutes: float, file: Path) -> int:
