@@ -384,24 +384,13 @@ TESTS = [path.relative_to(ROOT) for top in ("tests", "trials") for path in sorte
 OF_A_TEST = re.compile(r"^\s*(?:from|import) (tests(?:\.\w+)*\.(?:test_\w+|conftest))\b", re.MULTILINE)
 MAY_BIND_IT = re.compile(r"\b(?:as|for) it\b|\bit(?:,| =|: )")
 
-NOT_YET = (
-    *("tests/memory", "tests/orchestrator", "tests/runtime", "tests/tools", "tests/llm_gateway", "tests/simulator"),
-    *("tests/hostile", "tests/benchmarks", "tests/cluster", "tests/trials", "tests/deploy", "trials"),
-)
-"""Folders in which, and for whose names, the two rules below do not hold yet. One is removed, never added."""
-
-
-def is_settled(file: Path) -> bool:
-    return not any(file.is_relative_to(folder) for folder in NOT_YET)
-
 
 def test_what_tests_share_is_in_no_test_module_and_in_no_conftest() -> None:
-    found = {file: OF_A_TEST.findall((ROOT / file).read_text()) for file in TESTS if is_settled(file)}
-    shared = [(file, name) for file, names in found.items() for name in names]
-    assert [use for use in shared if is_settled(Path(use[1].replace(".", "/")))] == []
+    found = {str(file): OF_A_TEST.findall((ROOT / file).read_text()) for file in TESTS}
+    assert {file: names for file, names in found.items() if names} == {}
 
 
 def test_variables_have_names_of_the_field() -> None:
     # Only a file that may have one is parsed: to parse all tests takes longer than all other rules together.
-    files = [file for file in TESTS if is_settled(file) and MAY_BIND_IT.search((ROOT / file).read_text())]
+    files = [file for file in TESTS if MAY_BIND_IT.search((ROOT / file).read_text())]
     assert [str(file) for file in files if "it" in read(file).bound] == []

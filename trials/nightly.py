@@ -23,9 +23,9 @@ def list_steps() -> list[Step]:
     return [
         Step("tests", python("tests.run", "-m", "nightly"), cores=2, minutes_max=STEP_MINUTES_MAX),
         *(
-            Step(it.name, python("trials", it.name, *it.nightly), cores=2, minutes_max=STEP_MINUTES_MAX)
-            for it in trials
-            if it.nightly is not None
+            Step(item.name, python("trials", item.name, *item.nightly), cores=2, minutes_max=STEP_MINUTES_MAX)
+            for item in trials
+            if item.nightly is not None
         ),
     ]
 

@@ -10,7 +10,7 @@ import pytest
 
 from services.runtime.http2.limits import DEFAULTS
 from services.runtime.process.transport import TRANSPORTS
-from tests.support.nightly import leave_to_nightly
+from tests.support.tiers import check_only
 from trials.hostile.attacks import ATTACKS
 from trials.hostile.pace import CPU_S_PER_CONNECTION, OTHER_WORK, RSS_MB_MAX, find_stall_s_max, measure_mb_s
 from trials.hostile.trial import Cost, try_attack, victim
@@ -39,7 +39,7 @@ def cpu_s_max(transport: str, cost: Cost) -> float:
     return other_s + cost.bytes_sent / 1e6 * PARSINGS_MAX * measure_mb_s()
 
 
-@pytest.mark.parametrize(("name", "transport"), leave_to_nightly(product(ATTACKS, TRANSPORTS), but=IN_CHECK))
+@pytest.mark.parametrize(("name", "transport"), check_only(product(ATTACKS, TRANSPORTS), kept=IN_CHECK))
 async def test_a_stranger_costs_little_and_an_honest_stream_goes_on(tmp_path: Path, name: str, transport: str) -> None:
     async with asyncio.timeout(TEST_TIMEOUT_S), victim(tmp_path, transport) as one:
         cost = await try_attack(one, name, ATTACK_S)

@@ -1,14 +1,55 @@
-"""Which cases of a series belong to the check."""
+"""Which cases of a series belong to the check, and which to the nightly."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+import random
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, TypeAlias
 
 import pytest
 
+PLACES_MAX = 3
+
+Take: TypeAlias = Callable[[Sequence[int], str | int], list[int]]
+"""Takes places from a series; which ones is decided by a seed, the case's own, so that cases differ in them."""
+
+
+def take_some(series: Sequence[int], seed: str | int) -> list[int]:
+    """Return a fifth of the series, from one to three places; the same ones in each run."""
+    return sorted(random.Random(seed).sample(series, min(PLACES_MAX, -(-len(series) // 5))))
+
+
+def take_all(series: Sequence[int], seed: str | int) -> list[int]:
+    return [*series]
+
+
+at_places = pytest.mark.parametrize(
+    "take", [take_some, pytest.param(take_all, marks=pytest.mark.nightly)], ids=["some", "all"]
+)
+
+
+def check_each(cases: Iterable[Any], each: int) -> list[Any]:
+    """Return parameters, of which the check has the first and then each second, third and so on."""
+    return _leave(cases, lambda index, _: index % each == 0)
+
 
 def check_first(cases: Iterable[Any], count: int = 1) -> list[Any]:
-    """The cases of a parametrized test, of which the check runs the first and the nightly the others."""
-    rows = [case if isinstance(case, tuple) else (case,) for case in cases]
-    return [pytest.param(*row, marks=[pytest.mark.nightly] * (at >= count)) for at, row in enumerate(rows)]
+    """Return parameters, of which the check has the first `count`."""
+    return _leave(cases, lambda index, _: index < count)
+
+
+def check_only(cases: Iterable[tuple[Any, ...]], kept: Collection[tuple[Any, ...]]) -> list[Any]:
+    """Return parameters, of which the check has those in `kept`, each of which must be a case."""
+    every = [*cases]
+    assert set(kept) <= {*every}, set(kept) - {*every}
+    return _leave(every, lambda _, case: case in kept)
+
+
+def _leave(cases: Iterable[Any], is_checked: Callable[[int, Any], bool]) -> list[Any]:
+    return [
+        pytest.param(
+            *(case if isinstance(case, tuple) else (case,)),
+            marks=() if is_checked(index, case) else pytest.mark.nightly,
+        )
+        for index, case in enumerate(cases)
+    ]

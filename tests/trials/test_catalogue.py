@@ -31,8 +31,10 @@ def test_every_target_and_trial_that_is_named_is_there() -> None:
     trials = find_trials()
     unknown: set[str] = set()
     for file, text in read_texts().items():
-        unknown |= {f"{file}: make {it}" for it in MAKE.findall(text) if it not in targets and not patterns.match(it)}
-        unknown |= {f"{file}: python -m trials {it}" for it in TRIAL.findall(text) if it not in trials}
+        unknown |= {
+            f"{file}: make {item}" for item in MAKE.findall(text) if item not in targets and not patterns.match(item)
+        }
+        unknown |= {f"{file}: python -m trials {item}" for item in TRIAL.findall(text) if item not in trials}
     assert sorted(unknown) == []
 
 

@@ -21,7 +21,7 @@ BACK_S = 15.0
 
 
 def test_a_broken_configuration_stops_the_rollout_and_serving_goes_on(prod: Install) -> None:
-    before = {it["metadata"]["uid"] for it in prod.pods("llm-gateway")}
+    before = {item["metadata"]["uid"] for item in prod.pods("llm-gateway")}
     broken = json.loads(json.dumps(PROVIDERS))
     broken["providers"][0]["protocol"] = "opnai"
     prod.write_providers(broken)
@@ -33,7 +33,7 @@ def test_a_broken_configuration_stops_the_rollout_and_serving_goes_on(prod: Inst
             await_true(
                 "the new pod stands at its check", lambda: any(map(is_stopped_by_its_check, prod.pods("llm-gateway")))
             )
-            serving = {it["metadata"]["uid"] for it in prod.pods("llm-gateway") if is_ready(it)}
+            serving = {item["metadata"]["uid"] for item in prod.pods("llm-gateway") if is_ready(item)}
             assert serving == before
             assert prod.ask()[0] == 200
         assert (seen.ends.keys(), seen.refused) == ({"run.complete"}, {})
@@ -59,7 +59,7 @@ def read_metrics(pod: dict[str, Any]) -> str:
 
 
 def is_ready(pod: dict[str, Any]) -> bool:
-    return any(it["type"] == "Ready" and it["status"] == "True" for it in pod["status"].get("conditions", []))
+    return any(item["type"] == "Ready" and item["status"] == "True" for item in pod["status"].get("conditions", []))
 
 
 def is_stopped_by_its_check(pod: dict[str, Any]) -> bool:
@@ -84,7 +84,7 @@ def test_without_its_database_the_suite_says_overloaded_and_comes_back_by_itself
     assert prod.ask()[0] == 200
     back = time.monotonic() - begin
     assert {status for status, _ in said} == {503}, said[0]
-    assert all(re.search(r"(?mi)^retry-after: \d+", it) and "OVERLOADED" in it for _, it in said), said[0]
+    assert all(re.search(r"(?mi)^retry-after: \d+", item) and "OVERLOADED" in item for _, item in said), said[0]
     assert back <= BACK_S
 
 

@@ -80,7 +80,7 @@ def test_a_nightly_backup_is_restored_where_nothing_is(charted: Install) -> None
 def empty(install: Install) -> None:
     """An empty database and an empty volume, and nothing that runs."""
     install.kubectl("scale", "deployment,statefulset", "--all", "--replicas", "0")
-    await_true("nothing runs", lambda: not [it for it in install.get("pods")["items"] if not is_done(it)])
+    await_true("nothing runs", lambda: not [item for item in install.get("pods")["items"] if not is_done(item)])
     add_database(install.namespace)
     run_cluster("enter", "find", f"/run/volumes/{install.namespace}", "-mindepth", "1", "-delete")
 

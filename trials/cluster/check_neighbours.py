@@ -80,11 +80,11 @@ def targets_in(install: Install) -> list[tuple[str, str, int]]:
 
 
 def test_services_reach_those_that_they_call_and_nobody_else(prod: Install) -> None:
-    targets = [it for it in targets_in(prod) if it[0] != "facade"]
+    targets = [item for item in targets_in(prod) if item[0] != "facade"]
     found = {service: reach(prod.namespace, pod_name(prod, service), targets) for service in SERVICES}
     # A pod always reaches itself, whatever policies say.
     own = {service: {service, f"{service} 7000", f"{service} 9464"} for service in SERVICES}
-    assert {service: it - own[service] for service, it in found.items()} == {
+    assert {service: item - own[service] for service, item in found.items()} == {
         service: ARROWS[service] - own[service] for service in SERVICES
     }
 
@@ -125,8 +125,8 @@ def test_tokens_of_an_issuer_are_taken_and_no_others(second: Install) -> None:
         "another's signature": sign("first", OTHER),
         "an unknown key": sign("second", OTHER),
     }
-    assert {name: second.ask(token=it)[0] for name, it in refused.items()} == dict.fromkeys(refused, 401)
-    assert {name: second.list_chats(1, it)[0] for name, it in refused.items()} == dict.fromkeys(refused, 401)
+    assert {name: second.ask(token=item)[0] for name, item in refused.items()} == dict.fromkeys(refused, 401)
+    assert {name: second.list_chats(1, item)[0] for name, item in refused.items()} == dict.fromkeys(refused, 401)
 
 
 def test_keys_are_rotated_while_services_run(second: Install) -> None:
@@ -156,7 +156,7 @@ def test_what_is_said_is_encrypted_where_the_component_says_so(prod: Install, se
     for install in (prod, second):
         assert install.ask("What time is it in Ouagadougou?")[0] == 200
     dump = "pg_dump -h {} -U headrace {} | grep -ci ouagadougou || true"
-    found = [run_cluster("enter", "sh", "-c", dump.format(HOST, it.namespace)).strip() for it in (prod, second)]
+    found = [run_cluster("enter", "sh", "-c", dump.format(HOST, item.namespace)).strip() for item in (prod, second)]
     assert (found[0] != "0", found[1]) == (True, "0")
 
 

@@ -43,7 +43,7 @@ def test_kill_9_of_one_of_each_loses_nothing(prod: Install) -> None:
     assert_nothing_lost(seen)
     assert_nothing_lost(slow)
     # A facade that is gone is in the Service until the kubelet has seen it: connections to it are refused.
-    assert {it for it in seen.refused | slow.refused if "Client" not in it and "Server" not in it} == set()
+    assert {item for item in seen.refused | slow.refused if "Client" not in item and "Server" not in item} == set()
 
 
 def kill(pod_uid: str, service: str) -> None:
@@ -57,13 +57,13 @@ def kill(pod_uid: str, service: str) -> None:
 def is_ready(install: Install, service: str) -> bool:
     pods = install.pods(service)
     return bool(pods) and all(
-        it["ready"] for pod in pods for it in pod["status"].get("containerStatuses", [{"ready": 0}])
+        item["ready"] for pod in pods for item in pod["status"].get("containerStatuses", [{"ready": 0}])
     )
 
 
 def test_a_drained_node_keeps_what_the_budgets_say(prod: Install) -> None:
     """There is one node: it takes pods again at once, while those that it had are evicted one after the other."""
-    before = {service: {it["metadata"]["uid"] for it in prod.pods(service)} for service in SERVICES}
+    before = {service: {item["metadata"]["uid"] for item in prod.pods(service)} for service in SERVICES}
     ready: dict[str, list[int]] = {service: [] for service in SERVICES}
     command = [HERE / "cluster", "kubectl", "drain", "node-1", "--pod-selector", "app.kubernetes.io/name"]
     with asking(prod, STREAMS) as seen:
@@ -91,6 +91,6 @@ def test_a_drained_node_keeps_what_the_budgets_say(prod: Install) -> None:
         SERVICES, True
     )
     for service in SERVICES:
-        assert before[service].isdisjoint({it["metadata"]["uid"] for it in prod.pods(service)})
+        assert before[service].isdisjoint({item["metadata"]["uid"] for item in prod.pods(service)})
     assert_nothing_lost(seen)
     assert seen.refused == {}

@@ -98,11 +98,13 @@ def test_an_upgrade_and_the_way_back_fail_nothing(earlier: Install) -> None:
 
 
 def images(install: Install) -> set[str]:
-    return {it["image"] for service in SERVICES for pod in install.pods(service) for it in pod["spec"]["containers"]}
+    return {
+        item["image"] for service in SERVICES for pod in install.pods(service) for item in pod["spec"]["containers"]
+    }
 
 
 def is_refused(install: Install) -> bool:
     """Whether a pod's first container ended with the code for what a person has to mend."""
-    found = [it for pod in install.pods("memory") for it in pod["status"].get("initContainerStatuses", [])]
-    ends = [it[name].get("terminated", {}) for it in found for name in ("state", "lastState") if name in it]
-    return any(it.get("exitCode") == 78 for it in ends)
+    found = [item for pod in install.pods("memory") for item in pod["status"].get("initContainerStatuses", [])]
+    ends = [item[name].get("terminated", {}) for item in found for name in ("state", "lastState") if name in item]
+    return any(item.get("exitCode") == 78 for item in ends)

@@ -54,15 +54,15 @@ def resolve_all(services: list[dict[str, Any]], slices: list[dict[str, Any]]) ->
     """The addresses of each service, or of its pods where it has none of its own, and of each pod that has a name."""
     found: dict[str, list[str]] = {}
     headless, unready = set[str](), set[str]()
-    for it in services:
-        name = _name(it["metadata"]["name"], it)
-        address = it["spec"].get("clusterIP", "None")
+    for entry in services:
+        name = _name(entry["metadata"]["name"], entry)
+        address = entry["spec"].get("clusterIP", "None")
         found[name] = [] if address == "None" else [address]
         headless |= {name} if address == "None" else set()
-        unready |= {name} if it["spec"].get("publishNotReadyAddresses") else set()
-    for it in slices:
-        name = _name(it["metadata"]["labels"].get("kubernetes.io/service-name", ""), it)
-        for end in it.get("endpoints") or []:
+        unready |= {name} if entry["spec"].get("publishNotReadyAddresses") else set()
+    for entry in slices:
+        name = _name(entry["metadata"]["labels"].get("kubernetes.io/service-name", ""), entry)
+        for end in entry.get("endpoints") or []:
             if not end["conditions"].get("ready") and name not in unready:
                 continue
             if name in headless:
@@ -86,7 +86,7 @@ def answer(query: bytes) -> bytes:
     found = addresses if addresses and kind == A else []
     flags = 0x8580 | (3 if addresses is None else 0)
     head = query[:2] + struct.pack(">HHHHH", flags, 1, len(found), 0, 0)
-    body = [b"\xc0\x0c" + struct.pack(">HHIH", A, 1, 5, 4) + bytes(map(int, it.split("."))) for it in found]
+    body = [b"\xc0\x0c" + struct.pack(">HHIH", A, 1, 5, 4) + bytes(map(int, entry.split("."))) for entry in found]
     return head + query[12 : at + 5] + b"".join(body)
 
 

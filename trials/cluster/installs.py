@@ -77,15 +77,15 @@ class Install:
     def pods(self, service: str) -> list[dict[str, Any]]:
         """Those that are not on their way out."""
         found = self.get("pods", "-l", f"app.kubernetes.io/name={service}")["items"]
-        return [it for it in found if "deletionTimestamp" not in it["metadata"]]
+        return [entry for entry in found if "deletionTimestamp" not in entry["metadata"]]
 
     def wait_scaled(self) -> None:
         """Until the autoscalers have brought the least of pods: an object begins with one."""
         await_true(
             "the autoscalers' least",
             lambda: all(
-                it["status"].get("currentReplicas", 0) >= it["spec"]["minReplicas"]
-                for it in self.get("horizontalpodautoscalers")["items"]
+                entry["status"].get("currentReplicas", 0) >= entry["spec"]["minReplicas"]
+                for entry in self.get("horizontalpodautoscalers")["items"]
             ),
         )
 
@@ -98,7 +98,7 @@ class Install:
         """Until no pod is on its way out any more."""
         await_true(
             "draining pods are gone",
-            lambda: not any("deletionTimestamp" in it["metadata"] for it in self.get("pods")["items"]),
+            lambda: not any("deletionTimestamp" in entry["metadata"] for entry in self.get("pods")["items"]),
         )
 
     def ask(
@@ -113,7 +113,7 @@ class Install:
         status, said = self._fetch(f"/api/chats?pageSize={most}", token)
         if status != 200:
             return status, set()
-        return status, {it["chatId"] for it in json.loads(said[said.index("{") :])["data"]}
+        return status, {entry["chatId"] for entry in json.loads(said[said.index("{") :])["data"]}
 
     def _fetch(self, path: str, token: str, *options: str) -> tuple[int, str]:
         credential = f"Authorization: Bearer {token or self.key_file.read_text().strip()}"
@@ -174,7 +174,7 @@ def install_prod(namespace: str = "headrace", components: tuple[str, ...] = ()) 
 def find_prod(namespace: str = "headrace") -> Install | None:
     """The one of a cluster that was kept."""
     folder = FOLDER / "operators" / namespace
-    if namespace not in {it["metadata"]["name"] for it in get("namespaces")["items"]} or not folder.exists():
+    if namespace not in {entry["metadata"]["name"] for entry in get("namespaces")["items"]} or not folder.exists():
         return None
     return Install(namespace, Operator(folder, _words(namespace)))
 
@@ -204,7 +204,7 @@ def _adapt_overlay(folder: Path, namespace: str, components: tuple[str, ...]) ->
     path = folder / "kustomization.yaml"
     overlay = yaml.safe_load(path.read_text()) | {"namespace": namespace}
     overlay["resources"].append("models.yaml")
-    overlay["components"] = [f"headrace/deploy/kubernetes/components/{it}" for it in components]
+    overlay["components"] = [f"headrace/deploy/kubernetes/components/{entry}" for entry in components]
     objects = [open_models(namespace)]
     if "jwt" in components:
         overlay["configMapGenerator"].append({"name": "tokens", "namespace": "headrace", "literals": TOKENS})
@@ -215,7 +215,9 @@ def _adapt_overlay(folder: Path, namespace: str, components: tuple[str, ...]) ->
     (folder / "agents" / "slow.json").write_text(json.dumps(SLOW))
     (folder / "models.yaml").write_text(yaml.safe_dump_all(objects))
     path.write_text(yaml.safe_dump(overlay))
-    overlay["patches"] += [_small_requests(it) for it in _build(folder) if it["kind"] in ("Deployment", "StatefulSet")]
+    overlay["patches"] += [
+        _small_requests(entry) for entry in _build(folder) if entry["kind"] in ("Deployment", "StatefulSet")
+    ]
     path.write_text(yaml.safe_dump(overlay, sort_keys=False))
 
 

@@ -40,7 +40,7 @@ TIMEOUT_S = 600.0
 
 def name_missing_programs() -> list[str]:
     path = f"{os.environ['PATH']}:/usr/sbin"
-    return [*name_missing(), *(it for it in NEEDED if shutil.which(it, path=path) is None)]
+    return [*name_missing(), *(item for item in NEEDED if shutil.which(item, path=path) is None)]
 
 
 def run_cluster(*arguments: str, text: str | None = None, timeout_s: float = TIMEOUT_S) -> str:

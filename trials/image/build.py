@@ -40,8 +40,8 @@ def build_from(file: Path, context: Path, tag: str) -> None:
 def base_images(checkout: Path) -> tuple[str, str]:
     """Python's and Go's image, as the Dockerfile names them."""
     named = re.findall(r"^FROM (\S+)", (checkout / DOCKERFILE).read_text(), re.M)
-    (python,) = {it for it in named if it.startswith("python:")}
-    (go,) = {it for it in named if it.startswith("golang:")}
+    (python,) = {item for item in named if item.startswith("python:")}
+    (go,) = {item for item in named if item.startswith("golang:")}
     return f"docker.io/library/{python}", f"docker.io/library/{go}"
 
 
@@ -83,7 +83,7 @@ def _make_root(version: str, suite: str) -> Path:
         'rm -rf "$1/var/lib/apt/lists/"* "$1/usr/share/doc/"* "$1/usr/share/man/"*',
     )
     packages = f"ca-certificates,python{version},python{version}-venv,netbase,tzdata"
-    options = ["--quiet", "--variant=minbase", f"--include={packages}", *(f"--customize-hook={it}" for it in hooks)]
+    options = ["--quiet", "--variant=minbase", f"--include={packages}", *(f"--customize-hook={item}" for item in hooks)]
     name = hashlib.sha256("\n".join(options).encode()).hexdigest()[:12]
     archive = STORAGE / f"{suite}-{name}.tar"
     if not archive.exists():
@@ -101,9 +101,9 @@ def _debian_sources(suite: str) -> list[str]:
     targets = ["apt-get", "indextargets", "--format", "$(RELEASE) $(REPO_URI)", "Created-By: Packages"]
     lines = subprocess.run(targets, capture_output=True, text=True, check=True).stdout.splitlines()
     found = dict(line.split() for line in reversed(lines))
-    wanted = [it for it in (suite, f"{suite}-updates", f"{suite}-security") if it in found]
+    wanted = [item for item in (suite, f"{suite}-updates", f"{suite}-security") if item in found]
     assert suite in wanted, f"apt has no lists of {suite} here: apt-get update, on a Debian {suite}"
-    return [f"deb {found[it]} {it} main" for it in wanted]
+    return [f"deb {found[item]} {item} main" for item in wanted]
 
 
 def _registries() -> list[str]:

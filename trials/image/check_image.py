@@ -77,7 +77,7 @@ def test_the_image_adds_little_to_its_base(image: str) -> None:
 
 def test_it_brings_our_commands_alone_and_nothing_to_build_with(image: str, as_a_pod: list[str]) -> None:
     found = run(image, as_a_pod, "ls", "/opt/headrace/bin").split()
-    assert [it for it in found if not re.fullmatch(r"python[\d.]*", it)] == [
+    assert [item for item in found if not re.fullmatch(r"python[\d.]*", item)] == [
         "headrace",
         "headrace-backup",
         "headrace-gateway",
@@ -105,7 +105,7 @@ def test_nothing_can_be_written_but_what_is_mounted_for_it(image: str, as_a_pod:
 
 
 def test_the_user_owns_nothing_of_the_image_but_its_data(image: str, as_a_pod: list[str]) -> None:
-    writable_root = [it for it in as_a_pod if not it.startswith("--read-only")]
+    writable_root = [item for item in as_a_pod if not item.startswith("--read-only")]
     found = run(image, writable_root, "sh", "-c", WRITE_EVERYWHERE).split()
     debians = {"/run/lock", "/var/tmp"}
     assert sorted({*found} - debians) == ["/data", "/dev/mqueue", "/dev/shm", "/tmp"]

@@ -38,11 +38,11 @@ def restrictions(pod: dict[str, Any], container: dict[str, Any], data: Path) -> 
     user = pod["spec"]["securityContext"]
     own = container["securityContext"]
     assert pod["spec"]["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}  # as podman has it
-    (tmp,) = (it for it in pod["spec"]["volumes"] if it["name"] == "tmp")
+    (tmp,) = (item for item in pod["spec"]["volumes"] if item["name"] == "tmp")
     size = tmp["emptyDir"]["sizeLimit"].removesuffix("i").lower()
     return [
         *("--user", f"{user['runAsUser']}:{user['runAsGroup']}", "--network", "none"),
-        *(f"--cap-drop={it}" for it in own["capabilities"]["drop"]),
+        *(f"--cap-drop={item}" for item in own["capabilities"]["drop"]),
         *(["--read-only", "--read-only-tmpfs=false"] if own["readOnlyRootFilesystem"] else []),
         *([] if own["allowPrivilegeEscalation"] else ["--security-opt=no-new-privileges"]),
         *("--tmpfs", f"/tmp:size={size},mode=1777", "--volume", f"{data}:/data"),
@@ -68,7 +68,7 @@ class Running:
             assert time.monotonic() < end, f"does not come to rest: {sizes}"
             time.sleep(1)
             children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
-            pages = [int(Path(f"/proc/{it}/statm").read_text().split()[1]) for it in children]
+            pages = [int(Path(f"/proc/{item}/statm").read_text().split()[1]) for item in children]
             sizes.append(sum(pages) * os.sysconf("SC_PAGE_SIZE"))
         return sizes[-1]
 

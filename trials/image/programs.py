@@ -24,7 +24,7 @@ NOFILE_MAX, NPROC_MAX = 16384, 4096
 
 def name_missing() -> list[str]:
     """What an image cannot be built without here."""
-    return [*([] if os.geteuid() == 0 else ["root"]), *(it for it in NEEDED if shutil.which(it) is None)]
+    return [*([] if os.geteuid() == 0 else ["root"]), *(item for item in NEEDED if shutil.which(item) is None)]
 
 
 def run_buildah(*arguments: str) -> str:

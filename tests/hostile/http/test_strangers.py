@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.nightly import leave_to_nightly
+from tests.support.tiers import check_only
 from trials.hostile.http.attacks import ATTACKS, SLOW
 from trials.hostile.http.trial import FACADES, facade, try_attack
 from trials.hostile.pace import CPU_S_PER_CONNECTION, OTHER_WORK, RSS_MB_MAX, measure_mb_s
@@ -26,7 +26,7 @@ PARSINGS_MAX_OF_A_PIECE = 0.002
 IN_CHECK = {("many headers", "embedded"), ("requests", "embedded"), ("slow heads", "embedded")}
 
 
-@pytest.mark.parametrize(("name", "which"), leave_to_nightly(product([*ATTACKS, *SLOW], FACADES), but=IN_CHECK))
+@pytest.mark.parametrize(("name", "which"), check_only(product([*ATTACKS, *SLOW], FACADES), kept=IN_CHECK))
 async def test_a_stranger_costs_little_and_an_honest_stream_goes_on(tmp_path: Path, name: str, which: str) -> None:
     async with asyncio.timeout(TEST_TIMEOUT_S), facade(tmp_path, which) as one:
         cost = await try_attack(one, name, ATTACK_S)

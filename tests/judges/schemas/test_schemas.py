@@ -14,9 +14,9 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from tests.e2e.suite import Running, up
 from tests.judges.mcp.tool_client import open_tool_client
 from tests.judges.schemas.schemas import load_schemas, make_parameters
+from tests.support.suite import Running, up
 from tests.support.timing import within
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -16,7 +16,7 @@ from tests.support.orchestrator.crashes import Crashes, changes_of, check_resume
 from tests.support.orchestrator.events import run_of
 from tests.support.orchestrator.recorded_runs import RUNS, World
 from tests.support.order import TERMINAL
-from tests.support.sampling import Take, at_places
+from tests.support.tiers import Take, at_places
 
 SEQS_MAX = 12
 """At which a reader of a run that dies at a line is looked at; one of a run that dies at an event, at each."""

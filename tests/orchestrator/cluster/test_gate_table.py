@@ -26,7 +26,7 @@ from tests.support.orchestrator.recorded_runs import World
 from tests.support.orchestrator.replicas import two_replicas
 from tests.support.orchestrator.steps import call, content
 from tests.support.order import TERMINAL, Event
-from tests.support.sampling import rest_by_night
+from tests.support.tiers import check_each
 
 KEYS = {
     "ada": "acme/ada",
@@ -188,7 +188,7 @@ LEFT_OUT = {
 }
 """A question has no rule and no other time than five minutes."""
 
-ROWS = rest_by_night(
+ROWS = check_each(
     ((kind, case, how) for how in PARKING for kind in TOOLS for case in CASES if case not in LEFT_OUT[kind]), each=2
 )
 
@@ -303,7 +303,7 @@ async def follow_and_answer(
     return events
 
 
-@pytest.mark.parametrize(("kind", "how"), rest_by_night(((kind, how) for how in PARKING for kind in TOOLS), each=4))
+@pytest.mark.parametrize(("kind", "how"), check_each(((kind, how) for how in PARKING for kind in TOOLS), each=4))
 async def test_an_owner_that_dies_at_any_line_leaves_one_decision(
     kind: str, how: str, serve: Serve, tmp_path: Path
 ) -> None:

@@ -21,7 +21,7 @@ from tests.support.orchestrator.plans import busy_model
 from tests.support.orchestrator.recorded_runs import RUNS, World
 from tests.support.orchestrator.steps import answer, content, finish
 from tests.support.order import TERMINAL, Event, fold
-from tests.support.sampling import Take, at_places
+from tests.support.tiers import Take, at_places
 
 CASES = {case: RUNS[case] for case in ("what is done once", "several at a time", "a plan, two at a time", "sub-agents")}
 CASES["a recursive plan"] = ("react", busy_model(), plan_agent("RECURSIVE") | {"budget": {"maxModelCalls": 60}})

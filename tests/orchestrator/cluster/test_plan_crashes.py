@@ -30,7 +30,7 @@ from tests.support.orchestrator.plans import (
 from tests.support.orchestrator.recorded_runs import World
 from tests.support.orchestrator.steps import Step, content
 from tests.support.order import TERMINAL, Event, fold
-from tests.support.sampling import Take, at_places
+from tests.support.tiers import Take, at_places
 
 
 def breaking() -> Reply:

@@ -17,7 +17,7 @@ from tests.support.orchestrator.events import run_of
 from tests.support.orchestrator.recorded_runs import RUNS, World, delegating
 from tests.support.orchestrator.steps import Step, answer
 from tests.support.order import Event
-from tests.support.sampling import Take, at_places
+from tests.support.tiers import Take, at_places
 
 PRICE_USD = 0.000_123_4
 

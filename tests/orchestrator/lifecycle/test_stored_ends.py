@@ -19,7 +19,7 @@ from tests.support.orchestrator.events import run_of
 from tests.support.orchestrator.recorded_runs import RUNS, World
 from tests.support.orchestrator.watched_memory import pass_on
 from tests.support.order import TERMINAL, Event, fold
-from tests.support.sampling import rest_by_night
+from tests.support.tiers import check_each
 
 CHAT = "5f0c0000-0000-4000-8000-000000000011"
 
@@ -88,7 +88,7 @@ SLOW = [
 QUICK = itertools.product(("a log that could not be truncated", "a bug of memory"), MOMENTS, ("restarted", "mended"))
 
 
-@pytest.mark.parametrize(("fault", "moment", "how"), rest_by_night([*QUICK, *SLOW], each=3))
+@pytest.mark.parametrize(("fault", "moment", "how"), check_each([*QUICK, *SLOW], each=3))
 async def test_an_end_that_readers_have_stays_the_end(serve: Serve, fault: str, moment: str, how: str) -> None:
     agent, play, changes = RUNS["what is done once"]
     async with serve(**changes_of(changes)) as suite, AsyncExitStack() as stack:

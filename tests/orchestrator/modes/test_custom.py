@@ -23,7 +23,7 @@ from tests.support.orchestrator.recorded_runs import World
 from tests.support.orchestrator.steps import Step, ToolStep, call_tool, content, finish
 from tests.support.order import TERMINAL, Event, fold
 from tests.support.postgresql import needs_postgres
-from tests.support.sampling import Take, at_places, take_some
+from tests.support.tiers import Take, at_places, take_some
 from tests.support.waiting import wait_until
 
 EVERYTHING = """

@@ -16,7 +16,7 @@ from tests.support.orchestrator import MODEL, Serve, Suite, as_json, plans, subm
 from tests.support.orchestrator.events import run_of
 from tests.support.orchestrator.steps import Step, answer, call, content, finish, reasoning
 from tests.support.order import TERMINAL, Event, check_order
-from tests.support.sampling import rest_by_night
+from tests.support.tiers import check_each
 
 FORM = "form"
 
@@ -115,7 +115,7 @@ async def goes_on(suite: Suite, events: list[Event]) -> None:
 
 def table(*kinds: str, each: int = 1) -> pytest.MarkDecorator:
     cases = [(mode, kind) for mode in MODES for kind in kinds]
-    return pytest.mark.parametrize(("mode", "kind"), rest_by_night(cases, each=each))
+    return pytest.mark.parametrize(("mode", "kind"), check_each(cases, each=each))
 
 
 def agent(mode: str, kind: str, **changes: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from tests.support.orchestrator.events import run_of
 from tests.support.orchestrator.plans import STRATEGIES, Reply, agent, ask_checked, busy_model, check_pairs, plan_of
 from tests.support.orchestrator.steps import Step, content
 from tests.support.order import Event, check_order
-from tests.support.sampling import Take, at_places
+from tests.support.tiers import Take, at_places
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

@@ -29,7 +29,7 @@ from tests.support.orchestrator.scripted_remote import (
 )
 from tests.support.orchestrator.steps import answer, call, finish
 from tests.support.order import TERMINAL, Event, check_order
-from tests.support.sampling import Take, at_places
+from tests.support.tiers import Take, at_places
 from tests.support.waiting import wait_until
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.nightly import leave_to_nightly
+from tests.support.tiers import check_only
 
 SERVICES = ("facade", "llm_gateway", "memory", "orchestrator", "simulator", "tools")
 
@@ -93,7 +93,7 @@ async def read_to_end(process: asyncio.subprocess.Process) -> int:
 IN_CHECK = {*zip(SERVICES, [*MOMENTS, *MOMENTS[:2], MOMENTS[2]], strict=True)}
 
 
-@pytest.mark.parametrize(("service", "moment"), leave_to_nightly(product(SERVICES, MOMENTS), but=IN_CHECK))
+@pytest.mark.parametrize(("service", "moment"), check_only(product(SERVICES, MOMENTS), kept=IN_CHECK))
 async def test_a_service_that_is_told_to_stop_while_it_starts_ends(tmp_path: Path, service: str, moment: str) -> None:
     if (service, moment) == ("simulator", MOMENTS[-1]):
         pytest.skip("the simulator has no settings")
@@ -104,7 +104,7 @@ async def test_a_service_that_is_told_to_stop_while_it_starts_ends(tmp_path: Pat
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a process namespace needs root")
 @pytest.mark.parametrize(
-    ("moment", "number"), leave_to_nightly(product(MOMENTS, SIGNALS), but={*zip(MOMENTS, SIGNALS, strict=True)})
+    ("moment", "number"), check_only(product(MOMENTS, SIGNALS), kept={*zip(MOMENTS, SIGNALS, strict=True)})
 )
 async def test_the_first_process_of_a_container_ends_too(tmp_path: Path, moment: str, number: signal.Signals) -> None:
     async with started("llm_gateway", tmp_path, moment, "unshare", "-p", "-f", "--kill-child") as process:

@@ -12,7 +12,7 @@ import pytest
 from headrace.streams import reading
 from headrace.v1 import tools_pb2
 from services.tools.sandbox.tier import Sandbox
-from tests.support.nightly import leave_to_nightly
+from tests.support.tiers import check_only
 from tests.support.tools.commands import is_running
 from tests.support.tools.suite import Serve, Suite
 from tests.support.tools.tiers import TIERS
@@ -219,7 +219,7 @@ print(frame, scipy.stats.zscore(frame.mm).round(2), pandas.read_excel("outputs/r
 
 
 @pytest.mark.skipif(find_spec("pandas") is None, reason="headrace[data] is not installed: data work is NOT tried")
-@pytest.mark.parametrize("tier", leave_to_nightly([(tier,) for tier in TIERS], but={TIERS[:1]}))
+@pytest.mark.parametrize("tier", check_only([(tier,) for tier in TIERS], kept={TIERS[:1]}))
 async def test_tables_and_charts_are_made_with_the_libraries_of_the_data_extra(serve: Serve, tier: str) -> None:
     async with serve(Sandbox(tier)) as suite:  # pyright: ignore[reportArgumentType] - one of its literals
         outcome = await python(suite, CHART, 200_000)

@@ -38,8 +38,8 @@ async def test_the_server_takes_every_object_and_has_nothing_to_say(api: Api, va
         f"{item['kind']} {item['metadata']['name']}": await api.apply(item, dry_run=True)
         for item in build_manifests(variant)
     }
-    assert {name: it.body["message"] for name, it in answers.items() if it.status not in (200, 201)} == {}
-    assert {name: it.warnings for name, it in answers.items() if it.warnings} == {}
+    assert {name: entry.body["message"] for name, entry in answers.items() if entry.status not in (200, 201)} == {}
+    assert {name: entry.warnings for name, entry in answers.items() if entry.warnings} == {}
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -66,8 +66,8 @@ async def test_a_field_that_there_is_not_is_refused(api: Api) -> None:
 
 def pod(name: str, template: dict[str, Any]) -> dict[str, Any]:
     """The pod that a controller would make; volumes from claims of a StatefulSet are left to it."""
-    claimed = {mount["name"] for it in template["spec"]["containers"] for mount in it["volumeMounts"]}
+    claimed = {mount["name"] for entry in template["spec"]["containers"] for mount in entry["volumeMounts"]}
     claimed -= {volume["name"] for volume in template["spec"]["volumes"]}
-    volumes = [*template["spec"]["volumes"], *({"name": it, "emptyDir": {}} for it in sorted(claimed))]
+    volumes = [*template["spec"]["volumes"], *({"name": entry, "emptyDir": {}} for entry in sorted(claimed))]
     metadata = template["metadata"] | {"name": name, "namespace": "headrace"}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"] | {"volumes": volumes}}

@@ -60,7 +60,7 @@ class Api:
         root = f"{self.url}/{'apis' if '/' in version else 'api'}/{version}"
         async with self.http.get(root) as response:
             resources = (await response.json())["resources"]
-        (found,) = (it for it in resources if it["kind"] == item["kind"] and "/" not in it["name"])
+        (found,) = (entry for entry in resources if entry["kind"] == item["kind"] and "/" not in entry["name"])
         place = f"/namespaces/{item['metadata']['namespace']}" if found["namespaced"] else ""
         return f"{root}{place}/{found['name']}"
 
