@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -35,14 +36,16 @@ MEMORY = Path("/dev/shm")
 
 def main() -> int:
     with ExitStack() as stack:
+        options: list[str] = []
         if MEMORY.is_dir():
-            folder = stack.enter_context(tempfile.TemporaryDirectory(dir=MEMORY, prefix="headrace-tests-"))
-            os.environ["PYTEST_DEBUG_TEMPROOT"] = folder
-        return run_tests()
+            # A short name: sockets lie in these folders, and their paths have 107 bytes.
+            folder = stack.enter_context(tempfile.TemporaryDirectory(dir=MEMORY, prefix="hr"))
+            options = [f"--basetemp={folder}/t"]
+        return run_tests([*options, *sys.argv[1:]])
 
 
-def run_tests() -> int:
-    code = subprocess.run([*PYTEST, "--cache-clear", *SHARED, *sys.argv[1:]]).returncode
+def run_tests(arguments: Sequence[str]) -> int:
+    code = subprocess.run([*PYTEST, "--cache-clear", *SHARED, *arguments]).returncode
     if code != 1 or not LAST_FAILED.exists():
         return code
     failed: list[str] = list(json.loads(LAST_FAILED.read_text()))

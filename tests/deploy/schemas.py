@@ -14,7 +14,7 @@ from typing import Any
 
 import jsonschema_rs
 
-APISERVER = Path(__file__).parent / "apiserver"
+APISERVER = Path(__file__).parents[2] / "trials" / "kube" / "apiserver"
 """A Go module of its own, which names the version of Kubernetes."""
 
 DOWNLOAD_TIMEOUT_S = 120.0

@@ -120,4 +120,4 @@ def test_every_program_is_tried_and_named_where_newcomers_look() -> None:
     programs = {path.stem for path in (EXAMPLES / "people").glob("*.py")} - {"suite"}
     assert programs == PEOPLE.keys()
     page = (EXAMPLES / "README.md").read_text()
-    assert all(f"make example NAME={name.replace('_', '-')}" in page for name in programs)
+    assert all(f"examples/people/{name}.py" in page for name in programs)

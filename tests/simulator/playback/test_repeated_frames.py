@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -73,9 +72,9 @@ async def test_what_is_not_streamed_or_written_byte_by_byte_is_spelled_out(http:
 
 async def test_the_pace_is_kept(http: aiohttp.ClientSession) -> None:
     async with simulator(rules(50, 4)) as sim:
-        started_s = time.monotonic()
+        started_s = asyncio.get_running_loop().time()
         await openai_texts(http, sim)
-        assert time.monotonic() - started_s > 50 * 0.004
+        assert asyncio.get_running_loop().time() - started_s > 50 * 0.004
 
 
 @pytest.mark.parametrize("pace_ms", [0, 1])
@@ -95,6 +94,6 @@ async def test_a_reader_that_stops_reading_is_waited_for(http: aiohttp.ClientSes
         body = {"model": "m", "stream": True, "messages": MESSAGES}
         async with http.post(f"{sim.base_url}/chat/completions", json=body) as response:
             await asyncio.sleep(0.45)
-            resumed_s = time.monotonic()
+            resumed_s = asyncio.get_running_loop().time()
             assert (await response.read()).count(b"x" * 1_000_000) == 40
-        assert time.monotonic() - resumed_s > 0.2
+        assert asyncio.get_running_loop().time() - resumed_s > 0.2

@@ -93,6 +93,7 @@ async def test_a_process_that_does_not_want_to_go_is_killed(tmp_path: Path) -> N
             await stack.aclose()
 
 
+@pytest.mark.real_time  # nothing tells when a process of another has gone
 async def test_a_service_that_is_killed_leaves_no_process(tmp_path: Path) -> None:
     write(tmp_path, {"a": plain(tmp_path)})
     socket = f"unix:{tmp_path}/tools.sock"
