@@ -21,7 +21,7 @@ from tests.closest import find_closest
 
 ROOT = Path(__file__).parents[1]
 CLONE = ROOT / "build" / "mutations"
-PAGE = ROOT / "tests" / "mutations.md"
+PAGE = ROOT / "tests/mutations.md"
 SEED, COUNT = 44, 20
 TEST_S_MAX = 300
 """A mutation that makes a test wait for ever is noticed, too."""
