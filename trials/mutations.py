@@ -81,10 +81,8 @@ def find_mutations(file: str) -> Iterator[Mutation]:
     source = (ROOT / file).read_text()
     lines = source.splitlines()
     for node in ast.walk(ast.parse(source)):
-        if not isinstance(node, ast.stmt) or node.lineno != node.end_lineno:
-            header = isinstance(node, (ast.If, ast.While)) and node.test.lineno == node.test.end_lineno == node.lineno
-            if not header:
-                continue
+        if not isinstance(node, ast.stmt) or not _is_one_line(node):
+            continue
         line = lines[node.lineno - 1]
         for part in _own_parts(node):
             if (changed := _mutate(part)) is not None:
@@ -93,6 +91,12 @@ def find_mutations(file: str) -> Iterator[Mutation]:
                     yield Mutation(file, node.lineno, line, line.replace(before, changed))
         if isinstance(node, ast.Expr) and isinstance(node.value, (ast.Call, ast.Await)):
             yield Mutation(file, node.lineno, line, line[: node.col_offset] + "pass")
+
+
+def _is_one_line(node: ast.stmt) -> bool:
+    """Whether the statement, or the head of a block, is one line."""
+    whole = node.test if isinstance(node, (ast.If, ast.While)) else node
+    return whole.end_lineno == node.lineno
 
 
 def _own_parts(node: ast.stmt) -> Iterator[ast.expr]:

@@ -35,6 +35,7 @@ class JumpingLoop(asyncio.SelectorEventLoop):
         self._dials = 0
         """Connections that are being made."""
         super().__init__(_JumpingSelector(self))
+        self._threads: ThreadPoolExecutor | None = None
         _clock.loop = self
 
     def time(self) -> float:
@@ -63,10 +64,10 @@ class JumpingLoop(asyncio.SelectorEventLoop):
 
     def run_in_executor(self, executor: Executor | None, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
         if executor is None:
-            executor = self._default_executor
-            if executor is None:
-                executor = ThreadPoolExecutor(thread_name_prefix="asyncio")
-                self.set_default_executor(executor)
+            if self._threads is None:
+                self._threads = ThreadPoolExecutor(thread_name_prefix="asyncio")
+                self.set_default_executor(self._threads)
+            executor = self._threads
         job = executor.submit(copy_context().run, func, *args)
         self._jobs.add(job)
         outcome = asyncio.wrap_future(job, loop=self)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from headrace.client import Client
@@ -39,11 +40,11 @@ def asking(kind: str) -> list[Any]:
     return call_tool("act" if kind == "approval" else "confirm", '{"at": 1}')
 
 
-def as_user(address: str, name: str) -> Client:
+def as_user(address: str, name: str) -> AbstractAsyncContextManager[Client]:
     return open_client(address, token=name)
 
 
-def as_member(suite: Suite, address: str, name: str) -> Client:
+def as_member(suite: Suite, address: str, name: str) -> AbstractAsyncContextManager[Client]:
     """As a user who reads memory, too."""
     return open_client(address, memory_address=suite.config.memory_address, token=name)
 
