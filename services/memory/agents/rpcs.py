@@ -13,7 +13,6 @@ from services.memory.agents.store import AgentStore
 from services.memory.storage.paging import Page
 from services.memory.storage.records.agents import SHARED, VERSIONS_MAX
 from services.runtime.auth import identity
-from services.runtime.clock import now_ms
 
 if TYPE_CHECKING:
     from services.memory.storage.engine import Engine
@@ -31,9 +30,8 @@ class AgentRpcs(MemoryServiceServicer):
         self, request: memory_pb2.PutAgentVersionRequest, context: Context
     ) -> memory_pb2.PutAgentVersionResponse:
         tenant = _find_tenant(is_shared=request.is_shared)
-        began_at = now_ms()
-        kept = await self._engine.agent_versions.put(tenant, request.agent_key, request.definition.encode())
-        if kept.created_at >= began_at:
+        kept, is_new = await self._engine.agent_versions.put(tenant, request.agent_key, request.definition.encode())
+        if is_new:
             who = identity.get_identity()
             facts: dict[str, Any] = {"agentKey": kept.agent_key, "version": kept.version, "agentHash": kept.hash}
             first = who.user if who is not None else ""

@@ -89,8 +89,8 @@ def keep_record(record: Record) -> Record:
 
 
 class AgentVersions(Protocol):
-    async def put(self, tenant: str, agent_key: str, definition: bytes) -> AgentVersion:
-        """Return the agent's version with this definition, which gets the next number if there is none.
+    async def put(self, tenant: str, agent_key: str, definition: bytes) -> tuple[AgentVersion, bool]:
+        """Return the agent's version with this definition, and whether it is new: it gets the next number then.
 
         Raises QuotaExceeded for an agent that has had VERSIONS_MAX.
         """

@@ -45,13 +45,16 @@ class VersionFolder:
         for path in sorted(folder.glob("*")) if folder.exists() else ():
             self._read_line(path)
 
-    def put(self, tenant: str, agent_key: str, definition: bytes, imported: AgentVersion | None = None) -> AgentVersion:
-        """Keep a definition; with the number and time of `imported` where that number is free."""
+    def put(
+        self, tenant: str, agent_key: str, definition: bytes, imported: AgentVersion | None = None
+    ) -> tuple[AgentVersion, bool]:
+        """Keep a definition, with the number and time of `imported` where that number is free; return whether it is
+        new."""
         digest = hash_definition(definition)
         with self._lock:
             versions = self._by_agent.setdefault((tenant, agent_key), {})
             if same := find_by_hash(versions, digest):
-                return same
+                return same, False
             if len(versions) >= VERSIONS_MAX:
                 raise QuotaExceeded(f"agent {agent_key!r} has had {VERSIONS_MAX} versions; give it another key")
             last = self._floors.get(_name_agent(tenant, agent_key), 0)
@@ -62,7 +65,7 @@ class VersionFolder:
                 make_folder(self._folder)
                 write_whole(self._get_path(added), self._encode(added, definition))
             versions[added.version] = added
-            return added
+            return added, True
 
     def list_all(self) -> list[AgentVersion]:
         with self._lock:
@@ -140,7 +143,7 @@ class FileAgentVersions:
         self._folder = folder
         self._keys = keys
 
-    async def put(self, tenant: str, agent_key: str, definition: bytes) -> AgentVersion:
+    async def put(self, tenant: str, agent_key: str, definition: bytes) -> tuple[AgentVersion, bool]:
         if tenant != SHARED:
             await self._keys.prepare(tenant)
         return await asyncio.to_thread(self._folder.put, tenant, agent_key, definition)

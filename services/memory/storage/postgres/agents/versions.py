@@ -40,7 +40,7 @@ class PostgresAgentVersions:
         self._database = database
         self._keys = keys
 
-    async def put(self, tenant: str, agent_key: str, definition: bytes) -> AgentVersion:
+    async def put(self, tenant: str, agent_key: str, definition: bytes) -> tuple[AgentVersion, bool]:
         return await self._put(tenant, agent_key, definition)
 
     async def import_version(self, version: AgentVersion, definition: bytes) -> None:
@@ -52,17 +52,17 @@ class PostgresAgentVersions:
 
     async def _put(
         self, tenant: str, agent_key: str, definition: bytes, imported: AgentVersion | None = None
-    ) -> AgentVersion:
+    ) -> tuple[AgentVersion, bool]:
         digest = hash_definition(definition)
         if tenant != SHARED:
             await self._keys.prepare(tenant)
         stored = encrypt_definition(tenant, agent_key, digest, definition, self._keys)
 
-        async def add(connection: Connection) -> AgentVersion:
+        async def add(connection: Connection) -> tuple[AgentVersion, bool]:
             async with connection.transaction():
                 await connection.execute(_LOCK, tenant, agent_key)
                 if known := await connection.fetchrow(_KNOWN, tenant, agent_key, digest):
-                    return AgentVersion(*known)
+                    return AgentVersion(*known), False
                 last = await connection.fetchval(_LAST, tenant, agent_key)
                 if last >= VERSIONS_MAX:
                     raise QuotaExceeded(f"agent {agent_key!r} has had {VERSIONS_MAX} versions; give it another key")
@@ -70,10 +70,10 @@ class PostgresAgentVersions:
                 if imported is not None and not await connection.fetchval(_TAKEN, tenant, agent_key, imported.version):
                     added = msgspec.structs.replace(imported, hash=digest)
                 await connection.execute(_INSERT, tenant, agent_key, added.version, digest, added.created_at, stored)
-                return added
+                return added, True
 
         known = await self._database.run(lambda connection: connection.fetchrow(_KNOWN, tenant, agent_key, digest))
-        return AgentVersion(*known) if known else await self._database.run(add)
+        return (AgentVersion(*known), False) if known else await self._database.run(add)
 
     async def find(
         self, tenant: str, agent_key: str, *, version: int = 0, digest: str = ""
