@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.nightly  # each environment is made anew: a minute
+
 ROOT = Path(__file__).parents[2]
 
 CLIENT_NEEDS = {"googleapis-common-protos", "grpcio", "protobuf"}
