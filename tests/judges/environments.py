@@ -75,4 +75,5 @@ def _build(folder: Path, packages: Path, commands: Iterable[list[str]]) -> None:
 
 def _run(command: list[str], folder: Path) -> None:
     path = os.pathsep.join([str(NODE.parent), str(Path(sys.executable).parent), os.environ["PATH"]])
-    subprocess.run(command, cwd=folder, env=os.environ | {"PATH": path, "NODE_USE_SYSTEM_CA": "1"}, check=True, stdin=subprocess.DEVNULL)
+    environment = os.environ | {"PATH": path, "NODE_USE_SYSTEM_CA": "1"}
+    subprocess.run(command, cwd=folder, env=environment, check=True, stdin=subprocess.DEVNULL)
