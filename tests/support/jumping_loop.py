@@ -62,12 +62,16 @@ class JumpingLoop(asyncio.SelectorEventLoop):
         peers = [link.get_extra_info("peername") for link in links]
         return any(peer and peer not in own for peer in peers)
 
+    def set_default_executor(self, executor: ThreadPoolExecutor) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] - asyncio takes no other
+        super().set_default_executor(executor)
+        self._threads = executor
+
     def run_in_executor(self, executor: Executor | None, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
         if executor is None:
             if self._threads is None:
-                self._threads = ThreadPoolExecutor(thread_name_prefix="asyncio")
-                self.set_default_executor(self._threads)
+                self.set_default_executor(ThreadPoolExecutor(thread_name_prefix="asyncio"))
             executor = self._threads
+            assert executor is not None
         job = executor.submit(copy_context().run, func, *args)
         self._jobs.add(job)
         outcome = asyncio.wrap_future(job, loop=self)

@@ -80,8 +80,6 @@ async def test_callers_of_a_bucket_that_is_away_do_not_all_wait(behind: Stored, 
         assert proxy.seen.total() - seen <= 2 * QUICK.attempts_max
 
 
-@pytest.mark.real_time
-@pytest.mark.nightly
 async def test_callers_that_wait_for_a_bucket_hold_nobody_else_up(kept: Stored, proxy: Proxy) -> None:
     assert kept.place is not None
     patient = replace(QUICK, patience_s=60.0, silence_s=60.0)
