@@ -45,10 +45,13 @@ TESTS = Path(__file__).parent
 JUMPING = ("facade", "llm_gateway", "memory", "orchestrator", "simulator", "tools")
 """Folders whose tests run on a loop whose time jumps, over the transport `local`, but those marked `real_time`."""
 
+SANDBOX = TESTS / "tools" / "sandbox"
+"""What a command leaves behind ends after its supervisor, which no loop sees: its tests run in real time."""
+
 
 def is_jumping(item: pytest.Item) -> bool:
-    folder = item.path.relative_to(TESTS).parts[0]
-    return folder in JUMPING and item.get_closest_marker("real_time") is None
+    is_real = item.get_closest_marker("real_time") is not None or item.path.is_relative_to(SANDBOX)
+    return item.path.relative_to(TESTS).parts[0] in JUMPING and not is_real
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:

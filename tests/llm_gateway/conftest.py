@@ -20,19 +20,15 @@ from services.runtime.rpc.channels import open_channel
 from services.simulator.server import simulator
 from tests.support.llm_gateway.answering import answering
 from tests.support.llm_gateway.gateway import SPARE, TEST_TIMEOUT_S, Asking, Gateway, provider_entry
-from tests.support.timing import ScriptedClockLoop
 
 ON_BOTH_LOOPS = {"test_back_pressure", "test_interaction_log", "test_leaving", "http"}
 """Files and folders. What a transport does when it is paused or closed, and in which context it calls back, is the
 loop's: these run on uvloop too, as in production."""
 
 
-def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]] | None:
     both = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
-    if item.path.stem == "test_quota" and "asking" not in getattr(item, "fixturenames", ()):
-        return {"scripted clock": ScriptedClockLoop}
-    is_on_both = {item.path.stem, item.path.parent.name} & ON_BOTH_LOOPS
-    return both if is_on_both else {"asyncio": asyncio.new_event_loop}
+    return both if {item.path.stem, item.path.parent.name} & ON_BOTH_LOOPS else None
 
 
 @pytest.fixture

@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from services.runtime.files.file_watch import READ_TIMEOUT_S, UNSETTLED_LOOKS_MAX, watching_paths
-from tests.support.timing import ScriptedClockLoop, within
+from tests.support.jumping_loop import JumpingLoop
+from tests.support.timing import within
 
 INTERVAL_MS = 20
 
@@ -177,8 +178,14 @@ async def test_a_file_system_that_does_not_answer_holds_neither_the_loop_nor_wha
     hangs.set()
 
 
+class ImpatientLoop(JumpingLoop):
+    """Time jumps although a thread is still at work."""
+
+    def is_anything_outstanding(self) -> bool:
+        return False
+
+
 def test_what_is_not_read_in_time_ends_the_start(tmp_path: Path) -> None:
-    """Time goes on when the loop has nothing to do."""
     hangs = threading.Event()
 
     async def start() -> None:
@@ -186,7 +193,7 @@ def test_what_is_not_read_in_time_ends_the_start(tmp_path: Path) -> None:
             raise AssertionError("entered")
 
     message = f"{tmp_path}: .* not answered for {READ_TIMEOUT_S:.0f} s"
-    with asyncio.Runner(loop_factory=ScriptedClockLoop) as runner, pytest.raises(TimeoutError, match=message):
+    with asyncio.Runner(loop_factory=ImpatientLoop) as runner, pytest.raises(TimeoutError, match=message):
         runner.run(start())
     hangs.set()
 

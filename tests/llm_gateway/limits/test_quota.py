@@ -1,4 +1,4 @@
-"""Quotas: an account's counters and line by themselves, on a scripted clock; then over gRPC with the real minute."""
+"""Quotas: an account's counters and line by themselves; then over gRPC."""
 
 from __future__ import annotations
 
