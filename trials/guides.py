@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -20,15 +19,13 @@ import tempfile
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
-ROOT = Path(__file__).parents[1]
-PAGES = (ROOT / "README.md", *sorted((ROOT / "docs" / "guides").glob("*.md")))
+from tests.support.pages import GUIDES, ROOT, Block, find_missing_line, list_blocks
+
+PAGES = (ROOT / "README.md", *sorted(GUIDES.glob("*.md")))
 
 BLOCK_S = 60.0
 READY_S = 180.0
-
-_BLOCK = re.compile(r"^```(?P<form>\S*)[ ]?(?P<use>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 COMMANDS = {"sh": ["bash", "-e"], "python": ["python", "-"], "js": ["node", "--input-type=module", "-"]}
 
@@ -43,12 +40,6 @@ OWNED = "owned by 'The first hour, and the hundredth', 1: the guides' programs c
 
 EXPECTED = {f"{page} {number}": OWNED for page, numbers in FAILING.items() for number in numbers}
 """Blocks that fail today, and what owns them."""
-
-
-class Block(NamedTuple):
-    form: str
-    use: str
-    text: str
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -79,7 +70,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def try_page(page: Path) -> Generator[tuple[str, str]]:
     """Yield the name of each block that is pasted, and what was wrong with it."""
-    blocks = [Block(found["form"], found["use"].strip(), found["text"]) for found in _BLOCK.finditer(page.read_text())]
+    blocks = list_blocks(page)
     if not any(is_pasted(block) for block in blocks):
         return
     with tempfile.TemporaryDirectory(prefix="guide-") as name:
@@ -127,17 +118,7 @@ def paste(block: Block, output: str, clone: Path, environment: dict[str, str]) -
     if process.returncode != 0:
         return f"{printed}\nit ended with {process.returncode}"
     missing = find_missing_line(printed, output)
-    return f"{printed}\nit did not print {missing!r}" if missing else ""
-
-
-def find_missing_line(printed: str, expected: str) -> str:
-    """Return the first line that is expected and did not come in this order; … stands for anything."""
-    lines = iter(printed.splitlines())
-    for wanted in expected.splitlines():
-        pattern = ".*".join(re.escape(piece) for piece in re.split(r"\s*…\s*", wanted))
-        if not any(re.fullmatch(pattern, line.strip()) for line in lines):
-            return wanted
-    return ""
+    return "" if missing is None else f"{printed}\nit did not print {missing!r}"
 
 
 def make_clone(folder: Path) -> None:

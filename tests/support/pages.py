@@ -52,12 +52,20 @@ def list_blocks(page: Path) -> list[Block]:
     return [Block(found["form"], found["use"].strip(), found["text"]) for found in BLOCK.finditer(page.read_text())]
 
 
-def check_output(output: str, expected: str) -> None:
-    """Assert that the lines that a page shows come in this order; … stands for anything."""
+def find_missing_line(output: str, expected: str) -> str | None:
+    """Return the first line that a page shows and that did not come, in this order; … stands for anything."""
     lines = iter(output.splitlines())
     for wanted in expected.splitlines():
         pattern = ".*".join(re.escape(piece) for piece in re.split(r"\s*…\s*", wanted))
-        assert any(re.fullmatch(pattern, line.strip()) for line in lines), f"no line {wanted!r} in:\n{output}"
+        if not any(re.fullmatch(pattern, line.strip()) for line in lines):
+            return wanted
+    return None
+
+
+def check_output(output: str, expected: str) -> None:
+    """Assert that the lines that a page shows come in this order."""
+    missing = find_missing_line(output, expected)
+    assert missing is None, f"no line {missing!r} in:\n{output}"
 
 
 class Request(NamedTuple):
