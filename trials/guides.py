@@ -24,6 +24,8 @@ from tests.support.pages import GUIDES, ROOT, Block, find_missing_line, list_blo
 
 PAGES = (ROOT / "README.md", *sorted(GUIDES.glob("*.md")))
 
+NIGHTLY: list[str] = []
+
 BLOCK_S = 60.0
 READY_S = 180.0
 

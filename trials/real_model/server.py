@@ -14,7 +14,8 @@ import aiohttp
 from aiohttp import web
 
 from headrace.sse import SseReader
-from tests.judges.models.environments import FOLDER, PROGRAMS, make_environment
+from tests.judges.environments import BUILD
+from tests.judges.models.environments import PROGRAMS, make_environment
 
 READY_S = 300.0
 TEMPLATE = Path(__file__).with_name("chat_template.jinja")
@@ -75,16 +76,16 @@ class RealServer:
 async def serving_model(slot_tokens: int) -> AsyncGenerator[RealServer]:
     """Serve the model inside the block, each of two slots with a window of so many tokens."""
     program = (make_environment("llama_cpp"), PROGRAMS / "serve_llama.py")
-    command = (*program, FOLDER, str(slot_tokens), TEMPLATE)
+    command = (*program, BUILD, str(slot_tokens), TEMPLATE)
     pipe = asyncio.subprocess.PIPE
-    with (FOLDER / "llama_cpp.log").open("wb") as log:
+    with (BUILD / "llama_cpp.log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=log)
     assert process.stdin is not None
     assert process.stdout is not None
     try:
         async with asyncio.timeout(READY_S):
             url = (await process.stdout.readline()).decode().strip()
-        assert url, f"the server has not started: {FOLDER}/llama_cpp.log says why"
+        assert url, f"the server has not started: {BUILD}/llama_cpp.log says why"
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as http:
             server = RealServer(url, http)
             async with _serving_proxy(server):

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from tests.judges.environments import ROOT
 from tests.judges.models.conversations import Capture, capturing
-from tests.judges.models.environments import ROOT
 from tests.judges.models.judging import Judge, running_judge
 
 VOCABULARY = ROOT / "services/runtime/tokens/vocabularies/o200k_base.tiktoken.gz"
