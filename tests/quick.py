@@ -19,6 +19,7 @@ import pytest
 
 from tests.closest import find_closest
 from tests.support.imports import ROOT
+from trials.support.steps import ask_git
 
 SECONDS = 19.0
 """A test, or pyright, that is not done by then is given up: `python -m tests.quick 60` on a busy machine."""
@@ -84,13 +85,9 @@ def main(arguments: Sequence[str]) -> int:
 
 def list_changed() -> list[str]:
     """Return files that differ from where the branch has left main, and new ones; paths from the root."""
-    base = ask_git("merge-base", "HEAD", "main") or ["HEAD"]
-    return sorted({*ask_git("diff", "--name-only", base[0]), *ask_git("ls-files", "--others", "--exclude-standard")})
-
-
-def ask_git(*arguments: str) -> list[str]:
-    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
-    return done.stdout.splitlines()
+    base = ask_git("merge-base", "HEAD", "main") or "HEAD"
+    listed = ask_git("diff", "--name-only", base), ask_git("ls-files", "--others", "--exclude-standard")
+    return sorted({file for files in listed for file in files.splitlines()})
 
 
 def list_commands(sources: Sequence[str]) -> list[list[str]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import ast
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -18,8 +19,9 @@ from pathlib import Path
 from random import Random
 
 from tests.closest import find_closest
+from trials.support.commands import ROOT
+from trials.support.steps import name_checkout
 
-ROOT = Path(__file__).parents[1]
 CLONE = ROOT / "build" / "mutations"
 PAGE = ROOT / "tests/mutations.md"
 SEED, COUNT = 44, 20
@@ -161,7 +163,7 @@ def _git(*arguments: str) -> None:
 
 
 def _make_clone() -> None:
-    subprocess.run(["rm", "-rf", str(CLONE)], check=True)
+    shutil.rmtree(CLONE, ignore_errors=True)
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(CLONE)], check=True)
     (CLONE / "build").mkdir()
     for made in ("gateway", "clients", "judges"):
@@ -192,13 +194,11 @@ def main(arguments: list[str]) -> int:
         print(row, flush=True)
         rows.append(row)
     caught = sum("| no |" not in row for row in rows)
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout
+    commit = name_checkout()["commit"]
     title = (
         f"# Mutations of the source, and the tests that notice\n\n`python -m trials mutations`, seed {options.seed}, "
     )
-    summary = (
-        f"commit {commit.strip()}: the check noticed {caught} of {len(rows)}, the nightly {len(rows) - missed}.\n\n"
-    )
+    summary = f"commit {commit}: the check noticed {caught} of {len(rows)}, the nightly {len(rows) - missed}.\n\n"
     header = "| place | change | noticed by the check | by the check or the nightly |\n|---|---|---|---|\n"
     PAGE.write_text(title + summary + header + "\n".join(rows) + "\n")
     return 0

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from trials.support.commands import NOT_TRIED
+from trials.support.commands import NOT_TRIED, ROOT
 
 CORES = 2
 """Of the machine that everybody has; the tests take all that there are."""
@@ -162,7 +162,8 @@ def name_checkout() -> dict[str, str]:
 
 
 def ask_git(*arguments: str) -> str:
-    return subprocess.run(["git", *arguments], capture_output=True, text=True, check=False).stdout.strip()
+    """Return what git prints of the checkout; nothing where it fails."""
+    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def python(*arguments: str) -> list[str]:
