@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trials.support.catalogue import find_trials
+from trials.support.reliability import write_region
 from trials.support.steps import Result, Step, name_checkout, python, report, run_steps
 
 BUILD = Path("build")
-PAGE = Path("docs/reliability.md")
-BEGIN, END = "<!-- nightly -->\n", "<!-- end -->\n"
 
 STEP_MINUTES_MAX = 60.0
 
@@ -41,17 +40,11 @@ def main(arguments: list[str]) -> int:
     minutes = (time.monotonic() - started_at) / 60
     code = report(results, minutes, BUILD / "nightly.json")
     if not arguments:
-        PAGE.write_text(fill_page(PAGE.read_text(), describe(results, minutes, checkout)))
+        write_region("nightly", describe(results, minutes, checkout))
     return code
 
 
 CLIENTS = ["make", "--no-print-directory", "small-clients"]
-
-
-def fill_page(page: str, text: str) -> str:
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}{text}{END}{after}"
 
 
 def describe(results: Sequence[Result], minutes: float, checkout: dict[str, str]) -> str:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from trials.nightly import describe, fill_page
+from trials.nightly import describe
 from trials.support.commands import NOT_TRIED
+from trials.support.reliability import fill_region
 from trials.support.steps import Result, Step, report, run_steps
 
 KILLED_S = 60.0
@@ -71,7 +72,9 @@ def test_what_was_not_tried_is_no_success(tmp_path: Path, capfd: pytest.CaptureF
 
 def test_a_night_is_written_into_its_region_and_the_rest_stays() -> None:
     night = describe([Result("tests", "passed", 30.0)], 61.0, {"commit": "0123456789", "date": "2026-11-28"})
-    page = fill_page("before\n<!-- nightly -->\nold\n<!-- end -->\n\n<!-- series -->\n<!-- end -->\n", night)
+    page = fill_region(
+        "before\n<!-- nightly -->\nold\n<!-- end -->\n\n<!-- series -->\n<!-- end -->\n", "nightly", night
+    )
     assert page.startswith("before\n<!-- nightly -->\nCommit 0123456789, 2026-11-28, 61 minutes on ")
     assert page.endswith("| tests | passed | 30.0 |\n<!-- end -->\n\n<!-- series -->\n<!-- end -->\n")
     assert "old" not in page

@@ -7,14 +7,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from textwrap import wrap
 
 from trials.simulation.ledger import Record, add_up, name_ranges, name_release, read_all
 from trials.simulation.plan import FACADE, GATEWAY, KINDS, MEMORY, ORCHESTRATOR, PHASES, POSTGRES, TOOLS, USER
-
-PAGE = Path("docs/reliability.md")
-BEGIN, END = "<!-- series -->\n", "<!-- end -->\n"
+from trials.support.reliability import write_region
 
 UNREACHABLE = {
     ("tool", TOOLS, "gate"): "a call that waits for a person does not run yet",
@@ -36,9 +33,7 @@ SERVICES = (MEMORY, ORCHESTRATOR, GATEWAY, TOOLS, FACADE, POSTGRES, USER)
 
 def write_report(records: Sequence[Record]) -> None:
     """Put what is kept of all series into the page."""
-    before, _, rest = PAGE.read_text().partition(BEGIN)
-    _, _, behind = rest.partition(END)
-    PAGE.write_text(before + BEGIN + "\n".join(describe_series(records)) + "\n" + END + behind)
+    write_region("series", "\n".join(describe_series(records)) + "\n")
 
 
 def describe_series(records: Sequence[Record]) -> Iterator[str]:

@@ -1,0 +1,19 @@
+"""docs/reliability.md, whose regions trials write."""
+
+from __future__ import annotations
+
+from trials.support.commands import ROOT
+
+PAGE = ROOT / "docs/reliability.md"
+
+
+def write_region(name: str, text: str) -> None:
+    PAGE.write_text(fill_region(PAGE.read_text(), name, text))
+
+
+def fill_region(page: str, name: str, text: str) -> str:
+    """Return the page with `text`, which ends with a newline, between `<!-- name -->` and the next `<!-- end -->`."""
+    begin, end = f"<!-- {name} -->\n", "<!-- end -->\n"
+    before, _, rest = page.partition(begin)
+    _, _, after = rest.partition(end)
+    return f"{before}{begin}{text}{end}{after}"
