@@ -47,20 +47,21 @@ def find_source(name: str, packages: Path) -> Path:
 
 
 def _find_environment(name: str, packages: Path, *commands: list[str]) -> Path:
-    with _locked_folder(name, packages) as folder:
+    digest = hashlib.sha256(packages.read_bytes()).hexdigest()[:12]
+    folder = BUILD / f"{name}-{digest}"  # another list, another environment
+    with hold_lock(name):
         if not folder.is_dir():
             _build(folder, packages, commands)
     return folder
 
 
 @contextmanager
-def _locked_folder(name: str, packages: Path) -> Generator[Path]:
-    """Hold the lock of an environment, so that one of all workers makes it; its name changes with its list."""
+def hold_lock(name: str) -> Generator[None]:
+    """Let one process at a time make what is called so in build/judges."""
     BUILD.mkdir(parents=True, exist_ok=True)
-    digest = hashlib.sha256(packages.read_bytes()).hexdigest()[:12]
     with (BUILD / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        yield BUILD / f"{name}-{digest}"
+        yield
 
 
 def _build(folder: Path, packages: Path, commands: Iterable[list[str]]) -> None:

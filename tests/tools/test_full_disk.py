@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import uuid
 from collections.abc import AsyncGenerator
@@ -16,9 +15,10 @@ import pytest
 
 from headrace.errors import DiskFull, Overloaded
 from headrace.streams import reading, rpc_errors
-from headrace.v1 import tools_pb2, tools_pb2_grpc
+from headrace.v1 import tools_pb2_grpc
 from tests.support.small_disk import BYTES, SmallDisk, needs_mount, serving_on_small_disk
-from tests.support.tools.suite import CHAT, RUN
+from tests.support.tools.calls import request
+from tests.support.tools.suite import CHAT
 from tests.support.tools.uploading import upload
 
 pytestmark = needs_mount
@@ -32,17 +32,8 @@ class Small:
     disk: SmallDisk
 
     async def execute(self, tool: str, chat_id: str = CHAT, effect_key: str = "", **arguments: str) -> Any:
-        call = self.stub.Execute(
-            tools_pb2.ExecuteRequest(
-                run_id=RUN,
-                tool_call_id="call_1",
-                tool_name=tool,
-                arguments=json.dumps(arguments),
-                effect_key=effect_key,
-                chat_id=chat_id,
-            )
-        )
-        async with reading(call) as deltas:
+        call = request(tool, arguments, budget=None, model=None, effect_key=effect_key, chat_id=chat_id)
+        async with reading(self.stub.Execute(call)) as deltas:
             (result,) = [delta.result async for delta in deltas if delta.HasField("result")]
         return result
 

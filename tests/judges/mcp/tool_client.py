@@ -24,6 +24,7 @@ from services.tools.config import Config
 from services.tools.sandbox.tier import Sandbox
 from services.tools.server import tool_server
 from tests.support.tools.audit_log import serving_audit
+from tests.support.tools.calls import request
 
 REDIRECT = "http://127.0.0.1:8080/console/authorized.html"
 METADATA_URL = "https://conformance-test.local/client-metadata.json"
@@ -33,7 +34,6 @@ ROUNDS_MAX = 2
 """Answers of one call, after which the person gives up: a scenario asks for a scope once more, or never ends asking.
 The service has no loop of its own, because each round is a person's."""
 
-CHAT, RUN = "22222222-2222-4222-8222-222222222222", "11111111-1111-4111-8111-111111111111"
 ECHO = "s__json_schema_echo"
 """A tool that wants to be told the schemas of the others, as they have come."""
 
@@ -63,16 +63,8 @@ class ToolClient:
     async def execute(
         self, name: str, arguments: dict[str, Any], key: str = "", answers: Any = ()
     ) -> tools_pb2.ToolOutcome:
-        request = tools_pb2.ExecuteRequest(
-            run_id=RUN,
-            tool_call_id="call_1",
-            tool_name=name,
-            arguments=json.dumps(arguments),
-            chat_id=CHAT,
-            effect_key=key,
-            answers=answers,
-        )
-        async with reading(self.stub.Execute(request)) as deltas:
+        call = request(name, arguments, budget=None, model=None, effect_key=key, answers=answers)
+        async with reading(self.stub.Execute(call)) as deltas:
             return [delta async for delta in deltas][-1].result
 
     async def call(self, name: str, arguments: dict[str, Any]) -> tools_pb2.ToolOutcome:

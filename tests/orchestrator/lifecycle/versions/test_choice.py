@@ -167,17 +167,20 @@ async def test_a_trial_is_of_one_run_and_outlives_its_process(serve: Serve, tmp_
         assert len(suite.memory.versions) == 1, "what is tried is no version of the agent"
         await suite.stop()
         suite.tools.tools[0].effect = "read"  # the next owner calls it again, and asks nobody
-        crashes, seen = Crashes(suite), list[Event]()
         suite.llm.turns = [call_tool("look"), ANSWER]
         suite.llm.requests.clear()
-        crashes.kill_at(2)
-        chat_id = str(uuid.uuid4())
-        async with restart(suite) as client:
-            seen = await ask_for(client, "hello", agent_key="react", chat_id=chat_id, trial=TRIAL)
-        async with restart(suite) as client:
-            rest = await read(client, run_of(seen))
+        rest = await kill_and_read_on(suite, "react", TRIAL)
     assert rest[-1]["type"] == "run.complete"
     assert show_last(suite) == ("other", "big", "You try.")
+
+
+async def kill_and_read_on(suite: Suite, agent_key: str, trial: agent_pb2.AgentTrial) -> list[Event]:
+    """Kill the owner of a run at its second append, and return what the next owner tells."""
+    Crashes(suite).kill_at(2)
+    async with restart(suite) as client:
+        seen = await ask_for(client, "hello", agent_key=agent_key, chat_id=str(uuid.uuid4()), trial=trial)
+    async with restart(suite) as client:
+        return await read(client, run_of(seen))
 
 
 async def test_a_definition_is_tried_before_it_is_published(serve: Serve) -> None:
@@ -210,13 +213,7 @@ async def test_a_definition_that_is_tried_outlives_its_process(serve: Serve) -> 
         suite.tools.tools[0].effect = "read"
         trial = agent_pb2.AgentTrial(definition=make("new", react={"systemPrompt": "I am new."}))
         await suite.stop()
-        crashes, seen = Crashes(suite), list[Event]()
-        crashes.kill_at(2)
-        chat_id = str(uuid.uuid4())
-        async with restart(suite) as client:
-            seen = await ask_for(client, "hello", agent_key="new", chat_id=chat_id, trial=trial)
-        async with restart(suite) as client:
-            rest = await read(client, run_of(seen))
+        rest = await kill_and_read_on(suite, "new", trial)
     assert rest[-1]["type"] == "run.complete"
     assert show_last(suite) == ("scripted", "m", "I am new.")
 
