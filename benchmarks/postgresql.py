@@ -109,7 +109,7 @@ def new_folder() -> Generator[Path]:
 
 
 def give_away(folder: Path) -> None:
-    """Make a folder the property of whoever PostgreSQL runs as."""
+    """Give a folder to the user that PostgreSQL runs as."""
     if os.geteuid() == 0:
         os.chown(folder, pwd.getpwnam("postgres").pw_uid, -1)
 

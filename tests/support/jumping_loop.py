@@ -19,7 +19,7 @@ from weakref import WeakSet
 from services.runtime.clock import CLOCK
 
 SOCKET_LOOK_S = 0.001
-"""How long the loop looks at sockets before it jumps: the kernel hands on what one end has written within this time."""
+"""How long the loop waits for sockets before it jumps. The kernel delivers within this time."""
 
 
 class JumpingLoop(asyncio.SelectorEventLoop):

@@ -1,4 +1,4 @@
-"""Waiting for what comes about by itself."""
+"""Waits until a condition holds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LOOK_S = 0.01
 
 
 async def wait_until(condition: Callable[[], object]) -> None:
-    """Return when the condition is true; it is looked at again and again."""
+    """Poll the condition until it is true. Raises TimeoutError after WAIT_S."""
     async with asyncio.timeout(WAIT_S):
         while not condition():
             await asyncio.sleep(LOOK_S)

@@ -19,7 +19,7 @@ from trials.chaos.harms import outcome
 TAKEOVER_S = 30.0
 
 HONEST = {"run.complete", "PROVIDER_UNAVAILABLE", "STREAM_CUT", "OVERLOADED", "INTERRUPTED", "STREAM_BROKEN"}
-"""How a run may end: or fail, when a service behind it dies in mid-answer."""
+"""How a run may end; it may also fail when a service dies in the middle of an answer."""
 
 
 async def find_problems(cluster: Cluster, asker: Asker, run: Asked, log_lines: list[dict[str, Any]]) -> list[str]:

@@ -220,7 +220,7 @@ class Mode(ModeRun):
             self._user = None
 
     async def close(self) -> None:
-        """Stop the step that the code has left running in a task of its own, and refuse all later ones."""
+        """Stop a step that the code left running in another task, and refuse later ones."""
         self._is_closed = True
         if (left := self._user) is not None:
             left.cancel()
@@ -241,7 +241,7 @@ class Mode(ModeRun):
 
     def _begin_use(self) -> None:
         if self._is_closed:
-            raise RuntimeError("the code of this scope has returned: a step that it has left behind is not taken")
+            raise RuntimeError("the mode's code has returned: it takes no more steps")
         if self._user is not None:
             raise RuntimeError("one thing at a time: what runs at the same time has a task of the plan each")
         self._user = asyncio.current_task()

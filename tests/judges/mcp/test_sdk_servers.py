@@ -32,7 +32,7 @@ TOOL = "s__say"
 
 
 def parametrize_servers(failing: tuple[str, ...], reason: str) -> pytest.MarkDecorator:
-    """All servers, those that fail today as expected failures."""
+    """Return parameters for all servers; those that fail today are expected to."""
     expected = pytest.mark.xfail(strict=True, reason=f"{_OWNED}: {reason}")
     return pytest.mark.parametrize(
         "server", [pytest.param(name, marks=[expected] if name in failing else []) for name in SERVERS]

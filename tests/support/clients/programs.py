@@ -27,7 +27,7 @@ TIMEOUT_S = 1200.0
 
 
 def find_version(path: Path, before: str) -> str:
-    """The version that stands behind a text in a file that pins it."""
+    """Return the version that a file pins after the text `before`."""
     match = re.search(rf"{re.escape(before)}v?([\d.]+)", path.read_text())
     assert match is not None, f"{path}: no version behind {before!r}"
     return match[1]

@@ -28,7 +28,7 @@ class ScriptedTools(tools_pb2_grpc.ToolServiceServicer):
         self.listing: Callable[[], Awaitable[None]] = nothing
         """Awaited by each ListTools."""
         self.breaking: set[str] = set()
-        """RPCs of which the next call breaks."""
+        """RPCs whose next call breaks off."""
         self.skills: list[tools_pb2.Skill] = []
         self.linked: list[str] = []
         self.requests: list[tools_pb2.ExecuteRequest] = []

@@ -21,7 +21,7 @@ def leave_out_others() -> None:
 
 
 def processes() -> set[int]:
-    """Those that the test has started and that have not ended."""
+    """Return the processes that the test started and that still run."""
     return _children() - _others
 
 
