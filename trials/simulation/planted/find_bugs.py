@@ -20,10 +20,10 @@ from multiprocessing import get_context
 from trials.simulation.plan import make_plan
 from trials.simulation.planted.bugs import BUGS
 from trials.simulation.processes import run_in_processes
-from trials.simulation.report import PAGE
 from trials.simulation.series import say
 from trials.simulation.shrink import shrink
 from trials.simulation.simulate import prepare_process, simulate, simulate_seed
+from trials.support.reliability import PAGE
 
 SEEDS_MAX = 1000
 
