@@ -38,9 +38,14 @@ class SseFrame(NamedTuple):
 class SseReader:
     """Cuts a stream into frames, and holds at most one."""
 
-    __slots__ = ("_after_cr", "_buffer", "_size_bytes_max")
+    __slots__ = ("_after_cr", "_buffer", "_size_bytes_max", "_take_other")
 
-    def __init__(self, *, size_bytes_max: int = FRAME_SIZE_BYTES_MAX) -> None:
+    def __init__(
+        self, *, size_bytes_max: int = FRAME_SIZE_BYTES_MAX, take_other: Callable[[bytes], None] | None = None
+    ) -> None:
+        """`take_other` takes the lines between blank ones that are no frame, which the standard ignores; comments are
+        ignored."""
+        self._take_other = take_other
         self._buffer = bytearray()
         self._after_cr = False
         self._size_bytes_max = size_bytes_max
@@ -76,7 +81,7 @@ class SseReader:
         start = 0
         while (end := source.find(b"\n\n", searched)) >= 0:
             self._check_size(end - start)
-            _pass_frame(source, start, end, take)
+            self._pass_frame(source, start, end, take)
             start = searched = end + 2
         if source is buffer:
             del buffer[:start]
@@ -94,7 +99,7 @@ class SseReader:
     def push_rest(self, take: Take) -> None:
         rest = bytes(self._buffer)
         self._buffer.clear()
-        _pass_frame(rest, 0, len(rest), take)
+        self._pass_frame(rest, 0, len(rest), take)
 
     def _normalize_line_ends(self, chunk: bytes) -> bytes:
         # A CR ends its line at once; if an LF follows, even in the next chunk, it belongs to that CR.
@@ -113,34 +118,37 @@ class SseReader:
                 sizeBytesMax=self._size_bytes_max,
             )
 
+    def _pass_frame(self, source: bytes | bytearray, start: int, end: int, take: Take) -> None:
+        line_end = source.find(b"\n", start, end)
+        if line_end < 0 and source.startswith(b"data: ", start):
+            take(bytes(source[start + 6 : end]), None, None)
+        elif (
+            line_end >= 0
+            and source.startswith(b"event: ", start)
+            and source.startswith(b"data: ", line_end + 1)
+            and source.find(b"\n", line_end + 1, end) < 0
+        ):
+            take(bytes(source[line_end + 7 : end]), source[start + 7 : line_end].decode(errors="replace"), None)
+        else:
+            self._pass_lines(bytes(source[start:end]), take)
 
-def _pass_frame(source: bytes | bytearray, start: int, end: int, take: Take) -> None:
-    line_end = source.find(b"\n", start, end)
-    if line_end < 0 and source.startswith(b"data: ", start):
-        take(bytes(source[start + 6 : end]), None, None)
-    elif (
-        line_end >= 0
-        and source.startswith(b"event: ", start)
-        and source.startswith(b"data: ", line_end + 1)
-        and source.find(b"\n", line_end + 1, end) < 0
-    ):
-        take(bytes(source[line_end + 7 : end]), source[start + 7 : line_end].decode(errors="replace"), None)
-    else:
-        _pass_lines(bytes(source[start:end]), take)
-
-
-def _pass_lines(block: bytes, take: Take) -> None:
-    data: list[bytes] = []
-    event: str | None = None
-    frame_id: str | None = None
-    for line in block.removeprefix(_BOM).split(b"\n"):
-        name, _, value = line.partition(b":")
-        value = value.removeprefix(b" ")
-        if name == b"data":
-            data.append(value)
-        elif name == b"event":
-            event = value.decode(errors="replace")
-        elif name == b"id":
-            frame_id = value.decode(errors="replace")
-    if data:
-        take(b"\n".join(data), event, frame_id)
+    def _pass_lines(self, block: bytes, take: Take) -> None:
+        data: list[bytes] = []
+        event: str | None = None
+        frame_id: str | None = None
+        other: list[bytes] = []
+        for line in block.removeprefix(_BOM).split(b"\n"):
+            name, _, value = line.partition(b":")
+            value = value.removeprefix(b" ")
+            if name == b"data":
+                data.append(value)
+            elif name == b"event":
+                event = value.decode(errors="replace")
+            elif name == b"id":
+                frame_id = value.decode(errors="replace")
+            elif name not in (b"", b"retry"):
+                other.append(line)
+        if data:
+            take(b"\n".join(data), event, frame_id)
+        if other and self._take_other is not None:
+            self._take_other(b"\n".join(other))

@@ -15,17 +15,20 @@ from headrace.errors import (
     RateLimited,
     StreamStalled,
 )
-from headrace.v1.llm_pb2 import ChatRequest, LlmDelta, LlmStarted
+from headrace.v1.llm_pb2 import LlmDelta, LlmStarted
 from services.llm_gateway.calls.delta_sink import DeltaSink
+from services.llm_gateway.fitting.fitted_request import fit_request
 from services.llm_gateway.http.client import ProviderRequest, opening_stream
 from services.llm_gateway.limits.token_estimate import estimate_input, estimate_total
+from services.llm_gateway.protocols.common.answer_reader import AnswerSource
 from services.llm_gateway.protocols.registry import PROTOCOLS
 from services.llm_gateway.telemetry import metrics
 from services.llm_gateway.telemetry.interaction_log import CallRecord
 from services.runtime.clock import monotonic_s
 
 if TYPE_CHECKING:
-    from services.llm_gateway.calls.retry_plan import PlannedAttempt, Target
+    from headrace.v1.llm_pb2 import ChatRequest
+    from services.llm_gateway.calls.retry_plan import PlannedAttempt
     from services.llm_gateway.http.client import ProviderStream
     from services.llm_gateway.http.pool import Pool
     from services.llm_gateway.limits.quota import Account
@@ -48,20 +51,28 @@ class Attempt:
         interaction_log: InteractionLog,
     ) -> None:
         target = planned.target
-        self._request = _adapt_request(request, target)
         self._target = target
+        self._protocol = PROTOCOLS[target.provider.protocol]
+        fitted = fit_request(
+            request, target.provider, target.model, target.entry, results_hold_media=self._protocol.results_hold_media
+        )
+        self._request = fitted.request
         self._key, self._breaker_call = planned.key, planned.breaker_call
         self._account = account
         self._log = interaction_log
         self.call = CallRecord(request.stage, target.provider.key, target.model, planned.number)
-        self._protocol = PROTOCOLS[target.provider.protocol]
-        taken_call_ids = (call.id for message in request.messages for call in message.tool_calls)
         self._secrets = (planned.key, *target.endpoint.secrets)
         self._sink = DeltaSink(caller, interaction_log.wrap_send(caller.send, self._secrets))
-        self._reader = self._protocol.make_reader(
-            target.provider.key, target.model, taken_call_ids, self._secrets, self._sink.send_bytes
+        source = AnswerSource(
+            target.provider,
+            target.model,
+            frozenset(call.id for message in request.messages for call in message.tool_calls),
+            fitted.tool_names,
+            self._secrets,
         )
+        self._reader = self._protocol.make_reader(source, self._sink.send_bytes)
         self._stream: ProviderStream | None = None
+        self._awaits_end = False
         self._succeeded: bool | None = None
         self._never_began = False
 
@@ -96,7 +107,7 @@ class Attempt:
                 opening_stream(pool, request) as self._stream,
             ):
                 while not self._reader.is_over:
-                    if not await self._stream.push_body(self._take_chunk):
+                    if not await self._stream.push_body(self._take_chunk) or self._stream.is_due:
                         self._take_chunk(b"")
                     elif self._sink.is_behind:
                         await self._sink.wait_until_drained()
@@ -125,6 +136,10 @@ class Attempt:
                 self.call.first_delta_s = monotonic_s()
                 self._stream.start_idle_watch()
                 self._target.breaker.note_delta()
+            if answer.has_finish and not (self._awaits_end or answer.is_over):
+                assert self._stream is not None
+                self._awaits_end = True
+                self._stream.await_end()
         return not (answer.is_over or self._sink.is_behind)
 
     def _build_usage_delta(self) -> LlmDelta:
@@ -172,16 +187,3 @@ class Attempt:
 def tell_success(error: HeadraceError) -> bool | None:
     """Return what a failed attempt says of its model to the breaker: False if it failed, None if nothing."""
     return None if isinstance(error, _NEUTRAL_ERRORS) else not isinstance(error, _MODEL_FAULTS)
-
-
-def _adapt_request(request: ChatRequest, target: Target) -> ChatRequest:
-    """Copy `request` only for a fallback, whose model has another name and may write less."""
-    provider, model = target.provider.key, target.model
-    if (request.provider_key, request.model) == (provider, model):
-        return request
-    other = ChatRequest()
-    other.CopyFrom(request)
-    other.provider_key, other.model = provider, model
-    if 0 < target.entry.max_output < request.max_tokens:
-        other.max_tokens = target.entry.max_output
-    return other

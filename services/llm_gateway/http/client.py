@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 
 ERROR_BODY_BYTES_MAX = 64 * 1024
 
+FINISH_S = 2.0
+"""Longest wait, behind the finish reason, for usage and the end."""
+
 END_S = 0.1
 """Longest wait for a complete answer's end."""
 
@@ -76,6 +79,8 @@ class ProviderStream:
         self._is_flowing = False
         """False while our own reader is busy, which is no silence of the provider."""
         self._silent_checks = 0
+        self.is_due = False
+        """Whether an answer that has its finish reason has waited for its end for long enough."""
         self._last_read_s: float | None = None
         self._check = self._loop.call_at(first_delta_due_s, self._close_if_late)
 
@@ -108,8 +113,17 @@ class ProviderStream:
             async with asyncio.timeout(END_S):
                 await self._response.push_body(lambda _: True)
 
+    def await_end(self) -> None:
+        """End the answer soon, with `is_due`: the model has said how it ended, and what follows may never come."""
+        self._check.cancel()
+        self._check = self._loop.call_later(FINISH_S, self._end)
+
     def stop_watching(self) -> None:
         self._check.cancel()
+
+    def _end(self) -> None:
+        self.is_due = True
+        self._response.stop()
 
     def _close_if_late(self) -> None:
         if self._is_flowing:

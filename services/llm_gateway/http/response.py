@@ -96,6 +96,12 @@ class Response:
             raise self._error
         return self._is_stopped
 
+    def stop(self) -> None:
+        """Have `push_body` return as if `take` had stopped it."""
+        self._is_stopped = True
+        self._socket.pause_reading()
+        self._wake()
+
     def fail(self, error: BaseException) -> None:
         """Close the connection; `read_head` and `push_body` raise `error`."""
         self.is_reusable = False
@@ -152,9 +158,7 @@ class Response:
         if self._take is None:
             self._held.append(piece)
         elif not self._take(piece):
-            self._is_stopped = True
-            self._socket.pause_reading()
-            self._wake()
+            self.stop()
 
     def on_message_complete(self) -> None:
         if self.status:

@@ -11,10 +11,10 @@ from services.llm_gateway.protocols.openai import request as openai_request
 from services.llm_gateway.protocols.openai.reader import OpenAiReader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from headrace.v1.llm_pb2 import ChatRequest
-    from services.llm_gateway.protocols.common.answer_reader import AnswerReader, SendBytes
+    from services.llm_gateway.protocols.common.answer_reader import AnswerReader, AnswerSource, SendBytes
     from services.llm_gateway.providers.provider_file import Model, Provider
 
 
@@ -30,8 +30,11 @@ class WireProtocol:
     build_body: Callable[[ChatRequest, Provider, Model], bytes]
     """Builds the JSON body; InvalidRequest where the protocol cannot express the request."""
 
-    make_reader: Callable[[str, str, Iterable[str], Sequence[str], SendBytes], AnswerReader]
-    """Takes provider key, model, the conversation's call ids, the secrets to mask, and the receiver of deltas."""
+    make_reader: Callable[[AnswerSource, SendBytes], AnswerReader]
+    """Takes who answers, and the receiver of deltas."""
+
+    results_hold_media: bool = False
+    """Whether a tool's result may have images and files; otherwise they stand in a user's message behind it."""
 
     def build_headers(self, provider: Provider, key: str) -> dict[str, str]:
         """Return the protocol's headers and the key in the header that the provider wants; no key when it is empty."""
@@ -61,5 +64,6 @@ PROTOCOLS: Mapping[str, WireProtocol] = {
         frozenset({"image", "file"}),
         anthropic_request.build_body,
         AnthropicReader,
+        results_hold_media=True,
     ),
 }

@@ -28,7 +28,7 @@ from services.runtime.telemetry.masking import mask_secrets
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-NEVER_STREAMS = frozenset({"application/json", "application/problem+json", "application/xml", "text/xml", "text/html"})
+NEVER_STREAMS = frozenset({"application/problem+json", "application/xml", "text/xml", "text/html"})
 """Types of a 200 that is a refusal all the same, or a page of something that stands before the provider."""
 
 MESSAGE_CHARS_MAX = 500

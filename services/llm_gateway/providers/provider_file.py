@@ -263,6 +263,19 @@ class Provider(_Entry):
     """Form of the ids of tool calls: `nine_characters` for providers that take nine letters and digits alone, as
     Mistral; others are replaced by an id made of their hash, the same one in each request. Protocol openai only."""
 
+    turn_order: Literal["any", "strict"] = "any"
+    """`strict` for providers and templates that refuse a user's message behind a tool's result, or a conversation that
+    does not begin with the user's, as Mistral and Gemma: a word of the model's or the user's is put between."""
+
+    reasoning_kept: Literal["run", "chat"] | None = None
+    """How long a model is shown its reasoning: `run`, until the run has its answer; `chat`, as long as the chat shows
+    the calls that it made, for providers that refuse calls without (DeepSeek, Kimi K3, GLM's coding endpoint). Left
+    out, `chat` where `reasoning` is `thinking`, else `run`."""
+
+    begins_in_reasoning: bool = False
+    """Whether the model's template opens its reasoning itself, so that an answer begins with it and `</think>` ends it.
+    Protocol openai only."""
+
     quota: Quota | None = None
     """Limits of the account. Left out, the gateway sets none."""
 
@@ -285,6 +298,10 @@ class Provider(_Entry):
 
     comment: str | None = None
     """For people."""
+
+    @property
+    def keeps_reasoning(self) -> bool:
+        return (self.reasoning_kept or ("chat" if self.reasoning == "thinking" else "run")) == "chat"
 
     def find_entry(self, model: str) -> Model | None:
         """Return the entry of that name, or else its longest prefix."""

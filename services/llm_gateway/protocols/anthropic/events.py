@@ -34,8 +34,6 @@ class Block(msgspec.Struct):
     name: str | None = None
     text: str | None = None
     thinking: str | None = None
-    signature: str | None = None
-    data: str | None = None
     input: msgspec.Raw = msgspec.Raw()
     """The input, which some servers send whole instead of in deltas."""
 
@@ -52,10 +50,13 @@ class Event(msgspec.Struct, gc=False):
     type: str = ""
     index: int | None = None
     delta: Delta | None = None
-    content_block: Block | None = None
+    content_block: msgspec.Raw = msgspec.Raw()
+    """A Block, kept as it came."""
+
     message: Message | None = None
     usage: UsageReport | None = None
     error: ErrorObject | str | None = None
 
 
 decode_event = msgspec.json.Decoder(Event).decode
+decode_block = msgspec.json.Decoder(Block).decode

@@ -5,12 +5,12 @@ One user turn holds all results and the user's text. The API refuses blank texts
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from services.llm_gateway.protocols.anthropic.thinking_blocks import KIND
+from services.llm_gateway.fitting.turns import join_parts
+from services.llm_gateway.protocols.anthropic.answer_blocks import KIND, THINKING, order_blocks
 from services.llm_gateway.protocols.common.media import encode_media, is_media
 from services.llm_gateway.protocols.common.provider_state import unpack_state
 
@@ -22,14 +22,11 @@ if TYPE_CHECKING:
 Block = dict[str, Any]
 Turn = dict[str, Any]
 
-THINKING = ("thinking", "redacted_thinking")
-
-_ID_CHARS = re.compile(r"[^a-zA-Z0-9_-]")
-"""Characters that the API refuses in a tool_use id."""
-
 
 def join_system_text(messages: Iterable[llm_pb2.Message]) -> str:
-    return "\n\n".join(text for message in messages if message.role == "system" and (text := _join_text(message)))
+    return "\n\n".join(
+        text for message in messages if message.role == "system" and (text := join_parts(message.content))
+    )
 
 
 def build_turns(messages: Iterable[llm_pb2.Message], provider: str) -> list[Turn]:
@@ -42,28 +39,26 @@ def build_turns(messages: Iterable[llm_pb2.Message], provider: str) -> list[Turn
             turns[-1]["content"] += blocks
         else:
             turns.append({"role": role, "content": blocks})
-    for turn in turns:
-        blocks = turn["content"]
-        thoughts = [block for block in blocks if block["type"] in THINKING]
-        turn["content"] = thoughts + [block for block in blocks if block["type"] not in THINKING]
     return turns
-
-
-def _join_text(message: llm_pb2.Message) -> str:
-    return "".join(part.text for part in message.content)
 
 
 def _build_blocks(message: llm_pb2.Message, provider: str) -> list[Block]:
     if message.role == "tool":
         return [_build_result(message)]
     blocks = [block for part in message.content if (block := _build_part(part)) is not None]
-    if message.role == "assistant":
-        blocks = unpack_state(message.provider_state, provider, KIND) + blocks
-        blocks += [
-            {"type": "tool_use", "id": _clean_id(call.id), "name": call.name, "input": _parse_input(call.arguments)}
-            for call in message.tool_calls
-        ]
-    return blocks
+    if message.role != "assistant":
+        return blocks
+    calls = [
+        {"type": "tool_use", "id": call.id, "name": call.name, "input": _parse_input(call.arguments)}
+        for call in message.tool_calls
+    ]
+    items = unpack_state(message.provider_state, provider, KIND)
+    text = "".join(part.text for part in message.content)
+    ordered = None if any(map(is_media, message.content)) else order_blocks(items, text, calls)
+    if ordered is not None:
+        return ordered
+    # An answer that was cut, or one of an earlier version's log, whose thoughts alone are known.
+    return [*(item for item in items if item["type"] in THINKING), *blocks, *calls]
 
 
 def _build_part(part: llm_pb2.ContentPart) -> Block | None:
@@ -85,10 +80,10 @@ def _build_source(part: llm_pb2.ImagePart | llm_pb2.FilePart) -> dict[str, str]:
 
 
 def _build_result(message: llm_pb2.Message) -> Block:
-    result: Block = {"type": "tool_result", "tool_use_id": _clean_id(message.tool_call_id)}
+    result: Block = {"type": "tool_result", "tool_use_id": message.tool_call_id}
     if any(map(is_media, message.content)):
         result["content"] = [block for part in message.content if (block := _build_part(part)) is not None]
-    elif text := _join_text(message):
+    elif text := join_parts(message.content):
         result["content"] = text
     return result
 
@@ -100,7 +95,3 @@ def _parse_input(arguments: str) -> Any:
     except orjson.JSONDecodeError:
         is_object = False
     return orjson.Fragment(arguments) if is_object else {}
-
-
-def _clean_id(call_id: str) -> str:
-    return _ID_CHARS.sub("_", call_id)

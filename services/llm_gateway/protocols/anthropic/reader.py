@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.v1 import common_pb2
-from services.llm_gateway.protocols.anthropic.events import UsageReport, decode_event
-from services.llm_gateway.protocols.anthropic.thinking_blocks import KIND, ThinkingBlocks
+from services.llm_gateway.protocols.anthropic.answer_blocks import KIND, AnswerBlocks
+from services.llm_gateway.protocols.anthropic.events import Block, Event, UsageReport, decode_block, decode_event
 from services.llm_gateway.protocols.common.answer_reader import AnswerReader
 from services.llm_gateway.protocols.common.call_ids import CallIds
 from services.llm_gateway.protocols.common.finish_reasons import translate_finish
@@ -15,23 +15,19 @@ from services.llm_gateway.protocols.common.token_numbers import drop_impossible
 from services.llm_gateway.provider_errors.error_object import UNREADABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from services.llm_gateway.protocols.anthropic.events import Block, Delta
-    from services.llm_gateway.protocols.common.answer_reader import SendBytes
+    from services.llm_gateway.protocols.anthropic.events import Delta
+    from services.llm_gateway.protocols.common.answer_reader import AnswerSource, SendBytes
 
 
 class AnthropicReader(AnswerReader):
-    __slots__ = ("_by_index", "_complete_calls", "_ids", "_is_output_known", "_stop_reason", "_thinking", "_usage")
+    __slots__ = ("_blocks", "_by_index", "_complete_calls", "_ids", "_is_output_known", "_stop_reason", "_usage")
 
-    def __init__(
-        self, provider: str, model: str, taken_call_ids: Iterable[str], secrets: Sequence[str], give: SendBytes
-    ) -> None:
-        super().__init__(provider, model, secrets, give)
-        self._ids = CallIds(taken_call_ids)
+    def __init__(self, source: AnswerSource, give: SendBytes) -> None:
+        super().__init__(source, give)
+        self._ids = CallIds(source.call_ids)
         self._by_index: dict[int, int] = {}
         self._complete_calls: set[int] = set()
-        self._thinking: ThinkingBlocks | None = None
+        self._blocks = AnswerBlocks()
         self._stop_reason: str | None = None
         self._usage = UsageReport()
         self._is_output_known = False
@@ -41,14 +37,16 @@ class AnthropicReader(AnswerReader):
         try:
             payload = decode_event(data)
         except UNREADABLE as error:
-            payload = self._decode_lone_halves(decode_event, data, error)
+            payload = self._decode_again(Event, data, error)
+            if payload is None:
+                return
         if payload.error:
             raise self._make_provider_error(payload.error)
         index = payload.index or 0
         if payload.delta is not None:
             self._read_delta(index, payload.delta)
-        elif payload.content_block is not None:
-            self._begin_block(index, payload.content_block)
+        elif payload.content_block:
+            self._begin_block(index, bytes(payload.content_block))
         elif payload.message is not None and payload.message.usage is not None:
             self._merge_usage(payload.message.usage)
         if payload.usage is not None:
@@ -60,27 +58,36 @@ class AnthropicReader(AnswerReader):
 
     def _read_delta(self, index: int, delta: Delta) -> None:
         if delta.text:
+            self._blocks.count_text(index, delta.text)
             self._add_content(delta.text)
         elif delta.thinking:
-            if self._thinking is not None:
-                self._thinking.add_text(index, delta.thinking)
+            self._blocks.add_text(index, delta.thinking)
             self._add_reasoning(delta.thinking)
         elif delta.partial_json:
-            self._add_arguments(index, delta.partial_json)
-        elif delta.signature and self._thinking is not None:
-            self._thinking.add_signature(index, delta.signature)
+            if index in self._by_index:
+                self._add_arguments(index, delta.partial_json)
+            else:
+                self._blocks.add_text(index, delta.partial_json)
+        elif delta.signature:
+            self._blocks.add_signature(index, delta.signature)
         if delta.stop_reason:
             self._stop_reason = delta.stop_reason
+            self.has_finish = True
 
-    def _begin_block(self, index: int, block: Block) -> None:
+    def _begin_block(self, index: int, raw: bytes) -> None:
+        try:
+            block = decode_block(raw)
+        except UNREADABLE as error:
+            block = self._decode_again(Block, raw, error)
+            if block is None:
+                return
+        self._blocks.begin_block(index, block.type, raw)
         if block.type == "tool_use":
             self._begin_call(index, block)
-        elif block.type in ("thinking", "redacted_thinking"):
-            self._thinking = self._thinking or ThinkingBlocks()
-            self._thinking.begin_block(index, block)
-            if block.thinking:
-                self._add_reasoning(block.thinking)
+        elif block.thinking:
+            self._add_reasoning(block.thinking)
         elif block.text:
+            self._blocks.count_text(index, block.text)
             self._add_content(block.text)
 
     def _begin_call(self, index: int, block: Block) -> None:
@@ -93,8 +100,8 @@ class AnthropicReader(AnswerReader):
         self._send_call(call_index, arguments, self._ids.make_unique(block.id or ""), block.name or "")
 
     def _add_arguments(self, index: int, text: str) -> None:
-        call_index = self._by_index.get(index)
-        if call_index is None or index in self._complete_calls:
+        call_index = self._by_index[index]
+        if index in self._complete_calls:
             return
         if self._halves is not None:
             text = self._halves.join_text(call_index, text)
@@ -120,9 +127,9 @@ class AnthropicReader(AnswerReader):
                     self._send_reasoning(text)
                 elif channel == "content":
                     self._send_content(text)
-        if self._thinking is not None:
-            self._send_state(pack_state(self._provider, {KIND: self._thinking.build_items()}))
-            self._thinking = None
+        if items := self._blocks.build_items():
+            self._send_state(pack_state(self._provider, {KIND: items}))
+        self._blocks = AnswerBlocks()
 
     def _merge_usage(self, report: UsageReport) -> None:
         drop_impossible(report)

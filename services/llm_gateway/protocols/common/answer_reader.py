@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import structlog
@@ -11,41 +12,76 @@ from headrace.sse import FRAME_SIZE_BYTES_MAX, SseReader
 from headrace.v1.llm_pb2 import LlmDelta, LlmFinish, LlmMedia
 from services.llm_gateway.protocols.common.delta_encoding import encode_call, encode_content, encode_reasoning
 from services.llm_gateway.protocols.common.finish_reasons import FAILURES, is_known_finish
+from services.llm_gateway.protocols.common.lenient_decoding import DECISIVE, decode_leniently
 from services.llm_gateway.protocols.common.surrogates import HalfJoiner, mark_lone_halves
 from services.llm_gateway.provider_errors.error_object import UNREADABLE, ErrorObject
-from services.llm_gateway.provider_errors.refusal import make_error, read_stream_error
+from services.llm_gateway.provider_errors.refusal import make_error, read_refusal, read_stream_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from headrace.v1 import common_pb2
+    from services.llm_gateway.providers.provider_file import Provider
 
 log = structlog.get_logger()
 
 Decoded = TypeVar("Decoded")
 
+PASSED_OVER_BYTES_MAX = 64 * 1024
+"""Of a frame that decided nothing, kept for the error of a stream without a decision."""
+
 SendBytes: TypeAlias = "Callable[[bytes], object]"
 
 
-class AnswerReader:
-    __slots__ = ("_halves", "_model", "_provider", "_reader", "_saw_end_mark", "_secrets", "_send", "deltas", "is_over")
+@dataclass(frozen=True, slots=True)
+class AnswerSource:
+    """Who answers, and what the request has told it."""
 
-    def __init__(
-        self,
-        provider: str,
-        model: str,
-        secrets: Sequence[str],
-        give: SendBytes,
-        frame_bytes_max: int = FRAME_SIZE_BYTES_MAX,
-    ) -> None:
-        self._provider = provider
-        self._model = model
-        self._secrets = secrets
+    provider: Provider
+    model: str
+
+    call_ids: Collection[str] = ()
+    """Ids of calls that the conversation has."""
+
+    tool_names: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The tools' own names by those in the request, where they differ."""
+
+    secrets: Sequence[str] = field(default=(), repr=False)
+    """Texts to mask in errors."""
+
+
+class AnswerReader:
+    __slots__ = (
+        "_halves",
+        "_model",
+        "_passed_over",
+        "_provider",
+        "_reader",
+        "_saw_end_mark",
+        "_secrets",
+        "_send",
+        "_tool_names",
+        "deltas",
+        "frames_passed_over",
+        "has_finish",
+        "is_over",
+    )
+
+    def __init__(self, source: AnswerSource, give: SendBytes, frame_bytes_max: int = FRAME_SIZE_BYTES_MAX) -> None:
+        self._provider = source.provider.key
+        self._model = source.model
+        self._secrets = source.secrets
+        self._tool_names = source.tool_names
         self._send = give
-        self._reader = SseReader(size_bytes_max=frame_bytes_max)
+        self._reader = SseReader(size_bytes_max=frame_bytes_max, take_other=self._read_other)
         self._saw_end_mark = False
         self._halves: HalfJoiner | None = None
+        self._passed_over = b""
+        """The first frame that decided nothing."""
         self.deltas = 0
+        self.frames_passed_over = 0
+        self.has_finish = False
+        """Whether a frame has said how the answer ended; usage may follow."""
         self.is_over = False
 
     def feed_chunk(self, chunk: bytes) -> None:
@@ -70,6 +106,8 @@ class AnswerReader:
             ContextLengthExceeded: The window had no room for a token.
         """
         reason = self._map_finish_reason()
+        if reason is None and self._passed_over:
+            raise make_error(read_refusal(self._provider, self._model, 200, {}, self._passed_over), *self._secrets)
         if reason is None:
             raise ProviderUnavailable(
                 f"provider {self._provider!r} ended the stream before the answer was complete",
@@ -86,10 +124,17 @@ class AnswerReader:
         # One that wrote something that is not shown, as hidden reasoning, had room.
         if reason == "length" and not (self.deltas or self.build_usage().output_tokens):
             raise ContextLengthExceeded(
-                f"model {self._model!r} had no room left for an answer", provider=self._provider, model=self._model
+                f"model {self._model!r} had no room left for an answer",
+                provider=self._provider,
+                model=self._model,
             )
         if not is_known_finish(reason):
-            log.warning("unknown finish reason", provider=self._provider, model=self._model, finish_reason=reason)
+            log.warning(
+                "unknown finish reason",
+                provider=self._provider,
+                model=self._model,
+                finish_reason=reason,
+            )
         return LlmFinish(reason=reason)
 
     def build_usage(self) -> common_pb2.Usage:
@@ -98,6 +143,24 @@ class AnswerReader:
 
     def _read_frame(self, data: bytes, event: str | None, frame_id: str | None) -> None:
         raise NotImplementedError
+
+    def _read_other(self, block: bytes) -> None:
+        """Read lines that are no frame: a document instead of a stream, or an error under a name of its own."""
+        text = block.strip()
+        name, _, value = text.partition(b":")
+        if name == b"error":
+            self._read_error_line(value.strip())
+        elif text.startswith(b"{"):
+            self._read_frame(text, None, None)
+        else:
+            self._pass_over(text)
+
+    def _read_error_line(self, value: bytes) -> None:
+        raise make_error(read_refusal(self._provider, self._model, 200, {}, b'{"error":%b}' % value), *self._secrets)
+
+    def _pass_over(self, data: bytes) -> None:
+        self.frames_passed_over += 1
+        self._passed_over = self._passed_over or data[:PASSED_OVER_BYTES_MAX]
 
     def _flush_held(self) -> None:
         """Send the text held at the end; may be called again."""
@@ -113,7 +176,7 @@ class AnswerReader:
 
     def _send_call(self, index: int, arguments: str, call_id: str = "", name: str = "") -> None:
         self.deltas += 1
-        self._send(encode_call(index, arguments, call_id, name))
+        self._send(encode_call(index, arguments, call_id, self._tool_names.get(name, name)))
 
     def _send_media(self, media: LlmMedia) -> None:
         self.deltas += 1
@@ -126,12 +189,18 @@ class AnswerReader:
         """Return the finish reason as `translate_finish` does; None for an unfinished answer."""
         raise NotImplementedError
 
-    def _decode_lone_halves(self, decode: Callable[[bytes], Decoded], data: bytes, error: Exception) -> Decoded:
+    def _decode_again(self, kind: type[Decoded], data: bytes, error: Exception) -> Decoded | None:
+        """Decode what is not quite in the protocol's form; None for a frame that is passed over."""
+        marked = mark_lone_halves(data)
         try:
-            frame = decode(mark_lone_halves(data))
+            frame = decode_leniently(marked, kind)
         except UNREADABLE:
-            raise self._make_bad_frame(data) from error
-        self._halves = self._halves or HalfJoiner()
+            if any(name in data for name in DECISIVE):
+                raise self._make_bad_frame(data) from error
+            self._pass_over(data)
+            return None
+        if marked is not data and marked != data:
+            self._halves = self._halves or HalfJoiner()
         return frame
 
     def _make_provider_error(self, error: ErrorObject | str) -> HeadraceError:

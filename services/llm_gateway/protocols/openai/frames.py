@@ -62,6 +62,7 @@ class Delta(msgspec.Struct, gc=False):
     reasoning_content: str | None = None
     reasoning: str | None = None
     reasoning_details: msgspec.Raw = msgspec.Raw()
+    thinking_blocks: msgspec.Raw = msgspec.Raw()
 
     refusal: str | None = None
     """The text of a model that declines."""

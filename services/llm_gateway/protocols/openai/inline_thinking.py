@@ -16,10 +16,10 @@ _QUOTES = ("`", '"', "'")
 class InlineThinking:
     __slots__ = ("_held", "_is_inside", "before", "is_idle")
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_open: bool = False) -> None:
         self._held = ""
-        self._is_inside = False
-        self.is_idle = True
+        self._is_inside = is_open
+        self.is_idle = not is_open
         """Whether text without `<` passes unchanged."""
         self.before = ""
 

@@ -10,17 +10,19 @@ from services.llm_gateway.protocols.common.finish_reasons import translate_finis
 from services.llm_gateway.protocols.common.provider_state import pack_state
 from services.llm_gateway.protocols.common.token_numbers import drop_impossible
 from services.llm_gateway.protocols.openai.answer_media import AnswerMedia
-from services.llm_gateway.protocols.openai.frames import UsageReport, decode_frame, decode_top_level_error
+from services.llm_gateway.protocols.openai.frames import Frame, UsageReport, decode_frame, decode_top_level_error
 from services.llm_gateway.protocols.openai.inline_thinking import InlineThinking
 from services.llm_gateway.protocols.openai.opaque_fields import OpaqueFields
-from services.llm_gateway.protocols.openai.reasoning_details import KIND, ReasoningDetails
+from services.llm_gateway.protocols.openai.reasoning_details import BLOCKS_KIND, KIND, ReasoningDetails
 from services.llm_gateway.protocols.openai.tool_calls import ToolCalls
 from services.llm_gateway.provider_errors.error_object import UNREADABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
-    from services.llm_gateway.protocols.common.answer_reader import SendBytes
+    import msgspec
+
+    from services.llm_gateway.protocols.common.answer_reader import AnswerSource, SendBytes
     from services.llm_gateway.protocols.openai.frames import AudioPiece, ContentPiece, Delta, ImagePart
 
 DONE = b"[DONE]"
@@ -32,14 +34,12 @@ FRAME_BYTES_MAX = 16 * 1024 * 1024
 class OpenAiReader(AnswerReader):
     __slots__ = ("_calls", "_details", "_finish_reason", "_inline", "_media", "_opaque", "_usage")
 
-    def __init__(
-        self, provider: str, model: str, taken_call_ids: Iterable[str], secrets: Sequence[str], give: SendBytes
-    ) -> None:
-        super().__init__(provider, model, secrets, give, FRAME_BYTES_MAX)
-        self._calls = ToolCalls(taken_call_ids)
-        self._inline: InlineThinking | None = InlineThinking()
+    def __init__(self, source: AnswerSource, give: SendBytes) -> None:
+        super().__init__(source, give, FRAME_BYTES_MAX)
+        self._calls = ToolCalls(source.call_ids)
+        self._inline: InlineThinking | None = InlineThinking(is_open=source.provider.begins_in_reasoning)
         """None for a provider that separates reasoning itself."""
-        self._details: ReasoningDetails | None = None
+        self._details: dict[str, ReasoningDetails] = {}
         self._opaque: OpaqueFields | None = None
         self._media: AnswerMedia | None = None
         self._finish_reason: str | None = None
@@ -53,7 +53,9 @@ class OpenAiReader(AnswerReader):
         try:
             frame = decode_frame(data)
         except UNREADABLE as error:
-            frame = self._decode_lone_halves(decode_frame, data, error)
+            frame = self._decode_again(Frame, data, error)
+            if frame is None:
+                return
         if frame.error:
             raise self._make_provider_error(frame.error)
         if frame.choices is None and frame.usage is None:
@@ -71,23 +73,27 @@ class OpenAiReader(AnswerReader):
                 self._read_delta(choice.message)
             if choice.finish_reason:
                 self._finish_reason = choice.finish_reason
+                self.has_finish = True
                 self._add_usage(choice.usage)
 
     def _refuse_error_frame(self, data: bytes, event: str | None) -> None:
         try:
             top = decode_top_level_error(data)
         except UNREADABLE:
-            return
-        if event == "error" or top.object == "error":
+            top = None
+        if top is not None and (event == "error" or top.object == "error"):
             raise self._make_provider_error(top)
+        self._pass_over(data)
 
     def _read_delta(self, delta: Delta) -> None:
         reasoning = delta.reasoning_content or delta.reasoning
-        if delta.reasoning_details:
-            self._details = self._details or ReasoningDetails()
-            details_text = self._details.add_items(delta.reasoning_details)
-            # OpenRouter sends the same text in both fields.
-            reasoning = reasoning or details_text
+        if delta.reasoning_details or delta.thinking_blocks:
+            # OpenRouter and LiteLLM send the same text in both fields.
+            texts = (
+                self._add_details(KIND, delta.reasoning_details),
+                self._add_details(BLOCKS_KIND, delta.thinking_blocks),
+            )
+            reasoning = reasoning or texts[0] or texts[1]
         if reasoning:
             self._add_reasoning(reasoning)
         if delta.extra_content:
@@ -116,6 +122,9 @@ class OpenAiReader(AnswerReader):
                     if not (arguments or piece.id):
                         continue
                 self._send_call(piece.index, arguments, piece.id, piece.name)
+
+    def _add_details(self, kind: str, raw: msgspec.Raw) -> str:
+        return self._details.setdefault(kind, ReasoningDetails()).add_items(raw) if raw else ""
 
     def _add_reasoning(self, text: str) -> None:
         if self._inline is not None and self._inline.is_idle:
@@ -195,14 +204,14 @@ class OpenAiReader(AnswerReader):
         if self._media is not None and (sound := self._media.take_sound()) is not None:
             self._send_media(sound)
         state = {} if self._opaque is None else self._opaque.build_state()
-        if self._details is not None and self._details.items:
-            state[KIND] = self._details.items
+        state |= {kind: details.items for kind, details in self._details.items() if details.items}
         if state:
             self._send_state(pack_state(self._provider, state))
-        self._opaque = self._details = None
+        self._opaque = None
+        self._details = {}
 
     def _map_finish_reason(self) -> str | None:
-        if self._finish_reason is None and not self._saw_end_mark:
+        if self._finish_reason is None and (self._passed_over or not self._saw_end_mark):
             return None
         reason = translate_finish(self._finish_reason or "stop")
         # Some servers send `stop`, or nothing, after calls.

@@ -1,6 +1,7 @@
-"""`reasoning_details`, typed items that the next request gives back.
+"""Typed items of reasoning that the next request gives back.
 
-https://openrouter.ai/docs/use-cases/reasoning-tokens (2026-11).
+`reasoning_details`: https://openrouter.ai/docs/use-cases/reasoning-tokens; `thinking_blocks`, Claude's as LiteLLM
+passes them on: https://docs.litellm.ai/docs/reasoning_content (2026-11).
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import msgspec
 import orjson
 
 KIND: Final = "reasoning_details"
+BLOCKS_KIND: Final = "thinking_blocks"
 
-_TEXTS = ("text", "summary")
+_TEXTS = ("text", "summary", "thinking")
 
 
 class ReasoningDetails:
@@ -29,9 +31,7 @@ class ReasoningDetails:
 
     def _merge_item(self, item: dict[str, Any]) -> None:
         last = self.items[-1] if self.items else None
-        # A fragment continues the item before it: same type and index, and text or a signature to add.
-        same = last is not None and all(last.get(key) == item.get(key) for key in ("type", "index"))
-        if last is None or not same or item.get("data") is not None:
+        if last is None or not _continues(item, last):
             self.items.append(item)
             return
         for key, value in item.items():
@@ -40,3 +40,11 @@ class ReasoningDetails:
                 last[key] = said + value if isinstance(said, str) else value
             elif value is not None:
                 last[key] = value
+
+
+def _continues(item: dict[str, Any], last: dict[str, Any]) -> bool:
+    """Whether a fragment continues the item before it: same type and index, and a text or a signature to add."""
+    if item.get("data") is not None or any(last.get(key) != item.get(key) for key in ("type", "index")):
+        return False
+    # Where no index tells them apart, a signature is the last of its block.
+    return "index" in item or not last.get("signature") or not any(item.get(key) for key in _TEXTS)

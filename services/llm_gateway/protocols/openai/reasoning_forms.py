@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from services.llm_gateway.protocols.common.provider_state import unpack_state
 from services.llm_gateway.protocols.common.request_rules import THINKING_TOKENS
-from services.llm_gateway.protocols.openai.reasoning_details import KIND
+from services.llm_gateway.protocols.openai.reasoning_details import BLOCKS_KIND, KIND
 
 if TYPE_CHECKING:
     from headrace.v1 import llm_pb2
@@ -54,6 +54,8 @@ def _form_wish(reasoning: llm_pb2.Reasoning, provider: Provider) -> dict[str, An
 
 def build_history_fields(message: llm_pb2.Message, provider: Provider) -> dict[str, Any]:
     fields: dict[str, Any] = {}
+    if blocks := unpack_state(message.provider_state, provider.key, BLOCKS_KIND):
+        fields[BLOCKS_KIND] = blocks
     if details := unpack_state(message.provider_state, provider.key, KIND):
         fields[KIND] = details
     if message.HasField("reasoning_content"):
@@ -69,4 +71,8 @@ def build_history_fields(message: llm_pb2.Message, provider: Provider) -> dict[s
                 fields |= dict.fromkeys(("reasoning", "reasoning_content"), message.reasoning_content)
             case _:
                 fields["reasoning_content"] = message.reasoning_content
+    elif message.tool_calls and provider.keeps_reasoning:
+        fields["reasoning_content"] = (
+            ""  # the model may have called without a thought; the field is wanted all the same
+        )
     return fields

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from services.llm_gateway.fitting.fitted_request import CHOICES
+from services.llm_gateway.fitting.turns import join_parts
 from services.llm_gateway.protocols.common.media import encode_media, get_audio_format, is_media
 from services.llm_gateway.protocols.common.output_format import (
     DEFAULT_NAME,
@@ -16,13 +18,10 @@ from services.llm_gateway.protocols.common.output_format import (
 )
 from services.llm_gateway.protocols.common.provider_state import unpack_state
 from services.llm_gateway.protocols.common.request_rules import check_tool_choice, merge_extra_body
-from services.llm_gateway.protocols.openai.nine_characters import fit_call_id
 from services.llm_gateway.protocols.openai.opaque_fields import AT, CALL_KIND, MESSAGE_KIND
 from services.llm_gateway.protocols.openai.reasoning_forms import build_history_fields, build_wish_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from headrace.v1 import common_pb2, llm_pb2
     from services.llm_gateway.providers.provider_file import Model, Provider
 
@@ -32,7 +31,7 @@ PATH = "/chat/completions"
 def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -> bytes:
     body: dict[str, Any] = {
         "model": request.model,
-        "messages": _build_messages(request.messages, provider),
+        "messages": [_build_message(message, provider) for message in request.messages],
         "stream": True,
         "stream_options": {"include_usage": True},
     }
@@ -72,21 +71,6 @@ def _build_response_format(wanted: common_pb2.OutputFormat) -> dict[str, Any]:
     return {"type": "json_schema", "json_schema": form}
 
 
-def _build_messages(messages: Iterable[llm_pb2.Message], provider: Provider) -> list[dict[str, Any]]:
-    """Convert `messages`; images of results stand in a user message behind them, as a tool message has text alone."""
-    built: list[dict[str, Any]] = []
-    shown: list[dict[str, Any]] = []
-    for message in messages:
-        if message.role != "tool" and shown:
-            built.append({"role": "user", "content": shown})
-            shown = []
-        if message.role == "tool" and (media := [part for part in message.content if is_media(part)]):
-            shown.append({"type": "text", "text": f"[in the result of {message.name or message.tool_call_id}]"})
-            shown += map(_build_part, media)
-        built.append(_build_message(message, provider))
-    return [*built, {"role": "user", "content": shown}] if shown else built
-
-
 def _build_message(message: llm_pb2.Message, provider: Provider) -> dict[str, Any]:
     fields: dict[str, Any] = {"role": message.role, "content": _build_content(message)}
     if message.tool_calls:
@@ -94,7 +78,7 @@ def _build_message(message: llm_pb2.Message, provider: Provider) -> dict[str, An
         fields["tool_calls"] = [
             opaque.get(at, {})
             | {
-                "id": fit_call_id(call.id, provider),
+                "id": call.id,
                 "type": "function",
                 "function": {"name": call.name, "arguments": _replace_bad_arguments(call.arguments)},
             }
@@ -103,15 +87,15 @@ def _build_message(message: llm_pb2.Message, provider: Provider) -> dict[str, An
     for item in unpack_state(message.provider_state, provider.key, MESSAGE_KIND):
         fields |= item
     if message.role == "tool":
-        fields["tool_call_id"] = fit_call_id(message.tool_call_id, provider)
+        fields["tool_call_id"] = message.tool_call_id
     return fields | build_history_fields(message, provider)
 
 
-def _build_content(message: llm_pb2.Message) -> str | list[dict[str, Any]]:
-    """Prefer a string, which every provider takes."""
-    if message.role == "tool" or not any(map(is_media, message.content)):
-        return "".join(part.text for part in message.content)
-    return [_build_part(part) for part in message.content]
+def _build_content(message: llm_pb2.Message) -> str | list[dict[str, Any]] | None:
+    """Prefer a string, which every provider takes; None for calls without a word, as some gateways make one of ""."""
+    if any(map(is_media, message.content)):
+        return [_build_part(part) for part in message.content]
+    return join_parts(message.content) or (None if message.tool_calls else "")
 
 
 def _build_part(part: llm_pb2.ContentPart) -> dict[str, Any]:
@@ -151,7 +135,7 @@ def _build_tools(request: llm_pb2.ChatRequest) -> dict[str, Any]:
     fields: dict[str, Any] = {"tools": tools}
     if choice := request.tool_choice:
         fields["tool_choice"] = choice
-    if choice not in ("", "none", "auto", "required"):
+    if choice not in CHOICES:
         check_tool_choice(request)
         fields["tool_choice"] = {"type": "function", "function": {"name": choice}}
     if request.HasField("parallel_tool_calls"):

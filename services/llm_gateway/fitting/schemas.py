@@ -1,0 +1,134 @@
+"""Schemas of tools' arguments as every provider takes them.
+
+OpenAI and Anthropic want an object at the root, without anyOf and its like beside it, and arrays with their items;
+OpenAI wants an object's properties (https://platform.openai.com/docs/guides/function-calling and
+https://docs.claude.com/en/docs/agents-and-tools/tool-use, 2026-11). What a schema loses here the tool's description
+says, and the tool's own schema judges the call.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+DEPTH_MAX = 64
+
+LOST_CHARS_MAX = 600
+"""Of what a description repeats of a schema."""
+
+Schema = dict[str, Any]
+
+_CHOICES = ("anyOf", "oneOf", "allOf")
+_UNFIT_AT_ROOT = (*_CHOICES, "not", "enum", "const", "if", "then", "else")
+_IN_LISTS = (*_CHOICES, "prefixItems")
+_IN_MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+_INSIDE = ("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames")
+
+
+def fit_schema(text: str) -> tuple[str, str]:
+    """Return the schema as providers take it, and what it has lost in words; both as they came where it fits."""
+    try:
+        given = orjson.loads(text) if text else {}
+    except orjson.JSONDecodeError:
+        given = {}
+    root, lost = _fit_root(given if isinstance(given, dict) else {})
+    fitted = _fit_inner(root, 0)
+    return (text if fitted == given else orjson.dumps(fitted).decode()), _describe(lost)
+
+
+def _fit_root(given: Schema) -> tuple[Schema, Schema]:
+    """Return an object schema, and what of the given one does not stand in it."""
+    root = _follow_reference(given, given)
+    lost = {key: root[key] for key in _UNFIT_AT_ROOT if key in root}
+    fitted = {key: value for key, value in root.items() if key not in lost}
+    if fitted.get("type") not in ("object", None, ["object", "null"], ["null", "object"]):
+        lost["type"] = fitted["type"]
+        fitted = {
+            key: value for key, value in fitted.items() if key in ("description", "title", "$defs", "definitions")
+        }
+    properties, required = dict(_get_map(root, "properties")), list(_get_names(root))
+    for choice in _CHOICES:
+        branches = [_follow_reference(one, given) for one in root.get(choice) or () if isinstance(one, dict)]
+        for branch in branches:
+            for name, schema in _get_map(branch, "properties").items():
+                known = properties.get(name)
+                properties[name] = schema if known in (None, schema) else _either(known, schema)
+        needed = [set(_get_names(branch)) for branch in branches]
+        if needed:
+            required += sorted(set.union(*needed) if choice == "allOf" else set.intersection(*needed))
+    fitted["type"] = "object"
+    fitted["properties"] = properties
+    if required:
+        fitted["required"] = [*dict.fromkeys(required)]
+    return fitted, lost
+
+
+def _either(known: Any, schema: Any) -> Schema:
+    choices = known["anyOf"] if isinstance(known, dict) and known.keys() == {"anyOf"} else [known]
+    return {"anyOf": choices if schema in choices else [*choices, schema]}
+
+
+def _follow_reference(schema: Schema, root: Schema) -> Schema:
+    """Return the schema with what its `$ref` names in its place, where that is of this document."""
+    for _ in range(DEPTH_MAX):
+        reference = schema.get("$ref")
+        if not isinstance(reference, str) or not reference.startswith("#/"):
+            return schema
+        found: Any = root
+        for key in reference.removeprefix("#/").split("/"):
+            found = found.get(key.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
+        if not isinstance(found, dict):
+            return schema
+        schema = {**found, **{key: value for key, value in schema.items() if key != "$ref"}}
+    return {}
+
+
+def _fit_inner(schema: Any, depth: int) -> Any:
+    """Complete arrays and objects, and write true and false as objects."""
+    if schema is True or depth > DEPTH_MAX:
+        return {}
+    if schema is False:
+        return {"not": {}}
+    if not isinstance(schema, dict):
+        return schema
+    fitted: Schema = {}
+    for key, value in schema.items():
+        if key in _IN_MAPS and isinstance(value, dict):
+            fitted[key] = {name: _fit_inner(inner, depth + 1) for name, inner in value.items()}
+        elif key in _IN_LISTS and isinstance(value, list):
+            fitted[key] = [_fit_inner(inner, depth + 1) for inner in value]
+        elif key in _INSIDE and isinstance(value, dict):
+            fitted[key] = _fit_inner(value, depth + 1)
+        elif key == "items" and isinstance(value, list):  # a tuple, before draft 2020-12
+            fitted["prefixItems"] = [_fit_inner(inner, depth + 1) for inner in value]
+        else:
+            fitted[key] = value
+    kinds = fitted.get("type")
+    has_items = kinds == "array" or (isinstance(kinds, list) and "array" in kinds)
+    if has_items and not isinstance(fitted.get("items"), dict):
+        fitted["items"] = {}
+    if kinds == "object" and "required" in fitted:
+        properties = fitted.setdefault("properties", {})
+        if isinstance(properties, dict):
+            fitted["properties"] = {**{name: {} for name in _get_names(fitted) if name not in properties}, **properties}
+    return fitted
+
+
+def _get_map(schema: Schema, key: str) -> Schema:
+    value = schema.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def _get_names(schema: Schema) -> list[str]:
+    value = schema.get("required")
+    return [name for name in value if isinstance(name, str)] if isinstance(value, list) else []
+
+
+def _describe(lost: Schema) -> str:
+    if not lost:
+        return ""
+    words = orjson.dumps(lost).decode()
+    if len(words) > LOST_CHARS_MAX:
+        words = f"{words[:LOST_CHARS_MAX]}…"
+    return f"The arguments fit this JSON Schema, too: {words}"

@@ -1,0 +1,123 @@
+"""The order of a conversation's turns: what providers and the templates of models take.
+
+Users and models alternate, and what follows one's own message is joined to it. Results of tools stand directly behind
+their calls, which `message_pairs` has checked. Of a `strict` provider the results are followed by the model's turn, the
+first turn is the user's and the last one is not the model's
+(https://github.com/mistralai/mistral-common, validators of roles; templates of Gemma and Mistral, 2026-11).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.v1 import llm_pb2
+from services.llm_gateway.protocols.common.media import is_media
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+BLANK_LINE = "\n\n"
+
+BETWEEN_RESULT_AND_USER = "Understood."
+"""Said by the model where a strict order wants its turn."""
+
+BESIDE_ANSWER = "Go on."
+"""Said by the user where a strict order wants one before or behind the model's turn."""
+
+
+def fit_turns(
+    messages: Iterable[llm_pb2.Message], *, is_strict: bool, results_hold_media: bool
+) -> list[llm_pb2.Message]:
+    """Return the messages in order. Those that are as they should be are the same objects."""
+    turns: list[llm_pb2.Message] = []
+    for message in _place_media(messages, results_hold_media=results_hold_media):
+        if message.role == "assistant" and not (message.content or message.tool_calls):
+            continue
+        last = turns[-1] if turns else None
+        if last is not None and _are_one_turn(last, message):
+            turns[-1] = _join(last, message)
+        else:
+            turns.append(message if message.role == "assistant" else _join_texts(message))
+    return [*_add_missing_turns(turns)] if is_strict else turns
+
+
+def join_parts(parts: Iterable[llm_pb2.ContentPart]) -> str:
+    """Return the texts of a message, with a blank line between them."""
+    return BLANK_LINE.join(part.text for part in parts if part.text)
+
+
+def _place_media(messages: Iterable[llm_pb2.Message], *, results_hold_media: bool) -> Iterable[llm_pb2.Message]:
+    """Move images, sounds and files of results to a message of the user behind them, for protocols that have results of
+    text alone."""
+    if results_hold_media:
+        yield from messages
+        return
+    shown = llm_pb2.Message(role="user")
+    for message in messages:
+        if message.role != "tool":
+            if shown.content:
+                yield shown
+                shown = llm_pb2.Message(role="user")
+            yield message
+        elif media := [part for part in message.content if is_media(part)]:
+            shown.content.add(text=f"[in the result of {message.name or message.tool_call_id}]")
+            shown.content.extend(media)
+            texts = [part for part in message.content if not is_media(part)]
+            yield _replace_content(message, texts)
+        else:
+            yield message
+    if shown.content:
+        yield shown
+
+
+def _are_one_turn(last: llm_pb2.Message, message: llm_pb2.Message) -> bool:
+    if last.role != message.role:
+        return False
+    # What a provider wants back belongs to one answer.
+    return last.role == "user" or (last.role == "assistant" and not (last.tool_calls or last.provider_state))
+
+
+def _join(last: llm_pb2.Message, message: llm_pb2.Message) -> llm_pb2.Message:
+    joined = llm_pb2.Message()
+    joined.CopyFrom(last)
+    reasoning = BLANK_LINE.join(filter(None, (last.reasoning_content, message.reasoning_content)))
+    joined.MergeFrom(message)
+    if reasoning:
+        joined.reasoning_content = reasoning
+    return joined if joined.role == "assistant" else _join_texts(joined)
+
+
+def _join_texts(message: llm_pb2.Message) -> llm_pb2.Message:
+    """Make one text of those that stand beside each other, with a blank line between them."""
+    parts: list[llm_pb2.ContentPart] = []
+    for part in message.content:
+        if parts and not is_media(part) and not is_media(parts[-1]):
+            parts[-1] = llm_pb2.ContentPart(text=join_parts((parts[-1], part)))
+        else:
+            parts.append(part)
+    return message if len(parts) == len(message.content) else _replace_content(message, parts)
+
+
+def _replace_content(message: llm_pb2.Message, parts: Iterable[llm_pb2.ContentPart]) -> llm_pb2.Message:
+    replaced = llm_pb2.Message()
+    replaced.CopyFrom(message)
+    del replaced.content[:]
+    replaced.content.extend(parts)
+    return replaced
+
+
+def _add_missing_turns(turns: Iterable[llm_pb2.Message]) -> Iterable[llm_pb2.Message]:
+    role = "system"
+    for turn in turns:
+        if turn.role == "user" and role == "tool":
+            yield _make_turn("assistant", BETWEEN_RESULT_AND_USER)
+        elif turn.role == "assistant" and role in ("system", "assistant"):
+            yield _make_turn("user", BESIDE_ANSWER)
+        yield turn
+        role = turn.role
+    if role == "assistant":
+        yield _make_turn("user", BESIDE_ANSWER)
+
+
+def _make_turn(role: str, text: str) -> llm_pb2.Message:
+    return llm_pb2.Message(role=role, content=[llm_pb2.ContentPart(text=text)])

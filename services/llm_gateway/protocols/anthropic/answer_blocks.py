@@ -1,0 +1,91 @@
+"""The blocks of an answer in their order, as Anthropic wants them back: thoughts and what only it can read unchanged.
+
+Texts and calls stand in the message itself, and here by their lengths and places alone.
+https://platform.claude.com/docs/en/build-with-claude/extended-thinking (2026-11).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+KIND: Final = "thinking_blocks"
+
+THINKING = ("thinking", "redacted_thinking")
+
+
+class AnswerBlocks:
+    def __init__(self) -> None:
+        self._blocks: dict[int, dict[str, Any]] = {}
+        self._texts: dict[int, list[str]] = {}
+        """What is still being written of a block, by its index: thoughts, or the input of a tool of the provider's."""
+
+    def begin_block(self, index: int, kind: str, raw: bytes) -> None:
+        match kind:
+            case "text":
+                self._blocks[index] = {"type": kind, "chars": 0}
+            case "tool_use":
+                self._blocks[index] = {"type": kind}
+            case _:
+                self._blocks[index] = block = orjson.loads(raw)
+                self._texts[index] = [block.get("thinking") or ""]
+
+    def count_text(self, index: int, text: str) -> None:
+        self._blocks.setdefault(index, {"type": "text", "chars": 0})["chars"] += len(text)
+
+    def add_text(self, index: int, text: str) -> None:
+        if (texts := self._texts.get(index)) is not None:
+            texts.append(text)
+
+    def add_signature(self, index: int, signature: str) -> None:
+        if (block := self._blocks.get(index)) is not None:
+            block["signature"] = block.get("signature", "") + signature
+
+    def build_items(self) -> list[dict[str, Any]]:
+        """Return the blocks; none where nothing but a text before calls has come."""
+        if not self._texts:
+            return []
+        return [self._complete(index, block) for index, block in self._blocks.items()]
+
+    def _complete(self, index: int, block: dict[str, Any]) -> dict[str, Any]:
+        written = "".join(self._texts.get(index, ()))
+        match block["type"]:
+            case "thinking":
+                return {"type": "thinking", "thinking": written} | {
+                    key: value for key, value in block.items() if key not in ("type", "thinking")
+                }
+            case _ if written:
+                return block | {"input": _parse_input(written)}
+            case _:
+                return block
+
+
+def _parse_input(text: str) -> Any:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:  # the answer was cut
+        return {}
+
+
+def order_blocks(
+    items: Sequence[dict[str, Any]], text: str, calls: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]] | None:
+    """Return an answer's blocks as they came; None where its text or calls are not what they were."""
+    blocks: list[dict[str, Any]] = []
+    at = 0
+    rest = iter(calls)
+    for item in items:
+        match item.get("type"):
+            case "text":
+                piece = text[at : at + item.get("chars", 0)]
+                at += len(piece)
+                blocks += [{"type": "text", "text": piece}] if piece.strip() else []
+            case "tool_use":
+                blocks += [call] if (call := next(rest, None)) is not None else []
+            case _:
+                blocks.append(item)
+    return blocks if at == len(text) and next(rest, None) is None else None

@@ -1,0 +1,89 @@
+"""Decodes frames that are not quite in their protocol's form: what cannot be read is left out unless it decides.
+
+Providers write numbers as texts and texts as numbers, and a list where an object belongs
+(https://github.com/BerriAI/litellm and https://github.com/vllm-project/vllm, issues, 2026-11).
+"""
+
+from __future__ import annotations
+
+import types
+from functools import cache
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+import orjson
+
+DECISIVE = (
+    b'"content"',
+    b'"text"',
+    b'"tool_calls"',
+    b'"partial_json"',
+    b'"finish_reason"',
+    b'"stop_reason"',
+    b'"error"',
+)
+"""Fields without which an answer would not be what the model said. A frame that is no JSON and has one of them, or in
+which one of them cannot be read, breaks the stream."""
+
+_DECISIVE_NAMES = frozenset(name.strip(b'"').decode() for name in DECISIVE) | {"choices", "delta", "message"}
+
+Decoded = TypeVar("Decoded")
+
+
+def decode_leniently(data: bytes, kind: type[Decoded]) -> Decoded:
+    """Decode a frame of type `kind`, a struct.
+
+    Raises:
+        ValueError: It is no JSON object, or a field that decides cannot be read.
+    """
+    value = orjson.loads(data)
+    if not isinstance(value, dict):
+        raise msgspec.ValidationError("not an object")
+    return _read_struct(kind, value)
+
+
+def _read_struct(kind: type[Decoded], value: dict[str, Any]) -> Decoded:
+    fields: dict[str, Any] = {}
+    for name, field_kind in _get_fields(kind).items():
+        if value.get(name) is None:
+            continue
+        try:
+            fields[name] = _read(field_kind, value[name])
+        except ValueError:
+            if name in _DECISIVE_NAMES:
+                raise
+    return kind(**fields)
+
+
+def _read(kind: Any, value: Any) -> Any:
+    if get_origin(kind) in (types.UnionType, Union):
+        return _read_one_of([one for one in get_args(kind) if one is not type(None)], value)
+    if get_origin(kind) is list:
+        if not isinstance(value, list):
+            raise msgspec.ValidationError("not a list")
+        return [_read(get_args(kind)[0], item) for item in value if item is not None]
+    if kind is msgspec.Raw:
+        return msgspec.Raw(orjson.dumps(value))
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        if not isinstance(value, dict):
+            raise msgspec.ValidationError("not an object")
+        return _read_struct(kind, value)
+    if kind is str and isinstance(value, int | float):
+        return orjson.dumps(value).decode()
+    if kind is int and isinstance(value, str | float):
+        return int(float(value))
+    return msgspec.convert(value, kind)
+
+
+def _read_one_of(kinds: list[Any], value: Any) -> Any:
+    for kind in kinds[:-1]:
+        try:
+            return _read(kind, value)
+        except ValueError:
+            continue
+    return _read(kinds[-1], value)
+
+
+@cache
+def _get_fields(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
