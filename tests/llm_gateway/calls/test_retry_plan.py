@@ -38,7 +38,7 @@ BEFORE_THE_FIRST_DELTA: dict[str, tuple[dict[str, Any], str]] = {
     "stall": ({"stall": True}, "STREAM_STALLED"),
     "cut": ({"cut": True}, "PROVIDER_UNAVAILABLE"),
     "end": ({"end": True}, "PROVIDER_UNAVAILABLE"),
-    "no JSON": ({"raw": "data: no JSON\n\n"}, "BAD_FRAME"),
+    "no JSON": ({"raw": 'data: {"choices":[{"delta":{"content":"hal\n\n'}, "BAD_FRAME"),
     "oversized": ({"raw": "x" * (FRAME_BYTES_MAX + 1)}, "BAD_FRAME"),
     "error in a 200": ({"frame": {"error": {"message": "busy", "code": 503}}}, "OVERLOADED"),
 }

@@ -153,19 +153,19 @@ async def test_thoughts_come_first_in_a_turn_of_several_messages(asking: Asking)
 
 async def test_results_of_one_turn_share_a_message_with_what_the_user_says_next(asking: Asking) -> None:
     system = text_message("system", "be brief")
-    cut = asks(call("functions.f:0", '{"n": 1.10}'), call("b", '{"cut": '), text="Let me look.")
-    messages = [system, USER, cut, answers("functions.f:0"), answers("b", ""), text_message("user", "and?"), system]
+    cut = asks(call("a", '{"n": 1.10}'), call("b", '{"cut": '), text="Let me look.")
+    messages = [system, USER, cut, answers("a"), answers("b", ""), text_message("user", "and?"), system]
     async with asking(protocol="anthropic") as gateway:
         body = await read_body(gateway, *messages, tools=[TOOL])
     assert body["system"] == "be brief\n\nbe brief"
     assert [message["role"] for message in body["messages"]] == ["user", "assistant", "user"]
     assert body["messages"][1]["content"] == [
         {"type": "text", "text": "Let me look."},
-        {"type": "tool_use", "id": "functions_f_0", "name": "f", "input": {"n": 1.10}},
+        {"type": "tool_use", "id": "a", "name": "f", "input": {"n": 1.10}},
         {"type": "tool_use", "id": "b", "name": "f", "input": {}},
     ]
     assert body["messages"][2]["content"] == [
-        {"type": "tool_result", "tool_use_id": "functions_f_0", "content": "done"},
+        {"type": "tool_result", "tool_use_id": "a", "content": "done"},
         {"type": "tool_result", "tool_use_id": "b"},
         {"type": "text", "text": "and?"},
     ]
@@ -270,7 +270,7 @@ async def test_thinking_and_sampling_take_a_form_that_is_accepted(
         ([{"content": "a"}, {"stall": True}], ["content"], "STREAM_STALLED"),
         ([{"content": "a"}, {"cut": True}], ["content"], "PROVIDER_UNAVAILABLE"),
         ([{"content": "a"}, {"end": True}], ["content"], "PROVIDER_UNAVAILABLE"),
-        ([{"content": "a"}, {"raw": "event: x\ndata: not json\n\n"}], ["content"], "BAD_FRAME"),
+        ([{"content": "a"}, {"raw": 'event: x\ndata: {"delta":{"text":\n\n'}], ["content"], "BAD_FRAME"),
         ([{"content": "a"}, {"raw": "x" * ((1 << 20) + 1)}], ["content"], "BAD_FRAME"),
         ([{"finish": "length"}], [], "CONTEXT_LENGTH_EXCEEDED"),
     ],

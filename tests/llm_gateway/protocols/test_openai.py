@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from headrace.v1 import llm_pb2
-from services.llm_gateway.protocols.openai.nine_characters import fit_call_id
+from services.llm_gateway.fitting.call_ids import fit_call_id
 from services.llm_gateway.providers.provider_file import Provider
 from tests.support.llm_gateway.gateway import Asking, Gateway, text_message
 
@@ -139,7 +139,8 @@ async def test_images_of_results_stand_in_a_user_message_behind_all_of_them(aski
         [note, shown, note, shown],
     ]
     assert [message["role"] for message in ending["messages"][2:]] == ["tool", "tool", "user"]
-    assert going_on["messages"][:-1] == ending["messages"]
+    assert going_on["messages"][:-1] == ending["messages"][:-1]
+    assert going_on["messages"][-1]["content"] == [note, shown, note, shown, {"type": "text", "text": "and?"}]
 
 
 async def test_an_image_and_the_text_beside_it_survive(asking: Asking) -> None:

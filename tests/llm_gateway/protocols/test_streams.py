@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from headrace.errors import HeadraceError
 from headrace.v1 import llm_pb2
+from services.llm_gateway.protocols.common.answer_reader import AnswerSource
 from services.llm_gateway.protocols.registry import PROTOCOLS
+from services.llm_gateway.providers.provider_file import Provider
 from tests.llm_gateway.recorded import FOLDER, TAKEN_ID, Recorded, describe_deltas, load_recorded, spent
 from tests.support.llm_gateway.gateway import Asking, text_message
 
@@ -37,10 +39,15 @@ async def test_a_stream_becomes_its_deltas_over_http(asking: Asking, stream: Rec
         assert heard.deltas[-1].finish.reason == stream.finish
 
 
+def make_source(protocol: str) -> AnswerSource:
+    entry = {"key": "sim", "protocol": protocol, "baseUrl": "http://sim", "models": [{"name": "sim-1"}]}
+    return AnswerSource(Provider.model_validate(entry), "sim-1", frozenset({TAKEN_ID}))
+
+
 def read(stream: Recorded, chunks: Iterable[bytes]) -> tuple[list[object], object]:
     """The deltas and the end, from the reader alone."""
     deltas: list[bytes] = []
-    answer = PROTOCOLS[stream.protocol].make_reader("sim", "sim-1", [TAKEN_ID], (), deltas.append)
+    answer = PROTOCOLS[stream.protocol].make_reader(make_source(stream.protocol), deltas.append)
     try:
         for chunk in chunks:
             if chunk:

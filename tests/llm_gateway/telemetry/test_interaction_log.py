@@ -44,7 +44,7 @@ async def test_a_call_is_one_line_with_its_figures_and_ids(asking: Asking, logge
     assert "secret words" not in repr(entries)
 
 
-@pytest.mark.parametrize(("step", "outcome"), [({"status": 503}, "OVERLOADED"), ({"raw": "data: x\n\n"}, "BAD_FRAME")])
+@pytest.mark.parametrize(("step", "outcome"), [({"status": 503}, "OVERLOADED"), ({"raw": "data: {x\n\n"}, "BAD_FRAME")])
 async def test_a_failed_call_has_its_reason_as_outcome(
     asking: Asking, logged: Callable[[str], list[Any]], step: Any, outcome: str
 ) -> None:

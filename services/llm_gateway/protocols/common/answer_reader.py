@@ -12,7 +12,7 @@ from headrace.sse import FRAME_SIZE_BYTES_MAX, SseReader
 from headrace.v1.llm_pb2 import LlmDelta, LlmFinish, LlmMedia
 from services.llm_gateway.protocols.common.delta_encoding import encode_call, encode_content, encode_reasoning
 from services.llm_gateway.protocols.common.finish_reasons import FAILURES, is_known_finish
-from services.llm_gateway.protocols.common.lenient_decoding import DECISIVE, decode_leniently
+from services.llm_gateway.protocols.common.lenient_decoding import decode_leniently
 from services.llm_gateway.protocols.common.surrogates import HalfJoiner, mark_lone_halves
 from services.llm_gateway.provider_errors.error_object import UNREADABLE, ErrorObject
 from services.llm_gateway.provider_errors.refusal import make_error, read_refusal, read_stream_error
@@ -195,7 +195,7 @@ class AnswerReader:
         try:
             frame = decode_leniently(marked, kind)
         except UNREADABLE:
-            if any(name in data for name in DECISIVE):
+            if data.startswith(b"{"):  # it may have said what decides
                 raise self._make_bad_frame(data) from error
             self._pass_over(data)
             return None

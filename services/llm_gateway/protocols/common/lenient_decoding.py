@@ -13,19 +13,21 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 import msgspec
 import orjson
 
-DECISIVE = (
-    b'"content"',
-    b'"text"',
-    b'"tool_calls"',
-    b'"partial_json"',
-    b'"finish_reason"',
-    b'"stop_reason"',
-    b'"error"',
+DECISIVE = frozenset(
+    {
+        "choices",
+        "delta",
+        "message",
+        "content",
+        "text",
+        "tool_calls",
+        "partial_json",
+        "finish_reason",
+        "stop_reason",
+        "error",
+    }
 )
-"""Fields without which an answer would not be what the model said. A frame that is no JSON and has one of them, or in
-which one of them cannot be read, breaks the stream."""
-
-_DECISIVE_NAMES = frozenset(name.strip(b'"').decode() for name in DECISIVE) | {"choices", "delta", "message"}
+"""Fields without which an answer would not be what the model said: one that cannot be read breaks the stream."""
 
 Decoded = TypeVar("Decoded")
 
@@ -34,12 +36,12 @@ def decode_leniently(data: bytes, kind: type[Decoded]) -> Decoded:
     """Decode a frame of type `kind`, a struct.
 
     Raises:
-        ValueError: It is no JSON object, or a field that decides cannot be read.
+        ValidationError: It is no JSON object, or a field that decides cannot be read.
     """
-    value = orjson.loads(data)
-    if not isinstance(value, dict):
-        raise msgspec.ValidationError("not an object")
-    return _read_struct(kind, value)
+    try:
+        return _read(kind, orjson.loads(data))
+    except (ValueError, OverflowError) as error:
+        raise msgspec.ValidationError(str(error)) from error
 
 
 def _read_struct(kind: type[Decoded], value: dict[str, Any]) -> Decoded:
@@ -50,7 +52,7 @@ def _read_struct(kind: type[Decoded], value: dict[str, Any]) -> Decoded:
         try:
             fields[name] = _read(field_kind, value[name])
         except ValueError:
-            if name in _DECISIVE_NAMES:
+            if name in DECISIVE:
                 raise
     return kind(**fields)
 
