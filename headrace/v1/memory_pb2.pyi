@@ -1494,6 +1494,7 @@ class StepLine(_message.Message):
     PLAN_FIELD_NUMBER: _builtins.int
     MESSAGES_FIELD_NUMBER: _builtins.int
     EVENTS_FIELD_NUMBER: _builtins.int
+    REMINDERS_FIELD_NUMBER: _builtins.int
     stage: _builtins.str
     """oneshot, react, plan, execute, summary, verify or compact; work and custom of a mode of the operator's own; remote of
     an agent elsewhere; and mode for what those are told beside their conversation, which no model is shown.
@@ -1518,6 +1519,10 @@ class StepLine(_message.Message):
     def events(self) -> Global___EventRange:
         """Events this step covers."""
 
+    @_builtins.property
+    def reminders(self) -> _containers.RepeatedCompositeFieldContainer[Global___Reminder]:
+        """What its model was told beside what was said, behind the message before this step's."""
+
     def __init__(
         self,
         *,
@@ -1529,10 +1534,11 @@ class StepLine(_message.Message):
         plan: Global___Plan | None = ...,
         messages: _abc.Iterable[Global___LogMessage] | None = ...,
         events: Global___EventRange | None = ...,
+        reminders: _abc.Iterable[Global___Reminder] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_context_id", b"_context_id", "_system", b"_system", "_task_id", b"_task_id", "context_id", b"context_id", "events", b"events", "plan", b"plan", "system", b"system", "task_id", b"task_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_context_id", b"_context_id", "_system", b"_system", "_task_id", b"_task_id", "context_id", b"context_id", "events", b"events", "messages", b"messages", "plan", b"plan", "seq", b"seq", "stage", b"stage", "system", b"system", "task_id", b"task_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_context_id", b"_context_id", "_system", b"_system", "_task_id", b"_task_id", "context_id", b"context_id", "events", b"events", "messages", b"messages", "plan", b"plan", "reminders", b"reminders", "seq", b"seq", "stage", b"stage", "system", b"system", "task_id", b"task_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__context_id: _TypeAlias = _typing.Literal["context_id"]  # noqa: Y015
     _WhichOneofArgType__context_id: _TypeAlias = _typing.Literal["_context_id", b"_context_id"]  # noqa: Y015
@@ -1548,6 +1554,32 @@ class StepLine(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__task_id) -> _WhichOneofReturnType__task_id | None: ...
 
 Global___StepLine: _TypeAlias = StepLine  # noqa: Y015
+
+@_typing.final
+class Reminder(_message.Message):
+    """What a model is told beside what was said."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    key: _builtins.str
+    """What it is about, such as time or todos."""
+    text: _builtins.str
+    """What is so now; empty: nothing."""
+    def __init__(
+        self,
+        *,
+        key: _builtins.str = ...,
+        text: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Reminder: _TypeAlias = Reminder  # noqa: Y015
 
 @_typing.final
 class Plan(_message.Message):
@@ -1865,6 +1897,8 @@ class LoadContextRequest(_message.Message):
     MESSAGE_HISTORY_MAX_FIELD_NUMBER: _builtins.int
     LIMITS_FIELD_NUMBER: _builtins.int
     REMINDERS_FIELD_NUMBER: _builtins.int
+    FACTS_FIELD_NUMBER: _builtins.int
+    FACTS_OF_RUN_FIELD_NUMBER: _builtins.int
     TOOLS_FIELD_NUMBER: _builtins.int
     RECAP_FIELD_NUMBER: _builtins.int
     PENDING_QUERY_FIELD_NUMBER: _builtins.int
@@ -1894,7 +1928,15 @@ class LoadContextRequest(_message.Message):
 
     @_builtins.property
     def reminders(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Texts of the one trailing part that is not stored, in order."""
+        """What the model is told with this request alone, behind its last message, in order."""
+
+    @_builtins.property
+    def facts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Reminder]:
+        """What the model is to know now, in order. Of these it is told what it does not see from an earlier request already."""
+
+    @_builtins.property
+    def facts_of_run(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Keys of facts that it is told anew in each run."""
 
     @_builtins.property
     def tools(self) -> _containers.RepeatedCompositeFieldContainer[_llm_pb2.ToolSchema]:
@@ -1928,6 +1970,8 @@ class LoadContextRequest(_message.Message):
         message_history_max: _builtins.int = ...,
         limits: Global___ModelLimits | None = ...,
         reminders: _abc.Iterable[_builtins.str] | None = ...,
+        facts: _abc.Iterable[Global___Reminder] | None = ...,
+        facts_of_run: _abc.Iterable[_builtins.str] | None = ...,
         tools: _abc.Iterable[_llm_pb2.ToolSchema] | None = ...,
         recap: Global___RecapSettings | None = ...,
         pending_query: _agent_pb2.QueryRequest | None = ...,
@@ -1938,7 +1982,7 @@ class LoadContextRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_context_id", b"_context_id", "context_id", b"context_id", "limits", b"limits", "pending_query", b"pending_query", "recap", b"recap", "window", b"window"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_context_id", b"_context_id", "chat_id", b"chat_id", "context_id", b"context_id", "history_tools", b"history_tools", "limits", b"limits", "message_history_max", b"message_history_max", "pending_query", b"pending_query", "recap", b"recap", "reminders", b"reminders", "run_id", b"run_id", "system", b"system", "tools", b"tools", "unfitted", b"unfitted", "window", b"window", "with_parts", b"with_parts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_context_id", b"_context_id", "chat_id", b"chat_id", "context_id", b"context_id", "facts", b"facts", "facts_of_run", b"facts_of_run", "history_tools", b"history_tools", "limits", b"limits", "message_history_max", b"message_history_max", "pending_query", b"pending_query", "recap", b"recap", "reminders", b"reminders", "run_id", b"run_id", "system", b"system", "tools", b"tools", "unfitted", b"unfitted", "window", b"window", "with_parts", b"with_parts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__context_id: _TypeAlias = _typing.Literal["context_id"]  # noqa: Y015
     _WhichOneofArgType__context_id: _TypeAlias = _typing.Literal["_context_id", b"_context_id"]  # noqa: Y015
@@ -2086,6 +2130,7 @@ class LoadContextResponse(_message.Message):
     IS_PAST_CAP_FIELD_NUMBER: _builtins.int
     IS_OVER_FIELD_NUMBER: _builtins.int
     NOTICE_FIELD_NUMBER: _builtins.int
+    REMINDED_FIELD_NUMBER: _builtins.int
     compaction_due: _builtins.bool
     """True when the context is to be compacted: at once where is_over says so, else before the run's next turn, or after
     its end.
@@ -2126,6 +2171,10 @@ class LoadContextResponse(_message.Message):
     def between_runs_usage(self) -> _common_pb2.Usage:
         """As in GetContextResponse; only with parts."""
 
+    @_builtins.property
+    def reminded(self) -> _containers.RepeatedCompositeFieldContainer[Global___Reminder]:
+        """What the model is told now: the step with its answer is to keep it."""
+
     def __init__(
         self,
         *,
@@ -2141,10 +2190,11 @@ class LoadContextResponse(_message.Message):
         is_past_cap: _builtins.bool = ...,
         is_over: _builtins.bool = ...,
         notice: _builtins.str = ...,
+        reminded: _abc.Iterable[Global___Reminder] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["between_runs_usage", b"between_runs_usage", "chat_usage", b"chat_usage", "compaction", b"compaction", "last_call", b"last_call"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["between_runs_usage", b"between_runs_usage", "chat_usage", b"chat_usage", "compaction", b"compaction", "compaction_due", b"compaction_due", "has_left", b"has_left", "is_over", b"is_over", "is_past_cap", b"is_past_cap", "last_call", b"last_call", "messages", b"messages", "notice", b"notice", "parts", b"parts", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["between_runs_usage", b"between_runs_usage", "chat_usage", b"chat_usage", "compaction", b"compaction", "compaction_due", b"compaction_due", "has_left", b"has_left", "is_over", b"is_over", "is_past_cap", b"is_past_cap", "last_call", b"last_call", "messages", b"messages", "notice", b"notice", "parts", b"parts", "reminded", b"reminded", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -92,7 +92,7 @@ class SummaryRequests:
         given, counter = self.draft.request, self.counter
         files = context_files.select_fitting(context_files.limit_files(given.files), left, counter.count_text)
         last = make_text_message("user", build_instruction(files, self._wishes))
-        request = self._make_request([*build_messages(given.system, told, ""), last])
+        request = self._make_request([*build_messages(given.system, told), last])
         request.tools.extend(given.tools)
         if given.tools:
             request.tool_choice = "none"

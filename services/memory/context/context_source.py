@@ -237,6 +237,7 @@ def _pair_lines(
                 pairing.add_query(query.message, Position(line.n, at), line.tokens)
             pairing.add_messages([earlier.to_stored() for earlier in query.progress], line.n, at + 1)
         elif isinstance(line, Step) and line.stage not in untold and scope.includes(line.context_id, line.n):
+            pairing.add_reminders(line.reminders)
             pairing.add_messages(line.messages, line.n)
     return pairing.list_groups()
 

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.v1 import llm_pb2
+from services.memory.context.reminder_text import format_reminder, has_reminder_tag, neutralise_tag
 from services.memory.log.messages import decode_content
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from services.memory.log.lines import StoredMessage, Tokens
 
@@ -62,6 +63,9 @@ class MessageGroup:
     """First and last line of what its run did and later runs are not shown, which its message names; None if that is
     nothing."""
 
+    reminders: list[Mapping[str, str]] = field(default_factory=list["Mapping[str, str]"])
+    """What the model was told behind it, by keys, each time that it was."""
+
     @property
     def role(self) -> str:
         return self.head.message.role
@@ -77,6 +81,20 @@ class MessageGroup:
             self.head,
             *(self.results.get(index) or _make_interrupted_result(call) for index, call in enumerate(calls)),
         ]
+
+    def build_messages(self) -> list[llm_pb2.Message]:
+        """Return the messages as a model is shown them, the last one with the reminders."""
+        messages = [_mark_outside(said.message) for said in self.list_messages()]
+        texts = [format_reminder(told.values()) for told in self.reminders]
+        if not texts:
+            return messages
+        if messages[-1].role == "assistant":
+            return [*messages, make_text_message("user", "\n\n".join(texts))]
+        last = llm_pb2.Message()
+        last.CopyFrom(messages[-1])
+        for text in texts:
+            last.content.add(text=text)
+        return [*messages[:-1], last]
 
 
 class MessagePairing:
@@ -111,6 +129,11 @@ class MessagePairing:
     def list_groups(self) -> list[MessageGroup]:
         """Return all groups but those with reasoning alone, which providers refuse."""
         return [group for group in self._units if group.head.message.content or group.head.message.tool_calls]
+
+    def add_reminders(self, texts: Mapping[str, str]) -> None:
+        """Add what the model was told behind the last message."""
+        if texts and self._units:
+            self._units[-1].reminders.append(texts)
 
     def _add_answer(self, piece: StoredMessage, at: Position) -> None:
         group = self._units[-1] if self._units else None
@@ -160,7 +183,19 @@ def make_text_message(role: str, text: str) -> llm_pb2.Message:
 
 
 def flatten_groups(groups: Iterable[MessageGroup]) -> list[llm_pb2.Message]:
-    return [said.message for group in groups for said in group.list_messages()]
+    return [message for group in groups for message in group.build_messages()]
+
+
+def _mark_outside(message: llm_pb2.Message) -> llm_pb2.Message:
+    """Return a message in which nothing from outside looks like a reminder: itself, where nothing does."""
+    if message.role == "assistant" or not any(has_reminder_tag(part.text) for part in message.content):
+        return message
+    marked = llm_pb2.Message()
+    marked.CopyFrom(message)
+    for part in marked.content:
+        if part.WhichOneof("part") == "text":
+            part.text = neutralise_tag(part.text)
+    return marked
 
 
 def _make_interrupted_result(call: llm_pb2.ToolCall) -> PairedMessage:

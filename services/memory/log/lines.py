@@ -174,6 +174,8 @@ class Step(Stamped, kw_only=True, tag="step"):
     messages: list[StoredMessage]
     events: Range | None = field(default=None, name="_events")
     learned: Learned | None = field(default=None, name="_learned")
+    reminders: dict[str, str] = field(default={}, name="_reminders")
+    """What its model was told beside what was said, behind the message before this step's."""
 
 
 class Event(Stamped, kw_only=True, tag="event"):

@@ -159,6 +159,7 @@ def _decode_step(given: memory_pb2.StepLine, path: str, stamped: dict[str, Any],
             for index, message in enumerate(given.messages)
         ],
         events=encode_range(given),
+        reminders={reminder.key: reminder.text for reminder in given.reminders},
     )
 
 

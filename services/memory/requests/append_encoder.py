@@ -69,6 +69,7 @@ def _encode_step(line: Step) -> memory_pb2.StepLine:
         system=line.system,
         messages=[_encode_message(message) for message in line.messages],
         events=_encode_range(line.events),
+        reminders=[memory_pb2.Reminder(key=key, text=text) for key, text in line.reminders.items()],
     )
     if line.plan:
         load_proto(line.plan, step.plan)

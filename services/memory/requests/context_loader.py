@@ -25,7 +25,7 @@ from services.memory.context.window.context_view import (
     clear_results,
     is_past_cap,
 )
-from services.memory.context.window.reminders import format_reminder
+from services.memory.context.window.reminders import select_news, tell
 from services.memory.context.window.token_counter import INLINE_BYTES_MAX
 from services.memory.context.window.token_limits import get_request_tokens_max
 from services.memory.context.window.truncation import FittedMessages, fit_groups
@@ -35,6 +35,11 @@ from services.memory.requests import context_parts
 from services.memory.requests.context_compaction import add_compaction
 from services.memory.requests.history_reader import READERS
 from services.runtime.tokens.encodings import is_loaded
+
+RECAP = "recap"
+"""Key of what recap tells again."""
+
+NO_MORE = "No longer so: what was said of {key} before."
 
 MARGIN_RATIO = 0.01
 """Share of the greatest request that stays free when one is fitted, for what providers add and we do not count."""
@@ -100,19 +105,23 @@ def _build_response(
         return memory_pb2.LoadContextResponse(messages=list_texts(source)), 0
     view = build_view(source, window)
     system = "\n\n".join(text for text in (request.system, *source.instructions) if text)
-    texts = list(request.reminders)
+    facts = list(request.facts)
     if request.HasField("recap"):
-        texts.append(_apply_recap(runs, source, view, request, counter))
-    reminding = format_reminder(texts)
+        facts.append(memory_pb2.Reminder(key=RECAP, text=_apply_recap(runs, source, view, request, counter)))
+    news = select_news(view, facts, request.facts_of_run)
+    texts = {fact.key: fact.text or NO_MORE.format(key=fact.key) for fact in news}
+    aside = {str(number): text for number, text in enumerate(request.reminders) if text}
+    view = tell(view, texts | aside)
     if request.HasField("limits"):
-        response, count, shown = _fit_window(source, view, window, request, system, reminding, counter)
+        response, count, shown = _fit_window(source, view, window, request, system, counter)
     else:
         shown = view.groups
-        messages = build_messages(system, shown, reminding)
+        messages = build_messages(system, shown)
         response, count = memory_pb2.LoadContextResponse(messages=messages, has_left=_has_left(shown)), 0
+    response.reminded.extend(memory_pb2.Reminder(key=key, text=text) for key, text in texts.items())
     if request.with_parts:
         tools = _list_tools(request, has_left=response.has_left)
-        fitted = context_parts.FittedRequest(view, shown, system, tools, reminding)
+        fitted = context_parts.FittedRequest(view, shown, system, tools)
         context_parts.add_parts(response, runs, source, fitted, counter)
     if media.fill_media(response.messages, find, request.limits.capabilities):
         response.has_left = True
@@ -149,29 +158,27 @@ def _fit_window(
     window: ContextWindow,
     request: memory_pb2.LoadContextRequest,
     system: str,
-    reminding: str,
     counter: TokenCounter,
 ) -> tuple[memory_pb2.LoadContextResponse, int, list[MessageGroup]]:
     tokens_max = get_request_tokens_max(request.limits)
-    reminder = counter.count_reminder(reminding, view.groups)
-    count = _count_request(view.groups, request, system, counter) + reminder
+    count = _count_request(view.groups, request, system, counter)
     if window.results_kept is not None and counter.to_model_tokens(count) >= window.due_ratio * tokens_max:
         view = clear_results(view, window.results_kept)
-        count = _count_request(view.groups, request, system, counter) + reminder
+        count = _count_request(view.groups, request, system, counter)
     # Before anything is left out to make it fit: what does not fit is due all the more.
     due = is_due(source, view, window, counter, counter.to_model_tokens(count), tokens_max)
     past_cap = is_past_cap(source, view, window) and is_worth_a_summary(view, window, counter)
     fitted = FittedMessages(view.groups)
     room = counter.from_model_tokens(tokens_max - int(MARGIN_RATIO * tokens_max))
     if count > room:
-        frame = counter.count_frame(system, _list_tools(request, has_left=True)) + reminder
+        frame = counter.count_frame(system, _list_tools(request, has_left=True))
         fitted = fit_groups(view.groups, counter, room - frame, summary=view.summary is not None)
         count = frame + counter.count_groups(fitted.groups)
     tokens = counter.to_model_tokens(count)
     if tokens > tokens_max:
         raise _make_length_error(tokens, tokens_max, counter, system, fitted.groups)
     response = memory_pb2.LoadContextResponse(
-        messages=build_messages(system, fitted.groups, reminding),
+        messages=build_messages(system, fitted.groups),
         compaction_due=due,
         tokens=tokens,
         has_left=_has_left(fitted.groups),

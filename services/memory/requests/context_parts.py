@@ -14,6 +14,7 @@ from services.memory.compaction.plan import FALLBACK
 from services.memory.context.context_source import select_whole
 from services.memory.context.message_pairing import WHOLE
 from services.memory.context.notices import LEFT_OUT as NOTICE
+from services.memory.context.window.shortening import get_last_n
 from services.memory.log.lines import Step
 from services.memory.log.media import get_media
 from services.memory.log.proto_json import load_proto
@@ -49,7 +50,6 @@ class FittedRequest:
     """The groups of the view that are left in it."""
     system: str
     tools: Sequence[llm_pb2.ToolSchema]
-    reminder: str
 
 
 class _Parts:
@@ -70,6 +70,9 @@ class _Parts:
             part.first_n, part.last_n = min(part.first_n or n, n), max(part.last_n, n)
 
     def add_group(self, group: MessageGroup, state: str = SHOWN, why: str = "") -> None:
+        if group.reminders:
+            tokens = self._counter.count_reminders(group)
+            self.add("reminder", tokens, state=state, why=why, n=get_last_n(group), count=len(group.reminders))
         for said in group.list_messages():
             is_whole = state != SHOWN or said.form in WHOLE or said.form.startswith(NOTICE)
             self.add(
@@ -104,8 +107,6 @@ def list_parts(
             parts.add_group(group)
     for group, why in _find_left(runs, source, fitted):
         parts.add_group(group, SUMMARISED if why == COMPACTED else LEFT_OUT, why)
-    if fitted.reminder:
-        parts.add("reminder", counter.count_reminder(fitted.reminder, fitted.shown))
     return parts.list_all()
 
 

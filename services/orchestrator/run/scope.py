@@ -79,6 +79,8 @@ class Scope:
         self.notes = ScopeNotes(self.recording.artifact_ids, thoughts)
         self.planned: ActivePlan | None = None
         self.attention = Attention()
+        self.reminded: Sequence[memory_pb2.Reminder] = ()
+        """What the model is told with the request that is asked now, until its answer keeps it."""
         self.tools = Toolbox()
         self.subagent_places = asyncio.Semaphore(SUBAGENTS_MAX)
         self.open_calls: dict[str, Call] = {}
@@ -348,6 +350,9 @@ class Scope:
         if self.fit is not None:
             self.fit.said_live += sum(message.message.role != "tool" for message in messages)
         step = self.run.log.step(stage, messages, self.run.feed.seq)
+        if any(message.message.role == "assistant" for message in messages):
+            step.reminders.extend(self.reminded)
+            self.reminded = ()
         if self.ids.context_id:
             step.context_id = self.ids.context_id
         if self.ids.task_id:

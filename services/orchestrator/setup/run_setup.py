@@ -97,11 +97,13 @@ async def _take_uploads(run: Run, peers: Peers, state: session_state.State) -> l
         InvalidRequest: No model of the agent takes what they are.
     """
     attention = run.main.attention
-    given, missing = await uploads.split_missing(run, peers, uploads.read_references(run.query.references))
+    earlier = state.read("uploaded_files", list[Upload], [])
+    given, kept, missing = await uploads.find_uploads(
+        run, peers, uploads.read_references(run.query.references), earlier
+    )
     await model_choice.choose_model(run, peers, state, given)
     shown = await model_choice.find_shown_kinds(run, peers, given)
-    earlier = state.read("uploaded_files", list[Upload], [])
-    attention.uploads = uploads.merge_uploads(earlier, given)
+    attention.uploads = uploads.merge_uploads(kept, given)
     await _find_mentioned_files(run, peers, missing)
     if given:
         await uploads.announce_uploads(run.main, earlier, given)  # before the state knows them: a takeover repeats both

@@ -55,14 +55,18 @@ def _parse_meta(reference: common_pb2.Reference) -> dict[str, Any]:
     return meta if isinstance(meta, dict) else {}
 
 
-async def split_missing(run: Run, peers: Peers, given: list[Upload]) -> tuple[list[Upload], list[str]]:
-    """Return the uploads that are there, and the names of the others; all are where that cannot be known."""
-    listed = await list_workspace(peers, run.chat_id) if given else None
+async def find_uploads(
+    run: Run, peers: Peers, given: list[Upload], earlier: list[Upload]
+) -> tuple[list[Upload], list[Upload], list[str]]:
+    """Return the uploads of both that are there, and the names of those given that are not; all are where that cannot
+    be known."""
+    listed = await list_workspace(peers, run.chat_id) if given or earlier else None
     if listed is None or listed.has_more:
-        return given, []
+        return given, earlier, []
     paths = {file.path for file in listed.files}
     return (
         [upload for upload in given if upload.path in paths],
+        [upload for upload in earlier if upload.path in paths],
         [*dict.fromkeys(upload.name for upload in given if upload.path not in paths)],
     )
 

@@ -15,7 +15,7 @@ from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
 from services.orchestrator.run.scope import Scope
 from services.orchestrator.turn import insight_writer
 from services.orchestrator.turn.compacting.compaction import Compaction, RequestFrame, make_window_settings
-from services.orchestrator.turn.reminders import make_reminders
+from services.orchestrator.turn.reminders import OF_RUN, make_asides, make_facts
 from services.runtime.rpc.call_ids import forward_metadata
 from services.runtime.rpc.peer_calls import translating_peer_errors
 
@@ -101,6 +101,7 @@ class Context:
             loaded = await run.first_turn.load_context(request)
         loaded = loaded or await self._ask(request)
         self.tokens, self.has_left = loaded.tokens, loaded.has_left
+        scope.reminded = loaded.reminded
         return loaded
 
     async def _ask(self, request: memory_pb2.LoadContextRequest) -> memory_pb2.LoadContextResponse:
@@ -137,7 +138,9 @@ def make_load_request(
         tools=tools,
         history_tools=history_tools,
         recap=recap_settings,
-        reminders=make_reminders(scope),
+        reminders=make_asides(scope),
+        facts=make_facts(scope),
+        facts_of_run=OF_RUN,
     )
 
 

@@ -1,21 +1,32 @@
-"""Reminders at the end of each request, never stored, so that the time and all that changes leaves a provider's prefix
-cache intact.
+"""What a scope's model is to know beside what is said. Memory tells it what is new, once, and keeps that.
 
 A sub-agent gets no todos.
 """
 
 from __future__ import annotations
 
+from headrace.v1 import memory_pb2
+from services.orchestrator.agents import prompts
+from services.orchestrator.run.attention import MENTIONS
 from services.orchestrator.run.scope import Scope
 from services.runtime.clock import now_utc
 
+OF_RUN = ("time", *MENTIONS)
+"""Facts of a query, which are told once in its run."""
 
-def make_reminders(scope: Scope) -> list[str]:
+
+def make_facts(scope: Scope) -> list[memory_pb2.Reminder]:
     attention = scope.attention.without_todos() if scope.depth else scope.attention
-    texts = [f"Current time: {now_utc():%Y-%m-%d %H:%M} UTC", *attention.reminders()]
+    facts = {"time": f"Current time: {now_utc():%Y-%m-%d %H:%M} UTC", **attention.describe()}
     if scope.agent.limits.tell_model:
-        texts.append(_describe_budget(scope))
-    return texts
+        facts["budget"] = _describe_budget(scope)
+    return [memory_pb2.Reminder(key=key, text=text) for key, text in facts.items()]
+
+
+def make_asides(scope: Scope) -> list[str]:
+    """Make what the model is told in this turn alone: the draft that it is to check."""
+    draft = scope.attention.draft
+    return [prompts.fill_placeholders(prompts.load_text("verify"), {"draft": draft})] if draft else []
 
 
 def _describe_budget(scope: Scope) -> str:

@@ -14,7 +14,6 @@ from headrace.errors import InvalidRequest
 from headrace.v1 import llm_pb2
 from services.memory.context.context_source import get_position
 from services.memory.context.message_pairing import MessageGroup, flatten_groups, make_text_message
-from services.memory.context.window.reminders import append_reminder
 from services.memory.context.window.shortening import SHORTENED, get_last_n, make_notice, shorten_result
 from services.memory.log.media import describe_media, get_media, name_reader
 
@@ -89,12 +88,10 @@ class ContextView:
         return [*first, *self.earlier, *self.own]
 
 
-def build_messages(system: str, groups: Sequence[MessageGroup], reminder: str) -> list[llm_pb2.Message]:
-    """Build a request: system first, the reminder last, each unless empty."""
+def build_messages(system: str, groups: Sequence[MessageGroup]) -> list[llm_pb2.Message]:
+    """Build a request: system first, unless empty."""
     messages = [make_text_message("system", system)] if system else []
-    messages += flatten_groups(groups)
-    append_reminder(messages, reminder)
-    return messages
+    return messages + flatten_groups(groups)
 
 
 def build_view(source: ContextSource, window: ContextWindow) -> ContextView:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from services.memory.context.window.reminders import format_reminder
+from services.memory.context.reminder_text import format_reminder
 from services.memory.log.lines import Insight
 
 if TYPE_CHECKING:

@@ -1,31 +1,42 @@
-"""Reminders end a request and are not stored, so that the bytes before them stay the same."""
+"""What a model is told beside what was said: what it does not see already, behind the last message of its request.
+
+The step with its answer keeps it, so that later requests begin with the same bytes.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from services.memory.context.message_pairing import make_text_message
-
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from headrace.v1 import llm_pb2
-
-
-def format_reminder(texts: Iterable[str]) -> str:
-    text = "\n".join(text for text in texts if text)
-    return f"<system_reminder>\n{text}\n</system_reminder>" if text else ""
+    from headrace.v1 import memory_pb2
+    from services.memory.context.message_pairing import MessageGroup
+    from services.memory.context.window.context_view import ContextView
 
 
-def append_reminder(messages: list[llm_pb2.Message], text: str) -> None:
-    """Add `text` to the last message if that is a user's, else after it."""
-    if not text:
-        return
-    if messages and messages[-1].role == "user":
-        # Of its own: what the messages were made of is not changed.
-        last = messages[-1].__class__()
-        last.CopyFrom(messages[-1])
-        last.content.add(text=text)
-        messages[-1] = last
-    else:
-        messages.append(make_text_message("user", text))
+def select_news(
+    view: ContextView, facts: Iterable[memory_pb2.Reminder], of_run: Collection[str]
+) -> list[memory_pb2.Reminder]:
+    """Return those of the facts that the model does not see in the view, or for keys `of_run` in its own run."""
+    seen, seen_in_run = _read_told(view.groups), _read_told(view.own)
+    return [
+        fact
+        for fact in facts
+        if (fact.key not in seen_in_run if fact.key in of_run else seen.get(fact.key, "") != fact.text)
+        and (fact.text or fact.key in seen)
+    ]
+
+
+def tell(view: ContextView, texts: Mapping[str, str]) -> ContextView:
+    """Return the view with `texts` behind its last message."""
+    if not texts or not view.groups:
+        return view
+    *before, last = view.own or view.earlier
+    told = [*before, replace(last, reminders=[*last.reminders, texts])]
+    return replace(view, own=told) if view.own else replace(view, earlier=told)
+
+
+def _read_told(groups: Sequence[MessageGroup]) -> dict[str, str]:
+    return {key: text for group in groups for told in group.reminders for key, text in told.items()}

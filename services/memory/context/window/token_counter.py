@@ -17,6 +17,7 @@ import msgspec
 
 from headrace.v1 import llm_pb2, memory_pb2
 from services.memory.context.message_pairing import SUMMARY, WITHOUT_REASONING
+from services.memory.context.reminder_text import format_reminder
 from services.memory.context.window.token_ratios import CountedRequest, ModelKey, TokenRatios
 from services.memory.log.lines import Tokens
 from services.memory.log.media import copy_with_media
@@ -103,7 +104,10 @@ class TokenCounter:
         )
 
     def count_group(self, group: MessageGroup) -> int:
-        return sum(map(self.count_paired, group.list_messages()))
+        return sum(map(self.count_paired, group.list_messages())) + self.count_reminders(group)
+
+    def count_reminders(self, group: MessageGroup) -> int:
+        return sum(self.count_text(format_reminder(told.values())) for told in group.reminders)
 
     def count_groups(self, groups: Iterable[MessageGroup]) -> int:
         return sum(map(self.count_group, groups))
@@ -112,14 +116,6 @@ class TokenCounter:
         """Count a request's list, system message and tools."""
         tools = tuple(schema.SerializeToString(deterministic=True) for schema in schemas)
         return _count_request_frame(system, tools, self.encoding)
-
-    def count_reminder(self, text: str, groups: Sequence[MessageGroup]) -> int:
-        """Count a reminder after `groups`, where it may be part of their last message."""
-        if not text:
-            return 0
-        if groups and groups[-1].role == "user":
-            return self.count_text(text)
-        return self.count_message(llm_pb2.Message(role="user", content=[llm_pb2.ContentPart(text=text)]))
 
     def to_model_tokens(self, count: int) -> int:
         return math.ceil(count * self.ratio)
