@@ -68,7 +68,7 @@ def _convert(message: dict[str, Any]) -> dict[str, Any] | None:
     if any("text" not in part for part in parts if part):
         raise NoForkPoint("a picture, sound or file was said before that step, which a query cannot say")
     texts = [part.get("text", "") for part in parts]
-    said = "".join(text for text in texts if not text.startswith(REMINDER))
+    said = "\n\n".join(text for text in texts if text and not text.startswith(REMINDER))
     if message["role"] == "user" and not said:
         return None
     converted: dict[str, Any] = {"role": message["role"], "content": said}

@@ -5,15 +5,19 @@ from __future__ import annotations
 import re
 from typing import Any
 
-REMINDER = re.compile(r"<system_reminder>.*?</system_reminder>", re.DOTALL)
-UPLOAD = re.compile(r"\[(?:(?:File|image|audio|pdf): |in the result of )[^\]\n]*\]")
-"""Label of a file that is shown to the model: an upload, or one of a tool's result."""
+REMINDER = re.compile(r"(?:\n\n)?<system_reminder>.*?</system_reminder>", re.DOTALL)
+UPLOAD = re.compile(r"(?:^|\n\n)\[(?:(?:File|image|audio|pdf): |in the result of )[^\]\n]*\].*", re.DOTALL)
+"""Label of a file that is shown to the model, an upload or one of a tool's result, and what stands behind it."""
 
 
 def read_texts(content: Any) -> list[str]:
     """Return the texts of a message's content, which is one text or a list of parts, without reminders and uploads."""
-    texts = (REMINDER.sub("", part).strip() for part in _list_parts(content) if not UPLOAD.match(part))
+    texts = (UPLOAD.sub("", drop_reminders(part)).strip() for part in _list_parts(content))
     return [text for text in texts if text]
+
+
+def drop_reminders(text: str) -> str:
+    return REMINDER.sub("", text)
 
 
 def read_reminder(content: Any) -> str:

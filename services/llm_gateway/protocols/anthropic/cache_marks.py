@@ -14,9 +14,6 @@ MARK: Final = {"cache_control": {"type": "ephemeral"}}
 
 MARKED_TURNS = 2
 
-REMINDER = "<system_reminder>"
-"""Beginning of the part at a request's end that the next one does not have; a mark is before it."""
-
 
 def mark_cache(body: dict[str, Any]) -> None:
     """Mark the ends of instructions (or else tools), of the user's first turn, and of the last two."""
@@ -26,6 +23,4 @@ def mark_cache(body: dict[str, Any]) -> None:
         tools[-1] |= MARK
     turns = [turn for turn in body["messages"] if turn["role"] == "user"]
     for turn in (*turns[:1], *turns[1:][-MARKED_TURNS:]):
-        lasting = [block for block in turn["content"] if not block.get("text", "").startswith(REMINDER)]
-        if lasting:
-            lasting[-1] |= MARK
+        turn["content"][-1] |= MARK

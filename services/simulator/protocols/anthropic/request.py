@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from services.simulator.protocols.anthropic.signatures import sign_thinking
 from services.simulator.requests.model_request import ModelRequest, RequestRefused, SaidText, ToolResult
-from services.simulator.requests.user_texts import read_reminder, read_texts
+from services.simulator.requests.user_texts import drop_reminders, read_reminder, read_texts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,7 +38,7 @@ def parse_request(body: Any, headers: Mapping[str, str]) -> ModelRequest:
         model=model,
         system=system if isinstance(system, str) else "".join(str(block.get("text", "")) for block in system),
         text="\n".join(own_texts[last_user]) if last_user >= 0 else "",
-        reminder=read_reminder(messages[-1]["content"]),
+        reminder="\n".join(read_reminder(message["content"]) for message in messages),
         dialogue=tuple(
             SaidText(message["role"], text) for message in messages for text in read_texts(message["content"])
         ),
@@ -126,7 +126,9 @@ def _find_newest_results(messages: list[dict[str, Any]]) -> tuple[ToolResult, ..
     names = {block["id"]: block["name"] for block in messages[-2]["content"] if block["type"] == "tool_use"}
     contents: list[Any] = [block.get("content") or "" for block in blocks]
     texts = [content if isinstance(content, str) else _join_text({"content": content}) for content in contents]
-    return tuple(ToolResult(names[block["tool_use_id"]], text) for block, text in zip(blocks, texts, strict=True))
+    return tuple(
+        ToolResult(names[block["tool_use_id"]], drop_reminders(text)) for block, text in zip(blocks, texts, strict=True)
+    )
 
 
 def _read_tools(body: dict[str, Any]) -> dict[str, frozenset[str]]:

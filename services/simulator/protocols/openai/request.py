@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from services.simulator.requests.model_request import ModelRequest, RequestRefused, SaidText, ToolResult
-from services.simulator.requests.user_texts import read_reminder, read_texts
+from services.simulator.requests.user_texts import drop_reminders, read_reminder, read_texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -32,7 +32,7 @@ def parse_request(body: Any, _: Mapping[str, str]) -> ModelRequest:
         model=model,
         system="".join(_join_text(message) for message in messages if message["role"] in ("system", "developer")),
         text="\n".join(own_texts[last_user]) if last_user >= 0 else "",
-        reminder=read_reminder(messages[-1].get("content")),
+        reminder="\n".join(read_reminder(message.get("content")) for message in messages),
         dialogue=tuple(_read_dialogue(messages)),
         turn=1 + len(answers),
         results=_find_newest_results(messages),
@@ -93,13 +93,13 @@ def _refuse_unanswered(pending: list[str]) -> None:
 
 def _find_newest_results(messages: list[dict[str, Any]]) -> tuple[ToolResult, ...]:
     while len(messages) > 1 and messages[-1]["role"] == "user" and not read_texts(messages[-1].get("content")):
-        messages = messages[:-1]  # a reminder, which is none of the user's words
+        messages = messages[:-1]  # pictures of results, which are none of the user's words
     if messages[-1]["role"] != "tool":
         return ()
     assistant_index = max(index for index, message in enumerate(messages) if message["role"] == "assistant")
     names = {call["id"]: call["function"]["name"] for call in messages[assistant_index]["tool_calls"]}
     return tuple(
-        ToolResult(names[message["tool_call_id"]], _join_text(message))
+        ToolResult(names[message["tool_call_id"]], drop_reminders(_join_text(message)))
         for message in messages[assistant_index + 1 :]
         if message["role"] == "tool"
     )
