@@ -8,6 +8,7 @@ from headrace.errors import (
     BadFrame,
     ContextLengthExceeded,
     HeadraceError,
+    InvalidRequest,
     Overloaded,
     ProviderUnavailable,
     QueueFull,
@@ -37,6 +38,11 @@ if TYPE_CHECKING:
 
 _MODEL_FAULTS = (ProviderUnavailable, Overloaded, StreamStalled, BadFrame)
 """Errors that count against the model in its breaker; a 4xx shows that it works."""
+
+UNKNOWN_STATUSES = ("400", "422")
+
+NEAR_WINDOW = 0.9
+"""Share of the window from which a refusal without a reason is taken for a full one."""
 
 _NEUTRAL_ERRORS = (RateLimited, QuotaExceeded, QueueFull)
 
@@ -116,11 +122,12 @@ class Attempt:
                 self._sink.send_delta(self._build_usage_delta())
                 self._sink.send_delta(LlmDelta(finish=finish))
                 await self._stream.read_end()
-        except HeadraceError as error:
+        except HeadraceError as given:
+            error = self._take_for_full_window(given)
             self._record_failure(error)
             if self.has_begun:
                 self._sink.send_delta(self._build_usage_delta())
-            raise
+            raise error from given.__cause__
         finally:
             self._report_end()
 
@@ -149,6 +156,16 @@ class Attempt:
         if (price := self._target.entry.price) is not None:
             usage.cost_usd = price.count_dollars(usage)
         return LlmDelta(usage=usage)
+
+    def _take_for_full_window(self, error: HeadraceError) -> HeadraceError:
+        """Return a full window's error for a refusal that says nothing we know, of a request near the window."""
+        window = self._target.entry.context_window
+        is_unknown = isinstance(error, InvalidRequest) and error.metadata.get("httpStatus") in UNKNOWN_STATUSES
+        if not (is_unknown and window and estimate_input(self._request) >= NEAR_WINDOW * window):
+            return error
+        full = ContextLengthExceeded(error.message)
+        full.metadata = error.metadata
+        return full
 
     def _record_failure(self, error: HeadraceError) -> None:
         self.call.outcome = error.reason

@@ -21,6 +21,7 @@ from headrace.errors import (
     QueueFull,
     QuotaExceeded,
 )
+from services.llm_gateway.provider_errors.refusal import ACCOUNT, EMPTY
 from services.llm_gateway.telemetry.metrics import FAILOVERS, RETRIES
 from services.runtime.randomness import choose_uniform
 
@@ -41,11 +42,6 @@ BACKOFF_S_MAX = 4.0
 
 RETRY_AFTER_S_MAX = 10.0
 """A longer Retry-After is not waited for; the call fails over."""
-
-EMPTY_STATUSES = ("402", "429")
-"""Statuses of a refused account that has no money left; another account may have."""
-
-OTHER_KEY_STATUSES = ("401", *EMPTY_STATUSES)
 
 ATTEMPT_S_MIN = 0.5
 """Time that another attempt needs before the deadline."""
@@ -120,12 +116,13 @@ class RetryPlan:
         """Return the wait in seconds before the next attempt, or raise a final `error`."""
         self._failure = error
         is_account_refused = isinstance(error, ProviderAuthentication)
-        is_refused_key = is_account_refused and error.metadata.get("httpStatus") in OTHER_KEY_STATUSES
+        is_empty = is_account_refused and error.metadata.get(ACCOUNT) == EMPTY
+        is_refused_key = is_account_refused and (is_empty or error.metadata.get("httpStatus") == "401")
         if is_refused_key and self._key_index + 1 < len(self._target.keys):
             self._key_index += 1
             log.warning("provider key refused", provider=self._target.provider.key, key_number=self._key_index)
             return 0.0
-        if is_account_refused and error.metadata.get("httpStatus") in EMPTY_STATUSES:
+        if is_empty:
             self._fail_over(error)
             return 0.0
         # The call has waited for our own quota as long as it could; its overflow is not sent to another account.

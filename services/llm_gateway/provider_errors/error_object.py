@@ -12,3 +12,9 @@ class ErrorObject(msgspec.Struct):
     message: str | None = None
     type: str | None = None
     code: str | int | None = None
+
+    metadata: msgspec.Raw = msgspec.Raw()
+    """OpenRouter's: what the provider behind it has said."""
+
+    details: msgspec.Raw = msgspec.Raw()
+    """Google's, with the time to wait."""

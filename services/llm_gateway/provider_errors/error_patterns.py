@@ -1,46 +1,45 @@
-"""Patterns of error messages for causes that the status does not show.
-
-The test's case table has their sources. Rate limits mention tokens too, so order matters.
-"""
+"""Reads what vendors say of causes that the status does not show, by the rows of vendor_words.toml."""
 
 from __future__ import annotations
 
 import re
+import tomllib
+from dataclasses import dataclass
+from importlib import resources
 
-from headrace.errors import (
-    ContentFiltered,
-    ContextLengthExceeded,
-    HeadraceError,
-    Overloaded,
-    ProviderAuthentication,
-    RateLimited,
-)
+from headrace.errors import BY_REASON, HeadraceError
 
-_PATTERN_TEXTS: tuple[tuple[type[HeadraceError], str], ...] = (
-    # An empty account. Gemini says "exceeded your current quota" of its rate limits, so these words are not among them.
-    (ProviderAuthentication, r"insufficient_quota|credit balance is too low|insufficient balance|arrearage"),
-    (
-        RateLimited,
-        r"rate.?limit|too.?many.?requests|throttling|per (?:minute|min|day)\b|\b[tr]pm\b",
-    ),
-    (
-        ContextLengthExceeded,
-        r"context_length_exceeded|exceed_context_size|model_context_window_exceeded|string_above_max_length"
-        r"|request_too_large|maximum context length|maximum prompt length|context (?:window|length|size|limit)"
-        r"|range of input length|prompt (?:is )?too long|max_seq_len|exceeded model token limit|token limit exceeded"
-        r"|input (?:token count|tokens?|length).{0,40}(?:exceed|too long)|input is too long"
-        r"|reduce the length of the (?:messages|prompt|input)|too many (?:input )?tokens",
-    ),
-    (
-        ContentFiltered,
-        r"content.?filter|content.?policy|content management policy|responsibleaipolicyviolation"
-        r"|data.?inspection.?failed|inappropriate content|content exists risk|sensitive_words|new_sensitive"
-        r"|prohibited_content|moderation|flagged",
-    ),
-    (Overloaded, r"overloaded|server_busy|engine_busy|system is (?:too )?busy|at capacity"),
-    (ProviderAuthentication, r"invalid.?api.?key|authentication_error|permission_error|api key not valid"),
-)
-_PATTERNS = tuple((cls, re.compile(pattern, re.IGNORECASE)) for cls, pattern in _PATTERN_TEXTS)
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    vendor: str
+    means: type[HeadraceError]
+    pattern: re.Pattern[str]
+    example: str
+    source: str
+    date: str
+
+    account_is_empty: bool
+    """Whether another account of the vendor may do."""
+
+
+def _load_rows() -> tuple[Row, ...]:
+    text = (resources.files(__package__) / "vendor_words.toml").read_text()
+    return tuple(
+        Row(
+            row["vendor"],
+            BY_REASON[row["means"]],
+            re.compile(row["pattern"], re.IGNORECASE),
+            row["example"],
+            row["source"],
+            row["date"],
+            row.get("account_is_empty", False),
+        )
+        for row in tomllib.loads(text)["row"]
+    )
+
+
+ROWS = _load_rows()
 
 _LIMIT = re.compile(
     r"(?:maximum (?:context|prompt|allowed input) length(?: is| of)?|max_seq_len|tokens allowed|token limit:?"
@@ -52,8 +51,8 @@ _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3})")
 _NUMBER = re.compile(r"\d{3,12}")
 
 
-def match_error_class(words: str) -> type[HeadraceError] | None:
-    return next((cls for cls, wording in _PATTERNS if wording.search(words)), None)
+def find_row(words: str) -> Row | None:
+    return next((row for row in ROWS if row.pattern.search(words)), None)
 
 
 def parse_window_tokens(message: str) -> dict[str, str]:

@@ -21,7 +21,7 @@ from headrace.errors import (
     RateLimited,
 )
 from services.llm_gateway.provider_errors.error_object import UNREADABLE, ErrorObject
-from services.llm_gateway.provider_errors.error_patterns import match_error_class, parse_window_tokens
+from services.llm_gateway.provider_errors.error_patterns import find_row, parse_window_tokens
 from services.runtime.clock import now_s
 from services.runtime.telemetry.masking import mask_secrets
 
@@ -31,9 +31,14 @@ if TYPE_CHECKING:
 NEVER_STREAMS = frozenset({"application/problem+json", "application/xml", "text/xml", "text/html"})
 """Types of a 200 that is a refusal all the same, or a page of something that stands before the provider."""
 
+ACCOUNT, EMPTY = "account", "empty"
+"""Metadata of an error whose account has no money left; another account may have."""
+
 MESSAGE_CHARS_MAX = 500
 """A longer message is a page of HTML, or repeats the request."""
 
+
+_RETRY_DELAY = re.compile(rb'"retryDelay"\s*:\s*"(\d{1,6}(?:\.\d{1,9})?)s"')
 
 _TAG = re.compile(r"<[^<>]*>")
 
@@ -63,10 +68,7 @@ class _ErrorBody(msgspec.Struct):
 
 
 def read_refusal(provider: str, model: str, status: int, headers: Mapping[str, str], body: bytes) -> Refusal:
-    try:
-        error_body = msgspec.json.decode(body, type=_ErrorBody)
-    except UNREADABLE:
-        error_body = _ErrorBody(message=_describe_body(headers, body))
+    error_body = _decode_body(headers, body)
     error = (
         error_body.error
         if isinstance(error_body.error, ErrorObject)
@@ -77,8 +79,45 @@ def read_refusal(provider: str, model: str, status: int, headers: Mapping[str, s
         if isinstance(error_body.error, str)
         else error.message or error_body.message or error_body.detail or body.decode(errors="replace")
     )
+    behind = _read_behind(error)
+    text = f"{text}: {behind}" if behind and behind not in text else text
     words = f"{error.type or ''} {error.code or ''}"
-    return Refusal(provider, model, status, text, words, _parse_retry_after(headers))
+    retry_after_s = _parse_retry_after(headers)
+    return Refusal(provider, model, status, text, words, retry_after_s or _find_retry_delay(error))
+
+
+def _decode_body(headers: Mapping[str, str], body: bytes) -> _ErrorBody:
+    try:
+        # Gemini's OpenAI face answers with a list of one.
+        decoded = msgspec.json.decode(body, type=_ErrorBody | list[_ErrorBody])
+    except UNREADABLE:
+        return _ErrorBody(message=_describe_body(headers, body))
+    if isinstance(decoded, list):
+        return decoded[0] if decoded else _ErrorBody()
+    return decoded
+
+
+def _read_behind(error: ErrorObject) -> str:
+    """Return what the provider behind a gateway has said; empty where nothing is told.
+
+    https://openrouter.ai/docs/api-reference/errors (2026-11): `metadata.raw` is its body, mostly as a text.
+    """
+    try:
+        raw = msgspec.json.decode(error.metadata)["raw"] if error.metadata else ""
+        found = msgspec.json.decode(raw) if isinstance(raw, str) and raw.lstrip().startswith("{") else raw
+    except (*UNREADABLE, KeyError, TypeError):
+        return ""
+    if not isinstance(found, dict):
+        return found if isinstance(found, str) else ""
+    inner = found.get("error") if isinstance(found.get("error"), dict) else found
+    words = [inner.get(name) for name in ("type", "code", "message")]
+    return " ".join(str(word) for word in words if isinstance(word, str | int) and word)
+
+
+def _find_retry_delay(error: ErrorObject) -> float | None:
+    """Return Google's `retryDelay`, as in "34s" or "34.07s" (https://cloud.google.com/apis/design/errors, 2026-11)."""
+    match = _RETRY_DELAY.search(bytes(error.details))
+    return float(match[1]) if match else None
 
 
 def find_media_type(headers: Mapping[str, str]) -> str:
@@ -123,11 +162,13 @@ def read_stream_error(provider: str, model: str, error: ErrorObject | str) -> Re
         return Refusal(provider, model, 200, error, "")
     code = str(error.code or "")
     status = int(code) if re.fullmatch(r"[45]\d\d", code) else 200
-    return Refusal(provider, model, status, error.message or "", f"{error.type or ''} {code}")
+    message = ": ".join(filter(None, (error.message, _read_behind(error))))
+    return Refusal(provider, model, status, message, f"{error.type or ''} {code}", _find_retry_delay(error))
 
 
 def make_error(refusal: Refusal, *secrets: str) -> HeadraceError:
-    cls = _choose_class(refusal)
+    row = find_row(f"{refusal.type_and_code} {refusal.message}")
+    cls = _choose_class(refusal, None if row is None else row.means)
     message = mask_secrets(refusal.message, *secrets)[:MESSAGE_CHARS_MAX].strip() or "no message"
     error = cls(
         f"provider {refusal.provider!r} answered {refusal.status} for model {refusal.model!r}: {message}",
@@ -138,11 +179,12 @@ def make_error(refusal: Refusal, *secrets: str) -> HeadraceError:
     )
     if cls is ContextLengthExceeded:
         error.metadata |= parse_window_tokens(refusal.message)
+    if cls is ProviderAuthentication and (refusal.status == 402 or (row is not None and row.account_is_empty)):
+        error.metadata[ACCOUNT] = EMPTY
     return error
 
 
-def _choose_class(refusal: Refusal) -> type[HeadraceError]:
-    by_words = match_error_class(f"{refusal.type_and_code} {refusal.message}")
+def _choose_class(refusal: Refusal, by_words: type[HeadraceError] | None) -> type[HeadraceError]:
     match refusal.status:
         case 401 | 402:
             return ProviderAuthentication

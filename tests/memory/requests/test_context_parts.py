@@ -46,7 +46,7 @@ async def test_every_token_of_a_request_is_of_a_part(memory: Memory) -> None:
     response = await load(memory, chat_id, run_id, reminders=["Left: 3 calls."])
     parts = by_key(response)
     assert [(part.kind, part.count, part.first_n, part.last_n) for part in response.parts] == [
-        ("system", 1, 0, 0), ("tools", 1, 0, 0), ("messages", 2, 1, 2), ("results", 1, 2, 2), ("reminder", 1, 0, 0),
+        ("system", 1, 0, 0), ("tools", 1, 0, 0), ("messages", 2, 1, 2), ("results", 1, 2, 2), ("reminder", 1, 2, 2),
     ]  # fmt: skip
     assert sum(part.tokens for part in response.parts) == response.tokens
     assert all(part.tokens > 0 and not part.why for part in parts.values())

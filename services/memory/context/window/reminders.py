@@ -8,11 +8,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from headrace.v1 import llm_pb2
+from services.memory.context.message_pairing import MessageGroup, PairedMessage
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from headrace.v1 import memory_pb2
-    from services.memory.context.message_pairing import MessageGroup
     from services.memory.context.window.context_view import ContextView
 
 
@@ -31,11 +33,12 @@ def select_news(
 
 def tell(view: ContextView, texts: Mapping[str, str]) -> ContextView:
     """Return the view with `texts` behind its last message."""
-    if not texts or not view.groups:
+    if not texts:
         return view
-    *before, last = view.own or view.earlier
+    nobody = MessageGroup(PairedMessage(llm_pb2.Message(role="user"), None))
+    *before, last = view.own or view.earlier or [nobody]
     told = [*before, replace(last, reminders=[*last.reminders, texts])]
-    return replace(view, own=told) if view.own else replace(view, earlier=told)
+    return replace(view, earlier=told) if view.earlier and not view.own else replace(view, own=told)
 
 
 def _read_told(groups: Sequence[MessageGroup]) -> dict[str, str]:
