@@ -42,7 +42,6 @@ pytestmark = [
     ),
 ]
 
-CONSOLE = ROOT / "services" / "facade" / "console" / "static" / "client"
 GUIDE = ROOT / "docs" / "guides" / "typescript.md"
 PROGRAMS = Path(__file__).with_name("typescript")
 EXERCISE_S = 120.0
@@ -146,12 +145,6 @@ def without_written_arguments(state: dict[str, Any]) -> dict[str, Any]:
 
 async def kill_facade(suite: Suite, _: str = "") -> None:
     os.kill(suite.services()["facade"], signal.SIGKILL)
-
-
-async def test_the_console_has_the_files_that_the_package_is_built_to() -> None:
-    built: Path = get_environment("headrace") / "package" / "dist"
-    for file in CONSOLE.iterdir():
-        assert file.read_text() == (built / file.name).read_text(), "`make gen` writes them"
 
 
 async def test_programs_and_the_guides_are_told_types(project: Path) -> None:
