@@ -10,7 +10,6 @@ from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Download, Page, expect
 
 from tests.support.console.page import Opening
-from tests.support.console.scripted import Orchestrator
 from tests.support.facade.data import ARCHIVE
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -95,9 +94,3 @@ async def test_what_is_held_is_not_erased_until_it_is_released(opening: Opening)
         await fill(page, "Hold", what="tenant", name="default", reason="matter 13")
         await page.get_by_role("button", name="Hold it").click()
         await expect(item).to_contain_text("tenant default")
-
-
-@pytest.mark.nightly
-async def test_the_page_is_for_who_may_erase(opening: Opening) -> None:
-    async with opening(script=Orchestrator(scopes=("answer", "ask")), place="#page=spend") as console:
-        await expect(console.page.get_by_role("link", name="Data")).to_have_count(0)

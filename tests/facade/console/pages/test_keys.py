@@ -7,7 +7,6 @@ from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import expect
 
 from tests.support.console.page import Opening
-from tests.support.console.scripted import Orchestrator
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -61,9 +60,3 @@ async def test_a_key_is_disabled_and_revoked(opening: Opening) -> None:
         await expect(item).to_contain_text("revoked")
         await expect(item.get_by_role("button")).to_have_count(0)
         assert (await store.get(key.key_id)).find_state(0) == "revoked"
-
-
-@pytest.mark.nightly
-async def test_the_page_is_for_who_may_manage_keys(opening: Opening) -> None:
-    async with opening(script=Orchestrator(scopes=("answer", "ask")), place="#page=spend") as console:
-        await expect(console.page.get_by_role("link", name="Keys")).to_have_count(0)

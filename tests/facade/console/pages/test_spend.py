@@ -65,10 +65,3 @@ async def test_without_prices_tokens_are_shown_and_what_is_the_tenants_may_be_re
         await main.get_by_role("combobox", name="Of").select_option("tenant")
         await expect(main.get_by_role("alert")).to_contain_text("no scope 'operate'")
         await expect(main.locator("rect")).to_have_count(0)
-
-
-@pytest.mark.nightly
-async def test_nothing_spent_is_said(opening: Opening) -> None:
-    async with opening() as console:
-        await console.page.get_by_role("link", name="Spend").click()
-        await expect(console.page.get_by_text("Nothing was spent in these days.")).to_be_visible()
