@@ -517,12 +517,9 @@ class ScriptedMemory(_MemoryServicer):
         return memory_pb2.DeleteChatResponse()
 
 
-VIEWS = {"page": {"html": "<p>你好</p>"}, "form": {"view": '{"size": 12345678901234567890,\n "html": "<p>"}'}}
-
-
 @dataclass
 class ScriptedTools(ScriptedAuthorizations, _ToolServicer):
-    """Tools with two views, and uploads."""
+    """Uploads, and authorizations."""
 
     uploaded: list[tuple[tools_pb2.UploadStart, bytes]] = field(
         default_factory=list[tuple[tools_pb2.UploadStart, bytes]]
@@ -550,11 +547,6 @@ class ScriptedTools(ScriptedAuthorizations, _ToolServicer):
         path = f"uploads/{start.name}"
         reference = common_pb2.Reference(id=f"file_{len(self.uploaded)}", name=start.name, meta=f'{{"path":"{path}"}}')
         return tools_pb2.UploadFileResponse(chat_id=start.chat_id or CHAT, reference=reference)
-
-    async def GetViewport(self, request: Any, context: Context) -> tools_pb2.GetViewportResponse:
-        if request.viewport_key not in VIEWS:
-            raise NotFound(f"view {request.viewport_key!r} does not exist", viewportKey=request.viewport_key)
-        return tools_pb2.GetViewportResponse(**VIEWS[request.viewport_key])
 
 
 @dataclass(frozen=True)
