@@ -86,10 +86,7 @@ QUERIES = [
     ("/api/viewport", "viewportKey: is required"),
     ("/api/chat?chatId=x", "chatId: must be a UUID in lower case"),
     (f"/api/chat?chatId={UUID}&includeRawMessages=1", "includeRawMessages: must be true or false"),
-    (
-        f"/api/chat?chatId={UUID}&includeRawMessages=true&includeRawMessages=true",
-        "includeRawMessages: must be given once",
-    ),
+    (f"/api/chat?chatId={UUID}" + "&includeRawMessages=true" * 2, "includeRawMessages: must be given once"),
     ("/api/chats?pageSize=x", f"pageSize: {WHOLE}"),
     ("/api/chats?pageSize=%D9%A1", f"pageSize: {WHOLE}"),
     ("/api/chats?pageSize=" + "9" * 50, f"pageSize: {WHOLE}"),

@@ -29,7 +29,6 @@ from tests.support.facade.scripted import (
     suite,
     text,
 )
-from tests.support.facade.slow_readers import JSON, Endless, deaf
 from tests.support.timing import within
 
 URL = "/agui/helper"
@@ -304,16 +303,6 @@ async def test_a_reader_that_leaves_ends_the_call(tmp_path: Path) -> None:
             await response.content.readline()
         async with within(5):
             await facade.script.closed.wait()
-
-
-async def test_a_reader_that_does_not_read_is_left_in_the_end(tmp_path: Path) -> None:
-    body = json.dumps(ask()).encode()
-    sent = b"POST /agui/helper HTTP/1.1\r\n%bContent-Length: %d\r\n\r\n%b" % (JSON, len(body), body)
-    script = Script(query=Endless(), publish=PUBLISH)
-    async with suite(tmp_path, script, timing=Timing(slow_reader_s=0.5)) as facade:
-        with deaf(facade.url, sent):
-            async with within(5):
-                await facade.script.closed.wait()
 
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1Pe"

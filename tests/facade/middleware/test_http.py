@@ -21,6 +21,7 @@ from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import serving_grpc as serving_rpcs
 from tests.support.facade.fronts import PEERS
 from tests.support.facade.scripted import Script, ScriptedMemory, answering, opening, served, suite
+from tests.support.facade.slow_readers import make_post
 from tests.support.raw_http import say
 from tests.support.timing import within
 
@@ -47,11 +48,7 @@ async def configured(
 
 
 async def test_two_requests_at_once_on_one_connection_are_answered_in_order(tmp_path: Path) -> None:
-    ask = b'{"message":"a","stream":false}'
-    first = (
-        b"POST /api/query HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"
-        % (len(ask), ask)
-    )
+    first = make_post("/api/query", b'{"message":"a","stream":false}')
     async with suite(tmp_path, Script(query=answering("x"))) as facade:
         answer = await say(facade.url, first + HEAD + b"Connection: close\r\n\r\n")
     assert answer.count(b"HTTP/1.1 200 OK") == 2
