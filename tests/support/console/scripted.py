@@ -47,10 +47,13 @@ from tests.support.facade.audit import make_audit_trail
 from tests.support.facade.authorizations import ScriptedAuthorizations
 from tests.support.facade.data import ScriptedData
 from tests.support.facade.facts import make_fact_store
-from tests.support.facade.keys import make_key_store
-from tests.support.facade.schedules import make_schedule_store
+from tests.support.facade.records import (
+    make_key_store,
+    make_run_webhook_store,
+    make_schedule_store,
+    make_webhook_store,
+)
 from tests.support.facade.scripted import CHAT, LIMITS, RUN, USAGE, Script, Step, make_window
-from tests.support.facade.webhooks import make_run_webhook_store, make_webhook_store
 
 FORKED = "33333333-3333-4333-8333-333333333333"
 

@@ -46,9 +46,12 @@ from tests.support.facade.audit import make_audit_trail
 from tests.support.facade.authorizations import ScriptedAuthorizations
 from tests.support.facade.facts import make_fact_store
 from tests.support.facade.fronts import DEFAULTS, PEERS, Front, FrontUrl, Timing, embedded
-from tests.support.facade.keys import make_key_store
-from tests.support.facade.schedules import make_schedule_store
-from tests.support.facade.webhooks import make_run_webhook_store, make_webhook_store
+from tests.support.facade.records import (
+    make_key_store,
+    make_run_webhook_store,
+    make_schedule_store,
+    make_webhook_store,
+)
 
 RUN, CHAT = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
 BLOCK = f"{RUN}_c_1"

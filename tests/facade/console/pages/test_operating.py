@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 import pytest
-from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import expect
 
 from headrace.v1 import llm_pb2, operator_pb2
@@ -82,8 +81,7 @@ async def test_runs_that_go_on_are_listed_and_stopped(opening: Opening, scheme: 
         )
         await expect(rows.first.get_by_role("link")).to_have_attribute("href", f"#chat={CHAT}&run={run_id(1)}")
         await expect(rows.nth(1).get_by_role("link")).to_have_count(0)
-        found = await Axe().run(page)
-        assert found.violations_count == 0, found.generate_report()
+        await console.check_accessibility()
         await expect(page.get_by_role("button", name="Stop the chosen")).to_be_disabled()
         await rows.nth(1).get_by_role("checkbox").check()
         await rows.nth(2).get_by_role("checkbox").check()
@@ -156,8 +154,7 @@ async def test_providers_and_replicas_are_shown(opening: Opening) -> None:
         await expect(page.get_by_text("Did not answer: tools.")).to_be_visible()
         await page.get_by_role("checkbox", name="only those that are full").check()
         await expect(limits).to_have_count(1)
-        found = await Axe().run(page)
-        assert found.violations_count == 0, found.generate_report()
+        await console.check_accessibility()
 
 
 @pytest.mark.nightly

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import expect
 
 from services.memory.storage.records.webhooks import DEAD, Delivery, DeliveryQuery
@@ -15,7 +14,7 @@ from services.memory.webhooks.store import WebhookStore
 from services.runtime.net.allow_list import AllowList
 from tests.support.console.page import Opening
 from tests.support.console.scripted import Memory, Orchestrator
-from tests.support.facade.webhooks import ListedWebhooks
+from tests.support.facade.records import ListedWebhooks
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -75,8 +74,7 @@ async def test_a_webhook_is_made_and_its_secret_is_shown_once(opening: Opening) 
         await page.get_by_role("button", name="Make it").click()
         secret = page.get_by_label("Secret of hooks.example.com")
         assert (await secret.input_value()).startswith("whsec_")
-        found = await Axe().run(page)
-        assert found.violations_count == 0, found.generate_report()
+        await console.check_accessibility()
         (made,) = await store.list_own()
         gates = [f"headrace.gate.{event}" for event in ("opened", "reminded", "escalated", "expiring")]
         assert list(made.types) == [ENDED, *gates]
@@ -117,8 +115,7 @@ async def test_dead_letters_are_replayed_one_or_all(opening: Opening) -> None:
         rows = page.get_by_role("region", name="Deliveries to Mine").locator("tbody tr")
         await expect(rows).to_have_count(2)
         await expect(rows.first).to_contain_text("500: the receiver answered 500")
-        found = await Axe().run(page)
-        assert found.violations_count == 0, found.generate_report()
+        await console.check_accessibility()
         await rows.first.get_by_role("button", name="Replay").click()
         await expect(rows).to_have_count(1)
         await page.get_by_role("button", name="Replay all: Mine").click()
