@@ -19,6 +19,7 @@ import pytest
 from headrace.event_json import parse_event
 from headrace.fold import Fold
 from tests.support.clients.catalogue import ROOT
+from tests.support.clients.network import find_free_port
 from tests.support.clients.programs import check_row, find_version, get_environment
 from tests.support.order import Event
 from tests.support.suite import MODEL, StreamCutError, Suite, fresh_suite
@@ -44,8 +45,7 @@ class SdkAgent:
 @asynccontextmanager
 async def sdk_agent() -> AsyncGenerator[SdkAgent]:
     python = get_environment("a2a") / "bin" / "python"
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = find_free_port()
     agent = SdkAgent(f"http://127.0.0.1:{port}")
     process = await asyncio.create_subprocess_exec(python, PROGRAM, str(port), stdout=asyncio.subprocess.PIPE)
 

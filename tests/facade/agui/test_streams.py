@@ -13,7 +13,17 @@ from headrace.errors import ChatBusy, InvalidRequest, Overloaded, ProviderUnavai
 from headrace.sse import SseFrame
 from headrace.v1 import agent_pb2, common_pb2
 from tests.support.facade.fronts import Timing
-from tests.support.facade.openai_api import a_run, block, client_call, reset, thinking, thought
+from tests.support.facade.openai_api import (
+    a_run,
+    answer_from,
+    block,
+    client_call,
+    past_call,
+    reset,
+    result,
+    thinking,
+    thought,
+)
 from tests.support.facade.scripted import (
     BLOCK,
     CHAT,
@@ -22,7 +32,6 @@ from tests.support.facade.scripted import (
     Step,
     Suite,
     answering,
-    complete,
     delta,
     frames_of,
     opening,
@@ -33,6 +42,7 @@ from tests.support.timing import within
 
 URL = "/agui/helper"
 PUBLISH = ["ag-ui"]
+TOOLS = [{"name": "thermometer", "description": "Reads."}]
 
 
 def ask(**fields: Any) -> dict[str, Any]:
@@ -204,14 +214,10 @@ async def test_a_run_that_waits_for_the_frontend_goes_on_with_its_result(tmp_pat
     waiting: list[Step] = [*opening(), *client_call(4, "t_0000000a"), asyncio.Event()]
     script = Script(query=waiting, publish=PUBLISH, run=a_run("waiting"))
     async with suite(tmp_path, script) as facade:
-        (*_, call_end, end) = await read_events(facade, ask(tools=[{"name": "thermometer", "description": "Reads."}]))
+        (*_, call_end, end) = await read_events(facade, ask(tools=TOOLS))
         call_id = call_end["toolCallId"]
         assert end["outcome"] == {"type": "success", "pendingToolCallIds": [call_id]}
-        rest = answering("20 °C")[3:]
-        for at, step in enumerate(rest, start=8):
-            step.seq = at  # pyright: ignore[reportAttributeAccessIssue]
-        result = delta(7, tool_result=agent_pb2.ToolResult(tool_id="t_0000000a", result="20", ok=True))
-        script.attaches = [[*waiting[:-1], result, *rest]]
+        script.attaches = [[*waiting[:-1], result(7, "t_0000000a"), *answer_from(8, "20 °C")]]
         call = {"id": call_id, "type": "function", "function": {"name": "thermometer", "arguments": "{}"}}
         messages = [
             {"id": "u", "role": "user", "content": "hi"},
@@ -231,12 +237,9 @@ async def test_a_call_that_the_frontend_has_answered_is_not_told_once_more(tmp_p
     waiting: list[Step] = [*opening(), *client_call(4, "t_0000000a"), asyncio.Event()]
     script = Script(query=waiting, publish=PUBLISH, run=a_run("waiting"))
     async with suite(tmp_path, script) as facade:
-        (*_, end) = await read_events(facade, ask(tools=[{"name": "thermometer", "description": "Reads."}]))
+        (*_, end) = await read_events(facade, ask(tools=TOOLS))
         (call_id,) = end["outcome"]["pendingToolCallIds"]
-        past: dict[str, Any] = {"tool_type": "frontend", "tool_api": "client", "tool_name": "thermometer"}
-        told = delta(6, tool_snapshot=agent_pb2.ToolSnapshot(tool_id="t_0000000a", tool_params='{"room":1}', **past))
-        result = delta(7, tool_result=agent_pb2.ToolResult(tool_id="t_0000000a", result="20", ok=True))
-        script.attaches = [[*opening(), told, result, *block(8, BLOCK, "20 °C"), complete(11)]]
+        script.attaches = [[*opening(), past_call(6, "t_0000000a"), result(7, "t_0000000a"), *answer_from(8, "20 °C")]]
         call = {"id": call_id, "type": "function", "function": {"name": "thermometer", "arguments": '{"room":1}'}}
         said = [{"id": "a", "role": "assistant", "toolCalls": [call]}] if says_all else []
         answer = {"id": "t", "role": "tool", "toolCallId": call_id, "content": "20"}
@@ -249,11 +252,9 @@ async def test_a_call_is_one_for_who_comes_back_while_it_is_told(tmp_path: Path)
     steps = [*opening(), *client_call(4, "t_0000000a"), asyncio.Event()]
     script = Script(query=steps, publish=PUBLISH)
     async with suite(tmp_path, script) as facade:
-        whole = await read_frames(facade, ask(tools=[{"name": "thermometer", "description": "Reads."}]))
+        whole = await read_frames(facade, ask(tools=TOOLS))
         begun = next(at for at, frame in enumerate(whole) if b"TOOL_CALL_START" in frame.data)
-        past: dict[str, Any] = {"tool_type": "frontend", "tool_api": "client", "tool_name": "thermometer"}
-        told = delta(6, tool_snapshot=agent_pb2.ToolSnapshot(tool_id="t_0000000a", tool_params='{"room":1}', **past))
-        script.query = [*opening(), told, asyncio.Event()]
+        script.query = [*opening(), past_call(6, "t_0000000a"), asyncio.Event()]
         rest = await read_frames(facade, ask(), whole[begun].id or "")
     events = [json.loads(frame.data) for frame in [*whole[: begun + 1], *rest]]
     assert list(fold(events).values()) == ['{"room":1}']
@@ -268,10 +269,9 @@ async def test_a_stream_that_goes_on_begins_with_its_run_whatever_was_done_befor
     script = Script(query=waiting, publish=PUBLISH, run=a_run("waiting"))
     async with suite(tmp_path, script) as facade:
         facade.memory.state = '{"todos": []}'
-        (*_, end) = await read_events(facade, ask(tools=[{"name": "thermometer", "description": "Reads."}]))
+        (*_, end) = await read_events(facade, ask(tools=TOOLS))
         (call_id,) = end["outcome"]["pendingToolCallIds"]
-        result = delta(9, tool_result=agent_pb2.ToolResult(tool_id="t_0000000a", result="20", ok=True))
-        script.attaches = [[*waiting[:-1], result, *block(10, BLOCK, "20 °C"), complete(13)]]
+        script.attaches = [[*waiting[:-1], result(9, "t_0000000a"), *answer_from(10, "20 °C")]]
         answer = {"id": "t", "role": "tool", "toolCallId": call_id, "content": "20"}
         events = await read_events(facade, ask(runId="r-2", messages=[*ask()["messages"], answer]))
     assert kinds(events)[:2] == ["RUN_STARTED", "STATE_SNAPSHOT"]

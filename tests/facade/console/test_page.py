@@ -173,11 +173,12 @@ async def test_the_summary_is_edited(opening: Opening) -> None:
     async with opening(memory=two_runs(), place=f"#chat={CHAT}") as console:
         await console.page.get_by_role("button", name="Context").click()
         await console.page.get_by_text("The summary", exact=True).click()
-        await expect(console.page.get_by_label("Summary", exact=True)).to_have_value("They spoke of the weather.")
+        await expect(console.page.get_by_label("Summary", exact=True)).to_have_value("of the weather")
         await console.page.get_by_label("Summary", exact=True).fill("They spoke of boats.")
         await console.page.get_by_role("button", name="Save: Summary").click()
         await expect(console.page.get_by_role("dialog")).to_contain_text("Saved: the next request has it.")
-        assert console.suite.memory.edits == [(41, "They spoke of boats.")]
+        [edit] = console.suite.memory.edits
+        assert (edit.n, edit.text) == (41, "They spoke of boats.")
 
 
 @pytest.mark.nightly
@@ -224,7 +225,8 @@ async def test_files_are_uploaded_and_go_with_the_question(opening: Opening) -> 
         await console.ask()
         await expect(console.page.locator("#files li")).to_have_count(0)
         asked = await console.suite.script.first(agent_pb2.QueryRequest)
-        assert console.suite.tools.uploaded == [("a.txt", b"a.txt"), ("b.txt", b"b.txt")]
+        uploaded = [(start.name, data) for start, data in console.suite.tools.uploaded]
+        assert uploaded == [("a.txt", b"a.txt"), ("b.txt", b"b.txt")]
         assert [reference.name for reference in asked.references] == ["b.txt"]
 
 
