@@ -79,12 +79,7 @@ async def add_agents(suite: Suite, agents: dict[str, dict[str, Any]]) -> None:
     """Write agents' files, and wait until they are in force."""
     for key, agent in agents.items():
         (suite.config_dir / "agents" / f"{key}.json").write_text(json.dumps(agent))
-    async with asyncio.timeout(120):
-        while True:
-            _, listed = await suite.get("/api/agents")
-            if agents.keys() <= {agent["key"] for agent in listed["data"]}:
-                return
-            await asyncio.sleep(0.05)
+    await suite.until_known(*agents)
 
 
 def remote(card: str, **fields: Any) -> dict[str, Any]:

@@ -353,15 +353,29 @@ async def test_a_connection_serves_on_after_a_stream(tmp_path: Path, front: Fron
 
 
 async def test_open_streams_and_ended_requests_are_counted(tmp_path: Path, front: Front) -> None:
+    async def read() -> list[str]:
+        async with facade.http.get(facade.url.metrics) as metrics:
+            return (await metrics.text()).splitlines()
+
+    def is_open(lines: list[str], count: int) -> bool:
+        return not {f"headrace_facade_open_streams {count}", f"headrace_facade_open_streams {count}.0"}.isdisjoint(
+            lines
+        )
+
     async with suite(tmp_path, Script(query=[*opening(), asyncio.Event()]), front=front) as facade:
-        await (await facade.http.get("/api/agents")).read()
+        for path in ("/api/agents", "/private-path"):
+            await (await facade.http.get(path)).read()
         async with facade.http.post("/api/query", json=ASK) as response:
             await response.content.readany()
-            async with facade.http.get(facade.url.metrics) as metrics:
-                lines = (await metrics.text()).splitlines()
+            lines = await read()
             async with facade.http.get("/metrics") as public:
                 assert public.status == 404
             response.close()
-    assert "headrace_facade_open_streams 1.0" in lines or "headrace_facade_open_streams 1" in lines
+        async with within(2):
+            while not is_open(await read(), 0):
+                await asyncio.sleep(0.02)
+    assert is_open(lines, 1)
     ended = [line for line in lines if line.startswith("headrace_facade_requests_total{")]
-    assert any('route="/api/agents",status="200"' in line for line in ended)
+    for labels in ('route="/api/agents",status="200"', 'route="unknown",status="404"'):
+        assert any(labels in line for line in ended)
+    assert "private-path" not in str(lines)

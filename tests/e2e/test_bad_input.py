@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 
 import pytest
@@ -30,12 +29,9 @@ async def test_a_bad_body_is_refused_with_field_and_rule(suite: Suite, body: byt
 async def test_a_bad_agent_file_harms_only_itself(suite: Suite) -> None:
     (suite.config_dir / "agents" / "broken.json").write_text('{"mode": "LOOP"}')
     (suite.config_dir / "agents" / "extra.json").write_text((suite.config_dir / "agents" / "plain.json").read_text())
-    keys: list[str] = []
-    async with asyncio.timeout(100):
-        while "extra" not in keys:
-            await asyncio.sleep(0.05)
-            _, agents = await suite.get("/api/agents")
-            keys = [agent["key"] for agent in agents["data"]]
+    await suite.until_known("extra")
+    _, agents = await suite.get("/api/agents")
+    keys = [agent["key"] for agent in agents["data"]]
     assert "broken" not in keys
     assert "plain" in keys
     log = (suite.data_dir / "logs" / "suite.log").read_text()

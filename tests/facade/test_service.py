@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 from collections.abc import AsyncGenerator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import grpc
 import pytest
 from google.api import annotations_pb2
 from structlog.testing import capture_logs
 
 import headrace.v1
-from services.facade import service
-from services.facade.config import Config
-from services.facade.proto_routes import CONTRACT_FILES, load_routes
+from services.facade.proto_routes import load_routes
 from services.facade.responses.envelope import HTTP_STATUS
-from services.runtime.rpc.channels import open_channel
 from tests.support.facade.scripted import CHAT, RUN, suite
 from tests.support.raw_http import sending
 
@@ -106,29 +101,6 @@ async def test_a_body_over_4_mib_is_413_and_the_facade_goes_on(tmp_path: Path, s
             assert response.status == 200
 
 
-async def test_request_id_and_traceparent_go_in_out_and_on(tmp_path: Path) -> None:
-    trace = f"00-{'a' * 32}-{'b' * 16}-01"
-    async with suite(tmp_path) as facade:
-        headers = {"X-Request-Id": "mine-1", "traceparent": trace}
-        async with facade.http.get("/api/agents", headers=headers) as response:
-            assert response.headers["X-Request-Id"] == "mine-1"
-        async with facade.http.get("/api/agents", headers={"X-Request-Id": "a\tb", "traceparent": "x"}) as response:
-            made = response.headers["X-Request-Id"]
-    heard = facade.script.metadata
-    assert (heard[0]["x-request-id"], heard[0]["traceparent"]) == ("mine-1", trace)
-    assert heard[1]["x-request-id"] == made != "a\tb"
-    assert "traceparent" not in heard[1]
-
-
-async def test_a_users_credential_for_an_mcp_server_goes_on_and_others_do_not(tmp_path: Path) -> None:
-    headers = {"X-MCP-Search-Authorization": "Bearer ann", "X-MCP-Authorization": "no", "Authorization": "no"}
-    async with suite(tmp_path) as facade, facade.http.get("/api/agents", headers=headers) as response:
-        assert response.status == 200
-    (heard,) = facade.script.metadata
-    assert heard["x-mcp-search-authorization"] == "Bearer ann"
-    assert "no" not in heard.values()
-
-
 async def test_each_request_has_one_log_line_without_its_content(tmp_path: Path) -> None:
     with capture_logs() as lines:
         async with (
@@ -171,19 +143,3 @@ async def test_ready_says_which_peer_is_and_healthz_asks_nobody(tmp_path: Path) 
         async with facade.http.get("/readyz?all") as response:
             assert response.status == 200
             assert (await response.json())["data"] == {"orchestrator": True, "memory": True, "tools": True}
-
-
-async def test_a_peer_that_cannot_be_reached_is_503(tmp_path: Path) -> None:
-    async with asyncio.timeout(200), open_channel(f"unix:{tmp_path}/nobody") as channel:
-        peers = dict.fromkeys(CONTRACT_FILES, channel)
-        async with (
-            service.serve(Config(port=0), peers) as address,
-            aiohttp.ClientSession(f"http://{address}") as http,
-        ):
-            async with http.get("/readyz") as response:
-                assert response.status == 200, "it serves what needs no peer, and says what is missing for the rest"
-            async with http.get("/readyz?all") as response:
-                assert response.status == 503
-                assert (await response.json())["data"] == {"orchestrator": False, "memory": False, "tools": False}
-            async with http.post("/api/query", json=ASK) as response:
-                assert (response.status, (await response.json())["error"]["code"]) == (503, "PROVIDER_UNAVAILABLE")

@@ -233,7 +233,7 @@ async def test_files_are_uploaded_and_go_with_the_question(opening: Opening) -> 
 @pytest.mark.nightly
 async def test_everything_can_be_done_by_keyboard(opening: Opening) -> None:
     script = Orchestrator()
-    story = Story().call("c1", "_bash_", '{"command": "sudo ls"}').ask_approval("c1").wait(script.cancelled).cancelled()
+    story = Story().call("c1", "_bash_", '{"command": "sudo ls"}').ask_approval().wait(script.cancelled).cancelled()
     script.query = story.steps
     async with opening(script=script) as console:
         await expect(console.page.locator("#message")).to_be_focused()
@@ -275,9 +275,7 @@ async def test_it_follows_the_colour_scheme_and_axe_finds_nothing(opening: Openi
     story = Story().reasoning("hm").plan(("t1", "Look", "in_progress"), ("t2", "Write", "skipped"))
     story.add(run_notice=agent_pb2.RunNotice(run_id=RUN, code="X", message="note"))
     story.call("t_1", "order", "{}", start={"tool_type": "frontend", "viewport_key": "order"})
-    story.call("c1", "_bash_", '{"command": "ls"}').ask_approval("c1").call("c2", "x", "{}").result(
-        "c2", "no", ok=False
-    )
+    story.call("c1", "_bash_", '{"command": "ls"}').ask_approval().call("c2", "x", "{}").result("c2", "no", ok=False)
     story.content("# Head\n\n[link](https://x.org)\n\n| a |\n|---|\n| b |\n\n```\ncode\n```\n\n> quote").wait(
         asyncio.Event()
     )

@@ -17,7 +17,6 @@ from services.facade.requests.json_body import decode_body, map_fields
 from services.runtime.formats.json_form import encode
 
 QUERY: Any = agent_pb2.QueryRequest.DESCRIPTOR
-SUBMIT: Any = agent_pb2.SubmitRequest.DESCRIPTOR
 CHATS: Any = memory_pb2.ListChatsRequest.DESCRIPTOR
 CHAT: Any = memory_pb2.GetChatRequest.DESCRIPTOR
 TOOLS: Any = tools_pb2.ListToolsRequest.DESCRIPTOR

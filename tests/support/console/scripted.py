@@ -171,16 +171,10 @@ class Story:
         """What the model gets."""
         return self.add(tool_result=agent_pb2.ToolResult(tool_id=tool_id, result=result, ok=ok), **where)
 
-    def ask_approval(self, tool_id: str, approval_id: str = "ap_1") -> Story:
-        """A person is asked to allow a call."""
-        ask = agent_pb2.ApprovalAsk(
-            approval_id=approval_id,
-            tool_id=tool_id,
-            reason="deletes folders",
-            risk="high",
-            expires_at=1_900_000_000_000,
-        )
-        return self.add(approval_ask=ask)
+    def ask_approval(self) -> Story:
+        """A person is asked to allow the call c1."""
+        ask: dict[str, Any] = {"reason": "deletes folders", "risk": "high", "expires_at": 1_900_000_000_000}
+        return self.add(approval_ask=agent_pb2.ApprovalAsk(approval_id="ap_1", tool_id="c1", **ask))
 
     def plan(self, *tasks: tuple[str, str, str], is_update: bool = False) -> Story:
         """A plan of (taskId, description, status)."""

@@ -119,11 +119,13 @@ async def test_questions_and_forms_are_answered_by_their_views(opening: Opening)
         await page.get_by_role("button", name="Send").click()
         await expect(page.get_by_role("main")).to_contain_text("Answered by default")
         await links_of(page).filter(has_text="order").click()
-        await page.get_by_label("size").select_option("large")
         await page.get_by_label("count").fill("2")
+        await page.get_by_role("button", name="Send").click()  # which lacks a required field
+        await page.get_by_label("size").select_option("large")
+        await page.get_by_label("gift").check()
         await page.get_by_role("button", name="Send").click()
         await expect(page.get_by_role("main")).to_contain_text("Answered by default")
-        form = {"size": "large", "count": 2, "gift": False}
+        form = {"size": "large", "count": 2, "gift": True}
         assert answers_of(script) == [("q_1", {"answer": "blue"}), ("f_1", form)]
 
 

@@ -20,7 +20,7 @@ def run_id(number: int) -> str:
     return f"11111111-1111-4111-8111-{number:012}"
 
 
-def make_run(number: int, user: str, state: str, *, reason: str = "", minutes: int = 7) -> operator_pb2.OperatorRun:
+def make_run(number: int, user: str, state: str, *, reason: str = "") -> operator_pb2.OperatorRun:
     return operator_pb2.OperatorRun(
         run_id=run_id(number),
         chat_id=CHAT,
@@ -28,7 +28,7 @@ def make_run(number: int, user: str, state: str, *, reason: str = "", minutes: i
         agent_key="helper",
         state=state,
         reason=reason,
-        began_at=now_ms() - minutes * 60_000,
+        began_at=now_ms() - 7 * 60_000,
         model_calls=3,
         input_tokens=1200,
         output_tokens=34,
