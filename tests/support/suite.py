@@ -163,15 +163,7 @@ class Suite:
 
     def services(self) -> dict[str, int]:
         """Process ids of the services."""
-        found: dict[str, int] = {}
-        for pid in _children(self.process.pid):
-            try:
-                command = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
-            except (FileNotFoundError, ProcessLookupError):  # it has just ended
-                continue
-            if "-m" in command:
-                found[command[command.index("-m") + 1].removeprefix("services.")] = pid
-        return found
+        return find_services(self.process.pid)
 
     async def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Send a signal to `headrace up`, wait for its end, give its exit code."""
@@ -277,6 +269,19 @@ async def is_ready(suite: Suite) -> bool:
         async with suite.http.get(f"{suite.url}/readyz?all") as response:
             return response.status == 200
     return False
+
+
+def find_services(pid: int) -> dict[str, int]:
+    """Process ids of the services that a `headrace up` has started, by name."""
+    found: dict[str, int] = {}
+    for child in _children(pid):
+        try:
+            command = Path(f"/proc/{child}/cmdline").read_bytes().decode().split("\0")
+        except (FileNotFoundError, ProcessLookupError):  # it has just ended
+            continue
+        if "-m" in command:
+            found[command[command.index("-m") + 1].removeprefix("services.")] = child
+    return found
 
 
 async def kill_service(suite: Suite, victim: str) -> None:

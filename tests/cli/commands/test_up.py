@@ -16,6 +16,7 @@ import pytest
 
 from headrace.cli.supervisor.ports import reserve_port
 from tests.support.command_line import GIVEN_UP_S, run, start
+from tests.support.suite import find_services
 from tests.support.tiers import check_first
 from tests.support.timing import within
 
@@ -35,16 +36,6 @@ def config(tmp_path: Path) -> tuple[str, ...]:
     (tmp_path / "config" / "providers.json").write_text(PROVIDERS)
     folders = ("--config-dir", str(tmp_path / "config"), "--data-dir", str(tmp_path / "data"))
     return (*folders, "--port", "0", "--grpc-port", "0", "--simulate", "--simulate-port", "0")
-
-
-def _children(pid: int) -> dict[str, int]:
-    """Process ids of the services that `pid` has started, by name."""
-    found: dict[str, int] = {}
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            command = Path(f"/proc/{child}/cmdline").read_bytes().decode()
-            found[command.partition("services.")[2].partition("\0")[0]] = int(child)
-    return found
 
 
 @asynccontextmanager
@@ -80,7 +71,7 @@ async def test_a_suite_answers_restarts_a_dead_process_and_stops_when_told(
         code, answer, _ = await run("ask", "hello", url=url)
         assert code == 0
         assert b"hello" in answer
-        children = _children(process.pid)
+        children = find_services(process.pid)
         assert set(children) == names
         assert {name for name, pid in children.items() if _has(pid, b"sk-secret")} == {keeper}
         os.kill(children[victim], signal.SIGKILL)
@@ -118,7 +109,7 @@ async def test_a_bad_file_is_named_at_the_terminal_when_it_is_saved(tmp_path: Pa
 
 async def test_kill_9_leaves_nothing_behind(config: tuple[str, ...]) -> None:
     async with starting(config) as (process, _):
-        children = _children(process.pid)
+        children = find_services(process.pid)
         process.kill()
         await process.wait()
         while any(_is_alive(child) for child in children.values()):
@@ -160,7 +151,7 @@ async def test_a_service_that_was_killed_ten_times_serves_within_15_s(config: tu
     async with starting(config) as (process, url):
         killed = set[int]()
         while len(killed) < 10:
-            suite = _children(process.pid).get("suite")
+            suite = find_services(process.pid).get("suite")
             if suite is not None and suite not in killed:
                 os.kill(suite, signal.SIGKILL)
                 killed.add(suite)
@@ -194,7 +185,7 @@ async def test_a_second_suite_on_the_same_data_ends_at_once_and_says_why(
 async def test_a_terminal_that_goes_away_stops_the_suite_in_good_order(config: tuple[str, ...]) -> None:
     async with starting(config) as (process, _):
         assert process.stderr is not None
-        children = _children(process.pid)
+        children = find_services(process.pid)
         for _ in range(2):  # the kernel and the shell each say so
             process.send_signal(signal.SIGHUP)
         assert await process.wait() == 0

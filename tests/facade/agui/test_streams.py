@@ -210,27 +210,6 @@ async def test_what_was_lost_is_taken_back(tmp_path: Path) -> None:
         assert list(fold(await read_events(facade, ask())).values()) == ["Hm", "I look."]
 
 
-async def test_a_run_that_waits_for_the_frontend_goes_on_with_its_result(tmp_path: Path) -> None:
-    waiting: list[Step] = [*opening(), *client_call(4, "t_0000000a"), asyncio.Event()]
-    script = Script(query=waiting, publish=PUBLISH, run=a_run("waiting"))
-    async with suite(tmp_path, script) as facade:
-        (*_, call_end, end) = await read_events(facade, ask(tools=TOOLS))
-        call_id = call_end["toolCallId"]
-        assert end["outcome"] == {"type": "success", "pendingToolCallIds": [call_id]}
-        script.attaches = [[*waiting[:-1], result(7, "t_0000000a"), *answer_from(8, "20 °C")]]
-        call = {"id": call_id, "type": "function", "function": {"name": "thermometer", "arguments": "{}"}}
-        messages = [
-            {"id": "u", "role": "user", "content": "hi"},
-            {"id": "a", "role": "assistant", "toolCalls": [call]},
-            {"id": "t", "role": "tool", "toolCallId": call_id, "content": "20"},
-        ]
-        events = await read_events(facade, ask(runId="r-2", messages=messages))
-        submitted = next(one for one in script.requests if isinstance(one, agent_pb2.SubmitRequest))
-    assert (submitted.run_id, submitted.tool_id, submitted.payload) == (RUN, "t_0000000a", "20")
-    assert kinds(events)[:2] == ["RUN_STARTED", "TEXT_MESSAGE_START"]
-    assert (events[0]["runId"], events[-1]["type"]) == ("r-2", "RUN_FINISHED")
-
-
 @pytest.mark.parametrize("says_all", [True, False], ids=["with its messages", "with the result alone"])
 async def test_a_call_that_the_frontend_has_answered_is_not_told_once_more(tmp_path: Path, says_all: bool) -> None:
     """A call with its result is told as a past one, with the number of its end."""
@@ -244,6 +223,10 @@ async def test_a_call_that_the_frontend_has_answered_is_not_told_once_more(tmp_p
         said = [{"id": "a", "role": "assistant", "toolCalls": [call]}] if says_all else []
         answer = {"id": "t", "role": "tool", "toolCallId": call_id, "content": "20"}
         events = await read_events(facade, ask(runId="r-2", messages=[*ask()["messages"], *said, answer]))
+        submitted = next(one for one in script.requests if isinstance(one, agent_pb2.SubmitRequest))
+    assert (submitted.run_id, submitted.tool_id, submitted.payload) == (RUN, "t_0000000a", "20")
+    assert (events[0]["runId"], events[-1]["type"]) == ("r-2", "RUN_FINISHED")
+    assert kinds(events)[:2] == ["RUN_STARTED", "TEXT_MESSAGE_START"]
     assert "TOOL_CALL_START" not in kinds(events)
     assert list(fold(events).values()) == ["20 °C"]
 
