@@ -13,7 +13,7 @@ import aiohttp
 import orjson
 import pytest
 
-from headrace.errors import ChatBusy, CredentialEnded, Overloaded
+from headrace.errors import CredentialEnded, Overloaded
 from headrace.sse import SseFrame
 from headrace.v1 import agent_pb2
 from tests.support.facade.fronts import DEFAULTS, Front, Timing
@@ -96,22 +96,6 @@ async def test_the_end_of_the_callers_key_is_a_last_frame_of_its_own(tmp_path: P
         "data": {},
         "error": {"code": "CREDENTIAL_ENDED", "retriable": False, "details": {}},
     }
-
-
-async def test_an_error_before_the_first_event_is_a_json_answer_with_its_status(tmp_path: Path, front: Front) -> None:
-    async with asking(tmp_path, front, [ChatBusy("the chat has a run", runId=RUN)]) as response:
-        assert response.status == 409
-        assert await response.json() == {
-            "code": 409,
-            "msg": "the chat has a run",
-            "data": {},
-            "error": {"code": "CHAT_BUSY", "retriable": True, "details": {"runId": RUN}},
-        }
-
-
-async def test_waiting_helps_is_said_as_retry_after(tmp_path: Path, front: Front) -> None:
-    async with asking(tmp_path, front, [Overloaded("full", retry_after_s=1.2)]) as response:
-        assert (response.status, response.headers["Retry-After"]) == (503, "2")
 
 
 @pytest.mark.parametrize("error", [Overloaded("gone"), KeyError("a bug inside")])
@@ -269,18 +253,6 @@ async def test_stream_false_folds_the_run_into_one_answer(tmp_path: Path, front:
             "content": "It is 20°",
             "finishReason": "stop",
             "usage": {"inputTokens": 12, "outputTokens": 5, "modelCalls": 2, "toolCalls": 1},
-        }
-
-
-async def test_stream_false_gives_a_failed_run_the_status_of_its_error(tmp_path: Path, front: Front) -> None:
-    failed = agent_pb2.RunError(run_id=RUN)
-    failed.error.code, failed.error.message, failed.error.retriable = "RATE_LIMITED", "slow down", True
-    async with asking(tmp_path, front, [*opening(), delta(4, run_error=failed)], stream=False) as response:
-        assert response.status == 429
-        assert (await response.json())["error"] == {
-            "code": "RATE_LIMITED",
-            "retriable": True,
-            "details": {"runId": RUN},
         }
 
 

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from services.simulator.server import simulator
 from tests.support.chromium import open_browser
 from tests.support.clients.script import ASKING, write_asker
 from tests.support.order import Event
-from tests.support.suite import Suite, running
+from tests.support.suite import Suite, fresh_suite
 
 WAIT_MS = 60_000
 
@@ -30,8 +29,7 @@ async def open_form(browser: Browser, suite: Suite, started: Event) -> Page:
 async def test_two_tabs_fight_over_a_form(tmp_path: Path) -> None:
     write_asker(tmp_path)
     async with (
-        simulator() as sim,
-        running(tmp_path / "config", tmp_path / "data", sim) as suite,
+        fresh_suite(tmp_path) as suite,
         open_browser("two tabs are NOT tested") as browser,
     ):
         suite.play(*ASKING)

@@ -358,13 +358,6 @@ def failed(seq: int) -> agent_pb2.AgentDelta:
     return delta(seq, run_error=agent_pb2.RunError(run_id=RUN, error=why))
 
 
-@pytest.mark.parametrize("stream", [True, False])
-async def test_a_run_that_fails_before_it_says_anything_has_a_status(tmp_path: Path, stream: bool) -> None:
-    async with client(tmp_path, Script(query=[*opening(), failed(4)])) as (api, _):
-        with pytest.raises(openai.RateLimitError):
-            await api.chat.completions.create(**ASK, stream=stream)
-
-
 @pytest.mark.parametrize(
     ("end", "said"), [(failed(7), "slow down"), (Overloaded("its owner is gone"), "its owner is gone")]
 )

@@ -37,6 +37,11 @@ class Console:
         """What an element says; it must be the only one."""
         return await self.page.locator(selector).inner_text()
 
+    async def confirm(self, button: str, action: str) -> None:
+        """Press a button, and the one of the dialog that it opens."""
+        await self.page.get_by_role("button", name=button).click()
+        await self.page.get_by_role("dialog").get_by_role("button", name=action).click()
+
     async def check_accessibility(self, **given: Any) -> None:
         """Raise AssertionError for what axe objects to."""
         results = await Axe().run(self.page, **given)

@@ -222,16 +222,7 @@ async def serving_tenants(folder: Path, *, runs_max: int = 100, **orchestrating:
         tools = await stack.enter_async_context(
             tool_server(tools_config, Sandbox("process"), Catalogue(folder / "tools"))
         )
-        services_of_memory = (
-            "AuditService",
-            "DataStoreService",
-            "KeyService",
-            "MemoryService",
-            "ScheduleService",
-            "SpendService",
-            "WebhookService",
-        )
-        addresses = {"LlmService": gateway} | dict.fromkeys(services_of_memory, memory)
+        addresses = {service.name.removeprefix("headrace.v1."): memory for service in stores} | {"LlmService": gateway}
         addresses["ToolService"] = tools.addresses[0]
         config = OrchestratorConfig(
             server=server,

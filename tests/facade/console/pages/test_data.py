@@ -48,8 +48,7 @@ async def test_a_user_is_erased_and_the_receipt_is_shown(opening: Opening, tmp_p
         page, data = console.page, console.suite.script.data
         await expect(page.get_by_text("Nothing was erased.")).to_be_visible()
         await fill(page, "Erase", name="<b>ada</b>", reason="ticket 4711")
-        await page.get_by_role("button", name="Erase it…").click()
-        await page.get_by_role("dialog").get_by_role("button", name="Keep").click()
+        await console.confirm("Erase it…", "Keep")
         assert data.erasures == []
         await fill(page, "Erase", name="<b>ada</b>", reason="ticket 4711")
         await page.get_by_role("button", name="Erase it…").click()
@@ -82,11 +81,9 @@ async def test_what_is_held_is_not_erased_until_it_is_released(opening: Opening)
         await expect(item).to_contain_text("user ada")
         await expect(item).to_contain_text("matter 12")
         await fill(page, "Erase", name="ada")
-        await page.get_by_role("button", name="Erase it…").click()
-        await page.get_by_role("dialog").get_by_role("button", name="Erase").click()
+        await console.confirm("Erase it…", "Erase")
         await expect(page.get_by_role("alert").filter(has_text="user ada is held")).to_be_visible()
-        await page.get_by_role("button", name="Release: user ada").click()
-        await page.get_by_role("dialog").get_by_role("button", name="Release").click()
+        await console.confirm("Release: user ada", "Release")
         await expect(page.get_by_text("Nothing is held.")).to_be_visible()
         assert data.holds[0].released_at
         await fill(page, "Hold", what="tenant", name="default", reason="matter 13")

@@ -85,8 +85,7 @@ async def test_runs_that_go_on_are_listed_and_stopped(opening: Opening, scheme: 
         await expect(page.get_by_role("button", name="Stop the chosen")).to_be_disabled()
         await rows.nth(1).get_by_role("checkbox").check()
         await rows.nth(2).get_by_role("checkbox").check()
-        await page.get_by_role("button", name="Stop the chosen (2)").click()
-        await page.get_by_role("dialog").get_by_role("button", name="Keep").click()
+        await console.confirm("Stop the chosen (2)", "Keep")
         assert operator.cancelled == []
         await page.get_by_role("button", name="Stop the chosen (2)").click()
         await expect(page.get_by_role("dialog")).to_contain_text("Stop 2 runs?")
@@ -94,8 +93,7 @@ async def test_runs_that_go_on_are_listed_and_stopped(opening: Opening, scheme: 
         await expect(page.get_by_text("2 runs stopping")).to_be_visible()
         await expect(rows).to_have_count(1)
         assert operator.cancelled == [run_id(2), run_id(3)]
-        await page.get_by_role("button", name="Stop helper, default").click()
-        await page.get_by_role("dialog").get_by_role("button", name="Stop").click()
+        await console.confirm("Stop helper, default", "Stop")
         await expect(page.get_by_text("0 runs.")).to_be_visible()
 
 

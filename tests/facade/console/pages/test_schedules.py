@@ -48,8 +48,7 @@ async def test_a_schedule_is_paused_triggered_and_deleted(opening: Opening) -> N
         assert [one.paused for one in (await memory.schedules.list_own())[0]] == [True, False]
         await page.get_by_role("button", name="Run now: Morning").click()
         await expect(first).to_contain_text("a run beside its times is about to begin")
-        await page.get_by_role("button", name="Delete: Once").click()
-        await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+        await console.confirm("Delete: Once", "Delete")
         await expect(page.get_by_role("list", name="Schedules").locator("> li")).to_have_count(1)
         assert len((await memory.schedules.list_own())[0]) == 1
 
@@ -105,6 +104,5 @@ async def test_a_schedule_for_posts_shows_its_secret_once(opening: Opening) -> N
         await expect(page.get_by_text("waits for a post")).to_be_visible()
         await page.get_by_role("button", name="I have kept it").click()
         await expect(secret).to_have_count(0)
-        await page.get_by_role("button", name="New secret: Read").click()
-        await page.get_by_role("dialog").get_by_role("button", name="New secret").click()
+        await console.confirm("New secret: Read", "New secret")
         await expect(secret).not_to_have_value(made.secrets[0].text)

@@ -95,11 +95,9 @@ async def test_a_webhook_is_paused_gets_a_new_secret_and_is_deleted(opening: Ope
         page = console.page
         await page.get_by_role("button", name="Pause: Mine").click()
         await expect(page.get_by_role("button", name="Resume: Mine")).to_be_focused()
-        await page.get_by_role("button", name="New secret: Mine").click()
-        await page.get_by_role("dialog").get_by_role("button", name="New secret").click()
+        await console.confirm("New secret: Mine", "New secret")
         await expect(page.get_by_label("Secret of Mine")).to_have_value(re.compile("^whsec_"))
-        await page.get_by_role("button", name="Delete: Mine").click()
-        await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+        await console.confirm("Delete: Mine", "Delete")
         await expect(page.get_by_text("There is no webhook yet.")).to_be_visible()
         assert await memory.webhooks.list_own() == []
 
