@@ -172,20 +172,6 @@ def test_terminal_tells_what_a_run_has_cost_and_what_is_left() -> None:
     assert "waiting 2 s · left: 1 model call" in out.getvalue()
 
 
-def make_task(task_id: str, description: str, status: str) -> agent_pb2.Task:
-    return agent_pb2.Task(task_id=task_id, description=description, status=status)
-
-
-def test_a_plan_is_told_task_by_task_and_only_what_has_changed() -> None:
-    before = make_event("plan_create", plan=(make_task("a", "look", "init"), make_task("b", "go", "init")))
-    after = make_event("plan_update", plan=(make_task("a", "look", "completed"), make_task("b", "go", "init")))
-    assert plain([before, after]).splitlines() == [
-        "[notice] plan: [init] look",
-        "[notice] plan: [init] go",
-        "[notice] plan: [completed] look",
-    ]
-
-
 def test_an_upload_is_told_by_its_name() -> None:
     upload = agent_pb2.Upload(type="text", name="in.csv", size_bytes=2, mime_type="text/csv")
     assert plain([make_event("request_upload", chat_id="c", upload=upload)]) == "[notice] uploaded: in.csv\n"
