@@ -107,8 +107,8 @@ def mark_engine(engine: str, *checked: str) -> Any:
 OF_BLOBS = ("test_blobs.py", "test_log_copy.py")
 """Those of the store that run with blobs in a bucket, too."""
 
-NOT_MODELLED = ("test_encrypted.py", "test_replicas.py")
-"""The model encrypts nothing, and is of no other process."""
+NOT_MODELLED = ("test_replicas.py", "test_tampering.py")
+"""The model is of no other process, and nobody else has its bytes."""
 
 
 @pytest.fixture

@@ -12,10 +12,9 @@ import pytest
 from headrace.errors import NotFound
 from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.engine import open_files
-from services.memory.storage.files.indexing.index_recovery import INDEX_NAME
 from services.memory.storage.records.user_facts import decode_facts
 from services.runtime.auth.identity import DEFAULT, Identity, acting_as
-from tests.support.memory.engines import Kept, Serve
+from tests.support.memory.engines import Files, Kept, Serve, lose_index
 from tests.support.memory.writing import Memory, content, new_id, query_line, run_line, step_line
 
 pytestmark = pytest.mark.engines
@@ -80,38 +79,19 @@ async def test_an_append_to_anothers_chat_is_one_to_none(memory: Memory) -> None
             await memory.append(new_id(), run_id, query_line("mine"))
 
 
-async def test_who_goes_on_with_a_run_is_told_whose_it_is(memory: Memory) -> None:
-    with acting_as(ADA):
-        _, run_id = await memory.begin("hello")
-    with acting_as(None):
-        assert [(run.run_id, run.tenant, run.user) for run in await memory.list_unfinished()] == [
-            (run_id, "acme", "ada")
-        ]
-
-
-async def test_after_a_restart_it_is_the_same(serve: Serve) -> None:
+@pytest.mark.parametrize("is_index_lost", [False, True])
+async def test_after_a_restart_it_is_the_same(serve: Serve, kept: Kept, is_index_lost: bool) -> None:
     async with serve() as memory:
         with acting_as(ADA):
             await memory.begin_and_end("hers")
             await memory.remember("ada likes tea", "r1")
+    if is_index_lost and isinstance(kept, Files):
+        lose_index(kept.folder)
     async with serve() as memory:
         assert await names(memory) == []
         with acting_as(ADA):
             assert await names(memory) == ["hers"]
             assert [hit.excerpt for hit in await memory.search("tea")] == ["ada likes tea"]
-
-
-async def test_a_lost_index_is_made_of_the_logs(folder: Path, serve: Serve) -> None:
-    async with serve() as memory:
-        with acting_as(ADA):
-            await memory.begin_and_end("hers")
-            await memory.remember("ada likes tea", "r1")
-    (folder / INDEX_NAME).unlink()
-    async with serve() as memory:
-        assert await names(memory) == []
-        with acting_as(ADA):
-            assert await names(memory) == ["hers"]
-            assert len(await memory.search("tea")) == 1
 
 
 async def test_what_is_from_before_there_were_tenants_is_the_default_users(folder: Path, serve: Serve) -> None:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
-import msgspec
 import pytest
 
-from headrace.errors import InvalidRequest, NotFound, PermissionDenied
-from headrace.streams import rpc_errors
+from headrace.errors import NotFound, PermissionDenied
 from headrace.v1 import agent_pb2, memory_pb2
 from services.runtime.auth.identity import DEFAULT_SCOPES, Identity, acting_as
-from tests.support.memory.engines import Kept, Serve
+from tests.support.memory.engines import Serve
 from tests.support.memory.writing import Memory, content, event_line, new_id, run_line, step_line, user
 
 pytestmark = pytest.mark.engines
@@ -130,26 +126,6 @@ async def test_what_is_taken_back_is_refused_but_the_run_goes_on(memory: Memory)
         assert (await memory.chat(run_id=run_id)).events[0].request_query.by == "bob"
 
 
-async def test_who_takes_part_changes_nothing_that_is_the_owners(memory: Memory, kept: Kept) -> None:
-    chat_id, _ = await ask(memory, ADA, "Who mills?")
-    await share(memory, chat_id, "user:bob")
-    before, stub = await kept.log(chat_id), memory.stub
-    changes: list[Callable[[], Awaitable[object]]] = [
-        lambda: stub.ShareChat(memory_pb2.ShareChatRequest(chat_id=chat_id, participants=["tenant"])),
-        lambda: stub.UpdateChat(memory_pb2.UpdateChatRequest(chat_id=chat_id, title="Mine")),
-        lambda: stub.DeleteChat(memory_pb2.DeleteChatRequest(chat_id=chat_id)),
-        lambda: stub.Revert(memory_pb2.RevertRequest(chat_id=chat_id, checkpoint_id=0)),
-        lambda: stub.UpdateState(memory_pb2.UpdateStateRequest(chat_id=chat_id, state="{}")),
-        lambda: stub.PinMessage(memory_pb2.PinMessageRequest(chat_id=chat_id, n=1)),
-        lambda: stub.EditSummary(memory_pb2.EditSummaryRequest(chat_id=chat_id, n=1, text="x")),
-    ]
-    with acting_as(BOB):
-        for change in changes:
-            with pytest.raises(NotFound), rpc_errors():
-                await change()
-    assert await kept.log(chat_id) == before
-
-
 async def test_a_copy_is_who_makes_it_and_keeps_who_said_what(serve: Serve) -> None:
     async with serve() as memory:
         chat_id, _ = await ask(memory, ADA, "Who mills?")
@@ -237,17 +213,3 @@ async def test_what_is_spent_is_whose_run_has_spent_it(serve: Serve) -> None:
             assert (await memory.usage()).total.cost_nano_usd == 5
         with acting_as(ADA):
             assert (await memory.usage()).total.cost_nano_usd == 0
-
-
-@pytest.mark.parametrize("name", ["", "bob", "user:", "owner", "role:a,b"])
-async def test_other_words_are_no_names(memory: Memory, name: str) -> None:
-    chat_id, _ = await ask(memory, ADA, "Who mills?")
-    with pytest.raises(InvalidRequest, match="participants"):
-        await share(memory, chat_id, name)
-
-
-async def test_the_log_says_who_may_what(memory: Memory, kept: Kept) -> None:
-    chat_id, _ = await ask(memory, ADA, "Who mills?")
-    await share(memory, chat_id, "user:bob", readers=("tenant",))
-    line = msgspec.json.decode((await kept.log(chat_id)).splitlines()[-1])
-    assert (line["sharedWith"], line["participants"]) == (["tenant", "user:bob"], ["user:bob"])

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
 import pytest
 
 from headrace.errors import InvalidRequest, NotFound, PermissionDenied
-from headrace.streams import rpc_errors
 from headrace.v1 import memory_pb2
 from services.runtime.auth.identity import Identity, acting_as
 from tests.support.memory.engines import Kept, Serve
@@ -104,29 +102,34 @@ async def test_what_is_said_last_counts_and_reverts_leave_it(memory: Memory) -> 
         await memory.chat(chat_id=fork)
 
 
-async def test_who_reads_changes_nothing(memory: Memory, kept: Kept) -> None:
+CHANGES: dict[str, dict[str, Any]] = {
+    "ShareChat": {"participants": ["tenant"]},
+    "UpdateChat": {"title": "Mine"},
+    "DeleteChat": {},
+    "Revert": {"checkpoint_id": 0},
+    "UpdateState": {"state": "{}"},
+    "PinMessage": {"n": 1},
+    "EditSummary": {"n": 1, "text": "x"},
+}
+
+
+@pytest.mark.parametrize("how", ["shared_with", "participants"])
+async def test_who_reads_or_takes_part_changes_nothing_that_is_the_owners(memory: Memory, kept: Kept, how: str) -> None:
     chat_id, _ = await make_chat(memory)
-    with acting_as(ADA):
-        await share(memory, chat_id, "tenant")
+    await memory.call_as(ADA, "ShareChat", chat_id=chat_id, **{how: ["user:bob"]})
     before = await kept.log(chat_id)
-    stub = memory.stub
-    changes: list[Callable[[], Awaitable[object]]] = [
-        lambda: stub.ShareChat(memory_pb2.ShareChatRequest(chat_id=chat_id)),
-        lambda: stub.UpdateChat(memory_pb2.UpdateChatRequest(chat_id=chat_id, title="Mine")),
-        lambda: stub.DeleteChat(memory_pb2.DeleteChatRequest(chat_id=chat_id)),
-        lambda: stub.Revert(memory_pb2.RevertRequest(chat_id=chat_id, checkpoint_id=0)),
-        lambda: stub.UpdateState(memory_pb2.UpdateStateRequest(chat_id=chat_id, state="{}")),
-        lambda: stub.PutBlob(memory_pb2.PutBlobRequest(chat_id=chat_id, mime_type="image/png", data=b"x")),
-    ]
     with acting_as(BOB):
-        for change in changes:
-            with pytest.raises(NotFound), rpc_errors():
-                await change()
-        # These are said to be missing, not the chat, which is known to who reads it.
-        with pytest.raises(PermissionDenied, match="to read, not to take part"):
-            await memory.append(chat_id, new_id(), query_line("And I?"), run_line())
-        with pytest.raises(PermissionDenied):
-            await memory.fork(chat_id)
+        for rpc, fields in CHANGES.items():
+            with pytest.raises(NotFound):
+                await memory.call(rpc, chat_id=chat_id, **fields)
+        if how == "shared_with":
+            with pytest.raises(NotFound):
+                await memory.put_blob(chat_id, b"x")
+            # These are said to be missing, not the chat, which is known to who reads it.
+            with pytest.raises(PermissionDenied, match="to read, not to take part"):
+                await memory.append(chat_id, new_id(), query_line("And I?"), run_line())
+            with pytest.raises(PermissionDenied):
+                await memory.fork(chat_id)
     assert await kept.log(chat_id) == before
 
 
@@ -161,24 +164,27 @@ async def test_shared_chats_come_in_pages(memory: Memory) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", "ada", "user:", "user:a b", "user:a\n", "requester", "role:a,b", "role:" + "x" * 65]
+    "name", ["", "ada", "user:", "user:a b", "user:a\n", "requester", "owner", "role:a,b", "role:" + "x" * 65]
 )
 async def test_other_words_are_no_names(memory: Memory, name: str) -> None:
     chat_id, _ = await make_chat(memory)
     with acting_as(ADA):
         with pytest.raises(InvalidRequest, match="sharedWith"):
             await share(memory, chat_id, "tenant", name)
+        with pytest.raises(InvalidRequest, match="participants"):
+            await share(memory, chat_id, participants=[name])
         with pytest.raises(InvalidRequest):
             await share(memory, chat_id, *(f"user:{number}" for number in range(33)))
 
 
-async def test_the_log_says_with_whom(memory: Memory, kept: Kept) -> None:
+async def test_the_log_says_with_whom_and_who_may_what(memory: Memory, kept: Kept) -> None:
     chat_id, _ = await make_chat(memory)
     with acting_as(ADA):
-        await share(memory, chat_id, "user:bob")
+        await share(memory, chat_id, "tenant", participants=["user:bob"])
     line = msgspec.json.decode((await kept.log(chat_id)).splitlines()[-1])
-    assert {key: line[key] for key in ("_type", "_user", "sharedWith")} == {
+    assert {key: line[key] for key in ("_type", "_user", "sharedWith", "participants")} == {
         "_type": "sharing",
         "_user": "ada",
-        "sharedWith": ["user:bob"],
+        "sharedWith": ["tenant", "user:bob"],
+        "participants": ["user:bob"],
     }

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-import asyncpg
 import pytest
 
 from headrace.hash_chain import LogReport, LogVerifier
@@ -21,9 +20,8 @@ from services.memory.storage.files.engine import open_files
 from services.memory.storage.postgres.connection.pool import Limits
 from services.memory.storage.postgres.engine import open_postgres
 from tests.support.memory.audit import ADA, make_deeds
-from tests.support.memory.engines import Serve
-from tests.support.memory.serving import memory_in
-from tests.support.postgresql import needs_postgres
+from tests.support.memory.engines import Files, Kept, Serve, Tables
+from tests.support.postgresql import connected, needs_postgres
 
 Change = Callable[[list[bytes]], list[bytes]]
 
@@ -52,32 +50,28 @@ CASES: dict[str, tuple[Change, str]] = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
-async def test_whatever_is_done_to_a_file_is_named(serve: Serve, folder: Path, case: str) -> None:
-    change, place = CASES[case]
-    async with serve() as memory:
-        await make_deeds(memory)
-        (log,) = (folder / "audit").glob("*/*.jsonl")
+async def change_log(kept: Files | Tables, change: Change) -> None:
+    """Do something to the one log that a store has."""
+    if isinstance(kept, Files):
+        (log,) = (kept.folder / "audit").glob("*/*.jsonl")
         log.write_bytes(b"".join(line + b"\n" for line in change(log.read_bytes().splitlines())))
-        report = await memory.call_as(ADA, "VerifyAudit")
-    assert re.search(place, report.problem), report.problem
+        return
+    async with connected(kept.url) as connection:
+        rows = await connection.fetch("SELECT line FROM audit WHERE tenant = 'acme' ORDER BY seq")
+        changed = change([row[0].encode() for row in rows])
+        await connection.execute("DELETE FROM audit")
+        values = [("acme", seq, 0, line.decode()) for seq, line in enumerate(changed, 1)]
+        await connection.executemany("INSERT INTO audit VALUES ($1, $2, $3, $4)", values)
 
 
-@needs_postgres
+@pytest.mark.engines("postgres")
 @pytest.mark.parametrize("case", CASES)
-async def test_whatever_is_done_to_a_row_is_named(database_url: str, case: str) -> None:
+async def test_whatever_is_done_to_a_log_is_named(kept: Kept, case: str) -> None:
     change, place = CASES[case]
-    async with memory_in(database_url) as memory:
+    assert isinstance(kept, Files | Tables)
+    async with kept.memory() as memory:
         await make_deeds(memory)
-        connection = await asyncpg.connect(database_url)
-        try:
-            rows = await connection.fetch("SELECT line FROM audit WHERE tenant = 'acme' ORDER BY seq")
-            changed = change([row[0].encode() for row in rows])
-            await connection.execute("DELETE FROM audit")
-            values = [("acme", seq, 0, line.decode()) for seq, line in enumerate(changed, 1)]
-            await connection.executemany("INSERT INTO audit VALUES ($1, $2, $3, $4)", values)
-        finally:
-            await connection.close()
+        await change_log(kept, change)
         report = await memory.call_as(ADA, "VerifyAudit")
     assert re.search(place, report.problem), report.problem
 

@@ -14,13 +14,14 @@ from tests.support.memory.summarising import (
     COST,
     LIMITS,
     SUMMARY,
-    WORDS,
     Summariser,
     compact,
     lines_of,
+    say_more,
     summarising,
     talk,
     texts,
+    work,
 )
 from tests.support.memory.writing import (
     call,
@@ -28,7 +29,6 @@ from tests.support.memory.writing import (
     event_line,
     new_id,
     query_line,
-    result,
     run_line,
     step_line,
     user,
@@ -123,37 +123,6 @@ async def test_each_request_is_cut_to_the_summarisers_window(folder: Path) -> No
         check_paired(request.messages)
 
 
-@pytest.mark.parametrize(
-    ("answer", "reason"),
-    [
-        (Overloaded("no"), "OVERLOADED"),
-        ("", "EMPTY_SUMMARY"),
-        ("<summary> </summary>", "EMPTY_SUMMARY"),
-        (write_summary(" ".join(map(str, range(10_000)))), "SUMMARY_TOO_LONG"),
-        (RuntimeError("bug"), "SUMMARY_FAILED"),
-    ],
-)
-async def test_a_failed_summary_falls_back_to_the_last_messages(
-    folder: Path, answer: str | Exception, reason: str
-) -> None:
-    async with summarising(folder, Summariser(answer)) as memory:
-        chat_id, run_id = await talk(memory)
-        before = await memory.context(chat_id, run_id)
-        done = await compact(memory, chat_id, run_id, limits=LIMITS)
-        after = await memory.context(chat_id, run_id)
-    assert (done.kinds[-1], done.last.reason) == ("fallback", reason)
-    assert "28 older messages were left out" in text_of(after[0])
-    assert after[1:] == before[-13:]
-    check_paired(after)
-
-
-async def test_a_silent_summariser_is_waited_for_no_longer_than_its_time(folder: Path) -> None:
-    async with summarising(folder, Summariser(60.0), summary_timeout_s=0.2) as memory:
-        chat_id, run_id = await talk(memory)
-        done = await compact(memory, chat_id, run_id, limits=LIMITS)
-    assert (done.kinds, done.last.reason) == (["start", "usage", "fallback"], "TIMEOUT")
-
-
 async def test_without_a_gateway_the_conversation_goes_on(serve: Serve) -> None:
     async with serve() as memory:
         chat_id, run_id = await talk(memory)
@@ -165,7 +134,7 @@ async def test_a_fallback_keeps_the_former_summary(folder: Path) -> None:
     async with summarising(folder, Summariser(SUMMARY, Overloaded("no"))) as memory:
         chat_id, run_id = await talk(memory)
         assert (await compact(memory, chat_id, run_id, limits=LIMITS)).kinds[-1] == "complete"
-        await memory.append(chat_id, run_id, *(step_line(content(WORDS, msg_id=new_id())) for _ in range(20)))
+        await memory.append(chat_id, run_id, *say_more(20))
         assert (await compact(memory, chat_id, run_id, limits=LIMITS)).kinds[-1] == "fallback"
         after = await memory.context(chat_id, run_id)
     assert "They spoke of the weather." in text_of(after[0])
@@ -180,8 +149,7 @@ async def test_two_compactions_are_as_good_as_the_last(folder: Path) -> None:
         chat_id, run_id = await talk(memory)
         await compact(memory, chat_id, run_id, limits=LIMITS)
         between = await memory.context(chat_id, run_id)
-        pieces = [step_line(call(f"n{i}", msg_id=new_id()), result(f"n{i}", WORDS)) for i in range(10)]
-        await memory.append(chat_id, run_id, *pieces)
+        await work(memory, chat_id, run_id, 10)
         before = await memory.context(chat_id, run_id)
         done = await compact(memory, chat_id, run_id, limits=LIMITS)
         after = await memory.context(chat_id, run_id)
@@ -194,18 +162,6 @@ async def test_two_compactions_are_as_good_as_the_last(folder: Path) -> None:
     assert after[2:] == before[-len(after[2:]) :]
     async with summarising(folder, summariser) as memory:
         assert await memory.context(chat_id, run_id) == after
-
-
-async def test_of_a_torn_append_nothing_counts(folder: Path) -> None:
-    summariser = Summariser(SUMMARY)
-    async with summarising(folder, summariser) as memory:
-        chat_id, run_id = await talk(memory)
-        before = await memory.context(chat_id, run_id)
-        await compact(memory, chat_id, run_id, limits=LIMITS)
-    file = folder / f"{chat_id}.json"
-    file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:-1]))
-    async with summarising(folder, summariser) as memory:
-        assert await memory.context(chat_id, run_id) == before
 
 
 async def test_later_runs_begin_with_summary_and_retained(folder: Path) -> None:
@@ -237,10 +193,7 @@ async def test_a_sub_agents_context_is_compacted_apart(folder: Path) -> None:
     async with summarising(folder, Summariser(SUMMARY)) as memory:
         chat_id, run_id = await memory.begin("main")
         await memory.append(chat_id, run_id, step_line(user("the task"), **own))
-        for index in range(20):
-            await memory.append(
-                chat_id, run_id, step_line(call(f"t{index}", msg_id=new_id()), result(f"t{index}", WORDS), **own)
-            )
+        await work(memory, chat_id, run_id, 20, **own)
         main = await memory.context(chat_id, run_id)
         before = await memory.context(chat_id, run_id, **own)
         done = await compact(memory, chat_id, run_id, limits=LIMITS, **own)
@@ -256,10 +209,7 @@ async def test_a_long_run_keeps_the_message_that_it_answers(folder: Path) -> Non
     async with summarising(folder, Summariser(SUMMARY)) as memory:
         chat_id, run_id = await memory.begin("the goal")
         await memory.append(chat_id, run_id, step_line(user("and this")))
-        for index in range(30):
-            await memory.append(
-                chat_id, run_id, step_line(call(f"t{index}", msg_id=new_id()), result(f"t{index}", WORDS))
-            )
+        await work(memory, chat_id, run_id, 30)
         await compact(memory, chat_id, run_id, limits=LIMITS)
         after = await memory.context(chat_id, run_id)
     assert [text_of(message) for message in after[1:3]] == ["and this", ""]
@@ -272,10 +222,7 @@ async def test_a_changed_goal_is_a_changed_goal(folder: Path) -> None:
         chat_id, run_id = await memory.begin("Build a boat.")
         await memory.append(chat_id, run_id, step_line(content("Which one?")), run_line())
         _, run_id = await memory.begin("Forget the boat, build a kite.", chat_id)
-        for index in range(30):
-            await memory.append(
-                chat_id, run_id, step_line(call(f"t{index}", msg_id=new_id()), result(f"t{index}", WORDS))
-            )
+        await work(memory, chat_id, run_id, 30)
         await memory.append(chat_id, run_id, step_line(content("Done.", msg_id=new_id())), run_line())
         done = await compact(memory, chat_id, run_id, limits=LIMITS)
         _, run_id = await memory.begin("Thanks.", chat_id)
@@ -290,8 +237,7 @@ async def test_a_changed_goal_is_a_changed_goal(folder: Path) -> None:
 async def test_what_is_open_is_pinned(folder: Path) -> None:
     async with summarising(folder, Summariser(SUMMARY)) as memory:
         chat_id, run_id = await memory.begin("the goal")
-        for _ in range(20):
-            await memory.append(chat_id, run_id, step_line(content(WORDS, msg_id=new_id())))
+        await memory.append(chat_id, run_id, *say_more(20))
         todos = '{"todos": [{"content": "buy milk", "status": "pending", "id": "1"}]}'
         await memory.call("UpdateState", chat_id=chat_id, state=todos)
         plan = memory_pb2.Plan(plan_id="p")
@@ -403,7 +349,7 @@ async def test_three_failures_in_a_row_open_the_breaker_of_the_run(folder: Path)
         chat_id, run_id = await memory.begin("goal")
         reasons: list[str] = []
         for _ in range(4):
-            await memory.append(chat_id, run_id, *(step_line(content(WORDS, msg_id=new_id())) for _ in range(30)))
+            await memory.append(chat_id, run_id, *say_more(30))
             done = await compact(memory, chat_id, run_id, limits=LIMITS)
             reasons.append(f"{done.kinds[-1]} {done.last.reason}")
         assert reasons == ["fallback OVERLOADED"] * 3 + ["fail TOO_MANY_FAILURES"]
@@ -423,12 +369,12 @@ async def test_what_has_gained_little_is_not_due_again_before_it_grows(folder: P
         async def is_due() -> bool:
             return (await memory.call("LoadContext", chat_id=chat_id, run_id=run_id, limits=tight)).compaction_due
 
-        await memory.append(chat_id, run_id, *(step_line(content(WORDS, msg_id=new_id())) for _ in range(7)))
+        await memory.append(chat_id, run_id, *say_more(7))
         assert await is_due()
         done = await compact(memory, chat_id, run_id, limits=tight)
         assert done.kinds[-1] == "complete"
         assert done.last.post_tokens > 0.9 * done.last.pre_tokens
-        await memory.append(chat_id, run_id, step_line(content(WORDS, msg_id=new_id())))
+        await memory.append(chat_id, run_id, *say_more(1))
         assert not await is_due()
-        await memory.append(chat_id, run_id, *(step_line(content(WORDS, msg_id=new_id())) for _ in range(3)))
+        await memory.append(chat_id, run_id, *say_more(3))
         assert await is_due()

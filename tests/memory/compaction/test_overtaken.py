@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from headrace.v1 import llm_pb2_grpc
-from services.runtime.process.config import ServerSettings
-from services.runtime.rpc.channels import open_channel
-from services.runtime.rpc.server import GrpcService, serving_grpc
 from tests.support.memory.contexts import text_of
 from tests.support.memory.pins import PINNED, edit, pin, summary
 from tests.support.memory.serving import memory_in
-from tests.support.memory.summarising import LIMITS, SUMMARY, WORDS, Compacted, Summariser, compact, summarising, talk
-from tests.support.memory.writing import Memory, content, new_id, run_line, step_line
+from tests.support.memory.summarising import (
+    LIMITS,
+    SUMMARY,
+    Compacted,
+    Summariser,
+    compact,
+    say_more,
+    serving_llm,
+    summarising,
+    talk,
+)
+from tests.support.memory.writing import Memory, content, run_line, step_line
 from tests.support.postgresql import needs_postgres
 from tests.support.summaries import write_summary
+from tests.support.waiting import wait_until
 
 
 @asynccontextmanager
@@ -36,16 +43,12 @@ async def meanwhile(
         summariser.gate.set()
 
 
-async def grow(memory: Memory, chat_id: str, run_id: str) -> None:
-    await memory.append(chat_id, run_id, *(step_line(content(WORDS, msg_id=new_id())) for _ in range(20)))
-
-
 async def test_a_message_that_is_pinned_meanwhile_stands_behind_the_summary(folder: Path) -> None:
     summariser = Summariser(SUMMARY)
     async with summarising(folder, summariser) as memory:
         chat_id, run_id = await talk(memory)
         await compact(memory, chat_id, run_id, limits=LIMITS)
-        await grow(memory, chat_id, run_id)
+        await memory.append(chat_id, run_id, *say_more(20))
         async with meanwhile(memory, chat_id, run_id, summariser) as task:
             await pin(memory, chat_id, 5)
         shown = text_of((await memory.context(chat_id, run_id))[0])
@@ -59,7 +62,7 @@ async def test_a_summary_that_is_edited_meanwhile_is_not_lost(folder: Path) -> N
     async with summarising(folder, summariser) as memory:
         chat_id, run_id = await talk(memory)
         await compact(memory, chat_id, run_id, limits=LIMITS)
-        await grow(memory, chat_id, run_id)
+        await memory.append(chat_id, run_id, *say_more(20))
         async with meanwhile(memory, chat_id, run_id, summariser) as task:
             await edit(memory, chat_id, (await summary(memory, chat_id)).n, "They spoke of boats.")
         shown = text_of((await memory.context(chat_id, run_id))[0])
@@ -76,7 +79,7 @@ async def test_what_people_have_made_of_a_summary_is_what_the_next_one_begins_wi
         chat_id, run_id = await talk(memory)
         await compact(memory, chat_id, run_id, limits=LIMITS)
         await edit(memory, chat_id, (await summary(memory, chat_id)).n, "They spoke of boats.")
-        await grow(memory, chat_id, run_id)
+        await memory.append(chat_id, run_id, *say_more(20))
         done = await compact(memory, chat_id, run_id, limits=LIMITS)
         shown = text_of((await memory.context(chat_id, run_id))[0])
     if answer:
@@ -111,25 +114,23 @@ async def test_of_two_compactions_of_a_context_the_later_one_changes_nothing(fol
             own = asyncio.create_task(compact(memory, chat_id, second, limits=LIMITS))
             await wait_until(lambda: summariser.open == 2)
         await own
-    kinds = sorted([own.result().kinds[-1], between.result().kinds[-1]])
-    assert kinds == ["complete", "fail"]
+    done = {result.kinds[-1]: result.last for result in (own.result(), between.result())}
+    assert sorted(done) == ["complete", "fail"]
+    assert done["fail"].reason == "ALREADY_COMPACTED"
     assert lines_with(folder, chat_id, "compact_summary") == 1
 
 
 @needs_postgres
 async def test_of_two_services_that_compact_a_chat_at_the_same_time_one_does(database_url: str) -> None:
     summariser = Summariser(SUMMARY)
-    gateway = GrpcService("headrace.v1.LlmService", summariser, llm_pb2_grpc.add_LlmServiceServicer_to_server)
-    async with AsyncExitStack() as stack:
-        running = await stack.enter_async_context(
-            serving_grpc(ServerSettings(listen="127.0.0.1:0", drain_s=0), [gateway])
-        )
-        channel = await stack.enter_async_context(open_channel(running.addresses[0]))
-        llm = llm_pb2_grpc.LlmServiceStub(channel)
-        one, other = [await stack.enter_async_context(memory_in(database_url, tells=False, llm=llm)) for _ in range(2)]
+    async with (
+        serving_llm(summariser) as (llm, _),
+        memory_in(database_url, tells=False, llm=llm) as one,
+        memory_in(database_url, tells=False, llm=llm) as other,
+    ):
         chat_id, run_id = await talk(one)
         for _ in range(3):
-            await grow(one, chat_id, run_id)
+            await one.append(chat_id, run_id, *say_more(20))
             async with meanwhile(one, chat_id, run_id, summariser) as first:
                 second = asyncio.create_task(compact(other, chat_id, run_id, limits=LIMITS))
                 await wait_until(lambda: summariser.open == 2)
@@ -139,9 +140,3 @@ async def test_of_two_services_that_compact_a_chat_at_the_same_time_one_does(dat
 
 def lines_with(folder: Path, chat_id: str, kind: str) -> int:
     return (folder / f"{chat_id}.json").read_text().count(f'"_type":"{kind}"')
-
-
-async def wait_until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(100):
-        while not is_so():
-            await asyncio.sleep(0.01)

@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from headrace.errors import Overloaded
 from headrace.v1 import llm_pb2, memory_pb2
 from services.runtime.tokens.count import count_request
 from tests.support.memory.contexts import check_paired, text_of
 from tests.support.memory.summarising import (
     COST,
+    CUT,
     LIMITS,
+    LOOP,
+    REFUSAL,
     SUMMARY,
     WORDS,
     Ended,
@@ -33,11 +37,6 @@ if TYPE_CHECKING:
 
 LARGE = memory_pb2.ModelLimits(provider_key="p", model="gpt-4o", context_window_tokens=131_072, output_tokens=2_000)
 SMALL = memory_pb2.ModelLimits(provider_key="q", model="gpt-4o-mini", context_window_tokens=4_096, output_tokens=1_000)
-REFUSAL = "I'm sorry, I can't help with that."
-CUT = Ended(SUMMARY[: SUMMARY.index("2. Key")], "length")
-LOOP = (
-    "<summary>\n" + "\n".join(f"{n}. Section: " + "The user wants a boat. " * 40 for n in range(1, 10)) + "</summary>"
-)
 
 
 def tokens_of(request: llm_pb2.ChatRequest) -> int:
@@ -155,17 +154,26 @@ async def test_the_conversation_goes_before_files(folder: Path) -> None:
         (Ended(SUMMARY, "length"), "CUT_SUMMARY"),
         (LOOP, "REPEATED_SUMMARY"),
         (Ended(SUMMARY, "content_filter"), "CONTENT_FILTERED"),
+        (Overloaded("no"), "OVERLOADED"),
+        ("", "EMPTY_SUMMARY"),
+        ("<summary> </summary>", "EMPTY_SUMMARY"),
+        (write_summary(" ".join(map(str, range(10_000)))), "SUMMARY_TOO_LONG"),
+        (RuntimeError("bug"), "SUMMARY_FAILED"),
     ],
 )
-async def test_what_is_no_summary_is_not_taken_for_one(folder: Path, answer: str | Ended, reason: str) -> None:
-    summariser = Summariser(answer)
-    async with summarising(folder, summariser) as memory:
+async def test_what_is_no_summary_is_not_taken_for_one(
+    folder: Path, answer: str | Ended | Exception, reason: str
+) -> None:
+    async with summarising(folder, Summariser(answer)) as memory:
         chat_id, run_id = await talk(memory)
+        before = await memory.context(chat_id, run_id)
         done = await compact(memory, chat_id, run_id, limits=LIMITS)
         after = await memory.context(chat_id, run_id)
     assert (done.kinds[-1], done.last.reason) == ("fallback", reason)
     assert REFUSAL not in "".join(texts(after))
+    assert "28 older messages were left out" in text_of(after[0])
     assert "without a summary: lines 1-" in text_of(after[0])
+    assert after[1:] == before[-13:]
     assert done.last.receipt.seen_tokens == 0
     assert [(span.first_line, span.last_line) for span in done.last.receipt.unseen] == [
         (1, done.last.receipt.last_line)
@@ -282,21 +290,6 @@ async def test_a_query_meanwhile_is_neither_delayed_nor_lost(folder: Path) -> No
     assert done.kinds[-1] == "complete"
     assert "They spoke of the weather." in text_of(after[0])
     assert text_of(after[-1]) == "meanwhile"
-
-
-async def test_of_two_compactions_at_a_time_one_is_in_force(folder: Path) -> None:
-    summariser = Summariser(SUMMARY)
-    summariser.gate.clear()
-    async with summarising(folder, summariser) as memory:
-        chat_id, run_id = await talk(memory)
-        both = [asyncio.create_task(compact(memory, chat_id, run_id, limits=LIMITS)) for _ in range(2)]
-        await summariser.asked.wait()
-        while summariser.open < 2:
-            await asyncio.sleep(0.01)
-        summariser.gate.set()
-        done = await asyncio.gather(*both)
-    assert sorted(one.kinds[-1] for one in done) == ["complete", "fail"]
-    assert {one.last.reason for one in done if one.kinds[-1] == "fail"} == {"ALREADY_COMPACTED"}
 
 
 async def test_a_cancel_among_chunks_ends_all_calls_and_changes_nothing(folder: Path) -> None:

@@ -276,14 +276,6 @@ async def test_a_query_that_waits_is_not_shown_to_the_run_before_it(memory: Memo
     ]  # fmt: skip
 
 
-async def test_a_context_of_its_own_sees_its_own_lines_and_the_main_one_does_not(memory: Memory) -> None:
-    chat_id, run_id = await memory.begin("main")
-    own = {"context_id": "subagent-00000001"}
-    await memory.append(chat_id, run_id, step_line(user("task"), content("done"), **own), step_line(content("so")))
-    assert to_tuples(await memory.context(chat_id, run_id, **own)) == [("user", "task"), ("assistant", "done")]
-    assert to_tuples(await memory.context(chat_id, run_id)) == [("user", "main"), ("assistant", "so")]
-
-
 async def test_reminders_are_one_trailing_part_that_is_not_stored(memory: Memory) -> None:
     chat_id, run_id = await memory.begin("hi")
     reminder = "<system_reminder>\none\ntwo\n</system_reminder>"

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.engines
 RECORDS = ("facts", "schedules", "grants", "gates", "keys", "run_webhooks", "agents", "spend")
 
 
-@pytest.mark.engines("encrypted s3 postgres")
+@pytest.mark.engines("encrypted", "encrypted s3 postgres")
 async def test_an_archive_has_everything_of_the_user_and_nothing_of_others(kept: Kept) -> None:
     async with furnished(kept, ADA, BOB, FOREIGN) as (memory, (ada, bob, _)):
         await share(memory, BOB, bob["chat"], "user:ada")

@@ -78,7 +78,7 @@ async def test_a_repeated_erasure_has_nothing_left_to_erase(kept: Kept) -> None:
         assert people.count(second) == {}
 
 
-@pytest.mark.engines("encrypted postgres")
+@pytest.mark.engines("encrypted", "encrypted postgres")
 async def test_a_participants_runs_are_redacted_and_the_chat_goes_on(kept: Kept) -> None:
     async with people.furnished(kept, ADA, BOB, **options_of(kept)) as (memory, (_, bob)):
         chat_id = bob["chat"]
@@ -91,6 +91,7 @@ async def test_a_participants_runs_are_redacted_and_the_chat_goes_on(kept: Kept)
         redacted = (await kept.log(chat_id)).splitlines()
         of_ada = [ran.encode() in line for line in lines]
         assert len(redacted) == len(lines)
+        assert not any(people.mark(ADA, "shared").encode() in line for line in redacted)
         assert [old for old, is_hers in zip(lines, of_ada, strict=True) if not is_hers] == [
             new for new, is_hers in zip(redacted, of_ada, strict=True) if not is_hers
         ]

@@ -5,22 +5,16 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import asyncpg
 import pytest
 
 from headrace.errors import NotFound
-from headrace.v1 import llm_pb2_grpc
 from services.runtime.auth.identity import acting_as
-from services.runtime.process.config import ServerSettings
-from services.runtime.rpc.channels import open_channel
-from services.runtime.rpc.server import GrpcService, serving_grpc
 from tests.support.memory.engines import Files, Kept, Tables
 from tests.support.memory.people import ADA, BOB, ask, erase, find_marks, furnish, mark, read_bytes, share
-from tests.support.memory.summarising import LIMITS, Compacted, Summariser, compact
+from tests.support.memory.summarising import LIMITS, Compacted, Summariser, compact, serving_llm
 from tests.support.memory.writing import Memory
 from tests.support.postgresql import needs_postgres
 from tests.support.s3_store import needs_s3
@@ -33,14 +27,6 @@ WAIT_S = 60.0
 
 def quote(request: object) -> str:
     return write_summary(f"ada said {SAID}." if SAID in str(request) else "They spoke.")
-
-
-@asynccontextmanager
-async def running(summariser: Summariser) -> AsyncGenerator[llm_pb2_grpc.LlmServiceAsyncStub]:
-    gateway = GrpcService("headrace.v1.LlmService", summariser, llm_pb2_grpc.add_LlmServiceServicer_to_server)
-    settings = ServerSettings(listen="127.0.0.1:0", drain_s=0)
-    async with serving_grpc(settings, [gateway]) as server, open_channel(server.addresses[0]) as channel:
-        yield llm_pb2_grpc.LlmServiceStub(channel)
 
 
 async def talk_with_ada(memory: Memory) -> tuple[str, str]:
@@ -75,7 +61,7 @@ async def erase_meanwhile(memory: Memory, other: Memory, summariser: Summariser,
 @pytest.mark.engines
 async def test_a_summary_of_words_that_are_erased_meanwhile_is_none(kept: Kept) -> None:
     summariser = Summariser(quote)
-    async with running(summariser) as llm, kept.memory(llm=llm) as memory:
+    async with serving_llm(summariser) as (llm, _), kept.memory(llm=llm) as memory:
         chat_id, run_id = await talk_with_ada(memory)
         await erase_meanwhile(memory, memory, summariser, chat_id, run_id)
         assert SAID.encode() not in await kept.log(chat_id)
@@ -92,9 +78,11 @@ async def test_a_summary_of_words_that_are_erased_meanwhile_is_none(kept: Kept) 
 @needs_postgres
 async def test_nor_is_one_that_another_service_of_the_database_makes(database_url: str) -> None:
     kept, summariser = Tables(database_url), Summariser(quote)
-    async with AsyncExitStack() as stack:
-        llm = await stack.enter_async_context(running(summariser))
-        one, other = [await stack.enter_async_context(kept.memory(llm=llm, tells=False)) for _ in range(2)]
+    async with (
+        serving_llm(summariser) as (llm, _),
+        kept.memory(llm=llm, tells=False) as one,
+        kept.memory(llm=llm, tells=False) as other,
+    ):
         chat_id, run_id = await talk_with_ada(one)
         await erase_meanwhile(one, other, summariser, chat_id, run_id)
         assert SAID.encode() not in await kept.log(chat_id)

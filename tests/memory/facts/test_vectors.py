@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import asyncpg
 import pytest
 from structlog.testing import capture_logs
 
@@ -18,12 +17,10 @@ from headrace.v1 import llm_pb2, llm_pb2_grpc
 from services.memory.config import Config
 from services.memory.facts.vectors import MISSING_MAX, SHORT_CHARS_MAX
 from services.memory.storage.records.user_facts import Fact, decode_facts
-from services.runtime.process.config import ServerSettings
-from services.runtime.rpc.channels import open_channel
-from services.runtime.rpc.server import GrpcService, serving_grpc
 from tests.support.memory.engines import Serve, Tables
+from tests.support.memory.summarising import serving_llm
 from tests.support.memory.writing import Memory
-from tests.support.postgresql import needs_postgres
+from tests.support.postgresql import connected, needs_postgres
 from tests.support.small_disk import needs_mount, serving_on_small_disk
 
 MEANINGS = ({"boat", "ship", "vessel"}, {"oslo", "town", "city"})
@@ -60,12 +57,7 @@ class Embedder(_Servicer):
 
 @asynccontextmanager
 async def embedding(serve: Serve, embedder: Embedder, model: str = MODEL) -> AsyncGenerator[Memory]:
-    gateway = GrpcService("headrace.v1.LlmService", embedder, llm_pb2_grpc.add_LlmServiceServicer_to_server)
-    async with (
-        serving_grpc(ServerSettings(listen="127.0.0.1:0", drain_s=0), [gateway]) as running,
-        open_channel(running.addresses[0]) as channel,
-        serve(llm=llm_pb2_grpc.LlmServiceStub(channel), fact_embeddings=model) as memory,
-    ):
+    async with serving_llm(embedder) as (llm, _), serve(llm=llm, fact_embeddings=model) as memory:
         yield memory
 
 
@@ -115,12 +107,11 @@ async def test_without_an_answer_words_find_facts(serve: Serve) -> None:
 @needs_mount
 async def test_on_a_full_disk_facts_are_found_and_no_vectors_stored(tmp_path: Path) -> None:
     embedder, folder = Embedder(), tmp_path / "chats"
-    gateway = GrpcService("headrace.v1.LlmService", embedder, llm_pb2_grpc.add_LlmServiceServicer_to_server)
-    async with serving_grpc(ServerSettings(listen="127.0.0.1:0", drain_s=0), [gateway]) as running:
+    async with serving_llm(embedder) as (_, address):
         env = {
             "HEADRACE_MEMORY_CHAT_DIR": str(folder),
             "HEADRACE_MEMORY_FACT_EMBEDDINGS": MODEL,
-            "HEADRACE_MEMORY_LLM_GATEWAY_ADDRESS": running.addresses[0],
+            "HEADRACE_MEMORY_LLM_GATEWAY_ADDRESS": address,
         }
         async with serving_on_small_disk("memory", folder, env) as (disk, channel):
             memory = Memory.reach(channel)
@@ -236,11 +227,8 @@ async def test_a_deleted_facts_vector_is_in_no_row(database_url: str) -> None:
         gone = await memory.remember("My boat is Ada.")
         await memory.recall("vessel")
         await memory.delete_fact(gone)
-    connection = await asyncpg.connect(database_url)
-    try:
+    async with connected(database_url) as connection:
         assert [tuple(row) for row in await connection.fetch("SELECT vector, vector_model FROM facts")] == [(b"", "")]
-    finally:
-        await connection.close()
 
 
 @pytest.mark.parametrize("name", ["embed-1", "/embed-1", "sim/"])

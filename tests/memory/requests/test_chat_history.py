@@ -108,9 +108,11 @@ async def test_each_ended_run_has_its_true_end_and_an_unfinished_one_has_none(
 
 async def test_a_subagents_events_carry_its_id(memory: Memory) -> None:
     chat_id, run_id = await memory.begin()
-    step = step_line(content("a", content_id="c", events=events(6)), context_id="subagent-00000001")
+    answer = content("a", content_id="c", events=events(6))
+    step = step_line(answer, context_id="subagent-0a0b0c0d.task-0a0b0c0e", task_id="0a0b0c0e")
     await memory.append(chat_id, run_id, step)
-    assert (await memory.chat(chat_id=chat_id)).events[3].subagent_id == "subagent-00000001"
+    event = (await memory.chat(chat_id=chat_id)).events[3]
+    assert (event.subagent_id, event.task_id) == ("subagent-0a0b0c0d", "0a0b0c0e")
 
 
 async def test_a_run_is_found_by_its_id_alone(memory: Memory) -> None:

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import asyncpg
 import pytest
 
 from headrace.errors import NotFound
@@ -24,7 +23,7 @@ from tests.support.memory.clocks import Later
 from tests.support.memory.encrypted_stores import opening
 from tests.support.memory.engines import Files, Stored, Tables, open_engine, open_keys
 from tests.support.memory.writing import new_id
-from tests.support.postgresql import needs_postgres
+from tests.support.postgresql import connected, needs_postgres
 from tests.support.s3_store import Place, needs_s3
 
 pytestmark = needs_s3
@@ -81,9 +80,8 @@ async def test_verify_reads_what_is_in_the_database(database_url: str, place: Pl
     async with replace(kept, place=None).memory() as memory:
         chat_id = await chat_with_blob(memory)
         assert (await run_admin(kept, "verify"))[0] == 0
-        connection = await asyncpg.connect(database_url)
-        assert await connection.execute("UPDATE blobs SET data = 'x'") == "UPDATE 1"
-        await connection.close()
+        async with connected(database_url) as connection:
+            assert await connection.execute("UPDATE blobs SET data = 'x'") == "UPDATE 1"
         code, said = await run_admin(kept, "verify")
         assert (code, f"{chat_id}: blob {BLOB_ID}" in said) == (1, True)
 

@@ -28,6 +28,7 @@ from tests.support.memory.schedules import (
     get,
     list_due,
     record,
+    take_due,
     update,
 )
 from tests.support.memory.writing import Memory, new_id
@@ -36,17 +37,6 @@ if TYPE_CHECKING:
     from tests.support.memory.engines import Serve
 
 pytestmark = pytest.mark.engines
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-async def memory(serve: Serve, clock: Clock) -> Any:
-    async with serve(clock=clock) as memory:
-        yield memory
 
 
 def at(day: int, hour: int, minute: int = 0, *, zone: str = "UTC", month: int = 3, fold: int = 0) -> int:
@@ -58,8 +48,7 @@ async def next_times(memory: Memory, clock: Clock, count: int, **fields: Any) ->
     schedule = await create(memory, **fields)
     times: list[int] = []
     while len(times) < count:
-        clock.pass_to((await get(memory, schedule.schedule_id)).next_at)
-        (due,) = (await list_due(memory)).due
+        due = await take_due(memory, clock, (await get(memory, schedule.schedule_id)).next_at)
         times.append(due.due_at)
         await record(memory, due)
     return times
@@ -86,29 +75,26 @@ async def test_a_schedule_keeps_what_it_was_made_with(serve: Serve, clock: Clock
     assert made.created_at == made.updated_at == START
 
 
-async def test_times_follow_the_clocks_of_their_zone(memory: Memory, clock: Clock) -> None:
+@pytest.mark.parametrize(
+    ("month", "times"),
+    [
+        (3, [(28, 2, 30), (29, 3, 0), (30, 2, 30)]),  # 2:30 is not there on the 29th
+        (10, [(25, 2, 30), (26, 2, 30)]),  # it comes twice on the 25th, and begins one run
+    ],
+)
+async def test_times_follow_the_clocks_of_their_zone(
+    memory: Memory, clock: Clock, month: int, times: list[tuple[int, int, int]]
+) -> None:
     berlin = "Europe/Berlin"
-    assert await next_times(memory, clock, 3, cron="30 2 * * *", time_zone=berlin) == [
-        at(28, 2, 30, zone=berlin),
-        at(29, 3, 0, zone=berlin),  # 2:30 is not there that day
-        at(30, 2, 30, zone=berlin),
-    ]
-
-
-async def test_a_time_that_comes_twice_begins_one_run(memory: Memory, clock: Clock) -> None:
-    berlin = "Europe/Berlin"
-    clock.pass_to(at(24, 12, month=10))
-    assert await next_times(memory, clock, 2, cron="30 2 * * *", time_zone=berlin) == [
-        at(25, 2, 30, zone=berlin, month=10),
-        at(26, 2, 30, zone=berlin, month=10),
-    ]
+    clock.pass_to(at(times[0][0] - 1, 12, month=month))
+    expected = [at(*time, zone=berlin, month=month) for time in times]
+    assert await next_times(memory, clock, len(times), cron="30 2 * * *", time_zone=berlin) == expected
 
 
 async def test_a_single_time_comes_once(memory: Memory, clock: Clock) -> None:
     schedule = await create(memory, once_at=START + HOUR)
     assert (await list_due(memory)).next_at == START + HOUR
-    clock.pass_to(START + HOUR)
-    (due,) = (await list_due(memory)).due
+    due = await take_due(memory, clock, START + HOUR)
     assert (due.tenant, due.user, due.due_at) == ("default", "default", START + HOUR)
     await record(memory, due, run_id="r", chat_id="c")
     assert (await list_due(memory)) == schedule_pb2.ListDueSchedulesResponse()
@@ -118,8 +104,7 @@ async def test_a_single_time_comes_once(memory: Memory, clock: Clock) -> None:
 
 async def test_a_time_is_recorded_once(memory: Memory, clock: Clock) -> None:
     schedule = await create(memory, cron="0 * * * *")
-    clock.pass_to(schedule.next_at)
-    (due,) = (await list_due(memory)).due
+    due = await take_due(memory, clock, schedule.next_at)
     await asyncio.gather(*(record(memory, due, run_id="r") for _ in range(10)))
     stored = await get(memory, schedule.schedule_id)
     assert len(stored.firings) == 1
@@ -164,13 +149,11 @@ async def test_the_last_missed_time_is_begun_where_that_is_wanted(memory: Memory
 
 async def test_a_time_that_waits_for_the_last_run_is_not_missed(memory: Memory, clock: Clock) -> None:
     schedule = await create(memory, cron="0 * * * *", overlap="queue")
-    clock.pass_to(schedule.next_at)
-    (due,) = (await list_due(memory)).due
+    due = await take_due(memory, clock, schedule.next_at)
     while clock.now < schedule.next_at + 3 * HOUR:
         await record(memory, due, "queued")
         assert not (await list_due(memory)).due
-        clock.pass_to(clock.now + MINUTE)
-        (due,) = (await list_due(memory)).due
+        due = await take_due(memory, clock, clock.now + MINUTE)
     await record(memory, due, run_id="r")
     stored = await get(memory, schedule.schedule_id)
     assert [(firing.due_at, firing.passed) for firing in stored.firings] == [(schedule.next_at, 3)]
@@ -194,8 +177,7 @@ async def test_a_trigger_begins_a_run_beside_the_times(memory: Memory, clock: Cl
     with rpc_errors():
         for _ in range(2):
             assert (await memory.schedules.TriggerSchedule(request)).schedule.triggered_at == START
-            clock.pass_to(START + 1000)
-    (due,) = (await list_due(memory)).due
+            due = await take_due(memory, clock, START + 1000)
     await record(memory, due, run_id="r")
     stored = await get(memory, schedule.schedule_id)
     assert (stored.triggered_at, stored.next_at) == (0, schedule.next_at)
@@ -223,8 +205,7 @@ async def test_twenty_firings_and_the_last_run_are_kept(memory: Memory, clock: C
     schedule = await create(memory, cron="* * * * *")
     failure = common_pb2.Failure(code="NOT_FOUND", message="agent 'guide' does not exist")
     for number in range(23):
-        clock.pass_to((await get(memory, schedule.schedule_id)).next_at)
-        (due,) = (await list_due(memory)).due
+        due = await take_due(memory, clock, (await get(memory, schedule.schedule_id)).next_at)
         assert due.last_run_id == ("" if number == 0 else "r")
         if number == 0:
             await record(memory, due, run_id="r")
@@ -337,8 +318,7 @@ async def test_a_time_that_waits_is_not_taken_away_by_what_comes_before_it(
     memory: Memory, clock: Clock, outcome: str
 ) -> None:
     schedule = await create(memory, cron="0 * * * *", overlap="queue")
-    clock.pass_to(schedule.next_at)
-    (due,) = (await list_due(memory)).due
+    due = await take_due(memory, clock, schedule.next_at)
     clock.pass_to(schedule.next_at - 1000)  # of a trigger that takes long to be stored
     await memory.call("TriggerSchedule", schedule_id=schedule.schedule_id)
     clock.pass_to(schedule.next_at + 1000)
@@ -351,8 +331,7 @@ async def test_a_time_that_waits_is_not_taken_away_by_what_comes_before_it(
 
 async def test_a_trigger_takes_no_time_away(memory: Memory, clock: Clock) -> None:
     schedule = await create(memory, cron="0 * * * *", overlap="queue")
-    clock.pass_to(schedule.next_at)
-    (due,) = (await list_due(memory)).due
+    due = await take_due(memory, clock, schedule.next_at)
     await record(memory, due, "queued")
     clock.pass_to(schedule.next_at + 1000)
     await memory.call("TriggerSchedule", schedule_id=schedule.schedule_id)
@@ -367,8 +346,7 @@ async def test_a_trigger_takes_no_time_away(memory: Memory, clock: Clock) -> Non
 
 async def test_a_run_that_has_begun_is_told_whatever_has_changed_meanwhile(memory: Memory, clock: Clock) -> None:
     schedule = await create(memory, cron="0 * * * *")
-    clock.pass_to(schedule.next_at)
-    (due,) = (await list_due(memory)).due
+    due = await take_due(memory, clock, schedule.next_at)
     changed = await update(memory, schedule.schedule_id, cron="30 * * * *")
     await record(memory, due, run_id="r")
     stored = await get(memory, schedule.schedule_id)
@@ -423,8 +401,7 @@ async def test_schedules_are_their_users(memory: Memory, clock: Clock) -> None:
             with pytest.raises(NotFound), rpc_errors():
                 await memory.schedules.DeleteSchedule(request)
             assert not (await memory.call("ListSchedules")).schedules
-    clock.pass_to(schedule.next_at)
-    (due,) = (await list_due(memory)).due
+    due = await take_due(memory, clock, schedule.next_at)
     with acting_as(ADA):
         await memory.schedules.DeleteSchedule(request)
         with pytest.raises(NotFound), rpc_errors():
@@ -446,14 +423,12 @@ async def test_a_user_has_so_many_and_no_more(memory: Memory) -> None:
 async def test_a_run_that_has_begun_takes_the_place_of_what_was_told_instead(memory: Memory, clock: Clock) -> None:
     # Two services look at the same time: one finds the chat busy, and the other, a moment later, does not (seed 180).
     schedule = await create(memory, cron="0 * * * *")
-    clock.pass_to(schedule.next_at)
-    (due,) = (await list_due(memory)).due
+    due = await take_due(memory, clock, schedule.next_at)
     await record(memory, due, "skipped")
     await record(memory, due, run_id="r", chat_id="c")
     await record(memory, due, "skipped")
     await record(memory, due, run_id="r2", chat_id="c")
     (firing,) = (await get(memory, schedule.schedule_id)).firings
     assert (firing.outcome, firing.run_id, firing.chat_id, firing.due_at) == ("started", "r", "c", due.due_at)
-    clock.pass_to(schedule.next_at + HOUR)
-    (next_due,) = (await list_due(memory)).due
+    next_due = await take_due(memory, clock, schedule.next_at + HOUR)
     assert next_due.last_run_id == "r", "the next time looks whether it goes on"

@@ -4,7 +4,6 @@ engines."""
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,6 @@ import pytest
 import standardwebhooks
 from aiohttp import web
 
-from services.memory.storage.event_rows import TYPES
 from services.memory.storage.records.webhooks import DEAD, DELIVERED, WAITING, TryResult
 from services.memory.webhooks.deliverer import CLAIM_MS
 from services.memory.webhooks.store import warn_of_budget
@@ -346,10 +344,3 @@ async def test_history_is_bounded_in_time(engine_in_use: Engine, receiver: Recei
     assert len(await list_deliveries(engine_in_use, webhook)) == 1
     await engine_in_use.webhooks.forget(now_ms() + 1000)
     assert await list_deliveries(engine_in_use, webhook) == []
-
-
-def test_types_are_those_of_the_reference() -> None:
-    assert json.dumps(TYPES) == (
-        '["headrace.run.ended", "headrace.gate.opened", "headrace.gate.reminded", "headrace.gate.escalated",'
-        ' "headrace.gate.expiring", "headrace.budget.warning"]'
-    )

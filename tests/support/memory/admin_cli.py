@@ -8,8 +8,7 @@ import sys
 from pathlib import Path
 
 from services.memory.storage.files.indexing import index_recovery
-from services.memory.storage.files.indexing.index_recovery import INDEX_NAME
-from tests.support.memory.engines import Serve
+from tests.support.memory.engines import Serve, lose_index
 from tests.support.memory.log_editing import without_checksums
 from tests.support.memory.writing import Memory, new_id
 
@@ -51,6 +50,5 @@ async def copies(serve: Serve, folder: Path, count: int = CHATS) -> set[str]:
     chats = {new_id() for _ in range(count)}
     for copy in chats:
         (folder / f"{copy}.json").write_text(log.replace(chat_id, copy).replace(run_id, new_id()))
-    for suffix in ("", "-wal", "-shm"):
-        (folder / f"{INDEX_NAME}{suffix}").unlink(missing_ok=True)
+    lose_index(folder)
     return chats

@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import asyncpg
-
 from benchmarks.postgresql import Server
 from headrace.errors import KeyUnavailable
 from headrace.v1 import agent_pb2, llm_pb2, memory_pb2
@@ -35,6 +33,7 @@ from tests.support.memory.writing import (
     step_line,
     user,
 )
+from tests.support.postgresql import connected
 
 SCOPES = frozenset({"ask", "answer", "publish"})
 ADA, BOB = Identity("acme", "ada", scopes=SCOPES), Identity("bolt", "bob", scopes=SCOPES)
@@ -92,11 +91,8 @@ class Store:
 
     async def run(self, statement: str, *values: Any) -> list[Any]:
         assert isinstance(self.kept, Tables)
-        connection = await asyncpg.connect(self.kept.url)
-        try:
+        async with connected(self.kept.url) as connection:
             return await connection.fetch(statement, *values)
-        finally:
-            await connection.close()
 
     async def read_lines(self, chat_id: str) -> list[bytes]:
         """Return the lines of a chat as they stand."""

@@ -33,6 +33,13 @@ Answer: TypeAlias = str | Ended | Exception | float | Callable[[llm_pb2.ChatRequ
 """The answer of a model: a text, how it ends, an error, seconds of silence, or what it makes of the request."""
 
 SUMMARY = write_summary("They spoke of the weather.")
+REFUSAL = "I'm sorry, I can't help with that."
+CUT = Ended(SUMMARY[: SUMMARY.index("2. Key")], "length")
+LOOP = (
+    "<summary>\n" + "\n".join(f"{n}. Section: " + "The user wants a boat. " * 40 for n in range(1, 10)) + "</summary>"
+)
+"""What models write in place of a summary."""
+
 COST = common_pb2.Usage(input_tokens=900, output_tokens=50, model_calls=1)
 
 
@@ -118,15 +125,20 @@ async def compact(memory: Memory, chat_id: str, run_id: str, **fields: Any) -> C
 
 
 @asynccontextmanager
+async def serving_llm(
+    models: llm_pb2_grpc.LlmServiceServicer,
+) -> AsyncGenerator[tuple[llm_pb2_grpc.LlmServiceAsyncStub, str]]:
+    """A gateway with these models behind it, and its address."""
+    gateway = GrpcService("headrace.v1.LlmService", models, llm_pb2_grpc.add_LlmServiceServicer_to_server)
+    settings = ServerSettings(listen="127.0.0.1:0", drain_s=0)
+    async with serving_grpc(settings, [gateway]) as running, open_channel(running.addresses[0]) as channel:
+        yield llm_pb2_grpc.LlmServiceStub(channel), running.addresses[0]
+
+
+@asynccontextmanager
 async def summarising(folder: Path, summariser: Summariser, **options: Any) -> AsyncGenerator[Memory]:
     """A memory service over the logs of `folder`, with `summariser` behind its gateway."""
-    gateway = GrpcService("headrace.v1.LlmService", summariser, llm_pb2_grpc.add_LlmServiceServicer_to_server)
-    settings = ServerSettings(listen="127.0.0.1:0", drain_s=0)
-    async with (
-        serving_grpc(settings, [gateway]) as running,
-        open_channel(running.addresses[0]) as channel,
-        memory_over(folder, llm=llm_pb2_grpc.LlmServiceStub(channel), **options) as memory,
-    ):
+    async with serving_llm(summariser) as (llm, _), memory_over(folder, llm=llm, **options) as memory:
         yield memory
 
 
@@ -153,6 +165,18 @@ async def talk(memory: Memory, runs: int = 10, question: str = "the last questio
             run_line(),
         )
     return await memory.begin(question, chat_id)
+
+
+async def work(memory: Memory, chat_id: str, run_id: str, steps: int, **step: str) -> None:
+    """Steps of a call and its result each, in an answer of their own."""
+    for index in range(steps):
+        line = step_line(call(f"t{index}", msg_id=new_id()), result(f"t{index}", WORDS), **step)
+        await memory.append(chat_id, run_id, line)
+
+
+def say_more(count: int, text: str = WORDS) -> list[memory_pb2.LogLine]:
+    """Answers of a run, each a message of its own."""
+    return [step_line(content(text, msg_id=new_id())) for _ in range(count)]
 
 
 def lines_of(folder: Path, chat_id: str) -> list[dict[str, Any]]:

@@ -60,8 +60,10 @@ async def test_nothing_is_counted_again_after_a_restart(serve: Serve, folder: Pa
         assert (await load(memory, chat_id, run_id)).tokens == count.LIST_TOKENS + 2 * 500 != before
 
 
-@pytest.mark.parametrize("stored", [b'"_other":1', b'"_tokens":{"encoding":"p50k_base","count":500}'])
-async def test_what_a_log_does_not_say_is_counted(serve: Serve, folder: Path, stored: bytes) -> None:
+@pytest.mark.parametrize("stored", [rb"\g<0>", b'"_other":1', b'"_tokens":{"encoding":"p50k_base","count":500}'])
+async def test_what_a_log_does_not_say_is_counted_and_a_restart_changes_nothing(
+    serve: Serve, folder: Path, stored: bytes
+) -> None:
     async with serve() as memory:
         chat_id, run_id = await memory.begin("hi")
         await memory.append(chat_id, run_id, step_line(user("one two"), content("three")))

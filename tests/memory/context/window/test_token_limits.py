@@ -16,7 +16,6 @@ from headrace.v1 import common_pb2, llm_pb2, memory_pb2
 from services.runtime.auth.identity import Identity, acting_as
 from services.runtime.tokens import count
 from tests.support.memory.contexts import WORDS, check_paired, left_out, limits, load, text_of, to_tuples
-from tests.support.memory.engines import Serve
 from tests.support.memory.writing import Memory, call, content, new_id, reasoning, result, run_line, step_line, user
 
 TOOLS = [llm_pb2.ToolSchema(name="weather", description="Tells it.", parameters='{"type": "object"}')]
@@ -179,15 +178,6 @@ async def test_reminders_are_within_the_limit_too(memory: Memory) -> None:
     assert text_of(loaded.messages[-1]).startswith("<system_reminder>")
 
 
-async def test_a_restart_counts_the_same(serve: Serve) -> None:
-    async with serve() as memory:
-        chat_id, run_id = await memory.begin("hello")
-        await memory.append(chat_id, run_id, *(step_line(content(WORDS, msg_id=new_id())) for _ in range(100)))
-        before = await load(memory, chat_id, run_id)
-    async with serve() as memory:
-        assert await load(memory, chat_id, run_id) == before
-
-
 SYSTEM = "You are of help."
 
 
@@ -285,7 +275,7 @@ async def test_long_arguments_stay_an_object(memory: Memory) -> None:
     assert "read_history 2 has them" in given["content"]
 
 
-async def test_old_results_are_cleared_before_a_compaction_is_due(memory: Memory) -> None:
+async def test_old_results_are_cleared_before_a_compaction_is_due_and_their_reader_is_counted(memory: Memory) -> None:
     chat_id, run_id = await memory.begin("Look.")
     for number in range(8):
         step = step_line(call(f"c{number}", msg_id=new_id()), result(f"c{number}", WORDS * 100))
@@ -296,18 +286,9 @@ async def test_old_results_are_cleared_before_a_compaction_is_due(memory: Memory
     assert (whole.compaction_due, kept.compaction_due, kept.is_over) == (True, False, False)
     sizes = [len(text_of(message)) > 2000 for message in kept.messages if message.role == "tool"]
     assert sizes == [False] * 6 + [True] * 2
-
-
-async def test_the_tools_that_come_with_cleared_results_are_counted(memory: Memory) -> None:
-    chat_id, run_id = await memory.begin("Look.")
-    for number in range(8):
-        step = step_line(call(f"c{number}", msg_id=new_id()), result(f"c{number}", WORDS * 100))
-        await memory.append(chat_id, run_id, step)
     reader = llm_pb2.ToolSchema(name="read_result", description="Read it. " * 50, parameters="{}")
-    loaded = await load(
-        memory, chat_id, run_id, limits=limits(window=10_000, output=1_000),
-        window=memory_pb2.WindowSettings(results_kept=2), history_tools=[reader],
-    )  # fmt: skip
+    window = memory_pb2.WindowSettings(results_kept=2)
+    loaded = await load(memory, chat_id, run_id, limits=small, window=window, history_tools=[reader])
     assert loaded.has_left
     assert loaded.tokens == count.count_request(loaded.messages, [reader], "o200k_base")
 

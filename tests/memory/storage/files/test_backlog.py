@@ -23,10 +23,11 @@ from services.memory.storage.files.backlog.backlog import Backlog
 from services.memory.storage.files.backlog.indexing import Settle, run_steps
 from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.engine import open_files
-from services.memory.storage.files.indexing.index_recovery import INDEX_NAME, START_LOGS_MAX
+from services.memory.storage.files.indexing.index_recovery import START_LOGS_MAX
 from services.runtime.auth.identity import acting_as
 from tests.support.memory.admin_cli import copies
 from tests.support.memory.budgets import ADA, begin, claim
+from tests.support.memory.engines import lose_index
 from tests.support.memory.gates import approval
 from tests.support.memory.serving import memory_over
 from tests.support.memory.spend import charge, said, total
@@ -46,11 +47,6 @@ class HeldSteps:
     async def __call__(self, backlog: Backlog, is_behind: Callable[[], bool], settle: Settle) -> None:
         await self.go_on.wait()
         await run_steps(backlog, is_behind, settle)
-
-
-def lose_index(folder: Path) -> None:
-    for suffix in ("", "-wal", "-shm"):
-        (folder / f"{INDEX_NAME}{suffix}").unlink(missing_ok=True)
 
 
 @asynccontextmanager

@@ -19,7 +19,7 @@ from headrace.v1 import agent_pb2, common_pb2
 from services.memory.storage.files.indexing.index_recovery import INDEX_NAME, SPEND
 from tests.support.memory.admin_cli import tool
 from tests.support.memory.agent_versions import put_version
-from tests.support.memory.engines import Serve, open_keys
+from tests.support.memory.engines import Serve, lose_index, open_keys
 from tests.support.memory.gates import ids, opening, submitted
 from tests.support.memory.log_editing import without_checksums
 from tests.support.memory.schedules import DAY, HOUR, Clock, create, get, list_due, record
@@ -136,8 +136,7 @@ async def test_gates_of_a_damaged_chat_stay_listed(
     log[LINES.index(damaged)] = b"\xff\n"
     path.write_bytes(b"".join(log))
     if is_index_new:
-        for suffix in ("", "-wal", "-shm"):
-            (folder / f"{INDEX_NAME}{suffix}").unlink(missing_ok=True)
+        lose_index(folder)
     expected = {"form_1", "form_2"} - LOST.get(damaged, set())
     if damaged == "the answer to form_3":
         expected.add("form_3")  # nothing that can be read says that it was answered
@@ -157,15 +156,6 @@ def harm(path: Path, before: bytes, after: bytes) -> None:
 def find_file(folder: Path) -> Path:
     (path,) = (path for path in folder.iterdir() if path.is_file() and path.suffix in (".json", ".jsonl"))
     return path
-
-
-async def test_a_fact_with_a_byte_that_is_no_text_is_left_out(serve: Serve, folder: Path) -> None:
-    async with serve() as memory:
-        for text in ("likes granite", "likes slate", "likes basalt"):
-            await memory.remember(text)
-    harm(find_file(folder / "facts"), b"slate", b"sl\xe1te")
-    async with serve() as memory:
-        assert [fact.text for fact in await memory.list_facts()] == ["likes basalt", "likes granite"]
 
 
 async def test_costs_of_a_deleted_chat_that_cannot_be_read_are_left_out(serve: Serve, folder: Path) -> None:

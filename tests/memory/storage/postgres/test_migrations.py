@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 
 import asyncpg
 import pytest
@@ -16,6 +14,7 @@ from services.memory.storage.postgres.connection.pool import Limits
 from services.memory.storage.postgres.engine import open_postgres
 from services.memory.storage.postgres.migrations import LOCK, list_versions, migrate_tables
 from tests.support.memory.serving import memory_in
+from tests.support.postgresql import connected
 
 LIMITS = Limits(2, 10.0)
 
@@ -35,21 +34,9 @@ async def test_services_that_start_at_the_same_moment_make_the_tables_once(postg
 
     async with asyncio.timeout(300):
         assert await asyncio.gather(*(start() for _ in range(5))) == [[]] * 5
-    connection = await asyncpg.connect(url)
-    try:
+    async with connected(url) as connection:
         applied = await connection.fetch("SELECT version FROM headrace_version ORDER BY version")
-    finally:
-        await connection.close()
     assert [row[0] for row in applied] == list(list_versions())
-
-
-@asynccontextmanager
-async def connected(url: str, command_timeout: float | None = None) -> AsyncGenerator[asyncpg.Connection]:
-    connection = await asyncpg.connect(url, command_timeout=command_timeout)
-    try:
-        yield connection
-    finally:
-        await connection.close()
 
 
 async def until_waits(connection: asyncpg.Connection, kind: str) -> None:
@@ -135,11 +122,8 @@ async def test_tables_of_a_later_version_are_left_alone(postgres: Server) -> Non
     url = postgres.new_database()
     async with memory_in(url) as memory:
         await memory.begin("hello")
-    connection = await asyncpg.connect(url)
-    try:
+    async with connected(url) as connection:
         await connection.execute("INSERT INTO headrace_version VALUES (1000000)")
-    finally:
-        await connection.close()
     with pytest.raises(OSError, match="of a later version"):
         async with open_postgres(url, LIMITS):
             pass
@@ -153,15 +137,12 @@ async def test_chats_of_an_earlier_version_get_their_titles(postgres: Server) ->
             await memory.begin(question)
         titles = {chat.chat_id: chat.title for chat in (await memory.chats()).chats}
     assert len(titles) == len(questions)
-    connection = await asyncpg.connect(url)
-    try:
+    async with connected(url) as connection:
         await connection.execute(f"ALTER TABLE chats DROP COLUMN title; {list_versions()[TITLES]}")
         async with memory_in(url) as memory:
             assert {chat.chat_id: chat.title for chat in (await memory.chats()).chats} == titles
             await connection.execute("UPDATE chats SET title = ''")  # as services of version 6 write new ones
             assert all(chat.title == chat.chat_name for chat in (await memory.chats()).chats)
-    finally:
-        await connection.close()
 
 
 @pytest.mark.parametrize(
