@@ -28,8 +28,7 @@ async def names(memory: Memory) -> list[str]:
 
 async def test_every_line_says_whose_it_is(memory: Memory, kept: Kept) -> None:
     with acting_as(ADA):
-        chat_id, run_id = await memory.begin("hello")
-        await memory.append(chat_id, run_id, step_line(content("hi")), run_line())
+        chat_id, _ = await memory.begin_with(step_line(content("hi")), run_line(), message="hello")
         await memory.update_state(chat_id, 0, "{}")
         await memory.revert(chat_id, 0)
         fork = await memory.fork(chat_id, seq=2)
@@ -42,8 +41,7 @@ async def test_every_line_says_whose_it_is(memory: Memory, kept: Kept) -> None:
 async def test_lists_have_ones_own_in_pages(memory: Memory) -> None:
     for number in range(5):
         for who in (ADA, BOB):
-            with acting_as(who):
-                await memory.begin_and_end(f"{who.user} {number}")
+            await memory.acting_as(who).begin_and_end(f"{who.user} {number}")
     with acting_as(ADA):
         page = await memory.chats(page_size=3)
         rest = await memory.chats(page_size=3, page_token=page.next_page_token)
@@ -66,8 +64,7 @@ async def test_facts_are_of_one_user_and_so_are_their_request_ids(memory: Memory
 
 
 async def test_an_append_to_anothers_chat_is_one_to_none(memory: Memory) -> None:
-    with acting_as(ADA):
-        chat_id, run_id = await memory.begin("hello", request_id="q1")
+    chat_id, run_id = await memory.acting_as(ADA).begin("hello", request_id="q1")
     with acting_as(BOB):
         for request_id in (run_id, new_id()):
             with pytest.raises(NotFound, match=r"does not exist$"):
@@ -110,8 +107,7 @@ async def test_what_is_from_before_there_were_tenants_is_the_default_users(folde
 
 async def test_export_and_import_keep_the_owner(folder: Path, tmp_path: Path, serve: Serve) -> None:
     async with serve() as memory:
-        with acting_as(ADA):
-            chat_id, _ = await memory.begin_and_end("hers")
+        chat_id, _ = await memory.acting_as(ADA).begin_and_end("hers")
     with closing(Disk(folder)) as disk, closing(Disk(tmp_path / "new")) as other:
         async with open_files(disk) as store, open_files(other) as new:
             await new.chats.import_log(chat_id, await store.chats.export(await store.chats.load(chat_id)))

@@ -68,8 +68,7 @@ async def test_an_unfinished_run_keeps_its_own_user(serve: Serve) -> None:
     async with serve() as memory:
         chat_id, _ = await ask(memory, ADA, "Who mills?")
         await share(memory, chat_id, "user:bob")
-        with acting_as(BOB):
-            _, run_id = await memory.begin("And I?", chat_id)
+        _, run_id = await memory.acting_as(BOB).begin("And I?", chat_id)
     async with serve() as memory:
         [left] = (await memory.call_as(None, "ListUnfinishedRuns")).runs
         assert (left.run_id, left.tenant, left.user, left.chat_owner) == (run_id, "acme", "bob", "ada")
@@ -85,10 +84,8 @@ async def test_an_unfinished_run_keeps_its_own_user(serve: Serve) -> None:
 async def test_a_run_takes_no_lines_of_others(memory: Memory) -> None:
     chat_id, _ = await ask(memory, ADA, "Who mills?")
     await share(memory, chat_id, "user:bob", "user:cleo")
-    with acting_as(ADA):
-        _, adas = await memory.begin("More?", chat_id)
-    with acting_as(BOB):
-        _, bobs = await memory.begin("And I?", chat_id)
+    _, adas = await memory.acting_as(ADA).begin("More?", chat_id)
+    _, bobs = await memory.acting_as(BOB).begin("And I?", chat_id)
     for run_id, others in ((adas, (BOB, CLEO)), (bobs, (CLEO,))):
         for who in others:
             with acting_as(who), pytest.raises(NotFound):
@@ -98,8 +95,7 @@ async def test_a_run_takes_no_lines_of_others(memory: Memory) -> None:
 async def test_what_is_taken_back_is_refused_but_the_run_goes_on(memory: Memory) -> None:
     chat_id, _ = await ask(memory, ADA, "Who mills?")
     await share(memory, chat_id, "user:bob", readers=("tenant",))
-    with acting_as(BOB):
-        _, run_id = await memory.begin("And I?", chat_id)
+    _, run_id = await memory.acting_as(BOB).begin("And I?", chat_id)
     await share(memory, chat_id, readers=("tenant",))
     with acting_as(BOB):
         assert (await memory.chat(chat_id=chat_id)).access == "read"
@@ -122,8 +118,7 @@ async def test_what_is_taken_back_is_refused_but_the_run_goes_on(memory: Memory)
                 await memory.chat(**fields)
         with pytest.raises(NotFound):
             await memory.context(chat_id, run_id)
-    with acting_as(ADA):
-        assert (await memory.chat(run_id=run_id)).events[0].request_query.by == "bob"
+    assert (await memory.acting_as(ADA).chat(run_id=run_id)).events[0].request_query.by == "bob"
 
 
 async def test_a_copy_is_who_makes_it_and_keeps_who_said_what(serve: Serve) -> None:
@@ -131,8 +126,7 @@ async def test_a_copy_is_who_makes_it_and_keeps_who_said_what(serve: Serve) -> N
         chat_id, _ = await ask(memory, ADA, "Who mills?")
         await share(memory, chat_id, "user:bob")
         await ask(memory, BOB, "And I?", chat_id)
-        with acting_as(BOB):
-            fork = await memory.fork(chat_id)
+        fork = await memory.acting_as(BOB).fork(chat_id)
     async with serve() as memory:
         with acting_as(BOB):
             copy = await memory.chat(chat_id=fork)
@@ -186,8 +180,7 @@ async def test_a_message_that_steers_is_its_runs_users(memory: Memory) -> None:
 async def test_each_ones_facts_stay_each_ones_own(memory: Memory) -> None:
     chat_id, _ = await ask(memory, ADA, "Who mills?")
     await share(memory, chat_id, "user:bob")
-    with acting_as(ADA):
-        await memory.remember("Ada drinks tea")
+    await memory.acting_as(ADA).remember("Ada drinks tea")
     with acting_as(BOB):
         _, run_id = await memory.begin("What do I drink?", chat_id)
         source = memory_pb2.FactSource(chat_id=chat_id, run_id=run_id)
@@ -209,7 +202,5 @@ async def test_what_is_spent_is_whose_run_has_spent_it(serve: Serve) -> None:
             end.charges.append(charge)
             await memory.append(chat_id, run_id, end)
     async with serve() as memory:
-        with acting_as(BOB):
-            assert (await memory.usage()).total.cost_nano_usd == 5
-        with acting_as(ADA):
-            assert (await memory.usage()).total.cost_nano_usd == 0
+        assert (await memory.acting_as(BOB).usage()).total.cost_nano_usd == 5
+        assert (await memory.acting_as(ADA).usage()).total.cost_nano_usd == 0

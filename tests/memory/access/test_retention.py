@@ -87,8 +87,7 @@ async def test_each_chat_goes_when_its_own_time_is_over(tmp_path: Path) -> None:
     async with memory_over(folder) as memory:
         for tenant, agent in (("bank", "advisor"), ("bank", "writer"), ("shop", "writer"), ("bank", "archivist")):
             with acting_as(Identity(tenant, "ada")):
-                chat_id, run_id = await memory.begin(agent_key=agent)
-                await memory.append(chat_id, run_id, run_line())
+                chat_id, _ = await memory.begin_with(run_line(), agent_key=agent)
                 chats[f"{tenant}/{agent}"] = chat_id
     path = tmp_path / "retention.yaml"
     path.write_text(FILE)
@@ -109,8 +108,7 @@ async def test_each_chat_goes_when_its_own_time_is_over(tmp_path: Path) -> None:
 async def test_an_audit_log_that_cannot_be_tidied_keeps_no_chat(tmp_path: Path) -> None:
     folder = tmp_path / "chats"
     async with memory_over(folder) as memory:
-        chat_id, run_id = await memory.begin()
-        await memory.append(chat_id, run_id, run_line())
+        await memory.begin_with(run_line())
     (folder / "audit" / "harmed" / "1.jsonl").mkdir(parents=True)
     with closing(Disk(folder)) as disk:
         async with open_files(disk) as engine:

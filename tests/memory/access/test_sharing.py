@@ -11,7 +11,7 @@ from headrace.errors import InvalidRequest, NotFound, PermissionDenied
 from headrace.v1 import memory_pb2
 from services.runtime.auth.identity import Identity, acting_as
 from tests.support.memory.engines import Kept, Serve
-from tests.support.memory.writing import Memory, content, new_id, query_line, run_line, step_line
+from tests.support.memory.writing import Memory, content, new_id, query_line, read_pages, run_line, step_line
 
 pytestmark = pytest.mark.engines
 
@@ -25,8 +25,7 @@ async def share(memory: Memory, chat_id: str, *names: str, **fields: Any) -> mem
 
 async def make_chat(memory: Memory) -> tuple[str, str]:
     chat_id, run_id = new_id(), new_id()
-    with acting_as(ADA):
-        await memory.append(chat_id, run_id, query_line("Who mills?"), step_line(content("He.")), run_line())
+    await memory.acting_as(ADA).append(chat_id, run_id, query_line("Who mills?"), step_line(content("He.")), run_line())
     return chat_id, run_id
 
 
@@ -135,14 +134,12 @@ async def test_who_reads_or_takes_part_changes_nothing_that_is_the_owners(memory
 
 async def test_blobs_are_read_with_the_chat(memory: Memory) -> None:
     chat_id, _ = await make_chat(memory)
-    with acting_as(ADA):
-        blob_id = await memory.put_blob(chat_id, b"png")
+    blob_id = await memory.acting_as(ADA).put_blob(chat_id, b"png")
     with acting_as(BOB), pytest.raises(NotFound, match="no such blob"):
         await memory.blob(chat_id, blob_id)
     with acting_as(ADA):
         await share(memory, chat_id, "user:bob")
-    with acting_as(BOB):
-        assert (await memory.blob(chat_id, blob_id)).data == b"png"
+    assert (await memory.acting_as(BOB).blob(chat_id, blob_id)).data == b"png"
 
 
 @pytest.mark.engines("postgres")
@@ -151,16 +148,12 @@ async def test_shared_chats_come_in_pages(memory: Memory) -> None:
     with acting_as(ADA):
         for chat_id in chats:
             await share(memory, chat_id, "role:finance")
-    seen: list[str] = []
-    token = ""
     with acting_as(BOB):
-        for _ in range(3):
-            page = await memory.chats(scope="shared", page_size=2, page_token=token)
-            seen += [chat.chat_id for chat in page.chats]
-            token = page.next_page_token
-        whole = [chat.chat_id for chat in (await memory.chats(scope="shared")).chats]
-    assert (seen, token) == (whole, "")
-    assert sorted(seen) == sorted(chats)
+        pages = await read_pages(memory, "ListChats", "chats", 2, scope="shared")
+        whole = list((await memory.chats(scope="shared")).chats)
+    assert [len(page) for page in pages] == [2, 2, 1]
+    assert [chat for page in pages for chat in page] == whole
+    assert sorted(chat.chat_id for chat in whole) == sorted(chats)
 
 
 @pytest.mark.parametrize(

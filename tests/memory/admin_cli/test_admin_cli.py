@@ -29,8 +29,7 @@ async def test_what_is_exported_is_imported_as_it_was(serve: Serve, folder: Path
     image = user("look")
     image.message.content.add(image=llm_pb2.ImagePart(data=b"\x89PNG", mime_type="image/png"))
     async with serve() as memory:
-        chat_id, run_id = await memory.begin("水车")
-        await memory.append(chat_id, run_id, step_line(image), run_line())
+        chat_id, _ = await memory.begin_with(step_line(image), run_line(), message="水车")
         await memory.update_state(chat_id, 0, '{"big":123456789012345678901234567890.10}')
         before = await memory.chat(chat_id=chat_id, include_raw_messages=True)
         other = await say(memory, "another", "one")

@@ -49,8 +49,7 @@ async def test_what_is_done_is_a_line_with_who_and_nothing_that_was_said(serve: 
             made = await memory.call("CreateKey", name="ci", user="bob")
             await memory.call("UpdateKey", key_id=made.key.key_id, runs_max=2)
             await memory.call("RevokeKey", key_id=made.key.key_id)
-            chat_id, run_id = await memory.begin(SECRET)
-            await memory.append(chat_id, run_id, approval("g1", "write"))
+            chat_id, run_id = await memory.begin_with(approval("g1", "write"), message=SECRET)
             await memory.append(chat_id, run_id, submitted("g1", by="ada"))
             with rpc_errors():
                 await memory.call("ShareChat", chat_id=chat_id, shared_with=["tenant"], request_id=new_id())
@@ -78,14 +77,13 @@ async def test_what_is_done_is_a_line_with_who_and_nothing_that_was_said(serve: 
     assert verifier.finish().problem == ""
 
 
-async def test_a_tenants_log_is_its_admins(serve: Serve) -> None:
-    async with serve() as memory:
-        await make_deeds(memory)
-        await memory.call("RecordAudit", event="sign_in.refused", details='{"address": "10.0.0.7", "count": 3}')
-        with acting_as(EVE):
-            assert await list_events(memory) == []
-        with acting_as(Identity("default", "root", scopes=ALL_SCOPES)):
-            assert await list_events(memory) == ["sign_in.refused"]
+async def test_a_tenants_log_is_its_admins(memory: Memory) -> None:
+    await make_deeds(memory)
+    await memory.call("RecordAudit", event="sign_in.refused", details='{"address": "10.0.0.7", "count": 3}')
+    with acting_as(EVE):
+        assert await list_events(memory) == []
+    with acting_as(Identity("default", "root", scopes=ALL_SCOPES)):
+        assert await list_events(memory) == ["sign_in.refused"]
 
 
 async def test_pages_and_filters(memory: Memory) -> None:

@@ -34,8 +34,7 @@ async def test_it_is_told_as_if_it_were_stored(memory: Memory, runs: int) -> Non
 
 
 async def test_once_it_is_stored_the_log_is_told(memory: Memory) -> None:
-    chat_id, run_id = await memory.begin("as it was stored")
-    await memory.append(chat_id, run_id, step_line(content("and answered")))
+    chat_id, run_id = await memory.begin_with(step_line(content("and answered")), message="as it was stored")
     other = agent_pb2.QueryRequest(message="something else")
     assert await load_with_reminder(memory, chat_id, run_id, pending_query=other) == await load_with_reminder(
         memory, chat_id, run_id

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.v1 import llm_pb2, memory_pb2
-from tests.support.memory.contexts import left_out
+from headrace.v1 import llm_pb2
+from tests.support.memory.contexts import left_out, limits
 from tests.support.memory.writing import Memory, call, content, result, run_line, step_line, user
 
-LIMITS = memory_pb2.ModelLimits(provider_key="p", model="gpt-4o", context_window_tokens=20_000, output_tokens=1_000)
 TASK, OTHER = "task-0a0b0c0d", "task-11111111"
 AGENT = "subagent-0a0b0c0d"
 
@@ -59,7 +58,7 @@ async def test_later_runs_are_told_the_query_and_the_final_answer_and_read_the_r
     assert list_texts(await memory.context(chat_id, next_id)) == [asked, "Have fun.", "thanks"]
     earlier = list_texts(await memory.context(chat_id, next_id, context_id=TASK))
     assert earlier == [asked, "Have fun.", "thanks"]
-    loaded = await memory.call("LoadContext", chat_id=chat_id, run_id=next_id, limits=LIMITS, with_parts=True)
+    loaded = await memory.call("LoadContext", chat_id=chat_id, run_id=next_id, limits=limits(), with_parts=True)
     assert loaded.has_left, "the tools that read it are offered"
     parts = [(part.kind, part.state, part.first_n, part.last_n) for part in loaded.parts if part.state != "shown"]
     assert parts == [("messages", "left_out", 2, 3), ("results", "left_out", 2, 2)]
@@ -68,8 +67,7 @@ async def test_later_runs_are_told_the_query_and_the_final_answer_and_read_the_r
 
 
 async def test_a_candidate_answer_that_is_verified_is_in_no_view(memory: Memory) -> None:
-    chat_id, run_id = await memory.begin("2 + 2?")
-    await memory.append(chat_id, run_id, step_line(content("5"), stage="verify"))
+    chat_id, run_id = await memory.begin_with(step_line(content("5"), stage="verify"), message="2 + 2?")
     assert list_texts(await memory.context(chat_id, run_id)) == ["2 + 2?"]
     await memory.append(chat_id, run_id, step_line(content("4", msg_id="m_00000002"), stage="react"), run_line())
     _, next_id = await memory.begin("sure?", chat_id)

@@ -34,7 +34,7 @@ async def damage_line(kept: Kept, chat_id: str, n: int) -> None:
         return
     async with connected(kept.url) as connection:
         stored = await connection.fetchval(find, chat_id, n)
-        await connection.execute(change, chat_id, n, change_byte(stored))
+        await connection.execute(change, chat_id, n, change_byte(stored or b""))
 
 
 @pytest.mark.parametrize("n", [2, 6])

@@ -121,11 +121,9 @@ async def test_while_a_run_goes_on_in_anothers_chat_blobs_stay_as_their_lines_do
     async with people.furnished(kept, BOB) as (memory, (bob,)):
         chat_id = bob["chat"]
         await people.share(memory, BOB, chat_id, "user:ada")
-        with acting_as(ADA):
-            blob = await memory.put_blob(chat_id, people.mark(ADA, "blob").encode())
+        blob = await memory.acting_as(ADA).put_blob(chat_id, people.mark(ADA, "blob").encode())
         await people.ask(memory, ADA, f"see {blob}", chat_id)
-        with acting_as(BOB):
-            _, run_id = await memory.begin("going on", chat_id)
+        _, run_id = await memory.acting_as(BOB).begin("going on", chat_id)
         erasure = await people.request_erasure(memory, user="ada")
         with pytest.raises(ChatBusy):
             await people.work_off(memory, erasure.erasure_id)
@@ -167,8 +165,7 @@ async def test_a_summary_that_may_quote_a_participant_goes_with_their_runs(kept:
 
 async def test_new_work_of_the_user_is_refused_while_it_goes_on_and_old_runs_may_end(kept: Kept) -> None:
     async with people.furnished(kept, ADA, BOB) as (memory, (ada, _)):
-        with acting_as(ADA):
-            chat_id, run_id = await memory.begin("still going")
+        chat_id, run_id = await memory.acting_as(ADA).begin("still going")
         erasure = await people.request_erasure(memory, user="ada")
         with acting_as(ADA):
             for refused in (
@@ -186,14 +183,12 @@ async def test_new_work_of_the_user_is_refused_while_it_goes_on_and_old_runs_may
         await people.ask(memory, BOB, "mine goes on")
         [claimed] = await people.claim(memory)
         request = data_pb2.ListErasedRunsRequest(erasure_id=claimed.erasure_id, owner=OWNER)
-        with acting_as(ADA):
-            await memory.append(chat_id, run_id, step_line(content("said")))
+        await memory.acting_as(ADA).append(chat_id, run_id, step_line(content("said")))
         runs = await _list_runs(memory, request)
         assert [run.run_id for run in runs] == [run_id]
         with pytest.raises(ChatBusy):
             await people.erase_portion(memory, erasure.erasure_id)
-        with acting_as(ADA):
-            await memory.append(chat_id, run_id, run_line("cancelled"))
+        await memory.acting_as(ADA).append(chat_id, run_id, run_line("cancelled"))
         assert not await _list_runs(memory, request)
         assert people.count(await people.work_off(memory, erasure.erasure_id))["chats"] == 2
         await people.ask(memory, ADA, "she may come again")
@@ -222,8 +217,7 @@ async def test_a_tenant_goes_with_everybody_in_it(kept: Kept) -> None:
 
 async def test_what_was_spent_stays_under_a_name_of_nobody(kept: Kept) -> None:
     async with people.furnished(kept, ADA, BOB) as (memory, _):
-        with acting_as(ADMIN):
-            total = (await memory.usage(scope="tenant")).total
+        total = (await memory.acting_as(ADMIN).usage(scope="tenant")).total
         erasure = await people.erase(memory, user="ada")
         with acting_as(ADMIN):
             usage = await memory.usage(group_by=["user"], scope="tenant")
@@ -236,11 +230,10 @@ async def test_what_was_spent_stays_under_a_name_of_nobody(kept: Kept) -> None:
     ("wanted", "field"),
     [({}, "user"), ({"user": "ada", "tenant": "acme"}, "user"), ({"tenant": "else"}, "tenant")],
 )
-async def test_whose_data_goes_must_be_said_once(kept: Kept, wanted: dict[str, str], field: str) -> None:
-    async with kept.memory() as memory:
-        with pytest.raises(InvalidRequest) as caught:
-            await people.request_erasure(memory, **wanted)
-        assert caught.value.metadata["field"] == field
+async def test_whose_data_goes_must_be_said_once(memory: Memory, wanted: dict[str, str], field: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        await people.request_erasure(memory, **wanted)
+    assert caught.value.metadata["field"] == field
 
 
 async def test_only_who_may_administer_erases_and_reads_receipts(kept: Kept) -> None:
@@ -260,15 +253,14 @@ async def test_only_who_may_administer_erases_and_reads_receipts(kept: Kept) -> 
         assert not (await memory.call_as(other, "ListErasures")).erasures
 
 
-async def test_an_erasure_is_one_workers_at_a_time(kept: Kept) -> None:
-    async with kept.memory() as memory:
-        erasure = await people.request_erasure(memory, user="ada")
-        assert [one.erasure_id for one in await people.claim(memory, "other")] == [erasure.erasure_id]
-        assert not await people.claim(memory)
-        with pytest.raises(StaleLease):
-            await people.finish(memory, erasure.erasure_id)
-        # Who comes back under the same name has forgotten what it had.
-        assert [one.erasure_id for one in await people.claim(memory, "other")] == [erasure.erasure_id]
+async def test_an_erasure_is_one_workers_at_a_time(memory: Memory) -> None:
+    erasure = await people.request_erasure(memory, user="ada")
+    assert [one.erasure_id for one in await people.claim(memory, "other")] == [erasure.erasure_id]
+    assert not await people.claim(memory)
+    with pytest.raises(StaleLease):
+        await people.finish(memory, erasure.erasure_id)
+    # Who comes back under the same name has forgotten what it had.
+    assert [one.erasure_id for one in await people.claim(memory, "other")] == [erasure.erasure_id]
 
 
 async def test_what_was_done_is_in_the_audit_log(kept: Kept) -> None:
@@ -295,13 +287,12 @@ async def test_furnishing_again_after_an_erasure_is_as_for_anybody(kept: Kept) -
         assert "facts.jsonl" in await people.export(memory, ADA)
 
 
-async def test_an_erasure_of_a_tenant_revokes_the_keys_of_who_has_nothing_else(kept: Kept) -> None:
-    async with kept.memory() as memory:
-        key_id = (await memory.call_as(ADMIN, "CreateKey", name="k", user="carl", scopes=["ask"])).key.key_id
-        erasure = await people.erase(memory, tenant="acme")
-        assert people.count(erasure) == {"keys": 1}
-        key = (await memory.call_as(ADMIN, "GetKey", key_id=key_id)).key
-        assert key.state == "revoked"
+async def test_an_erasure_of_a_tenant_revokes_the_keys_of_who_has_nothing_else(memory: Memory) -> None:
+    key_id = (await memory.call_as(ADMIN, "CreateKey", name="k", user="carl", scopes=["ask"])).key.key_id
+    erasure = await people.erase(memory, tenant="acme")
+    assert people.count(erasure) == {"keys": 1}
+    key = (await memory.call_as(ADMIN, "GetKey", key_id=key_id)).key
+    assert key.state == "revoked"
 
 
 async def test_webhooks_and_deliveries_of_chats_that_were_deleted_before_go_too(kept: Kept) -> None:
@@ -313,8 +304,7 @@ async def test_webhooks_and_deliveries_of_chats_that_were_deleted_before_go_too(
         # Another user, to whom case alone tells.
         ada, other = await people.furnish(memory, ADA), await people.furnish(memory, Identity("acme", "Ada"))
         await people.put_run_webhook(memory, ADA, ada["run"], url)
-        with acting_as(ADA):
-            await memory.delete(ada["chat"])
+        await memory.acting_as(ADA).delete(ada["chat"])
         assert is_encrypted(kept) or people.find_marks(await people.read_bytes(kept), url)
         assert await list_told_runs(memory, webhook_id) == {ada["run"], other["run"]}
         erasure = await people.erase(memory, user="ada")

@@ -49,14 +49,12 @@ async def test_what_is_held_is_not_deleted_until_the_hold_is_released(kept: Kept
         assert await people.release(memory, hold.hold_id) == ended
         assert not await list_holds(memory)
         assert await list_holds(memory, ended=True) == [ended]
-        with acting_as(ADA):
-            await memory.delete(ada["chat"])
+        await memory.acting_as(ADA).delete(ada["chat"])
 
 
 async def test_a_tenants_fact_of_who_is_held_is_not_deleted_by_others(kept: Kept) -> None:
     async with people.furnished(kept, ADA, BOB, tenant_facts=True) as (memory, (_, bob)):
-        with acting_as(ADA):
-            fact_id = await memory.remember("the office is in Oslo", scope="tenant")
+        fact_id = await memory.acting_as(ADA).remember("the office is in Oslo", scope="tenant")
         await people.place_hold(memory, user="ada")
         with acting_as(BOB):
             with pytest.raises(Held):
@@ -115,10 +113,11 @@ async def test_what_is_being_erased_cannot_be_held(kept: Kept) -> None:
         ({"chat": "11111111-1111-4111-8111-111111111111"}, NotFound),
     ],
 )
-async def test_a_hold_names_one_thing_of_the_tenant(kept: Kept, wanted: dict[str, str], error: type[Exception]) -> None:
-    async with kept.memory() as memory:
-        with pytest.raises(error):
-            await people.place_hold(memory, **wanted)
+async def test_a_hold_names_one_thing_of_the_tenant(
+    memory: Memory, wanted: dict[str, str], error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        await people.place_hold(memory, **wanted)
 
 
 async def test_only_who_may_administer_holds_and_the_audit_log_has_both_ends(kept: Kept) -> None:

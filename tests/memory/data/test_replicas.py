@@ -114,8 +114,7 @@ async def test_nothing_new_is_taken_while_nobody_can_say_who_is_erased(modelled:
         async with asyncio.timeout(REFUSED_WITHIN_S):
             while True:
                 try:
-                    with acting_as(ADA):
-                        await memory.remember("something")
+                    await memory.acting_as(ADA).remember("something")
                     break
                 except Overloaded:
                     await asyncio.sleep(0.1)

@@ -14,7 +14,7 @@ from headrace.errors import NotFound
 from services.runtime.auth.identity import acting_as
 from tests.support.memory.engines import Files, Kept, Tables
 from tests.support.memory.people import ADA, BOB, ask, erase, find_marks, furnish, mark, read_bytes, share
-from tests.support.memory.summarising import LIMITS, Compacted, Summariser, compact, serving_llm
+from tests.support.memory.summarising import Compacted, Summariser, compact, serving_llm
 from tests.support.memory.writing import Memory
 from tests.support.postgresql import needs_postgres
 from tests.support.s3_store import needs_s3
@@ -41,7 +41,7 @@ async def talk_with_ada(memory: Memory) -> tuple[str, str]:
 
 async def compact_as_bob(memory: Memory, chat_id: str, run_id: str) -> Compacted:
     with acting_as(BOB):
-        return await compact(memory, chat_id, run_id, summary_only=True, limits=LIMITS)
+        return await compact(memory, chat_id, run_id, summary_only=True)
 
 
 async def erase_meanwhile(memory: Memory, other: Memory, summariser: Summariser, chat_id: str, run_id: str) -> None:
@@ -115,21 +115,20 @@ def hold_copies(folder: Path, chat_id: str) -> Path:
 
 
 @pytest.mark.engines
-async def test_a_blob_that_no_line_names_goes_with_what_is_redacted(kept: Kept) -> None:
+async def test_a_blob_that_no_line_names_goes_with_what_is_redacted(memory: Memory) -> None:
     """A recording of a shared chat's run is one where the answer to PutBlob was lost."""
-    async with kept.memory() as memory:
-        chat_id = (await furnish(memory, BOB))["chat"]
-        await share(memory, BOB, chat_id, "user:ada")
-        await ask(memory, ADA, SAID, chat_id)
-        with acting_as(BOB):
-            named = await memory.put_blob(chat_id, mark(BOB, "named").encode())
-            unnamed = await memory.put_blob(chat_id, SAID.encode())
-        await ask(memory, BOB, f"look at {named}", chat_id)
-        assert (await erase(memory, user="ada")).state == "done"
-        with acting_as(BOB):
-            assert (await memory.blob(chat_id, named)).data == mark(BOB, "named").encode()
-            with pytest.raises(NotFound):
-                await memory.blob(chat_id, unnamed)
+    chat_id = (await furnish(memory, BOB))["chat"]
+    await share(memory, BOB, chat_id, "user:ada")
+    await ask(memory, ADA, SAID, chat_id)
+    with acting_as(BOB):
+        named = await memory.put_blob(chat_id, mark(BOB, "named").encode())
+        unnamed = await memory.put_blob(chat_id, SAID.encode())
+    await ask(memory, BOB, f"look at {named}", chat_id)
+    assert (await erase(memory, user="ada")).state == "done"
+    with acting_as(BOB):
+        assert (await memory.blob(chat_id, named)).data == mark(BOB, "named").encode()
+        with pytest.raises(NotFound):
+            await memory.blob(chat_id, unnamed)
 
 
 async def test_a_fork_of_a_chat_that_is_erased_meanwhile_is_none(in_files: Files) -> None:
@@ -147,8 +146,7 @@ async def test_a_fork_of_a_chat_that_is_erased_meanwhile_is_none(in_files: Files
             await forking
         assert not find_marks(await read_bytes(kept), mark(ADA, "chat"), mark(ADA, "blob"))
     async with kept.memory() as memory:
-        with acting_as(BOB):
-            assert not (await memory.chats()).chats
+        assert not (await memory.acting_as(BOB).chats()).chats
 
 
 async def test_a_fork_whose_caller_leaves_is_whole(in_files: Files) -> None:
@@ -174,8 +172,7 @@ async def test_a_fork_of_a_chat_that_is_redacted_meanwhile_is_made_again(in_file
     async with kept.memory() as memory:
         chat_id = (await furnish(memory, BOB))["chat"]
         await share(memory, BOB, chat_id, "user:ada")
-        with acting_as(ADA):
-            blob_id = await memory.put_blob(chat_id, mark(ADA, "blob").encode())
+        blob_id = await memory.acting_as(ADA).put_blob(chat_id, mark(ADA, "blob").encode())
         await ask(memory, ADA, f"{SAID} {blob_id}", chat_id)
         fifo = hold_copies(folder, chat_id)
         with acting_as(BOB):
@@ -187,8 +184,7 @@ async def test_a_fork_of_a_chat_that_is_redacted_meanwhile_is_made_again(in_file
         fork = await forking
         assert not find_marks(await read_bytes(kept), SAID, mark(ADA, "blob"))
         assert b"[erased]" in await kept.log(fork)
-        with acting_as(BOB):
-            assert len((await memory.chats()).chats) == 2
+        assert len((await memory.acting_as(BOB).chats()).chats) == 2
 
 
 HOLD = """
@@ -217,8 +213,7 @@ async def test_a_fork_of_a_chat_that_another_service_erases_meanwhile_is_none(da
             await connection.execute("SELECT pg_advisory_unlock(42)")
             with pytest.raises(NotFound):
                 await forking
-            with acting_as(BOB):
-                assert not (await one.chats()).chats
+            assert not (await one.acting_as(BOB).chats()).chats
     finally:
         await connection.execute("DROP TRIGGER IF EXISTS hold ON chats; DROP FUNCTION IF EXISTS hold")
         await connection.close()

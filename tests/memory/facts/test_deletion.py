@@ -110,25 +110,26 @@ async def test_an_index_of_the_time_when_it_held_facts_is_made_anew(serve: Serve
         assert find_parts(folder) == []
 
 
-async def test_a_deletion_that_the_disk_refused_changes_nothing_and_may_be_repeated(serve: Serve, folder: Path) -> None:
-    async with serve() as memory:
-        fact_id = await memory.remember(SECRET)
-        facts = folder / "facts"
-        (log,) = facts.glob("*.json")
-        whole = log.read_bytes()
-        # A folder in the place of the log: the new file cannot be renamed to it.
-        log.rename(facts / "aside")
-        log.mkdir()
-        with pytest.raises(Overloaded):
-            await memory.delete_fact(fact_id)
-        log.rmdir()
-        (facts / "aside").rename(log)
-        assert log.read_bytes() == whole
-        assert await memory.recall(SECRET) == [SECRET]
-        await memory.remember("later")
+async def test_a_deletion_that_the_disk_refused_changes_nothing_and_may_be_repeated(
+    memory: Memory, folder: Path
+) -> None:
+    fact_id = await memory.remember(SECRET)
+    facts = folder / "facts"
+    (log,) = facts.glob("*.json")
+    whole = log.read_bytes()
+    # A folder in the place of the log: the new file cannot be renamed to it.
+    log.rename(facts / "aside")
+    log.mkdir()
+    with pytest.raises(Overloaded):
         await memory.delete_fact(fact_id)
-        assert find_parts(folder) == []
-        assert [json.loads(line)["text"] for line in log.read_text().splitlines()] == ["", "later"]
+    log.rmdir()
+    (facts / "aside").rename(log)
+    assert log.read_bytes() == whole
+    assert await memory.recall(SECRET) == [SECRET]
+    await memory.remember("later")
+    await memory.delete_fact(fact_id)
+    assert find_parts(folder) == []
+    assert [json.loads(line)["text"] for line in log.read_text().splitlines()] == ["", "later"]
 
 
 @needs_postgres

@@ -56,9 +56,13 @@ class Embedder(_Servicer):
 
 
 @asynccontextmanager
-async def embedding(serve: Serve, embedder: Embedder, model: str = MODEL) -> AsyncGenerator[Memory]:
+async def embedding(
+    serve: Serve, embedder: Embedder | None = None, model: str = MODEL
+) -> AsyncGenerator[tuple[Memory, Embedder]]:
+    """A service whose facts are embedded by this model, or by one of its own."""
+    embedder = embedder or Embedder()
     async with serving_llm(embedder) as (llm, _), serve(llm=llm, fact_embeddings=model) as memory:
-        yield memory
+        yield memory, embedder
 
 
 @pytest.mark.engines
@@ -67,7 +71,7 @@ async def test_a_fact_is_found_in_other_words_and_embedded_once(serve: Serve) ->
     async with serve() as memory:
         await memory.remember("My boat is Ada.", topic="boat")
         assert await memory.recall("which vessel") == [], "off unless there is a model"
-    async with embedding(serve, embedder) as memory:
+    async with embedding(serve, embedder) as (memory, _):
         town = await memory.remember("Lives in Oslo.")
         assert await memory.recall("which vessel") == ["My boat is Ada."]
         assert embedder.asked == [["which vessel", "boat My boat is Ada.", "Lives in Oslo."]]
@@ -75,15 +79,14 @@ async def test_a_fact_is_found_in_other_words_and_embedded_once(serve: Serve) ->
         assert await memory.recall("Ada city") == ["My boat is Ada.", "Lives in Oslo."]
         await memory.update_fact(town, text="Lives on a ship.")
         assert set(await memory.recall("vessel")) == {"My boat is Ada.", "Lives on a ship."}
-    async with embedding(serve, embedder) as memory:
+    async with embedding(serve, embedder) as (memory, _):
         await memory.recall("again")
     assert embedder.asked[3:] == [["vessel", "Lives on a ship."], ["again"]], "changed texts alone, and kept"
 
 
 @pytest.mark.engines
 async def test_a_search_asks_no_model_and_leaves_room_for_chats(serve: Serve) -> None:
-    embedder = Embedder()
-    async with embedding(serve, embedder) as memory:
+    async with embedding(serve) as (memory, embedder):
         chat, _ = await memory.begin("Where is the harbour?")
         for number in range(3):
             await memory.remember(f"{number} boat")  # near every text, as with a model whose texts are all alike
@@ -95,8 +98,7 @@ async def test_a_search_asks_no_model_and_leaves_room_for_chats(serve: Serve) ->
 
 @pytest.mark.engines
 async def test_without_an_answer_words_find_facts(serve: Serve) -> None:
-    embedder = Embedder()
-    async with embedding(serve, embedder) as memory:
+    async with embedding(serve) as (memory, embedder):
         await memory.remember("My boat is Ada.")
         embedder.error = Overloaded("full")
         assert await memory.recall("boat") == ["My boat is Ada."]
@@ -127,8 +129,7 @@ async def test_on_a_full_disk_facts_are_found_and_no_vectors_stored(tmp_path: Pa
 
 
 async def test_a_failure_of_the_gateway_is_logged_by_its_status(serve: Serve) -> None:
-    embedder = Embedder()
-    async with embedding(serve, embedder) as memory:
+    async with embedding(serve) as (memory, embedder):
         await memory.remember("My boat is Ada.")
         embedder.error = RuntimeError("a bug of the gateway")
         with capture_logs() as logs:
@@ -138,8 +139,7 @@ async def test_a_failure_of_the_gateway_is_logged_by_its_status(serve: Serve) ->
 
 @pytest.mark.parametrize("error", [ContextLengthExceeded("too long"), InvalidRequest.of("inputs", "too long")])
 async def test_texts_that_the_model_refuses_are_shortened(serve: Serve, error: Exception) -> None:
-    embedder = Embedder()
-    async with embedding(serve, embedder) as memory:
+    async with embedding(serve) as (memory, embedder):
         await memory.remember("My boat is Ada.")
         await memory.remember("Oslo " + "x" * 4000)
         embedder.chars_max, embedder.too_long = SHORT_CHARS_MAX, error
@@ -152,8 +152,7 @@ async def test_texts_that_the_model_refuses_are_shortened(serve: Serve, error: E
 
 
 async def test_many_facts_get_their_vectors_a_part_at_a_time(serve: Serve) -> None:
-    embedder = Embedder()
-    async with embedding(serve, embedder) as memory:
+    async with embedding(serve) as (memory, embedder):
         for number in range(MISSING_MAX + 3):
             await memory.remember(f"{number} boat")
         for _ in range(3):
@@ -164,7 +163,7 @@ async def test_many_facts_get_their_vectors_a_part_at_a_time(serve: Serve) -> No
 async def test_another_model_makes_vectors_anew(serve: Serve, folder: Path) -> None:
     embedder = Embedder()
     for model in (MODEL, "sim/embed-2"):
-        async with embedding(serve, embedder, model) as memory:
+        async with embedding(serve, embedder, model) as (memory, _):
             if model == MODEL:
                 await memory.remember("My boat is Ada.")
             assert await memory.recall("vessel") == ["My boat is Ada."]
@@ -181,20 +180,19 @@ def read_stored(folder: Path) -> dict[str, Fact]:
 
 async def test_vectors_of_another_model_are_not_compared(serve: Serve) -> None:
     embedder = Embedder()
-    async with embedding(serve, embedder) as memory:
+    async with embedding(serve, embedder) as (memory, _):
         for number in range(MISSING_MAX + 1):
             await memory.remember(f"{number} boat")
         for _ in range(2):
             assert await memory.recall("vessel")
-    async with embedding(serve, embedder, "sim/embed-2") as memory:
+    async with embedding(serve, embedder, "sim/embed-2") as (memory, _):
         assert len(await memory.recall("vessel", limit=100)) == MISSING_MAX
         assert len(await memory.recall("vessel", limit=100)) == MISSING_MAX + 1
 
 
 @pytest.mark.engines
 async def test_a_fact_that_ends_another_leaves_the_vectors_of_the_rest(serve: Serve) -> None:
-    embedder = Embedder()
-    async with embedding(serve, embedder) as memory:
+    async with embedding(serve) as (memory, embedder):
         ended = await memory.remember("My boat is Ada.", topic="boat")
         await memory.remember("Lives in Oslo.", topic="home")
         await memory.recall("vessel")
@@ -207,8 +205,7 @@ async def test_a_fact_that_ends_another_leaves_the_vectors_of_the_rest(serve: Se
 
 
 async def test_a_deleted_facts_vector_is_in_no_file(serve: Serve, folder: Path) -> None:
-    embedder = Embedder()
-    async with embedding(serve, embedder) as memory:
+    async with embedding(serve) as (memory, embedder):
         kept, gone = await memory.remember("Lives in Oslo."), await memory.remember("My boat is Ada.")
         await memory.recall("vessel")
         await memory.delete_fact(gone)
@@ -223,7 +220,7 @@ async def test_a_deleted_facts_vector_is_in_no_file(serve: Serve, folder: Path) 
 
 @needs_postgres
 async def test_a_deleted_facts_vector_is_in_no_row(database_url: str) -> None:
-    async with embedding(Tables(database_url).memory, Embedder()) as memory:
+    async with embedding(Tables(database_url).memory) as (memory, _):
         gone = await memory.remember("My boat is Ada.")
         await memory.recall("vessel")
         await memory.delete_fact(gone)

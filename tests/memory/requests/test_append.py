@@ -130,8 +130,7 @@ async def test_an_earlier_generation_is_stale(memory: Memory) -> None:
 
 
 async def test_an_ended_run_takes_no_more_lines(memory: Memory) -> None:
-    chat_id, run_id = await memory.begin()
-    await memory.append(chat_id, run_id, run_line())
+    chat_id, run_id = await memory.begin_with(run_line())
     with pytest.raises(StaleLease, match="has ended"):
         await memory.append(chat_id, run_id, step_line(content("late")), generation=7)
 
@@ -279,11 +278,14 @@ async def test_event_and_run_lines_stand_in_the_file_as_they_are_sent(memory: Me
     assert (event["_lines"], run.get("_lines")) == (2, None)
 
 
-async def test_calls_of_configured_tools_are_kept_as_actions(serve: Serve, kept: Kept) -> None:
+async def test_calls_of_configured_tools_are_kept_and_given_as_actions(serve: Serve, kept: Kept) -> None:
     async with serve(chat_action_tools="theme, fireworks") as memory:
         chat_id, run_id = await memory.begin()
-        messages = [call("a1", name="theme"), result("a1", name="theme"), call("t1")]
-        await memory.append(chat_id, run_id, step_line(*messages))
+        called = call("a1", name="theme", events=events(6)), result("a1", "OK", name="theme", events=events(7))
+        await memory.append(chat_id, run_id, step_line(*called, call("t1", events=events(8))))
+        found = (await memory.chat(chat_id=chat_id)).events
+    assert found[3].action_snapshot == agent_pb2.ActionSnapshot(action_id="a1", action_name="theme", arguments="{}")
+    assert found[4].action_result == agent_pb2.ActionResult(action_id="a1", result="OK")
     ids = [(line.get("_toolId"), line.get("_actionId")) for line in (await lines_of(kept, chat_id))[1]["messages"]]
     assert ids == [(None, "a1"), (None, "a1"), ("t1", None)]
 

@@ -100,8 +100,7 @@ async def test_a_limit_says_what_it_left_out_and_where_to_go_on(memory: Memory) 
 
 async def test_a_long_message_is_given_whole_when_it_is_asked_for_alone(memory: Memory) -> None:
     long = "".join(f"{index:06}" for index in range(2000))
-    chat_id, run_id = await memory.begin(long)
-    await memory.append(chat_id, run_id, step_line(content("noted")))
+    chat_id, run_id = await memory.begin_with(step_line(content("noted")), message=long)
     cut = (await read(memory, chat_id, run_id)).messages[0]
     assert cut.chars == 12_000
     assert cut.text.startswith("000000")
@@ -123,8 +122,7 @@ async def test_a_result_is_read_in_parts_and_the_last_one_of_an_id_counts(memory
 
 
 async def test_a_result_of_no_call_and_numbers_out_of_bounds_are_refused(memory: Memory) -> None:
-    chat_id, run_id = await memory.begin()
-    await memory.append(chat_id, run_id, step_line(call("c1")))
+    chat_id, run_id = await memory.begin_with(step_line(call("c1")))
     with pytest.raises(NotFound, match="'c1'"):
         await read_part(memory, chat_id, run_id, tool_call_id="c1")
     for fields in ({"first_n": -1}, {"last_n": -1}, {"chars_max": -1}, {"chars_max": 100_001}):

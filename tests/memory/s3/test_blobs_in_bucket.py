@@ -18,6 +18,7 @@ from services.memory.access.retention import DAY_S, ORPHAN_AGE_S
 from services.memory.encryption.envelope import is_encrypted
 from services.memory.storage.encrypted.reencryption import run_pass
 from services.runtime.clock import CLOCK
+from tests.support.memory.admin_cli import run_program
 from tests.support.memory.blobs import BLOB_ID, PNG, chat_with_blob
 from tests.support.memory.clocks import Later
 from tests.support.memory.encrypted_stores import opening
@@ -152,14 +153,8 @@ async def run_admin(kept: Stored, *arguments: str) -> tuple[int, str]:
         if isinstance(kept, Tables)
         else {"HEADRACE_MEMORY_CHAT_DIR": str(kept.folder)}
     )
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "services.memory.admin_cli", *arguments),
-        env=os.environ | kept.place.variables | where,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    printed, _ = await process.communicate()
-    return process.returncode or 0, printed.decode()
+    env = os.environ | kept.place.variables | where
+    return await run_program("services.memory.admin_cli", *arguments, env=env)
 
 
 KILLED = """

@@ -60,8 +60,7 @@ async def test_what_needs_a_bucket_that_is_away_is_refused_with_a_time_and_all_e
             with pytest.raises(Overloaded, match="bucket of the blobs cannot be used") as caught:
                 await call
             assert caught.value.retry_after_s
-        _, run_id = await memory.begin("goes on", chat_id)
-        await memory.append(chat_id, run_id, run_line())
+        await memory.begin_with(run_line(), message="goes on", chat_id=chat_id)
         assert len((await memory.chats()).chats) == 1
         proxy.mend()
         await until_back(memory)
@@ -195,8 +194,7 @@ async def test_an_erasure_is_not_done_while_objects_of_a_deleted_chat_are_left(
 async def test_a_service_starts_without_its_bucket_and_is_there_when_it_is(behind: Stored, proxy: Proxy) -> None:
     proxy.fail("hang_up")
     async with behind.memory() as memory:
-        chat_id, run_id = await memory.begin()
-        await memory.append(chat_id, run_id, run_line())
+        chat_id, _ = await memory.begin_with(run_line())
         with pytest.raises(Overloaded):
             await memory.put_blob(chat_id, PNG)
         proxy.mend()

@@ -10,7 +10,6 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from headrace.errors import InvalidRequest, NotFound, QuotaExceeded
-from headrace.streams import rpc_errors
 from headrace.v1 import common_pb2, schedule_pb2
 from services.memory.schedules import store
 from services.memory.storage.records.schedules import FIRINGS_MAX
@@ -173,11 +172,10 @@ async def test_a_pause_misses_nothing(memory: Memory, clock: Clock) -> None:
 
 async def test_a_trigger_begins_a_run_beside_the_times(memory: Memory, clock: Clock) -> None:
     schedule = await create(memory, cron="0 * * * *", paused=True)
-    request = schedule_pb2.TriggerScheduleRequest(schedule_id=schedule.schedule_id)
-    with rpc_errors():
-        for _ in range(2):
-            assert (await memory.schedules.TriggerSchedule(request)).schedule.triggered_at == START
-            due = await take_due(memory, clock, START + 1000)
+    for _ in range(2):
+        assert (await trigger(memory, schedule)).schedule.triggered_at == START
+        clock.pass_to(START + 1000)
+    (due,) = (await list_due(memory)).due
     await record(memory, due, run_id="r")
     stored = await get(memory, schedule.schedule_id)
     assert (stored.triggered_at, stored.next_at) == (0, schedule.next_at)
@@ -185,20 +183,22 @@ async def test_a_trigger_begins_a_run_beside_the_times(memory: Memory, clock: Cl
     assert not (await list_due(memory)).due
 
 
+async def trigger(
+    memory: Memory, schedule: schedule_pb2.Schedule, request_id: str = ""
+) -> schedule_pb2.TriggerScheduleResponse:
+    return await memory.call("TriggerSchedule", schedule_id=schedule.schedule_id, request_id=request_id)
+
+
 async def test_a_trigger_that_is_repeated_by_its_id_is_one_also_behind_its_run(memory: Memory, clock: Clock) -> None:
     schedule = await create(memory, cron="0 * * * *")
-    first, second = (
-        schedule_pb2.TriggerScheduleRequest(schedule_id=schedule.schedule_id, request_id=name) for name in ("a", "b")
-    )
-    with rpc_errors():
-        assert (await memory.schedules.TriggerSchedule(first)).due_at == START
-        (due,) = (await list_due(memory)).due
-        await record(memory, due, run_id="r")
-        again = await memory.schedules.TriggerSchedule(first)
-        assert (again.due_at, again.schedule.triggered_at) == (START, 0)
-        assert not (await list_due(memory)).due
-        # In the same millisecond: a time is one run.
-        assert (await memory.schedules.TriggerSchedule(second)).due_at == START + 1
+    assert (await trigger(memory, schedule, "a")).due_at == START
+    (due,) = (await list_due(memory)).due
+    await record(memory, due, run_id="r")
+    again = await trigger(memory, schedule, "a")
+    assert (again.due_at, again.schedule.triggered_at) == (START, 0)
+    assert not (await list_due(memory)).due
+    # In the same millisecond: a time is one run.
+    assert (await trigger(memory, schedule, "b")).due_at == START + 1
 
 
 async def test_twenty_firings_and_the_last_run_are_kept(memory: Memory, clock: Clock) -> None:
@@ -320,7 +320,7 @@ async def test_a_time_that_waits_is_not_taken_away_by_what_comes_before_it(
     schedule = await create(memory, cron="0 * * * *", overlap="queue")
     due = await take_due(memory, clock, schedule.next_at)
     clock.pass_to(schedule.next_at - 1000)  # of a trigger that takes long to be stored
-    await memory.call("TriggerSchedule", schedule_id=schedule.schedule_id)
+    await trigger(memory, schedule)
     clock.pass_to(schedule.next_at + 1000)
     await record(memory, due, outcome)
     (triggered,) = (await list_due(memory)).due
@@ -334,7 +334,7 @@ async def test_a_trigger_takes_no_time_away(memory: Memory, clock: Clock) -> Non
     due = await take_due(memory, clock, schedule.next_at)
     await record(memory, due, "queued")
     clock.pass_to(schedule.next_at + 1000)
-    await memory.call("TriggerSchedule", schedule_id=schedule.schedule_id)
+    await trigger(memory, schedule)
     await record(memory, due, run_id="first")
     (due,) = (await list_due(memory)).due
     assert due.due_at == schedule.next_at + 1000
@@ -391,21 +391,19 @@ async def test_schedules_are_their_users(memory: Memory, clock: Clock) -> None:
     with acting_as(ADA):
         chat_id, _ = await memory.begin()
         schedule = await create(memory, cron="0 * * * *", chat_id=chat_id)
-    request = schedule_pb2.DeleteScheduleRequest(schedule_id=schedule.schedule_id)
+    named = {"schedule_id": schedule.schedule_id}
     for other in (BOB, EVE):
         with acting_as(other):
             with pytest.raises(NotFound):
                 await create(memory, cron="0 * * * *", chat_id=chat_id)
-            with pytest.raises(NotFound):
-                await update(memory, schedule.schedule_id, paused=True)
-            with pytest.raises(NotFound), rpc_errors():
-                await memory.schedules.DeleteSchedule(request)
+            for rpc in ("UpdateSchedule", "DeleteSchedule"):
+                with pytest.raises(NotFound):
+                    await memory.call(rpc, **named)
             assert not (await memory.call("ListSchedules")).schedules
     due = await take_due(memory, clock, schedule.next_at)
-    with acting_as(ADA):
-        await memory.schedules.DeleteSchedule(request)
-        with pytest.raises(NotFound), rpc_errors():
-            await memory.schedules.DeleteSchedule(request)
+    await memory.call_as(ADA, "DeleteSchedule", **named)
+    with pytest.raises(NotFound):
+        await memory.call_as(ADA, "DeleteSchedule", **named)
     with pytest.raises(NotFound):
         await record(memory, due)
     assert not (await list_due(memory)).due

@@ -62,8 +62,7 @@ async def test_images_are_kept_by_reference_and_given_back(memory: Memory, kept:
 
 
 async def test_a_reference_that_nobody_stored_is_no_image(memory: Memory) -> None:
-    chat_id, run_id = await memory.begin()
-    await memory.append(chat_id, run_id, make_image_step(llm_pb2.ImagePart(url="blob:" + "0" * 64)))
+    chat_id, run_id = await memory.begin_with(make_image_step(llm_pb2.ImagePart(url="blob:" + "0" * 64)))
     assert (await memory.context(chat_id, run_id))[1].content[1].text == "[image]"
     with pytest.raises(InvalidRequest, match="base64"):
         await memory.append(chat_id, run_id, make_image_step(llm_pb2.ImagePart(url="data:image/png;base64,*")))

@@ -1,16 +1,29 @@
-"""The command `headrace chats` as a process."""
+"""The command `headrace chats`, and other programs, as processes."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from services.memory.storage.files.indexing import index_recovery
 from tests.support.memory.engines import Serve, lose_index
 from tests.support.memory.log_editing import without_checksums
 from tests.support.memory.writing import Memory, new_id
+
+
+async def run_program(module: str, *arguments: str, env: Mapping[str, str]) -> tuple[int, str]:
+    """Run a program to its end, and return its status and all that it prints."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", module, *arguments),
+        env=env,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    printed, _ = await process.communicate()
+    return process.returncode or 0, printed.decode()
 
 
 async def tool(folder: Path, *arguments: str, url: str = "", exit_code: int = 0) -> str:

@@ -61,8 +61,12 @@ log_messages = st.one_of(
 WORDS = "one two three four five six seven eight nine ten "
 
 
-def limits(window: int = 128_000, output: int = 1_000, model: str = "gpt-4o") -> memory_pb2.ModelLimits:
-    return memory_pb2.ModelLimits(provider_key="p", model=model, context_window_tokens=window, output_tokens=output)
+def limits(
+    window: int = 128_000, output: int = 1_000, model: str = "gpt-4o", provider: str = "p"
+) -> memory_pb2.ModelLimits:
+    return memory_pb2.ModelLimits(
+        provider_key=provider, model=model, context_window_tokens=window, output_tokens=output
+    )
 
 
 async def load(memory: Memory, chat_id: str, run_id: str, **fields: Any) -> memory_pb2.LoadContextResponse:

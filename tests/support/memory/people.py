@@ -129,7 +129,7 @@ async def read_bytes(kept: Kept) -> dict[str, bytes]:
     assert isinstance(kept, Tables)
     async with connected(kept.url) as connection:
         await connection.execute("CHECKPOINT")
-        place = Path(await connection.fetchval("SHOW data_directory"))
+        place = Path(str(await connection.fetchval("SHOW data_directory")))
         files = await connection.fetch(
             "SELECT oid, pg_relation_filepath(oid) FROM pg_class WHERE relkind IN ('r','i','t')"
         )

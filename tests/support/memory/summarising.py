@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import orjson
 
 from headrace.streams import reading
-from headrace.v1 import agent_pb2, common_pb2, limits_pb2, llm_pb2, llm_pb2_grpc, memory_pb2
+from headrace.v1 import agent_pb2, common_pb2, llm_pb2, llm_pb2_grpc, memory_pb2
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService, serving_grpc
@@ -43,11 +43,15 @@ LOOP = (
 COST = common_pb2.Usage(input_tokens=900, output_tokens=50, model_calls=1)
 
 
-class Summariser(llm_pb2_grpc.LlmServiceServicer):
+# Any: the stub wants every RPC implemented.
+_Servicer: Any = llm_pb2_grpc.LlmServiceServicer
+
+
+class Summariser(_Servicer):
     """Answers with its script, the last one again and again, and remembers what it was asked."""
 
     def __init__(self, *answers: Answer) -> None:
-        self.answers = list(answers)
+        self.answers: list[Answer] = list(answers)
         self.requests: list[llm_pb2.ChatRequest] = []
         self.asked = asyncio.Event()
         """Set by the first request."""
@@ -74,30 +78,12 @@ class Summariser(llm_pb2_grpc.LlmServiceServicer):
         if isinstance(answer, int | float):
             await asyncio.sleep(answer)
             return
-        ended = (
-            answer
-            if isinstance(answer, Ended)
-            else Ended(answer if isinstance(answer, str) else answer(request), "stop")
-        )
+        text = answer(request) if callable(answer) else answer
+        ended = text if isinstance(text, Ended) else Ended(text, "stop")
         for start in range(0, len(ended.text), 4096):
             yield llm_pb2.LlmDelta(content=ended.text[start : start + 4096])
         yield llm_pb2.LlmDelta(usage=COST)
         yield llm_pb2.LlmDelta(finish=llm_pb2.LlmFinish(reason=ended.finish))
-
-    async def CountTokens(self, request: Any, context: Any) -> llm_pb2.CountTokensResponse:
-        raise NotImplementedError
-
-    async def Embed(self, request: Any, context: Any) -> llm_pb2.EmbedResponse:
-        raise NotImplementedError
-
-    async def ListProviders(self, request: Any, context: Any) -> llm_pb2.ListProvidersResponse:
-        return llm_pb2.ListProvidersResponse()
-
-    async def ListLimits(self, request: Any, context: Any) -> limits_pb2.ListLimitsResponse:
-        raise NotImplementedError
-
-    async def ListModels(self, request: Any, context: Any) -> llm_pb2.ListModelsResponse:
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +98,8 @@ class Compacted:
 
 
 async def compact(memory: Memory, chat_id: str, run_id: str, **fields: Any) -> Compacted:
-    """Compact a context to the end of the stream."""
-    given: dict[str, Any] = {"trigger": "auto"} | fields
+    """Compact a context to the end of the stream, by LIMITS if no others are given."""
+    given: dict[str, Any] = {"trigger": "auto", "limits": LIMITS} | fields
     request = memory_pb2.CompactRequest(chat_id=chat_id, run_id=run_id, **given)
     deltas: list[memory_pb2.CompactDelta] = []
     async with asyncio.timeout(400), reading(memory.stub.Compact(request, timeout=40)) as replies:
@@ -125,9 +111,7 @@ async def compact(memory: Memory, chat_id: str, run_id: str, **fields: Any) -> C
 
 
 @asynccontextmanager
-async def serving_llm(
-    models: llm_pb2_grpc.LlmServiceServicer,
-) -> AsyncGenerator[tuple[llm_pb2_grpc.LlmServiceAsyncStub, str]]:
+async def serving_llm(models: Any) -> AsyncGenerator[tuple[llm_pb2_grpc.LlmServiceAsyncStub, str]]:
     """A gateway with these models behind it, and its address."""
     gateway = GrpcService("headrace.v1.LlmService", models, llm_pb2_grpc.add_LlmServiceServicer_to_server)
     settings = ServerSettings(listen="127.0.0.1:0", drain_s=0)

@@ -34,8 +34,7 @@ def results(messages: list[llm_pb2.Message]) -> list[str]:
 
 
 async def test_a_batch_of_older_results_stands_as_insights(memory: Memory) -> None:
-    chat_id, run_id = await memory.begin("the goal")
-    await memory.append(chat_id, run_id, note("it is wide", "t1"))
+    chat_id, run_id = await memory.begin_with(note("it is wide", "t1"), message="the goal")
     for index in range(6):
         await work(memory, chat_id, run_id, index)
     assert results(await memory.context(chat_id, run_id, recap=RECAP)) == [LONG] * 6

@@ -58,10 +58,16 @@ async def test_another_model_is_counted_by_a_ratio_that_its_usage_teaches(memory
 
 
 @pytest.mark.parametrize(
-    "usage",
-    [{"input_tokens": 10**9}, {"input_tokens": 50_600}, {"input_tokens": 11}, {"input_tokens": 700, "estimated": True}],
+    ("usage", "ratio"),
+    [
+        *(({"input_tokens": nonsense}, 1.15) for nonsense in (10**9, 50_600, 11)),
+        ({"input_tokens": 700, "estimated": True}, 1.15),
+        ({"input_tokens": 300}, 1),
+    ],
 )
-async def test_nonsense_and_estimates_teach_nothing(memory: Memory, usage: dict[str, Any]) -> None:
+async def test_nonsense_and_estimates_teach_nothing_and_a_ratio_is_never_below_1(
+    memory: Memory, usage: dict[str, Any], ratio: float
+) -> None:
     chat_id, run_id = await memory.begin("hello " * 500)
     other = limits(window=1_000_000, model="qwen3-max")
     for _ in range(3):
@@ -69,16 +75,7 @@ async def test_nonsense_and_estimates_teach_nothing(memory: Memory, usage: dict[
         reported = common_pb2.Usage(**usage)
         await memory.append(chat_id, run_id, step_line(content("a", usage=reported, msg_id=new_id())))
     exact = (await load(memory, chat_id, run_id)).tokens
-    assert (await load(memory, chat_id, run_id, limits=other)).tokens == pytest.approx(1.15 * exact, abs=1)
-
-
-async def test_a_ratio_is_never_below_1(memory: Memory) -> None:
-    chat_id, run_id = await memory.begin("hello " * 500)
-    other = limits(window=1_000_000, model="qwen3-max")
-    await load(memory, chat_id, run_id, limits=other)
-    await memory.append(chat_id, run_id, step_line(content("a", usage=common_pb2.Usage(input_tokens=300))))
-    exact = (await load(memory, chat_id, run_id)).tokens
-    assert (await load(memory, chat_id, run_id, limits=other)).tokens == exact
+    assert (await load(memory, chat_id, run_id, limits=other)).tokens == pytest.approx(ratio * exact, abs=1)
 
 
 async def test_the_encoding_of_the_provider_file_counts_exactly(memory: Memory) -> None:
@@ -134,8 +131,7 @@ async def test_what_cannot_gain_is_not_due(memory: Memory) -> None:
 
 
 async def test_the_oldest_pairs_go_where_all_does_not_fit(memory: Memory) -> None:
-    chat_id, run_id = await memory.begin("old")
-    await memory.append(chat_id, run_id, step_line(content("answer " * 200)), run_line())
+    chat_id, run_id = await memory.begin_with(step_line(content("answer " * 200)), run_line(), message="old")
     _, run_id = await memory.begin("the question", chat_id)
     for index in range(10):
         step = step_line(call(f"t{index}", msg_id=new_id()), result(f"t{index}", WORDS * 10))

@@ -68,8 +68,7 @@ def _set_time(path: Path, at_s: int) -> None:
 
 
 async def make_charged(memory: Memory, *, ends: bool = True) -> tuple[str, str]:
-    chat_id, run_id = await memory.begin("水车")
-    await memory.append(chat_id, run_id, said(charge(nano_usd=1_500)))
+    chat_id, run_id = await memory.begin_with(said(charge(nano_usd=1_500)), message="水车")
     if ends:
         await memory.append(chat_id, run_id, run_line())
     return chat_id, run_id
@@ -100,8 +99,7 @@ async def test_what_is_appended_to_a_chat_that_is_not_indexed_counts_once(folder
         chat_id, _ = await make_charged(memory)
         await make_charged(memory)
     async with serving_unindexed(folder) as (memory, held):
-        _, run_id = await memory.begin("again", chat_id)
-        await memory.append(chat_id, run_id, said(charge(nano_usd=20)), run_line())
+        await memory.begin_with(said(charge(nano_usd=20)), run_line(), message="again", chat_id=chat_id)
         held.go_on.set()
         await wait_for_index(memory)
         assert await total(memory) == 3_020
@@ -196,8 +194,7 @@ async def test_a_line_that_a_crash_has_cut_is_set_aside_once_and_what_follows_st
 
 async def test_gates_come_to_an_inbox_that_is_watched_while_the_index_is_made(folder: Path) -> None:
     async with memory_over(folder) as memory:
-        chat_id, run_id = await memory.begin()
-        await memory.append(chat_id, run_id, approval("g1", "write"))
+        await memory.begin_with(approval("g1", "write"))
     async with serving_unindexed(folder) as (memory, held), asyncio.timeout(30):
         assert (await memory.gates(scope="own")).HasField("index_progress")
         with rpc_errors():

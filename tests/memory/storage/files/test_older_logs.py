@@ -140,10 +140,9 @@ async def test_a_start_that_was_killed_in_the_middle_of_it_begins_again(serve: S
         assert await texts_of(memory) == ["Sunny.", "Rain."]
 
 
-async def test_a_log_that_appears_while_memory_runs_is_read_when_it_is_asked_for(serve: Serve, folder: Path) -> None:
-    async with serve() as memory:
-        put(folder, encode(OLDER))
-        assert await texts_of(memory) == ["Sunny.", "Rain."]
+async def test_a_log_that_appears_while_memory_runs_is_read_when_it_is_asked_for(memory: Memory, folder: Path) -> None:
+    put(folder, encode(OLDER))
+    assert await texts_of(memory) == ["Sunny.", "Rain."]
 
 
 async def test_verify_knows_older_logs_and_changes_nothing(serve: Serve, folder: Path) -> None:

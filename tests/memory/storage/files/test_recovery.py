@@ -103,8 +103,7 @@ async def test_whole_lines_that_nobody_wrote_are_damage_and_stay(serve: Serve, f
 
 async def test_a_hole_in_one_write_is_its_tail(serve: Serve, folder: Path) -> None:
     async with serve() as memory:
-        chat_id, run_id = await memory.begin()
-        await memory.append(chat_id, run_id, *(step_line(user(text)) for text in "abc"))
+        chat_id, run_id = await memory.begin_with(*(step_line(user(text)) for text in "abc"))
     path = folder / f"{chat_id}.json"
     first, hole, *others = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(first + bytes(len(hole)) + b"".join(others))
@@ -115,8 +114,7 @@ async def test_a_hole_in_one_write_is_its_tail(serve: Serve, folder: Path) -> No
 
 async def test_a_hole_in_an_earlier_write_is_damage(serve: Serve, folder: Path) -> None:
     async with serve() as memory:
-        chat_id, run_id = await memory.begin()
-        await memory.append(chat_id, run_id, step_line(user("a")))
+        chat_id, run_id = await memory.begin_with(step_line(user("a")))
         await memory.append(chat_id, run_id, step_line(user("b")), step_line(user("c")))
     path = folder / f"{chat_id}.json"
     first, hole, *others = path.read_bytes().splitlines(keepends=True)

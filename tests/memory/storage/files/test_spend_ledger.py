@@ -17,8 +17,7 @@ from tests.support.memory.writing import Memory, run_line
 
 
 async def spend(memory: Memory, nano_usd: int, chat_id: str = "") -> str:
-    chat_id, run_id = await memory.begin(chat_id=chat_id)
-    await memory.append(chat_id, run_id, said(charge(nano_usd=nano_usd)), run_line())
+    chat_id, _ = await memory.begin_with(said(charge(nano_usd=nano_usd)), run_line(), chat_id=chat_id)
     return chat_id
 
 

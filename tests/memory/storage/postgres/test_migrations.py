@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 
 import asyncpg
 import pytest
@@ -13,6 +12,7 @@ from benchmarks.postgresql import Server
 from services.memory.storage.postgres.connection.pool import Limits
 from services.memory.storage.postgres.engine import open_postgres
 from services.memory.storage.postgres.migrations import LOCK, list_versions, migrate_tables
+from tests.support.memory.admin_cli import run_program
 from tests.support.memory.serving import memory_in
 from tests.support.postgresql import connected
 
@@ -104,16 +104,12 @@ async def test_the_planner_has_no_samples_of_what_people_wrote(postgres: Server)
 async def test_tables_are_made_before_services_start(postgres: Server, url: str) -> None:
     """As the init container of memory's pods makes them."""
     given = url.format(new=postgres.new_database())
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "services.memory.migration"),
-        env=os.environ | {"HEADRACE_DATABASE_URL": given},
-        stderr=asyncio.subprocess.PIPE,
-    )
-    _, complaint = await process.communicate()
+    env = os.environ | {"HEADRACE_DATABASE_URL": given}
+    status, printed = await run_program("services.memory.migration", env=env)
     if not given:
-        assert (process.returncode, b"HEADRACE_DATABASE_URL" in complaint) == (1, True)
+        assert (status, "HEADRACE_DATABASE_URL" in printed) == (1, True)
         return
-    assert process.returncode == 0, complaint
+    assert status == 0, printed
     async with connected(given) as connection:
         assert await connection.fetchval("SELECT max(version) FROM headrace_version") == len(list_versions())
 

@@ -71,7 +71,7 @@ async def test_both_engines_show_the_same(database_url: str, happened: list[Any]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         async with memory_over(folder) as memory:
-            chat = Chat(memory, Summariser(""))  # pyright: ignore[reportAbstractUsage] - one RPC is asked
+            chat = Chat(memory, Summariser(""))
             for _ in range(3):
                 await chat.ask()
             for event in happened:
