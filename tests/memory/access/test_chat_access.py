@@ -15,7 +15,8 @@ from services.memory.storage.files.engine import open_files
 from services.memory.storage.records.user_facts import decode_facts
 from services.runtime.auth.identity import DEFAULT, Identity, acting_as
 from tests.support.memory.engines import Files, Kept, Serve, lose_index
-from tests.support.memory.writing import Memory, content, new_id, query_line, run_line, step_line
+from tests.support.memory.messages import content
+from tests.support.memory.writing import Memory, new_id, query_line, run_line, step_line
 
 pytestmark = pytest.mark.engines
 

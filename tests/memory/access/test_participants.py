@@ -8,7 +8,8 @@ from headrace.errors import NotFound, PermissionDenied
 from headrace.v1 import agent_pb2, memory_pb2
 from services.runtime.auth.identity import DEFAULT_SCOPES, Identity, acting_as
 from tests.support.memory.engines import Serve
-from tests.support.memory.writing import Memory, content, event_line, new_id, run_line, step_line, user
+from tests.support.memory.messages import content, user
+from tests.support.memory.writing import Memory, event_line, new_id, run_line, step_line
 
 pytestmark = pytest.mark.engines
 
@@ -28,6 +29,13 @@ async def ask(memory: Memory, who: Identity, message: str, chat_id: str = "", an
     return chat_id, run_id
 
 
+async def begin_shared(memory: Memory, readers: tuple[str, ...] = ()) -> tuple[str, str]:
+    """A chat of Ada's with a run of Bob's, who takes part."""
+    chat_id, _ = await ask(memory, ADA, "Who mills?")
+    await share(memory, chat_id, "user:bob", readers=readers)
+    return await memory.acting_as(BOB).begin("And I?", chat_id)
+
+
 async def list_said(memory: Memory, who: Identity, chat_id: str, message: str) -> list[str]:
     """What a model is shown where `who` asks `message` next."""
     with acting_as(who):
@@ -44,9 +52,8 @@ async def test_who_takes_part_asks_in_a_run_of_their_own(serve: Serve, name: str
             await memory.begin("And I?", chat_id)
         await share(memory, chat_id, name)
         _, second = await ask(memory, BOB, "And I?", chat_id)
-        for who in (ELSE,):
-            with acting_as(who), pytest.raises(NotFound):
-                await memory.begin("And I?", chat_id)
+        with acting_as(ELSE), pytest.raises(NotFound):
+            await memory.begin("And I?", chat_id)
     async with serve() as memory:
         for who, access in ((ADA, "own"), (BOB, "take_part")):
             with acting_as(who):
@@ -66,9 +73,7 @@ async def test_who_takes_part_asks_in_a_run_of_their_own(serve: Serve, name: str
 
 async def test_an_unfinished_run_keeps_its_own_user(serve: Serve) -> None:
     async with serve() as memory:
-        chat_id, _ = await ask(memory, ADA, "Who mills?")
-        await share(memory, chat_id, "user:bob")
-        _, run_id = await memory.acting_as(BOB).begin("And I?", chat_id)
+        chat_id, run_id = await begin_shared(memory)
     async with serve() as memory:
         [left] = (await memory.call_as(None, "ListUnfinishedRuns")).runs
         assert (left.run_id, left.tenant, left.user, left.chat_owner) == (run_id, "acme", "bob", "ada")
@@ -93,9 +98,7 @@ async def test_a_run_takes_no_lines_of_others(memory: Memory) -> None:
 
 
 async def test_what_is_taken_back_is_refused_but_the_run_goes_on(memory: Memory) -> None:
-    chat_id, _ = await ask(memory, ADA, "Who mills?")
-    await share(memory, chat_id, "user:bob", readers=("tenant",))
-    _, run_id = await memory.acting_as(BOB).begin("And I?", chat_id)
+    chat_id, run_id = await begin_shared(memory, readers=("tenant",))
     await share(memory, chat_id, readers=("tenant",))
     with acting_as(BOB):
         assert (await memory.chat(chat_id=chat_id)).access == "read"
@@ -160,10 +163,8 @@ async def test_models_are_told_who_speaks_where_several_do(memory: Memory) -> No
 
 
 async def test_a_message_that_steers_is_its_runs_users(memory: Memory) -> None:
-    chat_id, _ = await ask(memory, ADA, "Who mills?")
-    await share(memory, chat_id, "user:bob")
+    chat_id, run_id = await begin_shared(memory)
     with acting_as(BOB):
-        _, run_id = await memory.begin("And I?", chat_id)
         steer = agent_pb2.RequestSteer(request_id="s", chat_id=chat_id, run_id=run_id, message="Quickly", by="bob")
         await memory.append(chat_id, run_id, event_line(seq=3, request_steer=steer))
         await memory.append(chat_id, run_id, step_line(user("Quickly"), user("Answer now")))
@@ -194,10 +195,8 @@ async def test_each_ones_facts_stay_each_ones_own(memory: Memory) -> None:
 async def test_what_is_spent_is_whose_run_has_spent_it(serve: Serve) -> None:
     charge = memory_pb2.Charge(agent_key="a", model="m", model_calls=1, input_tokens=10, cost_nano_usd=5)
     async with serve() as memory:
-        chat_id, _ = await ask(memory, ADA, "Who mills?")
-        await share(memory, chat_id, "user:bob")
+        chat_id, run_id = await begin_shared(memory)
         with acting_as(BOB):
-            _, run_id = await memory.begin("And I?", chat_id)
             end = run_line()
             end.charges.append(charge)
             await memory.append(chat_id, run_id, end)

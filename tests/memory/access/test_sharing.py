@@ -11,7 +11,8 @@ from headrace.errors import InvalidRequest, NotFound, PermissionDenied
 from headrace.v1 import memory_pb2
 from services.runtime.auth.identity import Identity, acting_as
 from tests.support.memory.engines import Kept, Serve
-from tests.support.memory.writing import Memory, content, new_id, query_line, read_pages, run_line, step_line
+from tests.support.memory.messages import content
+from tests.support.memory.writing import Memory, new_id, query_line, read_pages, run_line, step_line
 
 pytestmark = pytest.mark.engines
 

@@ -8,19 +8,16 @@ import re
 import signal
 import sys
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from headrace.hash_chain import LogReport, LogVerifier
 from services.memory.storage.files.audit.segments import SEGMENT_LINES_MAX, Segments
-from services.memory.storage.files.disk import Disk
-from services.memory.storage.files.engine import open_files
 from services.memory.storage.postgres.connection.pool import Limits
 from services.memory.storage.postgres.engine import open_postgres
 from tests.support.memory.audit import ADA, make_deeds
-from tests.support.memory.engines import Files, Kept, Serve, Tables
+from tests.support.memory.engines import Files, Kept, Serve, Tables, open_engine
 from tests.support.postgresql import connected, needs_postgres
 
 Change = Callable[[list[bytes]], list[bytes]]
@@ -160,15 +157,14 @@ def test_what_is_older_goes_in_whole_files_and_the_log_says_so(tmp_path: Path) -
 
 
 async def test_a_tenants_harmed_log_keeps_no_other(tmp_path: Path) -> None:
-    with closing(Disk(tmp_path)) as disk:
-        async with open_files(disk) as engine:
-            store = engine.audit.store
-            await store.append("acme", [{"at": 1, "event": "key.made"}] * SEGMENT_LINES_MAX)
-            await store.append("acme", [{"at": 3, "event": "key.made"}])
-            (tmp_path / "audit" / "0" / "1.jsonl").mkdir(parents=True)
-            with pytest.raises(ExceptionGroup, match="some audit logs"):
-                await store.forget(2)
-            assert len(await store.read_behind("acme", 0, 9)) == 2
+    async with open_engine(Files(tmp_path)) as engine:
+        store = engine.audit.store
+        await store.append("acme", [{"at": 1, "event": "key.made"}] * SEGMENT_LINES_MAX)
+        await store.append("acme", [{"at": 3, "event": "key.made"}])
+        (tmp_path / "audit" / "0" / "1.jsonl").mkdir(parents=True)
+        with pytest.raises(ExceptionGroup, match="some audit logs"):
+            await store.forget(2)
+        assert len(await store.read_behind("acme", 0, 9)) == 2
 
 
 @needs_postgres

@@ -10,6 +10,7 @@ from headrace.errors import Overloaded, StaleLease
 from headrace.v1 import agent_pb2, llm_pb2, memory_pb2
 from tests.support.memory.contexts import check_paired, limits, text_of, to_tuples
 from tests.support.memory.engines import Serve
+from tests.support.memory.messages import PICTURE, call, content, user
 from tests.support.memory.summarising import (
     COST,
     LIMITS,
@@ -23,17 +24,7 @@ from tests.support.memory.summarising import (
     texts,
     work,
 )
-from tests.support.memory.writing import (
-    Memory,
-    call,
-    content,
-    event_line,
-    new_id,
-    query_line,
-    run_line,
-    step_line,
-    user,
-)
+from tests.support.memory.writing import Memory, event_line, new_id, query_line, run_line, step_line
 from tests.support.summaries import write_summary
 
 
@@ -215,10 +206,7 @@ async def test_a_changed_goal_is_a_changed_goal(memory: Memory) -> None:
     _, run_id = await memory.begin("Thanks.", chat_id)
     (summary, *_) = await memory.context(chat_id, run_id)
     assert "Intent:\n- Forget the boat, build a kite." in text_of(summary)
-    assert list(done.last.receipt.pinned) == [
-        "Intent: Forget the boat, build a kite.",
-        "First request: Build a boat.",
-    ]
+    assert list(done.last.receipt.pinned) == ["Intent: Forget the boat, build a kite.", "First request: Build a boat."]
 
 
 async def test_what_is_open_is_pinned(memory: Memory) -> None:
@@ -259,9 +247,7 @@ async def test_what_is_open_is_pinned(memory: Memory) -> None:
 
 async def test_the_summariser_is_shown_images(memory: Memory, summariser: Summariser) -> None:
     chat_id, run_id = await talk(memory)
-    seen = user("look")
-    seen.message.content.add(image=llm_pb2.ImagePart(data=b"\x89PNG", mime_type="image/png"))
-    await memory.append(chat_id, run_id, step_line(seen))
+    await memory.append(chat_id, run_id, step_line(user("look", PICTURE)))
     await compact(memory, chat_id, run_id)
     assert summariser.requests[0].messages[-2].content[1].image.data == b"\x89PNG"
 

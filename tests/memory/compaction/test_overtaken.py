@@ -9,19 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.memory.contexts import text_of
+from tests.support.memory.contexts import list_texts, text_of
+from tests.support.memory.messages import content
 from tests.support.memory.pins import PINNED, edit, pin, summary
 from tests.support.memory.serving import memory_in
-from tests.support.memory.summarising import (
-    SUMMARY,
-    Compacted,
-    Summariser,
-    compact,
-    say_more,
-    serving_llm,
-    talk,
-)
-from tests.support.memory.writing import Memory, content, run_line, step_line
+from tests.support.memory.summarising import SUMMARY, Compacted, Summariser, compact, say_more, serving_llm, talk
+from tests.support.memory.writing import Memory, run_line, step_line
 from tests.support.postgresql import needs_postgres
 from tests.support.summaries import write_summary
 from tests.support.waiting import wait_until
@@ -94,7 +87,7 @@ async def test_a_summary_of_what_is_reverted_meanwhile_is_none(memory: Memory, s
     async with meanwhile(memory, chat_id, run_id, summariser) as task:
         await memory.revert(chat_id, 3)
     _, run_id = await memory.begin("and now", chat_id)
-    shown = [text_of(message) for message in await memory.context(chat_id, run_id)]
+    shown = await list_texts(memory, chat_id, run_id)
     assert (task.result().kinds[-1], task.result().last.reason) == ("fail", "ALREADY_COMPACTED")
     assert (shown[0], shown[-1]) == ("question 0", "and now")
 

@@ -13,6 +13,7 @@ from headrace.errors import Overloaded
 from headrace.v1 import llm_pb2, memory_pb2
 from services.runtime.tokens.count import count_request
 from tests.support.memory.contexts import check_paired, limits, text_of
+from tests.support.memory.messages import call, content, result
 from tests.support.memory.summarising import (
     COST,
     CUT,
@@ -29,7 +30,7 @@ from tests.support.memory.summarising import (
     talk,
     texts,
 )
-from tests.support.memory.writing import Memory, call, content, new_id, result, run_line, step_line
+from tests.support.memory.writing import Memory, new_id, run_line, step_line
 from tests.support.summaries import write_summary
 
 if TYPE_CHECKING:

@@ -14,21 +14,11 @@ from headrace.errors import InvalidRequest, NotFound
 from headrace.v1 import llm_pb2, memory_pb2
 from services.memory.context.message_pairing import INTERRUPTED
 from services.memory.log.media import PARTS_MAX, PARTS_STEP, UNSEEN
-from tests.support.memory.contexts import check_paired, left_out, log_messages, text_of, to_tuples
+from tests.support.memory.contexts import check_paired, left_out, list_texts, log_messages, text_of, to_tuples
 from tests.support.memory.engines import Serve
+from tests.support.memory.messages import PICTURE, call, content, image, reasoning, result, user
 from tests.support.memory.serving import memory_over
-from tests.support.memory.writing import (
-    Memory,
-    call,
-    content,
-    new_id,
-    query_line,
-    reasoning,
-    result,
-    run_line,
-    step_line,
-    user,
-)
+from tests.support.memory.writing import Memory, new_id, query_line, run_line, step_line
 
 
 async def end(memory: Memory, chat_id: str, run_id: str, *messages: memory_pb2.LogMessage) -> None:
@@ -78,13 +68,9 @@ async def test_of_earlier_runs_no_reasoning_is_shown_and_long_results_are_shorte
 
 async def test_images_of_earlier_runs_stand_as_their_names(memory: Memory) -> None:
     chat_id, run_id = await memory.begin("one")
-    seen = user("look")
-    seen.message.content.add(image=llm_pb2.ImagePart(url="https://example.org/a/cat.png", detail="low"))
-    seen.message.content.add(image=llm_pb2.ImagePart(data=b"\x89PNG", mime_type="image/png"))
-    await memory.append(chat_id, run_id, step_line(seen))
-    own = (await memory.context(chat_id, run_id))[1].content
-    assert own[1].image == llm_pb2.ImagePart(url="https://example.org/a/cat.png", detail="low")
-    assert own[2].image == llm_pb2.ImagePart(data=b"\x89PNG", mime_type="image/png")
+    cat = image(url="https://example.org/a/cat.png", detail="low")
+    await memory.append(chat_id, run_id, step_line(user("look", cat, PICTURE)))
+    assert list((await memory.context(chat_id, run_id))[1].content[1:]) == [cat, PICTURE]
     await memory.append(chat_id, run_id, run_line())
     _, run_id = await memory.begin("two", chat_id)
     later = (await memory.context(chat_id, run_id))[1].content
@@ -100,15 +86,11 @@ LEFT = UNSEEN.format("[image, read_history shows it again]")
 
 async def test_of_many_images_the_oldest_are_left_out_ten_at_a_time(memory: Memory) -> None:
     chat_id, run_id = await memory.begin("one")
-    seen = user("look")
-    for number in range(PARTS_MAX + 2):
-        seen.message.content.add(image=llm_pb2.ImagePart(data=bytes([number]), mime_type="image/png"))
-    await memory.append(chat_id, run_id, step_line(seen))
+    images = [image(data=bytes([number]), mime_type="image/png") for number in range(PARTS_MAX + 2)]
+    await memory.append(chat_id, run_id, step_line(user("look", *images)))
     parts = (await memory.context(chat_id, run_id))[1].content[1:]
     assert [part.text for part in parts[:PARTS_STEP]] == [LEFT] * PARTS_STEP
-    assert [part.image.data for part in parts[PARTS_STEP:]] == [
-        bytes([number]) for number in range(PARTS_STEP, PARTS_MAX + 2)
-    ]
+    assert list(parts[PARTS_STEP:]) == images[PARTS_STEP:]
 
 
 async def test_what_the_model_does_not_take_is_told_in_words(memory: Memory) -> None:
@@ -135,10 +117,8 @@ async def test_what_the_model_does_not_take_is_told_in_words(memory: Memory) -> 
 async def test_of_large_images_the_newest_are_shown(memory: Memory) -> None:
     chat_id, run_id = await memory.begin("one")
     for number in range(3):
-        seen = user("look")
-        data = bytes([number]) * (10 * 1024 * 1024)
-        seen.message.content.add(image=llm_pb2.ImagePart(data=data, mime_type="image/png"))
-        await memory.append(chat_id, run_id, step_line(seen))
+        large = image(data=bytes([number]) * (10 * 1024 * 1024), mime_type="image/png")
+        await memory.append(chat_id, run_id, step_line(user("look", large)))
     messages = (await memory.context(chat_id, run_id))[1:]
     parts = [part for message in messages for part in message.content if part.text != "look"]
     assert [part.text or part.image.data[:1] for part in parts] == [LEFT, b"\x01", b"\x02"]
@@ -202,8 +182,8 @@ async def test_the_last_k_earlier_runs_are_shown_where_older_ones_are_dropped(
         for index in range(1, 5):
             await end(memory, chat_id, run_id, content(f"answer {index}"))
             _, run_id = await memory.begin(str(index), chat_id)
-        assert [text_of(message) for message in await memory.context(chat_id, run_id, window=DROP)] == [*shown, "4"]
-        assert [text_of(message) for message in await memory.context(chat_id, run_id)] == [
+        assert await list_texts(memory, chat_id, run_id, window=DROP) == [*shown, "4"]
+        assert await list_texts(memory, chat_id, run_id) == [
             "0", "answer 1", "1", "answer 2", "2", "answer 3", "3", "answer 4", "4",
         ]  # fmt: skip
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from headrace.v1 import llm_pb2
 from tests.support.memory.contexts import left_out, limits
-from tests.support.memory.writing import Memory, call, content, result, run_line, step_line, user
+from tests.support.memory.messages import call, content, result, user
+from tests.support.memory.writing import Memory, run_line, step_line
 
 TASK, OTHER = "task-0a0b0c0d", "task-11111111"
 AGENT = "subagent-0a0b0c0d"

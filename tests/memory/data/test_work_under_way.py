@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from headrace.errors import NotFound
-from services.runtime.auth.identity import acting_as
+from services.runtime.auth.identity import Identity, acting_as
 from tests.support.memory.engines import Files, Kept, Tables
 from tests.support.memory.people import ADA, BOB, ask, erase, find_marks, furnish, mark, read_bytes, share
 from tests.support.memory.summarising import Compacted, Summariser, compact, serving_llm
@@ -106,12 +106,15 @@ async def wait_for_reader(fifo: Path) -> int:
                 await asyncio.sleep(0.01)
 
 
-def hold_copies(folder: Path, chat_id: str) -> Path:
-    """Have whoever copies the chat wait for one of its blobs."""
+async def begin_fork(memory: Memory, who: Identity, folder: Path, chat_id: str) -> tuple[asyncio.Task[str], int]:
+    """Have somebody copy the chat; the copy waits for one of its blobs until the descriptor is closed."""
     fifo = folder / "blobs" / chat_id / BLOB
     fifo.parent.mkdir(parents=True, exist_ok=True)
     os.mkfifo(fifo)
-    return fifo
+    forking = asyncio.create_task(memory.acting_as(who).fork(chat_id))
+    held = await wait_for_reader(fifo)
+    fifo.unlink()
+    return forking, held
 
 
 @pytest.mark.engines
@@ -136,10 +139,7 @@ async def test_a_fork_of_a_chat_that_is_erased_meanwhile_is_none(in_files: Files
     async with kept.memory() as memory:
         chat_id = (await furnish(memory, ADA))["chat"]
         await share(memory, ADA, chat_id, "user:bob")
-        fifo = hold_copies(folder, chat_id)
-        with acting_as(BOB):
-            forking = asyncio.create_task(memory.fork(chat_id))
-        held = await wait_for_reader(fifo)
+        forking, held = await begin_fork(memory, BOB, folder, chat_id)
         assert (await erase(memory, user="ada")).state == "done"
         os.close(held)
         with pytest.raises(NotFound):
@@ -152,10 +152,8 @@ async def test_a_fork_of_a_chat_that_is_erased_meanwhile_is_none(in_files: Files
 async def test_a_fork_whose_caller_leaves_is_whole(in_files: Files) -> None:
     async with in_files.memory() as memory:
         chat_id = (await furnish(memory, ADA))["chat"]
-        fifo = hold_copies(in_files.folder, chat_id)
+        forking, held = await begin_fork(memory, ADA, in_files.folder, chat_id)
         with acting_as(ADA):
-            forking = asyncio.create_task(memory.fork(chat_id))
-            held = await wait_for_reader(fifo)
             forking.cancel()
             await asyncio.wait([forking])
             assert len((await memory.chats()).chats) == 1  # the server has seen the cancel before this call
@@ -174,11 +172,7 @@ async def test_a_fork_of_a_chat_that_is_redacted_meanwhile_is_made_again(in_file
         await share(memory, BOB, chat_id, "user:ada")
         blob_id = await memory.acting_as(ADA).put_blob(chat_id, mark(ADA, "blob").encode())
         await ask(memory, ADA, f"{SAID} {blob_id}", chat_id)
-        fifo = hold_copies(folder, chat_id)
-        with acting_as(BOB):
-            forking = asyncio.create_task(memory.fork(chat_id))
-        held = await wait_for_reader(fifo)
-        fifo.unlink()
+        forking, held = await begin_fork(memory, BOB, folder, chat_id)
         assert (await erase(memory, user="ada")).state == "done"
         os.close(held)
         fork = await forking

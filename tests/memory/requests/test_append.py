@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 import zlib
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,26 +14,11 @@ import pytest
 from headrace.errors import InvalidRequest, NotFound, StaleLease
 from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2
 from services.memory.log.charges import COUNT_MAX
-from services.memory.storage.files.disk import Disk
-from services.memory.storage.files.engine import open_files
-from tests.support.memory.engines import Kept, Serve
+from tests.support.memory.engines import Files, Kept, Serve, open_engine
 from tests.support.memory.held_sync import HeldSync
+from tests.support.memory.messages import call, content, reasoning, result, user
 from tests.support.memory.serving import memory_over
-from tests.support.memory.writing import (
-    USAGE,
-    Memory,
-    call,
-    content,
-    event_line,
-    events,
-    new_id,
-    query_line,
-    reasoning,
-    result,
-    run_line,
-    step_line,
-    user,
-)
+from tests.support.memory.writing import USAGE, Memory, event_line, events, new_id, query_line, run_line, step_line
 
 pytestmark = pytest.mark.engines
 
@@ -325,18 +309,17 @@ async def test_a_caller_that_leaves_does_not_keep_what_it_deletes(folder: Path) 
         chats = [(await memory.begin_and_end())[0] for _ in range(12)]
         for chat_id in chats:
             await memory.put_blob(chat_id, b"picture")
-    with closing(Disk(folder)) as disk:
-        async with open_files(disk) as engine:
-            for turns, chat_id in enumerate(chats, 1):
-                leaving = asyncio.create_task(engine.chats.delete(chat_id))
-                for _ in range(turns):
-                    await asyncio.sleep(0)
-                leaving.cancel()
-                await asyncio.wait([leaving])
-                assert not (folder / f"{chat_id}.json").exists(), turns
-                assert not (folder / "blobs" / chat_id).exists()
-                with pytest.raises(NotFound):
-                    await engine.chats.load(chat_id)
+    async with open_engine(Files(folder)) as engine:
+        for turns, chat_id in enumerate(chats, 1):
+            leaving = asyncio.create_task(engine.chats.delete(chat_id))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            leaving.cancel()
+            await asyncio.wait([leaving])
+            assert not (folder / f"{chat_id}.json").exists(), turns
+            assert not (folder / "blobs" / chat_id).exists()
+            with pytest.raises(NotFound):
+                await engine.chats.load(chat_id)
 
 
 async def test_numbers_that_no_index_takes_are_refused(memory: Memory) -> None:

@@ -9,20 +9,8 @@ import pytest
 
 from headrace.errors import InvalidRequest, NotFound
 from headrace.v1 import agent_pb2, common_pb2
-from tests.support.memory.writing import (
-    USAGE,
-    Memory,
-    call,
-    content,
-    event_line,
-    events,
-    new_id,
-    reasoning,
-    result,
-    run_line,
-    step_line,
-    user,
-)
+from tests.support.memory.messages import call, content, reasoning, result, user
+from tests.support.memory.writing import USAGE, Memory, event_line, events, new_id, run_line, step_line
 
 pytestmark = pytest.mark.engines
 

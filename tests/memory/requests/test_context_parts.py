@@ -11,8 +11,9 @@ from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2
 from services.memory.compaction.summary_check import SECTIONS, split_sections
 from tests.support.memory import contexts
 from tests.support.memory.contexts import limits
+from tests.support.memory.messages import call, content, result
 from tests.support.memory.summarising import COST, LIMITS, SUMMARY, WORDS, Summariser, compact, summarising, talk
-from tests.support.memory.writing import Memory, call, content, new_id, query_line, result, run_line, step_line
+from tests.support.memory.writing import Memory, new_id, query_line, run_line, step_line
 
 pytestmark = pytest.mark.engines
 

@@ -13,8 +13,9 @@ from headrace.v1 import llm_pb2, memory_pb2
 from services.memory.log.blobs import SCHEME, Blob
 from services.memory.log.media import BYTES_MAX, PARTS_MAX, read_media
 from services.memory.requests.history_reader import cut_middle
+from tests.support.memory.messages import call, content, result, user
 from tests.support.memory.summarising import LIMITS
-from tests.support.memory.writing import Memory, call, content, new_id, query_line, result, run_line, step_line, user
+from tests.support.memory.writing import Memory, new_id, query_line, run_line, step_line
 
 AGENT = "subagent-0a0b0c0d"
 
@@ -171,8 +172,7 @@ def picture(number: int) -> llm_pb2.ContentPart:
 async def test_pictures_that_have_left_a_window_are_read_again(memory: Memory) -> None:
     """Of an earlier run, of a user's message and of a result; and those of a run that shows too many."""
     chat_id, run_id = await memory.begin()
-    asked, seen = user("look at this"), result("c1", "here it is")
-    asked.message.content.append(picture(1))
+    asked, seen = user("look at this", picture(1)), result("c1", "here it is")
     seen.message.content.append(picture(2))
     seen.message.content.add(image=llm_pb2.ImagePart(url="https://example.org/cat.png"))
     await memory.append(chat_id, run_id, step_line(asked), step_line(call("c1"), seen), run_line())

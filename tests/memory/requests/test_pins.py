@@ -8,9 +8,10 @@ import pytest
 
 from headrace.errors import ChatBusy, NotFound, OutOfRange, StaleLease
 from tests.support.memory.contexts import text_of
+from tests.support.memory.messages import content
 from tests.support.memory.pins import PINNED, edit, pin, summary
 from tests.support.memory.summarising import LIMITS, SUMMARY, Summariser, compact, summarising, talk
-from tests.support.memory.writing import Memory, content, new_id, query_line, run_line, step_line
+from tests.support.memory.writing import Memory, new_id, query_line, run_line, step_line
 
 
 async def pins(memory: Memory, chat_id: str) -> list[tuple[int, str]]:

@@ -7,13 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from services.memory.storage.s3.backups import (
-    BackupProblem,
-    delete_older,
-    get_backup,
-    list_backups,
-    put_backup,
-)
+from services.memory.storage.s3.backups import BackupProblem, delete_older, get_backup, list_backups, put_backup
 from tests.support.memory.admin_cli import run_program
 from tests.support.s3_store import Place, needs_s3
 

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from headrace.errors import NotFound
-from headrace.v1 import memory_pb2
 from services.memory.access.retention import DAY_S, ORPHAN_AGE_S
 from services.memory.encryption.envelope import is_encrypted
 from services.memory.storage.encrypted.reencryption import run_pass
@@ -33,9 +32,8 @@ pytestmark = needs_s3
 async def test_a_repeated_change_of_a_chat_is_answered_as_the_first_was(kept: Stored) -> None:
     async with kept.memory() as memory:
         chat_id, _ = await memory.begin()
-        request = memory_pb2.UpdateChatRequest(chat_id=chat_id, title="of boats", request_id=new_id())
-        first = await memory.stub.UpdateChat(request)
-        assert await memory.stub.UpdateChat(request) == first
+        change = {"chat_id": chat_id, "title": "of boats", "request_id": new_id()}
+        assert await memory.call("UpdateChat", **change) == await memory.call("UpdateChat", **change)
 
 
 async def test_a_blob_is_an_object_and_goes_with_its_chat(kept: Stored, place: Place) -> None:

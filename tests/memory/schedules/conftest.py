@@ -12,11 +12,6 @@ from tests.support.memory.writing import Memory
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
 async def memory(serve: Serve, clock: Clock) -> AsyncGenerator[Memory]:
     async with serve(clock=clock) as memory:
         yield memory

@@ -15,7 +15,8 @@ from services.runtime.auth.identity import Identity, acting_as
 from services.runtime.clock import now_ms
 from tests.support.memory.engines import Serve
 from tests.support.memory.gates import AT, approval, closing, granting, ids, opening, step, submitted
-from tests.support.memory.writing import Memory, call, event_line, read_pages, run_line, step_line
+from tests.support.memory.messages import call
+from tests.support.memory.writing import Memory, event_line, read_pages, run_line, step_line
 
 pytestmark = pytest.mark.engines
 

@@ -10,15 +10,17 @@ import pytest
 
 from headrace.errors import LogDamaged, NotFound, OutOfRange
 from headrace.v1 import agent_pb2
+from tests.support.memory.contexts import list_texts
 from tests.support.memory.engines import Kept, Serve
-from tests.support.memory.writing import Memory, content, event_line, events, new_id, query_line, run_line, step_line
+from tests.support.memory.messages import content
+from tests.support.memory.writing import Memory, event_line, events, new_id, query_line, run_line, step_line
 
 pytestmark = pytest.mark.engines
 
 
 async def texts(memory: Memory, chat_id: str) -> list[str]:
     _, run_id = await memory.begin("?", chat_id)
-    found = [message.content[0].text for message in await memory.context(chat_id, run_id)][:-1]
+    found = (await list_texts(memory, chat_id, run_id))[:-1]
     await memory.append(chat_id, run_id, run_line())
     return found
 

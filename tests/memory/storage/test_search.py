@@ -9,17 +9,8 @@ import pytest
 from headrace.errors import InvalidRequest
 from headrace.v1 import memory_pb2
 from tests.support.memory.engines import Serve
-from tests.support.memory.writing import (
-    Memory,
-    content,
-    new_id,
-    query_line,
-    reasoning,
-    result,
-    run_line,
-    step_line,
-    user,
-)
+from tests.support.memory.messages import content, reasoning, result, user
+from tests.support.memory.writing import Memory, new_id, query_line, run_line, step_line
 
 pytestmark = pytest.mark.engines
 

@@ -14,8 +14,9 @@ from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
 from services.runtime.clock import now_utc
 from tests.support.memory.engines import Serve
 from tests.support.memory.gates import opening, submitted
+from tests.support.memory.messages import content
 from tests.support.memory.spend import charge, charged, said, total
-from tests.support.memory.writing import Memory, content, new_id, query_line, run_line, step_line
+from tests.support.memory.writing import Memory, new_id, query_line, run_line, step_line
 
 pytestmark = pytest.mark.engines
 

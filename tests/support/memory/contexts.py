@@ -8,7 +8,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from headrace.v1 import llm_pb2, memory_pb2
-from tests.support.memory.writing import Memory, call, content, reasoning, result, user
+from tests.support.memory.messages import call, content, reasoning, result, user
+from tests.support.memory.writing import Memory
 
 
 def to_tuples(messages: Sequence[llm_pb2.Message]) -> list[Any]:
@@ -23,6 +24,11 @@ def to_tuples(messages: Sequence[llm_pb2.Message]) -> list[Any]:
 
 def text_of(message: llm_pb2.Message) -> str:
     return "".join(part.text for part in message.content)
+
+
+async def list_texts(memory: Memory, chat_id: str, run_id: str, **fields: Any) -> list[str]:
+    """What a run's context says, message by message."""
+    return [text_of(message) for message in await memory.context(chat_id, run_id, **fields)]
 
 
 def check_paired(messages: Sequence[llm_pb2.Message]) -> None:

@@ -15,7 +15,8 @@ from headrace.streams import rpc_errors
 from headrace.v1 import data_pb2
 from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
 from tests.support.memory.engines import Files, Kept, ModelledTables, Tables
-from tests.support.memory.writing import Memory, content, reasoning, run_line, step_line
+from tests.support.memory.messages import content, reasoning
+from tests.support.memory.writing import Memory, run_line, step_line
 from tests.support.postgresql import connected
 
 ADA, BOB = Identity("acme", "ada"), Identity("acme", "bob")

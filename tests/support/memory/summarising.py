@@ -16,8 +16,9 @@ from headrace.v1 import agent_pb2, common_pb2, llm_pb2, llm_pb2_grpc, memory_pb2
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService, serving_grpc
+from tests.support.memory.messages import call, content, result
 from tests.support.memory.serving import memory_over
-from tests.support.memory.writing import Memory, call, content, new_id, result, run_line, step_line
+from tests.support.memory.writing import Memory, new_id, run_line, step_line
 from tests.support.summaries import write_summary
 
 

@@ -112,12 +112,7 @@ class Memory:
         return replace(self, callers=(who,))
 
     async def append(
-        self,
-        chat_id: str,
-        run_id: str,
-        *lines: memory_pb2.LogLine,
-        generation: int = 0,
-        request_id: str = "",
+        self, chat_id: str, run_id: str, *lines: memory_pb2.LogLine, generation: int = 0, request_id: str = ""
     ) -> memory_pb2.AppendResponse:
         return await self.call(
             "Append",
@@ -282,31 +277,3 @@ def event_line(**delta: Any) -> memory_pb2.LogLine:
 
 def events(last: int) -> memory_pb2.EventRange:
     return memory_pb2.EventRange(first_seq=last, last_seq=last)
-
-
-def user(text: str) -> memory_pb2.LogMessage:
-    return _message(llm_pb2.Message(role="user", content=[llm_pb2.ContentPart(text=text)]))
-
-
-def content(text: str, **fields: Any) -> memory_pb2.LogMessage:
-    return _message(llm_pb2.Message(role="assistant", content=[llm_pb2.ContentPart(text=text)]), **fields)
-
-
-def reasoning(text: str, **fields: Any) -> memory_pb2.LogMessage:
-    return _message(llm_pb2.Message(role="assistant", reasoning_content=text), **fields)
-
-
-def call(call_id: str, arguments: str = "{}", name: str = "weather", **fields: Any) -> memory_pb2.LogMessage:
-    asked = llm_pb2.ToolCall(id=call_id, name=name, arguments=arguments)
-    return _message(llm_pb2.Message(role="assistant", tool_calls=[asked]), **{"tool_id": call_id} | fields)
-
-
-def result(call_id: str, text: str = "ok", name: str = "weather", **fields: Any) -> memory_pb2.LogMessage:
-    message = llm_pb2.Message(role="tool", name=name, tool_call_id=call_id, content=[llm_pb2.ContentPart(text=text)])
-    return _message(message, **{"tool_id": call_id, "ok": True} | fields)
-
-
-def _message(message: llm_pb2.Message, **fields: Any) -> memory_pb2.LogMessage:
-    if message.role == "assistant":
-        fields = {"msg_id": "m_00000001"} | fields
-    return memory_pb2.LogMessage(message=message, ts=1_700_000_000_000, **fields)

@@ -24,8 +24,9 @@ from headrace.errors import Overloaded
 from headrace.v1 import common_pb2, llm_pb2, memory_pb2
 from services.runtime.tokens import count
 from tests.support.memory.contexts import check_paired, limits, load, text_of
+from tests.support.memory.messages import call, content, result, user
 from tests.support.memory.summarising import CUT, LOOP, REFUSAL, SUMMARY, Answer, Summariser, compact, summarising
-from tests.support.memory.writing import Memory, call, content, new_id, query_line, result, run_line, step_line, user
+from tests.support.memory.writing import Memory, new_id, query_line, run_line, step_line
 
 CHATS_MAX = int(os.environ.get("HEADRACE_CHATS_MAX", "8"))
 

@@ -7,7 +7,8 @@ import pytest
 from headrace.v1 import llm_pb2, memory_pb2
 from services.runtime.tokens import count
 from tests.support.memory.contexts import check_paired, text_of
-from tests.support.memory.writing import Memory, call, new_id, result, step_line, user
+from tests.support.memory.messages import call, result, user
+from tests.support.memory.writing import Memory, new_id, step_line
 
 RECAP = memory_pb2.RecapSettings(insights_window_size=4)
 LONG = "the river is wide " * 80

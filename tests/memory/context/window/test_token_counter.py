@@ -13,14 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.v1 import common_pb2, llm_pb2
+from headrace.v1 import common_pb2
 from services.runtime.tokens import count
 from services.runtime.tokens.image_tokens import BASE_TOKENS, TILE_TOKENS
 from tests.support.memory.contexts import limits, load, log_messages
 from tests.support.memory.engines import Serve
 from tests.support.memory.log_editing import edit_log
+from tests.support.memory.messages import call, content, image, reasoning, result, user
 from tests.support.memory.serving import memory_over
-from tests.support.memory.writing import Memory, call, content, new_id, reasoning, result, run_line, step_line, user
+from tests.support.memory.writing import Memory, new_id, run_line, step_line
 
 pytestmark = pytest.mark.engines
 
@@ -102,10 +103,8 @@ async def test_a_picture_costs_what_its_size_says_wherever_it_is_kept(serve: Ser
     async with serve() as memory:
         chat_id, run_id = await memory.begin("hi")
         blob_id = await memory.put_blob(chat_id, WIDE)
-        for image in (llm_pb2.ImagePart(data=WIDE), llm_pb2.ImagePart(url=f"blob:{blob_id}")):
-            message = user("")
-            message.message.content.add(image=image)
-            await memory.append(chat_id, run_id, step_line(message))
+        for shown in (image(data=WIDE), image(url=f"blob:{blob_id}")):
+            await memory.append(chat_id, run_id, step_line(user("", shown)))
         loaded = await load(memory, chat_id, run_id)
         assert loaded.tokens == count.count_request(loaded.messages, (), "o200k_base")
         cost = 5 + BASE_TOKENS + 2 * TILE_TOKENS

@@ -16,17 +16,17 @@ from headrace.v1 import common_pb2, llm_pb2, memory_pb2
 from services.runtime.auth.identity import Identity, acting_as
 from services.runtime.tokens import count
 from tests.support.memory.contexts import WORDS, check_paired, left_out, limits, load, text_of, to_tuples
-from tests.support.memory.writing import Memory, call, content, new_id, reasoning, result, run_line, step_line, user
+from tests.support.memory.messages import call, content, image, reasoning, result, user
+from tests.support.memory.writing import Memory, new_id, run_line, step_line
 
 TOOLS = [llm_pb2.ToolSchema(name="weather", description="Tells it.", parameters='{"type": "object"}')]
 
 
 async def test_the_count_is_that_of_the_whole_request(memory: Memory) -> None:
     chat_id, run_id = await memory.begin("one 水")
-    image = user("look")
-    image.message.content.add(image=llm_pb2.ImagePart(url="https://example.org/cat.png", detail="low"))
+    seen = user("look", image(url="https://example.org/cat.png", detail="low"))
     pieces = [reasoning("I think"), content("Let me "), call("t1", '{"a": 1}'), call("t2")]
-    await memory.append(chat_id, run_id, step_line(image, *pieces, result("t1", "sun " * 600)))
+    await memory.append(chat_id, run_id, step_line(seen, *pieces, result("t1", "sun " * 600)))
     loaded = await load(memory, chat_id, run_id)
     assert loaded.tokens == count.count_request(loaded.messages, (), "o200k_base")
     loaded = await load(memory, chat_id, run_id, system="You are", tools=TOOLS, reminders=["now"])

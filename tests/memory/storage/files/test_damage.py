@@ -22,20 +22,11 @@ from tests.support.memory.agent_versions import put_version
 from tests.support.memory.engines import Serve, lose_index, open_keys
 from tests.support.memory.gates import ids, opening, submitted
 from tests.support.memory.log_editing import without_checksums
+from tests.support.memory.messages import content, user
 from tests.support.memory.schedules import DAY, HOUR, Clock, create, get, list_due, record
 from tests.support.memory.serving import memory_over
 from tests.support.memory.spend import charge, said, total
-from tests.support.memory.writing import (
-    content,
-    event_line,
-    events,
-    new_id,
-    query_line,
-    read_pages,
-    run_line,
-    step_line,
-    user,
-)
+from tests.support.memory.writing import event_line, events, new_id, query_line, read_pages, run_line, step_line
 
 HUGE = b"123456789012345678901234567890"
 

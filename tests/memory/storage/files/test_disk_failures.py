@@ -20,11 +20,11 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from headrace.errors import DiskFull, HeadraceError, LogDamaged, NotFound, Overloaded
 from services.memory.log.verify import verify_log
 from services.memory.storage.files.commits import FILES_MIN
-from services.memory.storage.files.disk import Disk
 from services.runtime.rpc.health import CHAIN, SERVING
 from tests.support.memory.engines import Serve, logs_in
 from tests.support.memory.held_sync import HeldSync
-from tests.support.memory.writing import Memory, content, new_id, query_line, run_line, step_line, user
+from tests.support.memory.messages import content, user
+from tests.support.memory.writing import Memory, new_id, query_line, run_line, step_line
 from tests.support.small_disk import SmallDisk, needs_mount, serving_on_small_disk
 
 
@@ -194,14 +194,6 @@ async def test_a_log_that_somebody_removed_does_not_come_back_with_a_hole(memory
     assert logs_in(folder) == []
 
 
-def test_a_folder_has_one_owner(folder: Path) -> None:
-    first = Disk(folder)
-    with pytest.raises(OSError, match="belongs to another memory service"):
-        Disk(folder)
-    first.close()
-    Disk(folder).close()
-
-
 @dataclass(frozen=True, slots=True)
 class Small:
     """A memory service on a small disk."""
@@ -230,12 +222,7 @@ async def serving_memory(tmp_path: Path) -> AsyncGenerator[Small]:
     folder = tmp_path / "chats"
     env = {"HEADRACE_MEMORY_CHAT_DIR": str(folder), "HEADRACE_MEMORY_METRICS_LISTEN": metrics}
     async with serving_on_small_disk("memory", folder, env) as (disk, channel):
-        yield Small(
-            Memory.reach(channel),
-            disk,
-            channel,
-            f"http://{metrics}/metrics",
-        )
+        yield Small(Memory.reach(channel), disk, channel, f"http://{metrics}/metrics")
 
 
 @needs_mount

@@ -31,17 +31,8 @@ from services.memory.storage.spend.rows import SpendKey, SpendSum
 from tests.support.memory.admin_cli import copies
 from tests.support.memory.engines import Serve
 from tests.support.memory.log_editing import edit_log
-from tests.support.memory.writing import (
-    Memory,
-    content,
-    event_line,
-    events,
-    new_id,
-    query_line,
-    read_pages,
-    run_line,
-    step_line,
-)
+from tests.support.memory.messages import content
+from tests.support.memory.writing import Memory, event_line, events, new_id, query_line, read_pages, run_line, step_line
 
 pytestmark = pytest.mark.engines
 

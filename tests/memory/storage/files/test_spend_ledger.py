@@ -21,6 +21,13 @@ async def spend(memory: Memory, nano_usd: int, chat_id: str = "") -> str:
     return chat_id
 
 
+async def sum_anew(serve: Serve, folder: Path) -> int:
+    """What an index says that is made of the logs and the ledger."""
+    lose_index(folder)
+    async with serve() as memory:
+        return await total(memory)
+
+
 async def test_an_index_made_anew_knows_what_deleted_chats_have_cost(serve: Serve, folder: Path) -> None:
     async with serve() as memory:
         gone = [await spend(memory, 100), await spend(memory, 20)]
@@ -29,15 +36,11 @@ async def test_an_index_made_anew_knows_what_deleted_chats_have_cost(serve: Serv
             await memory.delete(chat_id)
         assert await total(memory) == 123
     for _ in range(2):
-        lose_index(folder)
-        async with serve() as memory:
-            assert await total(memory) == 123
+        assert await sum_anew(serve, folder) == 123
     # A chat more, after the restart, goes behind those.
     async with serve() as memory:
         await memory.delete(await spend(memory, 4000))
-    lose_index(folder)
-    async with serve() as memory:
-        assert await total(memory) == 4123
+    assert await sum_anew(serve, folder) == 4123
 
 
 async def test_a_chat_of_the_same_id_is_another_one(serve: Serve, folder: Path) -> None:
@@ -51,9 +54,7 @@ async def test_a_chat_of_the_same_id_is_another_one(serve: Serve, folder: Path) 
         assert await total(memory) == 120
         await memory.delete(chat_id)
         assert await total(memory) == 120
-    lose_index(folder)
-    async with serve() as memory:
-        assert await total(memory) == 120
+    assert await sum_anew(serve, folder) == 120
 
 
 @pytest.mark.parametrize("is_index_lost", [True, False])
@@ -85,9 +86,7 @@ async def test_the_cut_end_of_the_file_is_set_aside(serve: Serve, folder: Path) 
     async with serve() as memory:
         assert await total(memory) == 100
         await memory.delete(await spend(memory, 20))
-    lose_index(folder)
-    async with serve() as memory:
-        assert await total(memory) == 120
+    assert await sum_anew(serve, folder) == 120
 
 
 def test_another_name_in_the_bill_that_is_cut_and_repeated_changes_no_sum(tmp_path: Path) -> None:

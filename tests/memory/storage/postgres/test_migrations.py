@@ -21,10 +21,6 @@ LIMITS = Limits(2, 10.0)
 TITLES = next(version for version, statements in list_versions().items() if "titles" in statements.lower())
 
 
-def test_versions_have_no_gap() -> None:
-    assert list(list_versions()) == list(range(1, len(list_versions()) + 1))
-
-
 async def test_services_that_start_at_the_same_moment_make_the_tables_once(postgres: Server) -> None:
     url = postgres.new_database()
 

@@ -22,8 +22,9 @@ from tests.support.cluster.links import link
 from tests.support.cluster.pair import SOCKET
 from tests.support.memory.engines import Tables, drive
 from tests.support.memory.gates import opening, submitted, watching
+from tests.support.memory.messages import content, user
 from tests.support.memory.serving import memory_in
-from tests.support.memory.writing import content, new_id, step_line, user
+from tests.support.memory.writing import new_id, step_line
 from tests.support.postgresql import connected
 from trials.simulation.postgres.driver import DirectWay, connect_to
 from trials.simulation.postgres.server import Server as ModelServer

@@ -13,12 +13,7 @@ import pytest
 
 from headrace.errors import Overloaded
 from services.memory.storage.postgres.connection.hosts import split_hosts
-from services.memory.storage.postgres.connection.pool import (
-    RELEASE_TIMEOUT_S,
-    Limits,
-    database_errors,
-    open_database,
-)
+from services.memory.storage.postgres.connection.pool import RELEASE_TIMEOUT_S, Limits, database_errors, open_database
 from tests.support.memory.engines import drive
 from trials.simulation.postgres.driver import DirectWay
 from trials.simulation.postgres.server import Server as ModelServer
