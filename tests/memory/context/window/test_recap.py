@@ -7,7 +7,8 @@ import pytest
 from headrace.v1 import llm_pb2, memory_pb2
 from services.runtime.tokens import count
 from tests.support.memory.contexts import check_paired, text_of
-from tests.support.memory.writing import Memory, call, new_id, result, step_line, user
+from tests.support.memory.messages import call, result, user
+from tests.support.memory.writing import Memory, new_id, step_line
 
 RECAP = memory_pb2.RecapSettings(insights_window_size=4)
 LONG = "the river is wide " * 80
@@ -34,8 +35,7 @@ def results(messages: list[llm_pb2.Message]) -> list[str]:
 
 
 async def test_a_batch_of_older_results_stands_as_insights(memory: Memory) -> None:
-    chat_id, run_id = await memory.begin("the goal")
-    await memory.append(chat_id, run_id, note("it is wide", "t1"))
+    chat_id, run_id = await memory.begin_with(note("it is wide", "t1"), message="the goal")
     for index in range(6):
         await work(memory, chat_id, run_id, index)
     assert results(await memory.context(chat_id, run_id, recap=RECAP)) == [LONG] * 6
@@ -72,6 +72,9 @@ async def test_near_the_last_step_nothing_more_is_replaced(memory: Memory) -> No
     assert results(await memory.context(chat_id, run_id, recap=settings)) == [LONG] * STEPS
 
 
+END = "\n</system_reminder>"
+
+
 async def test_with_a_replacement_goal_and_open_tasks_are_told_again(memory: Memory) -> None:
     chat_id, run_id = await memory.begin("the goal " + "g" * 300)
     plan = memory_pb2.Plan(plan_id="p")
@@ -82,8 +85,9 @@ async def test_with_a_replacement_goal_and_open_tasks_are_told_again(memory: Mem
     for index in range(STEPS):
         await work(memory, chat_id, run_id, index)
     *_, asked = await memory.context(chat_id, run_id, recap=RECAP, reminders=["first"])
-    tasks = "Open tasks:\n- 00000001: swim (init)\n</system_reminder>"
-    assert asked.content[-1].text == f"<system_reminder>\nfirst\n{tasks}", "the goal is there, word for word"
+    tasks = f"Open tasks:\n- 00000001: swim (init){END}"
+    told = f"<system_reminder>\n{tasks.removesuffix(END)}\nfirst{END}"
+    assert asked.content[-1].text == told, "the goal is there, word for word"
     await memory.append(chat_id, run_id, memory_pb2.LogLine(intent=memory_pb2.NoteLine(text="another goal")))
     *_, asked = await memory.context(chat_id, run_id, recap=RECAP)
     assert asked.content[-1].text == f"<system_reminder>\nGoal:\n- another goal\n\n{tasks}"
