@@ -99,19 +99,6 @@ async def test_what_the_next_request_lacks_is_behind_the_mark(asking: Asking) ->
     assert find_marks(loop) == [("tools", 0, 0), ("messages", 0, 0), ("messages", 2, 0)]
 
 
-async def test_texts_arrive_one_by_one_byte_for_byte(asking: Asking) -> None:
-    texts = ["\n\n", " ", "half", "-word", "水", "车\n", '"quoted"', "👩‍👩‍👧", "data: x\n\n", "<think>"]
-    for one_byte_writes in (False, True):
-        steps = [{"reasoning": texts}, {"content": texts}]
-        script = [{"steps": steps, "oneByteWrites": one_byte_writes}]
-        async with asking(script, protocol="anthropic") as gateway:
-            heard = await gateway.hear()
-        assert spoken(heard) == ["reasoning"] * len(texts) + ["content"] * len(texts) + ["provider_state"]
-        assert [delta.reasoning for delta in heard.deltas if delta.reasoning] == texts
-        assert heard.content == texts
-        assert heard.usage.output_tokens == 2 * len(texts)
-
-
 async def test_a_tool_loop_gives_the_thoughts_back_with_their_signatures(asking: Asking) -> None:
     script = [
         {"match": {"turn": 1}, "steps": [{"reasoning": ["I ", "look"]}, {"toolCall": "f", "id": "toolu_1"}]},
