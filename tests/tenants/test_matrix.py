@@ -6,15 +6,13 @@ A foreign id gives what an id gives that is nobody's, word for word, and leaves 
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
 import pytest
 import pytest_asyncio
-from google.protobuf.message import Message
-from google.protobuf.message_factory import GetMessageClass
 
 from headrace.v1 import agent_pb2, gates_pb2, memory_pb2, schedule_pb2, tools_pb2
 from services.facade.proto_routes import Route, load_routes
@@ -22,7 +20,7 @@ from services.runtime.auth.callers import WITHOUT_USER
 from services.runtime.formats.json_form import encode
 from tests.support.contract import RPCS
 from tests.support.facade.fronts import FRONTS
-from tests.support.tenants.requests import REQUESTS, Ids, names_ids
+from tests.support.tenants.requests import REQUESTS, Ids, make_requests, names_ids
 from tests.support.tenants.suite import (
     ADA,
     BOB,
@@ -93,7 +91,7 @@ class Stage:
     live: Ids
 
     async def call(self, name: str, who: Any, ids: Ids, **how: Any) -> Outcome:
-        return await self.suite.call(RPCS[name], who, request_of(name, ids), **how)
+        return await self.suite.call(RPCS[name], who, make_requests(name, ids), **how)
 
     async def seen(self, ids: Ids) -> Any:
         """The chat as its owner has it."""
@@ -110,15 +108,15 @@ async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Stag
     async with serving_tenants(tmp_path_factory.mktemp("tenants")) as suite:
         ids = [Ids(*await suite.ask(ADA, "hello from ada")), Ids(*await suite.ask(ADA, SLOW))]
         for each in ids:
-            await suite.call(RPCS["ToolService.UploadFile"], ADA, request_of("ToolService.UploadFile", each))
-        blob = await suite.call(RPCS["MemoryService.PutBlob"], ADA, request_of("MemoryService.PutBlob", ids[0]))
-        fact = await suite.call(RPCS["MemoryService.Remember"], ADA, request_of("MemoryService.Remember", ids[0]))
+            await suite.call(RPCS["ToolService.UploadFile"], ADA, make_requests("ToolService.UploadFile", each))
+        blob = await suite.call(RPCS["MemoryService.PutBlob"], ADA, make_requests("MemoryService.PutBlob", ids[0]))
+        fact = await suite.call(RPCS["MemoryService.Remember"], ADA, make_requests("MemoryService.Remember", ids[0]))
         create = "ScheduleService.CreateSchedule"
-        schedule_id = (await suite.call(RPCS[create], ADA, request_of(create, ids[0]))).reply.schedule.schedule_id
+        schedule_id = (await suite.call(RPCS[create], ADA, make_requests(create, ids[0]))).reply.schedule.schedule_id
         create = "WebhookService.CreateWebhook"
-        webhook_id = (await suite.call(RPCS[create], ADA, request_of(create, ids[0]))).reply.webhook.webhook_id
+        webhook_id = (await suite.call(RPCS[create], ADA, make_requests(create, ids[0]))).reply.webhook.webhook_id
         create = "KeyService.CreateKey"
-        key_id = (await suite.call(RPCS[create], ADA, request_of(create, ids[0]))).reply.key.key_id
+        key_id = (await suite.call(RPCS[create], ADA, make_requests(create, ids[0]))).reply.key.key_id
         made = (blob.reply.blob_id, fact.reply.fact_id, schedule_id, webhook_id, key_id)
         yield Stage(suite, Ids(ids[0].chat, ids[0].run, *made), ids[1])
 
@@ -127,11 +125,6 @@ async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Stag
 async def front(request: pytest.FixtureRequest, stage: Stage) -> AsyncGenerator[aiohttp.ClientSession]:
     async with opening_front(request.param, stage.suite) as http:
         yield http
-
-
-def request_of(name: str, ids: Ids) -> Sequence[Message]:
-    """A request for the RPC; an empty one where it names nothing."""
-    return REQUESTS[name](ids) if name in REQUESTS else [GetMessageClass(RPCS[name].input_type)()]
 
 
 def said(outcome: Outcome) -> tuple[str, str, str]:
@@ -209,7 +202,7 @@ async def test_what_concerns_all_tenants_is_asked_on_a_services_own_account(stag
     assert {path(rpc) for rpc in asked} == WITHOUT_USER
     outcome = await stage.suite.call(listing, None, [memory_pb2.ListUnfinishedRunsRequest()])
     assert [(run.tenant, run.user, run.run_id) for run in outcome.reply.runs] == [("acme", "ada", stage.live.run)]
-    request = request_of("MemoryService.RenewLeases", stage.live)
+    request = make_requests("MemoryService.RenewLeases", stage.live)
     lost = [(await stage.suite.call(renewal, who, request)).reply.lost_run_ids for who in (None, ADA, BOB)]
     assert lost == [[], [], [stage.live.run]]
 
@@ -252,7 +245,7 @@ async def asked(front: aiohttp.ClientSession, route: Route, name: str, ids: Ids,
     """The status of a request to a facade."""
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     given: dict[str, Any] = {}
-    message: Any = request_of(name, ids)[0]
+    message: Any = make_requests(name, ids)[0]
     if route.is_upload:
         given["data"] = form = aiohttp.FormData()
         form.add_field("chatId", ids.chat)

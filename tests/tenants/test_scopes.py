@@ -11,7 +11,6 @@ from typing import Any
 import aiohttp
 import pytest
 import pytest_asyncio
-from google.protobuf.message_factory import GetMessageClass
 
 from headrace.client import Client
 from headrace.errors import CredentialEnded
@@ -21,7 +20,7 @@ from services.runtime.auth.identity import ALL_SCOPES, Identity
 from services.runtime.clock import now_ms
 from tests.support.contract import RPCS
 from tests.support.facade.fronts import FRONTS
-from tests.support.tenants.requests import REQUESTS, Ids
+from tests.support.tenants.requests import Ids, make_requests
 from tests.support.tenants.suite import (
     ADA,
     KEYS,
@@ -60,8 +59,7 @@ class Stage:
 
     async def call(self, name: str, who: Identity) -> Outcome:
         ids = Ids(fresh(), fresh())
-        request = REQUESTS[name](ids) if name in REQUESTS else [GetMessageClass(RPCS[name].input_type)()]
-        return await self.suite.call(RPCS[name], who, request, as_client=True)
+        return await self.suite.call(RPCS[name], who, make_requests(name, ids), as_client=True)
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
