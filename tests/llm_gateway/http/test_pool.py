@@ -12,8 +12,7 @@ from headrace.errors import HeadraceError, ProviderUnavailable
 from services.llm_gateway.http import pool as pools
 from services.llm_gateway.http.client import STALE_S, opening_stream
 from services.llm_gateway.http.pool import Pool
-from tests.support.llm_gateway.provider_calls import ask, read
-from tests.support.llm_gateway.scripted import END, ORDINARY, Exchange, chunk, serving_script
+from tests.support.llm_gateway.scripted import END, ORDINARY, Exchange, ask, chunk, read, serving_script
 
 HELLO = ORDINARY + chunk(b"hello") + END
 

@@ -10,8 +10,17 @@ import pytest
 from headrace.errors import BadFrame, ProviderUnavailable, StreamStalled
 from services.llm_gateway.http.client import opening_stream
 from services.llm_gateway.http.pool import Pool
-from tests.support.llm_gateway.provider_calls import ask, read, streaming
-from tests.support.llm_gateway.scripted import END, ORDINARY, Answer, Exchange, chunk, serving_script
+from tests.support.llm_gateway.scripted import (
+    END,
+    ORDINARY,
+    Answer,
+    Exchange,
+    ask,
+    chunk,
+    read,
+    serving_script,
+    streaming,
+)
 from tests.support.timing import within
 
 CLOSED_WITHIN_S = 0.5

@@ -179,3 +179,9 @@ async def test_between_services_a_large_message_passes_both_ways() -> None:
     )
     async with serving_script([text]) as suite, reading(suite.stub.StreamChat(request)) as deltas:
         assert (await anext(deltas)).content == text
+
+
+async def test_a_proxy_for_the_machine_is_none_for_the_suite(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    async with serving_script(["a"]) as suite:
+        assert (await suite.stub.CountTokens(COUNT, timeout=20)).tokens == 1

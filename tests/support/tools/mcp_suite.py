@@ -71,8 +71,8 @@ async def serving(
 @asynccontextmanager
 async def serving_folder(folder: Path, env: Mapping[str, str] | None = None, **settings: Any) -> AsyncGenerator[Suite]:
     """The service that the folder configures; nothing may run after it."""
-    listen = ServerSettings(listen="127.0.0.1:0", drain_s=0)
-    config = Config(server=listen, config_dir=folder, **{"data_dir": folder} | settings)
+    given: dict[str, Any] = {"config_dir": folder, "data_dir": folder} | settings
+    config = Config(server=ServerSettings(listen="127.0.0.1:0", drain_s=0), **given)
     async with asyncio.timeout(300):
         async with (
             tool_server(config, Sandbox("process"), Catalogue(folder / "tools"), env=env) as running,
