@@ -34,7 +34,7 @@ SMOKE = [
     "tests/test_protos.py::test_each_route_leads_to_one_rpc",
     "tests/test_errors.py::test_every_reason_has_the_code_of_the_contract",
     "tests/test_event_json.py::test_json_within_an_event_keeps_its_text",
-    "tests/test_streams.py::test_gives_every_delta_as_it_was_sent_to_the_end",
+    "tests/test_streams.py::test_an_error_in_the_readers_own_block_cancels_the_work",
     "tests/test_client.py::test_ask_gives_every_delta_in_order",
     "tests/llm_gateway/test_count_tokens.py::test_nothing_costs_two_tokens",
     "tests/tools/test_service.py::test_one_tool_is_got_whatever_its_case",

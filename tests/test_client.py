@@ -19,6 +19,7 @@ from tests.support.facade.scripted import (
     Script,
     ScriptedMemory,
     ScriptedTools,
+    Step,
     answering,
     complete,
     opening,
@@ -76,26 +77,19 @@ async def test_what_is_uploaded_is_asked_about(tmp_path: Path) -> None:
     assert script.requests[0].references[0].name == "a.png"
 
 
-async def test_an_error_before_the_first_event_is_ours(tmp_path: Path) -> None:
-    async with client(tmp_path, Script(query=[ChatBusy("busy", runId=RUN)])) as headrace:
-        with pytest.raises(ChatBusy) as caught:
-            async with headrace.ask("hi") as deltas:
-                await anext(deltas)
-    assert caught.value.metadata == {"runId": RUN}
-
-
-async def test_an_error_after_the_first_event_is_ours(tmp_path: Path) -> None:
-    seen: list[int] = []
+@pytest.mark.parametrize("before", [[], [text(1, "a")]], ids=["before", "behind"])
+async def test_an_error_is_ours_before_and_behind_the_first_event(tmp_path: Path, before: list[Step]) -> None:
+    seen: list[Step] = []
 
     async def read(headrace: Client) -> None:
         async with headrace.ask("hi") as deltas:
             async for delta in deltas:
-                seen.append(delta.seq)
+                seen.append(delta)
 
-    async with client(tmp_path, Script(query=[text(1, "a"), Overloaded("full")])) as headrace:
-        with pytest.raises(Overloaded):
+    async with client(tmp_path, Script(query=[*before, ChatBusy("busy", runId=RUN)])) as headrace:
+        with pytest.raises(ChatBusy) as caught:
             await read(headrace)
-    assert seen == [1]
+    assert (seen, caught.value.metadata) == (before, {"runId": RUN})
 
 
 async def test_a_stream_that_is_cut_goes_on_behind_its_last_event(tmp_path: Path) -> None:
@@ -148,12 +142,6 @@ async def test_attach_submit_cancel_and_lists_reach_their_rpcs(tmp_path: Path) -
         assert (await headrace.chats()).chats[0].chat_id == CHAT
         await headrace.chat(CHAT)
     assert script.requests[0].last_seq == 8
-
-
-async def test_a_refused_request_is_ours(tmp_path: Path) -> None:
-    async with client(tmp_path, Script()) as headrace:
-        with pytest.raises(InvalidRequest, match="runId"):
-            await headrace.cancel("nonsense")
 
 
 async def test_a_server_that_cannot_be_reached_is_provider_unavailable(tmp_path: Path) -> None:

@@ -64,14 +64,9 @@ async def test_it_shows_its_certificate_to_a_server_that_asks_for_one(mutual: Fi
         assert [agent.key for agent in await headrace.agents()] == ["helper"]
 
 
-async def test_without_a_certificate_it_is_not_let_in(mutual: Files) -> None:
-    async with client(mutual, Tls(mutual.ca), ca=mutual.ca) as headrace:
-        with pytest.raises(ProviderUnavailable):
-            await headrace.agents()
-
-
-async def test_with_a_strangers_certificate_it_is_not_let_in(mutual: Files, stranger: Authority) -> None:
-    theirs = stranger.issue("client")
+@pytest.mark.parametrize("shown", ["nothing", "a stranger's certificate"])
+async def test_without_a_certificate_of_the_ca_it_is_not_let_in(shown: str, mutual: Files, stranger: Authority) -> None:
+    theirs = stranger.issue("client") if shown != "nothing" else Files("", "", "")
     async with client(mutual, Tls(mutual.ca, theirs.cert, theirs.key), ca=mutual.ca) as headrace:
         with pytest.raises(ProviderUnavailable):
             await headrace.agents()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -32,14 +30,8 @@ from tests.support.facade.scripted import (
     served,
 )
 
-ROOT = Path(__file__).parents[1]
 AGENTS: Any = agent_pb2.DESCRIPTOR.services_by_name["AgentService"]
 Outcome = TypeVar("Outcome")
-
-
-def test_it_says_what_the_asynchronous_client_says() -> None:
-    made = subprocess.run([sys.executable, ROOT / "packaging/client/make_sync.py", "--check"], check=False)
-    assert made.returncode == 0, "`make gen` writes it"
 
 
 @asynccontextmanager

@@ -19,6 +19,7 @@ import pytest
 from headrace.event_json import parse_event
 from headrace.fold import Fold
 from tests.support.clients.catalogue import ROOT
+from tests.support.clients.network import find_free_port
 from tests.support.clients.programs import check_row, find_version, get_environment
 from tests.support.order import Event
 from tests.support.suite import MODEL, StreamCutError, Suite, fresh_suite
@@ -44,8 +45,7 @@ class SdkAgent:
 @asynccontextmanager
 async def sdk_agent() -> AsyncGenerator[SdkAgent]:
     python = get_environment("a2a") / "bin" / "python"
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = find_free_port()
     agent = SdkAgent(f"http://127.0.0.1:{port}")
     process = await asyncio.create_subprocess_exec(python, PROGRAM, str(port), stdout=asyncio.subprocess.PIPE)
 
@@ -79,12 +79,7 @@ async def add_agents(suite: Suite, agents: dict[str, dict[str, Any]]) -> None:
     """Write agents' files, and wait until they are in force."""
     for key, agent in agents.items():
         (suite.config_dir / "agents" / f"{key}.json").write_text(json.dumps(agent))
-    async with asyncio.timeout(120):
-        while True:
-            _, listed = await suite.get("/api/agents")
-            if agents.keys() <= {agent["key"] for agent in listed["data"]}:
-                return
-            await asyncio.sleep(0.05)
+    await suite.until_known(*agents)
 
 
 def remote(card: str, **fields: Any) -> dict[str, Any]:

@@ -6,15 +6,16 @@ import asyncio
 import json
 import os
 import signal
-import socket
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
 
 from tests.support.clients.catalogue import ROOT
+from tests.support.clients.network import find_free_port
 from tests.support.clients.programs import get_environment
-from tests.support.clients.script import ASKER, call
-from tests.support.suite import fresh_suite, kill_service
+from tests.support.clients.script import ASKING, WAITING, write_asker
+from tests.support.suite import Suite, fresh_suite, kill_service
 
 pytestmark = pytest.mark.nightly
 
@@ -23,8 +24,12 @@ ANSWERING = PROGRAM.with_name("a2a_answer.py")
 
 COUNT = 50
 
-WAIT_MS = 20_000
-"""For how long the model is silent in mid-answer: longer than a facade takes to be killed."""
+
+def publishing(folder: Path, form: str) -> AbstractAsyncContextManager[Suite]:
+    # A port that stays: clients come back to the address that they have from the card.
+    listen = f"127.0.0.1:{find_free_port()}"
+    settings = {"HEADRACE_FACADE_PUBLISH": "a2a", "HEADRACE_FACADE_A2A_LISTEN": listen, "HEADRACE_DRAIN_S": "0.2"}
+    return fresh_suite(folder, form=form, **settings)
 
 
 @pytest.mark.parametrize(
@@ -33,12 +38,8 @@ WAIT_MS = 20_000
 )
 async def test_tasks_are_read_on_where_their_reader_was(tmp_path: Path, form: str, victim: str, binding: str) -> None:
     python = get_environment("a2a") / "bin" / "python"
-    # A port that stays: clients come back to the address that they have from the card.
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        listen = f"127.0.0.1:{free.getsockname()[1]}"
-    settings = {"HEADRACE_FACADE_PUBLISH": "a2a", "HEADRACE_FACADE_A2A_LISTEN": listen, "HEADRACE_DRAIN_S": "0.2"}
-    async with asyncio.timeout(900), fresh_suite(tmp_path, form=form, **settings) as suite:
-        suite.play({"steps": [{"content": ["one ", "two "]}, {"waitMs": WAIT_MS}, {"content": "three"}]})
+    async with asyncio.timeout(900), publishing(tmp_path, form) as suite:
+        suite.play({"steps": WAITING})
         command = (python, PROGRAM, suite.url, binding, "react", str(COUNT))
         reader = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
         assert reader.stdout is not None
@@ -60,15 +61,9 @@ async def test_tasks_are_read_on_where_their_reader_was(tmp_path: Path, form: st
 @pytest.mark.parametrize("binding", ["JSONRPC", "GRPC"])
 async def test_what_tasks_wait_for_is_answered_after_kills(tmp_path: Path, binding: str) -> None:
     python = get_environment("a2a") / "bin" / "python"
-    agents = tmp_path / "config" / "agents"
-    agents.mkdir(parents=True)
-    (agents / "asker.json").write_text(json.dumps(ASKER))
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        listen = f"127.0.0.1:{free.getsockname()[1]}"
-    settings = {"HEADRACE_FACADE_PUBLISH": "a2a", "HEADRACE_FACADE_A2A_LISTEN": listen, "HEADRACE_DRAIN_S": "0.2"}
-    question = call("ask_human", json.dumps({"question": "Which mill?"}))
-    async with asyncio.timeout(900), fresh_suite(tmp_path, form="--split", **settings) as suite:
-        suite.play({"match": {"turn": 1}, "steps": [question]}, {"steps": [{"content": "Good."}]})
+    write_asker(tmp_path)
+    async with asyncio.timeout(900), publishing(tmp_path, "--split") as suite:
+        suite.play(*ASKING)
         program = await asyncio.create_subprocess_exec(
             *(python, ANSWERING, suite.url, binding, "asker", "5"),
             stdin=asyncio.subprocess.PIPE,

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.clients.ag_ui import get_command
-from tests.support.clients.script import ASKER, call
+from tests.support.clients.script import ASKING, WAITING, write_asker
 from tests.support.suite import fresh_suite, kill_service
 from tests.support.timing import within
 
@@ -26,9 +26,6 @@ pytestmark = [
 ]
 
 COUNT = 50
-
-WAIT_MS = 20_000
-"""For how long the model is silent in mid-answer: longer than a facade takes to be killed."""
 
 SETTINGS = {"HEADRACE_FACADE_PUBLISH": "ag-ui", "HEADRACE_DRAIN_S": "0.2"}
 
@@ -52,7 +49,7 @@ async def begun(url: str, exercise: str) -> AsyncGenerator[asyncio.subprocess.Pr
 @pytest.mark.parametrize("victim", ["facade", "orchestrator"])
 async def test_runs_are_read_on_where_their_reader_was(tmp_path: Path, victim: str) -> None:
     async with within(900), fresh_suite(tmp_path, form="--split", **SETTINGS) as suite:
-        suite.play({"steps": [{"content": ["one ", "two "]}, {"waitMs": WAIT_MS}, {"content": "three"}]})
+        suite.play({"steps": WAITING})
         async with begun(suite.url, "reconnect") as program:
             suite.play({"steps": [{"content": ["one ", "two ", "three"]}]})  # what is asked again is answered at once
             os.kill(suite.services()[victim], signal.SIGKILL)
@@ -64,12 +61,9 @@ async def test_runs_are_read_on_where_their_reader_was(tmp_path: Path, victim: s
 
 @pytest.mark.parametrize("victim", ["facade", "orchestrator"])
 async def test_an_interrupt_is_answered_after_a_kill(tmp_path: Path, victim: str) -> None:
-    agents = tmp_path / "config" / "agents"
-    agents.mkdir(parents=True)
-    (agents / "asker.json").write_text(json.dumps(ASKER))
-    question = call("ask_human", json.dumps({"question": "Which mill?"}))
+    write_asker(tmp_path)
     async with within(600), fresh_suite(tmp_path, form="--split", **SETTINGS) as suite:
-        suite.play({"match": {"turn": 1}, "steps": [question]}, {"steps": [{"content": "Good."}]})
+        suite.play(*ASKING)
         async with begun(suite.url, "answer") as program:
             await kill_service(suite, victim)
             output, _ = await program.communicate(b"\n")

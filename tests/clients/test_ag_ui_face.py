@@ -5,18 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-import signal
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from services.simulator.scripts.script import parse_script
-from services.simulator.server import simulator
 from tests.support.clients.ag_ui import get_command
 from tests.support.clients.catalogue import ROOT
 from tests.support.clients.programs import Served, check_row, find_version
-from tests.support.suite import Running, running
+from tests.support.suite import Running
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),
@@ -67,23 +63,3 @@ async def test_ag_uis_client_answers_what_a_run_waits_for(examples: Running) -> 
 async def test_ag_uis_client_sees_plans_and_sub_agents(examples: Running) -> None:
     assert await run_exercise(examples.url, "plan") == ["PLAN", ["completed"] * 3, 3, 1]
     assert await run_exercise(examples.url, "subagents") == [2, 2, 1]
-
-
-@pytest.mark.nightly
-async def test_ag_uis_client_reads_on_after_kill_9(tmp_path: Path) -> None:
-    rules = [{"match": {"text": "^go$"}, "steps": [{"content": "Hel"}, {"stall": True}]}]
-    async with asyncio.timeout(TIMEOUT_S), simulator(rules) as sim:
-        async with running(tmp_path / "config", tmp_path / "data", sim, HEADRACE_FACADE_PUBLISH="ag-ui") as suite:
-            program = await asyncio.create_subprocess_exec(
-                *get_command(suite.url, "restart"), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
-            )
-            assert program.stdin is not None
-            assert program.stdout is not None
-            assert await program.stdout.readline() == b"words\n"
-            assert await suite.stop(signal.SIGKILL) == -signal.SIGKILL
-        sim.rules = parse_script([{"steps": [{"content": "fine"}]}])
-        async with running(tmp_path / "config", tmp_path / "data", sim, HEADRACE_FACADE_PUBLISH="ag-ui") as suite:
-            program.stdin.write(f"{suite.url}\n".encode() * 100)
-            output = (await program.stdout.read()).splitlines()
-    # What the killed process had said is taken back, and said anew.
-    assert json.loads(output[-1]) == ["RUN_FINISHED", ["fine"]]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -123,11 +125,17 @@ async def test_ghz_makes_load_by_reflection(served: Served) -> None:
     check_row("ghz", find_version(GHZ / "go.mod", "bojand/ghz "))
 
 
-async def test_buf_curl_streams_a_run_by_reflection(served: Served) -> None:
+async def test_buf_curl_streams_a_run_by_reflection_and_is_told_what_is_wrong(served: Served) -> None:
     buf = Path(sys.executable).with_name("buf")
-    request = json.dumps({"agentKey": "words", "message": "Count."})
+    curl = (buf, "curl", "--protocol", "grpc", "--http2-prior-knowledge", "--data")
     address = f"http://{served.suite.grpc}/headrace.v1.AgentService/Query"
-    told = await run_program([buf, "curl", "--protocol", "grpc", "--http2-prior-knowledge", "--data", request, address])
+    told = await run_program([*curl, json.dumps({"agentKey": "words", "message": "Count."}), address])
     pieces: list[Any] = re.findall(r'"delta": ?"([^"]*)"', told)
     assert pieces == ["one ", "two ", "three"]
+    wrong = [*curl, json.dumps({"agentKey": "nobody", "message": "Count."}), address]
+    refused = await asyncio.to_thread(subprocess.run, wrong, capture_output=True, check=False)
+    error = json.loads(refused.stderr)
+    assert error["code"] == "not_found"
+    assert error["message"].startswith("no agent has the key 'nobody'; known keys:")
+    assert error["details"][0]["type"] == "google.rpc.ErrorInfo"
     check_row("buf curl", (await run_program([buf, "--version"])).strip())

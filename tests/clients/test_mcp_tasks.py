@@ -33,25 +33,15 @@ from tests.support.clients.programs import (
     needs_node,
     run_program,
 )
-from tests.support.clients.script import call
-from tests.support.suite import MODEL, Running, fresh_suite
+from tests.support.clients.script import ASKING, WAITING, write_asker
+from tests.support.suite import Running, fresh_suite
 from tests.support.timing import within
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 COUNT = 50
 
-WAIT_MS = 20_000
-"""For how long the model is silent in mid-answer: longer than a facade takes to be killed."""
-
 SETTINGS = {"HEADRACE_FACADE_PUBLISH": "mcp", "HEADRACE_DRAIN_S": "0.2"}
-
-AGENT = {
-    "mode": "REACT",
-    "modelConfig": MODEL,
-    "toolConfig": {"frontends": ["ask_human"]},
-    "react": {"systemPrompt": "Ask."},
-}
 
 
 async def decide(params: dict[str, Any]) -> dict[str, Any]:
@@ -115,7 +105,7 @@ async def test_the_typescript_clients_drive_tasks(examples: Running, generation:
 @pytest.mark.parametrize("victim", ["facade", "orchestrator"])
 async def test_tasks_outlive_a_killed_service(tmp_path: Path, victim: str) -> None:
     async with within(900), fresh_suite(tmp_path, form="--split", **SETTINGS) as suite:
-        suite.play({"steps": [{"content": ["one ", "two "]}, {"waitMs": WAIT_MS}, {"content": "three"}]})
+        suite.play({"steps": WAITING})
         async with open_client(f"{suite.url}/mcp") as client:
             task_ids = await begin_tasks(client, "react", "go", COUNT)
         reader = TaskReader(f"{suite.url}/mcp", task_ids)
@@ -136,7 +126,7 @@ async def test_tasks_outlive_a_killed_service(tmp_path: Path, victim: str) -> No
 @pytest.mark.nightly
 async def test_a_call_without_tasks_says_that_its_run_is_lost(tmp_path: Path) -> None:
     async with within(600), fresh_suite(tmp_path, form="--split", **SETTINGS) as suite:
-        suite.play({"steps": [{"content": "one "}, {"waitMs": WAIT_MS}, {"content": "two"}]})
+        suite.play({"steps": WAITING})
         async with Client(f"{suite.url}/mcp") as client:
             calls = [asyncio.create_task(client.call_tool("react", {"message": "go"})) for _ in range(COUNT)]
             while len(suite.requests()) < COUNT:
@@ -150,12 +140,9 @@ async def test_a_call_without_tasks_says_that_its_run_is_lost(tmp_path: Path) ->
 
 @pytest.mark.nightly
 async def test_what_a_task_waits_for_outlives_its_services_too(tmp_path: Path) -> None:
-    agents = tmp_path / "config" / "agents"
-    agents.mkdir(parents=True)
-    (agents / "asker.json").write_text(json.dumps(AGENT))
-    question = call("ask_human", json.dumps({"question": "Which mill?"}))
+    write_asker(tmp_path)
     async with within(600), fresh_suite(tmp_path, form="--split", **SETTINGS) as suite:
-        suite.play({"match": {"turn": 1}, "steps": [question]}, {"steps": [{"content": "Good."}]})
+        suite.play(*ASKING)
         async with open_client(f"{suite.url}/mcp") as client:
             task_ids = await begin_tasks(client, "asker", "go", 3)
         asked = await TaskReader(f"{suite.url}/mcp", task_ids).read()

@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import signal
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,6 @@ pytestmark = [
     ),
 ]
 
-CONSOLE = ROOT / "services" / "facade" / "console" / "static" / "client"
 GUIDE = ROOT / "docs" / "guides" / "typescript.md"
 PROGRAMS = Path(__file__).with_name("typescript")
 EXERCISE_S = 120.0
@@ -148,12 +147,6 @@ async def kill_facade(suite: Suite, _: str = "") -> None:
     os.kill(suite.services()["facade"], signal.SIGKILL)
 
 
-async def test_the_console_has_the_files_that_the_package_is_built_to() -> None:
-    built: Path = get_environment("headrace") / "package" / "dist"
-    for file in CONSOLE.iterdir():
-        assert file.read_text() == (built / file.name).read_text(), "`make gen` writes them"
-
-
 async def test_programs_and_the_guides_are_told_types(project: Path) -> None:
     compiler = get_environment("headrace") / "package" / "node_modules" / ".bin" / "tsc"
     options = ["--strict", "--noEmit", "--target", "es2022", "--module", "nodenext"]
@@ -172,29 +165,30 @@ async def test_a_package_has_nothing_but_its_files(project: Path) -> None:
     assert "dependencies" not in described
 
 
-@pytest.mark.parametrize("place", check_first(["node", "chromium"]))
-async def test_20_000_deltas_come_to_one_answer(
-    suite: Suite, project: Path, site: str, browser: Browser, place: str
-) -> None:
-    if place == "node":
-        told = await do_in_node(project, "many", suite.url)
-    else:
+@pytest.fixture(params=check_first(["node", "chromium"]))
+def do_exercise(
+    request: pytest.FixtureRequest, project: Path, site: str, browser: Browser
+) -> Callable[[str, str], Awaitable[Any]]:
+    """Do an exercise in a program, or in a page."""
+
+    async def do(exercise: str, url: str) -> Any:
+        if request.param == "node":
+            return await do_in_node(project, exercise, url)
         async with open_page(browser, site) as page:
-            told = await do_in_page(page, "many", suite.url)
+            return await do_in_page(page, exercise, url)
+
+    return do
+
+
+async def test_20_000_deltas_come_to_one_answer(suite: Suite, do_exercise: Any) -> None:
+    told = await do_exercise("many", suite.url)
     assert told["state"]["answer"] == "ten chars " * DELTAS
     assert "content.delta" in told["types"]
     await check_state(suite, told)
 
 
-@pytest.mark.parametrize("place", check_first(["node", "chromium"]))
-async def test_a_reader_that_stops_takes_no_more_and_has_all_in_the_end(
-    suite: Suite, project: Path, site: str, browser: Browser, place: str
-) -> None:
-    if place == "node":
-        told = await do_in_node(project, "slow", suite.url)
-    else:
-        async with open_page(browser, site) as page:
-            told = await do_in_page(page, "slow", suite.url)
+async def test_a_reader_that_stops_takes_no_more_and_has_all_in_the_end(suite: Suite, do_exercise: Any) -> None:
+    told = await do_exercise("slow", suite.url)
     assert told["taken"] < min(TAKEN_BYTES_MAX, told["whole"])
     assert told["state"]["answer"] == "ten chars " * DELTAS
     await check_state(suite, told)

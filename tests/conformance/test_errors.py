@@ -66,6 +66,7 @@ async def test_a_run_that_failed_is_the_answer_to_a_caller_who_wants_one(tmp_pat
             answer = await facades.ask("POST", "/api/query", ASK_ONCE)
             assert (answer.status, answer.json["error"]["code"]) == (HTTP_STATUS[cls.code], cls.reason)
             assert answer.json["error"]["details"] == {"runId": UUID, "currentTokens": "9000"}
+            assert answer.json["error"]["retriable"] == cls.retriable
 
 
 async def test_a_reason_that_is_newer_than_the_facade_is_500(tmp_path: Path) -> None:

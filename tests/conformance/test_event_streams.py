@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import orjson
 import pytest
 
-from headrace.errors import ChatBusy, CredentialEnded, Overloaded
+from headrace.errors import CredentialEnded, Overloaded
 from headrace.sse import SseFrame
 from headrace.v1 import agent_pb2
-from tests.support.facade.fronts import Front, Timing
+from tests.support.facade.fronts import DEFAULTS, Front, Timing
 from tests.support.facade.scripted import (
     CHAT,
     RUN,
@@ -28,15 +31,31 @@ from tests.support.facade.scripted import (
     suite,
     text,
 )
+from tests.support.facade.slow_readers import make_post
 from tests.support.timing import within
 
 PIECES = ["\n\n", " ", "水", "half wo", "rd", "\u2028", '"\\', "\r", "\x00", "🧭"]
-ASK = {"message": "hi"}
+ASK: dict[str, Any] = {"message": "hi"}
 
 
-async def _assert_closed_soon(script: Script) -> None:
+POST = make_post("/api/query", orjson.dumps(ASK))
+
+
+@asynccontextmanager
+async def asking(
+    folder: Path, front: Front, steps: Sequence[Step], timing: Timing = DEFAULTS, **fields: bool
+) -> AsyncGenerator[aiohttp.ClientResponse]:
+    """The answer to a query whose run does these steps."""
+    async with (
+        suite(folder, Script(query=steps), front=front, timing=timing) as facade,
+        facade.http.post("/api/query", json=ASK | fields) as response,
+    ):
+        yield response
+
+
+async def _assert_closed_soon(facade: Suite) -> None:
     async with within(0.5):
-        await script.closed.wait()
+        await facade.script.closed.wait()
 
 
 async def _read_one(suite: Suite) -> None:
@@ -47,10 +66,7 @@ async def _read_one(suite: Suite) -> None:
 
 
 async def test_every_delta_is_one_frame_byte_for_byte_and_done_comes_last(tmp_path: Path, front: Front) -> None:
-    async with (
-        suite(tmp_path, front=front, script=Script(query=answering(*PIECES))) as facade,
-        facade.http.post("/api/query", json=ASK) as response,
-    ):
+    async with asking(tmp_path, front, answering(*PIECES)) as response:
         assert response.status == 200
         assert response.headers["Content-Type"] == "text/event-stream; charset=utf-8"
         assert response.headers["Cache-Control"] == "no-cache, no-transform"
@@ -69,10 +85,7 @@ async def test_every_delta_is_one_frame_byte_for_byte_and_done_comes_last(tmp_pa
 async def test_the_end_of_the_callers_key_is_a_last_frame_of_its_own(tmp_path: Path, front: Front, said: int) -> None:
     steps: list[Step] = [*opening()[:said], 0.5, CredentialEnded("the API key was revoked; get a new one")]
     timing = Timing(heartbeat_s=0.05)  # the answer has begun
-    async with (
-        suite(tmp_path, front=front, script=Script(query=steps), timing=timing) as facade,
-        facade.http.post("/api/query", json=ASK) as response,
-    ):
+    async with asking(tmp_path, front, steps, timing) as response:
         assert response.status == 200
         *frames, last = await frames_of(response)
     assert [frame.event for frame in frames] == ["message"] * said
@@ -85,53 +98,25 @@ async def test_the_end_of_the_callers_key_is_a_last_frame_of_its_own(tmp_path: P
     }
 
 
-async def test_an_error_before_the_first_event_is_a_json_answer_with_its_status(tmp_path: Path, front: Front) -> None:
-    async with (
-        suite(tmp_path, front=front, script=Script(query=[ChatBusy("the chat has a run", runId=RUN)])) as facade,
-        facade.http.post("/api/query", json=ASK) as response,
-    ):
-        assert response.status == 409
-        assert await response.json() == {
-            "code": 409,
-            "msg": "the chat has a run",
-            "data": {},
-            "error": {"code": "CHAT_BUSY", "retriable": True, "details": {"runId": RUN}},
-        }
-
-
-async def test_waiting_helps_is_said_as_retry_after(tmp_path: Path, front: Front) -> None:
-    async with (
-        suite(tmp_path, front=front, script=Script(query=[Overloaded("full", retry_after_s=1.2)])) as facade,
-        facade.http.post("/api/query", json=ASK) as response,
-    ):
-        assert (response.status, response.headers["Retry-After"]) == (503, "2")
-
-
 @pytest.mark.parametrize("error", [Overloaded("gone"), KeyError("a bug inside")])
 async def test_a_stream_that_breaks_after_its_first_event_ends_without_done(
     tmp_path: Path, front: Front, error: Exception
 ) -> None:
-    async with (
-        suite(tmp_path, front=front, script=Script(query=[*opening(), text(4, "a"), error])) as facade,
-        facade.http.post("/api/query", json=ASK) as response,
-    ):
+    async with asking(tmp_path, front, [*opening(), text(4, "a"), error]) as response:
         frames = await frames_of(response)
     assert response.status == 200
     assert [frame.id for frame in frames] == ["1", "2", "3", "4"]
 
 
 async def test_a_stream_that_ends_without_a_terminal_event_is_not_done(tmp_path: Path, front: Front) -> None:
-    async with (
-        suite(tmp_path, front=front, script=Script(query=opening())) as facade,
-        facade.http.post("/api/query", json=ASK) as response,
-    ):
+    async with asking(tmp_path, front, opening()) as response:
         assert [frame.id for frame in await frames_of(response)] == ["1", "2", "3"]
 
 
 async def test_leaving_while_nothing_is_written_cancels_the_call_within_500_ms(tmp_path: Path, front: Front) -> None:
     async with suite(tmp_path, front=front, script=Script(query=[*opening(), asyncio.Event()])) as facade:
         await _read_one(facade)
-        await _assert_closed_soon(facade.script)
+        await _assert_closed_soon(facade)
 
 
 async def test_leaving_before_the_first_event_cancels_the_call(tmp_path: Path, front: Front) -> None:
@@ -139,7 +124,7 @@ async def test_leaving_before_the_first_event_cancels_the_call(tmp_path: Path, f
         asking = asyncio.create_task(facade.http.post("/api/query", json=ASK).__aenter__())
         await facade.script.heard.wait()
         asking.cancel()
-        await _assert_closed_soon(facade.script)
+        await _assert_closed_soon(facade)
         with pytest.raises(asyncio.CancelledError):
             await asking
 
@@ -148,11 +133,7 @@ async def test_a_slow_reader_holds_the_orchestrator_back_and_leaving_then_cancel
     flood = [text(4, "x" * 10_000)] * 10_000
     async with suite(tmp_path, front=front, script=Script(query=[*opening(), *flood])) as facade:
         reader, writer = await asyncio.open_connection("127.0.0.1", int(facade.url.rpartition(":")[2]), limit=1024)
-        body = orjson.dumps(ASK)
-        writer.write(
-            b"POST /api/query HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-            b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
-        )
+        writer.write(POST)
         await reader.readline()
         sent = -1
         while sent != facade.script.sent:
@@ -160,7 +141,7 @@ async def test_a_slow_reader_holds_the_orchestrator_back_and_leaving_then_cancel
             await asyncio.sleep(0.3)
         assert 0 < sent < len(flood) // 2
         writer.transport.abort()
-        await _assert_closed_soon(facade.script)
+        await _assert_closed_soon(facade)
 
 
 async def test_a_client_that_stops_reading_is_dropped_and_others_are_not(tmp_path: Path, front: Front) -> None:
@@ -168,11 +149,7 @@ async def test_a_client_that_stops_reading_is_dropped_and_others_are_not(tmp_pat
     script = Script(query=[*opening(), *flood])
     async with suite(tmp_path, script, front=front, timing=Timing(slow_reader_s=0.5)) as facade:
         reader, writer = await asyncio.open_connection("127.0.0.1", int(facade.url.rpartition(":")[2]), limit=1024)
-        body = orjson.dumps(ASK)
-        writer.write(
-            b"POST /api/query HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-            b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
-        )
+        writer.write(POST)
         await reader.readline()
         while not script.closed.is_set():
             async with facade.http.get("/api/agents") as response:
@@ -183,15 +160,12 @@ async def test_a_client_that_stops_reading_is_dropped_and_others_are_not(tmp_pat
 
 
 async def test_a_client_that_takes_a_large_frame_slowly_has_it_in_the_end(tmp_path: Path, front: Front) -> None:
-    script, body = Script(query=answering("x" * (8 << 20))), orjson.dumps(ASK)
+    script = Script(query=answering("x" * (8 << 20)))
     async with suite(tmp_path, script, front=front, timing=Timing(slow_reader_s=0.5)) as facade:
         with socket.socket() as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
             client.connect(("127.0.0.1", int(facade.url.rpartition(":")[2])))
-            client.sendall(
-                b"POST /api/query HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-                b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
-            )
+            client.sendall(POST)
             client.setblocking(False)
             got = bytearray()
             async with within(50):
@@ -205,15 +179,8 @@ async def test_a_client_that_takes_a_large_frame_slowly_has_it_in_the_end(tmp_pa
 
 async def test_a_silent_stream_gets_heartbeats_that_no_reader_sees_as_events(tmp_path: Path, front: Front) -> None:
     go_on = asyncio.Event()
-    async with (
-        suite(
-            tmp_path,
-            front=front,
-            script=Script(query=[*opening(), go_on, *answering()[3:]]),
-            timing=Timing(heartbeat_s=0.05),
-        ) as facade,
-        facade.http.post("/api/query", json=ASK) as response,
-    ):
+    steps = [*opening(), go_on, *answering()[3:]]
+    async with asking(tmp_path, front, steps, Timing(heartbeat_s=0.05)) as response:
         seen = b""
         while seen.count(b"\n\n: heartbeat\n\n") < 1 or seen.count(b": heartbeat\n\n") < 3:
             seen += await response.content.readany()
@@ -253,10 +220,7 @@ async def test_attaching_after_the_last_event_is_done_at_once(tmp_path: Path, fr
 
 async def test_an_event_newer_than_the_facade_is_left_out(tmp_path: Path, front: Front) -> None:
     unknown = agent_pb2.AgentDelta.FromString(delta(4).SerializeToString() + b"\xfa\x7f\x00")
-    async with (
-        suite(tmp_path, front=front, script=Script(query=[*opening(), unknown, complete(5)])) as facade,
-        facade.http.post("/api/query", json=ASK) as response,
-    ):
+    async with asking(tmp_path, front, [*opening(), unknown, complete(5)]) as response:
         assert [frame.id for frame in await frames_of(response)] == ["1", "2", "3", "5", None]
 
 
@@ -282,31 +246,13 @@ async def test_stream_false_folds_the_run_into_one_answer(tmp_path: Path, front:
         *block(19, "again", "20°"),
         complete(21),
     ]
-    async with (
-        suite(tmp_path, front=front, script=Script(query=steps)) as facade,
-        facade.http.post("/api/query", json=ASK | {"stream": False}) as response,
-    ):
+    async with asking(tmp_path, front, steps, stream=False) as response:
         assert (await response.json())["data"] == {
             "runId": RUN,
             "chatId": CHAT,
             "content": "It is 20°",
             "finishReason": "stop",
             "usage": {"inputTokens": 12, "outputTokens": 5, "modelCalls": 2, "toolCalls": 1},
-        }
-
-
-async def test_stream_false_gives_a_failed_run_the_status_of_its_error(tmp_path: Path, front: Front) -> None:
-    failed = agent_pb2.RunError(run_id=RUN)
-    failed.error.code, failed.error.message, failed.error.retriable = "RATE_LIMITED", "slow down", True
-    async with (
-        suite(tmp_path, front=front, script=Script(query=[*opening(), delta(4, run_error=failed)])) as facade,
-        facade.http.post("/api/query", json=ASK | {"stream": False}) as response,
-    ):
-        assert response.status == 429
-        assert (await response.json())["error"] == {
-            "code": "RATE_LIMITED",
-            "retriable": True,
-            "details": {"runId": RUN},
         }
 
 
@@ -320,10 +266,7 @@ async def test_stream_false_gives_a_failed_run_the_status_of_its_error(tmp_path:
 async def test_stream_false_says_when_there_is_no_answer(
     tmp_path: Path, front: Front, last: list[agent_pb2.AgentDelta], status: int, reason: str
 ) -> None:
-    async with (
-        suite(tmp_path, front=front, script=Script(query=[*opening(), *last])) as facade,
-        facade.http.post("/api/query", json=ASK | {"stream": False}) as response,
-    ):
+    async with asking(tmp_path, front, [*opening(), *last], stream=False) as response:
         assert (response.status, (await response.json())["error"]["code"]) == (status, reason)
 
 
@@ -347,7 +290,7 @@ async def test_stopping_cuts_a_stream_that_outlasts_the_drain(tmp_path: Path, fr
             await response.content.readany()
         with pytest.raises(aiohttp.ClientPayloadError):
             await response.read()
-    await _assert_closed_soon(facade.script)
+    await _assert_closed_soon(facade)
 
 
 async def test_forty_streams_at_once_are_each_byte_exact(tmp_path: Path, front: Front) -> None:
@@ -382,15 +325,29 @@ async def test_a_connection_serves_on_after_a_stream(tmp_path: Path, front: Fron
 
 
 async def test_open_streams_and_ended_requests_are_counted(tmp_path: Path, front: Front) -> None:
+    async def read() -> list[str]:
+        async with facade.http.get(facade.url.metrics) as metrics:
+            return (await metrics.text()).splitlines()
+
+    def is_open(lines: list[str], count: int) -> bool:
+        return not {f"headrace_facade_open_streams {count}", f"headrace_facade_open_streams {count}.0"}.isdisjoint(
+            lines
+        )
+
     async with suite(tmp_path, Script(query=[*opening(), asyncio.Event()]), front=front) as facade:
-        await (await facade.http.get("/api/agents")).read()
+        for path in ("/api/agents", "/private-path"):
+            await (await facade.http.get(path)).read()
         async with facade.http.post("/api/query", json=ASK) as response:
             await response.content.readany()
-            async with facade.http.get(facade.url.metrics) as metrics:
-                lines = (await metrics.text()).splitlines()
+            lines = await read()
             async with facade.http.get("/metrics") as public:
                 assert public.status == 404
             response.close()
-    assert "headrace_facade_open_streams 1.0" in lines or "headrace_facade_open_streams 1" in lines
+        async with within(2):
+            while not is_open(await read(), 0):
+                await asyncio.sleep(0.02)
+    assert is_open(lines, 1)
     ended = [line for line in lines if line.startswith("headrace_facade_requests_total{")]
-    assert any('route="/api/agents",status="200"' in line for line in ended)
+    for labels in ('route="/api/agents",status="200"', 'route="unknown",status="404"'):
+        assert any(labels in line for line in ended)
+    assert "private-path" not in str(lines)

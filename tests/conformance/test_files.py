@@ -198,6 +198,13 @@ async def test_a_caller_who_leaves_in_the_middle_leaves_nothing(tmp_path: Path, 
         assert not (files.workspaces / CHAT).exists()
 
 
+NO_RANGES = (
+    *("", "bytes=", "bytes=-", "bytes=-0", "bytes=9-5", "bytes=0-1,3-4", "items=0-1", "bytes=a-b", "bytes=+1-2"),
+    *("bytes=1.0-2", "bytes=٣-٤", f"bytes={'9' * 30}-"),
+)
+"""Headers that name no single range of bytes: the whole is sent."""
+
+
 async def test_a_resource_is_served_whole_and_by_range(tmp_path: Path, front: Front) -> None:
     data = bytes(range(256)) * 1000
     async with site(tmp_path, front) as files:
@@ -209,12 +216,16 @@ async def test_a_resource_is_served_whole_and_by_range(tmp_path: Path, front: Fr
             ("0-0", 0, 1),
             ("100-", 100, 256_000),
             ("-5", 255_995, 256_000),
+            ("5-9", 5, 10),
             ("7-999999", 7, 256_000),
+            ("-999999", 0, 256_000),
         ):
             status, headers, body = await files.get("uploads/a.bin", Range=f"bytes={asked}")
             assert (status, body) == (206, data[start:end])
             assert headers["Content-Range"] == f"bytes {start}-{end - 1}/256000"
             assert headers["Content-Length"] == str(end - start)
+        for odd in NO_RANGES:
+            assert (await files.get("uploads/a.bin", Range=odd))[0] == 200, odd
         status, headers, body = await files.get("uploads/a.bin", Range="bytes=256000-")
         assert (status, headers["Content-Range"]) == (416, "bytes */256000")
         assert json.loads(body)["error"]["code"] == "OUT_OF_RANGE"

@@ -14,6 +14,7 @@ GIVEN = {
     "traceparent": TRACE,
     "tracestate": "a=b",
     "X-Mcp-Files-Authorization": "Bearer me",
+    "X-Mcp-Authorization": "Bearer nobody's",
     "Authorization": "Bearer secret",
     "X-API-Key": "secret",
     "X-Headrace-Tenant": "other",

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
-import ssl
 import subprocess
 from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 
 import aiohttp
-import pytest
 
 from services.facade.openapi.document import build_contract_document
 from tests.support.facade.fronts import GATEWAY, PEERS, Timing, gateway
-from tests.support.facade.peers import Peer, serving_peer
-from tests.support.facade.scripted import Script, answering, frames_of, opening, suite
+from tests.support.facade.scripted import Script, answering, suite
 
 ASK = {"message": "hi"}
 
@@ -54,27 +50,6 @@ async def test_what_it_cannot_have_ends_it_and_its_secret_is_in_no_line() -> Non
     assert token.encode() not in log
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
-async def test_it_speaks_tls_with_a_certificate(tmp_path: Path) -> None:
-    certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
-    make = ("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-    said = ("-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1")
-    process = await asyncio.create_subprocess_exec(
-        *make, *said, "-keyout", key, "-out", certificate, stderr=subprocess.DEVNULL
-    )
-    assert await process.wait() == 0
-    trusted = ssl.create_default_context(cafile=str(certificate))
-    async with serving_peer(tmp_path, Peer()) as address:
-        addresses = dict.fromkeys(PEERS, address)
-        async with (
-            gateway(addresses, Timing(), tls_certificate=str(certificate), tls_key=str(key)) as url,
-            aiohttp.ClientSession(url, connector=aiohttp.TCPConnector(ssl=trusted)) as http,
-            http.get("/healthz") as response,
-        ):
-            assert url.startswith("https://")
-            assert response.status == 200
-
-
 async def test_a_body_that_does_not_say_its_size_is_refused_at_4_mib(tmp_path: Path) -> None:
     async def chunks() -> AsyncGenerator[bytes]:
         for _ in range(6):
@@ -85,18 +60,6 @@ async def test_a_body_that_does_not_say_its_size_is_refused_at_4_mib(tmp_path: P
         facade.http.post("/api/query", data=chunks(), headers={"Content-Type": "application/json"}) as response,
     ):
         assert (response.status, (await response.json())["msg"]) == (413, "body: must not be larger than 4194304 bytes")
-
-
-async def test_frames_do_not_wait_for_each_other(tmp_path: Path) -> None:
-    go_on = asyncio.Event()
-    async with (
-        suite(tmp_path, Script(query=[*opening(), go_on, *answering()[3:]]), front=gateway) as facade,
-        facade.http.post("/api/query", json=ASK) as response,
-    ):
-        for seq in (1, 2, 3):
-            assert (await response.content.readuntil(b"\n\n")).startswith(b"id: %d\n" % seq)
-        go_on.set()
-        assert (await frames_of(response))[-1].data == b"[DONE]"
 
 
 async def test_its_openapi_document_is_the_contracts_own() -> None:

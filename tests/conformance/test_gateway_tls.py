@@ -140,6 +140,9 @@ async def test_browsers_see_its_renewed_certificate(tmp_path: Path) -> None:
         asyncio.timeout(TEST_TIMEOUT_S),
         gateway(addresses, Timing(), tls_certificate=files.cert, tls_key=files.key) as url,
     ):
+        assert url.startswith("https://")
+        async with aiohttp.ClientSession(url) as http, http.get("/healthz", ssl=trusting) as response:
+            assert response.status == 200
         port = int(url.rpartition(":")[2])
         first = await shown(port)
         assert await shown(port) == first

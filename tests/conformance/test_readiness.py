@@ -18,3 +18,5 @@ async def test_a_facade_stays_in_its_service_while_its_peers_are_away(front: Fro
             assert (response.status, (await response.json())["data"]) == (503, dict.fromkeys(PEERS, False))
         async with http.get("/api/agents") as response:
             assert (response.status, (await response.json())["error"]["code"]) == (503, "PROVIDER_UNAVAILABLE")
+        async with http.post("/api/query", json={"message": "hi"}) as response:
+            assert (response.status, (await response.json())["error"]["code"]) == (503, "PROVIDER_UNAVAILABLE")

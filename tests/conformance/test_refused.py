@@ -13,43 +13,46 @@ from tests.support.facade.messages import UUID
 from tests.support.facade.peers import Peer
 
 DEEP = b'{"message":"a","params":%b%b}'
-BODIES: list[bytes] = [
-    b"[]",
-    b'"x"',
-    b"null",
-    DEEP % (b"[" * 64, b"]" * 64),
-    b'{"message":1}',
-    b'{"message":["a"]}',
-    b'{"stream":1}',
-    b'{"stream":"true"}',
-    b'{"deepThink":"1"}',
-    b'{"deepThink":true}',
-    b'{"deepThink":1.0}',
-    b'{"deepThink":1e1}',
-    b'{"deepThink":2147483648}',
-    b'{"deepThink":99999999999999999999999999}',
-    b'{"scene":"x"}',
-    b'{"scene":[]}',
-    b'{"scene":{"titel":"x"}}',
-    b'{"references":{}}',
-    b'{"references":[{"id":"a"},7]}',
-    b'{"references":[null]}',
-    b'{"references":[{"sizeBytes":"7"}]}',
-    b'{"references":[{"id":"a","x: y\\u0000":1}]}',
-    b'{"mesage":"a"}',
-    b'{"Message":"a"}',
-    b'{"agent_key":"a"}',
-    b'{"zzzz":"a"}',
-    b'{"":"a"}',
-    '{"水":"a"}'.encode(),
-    b'{"' + "水".encode() * 100 + b'":1}',
-    b'{"chatid":1,"zzzz":2}',
-    b'{"message":"a","chatId":"../../x"}',
-    b'{"message":"a","whenBusy":"later"}',
-    b"{}",
-    b'{"message":"%b"}' % (b"x" * (1 << 20) + b"y"),
+WHOLE = "must be a whole number from -2147483648 to 2147483647"
+UNKNOWN = "is not a field of this request"
+
+BODIES: list[tuple[bytes, str]] = [
+    (b"[]", "body: must be a JSON object"),
+    (b'"x"', "body: must be a JSON object"),
+    (b"null", "body: must be a JSON object"),
+    (DEEP % (b"[" * 64, b"]" * 64), "body: must not be nested deeper than 64 levels"),
+    (b'{"message":1}', "message: must be a string"),
+    (b'{"message":["a"]}', "message: must be a string"),
+    (b'{"stream":1}', "stream: must be true or false"),
+    (b'{"stream":"true"}', "stream: must be true or false"),
+    (b'{"deepThink":"1"}', f"deepThink: {WHOLE}"),
+    (b'{"deepThink":true}', f"deepThink: {WHOLE}"),
+    (b'{"deepThink":1.0}', f"deepThink: {WHOLE}"),
+    (b'{"deepThink":1e1}', f"deepThink: {WHOLE}"),
+    (b'{"deepThink":2147483648}', f"deepThink: {WHOLE}"),
+    (b'{"deepThink":99999999999999999999999999}', f"deepThink: {WHOLE}"),
+    (b'{"scene":"x"}', "scene: must be a JSON object"),
+    (b'{"scene":[]}', "scene: must be a JSON object"),
+    (b'{"scene":{"titel":"x"}}', f"scene.titel: {UNKNOWN}; did you mean 'title'?"),
+    (b'{"references":{}}', "references: must be a list"),
+    (b'{"references":[{"id":"a"},7]}', "references[1]: must be a JSON object"),
+    (b'{"references":[null]}', "references[0]: must be a JSON object"),
+    (b'{"references":[{"sizeBytes":"7"}]}', "references[0].sizeBytes: must be a whole number from -92"),
+    (b'{"references":[{"id":"a","x: y\\u0000":1}]}', f"references[0].x: y\0: {UNKNOWN}"),
+    (b'{"mesage":"a"}', f"mesage: {UNKNOWN}; did you mean 'message'?"),
+    (b'{"Message":"a"}', f"Message: {UNKNOWN}; did you mean 'message'?"),
+    (b'{"agent_key":"a"}', f"agent_key: {UNKNOWN}; did you mean 'agentKey'?"),
+    (b'{"zzzz":"a"}', f"zzzz: {UNKNOWN}"),
+    (b'{"":"a"}', f": {UNKNOWN}"),
+    ('{"水":"a"}'.encode(), f"水: {UNKNOWN}"),
+    (b'{"' + "水".encode() * 100 + b'":1}', f"{'水' * 64}: {UNKNOWN}"),
+    (b'{"chatid":1,"zzzz":2}', f"chatid: {UNKNOWN}; did you mean 'chatId'?"),
+    (b'{"message":"a","chatId":"../../x"}', "chatId: must be a UUID in lower case"),
+    (b'{"message":"a","whenBusy":"later"}', "whenBusy: must be one of reject, enqueue, interrupt, rollback"),
+    (b"{}", "message: is required"),
+    (b'{"message":"%b"}' % (b"x" * (1 << 20) + b"y"), "message: must not be longer than 1048576 bytes"),
 ]
-"""Of POST /api/query."""
+"""Of POST /api/query, with how the refusal begins."""
 
 TAKEN: list[bytes] = [
     b' {"message":"a" , "params" : [1, 2] }\n',
@@ -79,30 +82,31 @@ NO_JSON: list[bytes] = [
 ]
 
 QUERIES = [
-    "/api/tool",
-    "/api/chat?chatId=x",
-    f"/api/chat?chatId={UUID}&includeRawMessages=1",
-    f"/api/chat?chatId={UUID}&includeRawMessages=true&includeRawMessages=true",
-    "/api/chats?pageSize=x",
-    "/api/chats?pageSize=%D9%A1",
-    "/api/chats?pageSize=" + "9" * 50,
-    "/api/chats?pageSize=",
-    "/api/chats?pageSize=1&pageSize=2",
-    "/api/chats?pagesize=1",
-    "/api/chats?pageSize=1.0",
-    "/api/chats?pageSize=+1",
-    "/api/chats?pageSize=1e1",
-    "/api/chats?zz=1&pageSize=x",
-    "/api/chats?pageSize=x&zz=1",
-    "/api/chat?chatId=%FF",
-    "/api/chat?chatId=%C0%80",
-    "/api/chats?" + "a=1&" * 700,
-    f"/api/attach?runId={UUID}&lastSeq=-1",
-    f"/api/attach?runId={UUID}&lastSeq=18446744073709551616",
-    "/api/attach?lastSeq=1",
-    f"/api/resource?chatId={UUID}&path=a&length=1",
-    f"/api/resource?chatId={UUID}",
-    "/api/agents?tag=" + "x" * 257,
+    ("/api/tool", "toolName: is required"),
+    ("/api/viewport", "viewportKey: is required"),
+    ("/api/chat?chatId=x", "chatId: must be a UUID in lower case"),
+    (f"/api/chat?chatId={UUID}&includeRawMessages=1", "includeRawMessages: must be true or false"),
+    (f"/api/chat?chatId={UUID}" + "&includeRawMessages=true" * 2, "includeRawMessages: must be given once"),
+    ("/api/chats?pageSize=x", f"pageSize: {WHOLE}"),
+    ("/api/chats?pageSize=%D9%A1", f"pageSize: {WHOLE}"),
+    ("/api/chats?pageSize=" + "9" * 50, f"pageSize: {WHOLE}"),
+    ("/api/chats?pageSize=", f"pageSize: {WHOLE}"),
+    ("/api/chats?pageSize=1&pageSize=2", "pageSize: must be given once"),
+    ("/api/chats?pagesize=1", f"pagesize: {UNKNOWN}; did you mean 'pageSize'?"),
+    ("/api/chats?pageSize=1.0", f"pageSize: {WHOLE}"),
+    ("/api/chats?pageSize=+1", f"pageSize: {WHOLE}"),
+    ("/api/chats?pageSize=1e1", f"pageSize: {WHOLE}"),
+    ("/api/chats?zz=1&pageSize=x", f"zz: {UNKNOWN}"),
+    ("/api/chats?pageSize=x&zz=1", f"pageSize: {WHOLE}"),
+    ("/api/chat?chatId=%FF", "query: parameters must be UTF-8"),
+    ("/api/chat?chatId=%C0%80", "query: parameters must be UTF-8"),
+    ("/api/chats?" + "a=1&" * 700, "query: must not have more than 600 parameters"),
+    (f"/api/attach?runId={UUID}&lastSeq=-1", "lastSeq: must be a whole number from 0 to 18446744073709551615"),
+    (f"/api/attach?runId={UUID}&lastSeq=18446744073709551616", "lastSeq: must be a whole number from 0 to 184467"),
+    ("/api/attach?lastSeq=1", "runId: is required"),
+    (f"/api/resource?chatId={UUID}&path=a&length=1", "offset: is said by the header Range"),
+    (f"/api/resource?chatId={UUID}", "path: is required"),
+    ("/api/agents?tag=" + "x" * 257, "tag: must not be longer than 256 bytes"),
 ]
 
 TAKEN_QUERIES = ["pageSize=007", "pageSize=-0", "&pageSize=1&", "pageToken=a;b", "pageToken=%zz%", "pageToken=a=b", ""]
@@ -127,9 +131,11 @@ HTTP: list[tuple[str, str, int]] = [
 
 async def test_a_bad_body_is_refused_with_the_same_words(tmp_path: Path) -> None:
     async with both(tmp_path, Peer()) as facades:
-        for body in BODIES:
+        for body, said in BODIES:
             answer = await facades.ask("POST", "/api/query", body)
             assert (answer.status, answer.json["error"]["code"]) == (400, "INVALID_REQUEST"), body
+            assert answer.json["msg"].startswith(said), answer.json["msg"]
+            assert said.startswith(f"{answer.json['error']['details']['field']}: ")
         answer = await facades.ask("POST", "/api/submit", b'{"payload":1,"params":2}')
         assert answer.json["msg"] == "params: is the same field as 'payload'; give one of them"
     assert not facades.peer.heard
@@ -156,9 +162,10 @@ async def test_what_is_allowed_is_understood_alike(tmp_path: Path) -> None:
 
 async def test_bad_parameters_are_refused_with_the_same_words(tmp_path: Path) -> None:
     async with both(tmp_path, Peer()) as facades:
-        for path in QUERIES:
+        for path, said in QUERIES:
             answer = await facades.ask("GET", path)
             assert (answer.status, answer.json["error"]["code"]) == (400, "INVALID_REQUEST"), path
+            assert answer.json["msg"].startswith(said), answer.json["msg"]
 
 
 async def test_parameters_are_understood_alike(tmp_path: Path) -> None:
@@ -170,21 +177,22 @@ async def test_parameters_are_understood_alike(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("headers", "field"),
+    ("headers", "said"),
     [
-        ([("Content-Type", "text/plain")], "Content-Type"),
-        ([("Content-Type", "text/plain; application/json")], "Content-Type"),
-        ([("Content-Type", "application/jsonp")], "Content-Type"),
-        ([("Content-Type", "")], "Content-Type"),
-        ([("Content-Encoding", "identity"), ("Content-Encoding", "identity")], "Content-Encoding"),
-        ([("Content-Encoding", "gzip")], "Content-Encoding"),
-        ([("X-Request-Id", "a"), ("X-Request-Id", "b")], "X-Request-Id"),
+        ([("Content-Type", "text/plain")], "Content-Type: must be application/json"),
+        ([("Content-Type", "text/plain; application/json")], "Content-Type: must be application/json"),
+        ([("Content-Type", "application/jsonp")], "Content-Type: must be application/json"),
+        ([("Content-Type", "")], "Content-Type: must be application/json"),
+        ([("Content-Encoding", "identity"), ("Content-Encoding", "identity")], "Content-Encoding: must be given once"),
+        ([("Content-Encoding", "gzip")], "Content-Encoding: must be absent; send the body uncompressed"),
+        ([("X-Request-Id", "a"), ("X-Request-Id", "b")], "X-Request-Id: must be given once"),
     ],
 )
-async def test_bad_headers_are_refused_with_the_same_words(tmp_path: Path, headers: Any, field: str) -> None:
+async def test_bad_headers_are_refused_with_the_same_words(tmp_path: Path, headers: Any, said: str) -> None:
     async with both(tmp_path, Peer()) as facades:
         answer = await facades.ask("POST", "/api/query", b'{"message":"a"}', headers)
-        assert answer.json["error"]["details"]["field"] == field
+        assert (answer.status, answer.json["msg"]) == (400, said)
+        assert answer.json["error"]["details"]["field"] == said.partition(":")[0]
         answer = await facades.ask("POST", "/api/query?stream=false", b'{"message":"a"}')
         assert answer.json["msg"] == "stream: belongs into the JSON body"
 

@@ -37,8 +37,11 @@ async def test_a_full_request_arrives_whole_and_both_give_the_same_answer(tmp_pa
 
 
 async def test_a_view_is_html_or_the_json_itself(tmp_path: Path) -> None:
-    html, view = tools_pb2.GetViewportResponse(html="<p>水"), tools_pb2.GetViewportResponse(view='{"big": 1e30}')
+    html, view = (
+        tools_pb2.GetViewportResponse(html="<p>水"),
+        tools_pb2.GetViewportResponse(view='{"big": 12345678901234567890}'),
+    )
     async with both(tmp_path, Peer()) as facades:
-        for reply, data in ((html, {"html": "<p>水"}), (view, {"big": 1e30})):
+        for reply, data in ((html, {"html": "<p>水"}), (view, {"big": 12345678901234567890})):
             facades.peer.replies = [reply]
             assert (await facades.ask("GET", "/api/viewport?viewportKey=k")).json["data"] == data

@@ -31,6 +31,14 @@ BUILD_TIMEOUT_S = 1200.0
 needs_go = pytest.mark.skipif(shutil.which("go") is None, reason="NOTICE: Go is not installed: no manifest is built")
 
 
+RESTRICTED = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
+"""The security context of each container."""
+
+
 @cache
 def build_manifests(variant: str) -> list[Manifest]:
     """Every object of the variant."""

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.deploy.manifests import KUBERNETES, ROOT, Manifest, build_overlay, needs_go
+from tests.deploy.manifests import KUBERNETES, RESTRICTED, ROOT, Manifest, build_overlay, needs_go
 from tests.deploy.schemas import validator
 from tests.support.s3_store import Place, needs_s3, running_store
 from tests.support.tiers import check_first
@@ -67,11 +67,7 @@ def test_its_pod_has_no_rights_and_the_volumes_of_the_installation(overlay: str,
             10001,
         )
         for container in [*pod.get("initContainers", ()), *pod["containers"]]:
-            assert container["securityContext"] == {
-                "allowPrivilegeEscalation": False,
-                "readOnlyRootFilesystem": True,
-                "capabilities": {"drop": ["ALL"]},
-            }
+            assert container["securityContext"] == RESTRICTED
     (container,) = pod_of(job)["containers"]
     assert container["image"] == "headrace:0.1.0"
     claims = {volume["name"]: volume["persistentVolumeClaim"]["claimName"] for volume in pod_of(job)["volumes"]}

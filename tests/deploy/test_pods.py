@@ -10,6 +10,7 @@ import yaml
 from services.orchestrator.lifecycle.runs import ENDING_S
 from services.runtime.process.config import load_settings
 from tests.deploy.manifests import (
+    RESTRICTED,
     VARIANTS,
     Manifest,
     build_overlay,
@@ -43,11 +44,7 @@ def test_a_pod_has_no_rights(variant: str) -> None:
         assert (spec["securityContext"]["runAsNonRoot"], spec["securityContext"]["runAsUser"]) == (True, 10001), name
         assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, name
     for container in containers(variant):
-        assert container["securityContext"] == {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        }, container["name"]
+        assert container["securityContext"] == RESTRICTED, container["name"]
 
 
 def test_on_openshift_a_pod_names_no_user() -> None:

@@ -26,10 +26,10 @@ def of_compaction(events: list[Event]) -> list[Event]:
     return [event for event in events if event["type"].startswith("compaction.")]
 
 
-async def outgrown(suite: Suite, times: int = 14) -> tuple[str, list[list[Event]]]:
-    """A chat of so many long messages; its id and the events of its runs."""
+async def outgrown(suite: Suite) -> tuple[str, list[list[Event]]]:
+    """A chat of 14 long messages; its id and the events of its runs."""
     chat_id, runs = "", list[list[Event]]()
-    for number in range(times):
+    for number in range(14):
         events = await suite.ask(f"{number}: {WORDS}", "small", **({"chatId": chat_id} if chat_id else {}))
         assert events[-1]["type"] == "run.complete"
         assert texts(events, "content") == ["Go ", "on."]

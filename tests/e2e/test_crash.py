@@ -16,7 +16,7 @@ from services.simulator.scripts.script import parse_script
 from services.simulator.server import simulator
 from tests.support.order import TERMINAL, fold, texts
 from tests.support.pairing import assert_paired
-from tests.support.suite import FORM, Suite, fresh_suite, gone, running
+from tests.support.suite import FORM, Suite, fresh_suite, gone, running, until_replaced
 from tests.support.tiers import check_first
 
 MOMENTS: dict[str, list[dict[str, Any]]] = {
@@ -93,7 +93,7 @@ async def test_a_service_that_is_killed_comes_back_and_the_chat_goes_on(tmp_path
                 head += await response.content.readany()
             os.kill(killed, signal.SIGKILL)
         run_id = json.loads(head.split(b"data: ")[2].split(b"\n")[0])["runId"]
-        await ready_again(suite, victim, killed)
+        await until_replaced(suite, victim, killed)
         # Where the run's lease went with memory, its reader is cut off, and the next owner goes on.
         ended = await suite.follow(run_id)
         assert [event["type"] for event in ended if event["type"] in TERMINAL] == [ended[-1]["type"]]
@@ -123,20 +123,6 @@ async def rejecting(suite: Suite, run_id: str, last_seq: int) -> list[dict[str, 
                 body = {"runId": run_id, "approvalId": event["approvalId"], "params": {"decision": "reject"}}
                 assert (await suite.post("/api/submit", body))[0] == 200
     return seen
-
-
-async def ready_again(suite: Any, service: str, old_pid: int) -> None:
-    """Return when `service` has another process and the whole chain is ready."""
-    while True:
-        await asyncio.sleep(0.1)
-        if suite.services().get(service, old_pid) == old_pid:
-            continue
-        try:
-            status, _ = await suite.get("/readyz", all="")
-        except OSError:
-            continue
-        if status == 200:
-            return
 
 
 def assert_numbered(log: Path) -> None:

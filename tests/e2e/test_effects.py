@@ -39,15 +39,6 @@ def add_tools(suite: Suite) -> None:
         (suite.config_dir / "agents" / f"{name}.json").write_text(json.dumps(agent))
 
 
-async def in_force(suite: Suite) -> None:
-    while True:
-        _, agents = await suite.get("/api/agents")
-        _, tools = await suite.get("/api/tools")
-        if CASES.keys() <= {agent["key"] for agent in agents["data"]} & {tool["name"] for tool in tools["data"]}:
-            return
-        await asyncio.sleep(0.05)
-
-
 async def followed(suite: Suite, name: str, works: asyncio.Event) -> list[Event]:
     """One case's run; `works` is set when its tool does."""
     decision, events = CASES[name][1], list[Event]()
@@ -68,7 +59,7 @@ async def followed(suite: Suite, name: str, works: asyncio.Event) -> list[Event]
 async def test_a_killed_tools_service_runs_nothing_twice_blindly(tmp_path: Path) -> None:
     async with asyncio.timeout(600), fresh_suite(tmp_path) as suite:
         add_tools(suite)
-        await in_force(suite)
+        await suite.until_known(*CASES)
         rules: list[dict[str, Any]] = [
             {"match": {"turn": 1, "text": name}, "steps": [{"toolCall": name, "id": "call_1", "arguments": ["{}"]}]}
             for name in CASES

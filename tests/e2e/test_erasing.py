@@ -8,7 +8,6 @@ import io
 import json
 import os
 import signal
-import socket
 import tarfile
 from collections.abc import Generator
 from contextlib import suppress
@@ -23,6 +22,7 @@ import pytest
 from benchmarks import postgresql
 from benchmarks.postgresql import FAST, Server
 from services.simulator.server import simulator
+from tests.support.clients.network import find_free_port
 from tests.support.otlp import collector
 from tests.support.postgresql import needs_postgres
 from tests.support.suite import COMMAND, Suite, gone, running
@@ -34,7 +34,6 @@ AT_ONCE = {"HEADRACE_MEMORY_ERASE_REWRITES": "true", "HEADRACE_MEMORY_ERASE_RECE
 SCOPES = ["ask", "answer", "operate", "read_content", "publish", "admin"]
 KEYS = {"ada": "a" * 64, "bob": "b" * 64, "op": "c" * 64}
 MARK = "markofadathatnobodyelsehas"
-COMMAND_LINE = f"echo {MARK} | tee outputs/n.txt"
 STEPS: list[dict[str, Any]] = [
     {
         "match": {"text": "write"},
@@ -276,12 +275,6 @@ async def test_what_operators_look_at_has_nothing_of_an_erased_user(tmp_path: Pa
         assert not find_mark(data)
         assert traces.named("headrace.v1.AgentService/Query")
         assert not [span.name for span in traces.spans if MARK.encode() in span.said]
-
-
-def find_free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
 
 
 def _without_times(entries: dict[str, bytes]) -> dict[str, bytes]:

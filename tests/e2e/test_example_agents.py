@@ -186,18 +186,6 @@ def write_answer(events: list[Event]) -> str:
     return "".join(event["delta"] for event in own)
 
 
-async def test_a_planned_trip_is_answered_from_the_results_of_its_tasks(demo: Running) -> None:
-    events = await asked(demo, "trip_planner", "Plan a day out: pack; see what the weather in Paris is")
-    (made,) = (event["plan"] for event in events if event["type"] == "plan.create")
-    assert [task["description"] for task in made] == ["pack", "see what the weather in Paris is"]
-    ended = [event["taskId"] for event in events if event["type"] == "task.complete"]
-    assert ended == [task["taskId"] for task in made]
-    answer = "".join(
-        event["delta"] for event in events if event["type"] == "content.delta" and event.get("taskId") is None
-    )
-    assert "The weather in Paris on " in answer
-
-
 async def test_a_deep_search_streams_sources_and_its_report_to_the_client(demo: Running) -> None:
     events = await asked(demo, "researcher", "Research water mills")
     said = [event["delta"] for event in events if event["type"] == "tool.output" and event["stream"] == "text"]

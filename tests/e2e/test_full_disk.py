@@ -21,7 +21,7 @@ from services.simulator.server import simulator
 from tests.support.order import TERMINAL, Event, fold
 from tests.support.pairing import assert_paired
 from tests.support.small_disk import SmallDisk, needs_mount, on_small_disk
-from tests.support.suite import COMMAND, MODEL, StreamCutError, Suite, read_events, running, write_config
+from tests.support.suite import COMMAND, MODEL, StreamCutError, Suite, is_ready, read_events, running, write_config
 
 FULL_S = float(os.environ.get("FULL_DISK_S", "0"))
 SERVES_AGAIN_S = 15.0
@@ -118,7 +118,7 @@ async def test_what_commands_fill_leaves_room_for_chats(tmp_path: Path) -> None:
             assert seen[-1]["type"] == "run.complete", seen[-1]
             ends = [str(event["result"]) for event in seen if event["type"] == "tool.result"]
             assert [end for end in ends if "disk" not in end] == []
-        assert await readiness(suite) == 200
+        assert await is_ready(suite)
         free = os.statvfs(disk.path)
         assert free.f_bavail * free.f_frsize < RESERVE_BYTES
 
@@ -179,18 +179,13 @@ async def completed(seen: Seen, count: int) -> None:
 
 async def told(suite: Suite, seen: Seen) -> None:
     """Return when callers and probes know that there is no room."""
-    while not seen.refused["DISK_FULL"] or await readiness(suite) != 503:
+    while not seen.refused["DISK_FULL"] or await is_ready(suite):
         await asyncio.sleep(0.05)
 
 
 async def until_ready(suite: Suite) -> None:
-    while await readiness(suite) != 200:
+    while not await is_ready(suite):
         await asyncio.sleep(0.05)
-
-
-async def readiness(suite: Suite) -> int:
-    async with suite.http.get(f"{suite.url}/readyz?all") as response:
-        return response.status
 
 
 async def judge(suite: Suite, effects: Path, seen: Seen) -> None:

@@ -19,8 +19,6 @@ from tests.support.suite import Suite
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-ASK: Any = [{"role": "user", "content": "What is the weather in Paris today?"}]
-
 
 @asynccontextmanager
 async def client(suite: Suite) -> AsyncGenerator[AsyncOpenAI]:
@@ -28,61 +26,10 @@ async def client(suite: Suite) -> AsyncGenerator[AsyncOpenAI]:
         yield api
 
 
-async def test_an_agent_answers_as_a_model_and_keeps_its_tools_inside(suite: Suite) -> None:
-    async with client(suite) as api:
-        assert "react" in [model.id async for model in api.models.list()]
-        whole = await api.chat.completions.create(model="react", messages=ASK)
-        stream = await api.chat.completions.create(model="react", messages=ASK, stream=True)
-        chunks = [chunk async for chunk in stream]
-    said = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
-    assert whole.choices[0].message.content == said != ""
-    assert (whole.choices[0].finish_reason, whole.choices[0].message.tool_calls) == ("stop", None)
-    assert whole.usage is not None
-    assert whole.usage.total_tokens > 0
-    assert chunks[-1].choices[0].finish_reason == "stop"
-
-
-async def test_leaving_a_completion_cancels_its_run(suite: Suite) -> None:
-    suite.play({"steps": [{"content": "first"}, {"stall": True}]})
-    async with client(suite) as api:
-        stream = await api.chat.completions.create(model="plain", messages=ASK, stream=True)
-        first = await anext(stream)
-        await stream.close()
-        run_id = first.id.removeprefix("chatcmpl-")
-        async with asyncio.timeout(100):
-            while (await suite.get("/api/run", runId=run_id))[1]["data"]["state"] != "cancelled":
-                await asyncio.sleep(0.1)
-
-
 LOCATE: Any = {
     "type": "function",
     "function": {"name": "locate", "description": "Where the user is", "parameters": {"type": "object"}},
 }
-LOCATED = [
-    {"match": {"turn": 1}, "steps": [{"toolCall": "locate", "id": "call_l", "arguments": ['{"exact":', "true}"]}]},
-    {"steps": [{"content": "You are in Lyon."}]},
-]
-
-
-async def test_a_function_of_the_caller_is_called_and_its_answer_goes_on_with_the_run(suite: Suite) -> None:
-    suite.play(*LOCATED)
-    asked: Any = [{"role": "user", "content": "Where am I?"}]
-    async with client(suite) as api:
-        first = await api.chat.completions.create(model="react", messages=asked, tools=[LOCATE])
-        (call,) = first.choices[0].message.tool_calls or []
-        assert first.choices[0].finish_reason == "tool_calls"
-        assert call.type == "function"
-        assert (call.function.name, call.function.arguments) == ("locate", '{"exact":true}')
-        asked += [
-            first.choices[0].message.model_dump(exclude_none=True),
-            {"role": "tool", "tool_call_id": call.id, "content": '{"city": "Lyon"}'},
-        ]
-        second = await api.chat.completions.create(model="react", messages=asked, tools=[LOCATE])
-    assert second.choices[0].message.content == "You are in Lyon."
-    answered = suite.requests()[-1]["messages"]
-    assert [message["content"] for message in answered if message["role"] == "tool"] == ['{"city": "Lyon"}']
-
-
 BOTH_LOCATED = [
     {
         "match": {"turn": 1},
@@ -119,11 +66,16 @@ async def test_two_calls_of_one_answer_come_together_unless_the_caller_wants_one
     assert told[1] == '"Paris"' if parallel is None else "only one tool runs at a time" in told[1]
 
 
-async def test_a_picture_is_shown_to_the_model_and_kept_for_the_chat(suite: Suite) -> None:
-    suite.play({"steps": [{"content": "A red square."}]})
+def draw_square() -> bytes:
     drawn = io.BytesIO()
     Image.new("RGB", (8, 8), "red").save(drawn, "PNG")
-    url = f"data:image/png;base64,{base64.b64encode(drawn.getvalue()).decode()}"
+    return drawn.getvalue()
+
+
+async def test_a_picture_is_shown_to_the_model_and_kept_for_the_chat(suite: Suite) -> None:
+    suite.play({"steps": [{"content": "A red square."}]})
+    drawn = draw_square()
+    url = f"data:image/png;base64,{base64.b64encode(drawn).decode()}"
     parts: Any = [{"type": "text", "text": "What is it?"}, {"type": "image_url", "image_url": {"url": url}}]
     async with client(suite) as api:
         answer = await api.chat.completions.create(model="plain", messages=[{"role": "user", "content": parts}])
@@ -134,7 +86,7 @@ async def test_a_picture_is_shown_to_the_model_and_kept_for_the_chat(suite: Suit
     _, chat = await suite.get("/api/chat", chatId=chat_id)
     (reference,) = chat["data"]["references"]
     async with suite.http.get(suite.url + reference["url"]) as response:
-        assert await response.read() == drawn.getvalue()
+        assert await response.read() == drawn
     (log,) = suite.data_dir.rglob(f"{chat_id}.json")
     assert url not in log.read_text()
 
@@ -253,8 +205,6 @@ async def test_a_response_that_goes_on_is_not_deleted(suite: Suite) -> None:
 
 
 async def test_sounds_and_documents_are_shown_and_a_picture_once_more_when_a_tool_reads_it(suite: Suite) -> None:
-    drawn = io.BytesIO()
-    Image.new("RGB", (8, 8), "red").save(drawn, "PNG")
     wave = b"RIFF\x24\0\0\0WAVEfmt " + bytes(24)
     suite.play(
         {
@@ -265,7 +215,7 @@ async def test_sounds_and_documents_are_shown_and_a_picture_once_more_when_a_too
     )
     async with client(suite) as api:
         report = await api.files.create(file=("a.pdf", b"%PDF-1.7"), purpose="user_data")
-        picture = await api.files.create(file=("red.png", drawn.getvalue()), purpose="vision")
+        picture = await api.files.create(file=("red.png", draw_square()), purpose="vision")
         parts: Any = [
             {"type": "input_text", "text": "What is it?"},
             {"type": "input_image", "file_id": picture.id, "detail": "low"},

@@ -51,16 +51,6 @@ def configure(suite: Suite) -> None:
     )
 
 
-async def in_force(suite: Suite) -> None:
-    while True:
-        _, agents = await suite.get("/api/agents")
-        _, tools = await suite.get("/api/tools")
-        known = {agent["key"] for agent in agents["data"]} | {tool["name"] for tool in tools["data"]}
-        if known >= {"worker", "parent", "work"}:
-            return
-        await asyncio.sleep(0.05)
-
-
 @asynccontextmanager
 async def away(suite: Suite) -> AsyncGenerator[None]:
     """The service is killed when the block begins, and until AWAY_S later whenever it has come back."""
@@ -104,7 +94,7 @@ def check(events: list[Event], agent: str) -> None:
 async def test_runs_wait_for_a_tools_service_that_was_killed(tmp_path: Path) -> None:
     async with asyncio.timeout(900), fresh_suite(tmp_path) as suite:
         configure(suite)
-        await in_force(suite)
+        await suite.until_known("worker", "parent", "work")
         working = asyncio.Semaphore(0)
         async with asyncio.TaskGroup() as group:
             agents = ["worker", "parent"] * (RUNS // 2)

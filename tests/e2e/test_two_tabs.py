@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import shutil
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Browser, Page, async_playwright, expect
+from playwright.async_api import Browser, Page, expect
 
-from services.simulator.server import simulator
+from tests.support.chromium import open_browser
+from tests.support.clients.script import ASKING, write_asker
 from tests.support.order import Event
-from tests.support.suite import MODEL, Suite, running
+from tests.support.suite import Suite, fresh_suite
 
 WAIT_MS = 60_000
-
-AGENT = {
-    "mode": "REACT",
-    "modelConfig": MODEL,
-    "toolConfig": {"frontends": ["ask_human"]},
-    "react": {"systemPrompt": "Ask."},
-}
-QUESTION = {"question": "Which mill?"}
 
 
 async def open_form(browser: Browser, suite: Suite, started: Event) -> Page:
@@ -36,26 +27,13 @@ async def open_form(browser: Browser, suite: Suite, started: Event) -> Page:
 
 @pytest.mark.nightly
 async def test_two_tabs_fight_over_a_form(tmp_path: Path) -> None:
-    program = shutil.which("chromium")
-    if program is None:
-        pytest.skip("NOTICE: Chromium is not installed: two tabs are NOT tested")
-    agents = tmp_path / "config" / "agents"
-    agents.mkdir(parents=True)
-    (agents / "asker.json").write_text(json.dumps(AGENT))
+    write_asker(tmp_path)
     async with (
-        simulator() as sim,
-        running(tmp_path / "config", tmp_path / "data", sim) as suite,
-        async_playwright() as playwright,
+        fresh_suite(tmp_path) as suite,
+        open_browser("two tabs are NOT tested") as browser,
     ):
-        suite.play(
-            {
-                "match": {"turn": 1},
-                "steps": [{"toolCall": "ask_human", "id": "call_1", "arguments": [json.dumps(QUESTION)]}],
-            },
-            {"steps": [{"content": "Good."}]},
-        )
+        suite.play(*ASKING)
         expect.set_options(timeout=WAIT_MS)
-        browser = await playwright.chromium.launch(executable_path=program)
         async with suite.query("hello", "asker") as events:
             seen: list[Event] = []
             while not seen or seen[-1]["type"] != "gate.open":
@@ -85,7 +63,6 @@ async def test_two_tabs_fight_over_a_form(tmp_path: Path) -> None:
             await two.get_by_role("button", name="Take over").click()
             await two.get_by_role("button", name="Send").click()
             rest = [event async for event in events]
-        await browser.close()
     submitted = next(event for event in rest if event["type"] == "request.submit")
     assert submitted["payload"] == {"answer": "the other"}
     assert rest[-1]["type"] == "run.complete"

@@ -1,8 +1,9 @@
 """An event loop whose clock jumps to its next timer whenever nothing else can happen, so that no test waits for time.
 
 Everything else is real: sockets, threads, child processes. Real time passes while a thread works for the loop, while a
-child process of it runs, and while a connection to another process is open. `services.runtime.clock` reads the same
-clock in a test, so that deadlines, leases and timestamps agree.
+child process of it runs, and while a connection to another process is open. A step of the loop, however long the machine
+lets it wait for a core, takes `STEP_S` at most, so that a slow machine does not let a timeout run out.
+`services.runtime.clock` reads the same clock in a test, so that deadlines, leases and timestamps agree.
 """
 
 from __future__ import annotations
@@ -21,10 +22,14 @@ from services.runtime.clock import CLOCK
 SOCKET_LOOK_S = 0.001
 """How long the loop waits for sockets before it jumps. The kernel delivers within this time."""
 
+STEP_S = 0.05
+"""Longest time that passes between two looks of the loop at its sockets, unless it sleeps."""
+
 
 class JumpingLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
-        self._jumped_s = 0.0
+        self._mark = (time.monotonic(), time.monotonic())
+        """What time it was at the last look, by this loop and by the machine. One value, since threads read it, too."""
         self._jobs: set[Future[Any]] = set()
         """Calls that threads have not ended."""
         self._children: WeakSet[asyncio.SubprocessTransport] = WeakSet()
@@ -39,14 +44,15 @@ class JumpingLoop(asyncio.SelectorEventLoop):
         _clock.loop = self
 
     def time(self) -> float:
-        return super().time() + self._jumped_s
+        now, looked_at = self._mark
+        return now + min(time.monotonic() - looked_at, STEP_S)
 
-    @property
-    def jumped_s(self) -> float:
-        return self._jumped_s
+    def end_step(self) -> None:
+        self._mark = (self.time(), time.monotonic())
 
-    def jump(self, seconds: float) -> None:
-        self._jumped_s += seconds
+    def end_sleep(self, seconds: float) -> None:
+        """Have this time pass since the last look, whether the machine has slept for it or not."""
+        self._mark = (self._mark[0] + seconds, time.monotonic())
 
     def is_anything_outstanding(self) -> bool:
         """Whether a thread, a child process or a peer in another process may still do something."""
@@ -107,31 +113,37 @@ class _JumpingSelector(selectors.DefaultSelector):
         self._loop = loop
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        if timeout is None or timeout <= 0 or self._loop.is_anything_outstanding():
-            return super().select(timeout)
-        has_sockets = len(self.get_map()) > 1  # one is the loop's own, to be woken by
-        ready = super().select(SOCKET_LOOK_S if has_sockets else 0)
-        if not ready and not self._loop.is_anything_outstanding():
-            self._loop.jump(timeout)
+        self._loop.end_step()
+        sleeps = timeout is not None and timeout > 0
+        if not sleeps or self._loop.is_anything_outstanding():
+            ready = super().select(timeout)
+        else:
+            has_sockets = len(self.get_map()) > 1  # one is the loop's own, to be woken by
+            ready = super().select(SOCKET_LOOK_S if has_sockets else 0)
+            sleeps = not self._loop.is_anything_outstanding()
+        if sleeps and not ready:
+            self._loop.end_sleep(timeout)
+        else:
+            self._loop.end_step()
         return ready
 
 
 class _JumpedClock:
-    """The machine's clocks, and as much later as the running loop has jumped."""
+    """The clock of the running loop, or the machine's when none runs."""
 
     loop: JumpingLoop | None = None
 
+    def __init__(self) -> None:
+        self._started_at_ns = time.time_ns() - time.monotonic_ns()
+
     def time_ns(self) -> int:
-        return time.time_ns() + int(self._jumped_s() * 1e9)
+        return self._started_at_ns + int(self.monotonic() * 1e9)
 
     def monotonic(self) -> float:
-        return time.monotonic() + self._jumped_s()
+        return time.monotonic() if self.loop is None or self.loop.is_closed() else self.loop.time()
 
     def thread_time(self) -> float:
         return time.thread_time()
-
-    def _jumped_s(self) -> float:
-        return self.loop.jumped_s if self.loop is not None and not self.loop.is_closed() else 0.0
 
 
 _clock = _JumpedClock()

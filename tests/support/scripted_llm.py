@@ -36,7 +36,6 @@ class ScriptedLlm(llm_pb2_grpc.LlmServiceServicer):
         self.sent = 0
         self.opened_in: asyncio.Task[Any] | None = None
         self.closed_in: asyncio.Task[Any] | None = None
-        self.ended_by: type[BaseException] | None = None
         self.opened, self.closed = asyncio.Event(), asyncio.Event()
         self.forwarded: tuple[tuple[str, str], ...] = ()
 
@@ -49,9 +48,6 @@ class ScriptedLlm(llm_pb2_grpc.LlmServiceServicer):
                     self.sent += 1
                 else:
                     await self._play(step)
-        except BaseException as error:
-            self.ended_by = type(error)
-            raise
         finally:
             self._close()
 

@@ -89,6 +89,17 @@ class Suite:
         async with self.http.post(self.url + path, data=io.BytesIO(data), headers=headers) as response:
             return response.status, await response.json()
 
+    async def until_known(self, *names: str) -> None:
+        """Wait until agents and tools whose files were written are in force."""
+        async with asyncio.timeout(TEST_TIMEOUT_S):
+            while True:
+                _, agents = await self.get("/api/agents")
+                _, tools = await self.get("/api/tools")
+                known = {agent["key"] for agent in agents["data"]} | {tool["name"] for tool in tools["data"]}
+                if known.issuperset(names):
+                    return
+                await asyncio.sleep(0.05)
+
     async def get(self, path: str, **params: str) -> tuple[int, Any]:
         """Status and JSON of a GET."""
         async with self.http.get(self.url + path, params=params) as response:
@@ -152,15 +163,7 @@ class Suite:
 
     def services(self) -> dict[str, int]:
         """Process ids of the services."""
-        found: dict[str, int] = {}
-        for pid in _children(self.process.pid):
-            try:
-                command = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
-            except (FileNotFoundError, ProcessLookupError):  # it has just ended
-                continue
-            if "-m" in command:
-                found[command[command.index("-m") + 1].removeprefix("services.")] = pid
-        return found
+        return find_services(self.process.pid)
 
     async def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Send a signal to `headrace up`, wait for its end, give its exit code."""
@@ -268,10 +271,27 @@ async def is_ready(suite: Suite) -> bool:
     return False
 
 
+def find_services(pid: int) -> dict[str, int]:
+    """Process ids of the services that a `headrace up` has started, by name."""
+    found: dict[str, int] = {}
+    for child in _children(pid):
+        try:
+            command = Path(f"/proc/{child}/cmdline").read_bytes().decode().split("\0")
+        except (FileNotFoundError, ProcessLookupError):  # it has just ended
+            continue
+        if "-m" in command:
+            found[command[command.index("-m") + 1].removeprefix("services.")] = child
+    return found
+
+
 async def kill_service(suite: Suite, victim: str) -> None:
     """Kill a service, and wait until another process is in its place."""
     killed = suite.services()[victim]
     os.kill(killed, signal.SIGKILL)
+    await until_replaced(suite, victim, killed)
+
+
+async def until_replaced(suite: Suite, victim: str, killed: int) -> None:
     while suite.services().get(victim, killed) == killed or not await is_ready(suite):
         await asyncio.sleep(0.1)
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from headrace.cassette.lines import read_cassette
-from headrace.client import Client
 from tests.support.tenants.suite import ADA, KEYS, MODEL, serving_tenants
 
 MODE = "async def run(mode):\n    # how we price it\n    return None if await mode.answer('Now answer.') else ''\n"
@@ -23,14 +21,10 @@ async def test_the_code_of_a_mode_is_for_operators(tmp_path: Path, *, is_operato
     (tmp_path / "modes" / "own.py").write_text(MODE)
     (tmp_path / "agents" / "own.json").write_text(json.dumps(AGENT))
     async with serving_tenants(tmp_path) as suite:
-        addresses: dict[str, Any] = {
-            "memory_address": suite.addresses["MemoryService"],
-            "tools_address": suite.addresses["ToolService"],
-        }
-        async with Client(suite.addresses["AgentService"], token=KEYS[ADA], **addresses) as admin:
+        async with suite.connect(KEYS[ADA]) as admin:
             scopes = ["ask", "operate"] if is_operator else ["ask"]
             made = await admin.create_key("of the test", "cat", scopes=scopes)
-        async with Client(suite.addresses["AgentService"], token=made.secret, **addresses) as cat:
+        async with suite.connect(made.secret) as cat:
             async with cat.ask("hello", agent_key="own", record=True) as run:
                 run_id = [event async for event in run][-1].run_complete.run_id
             lines = await cat.cassette(run_id)

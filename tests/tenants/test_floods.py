@@ -42,8 +42,8 @@ async def test_a_query_beside_a_flood_begins_among_the_first(tmp_path: Path, way
     async with (
         asyncio.timeout(300),
         serving_tenants(tmp_path, runs_max=4 * FLOOD) as suite,
-        Client(suite.addresses["AgentService"], token=KEYS[ADA]) as ada,
-        Client(suite.addresses["AgentService"], token=KEYS[BOB]) as bob,
+        suite.connect(KEYS[ADA]) as ada,
+        suite.connect(KEYS[BOB]) as bob,
         aiohttp.ClientSession(suite.url, connector=aiohttp.TCPConnector(limit=0)) as flooding,
         aiohttp.ClientSession(suite.url) as http,
         asyncio.TaskGroup() as group,

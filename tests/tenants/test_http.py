@@ -16,8 +16,6 @@ import pytest_asyncio
 from google.protobuf.message_factory import GetMessageClass
 
 from headrace.a2a import a2a_pb2, a2a_pb2_grpc
-from headrace.client import Client
-from headrace.errors import Unauthenticated
 from services.facade.a2a.operations import STREAMING
 from services.facade.middleware.credentials import GUARDED
 from services.facade.proto_routes import load_routes
@@ -80,11 +78,6 @@ async def test_a_credential_that_is_given_twice_is_no_credential(suite: TenantSu
     headers = [("Authorization", f"Bearer {KEYS[ADA]}"), ("Authorization", f"Bearer {KEYS[BOB]}")]
     async with suite.http.get("/api/agents", headers=headers) as response:
         assert response.status == 400
-
-
-async def test_openais_clients_send_their_key_as_they_do(suite: TenantSuite) -> None:
-    async with suite.http.get("/v1/models", headers={"Authorization": f"Bearer {KEYS[ADA]}"}) as response:
-        assert [model["id"] for model in (await response.json())["data"]] == ["plain"]
 
 
 async def test_a_face_of_another_protocol_knows_its_callers_chats_alone(suite: TenantSuite) -> None:
@@ -190,19 +183,6 @@ async def test_tasks_over_grpc_are_their_tenants_alone_and_nobodys_without_a_cre
         )
         with pytest.raises(grpc.aio.AioRpcError, match="no agent 'unpublished' is published here"):
             await refused
-
-
-async def test_the_client_shows_its_token(suite: TenantSuite) -> None:
-    async with Client(
-        suite.addresses["AgentService"], memory_address=suite.addresses["MemoryService"], token=KEYS[ADA]
-    ) as ada:
-        assert [agent.key for agent in await ada.agents()] == ["plain"]
-        async with ada.ask("hello", agent_key="plain") as deltas:
-            assert [delta async for delta in deltas][-1].HasField("run_complete")
-        assert (await ada.chats()).chats
-    async with Client(suite.addresses["AgentService"]) as nobody:
-        with pytest.raises(Unauthenticated):
-            await nobody.agents()
 
 
 async def test_the_command_line_shows_its_token(suite: TenantSuite) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,16 +13,11 @@ from headrace.client import Client
 from headrace.errors import NotFound, PermissionDenied
 from headrace.v1 import limits_pb2
 from services.orchestrator.lifecycle.admission.admission import WAITING_MAX
-from tests.support.tenants.suite import ADA, BOB, KEYS, SLOW, TenantSuite, serving_tenants
+from tests.support.tenants.suite import ADA, BOB, KEYS, SLOW, serving_tenants
 
 BUDGET = {"id": "daily", "period": "day", "usd": 2.5, "user": "*"}
 
 Limits = dict[tuple[str, str], limits_pb2.Limit]
-
-
-def reach(suite: TenantSuite, token: str) -> Client:
-    peers: dict[str, Any] = {"memory_address": suite.addresses["MemoryService"]}
-    return Client(suite.addresses["AgentService"], token=token, tools_address=suite.addresses["ToolService"], **peers)
 
 
 async def look(client: Client, *whose: str, **more: str) -> Limits:
@@ -45,8 +39,8 @@ async def test_every_service_says_what_holds_and_what_is_used_of_it(tmp_path: Pa
     (tmp_path / "budgets.yaml").write_text(json.dumps({"budgets": [BUDGET]}))
     async with (
         serving_tenants(tmp_path, runs_max=40, tenant_runs_max=7) as suite,
-        reach(suite, KEYS[ADA]) as ada,
-        reach(suite, KEYS[BOB]) as bob,
+        suite.connect(KEYS[ADA]) as ada,
+        suite.connect(KEYS[BOB]) as bob,
     ):
         made = await ada.create_key("ci", "robot", scopes=["ask", "operate"], runs_max=3, requests_per_minute=2)
         await ada.create_schedule("plain", "hello", cron="0 9 * * *")
@@ -77,9 +71,9 @@ async def test_every_service_says_what_holds_and_what_is_used_of_it(tmp_path: Pa
 
 async def test_what_is_used_up_says_so_and_when_it_opens(tmp_path: Path) -> None:
     (tmp_path / "budgets.yaml").write_text(json.dumps({"budgets": [BUDGET | {"usd": 0}]}))
-    async with serving_tenants(tmp_path, tenant_runs_max=1) as suite, reach(suite, KEYS[ADA]) as ada:
+    async with serving_tenants(tmp_path, tenant_runs_max=1) as suite, suite.connect(KEYS[ADA]) as ada:
         made = await ada.create_key("ci", "ada", scopes=["operate"], requests_per_minute=1)
-        async with reach(suite, made.secret) as robot:
+        async with suite.connect(made.secret) as robot:
             while True:  # until the orchestrator has heard of the key, which is its one call of a minute
                 try:
                     await look(robot)
@@ -93,9 +87,9 @@ async def test_what_is_used_up_says_so_and_when_it_opens(tmp_path: Path) -> None
 
 async def test_it_is_for_operators_and_a_bad_file_is_said(tmp_path: Path) -> None:
     (tmp_path / "budgets.yaml").write_text("budgets: [{id: x}]")
-    async with serving_tenants(tmp_path) as suite, reach(suite, KEYS[ADA]) as ada:
+    async with serving_tenants(tmp_path) as suite, suite.connect(KEYS[ADA]) as ada:
         assert (await ada.limits()).missing == ["llm_gateway", "budgets"]
         made = await ada.create_key("own", "cat")
-        async with reach(suite, made.secret) as cat:
+        async with suite.connect(made.secret) as cat:
             with pytest.raises(PermissionDenied, match="operate"):
                 await cat.limits()

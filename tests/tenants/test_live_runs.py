@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from headrace.client import Client
 from headrace.errors import QueueFull
 from headrace.streams import reading, rpc_errors
 from headrace.v1 import agent_pb2, agent_pb2_grpc
@@ -44,7 +43,7 @@ async def test_runs_that_wait_for_one_tenants_people_leave_room_for_another_tena
             await ask_and_leave(suite)
         assert caught.value.retry_after_s == RETRY_AFTER_S
         async with (
-            Client(suite.addresses["AgentService"], token=KEYS[BOB]) as bob,
+            suite.connect(KEYS[BOB]) as bob,
             bob.ask("hello", agent_key="plain") as deltas,
         ):
             assert [delta async for delta in deltas][-1].HasField("run_complete")

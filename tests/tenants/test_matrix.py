@@ -9,18 +9,20 @@ import re
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import parse_qsl
 
 import aiohttp
 import pytest
 import pytest_asyncio
 
-from headrace.v1 import agent_pb2, gates_pb2, memory_pb2, schedule_pb2, tools_pb2
+from headrace.v1 import agent_pb2, memory_pb2
 from services.facade.proto_routes import Route, load_routes
 from services.runtime.auth.callers import WITHOUT_USER
 from services.runtime.formats.json_form import encode
 from tests.support.contract import RPCS
 from tests.support.facade.fronts import FRONTS
-from tests.support.tenants.requests import REQUESTS, Ids, make_requests, names_ids
+from tests.support.facade.messages import parameters
+from tests.support.tenants.requests import FIELDS, Ids, make_request, names_ids
 from tests.support.tenants.suite import (
     ADA,
     BOB,
@@ -91,7 +93,7 @@ class Stage:
     live: Ids
 
     async def call(self, name: str, who: Any, ids: Ids, **how: Any) -> Outcome:
-        return await self.suite.call(RPCS[name], who, make_requests(name, ids), **how)
+        return await self.suite.call(RPCS[name], who, make_request(name, ids), **how)
 
     async def seen(self, ids: Ids) -> Any:
         """The chat as its owner has it."""
@@ -108,15 +110,15 @@ async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Stag
     async with serving_tenants(tmp_path_factory.mktemp("tenants")) as suite:
         ids = [Ids(*await suite.ask(ADA, "hello from ada")), Ids(*await suite.ask(ADA, SLOW))]
         for each in ids:
-            await suite.call(RPCS["ToolService.UploadFile"], ADA, make_requests("ToolService.UploadFile", each))
-        blob = await suite.call(RPCS["MemoryService.PutBlob"], ADA, make_requests("MemoryService.PutBlob", ids[0]))
-        fact = await suite.call(RPCS["MemoryService.Remember"], ADA, make_requests("MemoryService.Remember", ids[0]))
+            await suite.call(RPCS["ToolService.UploadFile"], ADA, make_request("ToolService.UploadFile", each))
+        blob = await suite.call(RPCS["MemoryService.PutBlob"], ADA, make_request("MemoryService.PutBlob", ids[0]))
+        fact = await suite.call(RPCS["MemoryService.Remember"], ADA, make_request("MemoryService.Remember", ids[0]))
         create = "ScheduleService.CreateSchedule"
-        schedule_id = (await suite.call(RPCS[create], ADA, make_requests(create, ids[0]))).reply.schedule.schedule_id
+        schedule_id = (await suite.call(RPCS[create], ADA, make_request(create, ids[0]))).reply.schedule.schedule_id
         create = "WebhookService.CreateWebhook"
-        webhook_id = (await suite.call(RPCS[create], ADA, make_requests(create, ids[0]))).reply.webhook.webhook_id
+        webhook_id = (await suite.call(RPCS[create], ADA, make_request(create, ids[0]))).reply.webhook.webhook_id
         create = "KeyService.CreateKey"
-        key_id = (await suite.call(RPCS[create], ADA, make_requests(create, ids[0]))).reply.key.key_id
+        key_id = (await suite.call(RPCS[create], ADA, make_request(create, ids[0]))).reply.key.key_id
         made = (blob.reply.blob_id, fact.reply.fact_id, schedule_id, webhook_id, key_id)
         yield Stage(suite, Ids(ids[0].chat, ids[0].run, *made), ids[1])
 
@@ -133,7 +135,7 @@ def said(outcome: Outcome) -> tuple[str, str, str]:
 
 
 async def test_the_list_has_every_rpc_that_names_something() -> None:
-    assert REQUESTS.keys() == {name for name, rpc in RPCS.items() if names_ids(rpc.input_type)}
+    assert FIELDS.keys() == {name for name, rpc in RPCS.items() if names_ids(rpc.input_type)}
 
 
 @pytest.mark.parametrize("name", RPCS)
@@ -148,7 +150,7 @@ async def test_what_is_for_services_is_for_no_client(name: str, stage: Stage) ->
     assert (await stage.call(name, ADA, stage.resting, as_client=True)).code == "PERMISSION_DENIED"
 
 
-@pytest.mark.parametrize("name", REQUESTS)
+@pytest.mark.parametrize("name", FIELDS)
 async def test_what_is_anothers_does_not_exist(name: str, stage: Stage) -> None:
     before = await stage.seen(stage.resting)
     foreign = await stage.call(name, BOB, stage.resting)
@@ -169,7 +171,7 @@ async def test_nor_does_what_goes_on(name: str, stage: Stage) -> None:
     assert run.reply.run.state == "running"
 
 
-@pytest.mark.parametrize("name", [name for name in REQUESTS if name != "MemoryService.DeleteChat"])
+@pytest.mark.parametrize("name", [name for name in FIELDS if name != "MemoryService.DeleteChat"])
 async def test_a_chat_of_ones_own_with_anothers_run_is_not_enough(name: str, stage: Stage) -> None:
     chat, _ = await stage.suite.ask(BOB, "hello from bob")
     before = await stage.seen(stage.resting)
@@ -180,7 +182,7 @@ async def test_a_chat_of_ones_own_with_anothers_run_is_not_enough(name: str, sta
     assert await stage.seen(stage.resting) == before
 
 
-@pytest.mark.parametrize("name", REQUESTS)
+@pytest.mark.parametrize("name", FIELDS)
 async def test_what_is_no_id_is_refused_with_its_field(name: str, stage: Stage) -> None:
     outcome = await stage.call(name, ADA, Ids(BAD, BAD))
     assert (outcome.code, outcome.reason) == ("INVALID_ARGUMENT", "INVALID_REQUEST")
@@ -202,7 +204,7 @@ async def test_what_concerns_all_tenants_is_asked_on_a_services_own_account(stag
     assert {path(rpc) for rpc in asked} == WITHOUT_USER
     outcome = await stage.suite.call(listing, None, [memory_pb2.ListUnfinishedRunsRequest()])
     assert [(run.tenant, run.user, run.run_id) for run in outcome.reply.runs] == [("acme", "ada", stage.live.run)]
-    request = make_requests("MemoryService.RenewLeases", stage.live)
+    request = make_request("MemoryService.RenewLeases", stage.live)
     lost = [(await stage.suite.call(renewal, who, request)).reply.lost_run_ids for who in (None, ADA, BOB)]
     assert lost == [[], [], [stage.live.run]]
 
@@ -230,7 +232,7 @@ async def test_over_http_the_same(route: Route, stage: Stage, front: aiohttp.Cli
     name = f"{route.rpc.containing_service.name}.{route.rpc.name}"
     assert await asked(front, route, name, stage.resting, None) == 401
     assert await asked(front, route, name, stage.resting, "wrong") == 401
-    if name in REQUESTS:
+    if name in FIELDS:
         missing = 200 if name in QUIET else 404
         assert await asked(front, route, name, stage.resting, KEYS[BOB]) == missing
         assert await asked(front, route, name, Ids(BAD, BAD), KEYS[ADA]) == 400
@@ -245,7 +247,7 @@ async def asked(front: aiohttp.ClientSession, route: Route, name: str, ids: Ids,
     """The status of a request to a facade."""
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     given: dict[str, Any] = {}
-    message: Any = make_requests(name, ids)[0]
+    message: Any = make_request(name, ids)[0]
     if route.is_upload:
         given["data"] = form = aiohttp.FormData()
         form.add_field("chatId", ids.chat)
@@ -255,29 +257,14 @@ async def asked(front: aiohttp.ClientSession, route: Route, name: str, ids: Ids,
     elif route.has_body:
         given["data"], headers["Content-Type"] = encode(message), "application/json"
     else:
-        given["params"] = {"chatId": ids.chat} if "chat_id" in message.DESCRIPTOR.fields_by_name else {}
-        if "run_id" in message.DESCRIPTOR.fields_by_name and name != "MemoryService.GetChat":
-            given["params"]["runId"] = ids.run
-        if "run_ids" in message.DESCRIPTOR.fields_by_name:
-            given["params"]["runIds"] = ids.run
-        if isinstance(message, gates_pb2.GetGateRequest):
-            given["params"]["gateId"] = message.gate_id
-        if isinstance(message, memory_pb2.DeleteFactRequest):
-            given["params"]["factId"] = message.fact_id
-        if isinstance(message, schedule_pb2.GetScheduleRequest | schedule_pb2.DeleteScheduleRequest):
-            given["params"]["scheduleId"] = message.schedule_id
-        for field in ("webhook_id", "key_id"):
-            if field in message.DESCRIPTOR.fields_by_name:
-                given["params"][field.replace("_id", "Id")] = getattr(message, field)
-        if isinstance(message, tools_pb2.ReadFileRequest):
-            given["params"]["path"] = message.path
+        given["params"] = parse_qsl(parameters(message))
     path_at = route.path.replace("{schedule_id}", ids.chat)
     async with front.request(route.verb, path_at, headers=headers, **given) as response:
         assert (response.status == 401) == (response.headers.get("WWW-Authenticate") == "Bearer")
         return response.status
 
 
-@pytest.mark.parametrize("name", REQUESTS)
+@pytest.mark.parametrize("name", FIELDS)
 async def test_the_owner_may_do_all_of_it(name: str, stage: Stage) -> None:
     ids = stage.resting
     if name == "AgentService.Cancel":

@@ -9,7 +9,6 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from headrace.client import Client
 from headrace.errors import Unauthenticated
 from headrace.streams import rpc_errors
 from headrace.v1 import llm_pb2
@@ -26,8 +25,7 @@ STRANGER = {"x-api-key": "of nobody"}
 
 async def test_each_service_that_people_call_tells_whom_it_has_refused(tmp_path: Path) -> None:
     async with asyncio.timeout(TIMEOUT_S), serving_tenants(tmp_path) as suite:
-        agents, memory, tools = (suite.addresses[name] for name in ("AgentService", "MemoryService", "ToolService"))
-        async with Client(agents, memory_address=memory, tools_address=tools, token="of nobody") as stranger:
+        async with suite.connect("of nobody") as stranger:
             for ask in (stranger.agents, lambda: stranger.upload("a.txt", b"a")):
                 with pytest.raises(Unauthenticated):
                     await ask()

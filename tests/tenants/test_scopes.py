@@ -12,15 +12,13 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from headrace.client import Client
-from headrace.errors import CredentialEnded
 from services.facade.proto_routes import load_routes
 from services.runtime.auth.callers import find_scope
 from services.runtime.auth.identity import ALL_SCOPES, Identity
 from services.runtime.clock import now_ms
 from tests.support.contract import RPCS
 from tests.support.facade.fronts import FRONTS
-from tests.support.tenants.requests import Ids, make_requests
+from tests.support.tenants.requests import Ids, make_request
 from tests.support.tenants.suite import (
     ADA,
     KEYS,
@@ -31,6 +29,7 @@ from tests.support.tenants.suite import (
     opening_front,
     path,
     serving_tenants,
+    until_refused,
 )
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -58,16 +57,13 @@ class Stage:
     """A key's text for each scope, which has all others."""
 
     async def call(self, name: str, who: Identity) -> Outcome:
-        ids = Ids(fresh(), fresh())
-        return await self.suite.call(RPCS[name], who, make_requests(name, ids), as_client=True)
+        return await self.suite.call(RPCS[name], who, make_request(name, Ids(fresh(), fresh())), as_client=True)
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Stage]:
     async with serving_tenants(tmp_path_factory.mktemp("scopes")) as suite:
-        addresses: dict[str, Any] = {"memory_address": suite.addresses["MemoryService"]}
-        addresses["tools_address"] = suite.addresses["ToolService"]
-        async with Client(suite.addresses["AgentService"], token=KEYS[ADA], **addresses) as admin:
+        async with suite.connect(KEYS[ADA]) as admin:
             made = {way: await admin.create_key(way, "cat") for way in ENDED[:2]}
             lacking = {
                 scope: await admin.create_key(f"no {scope}", "dan", scopes=[*ALL_SCOPES - {scope}])
@@ -77,7 +73,7 @@ async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Stag
             await admin.revoke_key(made["revoked"].key.key_id)
             await admin.update_key(made["disabled"].key.key_id, disabled=True)
         for one in made.values():
-            async with Client(suite.addresses["AgentService"], token=one.secret, **addresses) as client:
+            async with suite.connect(one.secret) as client:
                 for call in (client.agents, client.facts, lambda ask=client: ask.upload("notes.txt", b"hello")):
                     await until_refused(call)
             await until_refused_over_http(suite, one.secret)
@@ -92,15 +88,6 @@ async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Stag
 async def front(request: pytest.FixtureRequest, stage: Stage) -> AsyncGenerator[aiohttp.ClientSession]:
     async with opening_front(request.param, stage.suite) as http:
         yield http
-
-
-async def until_refused(call: Any) -> None:
-    while True:
-        try:
-            await call()
-        except CredentialEnded:
-            return
-        await asyncio.sleep(0.02)
 
 
 async def until_refused_over_http(suite: TenantSuite, secret: str) -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import ChatBusy, InvalidRequest, Overloaded, QueueFull
-from headrace.v1 import agent_pb2
+from headrace.v1 import agent_pb2, common_pb2
 from tests.support.command_line import CANCELLED, run, start
 from tests.support.facade.fronts import Timing
-from tests.support.facade.scripted import CHAT, RUN, Script, answering, complete, delta, opening, suite, text
+from tests.support.facade.scripted import CHAT, RUN, Script, Step, answering, complete, delta, opening, suite, text
 
 
 async def test_the_answer_comes_byte_for_byte_and_the_exit_code_is_0(tmp_path: Path) -> None:
@@ -61,22 +61,23 @@ async def test_each_delta_is_shown_at_once(tmp_path: Path) -> None:
     assert facade.script.requests[0].message == "from standard input"
 
 
-async def test_a_failed_run_is_exit_code_1(tmp_path: Path) -> None:
-    failed = agent_pb2.RunError(run_id=RUN)
-    failed.error.code, failed.error.message = "OVERLOADED", "try later"
-    async with suite(tmp_path, Script(query=[*opening(), delta(4, run_error=failed)])) as facade:
-        assert await run("ask", "hi", url=facade.url) == (1, b"[failed] OVERLOADED: try later\n", b"")
+FAILED = agent_pb2.RunError(run_id=RUN, error=common_pb2.Failure(code="OVERLOADED", message="try later"))
 
 
-async def test_a_refused_question_is_exit_code_1_with_the_reason(tmp_path: Path) -> None:
-    async with suite(tmp_path, Script(query=[ChatBusy("the chat has a run")])) as facade:
-        assert await run("ask", "hi", url=facade.url) == (1, b"", b"Error: the chat has a run\n")
-
-
-async def test_a_question_that_is_refused_behind_the_headers_is_the_same(tmp_path: Path) -> None:
-    script = Script(query=[0.05, QueueFull("no place for the run")])
-    async with suite(tmp_path, script, timing=Timing(heartbeat_s=0.01)) as facade:
-        assert await run("ask", "hi", url=facade.url) == (1, b"", b"Error: no place for the run\n")
+@pytest.mark.parametrize(
+    ("steps", "out", "complaint"),
+    [
+        ([*opening(), delta(4, run_error=FAILED)], b"[failed] OVERLOADED: try later\n", b""),
+        ([ChatBusy("the chat has a run")], b"", b"Error: the chat has a run\n"),
+        ([0.05, QueueFull("no place for the run")], b"", b"Error: no place for the run\n"),
+    ],
+    ids=["a failed run", "a refusal", "a refusal behind the headers"],
+)
+async def test_what_is_not_answered_is_exit_code_1(
+    tmp_path: Path, steps: list[Step], out: bytes, complaint: bytes
+) -> None:
+    async with suite(tmp_path, Script(query=steps), timing=Timing(heartbeat_s=0.01)) as facade:
+        assert await run("ask", "hi", url=facade.url) == (1, out, complaint)
 
 
 async def test_no_server_is_exit_code_3_and_wrong_usage_2() -> None:
@@ -86,45 +87,18 @@ async def test_no_server_is_exit_code_3_and_wrong_usage_2() -> None:
     assert (await run("ask"))[0] == 2
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:8080", "wurst", "ftp://127.0.0.1", "http://", "http://a:b"])
-async def test_an_address_that_is_none_is_wrong_usage(url: str) -> None:
-    code, _, complaint = await run("ask", "hi", url=url)
-    assert code == 2
-    assert f"{url!r} is no address such as http://127.0.0.1:8080" in complaint.decode()
-
-
-async def test_something_else_that_answers_is_said_to_be_no_headrace() -> None:
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 5\r\nConnection: close\r\n\r\nsorry")
-        writer.close()
-
-    async with await asyncio.start_server(answer, "127.0.0.1", 0) as other:
-        url = f"http://127.0.0.1:{other.sockets[0].getsockname()[1]}"
-        code, _, complaint = await run("agents", url=url)
-    assert (code, complaint.decode()) == (1, f"Error: what answers at {url} is not Headrace, or not of this version\n")
-
-
 @pytest.mark.parametrize("cut", [[], [Overloaded("gone")]], ids=["ends", "breaks"])
 async def test_a_stream_that_is_cut_goes_on_where_it_was(tmp_path: Path, cut: list[Exception]) -> None:
     again = delta(4, content_start=agent_pb2.ContentStart(content_id=f"{RUN}_c_1", run_id=RUN))
     script = Script(
         query=[*answering("Hel")[:-2], *cut],
-        attaches=[[again, text(6, "Hello")], [text(7, " wor"), text(8, "ld"), complete(9)]],
+        attaches=[[Overloaded("starting")], [again, text(6, "Hello")], [text(7, " wor"), text(8, "ld"), complete(9)]],
     )
     async with suite(tmp_path, script) as facade:
         code, out, _ = await run("ask", "hi", url=facade.url)
     shown = [line for line in out.splitlines() if not line.startswith(b"[notice]")]
     assert (code, b"".join(shown)) == (0, b"Hello world")
-    assert [request.last_seq for request in script.requests[1:]] == [5, 6]
-
-
-async def test_a_service_that_is_away_while_attaching_is_waited_for(tmp_path: Path) -> None:
-    script = Script(query=answering("Hel")[:-2], attaches=[[Overloaded("starting")], [text(6, "lo"), complete(7)]])
-    async with suite(tmp_path, script) as facade:
-        code, out, _ = await run("ask", "hi", url=facade.url)
-    shown = [line for line in out.splitlines() if not line.startswith(b"[notice]")]
-    assert (code, b"".join(shown)) == (0, b"Hello")
+    assert [request.last_seq for request in script.requests[1:]] == [5, 5, 6]
 
 
 async def test_a_stream_that_is_cut_before_its_run_is_known_is_asked_for_again_by_the_same_id(tmp_path: Path) -> None:

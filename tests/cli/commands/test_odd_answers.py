@@ -16,12 +16,12 @@ from tests.support.facade.scripted import CHAT, Script, answering, suite
 
 
 @asynccontextmanager
-async def answering_json(body: bytes) -> AsyncGenerator[str]:
+async def answering_json(body: bytes, status: str = "200 OK") -> AsyncGenerator[str]:
     """A server that answers this to whatever it is asked; its address."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+        head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
         writer.write(f"{head}Connection: close\r\n\r\n".encode() + body)
         writer.close()
 
@@ -29,10 +29,12 @@ async def answering_json(body: bytes) -> AsyncGenerator[str]:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
 
-@pytest.mark.parametrize("body", [b"{}", b'{"data": "x"}'])
+@pytest.mark.parametrize(
+    ("body", "status"), [(b"{}", "200 OK"), (b'{"data": "x"}', "200 OK"), (b"sorry", "404 Not Found")]
+)
 @pytest.mark.parametrize("command", ["health", "agents", "chats list", f"chats show {CHAT}", f"context {CHAT}"])
-async def test_an_answer_of_another_form_is_said_to_be_no_headraces(command: str, body: bytes) -> None:
-    async with answering_json(body) as url:
+async def test_an_answer_of_another_form_is_said_to_be_no_headraces(command: str, body: bytes, status: str) -> None:
+    async with answering_json(body, status) as url:
         code, out, complaint = await run(*command.split(), url=url)
     told = f"Error: what answers at {url} is not Headrace, or not of this version\n"
     assert (code, out, complaint.decode()) == (1, b"", told)
@@ -53,12 +55,16 @@ async def test_a_credential_that_is_none_is_wrong_usage_and_is_not_shown(token: 
 
 
 @pytest.mark.parametrize(
-    "url", ["http://127.0.0.1:1/prefix", "http://127.0.0.1:1/a/", "http://127.0.0.1:1?x=1", "http://水" + "水" * 80]
+    "url",
+    [
+        *("127.0.0.1:8080", "wurst", "ftp://127.0.0.1", "http://", "http://a:b", "http://水" + "水" * 80),
+        *("http://127.0.0.1:1/prefix", "http://127.0.0.1:1/a/", "http://127.0.0.1:1?x=1"),
+    ],
 )
-async def test_an_address_with_more_than_a_host_is_wrong_usage(url: str) -> None:
+async def test_an_address_that_is_none_or_more_than_a_host_is_wrong_usage(url: str) -> None:
     code, _, complaint = await run("agents", url=url)
     assert code == 2
-    assert "is no address such as http://127.0.0.1:8080" in complaint.decode()
+    assert f"{url!r} is no address such as http://127.0.0.1:8080" in complaint.decode()
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,8 @@ import os
 import re
 import signal
 import socket
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
@@ -14,6 +16,7 @@ import pytest
 
 from headrace.cli.supervisor.ports import reserve_port
 from tests.support.command_line import GIVEN_UP_S, run, start
+from tests.support.suite import find_services
 from tests.support.tiers import check_first
 from tests.support.timing import within
 
@@ -35,14 +38,20 @@ def config(tmp_path: Path) -> tuple[str, ...]:
     return (*folders, "--port", "0", "--grpc-port", "0", "--simulate", "--simulate-port", "0")
 
 
-def _children(pid: int) -> dict[str, int]:
-    """Process ids of the services that `pid` has started, by name."""
-    found: dict[str, int] = {}
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            command = Path(f"/proc/{child}/cmdline").read_bytes().decode()
-            found[command.partition("services.")[2].partition("\0")[0]] = int(child)
-    return found
+@asynccontextmanager
+async def starting(config: Sequence[str], **settings: str) -> AsyncGenerator[tuple[asyncio.subprocess.Process, str]]:
+    """A suite that is ready, and its URL."""
+    async with asyncio.timeout(GIVEN_UP_S):
+        process = await start("up", *config, **settings)
+        assert process.stdout is not None
+        ready = READY.fullmatch(await process.stdout.readline())
+        assert ready is not None
+        yield process, ready[1].decode()
+
+
+async def stop(process: asyncio.subprocess.Process) -> None:
+    process.send_signal(signal.SIGTERM)
+    assert await process.wait() == 0
 
 
 SPLIT = {"facade", "orchestrator", "tools", "llm_gateway", "memory", "simulator"}
@@ -58,26 +67,20 @@ async def test_a_suite_answers_restarts_a_dead_process_and_stops_when_told(
     config: tuple[str, ...], form: tuple[str, ...], names: set[str], keeper: str, victim: str
 ) -> None:
     """`keeper` alone has the providers' keys."""
-    async with asyncio.timeout(GIVEN_UP_S):
-        process = await start("up", *form, *config, OPENAI_API_KEY="sk-secret")
-        assert process.stdout is not None
-        assert process.stderr is not None
-        ready = READY.fullmatch(await process.stdout.readline())
-        assert ready is not None
-        url = ready[1].decode()
+    async with starting((*form, *config), OPENAI_API_KEY="sk-secret") as (process, url):
         code, answer, _ = await run("ask", "hello", url=url)
         assert code == 0
         assert b"hello" in answer
-        children = _children(process.pid)
+        children = find_services(process.pid)
         assert set(children) == names
         assert {name for name, pid in children.items() if _has(pid, b"sk-secret")} == {keeper}
         os.kill(children[victim], signal.SIGKILL)
+        assert process.stderr is not None
         assert f"{victim} ended with -9; starting it again".encode() in await process.stderr.readline()
         while (await run("health", url=url))[0] != 0:
             pass
         assert (await run("ask", "again", url=url))[0] == 0
-        process.send_signal(signal.SIGTERM)
-        assert await process.wait() == 0
+        await stop(process)
     assert not any(_is_alive(child) for child in children.values())
 
 
@@ -95,25 +98,18 @@ async def test_a_question_that_is_refused_ends_the_suite_with_its_exit_code(conf
 
 
 async def test_a_bad_file_is_named_at_the_terminal_when_it_is_saved(tmp_path: Path, config: tuple[str, ...]) -> None:
-    async with asyncio.timeout(GIVEN_UP_S):
-        process = await start("up", *config)
-        assert process.stdout is not None
+    async with starting(config) as (process, _):
         assert process.stderr is not None
-        await process.stdout.readline()
         (tmp_path / "config" / "agents" / "bad.json").write_text('{"mode": "ONCE"}')
         said = (await process.stderr.readline()).decode()
-        process.send_signal(signal.SIGTERM)
-        assert await process.wait() == 0
+        await stop(process)
     assert said.startswith("orchestrator: agent file refused: bad.json: ")
     assert said.endswith(f"(log: {tmp_path}/data/logs/suite.log)\n")
 
 
 async def test_kill_9_leaves_nothing_behind(config: tuple[str, ...]) -> None:
-    async with asyncio.timeout(GIVEN_UP_S):
-        process = await start("up", *config)
-        assert process.stdout is not None
-        await process.stdout.readline()
-        children = _children(process.pid)
+    async with starting(config) as (process, _):
+        children = find_services(process.pid)
         process.kill()
         await process.wait()
         while any(_is_alive(child) for child in children.values()):
@@ -152,14 +148,10 @@ async def test_a_free_port_is_kept_for_the_service_that_will_listen_there() -> N
 
 @pytest.mark.nightly
 async def test_a_service_that_was_killed_ten_times_serves_within_15_s(config: tuple[str, ...]) -> None:
-    async with asyncio.timeout(GIVEN_UP_S):
-        process = await start("up", *config)
-        assert process.stdout is not None
-        ready = READY.fullmatch(await process.stdout.readline())
-        assert ready is not None
-        url, killed = ready[1].decode(), set[int]()
+    async with starting(config) as (process, url):
+        killed = set[int]()
         while len(killed) < 10:
-            suite = _children(process.pid).get("suite")
+            suite = find_services(process.pid).get("suite")
             if suite is not None and suite not in killed:
                 os.kill(suite, signal.SIGKILL)
                 killed.add(suite)
@@ -167,8 +159,7 @@ async def test_a_service_that_was_killed_ten_times_serves_within_15_s(config: tu
         async with aiohttp.ClientSession() as http, within(15):
             while not await _is_asked_well(http, url):
                 await asyncio.sleep(0.1)
-        process.send_signal(signal.SIGTERM)
-        assert await process.wait() == 0
+        await stop(process)
 
 
 async def _is_asked_well(http: aiohttp.ClientSession, url: str) -> bool:
@@ -182,13 +173,9 @@ async def _is_asked_well(http: aiohttp.ClientSession, url: str) -> bool:
 async def test_a_second_suite_on_the_same_data_ends_at_once_and_says_why(
     tmp_path: Path, config: tuple[str, ...]
 ) -> None:
-    async with asyncio.timeout(GIVEN_UP_S):
-        first = await start("up", *config)
-        assert first.stdout is not None
-        await first.stdout.readline()
+    async with starting(config) as (first, _):
         code, _, said = await run("up", *config)
-        first.send_signal(signal.SIGTERM)
-        assert await first.wait() == 0
+        await stop(first)
     assert code == 1
     reason = f"{tmp_path}/data/chats belongs to another memory service that runs; give this one its own"
     assert said.decode().endswith(f"Error: suite cannot start:\ncannot start: {reason}\n")
@@ -196,12 +183,9 @@ async def test_a_second_suite_on_the_same_data_ends_at_once_and_says_why(
 
 
 async def test_a_terminal_that_goes_away_stops_the_suite_in_good_order(config: tuple[str, ...]) -> None:
-    async with asyncio.timeout(GIVEN_UP_S):
-        process = await start("up", *config)
-        assert process.stdout is not None
+    async with starting(config) as (process, _):
         assert process.stderr is not None
-        await process.stdout.readline()
-        children = _children(process.pid)
+        children = find_services(process.pid)
         for _ in range(2):  # the kernel and the shell each say so
             process.send_signal(signal.SIGHUP)
         assert await process.wait() == 0

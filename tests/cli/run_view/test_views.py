@@ -163,27 +163,13 @@ def test_terminal_tells_what_a_run_has_cost_and_what_is_left() -> None:
     usage = common_pb2.Usage(input_tokens=12, output_tokens=5, model_calls=2, tool_calls=1, cost_usd=0.5)
     shown = terminal([START, said("a"), make_event("run_complete", usage=usage)])
     assert "12 tokens in, 5 out, 2 model calls, 1 tool call, $0.5000" in shown
-    left = BudgetLeft(model_calls=1, tool_calls=2, time_ms=3999, tokens=10)
-    assert describe_budget(left) == "left: 1 model call, 2 tool calls, 3 s, 10 tokens"
+    left = BudgetLeft(model_calls=1, tool_calls=2, time_ms=3999, tokens=10, cost_usd=0.25)
+    assert describe_budget(left) == "left: 1 model call, 2 tool calls, 3 s, 10 tokens, $0.2500"
     out = io.StringIO()
     view = TerminalView(Console(file=out, force_terminal=True, width=80, color_system="standard", highlight=False))
     view.set_budget(describe_budget(left))
     view.show_waiting(2.0)
     assert "waiting 2 s · left: 1 model call" in out.getvalue()
-
-
-def make_task(task_id: str, description: str, status: str) -> agent_pb2.Task:
-    return agent_pb2.Task(task_id=task_id, description=description, status=status)
-
-
-def test_a_plan_is_told_task_by_task_and_only_what_has_changed() -> None:
-    before = make_event("plan_create", plan=(make_task("a", "look", "init"), make_task("b", "go", "init")))
-    after = make_event("plan_update", plan=(make_task("a", "look", "completed"), make_task("b", "go", "init")))
-    assert plain([before, after]).splitlines() == [
-        "[notice] plan: [init] look",
-        "[notice] plan: [init] go",
-        "[notice] plan: [completed] look",
-    ]
 
 
 def test_an_upload_is_told_by_its_name() -> None:

@@ -146,22 +146,6 @@ const exercises = {
     return said;
   },
 
-  /** Says when the first words are there; where the stream breaks, it reads the next URL from its input. */
-  async restart() {
-    const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
-    let url = `${base}/agui/plain`;
-    const moving = async (_, init) => {
-      const response = await fetch(url, init).catch(() => null);
-      if (response?.ok) return response;
-      const next = await lines.next();
-      url = `${next.value}/agui/plain`;
-      return fetch(url, init);
-    };
-    const agent = open("plain", "go", { fetch: resumingFetch({ open: moving }) });
-    const kinds = await run(agent, {}, (event) => event.type === "TEXT_MESSAGE_CONTENT" && console.log("words"));
-    return [kinds.at(-1), texts(agent)];
-  },
-
   /** Fifty runs that read on when their service is killed; says when all have their first words. */
   async reconnect() {
     const begun = new Set();

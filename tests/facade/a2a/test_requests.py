@@ -15,7 +15,7 @@ from headrace.errors import ChatBusy, InvalidRequest, ProviderUnavailable
 from headrace.v1 import agent_pb2, common_pb2
 from tests.support.facade.a2a import URL, message, post, rpc, stream
 from tests.support.facade.fronts import Timing
-from tests.support.facade.openai_api import a_run, block, client_call, many_runs, own_call, reset
+from tests.support.facade.openai_api import a_run, answer_from, block, client_call, many_runs, own_call, reset
 from tests.support.facade.scripted import (
     BLOCK,
     CHAT,
@@ -151,11 +151,23 @@ async def test_a_cancelled_task_whose_events_do_not_come_has_its_ids_all_the_sam
     assert (answer["result"]["id"], answer["result"]["contextId"]) == (RUN, CHAT)
 
 
+def wait(**gate: Any) -> list[Step]:
+    """The beginning of a run that waits at a gate."""
+    return [*opening(), delta(4, gate_open=agent_pb2.GateOpen(gate_id="t_g", **gate))]
+
+
+APPROVAL = {"kind": "approval", "tool_name": "pay"}
+GO_ON = delta(5, gate_close=agent_pb2.GateClose(gate_id="t_g"))
+
+
+def answer_task(text: str, **fields: Any) -> Any:
+    """The message that answers what the task waits for."""
+    return rpc("SendMessage", {"message": message({"text": text})["message"] | {"taskId": RUN}} | fields)
+
+
 async def test_a_subscriber_reads_on_while_the_task_waits(tmp_path: Path) -> None:
-    gate = agent_pb2.GateOpen(gate_id="g", kind="approval", tool_name="pay")
-    close = agent_pb2.GateClose(gate_id="g")
-    steps: list[Step] = [*opening(), delta(4, gate_open=gate), 0.6, delta(5, gate_close=close)]
-    script = Script(publish=["a2a"], run=a_run("waiting"), attaches=[[*steps, *block(6, BLOCK, "paid"), complete(9)]])
+    steps = [*wait(**APPROVAL), 0.6, GO_ON, *answer_from(6, "paid")]
+    script = Script(publish=["a2a"], run=a_run("waiting"), attaches=[steps])
     async with suite(tmp_path, script) as facade:
         events = [one["result"] for one in await stream(facade, "SubscribeToTask", {"id": RUN})]
     states = [event["statusUpdate"]["status"]["state"] for event in events if "statusUpdate" in event]
@@ -178,9 +190,7 @@ async def test_a_subscriber_reads_on_while_the_task_waits(tmp_path: Path) -> Non
 async def test_a_task_that_waits_for_an_authorization_says_so(
     tmp_path: Path, gate: dict[str, Any], state: str, text: str
 ) -> None:
-    opened = agent_pb2.GateOpen(gate_id="t_g", tool_name="mail", **gate)
-    looked: list[Step] = [*opening(), delta(4, gate_open=opened), 3600.0]
-    script = Script(publish=["a2a"], run=a_run("waiting"), attaches=[looked])
+    script = Script(publish=["a2a"], run=a_run("waiting"), attaches=[[*wait(tool_name="mail", **gate), 3600.0]])
     async with suite(tmp_path, script) as facade:
         _, answer = await post(facade, rpc("GetTask", {"id": RUN}))
         task = answer["result"]
@@ -195,39 +205,30 @@ async def test_a_task_that_waits_for_an_authorization_says_so(
 )
 async def test_who_was_sent_to_an_address_says_when_that_is_done(tmp_path: Path, text: str, payload: Any) -> None:
     need = common_pb2.InputNeed(name="n", url="https://sso/", authorizes=True)
-    opened = agent_pb2.GateOpen(gate_id="t_g", kind="form", tool_name="mail", ask=need)
-    begun: list[Step] = [*opening(), delta(4, gate_open=opened)]
-    closed = delta(5, gate_close=agent_pb2.GateClose(gate_id="t_g"))
-    told: list[Step] = [*begun, closed, *block(6, BLOCK, "sent"), complete(9)]
+    begun = wait(kind="form", tool_name="mail", ask=need)
+    told = [*begun, GO_ON, *answer_from(6, "sent")]
     script = Script(publish=["a2a"], run=a_run("waiting"), attaches=[[*begun, 3600.0], told])
     async with suite(tmp_path, script) as facade:
-        _, answer = await post(
-            facade, rpc("SendMessage", {"message": message({"text": text})["message"] | {"taskId": RUN}})
-        )
+        _, answer = await post(facade, answer_task(text))
     assert answer["result"]["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
     [submit] = [request for request in script.requests if isinstance(request, agent_pb2.SubmitRequest)]
     assert json.loads(submit.payload) == payload
 
 
 async def test_who_answers_a_task_and_does_not_wait_has_it_at_once(tmp_path: Path) -> None:
-    gate = agent_pb2.GateOpen(gate_id="g", kind="approval", tool_name="pay")
-    begun: list[Step] = [*opening(), delta(4, gate_open=gate)]
-    closed = delta(5, gate_close=agent_pb2.GateClose(gate_id="g"))
-    script = Script(publish=["a2a"], run=a_run("waiting"), attaches=[[*begun, 3600.0], [*begun, closed, 3600.0]])
-    sent = {"message": message({"text": "approve"})["message"] | {"taskId": RUN}}
+    begun = wait(**APPROVAL)
+    script = Script(publish=["a2a"], run=a_run("waiting"), attaches=[[*begun, 3600.0], [*begun, GO_ON, 3600.0]])
     async with suite(tmp_path, script) as facade:
-        _, answer = await post(facade, rpc("SendMessage", sent | {"configuration": {"returnImmediately": True}}))
+        _, answer = await post(facade, answer_task("approve", configuration={"returnImmediately": True}))
     assert answer["result"]["task"]["status"]["state"] == "TASK_STATE_WORKING"
     assert script.submitted.is_set()
 
 
 async def test_a_task_that_wants_further_approvals_waits_on(tmp_path: Path) -> None:
-    gate = agent_pb2.GateOpen(gate_id="g", kind="approval", tool_name="pay")
-    begun: list[Step] = [*opening(), delta(4, gate_open=gate), 3600.0]
-    script = Script(publish=["a2a"], run=a_run("waiting"), attaches=[begun], submit_status="voted")
-    sent = {"message": message({"text": "approve"})["message"] | {"taskId": RUN}}
+    attaches = [[*wait(**APPROVAL), 3600.0]]
+    script = Script(publish=["a2a"], run=a_run("waiting"), attaches=attaches, submit_status="voted")
     async with suite(tmp_path, script) as facade, within(20):
-        _, answer = await post(facade, rpc("SendMessage", sent))
+        _, answer = await post(facade, answer_task("approve"))
     assert answer["result"]["task"]["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
 
 

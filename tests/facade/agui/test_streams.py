@@ -13,7 +13,17 @@ from headrace.errors import ChatBusy, InvalidRequest, Overloaded, ProviderUnavai
 from headrace.sse import SseFrame
 from headrace.v1 import agent_pb2, common_pb2
 from tests.support.facade.fronts import Timing
-from tests.support.facade.openai_api import a_run, block, client_call, reset, thinking, thought
+from tests.support.facade.openai_api import (
+    a_run,
+    answer_from,
+    block,
+    client_call,
+    past_call,
+    reset,
+    result,
+    thinking,
+    thought,
+)
 from tests.support.facade.scripted import (
     BLOCK,
     CHAT,
@@ -22,18 +32,17 @@ from tests.support.facade.scripted import (
     Step,
     Suite,
     answering,
-    complete,
     delta,
     frames_of,
     opening,
     suite,
     text,
 )
-from tests.support.facade.slow_readers import JSON, Endless, deaf
 from tests.support.timing import within
 
 URL = "/agui/helper"
 PUBLISH = ["ag-ui"]
+TOOLS = [{"name": "thermometer", "description": "Reads."}]
 
 
 def ask(**fields: Any) -> dict[str, Any]:
@@ -201,47 +210,23 @@ async def test_what_was_lost_is_taken_back(tmp_path: Path) -> None:
         assert list(fold(await read_events(facade, ask())).values()) == ["Hm", "I look."]
 
 
-async def test_a_run_that_waits_for_the_frontend_goes_on_with_its_result(tmp_path: Path) -> None:
-    waiting: list[Step] = [*opening(), *client_call(4, "t_0000000a"), asyncio.Event()]
-    script = Script(query=waiting, publish=PUBLISH, run=a_run("waiting"))
-    async with suite(tmp_path, script) as facade:
-        (*_, call_end, end) = await read_events(facade, ask(tools=[{"name": "thermometer", "description": "Reads."}]))
-        call_id = call_end["toolCallId"]
-        assert end["outcome"] == {"type": "success", "pendingToolCallIds": [call_id]}
-        rest = answering("20 °C")[3:]
-        for at, step in enumerate(rest, start=8):
-            step.seq = at  # pyright: ignore[reportAttributeAccessIssue]
-        result = delta(7, tool_result=agent_pb2.ToolResult(tool_id="t_0000000a", result="20", ok=True))
-        script.attaches = [[*waiting[:-1], result, *rest]]
-        call = {"id": call_id, "type": "function", "function": {"name": "thermometer", "arguments": "{}"}}
-        messages = [
-            {"id": "u", "role": "user", "content": "hi"},
-            {"id": "a", "role": "assistant", "toolCalls": [call]},
-            {"id": "t", "role": "tool", "toolCallId": call_id, "content": "20"},
-        ]
-        events = await read_events(facade, ask(runId="r-2", messages=messages))
-        submitted = next(one for one in script.requests if isinstance(one, agent_pb2.SubmitRequest))
-    assert (submitted.run_id, submitted.tool_id, submitted.payload) == (RUN, "t_0000000a", "20")
-    assert kinds(events)[:2] == ["RUN_STARTED", "TEXT_MESSAGE_START"]
-    assert (events[0]["runId"], events[-1]["type"]) == ("r-2", "RUN_FINISHED")
-
-
 @pytest.mark.parametrize("says_all", [True, False], ids=["with its messages", "with the result alone"])
 async def test_a_call_that_the_frontend_has_answered_is_not_told_once_more(tmp_path: Path, says_all: bool) -> None:
     """A call with its result is told as a past one, with the number of its end."""
     waiting: list[Step] = [*opening(), *client_call(4, "t_0000000a"), asyncio.Event()]
     script = Script(query=waiting, publish=PUBLISH, run=a_run("waiting"))
     async with suite(tmp_path, script) as facade:
-        (*_, end) = await read_events(facade, ask(tools=[{"name": "thermometer", "description": "Reads."}]))
+        (*_, end) = await read_events(facade, ask(tools=TOOLS))
         (call_id,) = end["outcome"]["pendingToolCallIds"]
-        past: dict[str, Any] = {"tool_type": "frontend", "tool_api": "client", "tool_name": "thermometer"}
-        told = delta(6, tool_snapshot=agent_pb2.ToolSnapshot(tool_id="t_0000000a", tool_params='{"room":1}', **past))
-        result = delta(7, tool_result=agent_pb2.ToolResult(tool_id="t_0000000a", result="20", ok=True))
-        script.attaches = [[*opening(), told, result, *block(8, BLOCK, "20 °C"), complete(11)]]
+        script.attaches = [[*opening(), past_call(6, "t_0000000a"), result(7, "t_0000000a"), *answer_from(8, "20 °C")]]
         call = {"id": call_id, "type": "function", "function": {"name": "thermometer", "arguments": '{"room":1}'}}
         said = [{"id": "a", "role": "assistant", "toolCalls": [call]}] if says_all else []
         answer = {"id": "t", "role": "tool", "toolCallId": call_id, "content": "20"}
         events = await read_events(facade, ask(runId="r-2", messages=[*ask()["messages"], *said, answer]))
+        submitted = next(one for one in script.requests if isinstance(one, agent_pb2.SubmitRequest))
+    assert (submitted.run_id, submitted.tool_id, submitted.payload) == (RUN, "t_0000000a", "20")
+    assert (events[0]["runId"], events[-1]["type"]) == ("r-2", "RUN_FINISHED")
+    assert kinds(events)[:2] == ["RUN_STARTED", "TEXT_MESSAGE_START"]
     assert "TOOL_CALL_START" not in kinds(events)
     assert list(fold(events).values()) == ["20 °C"]
 
@@ -250,11 +235,9 @@ async def test_a_call_is_one_for_who_comes_back_while_it_is_told(tmp_path: Path)
     steps = [*opening(), *client_call(4, "t_0000000a"), asyncio.Event()]
     script = Script(query=steps, publish=PUBLISH)
     async with suite(tmp_path, script) as facade:
-        whole = await read_frames(facade, ask(tools=[{"name": "thermometer", "description": "Reads."}]))
+        whole = await read_frames(facade, ask(tools=TOOLS))
         begun = next(at for at, frame in enumerate(whole) if b"TOOL_CALL_START" in frame.data)
-        past: dict[str, Any] = {"tool_type": "frontend", "tool_api": "client", "tool_name": "thermometer"}
-        told = delta(6, tool_snapshot=agent_pb2.ToolSnapshot(tool_id="t_0000000a", tool_params='{"room":1}', **past))
-        script.query = [*opening(), told, asyncio.Event()]
+        script.query = [*opening(), past_call(6, "t_0000000a"), asyncio.Event()]
         rest = await read_frames(facade, ask(), whole[begun].id or "")
     events = [json.loads(frame.data) for frame in [*whole[: begun + 1], *rest]]
     assert list(fold(events).values()) == ['{"room":1}']
@@ -269,10 +252,9 @@ async def test_a_stream_that_goes_on_begins_with_its_run_whatever_was_done_befor
     script = Script(query=waiting, publish=PUBLISH, run=a_run("waiting"))
     async with suite(tmp_path, script) as facade:
         facade.memory.state = '{"todos": []}'
-        (*_, end) = await read_events(facade, ask(tools=[{"name": "thermometer", "description": "Reads."}]))
+        (*_, end) = await read_events(facade, ask(tools=TOOLS))
         (call_id,) = end["outcome"]["pendingToolCallIds"]
-        result = delta(9, tool_result=agent_pb2.ToolResult(tool_id="t_0000000a", result="20", ok=True))
-        script.attaches = [[*waiting[:-1], result, *block(10, BLOCK, "20 °C"), complete(13)]]
+        script.attaches = [[*waiting[:-1], result(9, "t_0000000a"), *answer_from(10, "20 °C")]]
         answer = {"id": "t", "role": "tool", "toolCallId": call_id, "content": "20"}
         events = await read_events(facade, ask(runId="r-2", messages=[*ask()["messages"], answer]))
     assert kinds(events)[:2] == ["RUN_STARTED", "STATE_SNAPSHOT"]
@@ -304,16 +286,6 @@ async def test_a_reader_that_leaves_ends_the_call(tmp_path: Path) -> None:
             await response.content.readline()
         async with within(5):
             await facade.script.closed.wait()
-
-
-async def test_a_reader_that_does_not_read_is_left_in_the_end(tmp_path: Path) -> None:
-    body = json.dumps(ask()).encode()
-    sent = b"POST /agui/helper HTTP/1.1\r\n%bContent-Length: %d\r\n\r\n%b" % (JSON, len(body), body)
-    script = Script(query=Endless(), publish=PUBLISH)
-    async with suite(tmp_path, script, timing=Timing(slow_reader_s=0.5)) as facade:
-        with deaf(facade.url, sent):
-            async with within(5):
-                await facade.script.closed.wait()
 
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1Pe"

@@ -139,7 +139,7 @@ async def test_notices_sources_files_and_compactions_are_lines(opening: Opening)
 )
 async def test_an_approval_is_answered(opening: Opening, click: str, decision: dict[str, str]) -> None:
     decided = asyncio.Event()
-    story = Story().call("c1", "_bash_", '{"command": "rm -rf build"}').ask_approval("c1").wait(decided)
+    story = Story().call("c1", "_bash_", '{"command": "rm -rf build"}').ask_approval().wait(decided)
     answer = agent_pb2.ApprovalAnswer(approval_id="ap_1", decision=decision["decision"], by="Ada", credential="key-1")
     story.add(approval_answer=answer).result("c1", "ok").complete()
     async with opening(story) as console:
@@ -160,7 +160,7 @@ async def test_an_approval_is_answered(opening: Opening, click: str, decision: d
 async def test_a_vote_that_changes_the_arguments_is_shown_and_what_is_approved_then(opening: Opening) -> None:
     voted, decided = asyncio.Event(), asyncio.Event()
     vote = agent_pb2.GateStep(gate_id="ap_1", step="vote", by="bob", decision="edit", arguments='{"to": "Eve"}')
-    story = Story().call("c1", "pay", "{}").ask_approval("c1").wait(voted).add(gate_step=vote).wait(decided)
+    story = Story().call("c1", "pay", "{}").ask_approval().wait(voted).add(gate_step=vote).wait(decided)
     async with opening(story.result("c1", "ok").complete()) as console:
         await console.ask()
         approval = console.page.get_by_role("region", name="Approval")
@@ -178,7 +178,7 @@ async def test_a_vote_that_changes_the_arguments_is_shown_and_what_is_approved_t
 
 @pytest.mark.nightly
 async def test_the_requester_is_asked_from_the_approval_s_view(opening: Opening) -> None:
-    async with opening(Story().call("c1", "pay", "{}").ask_approval("c1").wait(asyncio.Event())) as console:
+    async with opening(Story().call("c1", "pay", "{}").ask_approval().wait(asyncio.Event())) as console:
         await console.ask()
         approval = console.page.get_by_role("region", name="Approval")
         await approval.get_by_role("button", name="Ask or reply").click()
@@ -193,7 +193,7 @@ async def test_the_requester_is_asked_from_the_approval_s_view(opening: Opening)
 
 @pytest.mark.nightly
 async def test_what_happens_to_an_open_gate_is_shown(opening: Opening) -> None:
-    story = Story().call("c1", "pay", "{}").ask_approval("c1")
+    story = Story().call("c1", "pay", "{}").ask_approval()
     story.add(gate_step=agent_pb2.GateStep(gate_id="ap_1", step="vote", by="bob", credential="k", decision="approve"))
     story.add(gate_step=agent_pb2.GateStep(gate_id="ap_1", step="escalated", to=["role:board"]))
     async with opening(story.wait(asyncio.Event())) as console:
@@ -203,7 +203,7 @@ async def test_what_happens_to_an_open_gate_is_shown(opening: Opening) -> None:
 
 
 async def test_an_approval_is_answered_with_other_arguments(opening: Opening) -> None:
-    story = Story().call("c1", "pay", '{"account": 12345678901234567890}').ask_approval("c1").wait(asyncio.Event())
+    story = Story().call("c1", "pay", '{"account": 12345678901234567890}').ask_approval().wait(asyncio.Event())
     async with opening(story) as console:
         await console.ask()
         await console.page.get_by_role("button", name="Edit…").click()
@@ -217,21 +217,6 @@ async def test_an_approval_is_answered_with_other_arguments(opening: Opening) ->
             "ap_1",
             {"decision": "edit", "arguments": {"account": 12345678901234567891}},
         )
-
-
-@pytest.mark.nightly
-async def test_a_json_view_is_a_form(opening: Opening) -> None:
-    story = Story().call("t_1", "order", "{}", start=FRONTEND | {"viewport_key": "order"}).wait(asyncio.Event())
-    async with opening(story) as console:
-        await console.ask()
-        form = console.page.locator("form.form")
-        await form.get_by_label("count").fill("2")
-        await form.get_by_role("button", name="Send").click()
-        await form.get_by_label("size").select_option("large")
-        await form.get_by_label("gift").check()
-        await form.get_by_role("button", name="Send").click()
-        assert await submitted(console.suite.script) == ("t_1", {"size": "large", "count": 2, "gift": True})
-        assert sum(isinstance(request, agent_pb2.SubmitRequest) for request in console.suite.script.requests) == 1
 
 
 @pytest.mark.nightly
@@ -348,15 +333,6 @@ async def test_a_broken_stream_is_taken_up_after_its_last_event(opening: Opening
 
 
 @pytest.mark.nightly
-async def test_what_is_tried_again_is_dropped(opening: Opening) -> None:
-    story = Story().content("lost", number=1)
-    story.add(attempt_reset=agent_pb2.AttemptReset(run_id=RUN, from_seq=2, reason="retry"))
-    async with opening(story.content("kept", number=2).complete()) as console:
-        await console.ask()
-        await expect(console.page.locator(".answer")).to_have_text(["kept"])
-
-
-@pytest.mark.nightly
 async def test_what_one_subagent_is_asked_again_leaves_the_others_as_they_are(opening: Opening) -> None:
     story = Story().content("the run", number=1)
     for number, key in enumerate(("s1", "s2"), start=2):
@@ -409,7 +385,7 @@ async def test_a_thousand_deltas_are_drawn_whole(opening: Opening) -> None:
 async def test_an_approval_in_a_chat_holds_for_later_calls_and_its_uses_are_shown(opening: Opening) -> None:
     story = Story().call("c1", "pay", "{}")
     story.add(gate_open=agent_pb2.GateOpen(gate_id="ap_1", kind="approval", grounds=["the tool's definition"]))
-    story.ask_approval("c1")
+    story.ask_approval()
     used = {"grant_id": "grant_1", "tool_name": "wipe"}
     story.add(grant_use=agent_pb2.GrantUse(tool_id="c0", **used))
     async with opening(story.wait(asyncio.Event())) as console:

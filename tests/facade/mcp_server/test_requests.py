@@ -35,13 +35,6 @@ async def post(facade: Suite, body: Any, **headers: str) -> tuple[int, Any]:
         return response.status, json.loads(await response.read() or b"null")
 
 
-async def test_an_answer_has_text_and_structure(tmp_path: Path) -> None:
-    async with suite(tmp_path, Script(query=answering("20", " °C"), publish=["mcp"])) as facade:
-        _, answer = await post(facade, call())
-    assert answer["result"]["content"] == [{"type": "text", "text": "20 °C"}]
-    assert answer["result"]["structuredContent"]["answer"] == "20 °C"
-
-
 @pytest.mark.parametrize(
     ("body", "code"),
     [

@@ -9,7 +9,7 @@ from typing import Any
 
 import openai
 import pytest
-from openai.types.chat import ChatCompletionChunk
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from headrace.errors import ChatBusy, InvalidRequest, NotFound, Overloaded, RateLimited
 from headrace.v1 import agent_pb2, common_pb2
@@ -24,6 +24,7 @@ from tests.support.facade.openai_api import (
     client,
     client_call,
     own_call,
+    past_call,
     reset,
     result,
     thinking,
@@ -150,8 +151,8 @@ def foreign_call(*ids: str) -> Any:
     return {"role": "assistant", "content": None, "tool_calls": calls}
 
 
-def foreign_result(id: str, text: str = "20") -> Any:
-    return {"role": "tool", "tool_call_id": id, "content": text}
+def foreign_result(id: str) -> Any:
+    return {"role": "tool", "tool_call_id": id, "content": "20"}
 
 
 async def test_calls_of_other_programs_are_taken_with_any_ids(tmp_path: Path) -> None:
@@ -180,6 +181,13 @@ async def test_an_error_of_an_earlier_message_names_the_callers_field(tmp_path: 
     assert caught.value.param == "messages[1].tool_call_id"
 
 
+def answer_calls(asked: ChatCompletion) -> Any:
+    """What was said so far, with a result for each call that was asked for."""
+    message = asked.choices[0].message
+    results = [foreign_result(call.id) for call in message.tool_calls or []]
+    return [*ANSWERED, message.model_dump(exclude_none=True), *results]
+
+
 async def test_a_function_is_called_and_its_result_goes_to_the_run_that_waits(tmp_path: Path) -> None:
     waits = [*opening(), *client_call(4, "t_0000000a"), *client_call(7, "t_0000000b"), asyncio.Event()]
     rest = [result(10, "t_0000000a"), result(11, "t_0000000b"), *answer_from(12, "20 °C")]
@@ -192,9 +200,7 @@ async def test_a_function_is_called_and_its_result_goes_to_the_run_that_waits(tm
         assert asked.usage.total_tokens == 0, "the answer that ends the run has them all"
         assert [(call.function.name, call.function.arguments) for call in calls] == [("thermometer", '{"room":1}')] * 2
         assert calls[0].id == f"call_{RUN_HEX}_0000000a_9"
-        results = [{"role": "tool", "tool_call_id": call.id, "content": "20"} for call in calls]
-        history: Any = [*ANSWERED, asked.choices[0].message.model_dump(exclude_none=True), *results]
-        answer = await api.chat.completions.create(model="helper", messages=history, tools=TOOLS)
+        answer = await api.chat.completions.create(model="helper", messages=answer_calls(asked), tools=TOOLS)
         query, first, second, attach = facade.script.requests
         assert not facade.script.cancelled.is_set()
     assert answer.choices[0].message.content == "20 °C"
@@ -210,9 +216,7 @@ async def test_a_result_that_cannot_be_given_leaves_the_run_waiting_for_it(tmp_p
     script = Script(query=waits, attaches=[rest], run=a_run("waiting"), submit_error=Overloaded("its owner is away"))
     async with client(tmp_path, script) as (api, facade):
         asked = await api.chat.completions.create(**ASK, tools=TOOLS)
-        (call,) = asked.choices[0].message.tool_calls or []
-        answered: Any = {"role": "tool", "tool_call_id": call.id, "content": "20"}
-        history: Any = [*ANSWERED, asked.choices[0].message.model_dump(exclude_none=True), answered]
+        history = answer_calls(asked)
         with pytest.raises(openai.InternalServerError, match="its owner is away"):
             await api.chat.completions.create(model="helper", messages=history, tools=TOOLS)
         assert not facade.script.cancelled.is_set()
@@ -223,16 +227,12 @@ async def test_a_result_that_cannot_be_given_leaves_the_run_waiting_for_it(tmp_p
 
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_call_that_was_answered_is_not_told_when_the_run_is_told_again(tmp_path: Path, stream: bool) -> None:
-    past: dict[str, Any] = {"tool_type": "frontend", "tool_api": "client", "tool_params": '{"room":1}'}
-    call = agent_pb2.ToolSnapshot(tool_id="t_0000000b", tool_name="thermometer", **past)
     waits = [*opening(), *client_call(4, "t_0000000a"), asyncio.Event()]
-    rest = [result(7, "t_0000000a"), delta(10, tool_snapshot=call), 0.05, result(11, "t_0000000b")]
+    rest = [result(7, "t_0000000a"), past_call(10, "t_0000000b"), 0.05, result(11, "t_0000000b")]
     script = Script(query=waits, attaches=[[*rest, *answer_from(12, "20 °C")]], run=a_run("waiting"))
     async with client(tmp_path, script) as (api, _):
         asked = await api.chat.completions.create(**ASK, tools=TOOLS)
-        (asked_call,) = asked.choices[0].message.tool_calls or []
-        answered: Any = {"role": "tool", "tool_call_id": asked_call.id, "content": "20"}
-        history: Any = [*ANSWERED, asked.choices[0].message.model_dump(exclude_none=True), answered]
+        history = answer_calls(asked)
         answer: Any = await api.chat.completions.create(model="helper", messages=history, tools=TOOLS, stream=stream)
         if stream:
             chunks = [chunk async for chunk in answer]
@@ -358,26 +358,14 @@ def failed(seq: int) -> agent_pb2.AgentDelta:
     return delta(seq, run_error=agent_pb2.RunError(run_id=RUN, error=why))
 
 
-@pytest.mark.parametrize("stream", [True, False])
-async def test_a_run_that_fails_before_it_says_anything_has_a_status(tmp_path: Path, stream: bool) -> None:
-    async with client(tmp_path, Script(query=[*opening(), failed(4)])) as (api, _):
-        with pytest.raises(openai.RateLimitError):
-            await api.chat.completions.create(**ASK, stream=stream)
-
-
-async def test_a_run_that_fails_later_ends_its_stream_with_an_error(tmp_path: Path) -> None:
-    async with client(tmp_path, Script(query=[*answering("half")[:-2], failed(7)])) as (api, _):
+@pytest.mark.parametrize(
+    ("end", "said"), [(failed(7), "slow down"), (Overloaded("its owner is gone"), "its owner is gone")]
+)
+async def test_what_fails_or_breaks_later_ends_its_stream_with_an_error(tmp_path: Path, end: Any, said: str) -> None:
+    async with client(tmp_path, Script(query=[*answering("half")[:-2], end])) as (api, _):
         stream = await api.chat.completions.create(**ASK, stream=True)
         assert (await anext(stream)).choices[0].delta.content == "half"
-        with pytest.raises(openai.APIError, match="slow down"):
-            await anext(stream)
-
-
-async def test_a_stream_that_breaks_says_so(tmp_path: Path) -> None:
-    async with client(tmp_path, Script(query=[*answering("half")[:-2], Overloaded("its owner is gone")])) as (api, _):
-        stream = await api.chat.completions.create(**ASK, stream=True)
-        assert (await anext(stream)).choices[0].delta.content == "half"
-        with pytest.raises(openai.APIError, match="its owner is gone"):
+        with pytest.raises(openai.APIError, match=said):
             await anext(stream)
 
 

@@ -39,19 +39,14 @@ def recall() -> list[Step]:
 
 
 @pytest.mark.parametrize("steps", [speak(), recall()], ids=["live", "later"])
-async def test_a_completion_is_the_last_stage(tmp_path: Path, steps: list[Step]) -> None:
+async def test_an_answer_is_the_last_stage(tmp_path: Path, steps: list[Step]) -> None:
     async with client(tmp_path, Script(query=steps)) as (api, _):
         answer = await api.chat.completions.create(model="helper", messages=ANSWERED)  # pyright: ignore[reportArgumentType, reportCallIssue] - a list of dicts
         stream = await api.chat.completions.create(model="helper", messages=ANSWERED, stream=True)  # pyright: ignore[reportArgumentType, reportCallIssue] - a list of dicts
         deltas = [chunk.choices[0].delta async for chunk in stream]
+        response = await api.responses.create(model="helper", input="hello")
     message = answer.choices[0].message
     assert (message.content, (message.model_extra or {})["reasoning_content"]) == ("THE SUMMARY", "finish")
     assert "".join(delta.content or "" for delta in deltas) == "THE SUMMARY"
-
-
-@pytest.mark.parametrize("steps", [speak(), recall()], ids=["live", "later"])
-async def test_a_responses_text_is_the_last_stage(tmp_path: Path, steps: list[Step]) -> None:
-    async with client(tmp_path, Script(query=steps)) as (api, _):
-        response = await api.responses.create(model="helper", input="hello")
     assert response.output_text == "THE SUMMARY"
     assert [item.type for item in response.output] == ["reasoning", "message"]

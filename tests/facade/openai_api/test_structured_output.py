@@ -65,48 +65,30 @@ RUNS = pytest.mark.parametrize("run", [talking(), fenced()], ids=["talks before"
 
 
 @RUNS
-async def test_chat_completions_parse_gives_the_object(tmp_path: Path, run: list[Step]) -> None:
+async def test_a_completion_is_the_object_whole_and_streamed(tmp_path: Path, run: list[Step]) -> None:
+    pieces = 0
     async with client(tmp_path, Script(query=run)) as (api, facade):
-        answer = await api.chat.completions.parse(**ASK, response_format=Place)
-        (query,) = facade.script.requests
-    assert answer.choices[0].message.parsed == PLACE
+        whole = await api.chat.completions.parse(**ASK, response_format=Place)
+        async with api.chat.completions.stream(**ASK, response_format=Place) as stream:
+            async for event in stream:
+                pieces += event.type == "content.delta"
+            streamed = await stream.get_final_completion()
+        query, _ = facade.script.requests
+    assert whole.choices[0].message.parsed == streamed.choices[0].message.parsed == PLACE
+    assert pieces == (3 if run == talking() else 1), "what begins as JSON is streamed as it comes"
     assert json.loads(query.output_format.schema)["required"] == ["city", "people"]
     assert (query.output_format.name, query.output_format.strict) == ("Place", True)
 
 
 @RUNS
-async def test_a_streamed_completion_gives_the_object(tmp_path: Path, run: list[Step]) -> None:
-    pieces = 0
-    async with (
-        client(tmp_path, Script(query=run)) as (api, _),
-        api.chat.completions.stream(**ASK, response_format=Place) as stream,
-    ):
-        async for event in stream:
-            pieces += event.type == "content.delta"
-        final = await stream.get_final_completion()
-    assert final.choices[0].message.parsed == PLACE
-    assert pieces == (3 if run == talking() else 1), "what begins as JSON is streamed as it comes"
-
-
-@RUNS
-async def test_a_response_parses_to_the_object(tmp_path: Path, run: list[Step]) -> None:
+async def test_a_response_is_the_object_whole_and_streamed(tmp_path: Path, run: list[Step]) -> None:
     async with client(tmp_path, Script(query=run)) as (api, facade):
-        answer = await api.responses.parse(model="helper", input="Where?", text_format=Place)
-        (query,) = facade.script.requests
-    assert answer.output_parsed == PLACE
+        whole = await api.responses.parse(model="helper", input="Where?", text_format=Place)
+        async with api.responses.stream(model="helper", input="Where?", text_format=Place) as stream:
+            streamed = await stream.get_final_response()
+        query, _ = facade.script.requests
+    assert whole.output_parsed == streamed.output_parsed == PLACE
     assert query.output_format.name == "Place"
-
-
-@RUNS
-async def test_a_streamed_response_parses_to_the_object(tmp_path: Path, run: list[Step]) -> None:
-    async with (
-        client(tmp_path, Script(query=run)) as (api, _),
-        api.responses.stream(model="helper", input="Where?", text_format=Place) as stream,
-    ):
-        async for _ in stream:
-            pass
-        final = await stream.get_final_response()
-    assert final.output_parsed == PLACE
 
 
 async def test_an_answer_that_was_taken_back_is_an_error_of_a_stream_alone(tmp_path: Path) -> None:

@@ -10,11 +10,11 @@ import structlog
 
 from tests.support.facade.fronts import Timing
 from tests.support.facade.scripted import CHAT, Script, answering, frames_of, opening, suite, text
-from tests.support.facade.slow_readers import JSON, PIECE_BYTES, Endless, deaf
+from tests.support.facade.slow_readers import PIECE_BYTES, Endless, deaf, make_post
 from tests.support.timing import within
 
-ASK = b"POST /api/query HTTP/1.1\r\n" + JSON + b'Content-Length: 15\r\n\r\n{"message":"a"}'
-OPENAI = b'{"model":"helper","stream":true,"messages":[{"role":"user","content":"a"}]}'
+ASK = make_post("/api/query", b'{"message":"a"}')
+SAID = b'"messages":[{"id":"u","role":"user","content":"a"}]'
 STREAM_BYTES_MAX = 8 << 20
 
 
@@ -35,15 +35,15 @@ async def test_little_is_kept_for_a_client_that_does_not_read_and_others_go_on(t
 @pytest.mark.parametrize(
     "sent",
     [
-        pytest.param(ASK, id="events"),
-        pytest.param(
-            b"POST /v1/chat/completions HTTP/1.1\r\n%bContent-Length: %d\r\n\r\n%b" % (JSON, len(OPENAI), OPENAI),
-            id="chat completions",
-        ),
+        ASK,
+        make_post("/v1/chat/completions", b'{"model":"helper","stream":true,%b}' % SAID),
+        make_post("/agui/helper", b'{"threadId":"t","runId":"r",%b}' % SAID),
     ],
+    ids=["events", "chat completions", "AG-UI"],
 )
 async def test_a_client_that_does_not_read_is_left_in_the_end(tmp_path: Path, sent: bytes) -> None:
-    async with suite(tmp_path, Script(query=Endless()), timing=Timing(slow_reader_s=0.5)) as facade:
+    script = Script(query=Endless(), publish=["ag-ui"])
+    async with suite(tmp_path, script, timing=Timing(slow_reader_s=0.5)) as facade:
         with deaf(facade.url, sent):
             await facade.script.heard.wait()
             async with asyncio.timeout(50):

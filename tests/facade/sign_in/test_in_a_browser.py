@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from playwright.async_api import Browser, Page, Request, expect
 
 from tests.support.clients.catalogue import ENVIRONMENTS, ROOT
+from tests.support.clients.network import find_free_port
 from tests.support.console.page import TEST_S, WAIT_MS, watched
 from tests.support.sign_in.office import OpenOffice
 
@@ -33,12 +33,6 @@ async def serving_site(folder: Path, public_url: str) -> AsyncGenerator[str]:
     finally:
         process.kill()
         await process.wait()
-
-
-def find_free_port() -> int:
-    """Find a port for an address that a provider must know before it is served."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
 
 
 async def log_in(page: Page) -> None:

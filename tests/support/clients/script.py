@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 from tests.support.suite import MODEL
@@ -58,9 +60,24 @@ SCRIPT: list[dict[str, Any]] = [
 messages of the user, and takes its answer by a call."""
 
 
-ASKER = {
+ASKER: dict[str, Any] = {
     "mode": "REACT",
     "modelConfig": MODEL,
     "toolConfig": {"frontends": ["ask_human"]},
     "react": {"systemPrompt": "Ask."},
 }
+
+
+def write_asker(folder: Path) -> None:
+    """Write the agent `asker` into the configuration of a suite that is started in the folder."""
+    agents = folder / "config" / "agents"
+    agents.mkdir(parents=True)
+    (agents / "asker.json").write_text(json.dumps(ASKER))
+
+
+QUESTION = call("ask_human", json.dumps({"question": "Which mill?"}))
+ASKING: list[dict[str, Any]] = [{"match": {"turn": 1}, "steps": [QUESTION]}, {"steps": [{"content": "Good."}]}]
+"""How a model asks a person, and takes any answer."""
+
+WAITING: list[dict[str, Any]] = [{"content": ["one ", "two "]}, {"waitMs": 20_000}, {"content": "three"}]
+"""How a model answers that is silent in mid-answer for longer than a service takes to be killed."""

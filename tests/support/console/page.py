@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from typing import Any
 
+from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import ConsoleMessage, Page
 
 from tests.support.console.scripted import Suite
@@ -34,6 +36,16 @@ class Console:
     async def text(self, selector: str) -> str:
         """What an element says; it must be the only one."""
         return await self.page.locator(selector).inner_text()
+
+    async def confirm(self, button: str, action: str) -> None:
+        """Press a button, and the one of the dialog that it opens."""
+        await self.page.get_by_role("button", name=button).click()
+        await self.page.get_by_role("dialog").get_by_role("button", name=action).click()
+
+    async def check_accessibility(self, **given: Any) -> None:
+        """Raise AssertionError for what axe objects to."""
+        results = await Axe().run(self.page, **given)
+        assert results.violations_count == 0, results.generate_report()
 
 
 Opening = Callable[..., AbstractAsyncContextManager[Console]]

@@ -6,7 +6,7 @@ from typing import Any
 
 from services.memory.schedules.store import ScheduleStore
 from services.memory.storage.records.schedules import Failure, Firing, Schedule
-from tests.support.facade.schedules import make_schedule_store
+from tests.support.facade.records import make_schedule_store
 from tests.support.facade.scripted import CHAT, RUN
 
 DUE = 1_790_000_000_000

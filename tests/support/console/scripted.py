@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from headrace.errors import HeadraceError, NotFound, PermissionDenied, StaleLease
+from headrace.errors import HeadraceError, NotFound, PermissionDenied
 from headrace.v1 import (
     agent_pb2,
     common_pb2,
@@ -23,43 +23,24 @@ from headrace.v1 import (
     spend_pb2,
     spend_pb2_grpc,
     tools_pb2,
-    tools_pb2_grpc,
 )
 from services.facade import service
 from services.facade.config import Config
-from services.memory.audit.rpcs import AuditService
-from services.memory.facts.rpcs import FactRpcs
-from services.memory.facts.store import FactStore
-from services.memory.keys.rpcs import KeyService
-from services.memory.keys.store import KeyStore
-from services.memory.schedules.rpcs import ScheduleService
-from services.memory.schedules.store import ScheduleStore
-from services.memory.webhooks.rpcs import WebhookService
-from services.memory.webhooks.store import WebhookStore
 from services.runtime.clock import now_ms
 from services.runtime.process.config import ProcessSettings, ServerSettings
 from services.runtime.rpc.channels import open_channel
-from services.runtime.rpc.server import GrpcService
 from services.runtime.rpc.server import serving_grpc as serving_rpcs
 from tests.support.console.own_agents import OwnAgents
-from tests.support.contract import make_services, says
-from tests.support.facade.audit import make_audit_trail
-from tests.support.facade.authorizations import ScriptedAuthorizations
+from tests.support.contract import says
 from tests.support.facade.data import ScriptedData
-from tests.support.facade.facts import make_fact_store
-from tests.support.facade.keys import make_key_store
-from tests.support.facade.schedules import make_schedule_store
-from tests.support.facade.scripted import CHAT, LIMITS, RUN, USAGE, Script, Step, make_window
-from tests.support.facade.webhooks import make_run_webhook_store, make_webhook_store
+from tests.support.facade.scripted import CHAT, LIMITS, RUN, USAGE, Script, ScriptedMemory, ScriptedTools, Step, served
 
 FORKED = "33333333-3333-4333-8333-333333333333"
 
 Request = TypeVar("Request")
 
 # Any: the stubs want every RPC implemented, by synchronous functions.
-_MemoryServicer: Any = FactRpcs
 _OperatorServicer: Any = operator_pb2_grpc.OperatorServiceServicer
-_ToolServicer: Any = tools_pb2_grpc.ToolServiceServicer
 
 VIEWS = {
     path.stem: {"html" if path.suffix == ".html" else "view": path.read_text()}
@@ -146,16 +127,10 @@ class Story:
         """What the model gets."""
         return self.add(tool_result=agent_pb2.ToolResult(tool_id=tool_id, result=result, ok=ok), **where)
 
-    def ask_approval(self, tool_id: str, approval_id: str = "ap_1") -> Story:
-        """A person is asked to allow a call."""
-        ask = agent_pb2.ApprovalAsk(
-            approval_id=approval_id,
-            tool_id=tool_id,
-            reason="deletes folders",
-            risk="high",
-            expires_at=1_900_000_000_000,
-        )
-        return self.add(approval_ask=ask)
+    def ask_approval(self) -> Story:
+        """A person is asked to allow the call c1."""
+        ask: dict[str, Any] = {"reason": "deletes folders", "risk": "high", "expires_at": 1_900_000_000_000}
+        return self.add(approval_ask=agent_pb2.ApprovalAsk(approval_id="ap_1", tool_id="c1", **ask))
 
     def plan(self, *tasks: tuple[str, str, str], is_update: bool = False) -> Story:
         """A plan of (taskId, description, status)."""
@@ -226,7 +201,6 @@ class Orchestrator(Script):
     problems: tuple[agent_pb2.AgentProblem, ...] = ()
     """What ListAgentProblems gives."""
     operator: Operator = field(default_factory=Operator)
-    grants: list[gates_pb2.Grant] = field(default_factory=list[gates_pb2.Grant])
     refused_gate: HeadraceError | None = None
     """What AnswerGate raises."""
     own: OwnAgents = field(default_factory=OwnAgents)
@@ -312,8 +286,6 @@ class Orchestrator(Script):
         gate.state, gate.answered_by, gate.closed_at = "answered", "default", 1_800_000_000_000
         return gates_pb2.AnswerGateResponse(accepted=True, status="accepted")
 
-    ListGrants = says(lambda self, _: gates_pb2.ListGrantsResponse(grants=self.grants))
-
     async def RevokeGrant(self, request: gates_pb2.RevokeGrantRequest, context: Any) -> gates_pb2.RevokeGrantResponse:
         self.requests.append(request)
         self.grants = [grant for grant in self.grants if grant.grant_id != request.grant_id]
@@ -335,8 +307,6 @@ class Orchestrator(Script):
         run = agent_pb2.Run(run_id=request.run_id, chat_id=CHAT, state="running", usage=USAGE, budget_left=left)
         return agent_pb2.GetRunResponse(run=run)
 
-    GetContext = says(lambda _, request: make_window(request.chat_id, request.agent_key or "helper"))
-
 
 class Spend(spend_pb2_grpc.SpendServiceServicer):
     """Answers each GetUsage with `rows`, of which it makes the sum."""
@@ -357,7 +327,7 @@ class Spend(spend_pb2_grpc.SpendServiceServicer):
 
 
 @dataclass
-class Memory(_MemoryServicer):
+class Memory(ScriptedMemory):
     """Chats in two pages, and one chat's history."""
 
     events: list[agent_pb2.AgentDelta] = field(default_factory=list[agent_pb2.AgentDelta])
@@ -369,19 +339,11 @@ class Memory(_MemoryServicer):
     shares: memory_pb2.ShareChatRequest = field(default_factory=memory_pb2.ShareChatRequest)
     """What ShareChat was asked last."""
     forked: list[memory_pb2.ForkChatRequest] = field(default_factory=list[memory_pb2.ForkChatRequest])
-    reverted: list[memory_pb2.RevertRequest] = field(default_factory=list[memory_pb2.RevertRequest])
     pins: dict[int, memory_pb2.Pin] = field(default_factory=dict[int, memory_pb2.Pin])
-    edits: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
     refusal: HeadraceError | None = None
     """What Revert and UpdateChat raise."""
     searched: list[memory_pb2.SearchRequest] = field(default_factory=list[memory_pb2.SearchRequest])
-    state: str = "{}"
-    state_version: int = 0
     spend: Spend = field(default_factory=Spend)
-    schedules: ScheduleStore = field(default_factory=make_schedule_store)
-    webhooks: WebhookStore = field(default_factory=make_webhook_store)
-    keys: KeyStore = field(default_factory=make_key_store)
-    _facts: FactStore = field(default_factory=make_fact_store)
 
     async def ListChats(self, request: memory_pb2.ListChatsRequest, context: Any) -> memory_pb2.ListChatsResponse:
         if request.scope == "shared":
@@ -475,19 +437,6 @@ class Memory(_MemoryServicer):
         return memory_pb2.PinMessageResponse(n=9)
 
     ListPins = says(lambda self, _: memory_pb2.ListPinsResponse(pins=self.pins.values()))
-    GetState = says(lambda self, _: memory_pb2.GetStateResponse(version=self.state_version, state=self.state))
-
-    async def UpdateState(self, request: memory_pb2.UpdateStateRequest, context: Any) -> memory_pb2.UpdateStateResponse:
-        if request.expected_version != self.state_version:
-            raise StaleLease("the state has another version by now")
-        self.state, self.state_version = request.state, self.state_version + 1
-        return memory_pb2.UpdateStateResponse(version=self.state_version)
-
-    GetSummary = says(lambda _, __: memory_pb2.GetSummaryResponse(n=41, text="They spoke of the weather."))
-
-    async def EditSummary(self, request: memory_pb2.EditSummaryRequest, context: Any) -> memory_pb2.EditSummaryResponse:
-        self.edits.append((request.n, request.text))
-        return memory_pb2.EditSummaryResponse(n=60)
 
     async def Revert(self, request: memory_pb2.RevertRequest, context: Any) -> memory_pb2.RevertResponse:
         if self.refusal is not None:
@@ -498,25 +447,13 @@ class Memory(_MemoryServicer):
         return memory_pb2.RevertResponse(n=7)
 
 
-@dataclass
-class Tools(ScriptedAuthorizations, _ToolServicer):
-    """Views, and uploads that are counted."""
-
-    uploaded: list[tuple[str, bytes]] = field(default_factory=list[tuple[str, bytes]])
+class Tools(ScriptedTools):
+    """Uploads, and views."""
 
     async def GetViewport(self, request: tools_pb2.GetViewportRequest, context: Any) -> tools_pb2.GetViewportResponse:
         if request.viewport_key not in VIEWS:
             raise NotFound(f"view {request.viewport_key!r} does not exist")
         return tools_pb2.GetViewportResponse(**VIEWS[request.viewport_key])
-
-    async def UploadFile(self, parts: Any, context: Any) -> tools_pb2.UploadFileResponse:
-        data, start = b"", tools_pb2.UploadStart()
-        async for part in parts:
-            data += part.data
-            start.MergeFrom(part.start)
-        self.uploaded.append((start.name, data))
-        reference = common_pb2.Reference(id=f"uploads/{start.name}", type="file", name=start.name)
-        return tools_pb2.UploadFileResponse(chat_id=start.chat_id, reference=reference)
 
 
 @dataclass(frozen=True)
@@ -530,37 +467,20 @@ class Suite:
 
 
 @asynccontextmanager
-async def serving(
-    folder: Path, *, script: Orchestrator, memory: Memory, tools: Tools, port: int = 0
-) -> AsyncGenerator[Suite]:
+async def serving(folder: Path, *, script: Orchestrator, memory: Memory, tools: Tools) -> AsyncGenerator[Suite]:
     """A running facade; `folder` is for its peers' socket."""
     address = f"unix:{folder}/peer.sock"
     async with AsyncExitStack() as stack:
         settings = ServerSettings(listen=address, drain_s=0)
-        await stack.enter_async_context(serving_rpcs(settings, _served(script, memory, tools)))
+        others: dict[str, Any] = {"OperatorService": script.operator, "SpendService": memory.spend}
+        services = served(script, memory, tools, DataService=script.data, **others)
+        await stack.enter_async_context(serving_rpcs(settings, services))
         peers = {
             name: await stack.enter_async_context(open_channel(address)) for name in ("orchestrator", "memory", "tools")
         }
-        config = Config(port=port, process=ProcessSettings(drain_s=0))
+        config = Config(port=0, process=ProcessSettings(drain_s=0))
         url = f"http://{await stack.enter_async_context(service.serve(config, peers))}"
         yield Suite(url, script, memory, tools)
-
-
-def _served(script: Orchestrator, memory: Memory, tools: Tools) -> list[GrpcService]:
-    audit = make_audit_trail()
-    return make_services(
-        AgentService=script,
-        GateService=script,
-        MemoryService=memory,
-        OperatorService=script.operator,
-        ScheduleService=ScheduleService(memory.schedules),
-        SpendService=memory.spend,
-        ToolService=tools,
-        KeyService=KeyService(memory.keys, audit),
-        DataService=script.data,
-        AuditService=AuditService(audit),
-        WebhookService=WebhookService(memory.webhooks, make_run_webhook_store()),
-    )
 
 
 ELSEWHERE = "77777777-7777-4777-8777-777777777777"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from msgspec.structs import replace
@@ -29,13 +28,11 @@ class ListedFacts:
     async def list_all(self) -> list[Fact]:
         return [*self._facts.values()]
 
-    async def import_all(self, facts: Iterable[Fact]) -> None:
-        raise NotImplementedError
-
 
 def make_fact_store() -> FactStore:
+    listed: Any = ListedFacts()
     no_chats: Any = None  # facts without a source ask for none
-    return FactStore(ListedFacts(), no_chats, _read_no_holds, allows_tenant=False)
+    return FactStore(listed, no_chats, _read_no_holds, allows_tenant=False)
 
 
 async def _read_no_holds() -> HoldsInForce:

@@ -88,14 +88,21 @@ def own_call(seq: int) -> list[Step]:
     ]
 
 
-def client_call(seq: int, tool_id: str, name: str = "thermometer") -> list[Step]:
+OF_THE_CALLER: dict[str, Any] = {"tool_type": "frontend", "tool_api": "client", "tool_name": "thermometer"}
+
+
+def client_call(seq: int, tool_id: str) -> list[Step]:
     """A call of the caller's function; three events, its result comes later."""
-    start: dict[str, Any] = {"tool_type": "frontend", "tool_api": "client", "tool_name": name}
     return [
-        delta(seq, tool_start=agent_pb2.ToolStart(tool_id=tool_id, run_id=RUN, **start)),
+        delta(seq, tool_start=agent_pb2.ToolStart(tool_id=tool_id, run_id=RUN, **OF_THE_CALLER)),
         delta(seq + 1, tool_args=agent_pb2.ToolArgs(tool_id=tool_id, delta='{"room":', chunk_index=0)),
         delta(seq + 2, tool_end=agent_pb2.ToolEnd(tool_id=tool_id, tool_params='{"room":1}')),
     ]
+
+
+def past_call(seq: int, tool_id: str) -> Step:
+    """A call of the caller's function as it is told again, with the number of its end."""
+    return delta(seq, tool_snapshot=agent_pb2.ToolSnapshot(tool_id=tool_id, tool_params='{"room":1}', **OF_THE_CALLER))
 
 
 def result(seq: int, tool_id: str) -> Step:

@@ -33,8 +33,11 @@ from services.memory.audit.rpcs import AuditService
 from services.memory.facts.rpcs import FactRpcs
 from services.memory.facts.store import FactStore
 from services.memory.keys.rpcs import KeyService
+from services.memory.keys.store import KeyStore
 from services.memory.schedules.rpcs import ScheduleService
+from services.memory.schedules.store import ScheduleStore
 from services.memory.webhooks.rpcs import WebhookService
+from services.memory.webhooks.store import WebhookStore
 from services.orchestrator.lifecycle.live_calls import run_list
 from services.runtime.clock import now_ms
 from services.runtime.process.config import ServerSettings
@@ -46,9 +49,12 @@ from tests.support.facade.audit import make_audit_trail
 from tests.support.facade.authorizations import ScriptedAuthorizations
 from tests.support.facade.facts import make_fact_store
 from tests.support.facade.fronts import DEFAULTS, PEERS, Front, FrontUrl, Timing, embedded
-from tests.support.facade.keys import make_key_store
-from tests.support.facade.schedules import make_schedule_store
-from tests.support.facade.webhooks import make_run_webhook_store, make_webhook_store
+from tests.support.facade.records import (
+    make_key_store,
+    make_run_webhook_store,
+    make_schedule_store,
+    make_webhook_store,
+)
 
 RUN, CHAT = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
 BLOCK = f"{RUN}_c_1"
@@ -409,6 +415,10 @@ class ScriptedMemory(_MemoryServicer):
     state_reads: int = 0
     pinned: list[memory_pb2.PinMessageRequest] = field(default_factory=list[memory_pb2.PinMessageRequest])
     edits: list[memory_pb2.EditSummaryRequest] = field(default_factory=list[memory_pb2.EditSummaryRequest])
+    schedules: ScheduleStore = field(default_factory=make_schedule_store)
+    webhooks: WebhookStore = field(default_factory=make_webhook_store)
+    keys: KeyStore = field(default_factory=make_key_store)
+    _facts: FactStore = field(default_factory=make_fact_store)
 
     async def PinMessage(self, request: Any, context: Context) -> memory_pb2.PinMessageResponse:
         self.pinned.append(request)
@@ -422,8 +432,6 @@ class ScriptedMemory(_MemoryServicer):
     async def EditSummary(self, request: Any, context: Context) -> memory_pb2.EditSummaryResponse:
         self.edits.append(request)
         return memory_pb2.EditSummaryResponse(n=11)
-
-    _facts: FactStore = field(default_factory=make_fact_store)
 
     async def ListCheckpoints(self, request: Any, context: Context) -> memory_pb2.ListCheckpointsResponse:
         at = 1_700_000_000_000
@@ -490,12 +498,9 @@ class ScriptedMemory(_MemoryServicer):
         return memory_pb2.DeleteChatResponse()
 
 
-VIEWS = {"page": {"html": "<p>你好</p>"}, "form": {"view": '{"size": 12345678901234567890,\n "html": "<p>"}'}}
-
-
 @dataclass
 class ScriptedTools(ScriptedAuthorizations, _ToolServicer):
-    """Tools with two views, and uploads."""
+    """Uploads, and authorizations."""
 
     uploaded: list[tuple[tools_pb2.UploadStart, bytes]] = field(
         default_factory=list[tuple[tools_pb2.UploadStart, bytes]]
@@ -523,11 +528,6 @@ class ScriptedTools(ScriptedAuthorizations, _ToolServicer):
         path = f"uploads/{start.name}"
         reference = common_pb2.Reference(id=f"file_{len(self.uploaded)}", name=start.name, meta=f'{{"path":"{path}"}}')
         return tools_pb2.UploadFileResponse(chat_id=start.chat_id or CHAT, reference=reference)
-
-    async def GetViewport(self, request: Any, context: Context) -> tools_pb2.GetViewportResponse:
-        if request.viewport_key not in VIEWS:
-            raise NotFound(f"view {request.viewport_key!r} does not exist", viewportKey=request.viewport_key)
-        return tools_pb2.GetViewportResponse(**VIEWS[request.viewport_key])
 
 
 @dataclass(frozen=True)
@@ -662,21 +662,24 @@ class ScriptedOperator(operator_pb2_grpc.OperatorServiceServicer):
         return operator_pb2.ListReplicasResponse(replicas=[one, operator_pb2.Replica(address="b:7001", is_this=True)])
 
 
-def served(script: Script, memory: ScriptedMemory, tools: ScriptedTools | None = None) -> list[GrpcService]:
-    """What the scripted peer serves."""
+def served(
+    script: Script, memory: ScriptedMemory, tools: ScriptedTools | None = None, **others: Any
+) -> list[GrpcService]:
+    """What the scripted peer serves; `others` are served too, or in place of these."""
     audit = make_audit_trail()
-    return make_services(
-        AgentService=script,
-        GateService=script,
-        MemoryService=memory,
-        OperatorService=ScriptedOperator(script),
-        ScheduleService=ScheduleService(make_schedule_store()),
-        SpendService=ScriptedSpend(script),
-        ToolService=tools or ScriptedTools(),
-        KeyService=KeyService(make_key_store(), audit),
-        AuditService=AuditService(audit),
-        WebhookService=WebhookService(make_webhook_store(), make_run_webhook_store()),
-    )
+    services: dict[str, Any] = {
+        "AgentService": script,
+        "GateService": script,
+        "MemoryService": memory,
+        "OperatorService": ScriptedOperator(script),
+        "ScheduleService": ScheduleService(memory.schedules),
+        "SpendService": ScriptedSpend(script),
+        "ToolService": tools or ScriptedTools(),
+        "KeyService": KeyService(memory.keys, audit),
+        "AuditService": AuditService(audit),
+        "WebhookService": WebhookService(memory.webhooks, make_run_webhook_store()),
+    }
+    return make_services(**(services | others))
 
 
 async def frames_of(response: aiohttp.ClientResponse) -> list[SseFrame]:

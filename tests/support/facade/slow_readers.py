@@ -9,8 +9,13 @@ from typing import overload
 
 from tests.support.facade.scripted import Step, answering, text
 
-JSON = b"Host: localhost\r\nContent-Type: application/json\r\n"
 PIECE_BYTES = 1 << 16
+
+
+def make_post(path: str, body: bytes) -> bytes:
+    """Return the request that posts JSON, as it is sent."""
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
 class Endless(Sequence[Step]):

@@ -10,7 +10,6 @@ from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from headrace.v1 import llm_pb2, memory_pb2, tools_pb2
 from services.runtime.formats.json_form import rules_of
 from tests.support.contract import RPCS
 from tests.support.tenants.suite import fresh
@@ -28,40 +27,26 @@ class Ids:
     webhook: str = ""
     key: str = ""
 
-    def get_id(self, field: str) -> str:
-        """The id that a field of this name has; the run's stands for what was not made yet."""
-        return getattr(self, field.removesuffix("_id")) or self.run
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The ids by the names of the fields that have them. Where there is no such thing, the run's id is named."""
+        own = {name: getattr(self, name) or self.run for name in ("fact", "schedule", "webhook", "key")}
+        ids = {"chat": self.chat, "run": self.run, "blob": self.blob} | own
+        return {f"{name}_id": value for name, value in ids.items()} | {"run_ids": [self.run]}
 
 
-ID_FIELDS = ("chat_id", "run_id", "blob_id", "fact_id", "schedule_id", "webhook_id", "key_id")
+def _describe_step(ids: Ids) -> dict[str, Any]:
+    message = {"message": {"role": "user", "content": [{"text": "hi"}]}, "ts": 1}
+    line = {"step": {"stage": "oneshot", "seq": 9, "messages": [message]}}
+    return {"chat_id": ids.chat, "run_id": ids.run, "request_id": fresh(), "lines": [line]}
 
 
-def make_requests(name: str, ids: Ids) -> list[Message]:
-    """Make what a call of the RPC sends; one empty request where it names nothing."""
-    kind = RPCS[name].input_type
-    if name not in REQUESTS:
-        return [GetMessageClass(kind)()]
-    if name == "ToolService.UploadFile":
-        start = tools_pb2.UploadStart(chat_id=ids.chat, name="notes.txt", size_bytes=5)
-        return [tools_pb2.UploadFileRequest(start=start), tools_pb2.UploadFileRequest(data=b"hello")]
-    named = {field: ids.get_id(field) for field in ID_FIELDS if field in kind.fields_by_name}
-    others = REQUESTS[name]
-    return [GetMessageClass(kind)(**named | (others if isinstance(others, dict) else others(ids)))]
+GATE = {"gate_id": "c_1"}
+CLAIM = GATE | {"holder": "tab"}
+GRANT = {"grant_id": "grant_1"}
+HOOK = {"url": "https://hooks.example/"}
 
-
-def _make_step(_: Ids) -> dict[str, Any]:
-    user = llm_pb2.Message(role="user")
-    user.content.add(text="hi")
-    step = memory_pb2.StepLine(stage="oneshot", seq=9, messages=[{"message": user, "ts": 1}])  # pyright: ignore[reportArgumentType] - a dict is a message to protobuf
-    return {"request_id": fresh(), "lines": [memory_pb2.LogLine(step=step)]}
-
-
-def _begin_run(ids: Ids) -> dict[str, Any]:
-    place = {"chat_id": ids.chat, "run_id": ids.run}
-    return {"append": place | _make_step(ids), "context": place}
-
-
-REQUESTS: dict[str, dict[str, Any] | Callable[[Ids], dict[str, Any]]] = {
+FIELDS: dict[str, dict[str, Any] | Callable[[Ids], dict[str, Any]]] = {
     "AgentService.Query": {"message": "hi", "agent_key": "plain"},
     "AgentService.Attach": {},
     "AgentService.Submit": {"tool_id": "t_1", "payload": "{}"},
@@ -72,25 +57,28 @@ REQUESTS: dict[str, dict[str, Any] | Callable[[Ids], dict[str, Any]]] = {
     "AgentService.GetContext": {},
     "AgentService.GetRun": {},
     "AgentService.GetCassette": {},
-    "GateService.GetGate": {"gate_id": "c_1"},
-    "GateService.AnswerGate": {"gate_id": "c_1", "payload": "{}"},
-    "GateService.ClaimGate": {"gate_id": "c_1", "holder": "tab"},
-    "GateService.ReleaseGate": {"gate_id": "c_1", "holder": "tab"},
-    "GateService.DelegateGate": {"gate_id": "c_1", "to": ["user:eve"]},
-    "GateService.AskBack": {"gate_id": "c_1", "note": "why?"},
+    "GateService.GetGate": GATE,
+    "GateService.AnswerGate": GATE | {"payload": "{}"},
+    "GateService.ClaimGate": CLAIM,
+    "GateService.ReleaseGate": CLAIM,
+    "GateService.DelegateGate": GATE | {"to": ["user:eve"]},
+    "GateService.AskBack": GATE | {"note": "why?"},
     "GateService.ListGrants": {},
-    "GateService.RevokeGrant": {"grant_id": "grant_1"},
+    "GateService.RevokeGrant": GRANT,
     "GateService.ExportGates": {},
     "MemoryService.ExportGates": {},
     "MemoryService.ListGrants": {},
-    "MemoryService.RevokeGrant": {"grant_id": "grant_1"},
-    "MemoryService.GetGate": {"gate_id": "c_1"},
+    "MemoryService.RevokeGrant": GRANT,
+    "MemoryService.GetGate": GATE,
     "MemoryService.GetChat": {"include_lines": True},
     "MemoryService.ShareChat": {"shared_with": ["tenant"]},
     "MemoryService.UpdateChat": {"title": "Mine"},
     "MemoryService.ForkChat": {},
-    "MemoryService.Append": _make_step,
-    "MemoryService.BeginRun": _begin_run,
+    "MemoryService.Append": _describe_step,
+    "MemoryService.BeginRun": lambda ids: {
+        "append": _describe_step(ids),
+        "context": {"chat_id": ids.chat, "run_id": ids.run},
+    },
     "MemoryService.LoadContext": {},
     "MemoryService.ReadHistory": {},
     "MemoryService.ReadResult": {"tool_call_id": "c_1"},
@@ -113,32 +101,24 @@ REQUESTS: dict[str, dict[str, Any] | Callable[[Ids], dict[str, Any]]] = {
     "ToolService.Execute": {"tool_call_id": "c1", "tool_name": "city_datetime", "arguments": '{"city":"Paris"}'},
     "ToolService.CheckEffect": {"effect_key": "k", "tool_name": "write_file"},
     "ToolService.LinkSkill": {"skill_id": "letter"},
-    "ToolService.UploadFile": {},
+    "ToolService.UploadFile": lambda ids: {"start": {"chat_id": ids.chat, "name": "notes.txt", "size_bytes": 5}},
     "ToolService.ReadFile": {"path": "uploads/notes.txt"},
     "ToolService.ListFiles": {},
-    "MemoryService.Remember": lambda ids: {
-        "text": "likes tea",
-        "source": {"chat_id": ids.chat, "run_id": ids.run},
-    },
+    "MemoryService.Remember": lambda ids: {"text": "likes tea", "source": {"chat_id": ids.chat, "run_id": ids.run}},
     "MemoryService.UpdateFact": {"text": "drinks tea"},
     "MemoryService.DeleteFact": {},
-    "MemoryService.ListRuns": lambda ids: {"run_ids": [ids.run]},
+    "MemoryService.ListRuns": {},
     "MemoryService.ReserveSpend": {
         "budgets": [{"budget_id": "b", "period": "day", "tokens_max": 1}],
         "least": {},
         "wanted": {},
     },
-    "OperatorService.ListRuns": lambda ids: {"run_ids": [ids.run]},
+    "OperatorService.ListRuns": {},
     "OperatorService.GetRun": {"include_events": True},
-    "OperatorService.CancelRuns": lambda ids: {"run_ids": [ids.run]},
-    "ScheduleService.CreateSchedule": {
-        "schedule_id": None,
-        "agent_key": "plain",
-        "message": "hi",
-        "cron": "0 0 1 1 *",
-    },
+    "OperatorService.CancelRuns": {},
+    "ScheduleService.CreateSchedule": {"agent_key": "plain", "message": "hi", "cron": "0 0 1 1 *", "schedule_id": None},
     "ScheduleService.GetSchedule": {},
-    "ScheduleService.UpdateSchedule": {"chat_id": None, "name": "n"},
+    "ScheduleService.UpdateSchedule": {"name": "n", "chat_id": None},
     "ScheduleService.TriggerSchedule": {},
     "ScheduleService.RotateScheduleSecret": {},
     "ScheduleService.RecordFiring": {"firing": {"due_at": 1, "outcome": "missed"}},
@@ -147,23 +127,31 @@ REQUESTS: dict[str, dict[str, Any] | Callable[[Ids], dict[str, Any]]] = {
     "KeyService.GetKey": {},
     "KeyService.UpdateKey": {"roles": ["staff"]},
     "KeyService.RevokeKey": {},
-    "WebhookService.CreateWebhook": lambda ids: {
-        "webhook_id": ids.webhook or ids.chat,
-        "url": "https://hooks.example/",
-    },
+    "WebhookService.CreateWebhook": lambda ids: HOOK | {"webhook_id": ids.webhook or ids.chat},
     "WebhookService.GetWebhook": {},
     "WebhookService.UpdateWebhook": {"name": "n"},
     "WebhookService.RotateSecret": {},
     "WebhookService.PingWebhook": {},
     "WebhookService.ListDeliveries": {},
     "WebhookService.ReplayDeliveries": {},
-    "WebhookService.PutRunWebhook": {"config_id": "c", "url": "https://hooks.example/"},
+    "WebhookService.PutRunWebhook": HOOK | {"config_id": "c"},
     "WebhookService.ListRunWebhooks": {},
     "WebhookService.DeleteRunWebhook": {"config_id": "c"},
     "WebhookService.DeleteWebhook": {},
     "MemoryService.DeleteChat": {},
 }
-"""What each says beside the ids of ID_FIELDS, in the order in which an owner may do all of it; None takes an id out."""
+"""What a request has beside the ids that it has a field for, in the order in which an owner may do all of it."""
+
+
+def make_request(name: str, ids: Ids) -> list[Message]:
+    """Return the messages of a request; one that names nothing of somebody's is empty."""
+    kind = RPCS[name].input_type
+    given = FIELDS.get(name)
+    if given is None:
+        return [GetMessageClass(kind)()]
+    known = {field: value for field, value in ids.fields.items() if field in kind.fields_by_name}
+    request = GetMessageClass(kind)(**(known | (given(ids) if callable(given) else given)))
+    return [request, GetMessageClass(kind)(data=b"hello")] if name == "ToolService.UploadFile" else [request]
 
 
 def names_ids(kind: Descriptor, depth: int = 3) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import json
 import uuid
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +19,8 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from headrace.errors import from_rpc_error
+from headrace.client import Client
+from headrace.errors import CredentialEnded, Unauthenticated, from_rpc_error
 from headrace.v1 import agent_pb2, llm_pb2, llm_pb2_grpc
 from services.facade import service as facade
 from services.facade.config import Config as FacadeConfig
@@ -126,10 +127,17 @@ class TenantSuite:
                 raise
             return Outcome(error.code().name, known.reason, known.message)
 
-    async def ask(self, who: Identity, message: str, chat_id: str | None = None) -> tuple[str, str]:
+    def connect(self, token: str, address: str = "") -> Client:
+        """Make a client of all services, with the orchestrator at another address if that is given."""
+        memory, tools = (self.addresses[name] for name in ("MemoryService", "ToolService"))
+        return Client(
+            address or self.addresses["AgentService"], memory_address=memory, tools_address=tools, token=token
+        )
+
+    async def ask(self, who: Identity, message: str) -> tuple[str, str]:
         """Chat and run of a question, which is answered to the end, unless it is a slow one."""
         rpc = agent_pb2.DESCRIPTOR.services_by_name["AgentService"].methods_by_name["Query"]
-        request = agent_pb2.QueryRequest(message=message, chat_id=chat_id, agent_key="plain", record=True)
+        request = agent_pb2.QueryRequest(message=message, agent_key="plain", record=True)
         outcome = await self.call(rpc, who, [request])
         assert outcome.code == "OK", outcome
         start = next(event.run_start for event in outcome.reply if event.HasField("run_start"))
@@ -214,16 +222,7 @@ async def serving_tenants(folder: Path, *, runs_max: int = 100, **orchestrating:
         tools = await stack.enter_async_context(
             tool_server(tools_config, Sandbox("process"), Catalogue(folder / "tools"))
         )
-        services_of_memory = (
-            "AuditService",
-            "DataStoreService",
-            "KeyService",
-            "MemoryService",
-            "ScheduleService",
-            "SpendService",
-            "WebhookService",
-        )
-        addresses = {"LlmService": gateway} | dict.fromkeys(services_of_memory, memory)
+        addresses = {service.name.removeprefix("headrace.v1."): memory for service in stores} | {"LlmService": gateway}
         addresses["ToolService"] = tools.addresses[0]
         config = OrchestratorConfig(
             server=server,
@@ -282,6 +281,18 @@ async def opening_front(name: str, suite: TenantSuite) -> AsyncGenerator[aiohttp
         return
     async with behind_gateway(suite) as http:
         yield http
+
+
+async def until_refused(call: Callable[[], Awaitable[Any]]) -> None:
+    """Call again and again, until the key has ended. A service may not even have heard of the key at first."""
+    while True:
+        try:
+            await call()
+        except CredentialEnded:
+            return
+        except Unauthenticated:
+            pass
+        await asyncio.sleep(0.02)
 
 
 def fresh() -> str:

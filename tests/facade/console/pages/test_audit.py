@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import expect
 
 from tests.support.console.page import Opening
-from tests.support.console.scripted import Orchestrator
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -26,11 +24,4 @@ async def test_a_deed_is_shown_and_the_log_verified(opening: Opening) -> None:
         await expect(row).to_contain_text("of: <b>bob</b>")
         await page.get_by_role("button", name="Verify the log").click()
         await expect(page.get_by_role("status").filter(has_text="1 lines are as they were written")).to_be_visible()
-        problems = await Axe().run(page)
-        assert problems.violations_count == 0, problems.generate_report()
-
-
-@pytest.mark.nightly
-async def test_the_page_is_for_who_may_audit(opening: Opening) -> None:
-    async with opening(script=Orchestrator(scopes=("answer", "ask")), place="#page=spend") as console:
-        await expect(console.page.get_by_role("link", name="Audit")).to_have_count(0)
+        await console.check_accessibility()

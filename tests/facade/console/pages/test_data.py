@@ -6,11 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Download, Page, expect
 
 from tests.support.console.page import Opening
-from tests.support.console.scripted import Orchestrator
 from tests.support.facade.data import ARCHIVE
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -50,8 +48,7 @@ async def test_a_user_is_erased_and_the_receipt_is_shown(opening: Opening, tmp_p
         page, data = console.page, console.suite.script.data
         await expect(page.get_by_text("Nothing was erased.")).to_be_visible()
         await fill(page, "Erase", name="<b>ada</b>", reason="ticket 4711")
-        await page.get_by_role("button", name="Erase it…").click()
-        await page.get_by_role("dialog").get_by_role("button", name="Keep").click()
+        await console.confirm("Erase it…", "Keep")
         assert data.erasures == []
         await fill(page, "Erase", name="<b>ada</b>", reason="ticket 4711")
         await page.get_by_role("button", name="Erase it…").click()
@@ -71,8 +68,7 @@ async def test_a_user_is_erased_and_the_receipt_is_shown(opening: Opening, tmp_p
             await page.get_by_role("button", name="Save the receipt").click()
         receipt = json.loads(await read(await saving.value, tmp_path))
         assert (receipt["user"], receipt["state"], receipt["erased"][0]["count"]) == ("<b>ada</b>", "done", 12)
-        found = await Axe().run(page)
-        assert found.violations_count == 0, found.generate_report()
+        await console.check_accessibility()
 
 
 @pytest.mark.nightly
@@ -85,19 +81,11 @@ async def test_what_is_held_is_not_erased_until_it_is_released(opening: Opening)
         await expect(item).to_contain_text("user ada")
         await expect(item).to_contain_text("matter 12")
         await fill(page, "Erase", name="ada")
-        await page.get_by_role("button", name="Erase it…").click()
-        await page.get_by_role("dialog").get_by_role("button", name="Erase").click()
+        await console.confirm("Erase it…", "Erase")
         await expect(page.get_by_role("alert").filter(has_text="user ada is held")).to_be_visible()
-        await page.get_by_role("button", name="Release: user ada").click()
-        await page.get_by_role("dialog").get_by_role("button", name="Release").click()
+        await console.confirm("Release: user ada", "Release")
         await expect(page.get_by_text("Nothing is held.")).to_be_visible()
         assert data.holds[0].released_at
         await fill(page, "Hold", what="tenant", name="default", reason="matter 13")
         await page.get_by_role("button", name="Hold it").click()
         await expect(item).to_contain_text("tenant default")
-
-
-@pytest.mark.nightly
-async def test_the_page_is_for_who_may_erase(opening: Opening) -> None:
-    async with opening(script=Orchestrator(scopes=("answer", "ask")), place="#page=spend") as console:
-        await expect(console.page.get_by_role("link", name="Data")).to_have_count(0)

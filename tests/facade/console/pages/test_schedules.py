@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 import pytest
-from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import expect
 
 from tests.support.console.page import Opening
@@ -32,8 +31,7 @@ async def test_schedules_are_listed_with_their_results(opening: Opening) -> None
         rows = page.get_by_role("region", name="Last results of Morning").locator("tbody tr")
         await expect(rows).to_have_text([re.compile("started"), re.compile("failed.*no agent has the key 'helper'")])
         await expect(items.first).to_contain_text("What is new?")
-        found = await Axe().run(page)
-        assert found.violations_count == 0, found.generate_report()
+        await console.check_accessibility()
         await results.click()
         await expect(rows).to_have_count(0)
 
@@ -50,8 +48,7 @@ async def test_a_schedule_is_paused_triggered_and_deleted(opening: Opening) -> N
         assert [one.paused for one in (await memory.schedules.list_own())[0]] == [True, False]
         await page.get_by_role("button", name="Run now: Morning").click()
         await expect(first).to_contain_text("a run beside its times is about to begin")
-        await page.get_by_role("button", name="Delete: Once").click()
-        await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+        await console.confirm("Delete: Once", "Delete")
         await expect(page.get_by_role("list", name="Schedules").locator("> li")).to_have_count(1)
         assert len((await memory.schedules.list_own())[0]) == 1
 
@@ -107,6 +104,5 @@ async def test_a_schedule_for_posts_shows_its_secret_once(opening: Opening) -> N
         await expect(page.get_by_text("waits for a post")).to_be_visible()
         await page.get_by_role("button", name="I have kept it").click()
         await expect(secret).to_have_count(0)
-        await page.get_by_role("button", name="New secret: Read").click()
-        await page.get_by_role("dialog").get_by_role("button", name="New secret").click()
+        await console.confirm("New secret: Read", "New secret")
         await expect(secret).not_to_have_value(made.secrets[0].text)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import expect
 
 from headrace.v1 import spend_pb2
@@ -43,8 +42,7 @@ async def test_bars_by_day_are_stacked_by_model_and_summed_up(opening: Opening) 
         await expect(table).to_have_text(
             ["dayp/<b>dear</b>p/cheap", f"{day(2)}$3.0000$0.5000", f"{day(1)}$0.0000$0.2500"]
         )
-        results = await Axe().run(console.page)
-        assert results.violations_count == 0, results.generate_report()
+        await console.check_accessibility()
         await main.get_by_role("combobox", name="In").select_option("7")
         await main.get_by_role("combobox", name="By").select_option("agent")
         await expect(main.locator("figcaption")).to_contain_text(day(6))
@@ -65,10 +63,3 @@ async def test_without_prices_tokens_are_shown_and_what_is_the_tenants_may_be_re
         await main.get_by_role("combobox", name="Of").select_option("tenant")
         await expect(main.get_by_role("alert")).to_contain_text("no scope 'operate'")
         await expect(main.locator("rect")).to_have_count(0)
-
-
-@pytest.mark.nightly
-async def test_nothing_spent_is_said(opening: Opening) -> None:
-    async with opening() as console:
-        await console.page.get_by_role("link", name="Spend").click()
-        await expect(console.page.get_by_text("Nothing was spent in these days.")).to_be_visible()

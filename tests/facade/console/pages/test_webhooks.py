@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import expect
 
 from services.memory.storage.records.webhooks import DEAD, Delivery, DeliveryQuery
@@ -15,7 +14,7 @@ from services.memory.webhooks.store import WebhookStore
 from services.runtime.net.allow_list import AllowList
 from tests.support.console.page import Opening
 from tests.support.console.scripted import Memory, Orchestrator
-from tests.support.facade.webhooks import ListedWebhooks
+from tests.support.facade.records import ListedWebhooks
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -75,8 +74,7 @@ async def test_a_webhook_is_made_and_its_secret_is_shown_once(opening: Opening) 
         await page.get_by_role("button", name="Make it").click()
         secret = page.get_by_label("Secret of hooks.example.com")
         assert (await secret.input_value()).startswith("whsec_")
-        found = await Axe().run(page)
-        assert found.violations_count == 0, found.generate_report()
+        await console.check_accessibility()
         (made,) = await store.list_own()
         gates = [f"headrace.gate.{event}" for event in ("opened", "reminded", "escalated", "expiring")]
         assert list(made.types) == [ENDED, *gates]
@@ -97,11 +95,9 @@ async def test_a_webhook_is_paused_gets_a_new_secret_and_is_deleted(opening: Ope
         page = console.page
         await page.get_by_role("button", name="Pause: Mine").click()
         await expect(page.get_by_role("button", name="Resume: Mine")).to_be_focused()
-        await page.get_by_role("button", name="New secret: Mine").click()
-        await page.get_by_role("dialog").get_by_role("button", name="New secret").click()
+        await console.confirm("New secret: Mine", "New secret")
         await expect(page.get_by_label("Secret of Mine")).to_have_value(re.compile("^whsec_"))
-        await page.get_by_role("button", name="Delete: Mine").click()
-        await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+        await console.confirm("Delete: Mine", "Delete")
         await expect(page.get_by_text("There is no webhook yet.")).to_be_visible()
         assert await memory.webhooks.list_own() == []
 
@@ -117,8 +113,7 @@ async def test_dead_letters_are_replayed_one_or_all(opening: Opening) -> None:
         rows = page.get_by_role("region", name="Deliveries to Mine").locator("tbody tr")
         await expect(rows).to_have_count(2)
         await expect(rows.first).to_contain_text("500: the receiver answered 500")
-        found = await Axe().run(page)
-        assert found.violations_count == 0, found.generate_report()
+        await console.check_accessibility()
         await rows.first.get_by_role("button", name="Replay").click()
         await expect(rows).to_have_count(1)
         await page.get_by_role("button", name="Replay all: Mine").click()

@@ -1,0 +1,111 @@
+"""API keys, schedules and webhooks of a scripted memory: the real RPCs and rules over dicts. What is sent to a webhook
+is delivered at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from services.memory.keys.store import KeyStore
+from services.memory.schedules.store import ScheduleStore
+from services.memory.storage.outbox import EVENT_FIELDS, list_values
+from services.memory.storage.records.webhooks import DELIVERED, Delivery, DeliveryQuery, Webhook
+from services.memory.webhooks.run_webhooks import RunWebhookStore
+from services.memory.webhooks.store import WebhookStore
+from services.runtime.net.allow_list import AllowList
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from services.memory.storage.event_rows import OutsideEvent
+
+
+class ListedRecords:
+    """Records of one tenant and user by their ids."""
+
+    def __init__(self, id_field: str) -> None:
+        self.records: dict[str, Any] = {}
+        self._id_field = id_field
+
+    async def list_own(self, tenant: str) -> list[Any]:
+        return [*self.records.values()]
+
+    async def count_all(self) -> int:
+        return len(self.records)
+
+    async def find(self, record_id: str) -> Any:
+        return self.records.get(record_id)
+
+    async def put(self, record: Any, before: int = 0) -> bool:
+        self.records[getattr(record, self._id_field)] = record
+        return True
+
+    async def delete(self, record_id: str) -> None:
+        self.records.pop(record_id, None)
+
+
+class ListedSchedules(ListedRecords):
+    async def list_own(self, tenant: Any, after: tuple[int, str] = (0, ""), count: int = 0) -> list[Any]:
+        own = ((row.created_at, row.schedule_id, row) for row in self.records.values())
+        return [row for *place, row in sorted(own) if (*place,) > after][:count]
+
+    async def count_own(self, owner: Any) -> int:
+        return len(self.records)
+
+
+class ListedWebhooks(ListedRecords):
+    def __init__(self) -> None:
+        super().__init__("webhook_id")
+        self._deliveries: list[Delivery] = []
+
+    async def list_ids(self, tenant: str) -> list[tuple[str, str]]:
+        return [(webhook.webhook_id, webhook.run_id) for webhook in self.records.values()]
+
+    async def list_of_run(self, tenant: str, run_id: str) -> list[Webhook]:
+        return [webhook for webhook in self.records.values() if webhook.run_id == run_id]
+
+    async def count_of_runs(self, tenant: str) -> int:
+        return sum(bool(webhook.run_id) for webhook in self.records.values())
+
+    async def add_delivery(self, webhook_id: str, event: OutsideEvent) -> Delivery | None:
+        given: dict[str, Any] = dict(zip(EVENT_FIELDS, list_values(event), strict=True))
+        sent = Delivery(webhook_id=webhook_id, tries=0, **given)
+        done = replace(sent, state=DELIVERED, tries=1, closed_at=event.occurred_at + 5, status=204)
+        self._deliveries.insert(0, done)
+        return sent
+
+    async def list_deliveries(self, query: DeliveryQuery) -> list[Delivery]:
+        return [delivery for delivery in self._deliveries if query.state in ("", delivery.state)]
+
+    async def replay(self, webhook_id: str, event_ids: Sequence[str], now: int) -> int:
+        return sum(delivery.event_id in event_ids for delivery in self._deliveries)
+
+
+# Any: the stores take what services alone ask for, too.
+
+
+def make_key_store() -> KeyStore:
+    listed: Any = ListedRecords("key_id")
+    return KeyStore(listed)
+
+
+def make_schedule_store() -> ScheduleStore:
+    listed: Any = ListedSchedules("schedule_id")
+    no_chats: Any = None  # schedules without a chat ask for none
+    return ScheduleStore(listed, no_chats)
+
+
+def make_webhook_store() -> WebhookStore:
+    listed: Any = ListedWebhooks()
+    return WebhookStore(listed, AllowList())
+
+
+def make_run_webhook_store() -> RunWebhookStore:
+    """The webhooks of runs that go on and are everybody's."""
+    listed: Any = ListedWebhooks()
+
+    async def find_end(run_id: str) -> OutsideEvent | None:
+        return None
+
+    return RunWebhookStore(listed, find_end, AllowList())
