@@ -19,6 +19,7 @@ from benchmarks.postgresql import Server
 from services.memory.encryption.opening import open_no_keys
 from tests.support.in_memory import find_tmpfs
 from tests.support.memory.engines import Files, Kept, ModelledTables, Serve, Tables, open_keys
+from tests.support.memory.schedules import Clock
 from tests.support.memory.writing import Memory
 from tests.support.postgresql import empty, find_place, needs_postgres, sharing_server
 from tests.support.s3_store import Place, needs_s3, running_store
@@ -107,8 +108,8 @@ def mark_engine(engine: str, *checked: str) -> Any:
 OF_BLOBS = ("test_blobs.py", "test_log_copy.py")
 """Those of the store that run with blobs in a bucket, too."""
 
-NOT_MODELLED = ("test_encrypted.py", "test_replicas.py")
-"""The model encrypts nothing, and is of no other process."""
+NOT_MODELLED = ("test_replicas.py", "test_tampering.py")
+"""The model is of no other process, and nobody else has its bytes."""
 
 
 @pytest.fixture
@@ -135,6 +136,12 @@ def kept(engine: str, request: pytest.FixtureRequest) -> Kept:
 def serve(kept: Kept) -> Serve:
     """`async with serve() as memory`; again for a restart over the same chats."""
     return kept.memory
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """A clock that the test sets, of services that are given it."""
+    return Clock()
 
 
 @pytest.fixture

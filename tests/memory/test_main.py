@@ -64,7 +64,8 @@ import asyncio, os, sys
 from pathlib import Path
 from services.runtime.process.logs import configure_logging
 from tests.support.memory.serving import memory_over
-from tests.support.memory.writing import step_line, user
+from tests.support.memory.messages import user
+from tests.support.memory.writing import step_line
 
 class Lost(BaseException):
     "No Exception, of which none ends the writer."

@@ -1,8 +1,8 @@
 """An event loop whose clock jumps to its next timer whenever nothing else can happen, so that no test waits for time.
 
 Everything else is real: sockets, threads, child processes. Real time passes while a thread works for the loop, while a
-child process of it runs, and while a connection to another process is open. A step of the loop, however long the machine
-lets it wait for a core, takes `STEP_S` at most, so that a slow machine does not let a timeout run out.
+child process of it runs, and while a connection to another process is open. However long the machine lets a step of the
+loop wait for a core, it takes `STEP_S` at most, so that no timeout runs out for that.
 `services.runtime.clock` reads the same clock in a test, so that deadlines, leases and timestamps agree.
 """
 

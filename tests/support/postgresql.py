@@ -7,8 +7,8 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import asyncpg
@@ -85,13 +85,20 @@ FIRST_ROWS = ("headrace_version", "encryption_goal", "api_key_revision", "tenant
 """Tables that are made with a row, which stays."""
 
 
+@asynccontextmanager
+async def connected(url: str, command_timeout: float | None = None) -> AsyncGenerator[asyncpg.Connection]:
+    """A connection of the test's own, beside those of services."""
+    connection = await asyncpg.connect(url, command_timeout=command_timeout)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
 async def empty(url: str) -> None:
     """Have nothing in a database."""
-    connection = await asyncpg.connect(url)
-    try:
+    async with connected(url) as connection:
         rows = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
         deletions = [f"DELETE FROM {row[0]}" for row in rows if row[0] not in FIRST_ROWS]
         # No order of the tables is right for all of their references; a replica's session checks none.
         await connection.execute("; ".join(["SET session_replication_role = replica", *deletions]))
-    finally:
-        await connection.close()

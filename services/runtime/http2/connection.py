@@ -53,6 +53,7 @@ class Connection(asyncio.Protocol):
         self.idle_frames = RateLimit("frames without effect", limits.IDLE_FRAMES_BURST, limits.IDLE_FRAMES_PER_S)
         self._next_turn: asyncio.Handle | None = None
         """Set while input is left for a later turn; nothing is read meanwhile."""
+        self.is_made = False
         self.is_lost = False
         self._is_gone = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -108,6 +109,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)  # uvloop's has the methods, not the base class
+        self.is_made = True
         if not has_agreed(self.transport):
             log.info("connection refused", peer=self.peer, error="no HTTP/2")
             self._stop_traffic(ConnectionRefusedError("the peer did not agree to HTTP/2 (ALPN)"))

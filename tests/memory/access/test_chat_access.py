@@ -12,11 +12,11 @@ import pytest
 from headrace.errors import NotFound
 from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.engine import open_files
-from services.memory.storage.files.indexing.index_recovery import INDEX_NAME
 from services.memory.storage.records.user_facts import decode_facts
 from services.runtime.auth.identity import DEFAULT, Identity, acting_as
-from tests.support.memory.engines import Kept, Serve
-from tests.support.memory.writing import Memory, content, new_id, query_line, run_line, step_line
+from tests.support.memory.engines import Files, Kept, Serve, lose_index
+from tests.support.memory.messages import content
+from tests.support.memory.writing import Memory, new_id, query_line, run_line, step_line
 
 pytestmark = pytest.mark.engines
 
@@ -29,8 +29,7 @@ async def names(memory: Memory) -> list[str]:
 
 async def test_every_line_says_whose_it_is(memory: Memory, kept: Kept) -> None:
     with acting_as(ADA):
-        chat_id, run_id = await memory.begin("hello")
-        await memory.append(chat_id, run_id, step_line(content("hi")), run_line())
+        chat_id, _ = await memory.begin_with(step_line(content("hi")), run_line(), message="hello")
         await memory.update_state(chat_id, 0, "{}")
         await memory.revert(chat_id, 0)
         fork = await memory.fork(chat_id, seq=2)
@@ -43,8 +42,7 @@ async def test_every_line_says_whose_it_is(memory: Memory, kept: Kept) -> None:
 async def test_lists_have_ones_own_in_pages(memory: Memory) -> None:
     for number in range(5):
         for who in (ADA, BOB):
-            with acting_as(who):
-                await memory.begin_and_end(f"{who.user} {number}")
+            await memory.acting_as(who).begin_and_end(f"{who.user} {number}")
     with acting_as(ADA):
         page = await memory.chats(page_size=3)
         rest = await memory.chats(page_size=3, page_token=page.next_page_token)
@@ -67,8 +65,7 @@ async def test_facts_are_of_one_user_and_so_are_their_request_ids(memory: Memory
 
 
 async def test_an_append_to_anothers_chat_is_one_to_none(memory: Memory) -> None:
-    with acting_as(ADA):
-        chat_id, run_id = await memory.begin("hello", request_id="q1")
+    chat_id, run_id = await memory.acting_as(ADA).begin("hello", request_id="q1")
     with acting_as(BOB):
         for request_id in (run_id, new_id()):
             with pytest.raises(NotFound, match=r"does not exist$"):
@@ -80,38 +77,19 @@ async def test_an_append_to_anothers_chat_is_one_to_none(memory: Memory) -> None
             await memory.append(new_id(), run_id, query_line("mine"))
 
 
-async def test_who_goes_on_with_a_run_is_told_whose_it_is(memory: Memory) -> None:
-    with acting_as(ADA):
-        _, run_id = await memory.begin("hello")
-    with acting_as(None):
-        assert [(run.run_id, run.tenant, run.user) for run in await memory.list_unfinished()] == [
-            (run_id, "acme", "ada")
-        ]
-
-
-async def test_after_a_restart_it_is_the_same(serve: Serve) -> None:
+@pytest.mark.parametrize("is_index_lost", [False, True])
+async def test_after_a_restart_it_is_the_same(serve: Serve, kept: Kept, is_index_lost: bool) -> None:
     async with serve() as memory:
         with acting_as(ADA):
             await memory.begin_and_end("hers")
             await memory.remember("ada likes tea", "r1")
+    if is_index_lost and isinstance(kept, Files):
+        lose_index(kept.folder)
     async with serve() as memory:
         assert await names(memory) == []
         with acting_as(ADA):
             assert await names(memory) == ["hers"]
             assert [hit.excerpt for hit in await memory.search("tea")] == ["ada likes tea"]
-
-
-async def test_a_lost_index_is_made_of_the_logs(folder: Path, serve: Serve) -> None:
-    async with serve() as memory:
-        with acting_as(ADA):
-            await memory.begin_and_end("hers")
-            await memory.remember("ada likes tea", "r1")
-    (folder / INDEX_NAME).unlink()
-    async with serve() as memory:
-        assert await names(memory) == []
-        with acting_as(ADA):
-            assert await names(memory) == ["hers"]
-            assert len(await memory.search("tea")) == 1
 
 
 async def test_what_is_from_before_there_were_tenants_is_the_default_users(folder: Path, serve: Serve) -> None:
@@ -130,8 +108,7 @@ async def test_what_is_from_before_there_were_tenants_is_the_default_users(folde
 
 async def test_export_and_import_keep_the_owner(folder: Path, tmp_path: Path, serve: Serve) -> None:
     async with serve() as memory:
-        with acting_as(ADA):
-            chat_id, _ = await memory.begin_and_end("hers")
+        chat_id, _ = await memory.acting_as(ADA).begin_and_end("hers")
     with closing(Disk(folder)) as disk, closing(Disk(tmp_path / "new")) as other:
         async with open_files(disk) as store, open_files(other) as new:
             await new.chats.import_log(chat_id, await store.chats.export(await store.chats.load(chat_id)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,12 +11,11 @@ from services.memory.__main__ import make_retention
 from services.memory.access.retention import clean_up, prune_chats
 from services.memory.access.retention_file import RetentionFile
 from services.memory.config import Config
-from services.memory.storage.files.disk import Disk
-from services.memory.storage.files.engine import open_files
 from services.runtime.auth.identity import Identity, acting_as
 from services.runtime.clock import CLOCK
 from services.runtime.ending import CannotServe
 from tests.support.memory.clocks import Later
+from tests.support.memory.engines import Files, open_engine
 from tests.support.memory.serving import memory_over
 from tests.support.memory.writing import run_line
 
@@ -87,38 +85,34 @@ async def test_each_chat_goes_when_its_own_time_is_over(tmp_path: Path) -> None:
     async with memory_over(folder) as memory:
         for tenant, agent in (("bank", "advisor"), ("bank", "writer"), ("shop", "writer"), ("bank", "archivist")):
             with acting_as(Identity(tenant, "ada")):
-                chat_id, run_id = await memory.begin(agent_key=agent)
-                await memory.append(chat_id, run_id, run_line())
+                chat_id, _ = await memory.begin_with(run_line(), agent_key=agent)
                 chats[f"{tenant}/{agent}"] = chat_id
     path = tmp_path / "retention.yaml"
     path.write_text(FILE)
     rules = RetentionFile(path, None).read()
     left = set(chats.values())
-    with closing(Disk(folder)) as disk:
-        async with open_files(disk) as engine:
-            await engine.index.wait_until_complete()
-            for days, gone in ((49, None), (51, "bank/advisor"), (101, "bank/writer"), (301, "shop/writer")):
-                expected = [chats[gone]] if gone else []
-                clock = CLOCK.set(Later(days))
-                assert await prune_chats(engine, rules) == expected
-                CLOCK.reset(clock)
-                left -= set(expected)
-            assert set(await engine.index.list_chats()) == left == {chats["bank/archivist"]}
+    async with open_engine(Files(folder)) as engine:
+        await engine.index.wait_until_complete()
+        for days, gone in ((49, None), (51, "bank/advisor"), (101, "bank/writer"), (301, "shop/writer")):
+            expected = [chats[gone]] if gone else []
+            clock = CLOCK.set(Later(days))
+            assert await prune_chats(engine, rules) == expected
+            CLOCK.reset(clock)
+            left -= set(expected)
+        assert set(await engine.index.list_chats()) == left == {chats["bank/archivist"]}
 
 
 async def test_an_audit_log_that_cannot_be_tidied_keeps_no_chat(tmp_path: Path) -> None:
     folder = tmp_path / "chats"
     async with memory_over(folder) as memory:
-        chat_id, run_id = await memory.begin()
-        await memory.append(chat_id, run_id, run_line())
+        await memory.begin_with(run_line())
     (folder / "audit" / "harmed" / "1.jsonl").mkdir(parents=True)
-    with closing(Disk(folder)) as disk:
-        async with open_files(disk) as engine:
-            with capture_logs() as logs:
-                clock = CLOCK.set(Later(8))
-                await clean_up(engine, RetentionFile(None, 7), audit_days=30)
-                CLOCK.reset(clock)
-            assert await engine.index.list_chats() == []
+    async with open_engine(Files(folder)) as engine:
+        with capture_logs() as logs:
+            clock = CLOCK.set(Later(8))
+            await clean_up(engine, RetentionFile(None, 7), audit_days=30)
+            CLOCK.reset(clock)
+        assert await engine.index.list_chats() == []
     assert [entry["what"] for entry in logs if entry["event"] == "not tidied"] == ["audit log"]
 
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
 import pytest
 
 from headrace.errors import InvalidRequest, NotFound, PermissionDenied
-from headrace.streams import rpc_errors
 from headrace.v1 import memory_pb2
 from services.runtime.auth.identity import Identity, acting_as
 from tests.support.memory.engines import Kept, Serve
-from tests.support.memory.writing import Memory, content, new_id, query_line, run_line, step_line
+from tests.support.memory.messages import content
+from tests.support.memory.writing import Memory, new_id, query_line, read_pages, run_line, step_line
 
 pytestmark = pytest.mark.engines
 
@@ -27,8 +26,7 @@ async def share(memory: Memory, chat_id: str, *names: str, **fields: Any) -> mem
 
 async def make_chat(memory: Memory) -> tuple[str, str]:
     chat_id, run_id = new_id(), new_id()
-    with acting_as(ADA):
-        await memory.append(chat_id, run_id, query_line("Who mills?"), step_line(content("He.")), run_line())
+    await memory.acting_as(ADA).append(chat_id, run_id, query_line("Who mills?"), step_line(content("He.")), run_line())
     return chat_id, run_id
 
 
@@ -104,42 +102,45 @@ async def test_what_is_said_last_counts_and_reverts_leave_it(memory: Memory) -> 
         await memory.chat(chat_id=fork)
 
 
-async def test_who_reads_changes_nothing(memory: Memory, kept: Kept) -> None:
+CHANGES: dict[str, dict[str, Any]] = {
+    "ShareChat": {"participants": ["tenant"]},
+    "UpdateChat": {"title": "Mine"},
+    "DeleteChat": {},
+    "Revert": {"checkpoint_id": 0},
+    "UpdateState": {"state": "{}"},
+    "PinMessage": {"n": 1},
+    "EditSummary": {"n": 1, "text": "x"},
+}
+
+
+@pytest.mark.parametrize("how", ["shared_with", "participants"])
+async def test_who_reads_or_takes_part_changes_nothing_that_is_the_owners(memory: Memory, kept: Kept, how: str) -> None:
     chat_id, _ = await make_chat(memory)
-    with acting_as(ADA):
-        await share(memory, chat_id, "tenant")
+    await memory.call_as(ADA, "ShareChat", chat_id=chat_id, **{how: ["user:bob"]})
     before = await kept.log(chat_id)
-    stub = memory.stub
-    changes: list[Callable[[], Awaitable[object]]] = [
-        lambda: stub.ShareChat(memory_pb2.ShareChatRequest(chat_id=chat_id)),
-        lambda: stub.UpdateChat(memory_pb2.UpdateChatRequest(chat_id=chat_id, title="Mine")),
-        lambda: stub.DeleteChat(memory_pb2.DeleteChatRequest(chat_id=chat_id)),
-        lambda: stub.Revert(memory_pb2.RevertRequest(chat_id=chat_id, checkpoint_id=0)),
-        lambda: stub.UpdateState(memory_pb2.UpdateStateRequest(chat_id=chat_id, state="{}")),
-        lambda: stub.PutBlob(memory_pb2.PutBlobRequest(chat_id=chat_id, mime_type="image/png", data=b"x")),
-    ]
     with acting_as(BOB):
-        for change in changes:
-            with pytest.raises(NotFound), rpc_errors():
-                await change()
-        # These are said to be missing, not the chat, which is known to who reads it.
-        with pytest.raises(PermissionDenied, match="to read, not to take part"):
-            await memory.append(chat_id, new_id(), query_line("And I?"), run_line())
-        with pytest.raises(PermissionDenied):
-            await memory.fork(chat_id)
+        for rpc, fields in CHANGES.items():
+            with pytest.raises(NotFound):
+                await memory.call(rpc, chat_id=chat_id, **fields)
+        if how == "shared_with":
+            with pytest.raises(NotFound):
+                await memory.put_blob(chat_id, b"x")
+            # These are said to be missing, not the chat, which is known to who reads it.
+            with pytest.raises(PermissionDenied, match="to read, not to take part"):
+                await memory.append(chat_id, new_id(), query_line("And I?"), run_line())
+            with pytest.raises(PermissionDenied):
+                await memory.fork(chat_id)
     assert await kept.log(chat_id) == before
 
 
 async def test_blobs_are_read_with_the_chat(memory: Memory) -> None:
     chat_id, _ = await make_chat(memory)
-    with acting_as(ADA):
-        blob_id = await memory.put_blob(chat_id, b"png")
+    blob_id = await memory.acting_as(ADA).put_blob(chat_id, b"png")
     with acting_as(BOB), pytest.raises(NotFound, match="no such blob"):
         await memory.blob(chat_id, blob_id)
     with acting_as(ADA):
         await share(memory, chat_id, "user:bob")
-    with acting_as(BOB):
-        assert (await memory.blob(chat_id, blob_id)).data == b"png"
+    assert (await memory.acting_as(BOB).blob(chat_id, blob_id)).data == b"png"
 
 
 @pytest.mark.engines("postgres")
@@ -148,37 +149,36 @@ async def test_shared_chats_come_in_pages(memory: Memory) -> None:
     with acting_as(ADA):
         for chat_id in chats:
             await share(memory, chat_id, "role:finance")
-    seen: list[str] = []
-    token = ""
     with acting_as(BOB):
-        for _ in range(3):
-            page = await memory.chats(scope="shared", page_size=2, page_token=token)
-            seen += [chat.chat_id for chat in page.chats]
-            token = page.next_page_token
-        whole = [chat.chat_id for chat in (await memory.chats(scope="shared")).chats]
-    assert (seen, token) == (whole, "")
-    assert sorted(seen) == sorted(chats)
+        pages = await read_pages(memory, "ListChats", "chats", 2, scope="shared")
+        whole = list((await memory.chats(scope="shared")).chats)
+    assert [len(page) for page in pages] == [2, 2, 1]
+    assert [chat for page in pages for chat in page] == whole
+    assert sorted(chat.chat_id for chat in whole) == sorted(chats)
 
 
 @pytest.mark.parametrize(
-    "name", ["", "ada", "user:", "user:a b", "user:a\n", "requester", "role:a,b", "role:" + "x" * 65]
+    "name", ["", "ada", "user:", "user:a b", "user:a\n", "requester", "owner", "role:a,b", "role:" + "x" * 65]
 )
 async def test_other_words_are_no_names(memory: Memory, name: str) -> None:
     chat_id, _ = await make_chat(memory)
     with acting_as(ADA):
         with pytest.raises(InvalidRequest, match="sharedWith"):
             await share(memory, chat_id, "tenant", name)
+        with pytest.raises(InvalidRequest, match="participants"):
+            await share(memory, chat_id, participants=[name])
         with pytest.raises(InvalidRequest):
             await share(memory, chat_id, *(f"user:{number}" for number in range(33)))
 
 
-async def test_the_log_says_with_whom(memory: Memory, kept: Kept) -> None:
+async def test_the_log_says_with_whom_and_who_may_what(memory: Memory, kept: Kept) -> None:
     chat_id, _ = await make_chat(memory)
     with acting_as(ADA):
-        await share(memory, chat_id, "user:bob")
+        await share(memory, chat_id, "tenant", participants=["user:bob"])
     line = msgspec.json.decode((await kept.log(chat_id)).splitlines()[-1])
-    assert {key: line[key] for key in ("_type", "_user", "sharedWith")} == {
+    assert {key: line[key] for key in ("_type", "_user", "sharedWith", "participants")} == {
         "_type": "sharing",
         "_user": "ada",
-        "sharedWith": ["user:bob"],
+        "sharedWith": ["tenant", "user:bob"],
+        "participants": ["user:bob"],
     }

@@ -12,11 +12,11 @@ from typing import Any
 import orjson
 import pytest
 
-from headrace.v1 import llm_pb2
 from tests.support.memory.admin_cli import load_next_context, tool
 from tests.support.memory.engines import Serve, logs_in
 from tests.support.memory.log_editing import edit_log
-from tests.support.memory.writing import Memory, content, new_id, query_line, run_line, step_line, user
+from tests.support.memory.messages import PICTURE, content, user
+from tests.support.memory.writing import Memory, new_id, query_line, run_line, step_line
 
 
 async def say(memory: Memory, question: str, answer: str) -> str:
@@ -26,11 +26,8 @@ async def say(memory: Memory, question: str, answer: str) -> str:
 
 
 async def test_what_is_exported_is_imported_as_it_was(serve: Serve, folder: Path, tmp_path: Path) -> None:
-    image = user("look")
-    image.message.content.add(image=llm_pb2.ImagePart(data=b"\x89PNG", mime_type="image/png"))
     async with serve() as memory:
-        chat_id, run_id = await memory.begin("水车")
-        await memory.append(chat_id, run_id, step_line(image), run_line())
+        chat_id, _ = await memory.begin_with(step_line(user("look", PICTURE)), run_line(), message="水车")
         await memory.update_state(chat_id, 0, '{"big":123456789012345678901234567890.10}')
         before = await memory.chat(chat_id=chat_id, include_raw_messages=True)
         other = await say(memory, "another", "one")
@@ -55,8 +52,7 @@ async def test_prune_deletes_what_is_old_and_has_ended(serve: Serve, folder: Pat
         going, _ = await memory.begin("still going")
     for chat_id in (old, going):
         edit_log(
-            folder / f"{chat_id}.json",
-            lambda line: orjson.dumps(orjson.loads(line) | {"updatedAt": 1_700_000_000_000}),
+            folder / f"{chat_id}.json", lambda line: orjson.dumps(orjson.loads(line) | {"updatedAt": 1_700_000_000_000})
         )
     assert (await tool(folder, "prune", "--older-than", "7d")).split() == [old]
     assert logs_in(folder) == sorted(f"{chat_id}.json" for chat_id in (new, going))

@@ -25,6 +25,7 @@ from tests.support.memory.audit import ADA, make_deeds
 from tests.support.memory.engines import Serve
 from tests.support.memory.gates import approval, submitted
 from tests.support.memory.writing import Memory, new_id
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.engines
 
@@ -48,8 +49,7 @@ async def test_what_is_done_is_a_line_with_who_and_nothing_that_was_said(serve: 
             made = await memory.call("CreateKey", name="ci", user="bob")
             await memory.call("UpdateKey", key_id=made.key.key_id, runs_max=2)
             await memory.call("RevokeKey", key_id=made.key.key_id)
-            chat_id, run_id = await memory.begin(SECRET)
-            await memory.append(chat_id, run_id, approval("g1", "write"))
+            chat_id, run_id = await memory.begin_with(approval("g1", "write"), message=SECRET)
             await memory.append(chat_id, run_id, submitted("g1", by="ada"))
             with rpc_errors():
                 await memory.call("ShareChat", chat_id=chat_id, shared_with=["tenant"], request_id=new_id())
@@ -77,14 +77,13 @@ async def test_what_is_done_is_a_line_with_who_and_nothing_that_was_said(serve: 
     assert verifier.finish().problem == ""
 
 
-async def test_a_tenants_log_is_its_admins(serve: Serve) -> None:
-    async with serve() as memory:
-        await make_deeds(memory)
-        await memory.call("RecordAudit", event="sign_in.refused", details='{"address": "10.0.0.7", "count": 3}')
-        with acting_as(EVE):
-            assert await list_events(memory) == []
-        with acting_as(Identity("default", "root", scopes=ALL_SCOPES)):
-            assert await list_events(memory) == ["sign_in.refused"]
+async def test_a_tenants_log_is_its_admins(memory: Memory) -> None:
+    await make_deeds(memory)
+    await memory.call("RecordAudit", event="sign_in.refused", details='{"address": "10.0.0.7", "count": 3}')
+    with acting_as(EVE):
+        assert await list_events(memory) == []
+    with acting_as(Identity("default", "root", scopes=ALL_SCOPES)):
+        assert await list_events(memory) == ["sign_in.refused"]
 
 
 async def test_pages_and_filters(memory: Memory) -> None:
@@ -144,13 +143,11 @@ class RefusingStore:
     def __init__(self) -> None:
         self.is_away = False
         self.lines: list[Mapping[str, Any]] = []
-        self.is_stored = asyncio.Event()
 
     async def append(self, tenant: str, records: Sequence[Mapping[str, Any]]) -> None:
         if self.is_away:
             raise Overloaded("away")
         self.lines += records
-        self.is_stored.set()
 
     async def read_all(self, tenant: str) -> AsyncGenerator[list[str]]:
         for line in self.lines:
@@ -178,10 +175,7 @@ async def test_a_line_that_is_refused_is_stored_later_and_before_the_next() -> N
     await audit.record_of("", "sign_in.refused", count=2)
     store.is_away = False
     await audit.record_of("acme", "key.made", keyId="3", empty="")
-    async with asyncio.timeout(30):
-        while len(store.lines) < 3:
-            store.is_stored.clear()
-            await store.is_stored.wait()
+    await wait_until(lambda: len(store.lines) >= 3)
     retrying.cancel()
     assert store.lines == [
         {"at": 7, "event": "key.made", "tenant": "acme", "keyId": "1"},
@@ -198,9 +192,6 @@ async def test_what_waits_has_a_bound() -> None:
         await audit.record_of("acme", "key.made")
     store.is_away = False
     retrying = asyncio.create_task(audit.run_retries())
-    async with asyncio.timeout(30):
-        while len(store.lines) < trail.WAITING_MAX:
-            store.is_stored.clear()
-            await store.is_stored.wait()
+    await wait_until(lambda: len(store.lines) >= trail.WAITING_MAX)
     retrying.cancel()
     assert len(store.lines) == trail.WAITING_MAX

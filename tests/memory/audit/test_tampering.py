@@ -8,22 +8,17 @@ import re
 import signal
 import sys
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
-import asyncpg
 import pytest
 
 from headrace.hash_chain import LogReport, LogVerifier
 from services.memory.storage.files.audit.segments import SEGMENT_LINES_MAX, Segments
-from services.memory.storage.files.disk import Disk
-from services.memory.storage.files.engine import open_files
 from services.memory.storage.postgres.connection.pool import Limits
 from services.memory.storage.postgres.engine import open_postgres
 from tests.support.memory.audit import ADA, make_deeds
-from tests.support.memory.engines import Serve
-from tests.support.memory.serving import memory_in
-from tests.support.postgresql import needs_postgres
+from tests.support.memory.engines import Files, Kept, Serve, Tables, open_engine
+from tests.support.postgresql import connected, needs_postgres
 
 Change = Callable[[list[bytes]], list[bytes]]
 
@@ -52,32 +47,28 @@ CASES: dict[str, tuple[Change, str]] = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
-async def test_whatever_is_done_to_a_file_is_named(serve: Serve, folder: Path, case: str) -> None:
-    change, place = CASES[case]
-    async with serve() as memory:
-        await make_deeds(memory)
-        (log,) = (folder / "audit").glob("*/*.jsonl")
+async def change_log(kept: Files | Tables, change: Change) -> None:
+    """Do something to the one log that a store has."""
+    if isinstance(kept, Files):
+        (log,) = (kept.folder / "audit").glob("*/*.jsonl")
         log.write_bytes(b"".join(line + b"\n" for line in change(log.read_bytes().splitlines())))
-        report = await memory.call_as(ADA, "VerifyAudit")
-    assert re.search(place, report.problem), report.problem
+        return
+    async with connected(kept.url) as connection:
+        rows = await connection.fetch("SELECT line FROM audit WHERE tenant = 'acme' ORDER BY seq")
+        changed = change([row[0].encode() for row in rows])
+        await connection.execute("DELETE FROM audit")
+        values = [("acme", seq, 0, line.decode()) for seq, line in enumerate(changed, 1)]
+        await connection.executemany("INSERT INTO audit VALUES ($1, $2, $3, $4)", values)
 
 
-@needs_postgres
+@pytest.mark.engines("postgres")
 @pytest.mark.parametrize("case", CASES)
-async def test_whatever_is_done_to_a_row_is_named(database_url: str, case: str) -> None:
+async def test_whatever_is_done_to_a_log_is_named(kept: Kept, case: str) -> None:
     change, place = CASES[case]
-    async with memory_in(database_url) as memory:
+    assert isinstance(kept, Files | Tables)
+    async with kept.memory() as memory:
         await make_deeds(memory)
-        connection = await asyncpg.connect(database_url)
-        try:
-            rows = await connection.fetch("SELECT line FROM audit WHERE tenant = 'acme' ORDER BY seq")
-            changed = change([row[0].encode() for row in rows])
-            await connection.execute("DELETE FROM audit")
-            values = [("acme", seq, 0, line.decode()) for seq, line in enumerate(changed, 1)]
-            await connection.executemany("INSERT INTO audit VALUES ($1, $2, $3, $4)", values)
-        finally:
-            await connection.close()
+        await change_log(kept, change)
         report = await memory.call_as(ADA, "VerifyAudit")
     assert re.search(place, report.problem), report.problem
 
@@ -166,15 +157,14 @@ def test_what_is_older_goes_in_whole_files_and_the_log_says_so(tmp_path: Path) -
 
 
 async def test_a_tenants_harmed_log_keeps_no_other(tmp_path: Path) -> None:
-    with closing(Disk(tmp_path)) as disk:
-        async with open_files(disk) as engine:
-            store = engine.audit.store
-            await store.append("acme", [{"at": 1, "event": "key.made"}] * SEGMENT_LINES_MAX)
-            await store.append("acme", [{"at": 3, "event": "key.made"}])
-            (tmp_path / "audit" / "0" / "1.jsonl").mkdir(parents=True)
-            with pytest.raises(ExceptionGroup, match="some audit logs"):
-                await store.forget(2)
-            assert len(await store.read_behind("acme", 0, 9)) == 2
+    async with open_engine(Files(tmp_path)) as engine:
+        store = engine.audit.store
+        await store.append("acme", [{"at": 1, "event": "key.made"}] * SEGMENT_LINES_MAX)
+        await store.append("acme", [{"at": 3, "event": "key.made"}])
+        (tmp_path / "audit" / "0" / "1.jsonl").mkdir(parents=True)
+        with pytest.raises(ExceptionGroup, match="some audit logs"):
+            await store.forget(2)
+        assert len(await store.read_behind("acme", 0, 9)) == 2
 
 
 @needs_postgres

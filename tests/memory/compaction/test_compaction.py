@@ -8,31 +8,23 @@ import pytest
 
 from headrace.errors import Overloaded, StaleLease
 from headrace.v1 import agent_pb2, llm_pb2, memory_pb2
-from tests.support.memory.contexts import check_paired, text_of, to_tuples
+from tests.support.memory.contexts import check_paired, limits, text_of, to_tuples
 from tests.support.memory.engines import Serve
+from tests.support.memory.messages import PICTURE, call, content, user
 from tests.support.memory.summarising import (
     COST,
     LIMITS,
     SUMMARY,
-    WORDS,
     Summariser,
     compact,
     lines_of,
+    say_more,
     summarising,
     talk,
     texts,
+    work,
 )
-from tests.support.memory.writing import (
-    call,
-    content,
-    event_line,
-    new_id,
-    query_line,
-    result,
-    run_line,
-    step_line,
-    user,
-)
+from tests.support.memory.writing import Memory, event_line, new_id, query_line, run_line, step_line
 from tests.support.summaries import write_summary
 
 
@@ -41,7 +33,7 @@ async def test_the_view_becomes_summary_and_retained(folder: Path) -> None:
     async with summarising(folder, summariser) as memory:
         chat_id, run_id = await talk(memory)
         before = await memory.context(chat_id, run_id, system="You are")
-        done = await compact(memory, chat_id, run_id, system="You are", limits=LIMITS, turn=1)
+        done = await compact(memory, chat_id, run_id, system="You are", turn=1)
         after = await memory.context(chat_id, run_id, system="You are")
     assert done.kinds == ["start", "usage", "complete"]
     assert done.usage == [COST]
@@ -58,10 +50,9 @@ async def test_the_view_becomes_summary_and_retained(folder: Path) -> None:
         assert await memory.context(chat_id, run_id, system="You are") == after
 
 
-async def test_the_two_lines_stand_in_the_log_as_the_format_says(folder: Path) -> None:
-    async with summarising(folder, Summariser(SUMMARY)) as memory:
-        chat_id, run_id = await talk(memory)
-        done = await compact(memory, chat_id, run_id, limits=LIMITS)
+async def test_the_two_lines_stand_in_the_log_as_the_format_says(memory: Memory, folder: Path) -> None:
+    chat_id, run_id = await talk(memory)
+    done = await compact(memory, chat_id, run_id)
     *_, boundary, summary = lines_of(folder, chat_id)
     metadata = boundary.pop("compactMetadata")
     assert metadata.pop("receipt")["firstLine"] == 1
@@ -86,13 +77,11 @@ async def test_the_two_lines_stand_in_the_log_as_the_format_says(folder: Path) -
     assert summary["logicalParentUuid"] == last_step["uuid"]
 
 
-async def test_the_request_goes_on_from_the_contexts_own(folder: Path) -> None:
-    summariser = Summariser(SUMMARY)
+async def test_the_request_goes_on_from_the_contexts_own(memory: Memory, summariser: Summariser) -> None:
     tools = [llm_pb2.ToolSchema(name="weather", parameters="{}")]
-    async with summarising(folder, summariser) as memory:
-        chat_id, run_id = await talk(memory, 3)
-        before = await memory.context(chat_id, run_id, system="You are")
-        await compact(memory, chat_id, run_id, system="You are", limits=LIMITS, tools=tools)
+    chat_id, run_id = await talk(memory, 3)
+    before = await memory.context(chat_id, run_id, system="You are")
+    await compact(memory, chat_id, run_id, system="You are", tools=tools)
     (request,) = summariser.requests
     assert list(request.messages[:-1]) == before
     assert list(request.tools) == tools
@@ -105,15 +94,11 @@ async def test_the_request_goes_on_from_the_contexts_own(folder: Path) -> None:
     assert "<summary>" in text_of(request.messages[-1])
 
 
-async def test_each_request_is_cut_to_the_summarisers_window(folder: Path) -> None:
-    summariser = Summariser(SUMMARY)
-    small = memory_pb2.ModelLimits(
-        provider_key="q", model="gpt-4o-mini", context_window_tokens=2_000, output_tokens=400
-    )
-    async with summarising(folder, summariser) as memory:
-        chat_id, run_id = await talk(memory, 30)
-        done = await compact(memory, chat_id, run_id, limits=LIMITS, summary_model=small)
-        counted = await memory.call("LoadContext", chat_id=chat_id, run_id=run_id, limits=LIMITS)
+async def test_each_request_is_cut_to_the_summarisers_window(memory: Memory, summariser: Summariser) -> None:
+    small = limits(2_000, 400, "gpt-4o-mini", "q")
+    chat_id, run_id = await talk(memory, 30)
+    done = await compact(memory, chat_id, run_id, summary_model=small)
+    counted = await memory.call("LoadContext", chat_id=chat_id, run_id=run_id, limits=LIMITS)
     assert done.kinds[-1] == "complete"
     assert counted.tokens == done.last.post_tokens
     assert len(summariser.requests) > 1
@@ -123,51 +108,20 @@ async def test_each_request_is_cut_to_the_summarisers_window(folder: Path) -> No
         check_paired(request.messages)
 
 
-@pytest.mark.parametrize(
-    ("answer", "reason"),
-    [
-        (Overloaded("no"), "OVERLOADED"),
-        ("", "EMPTY_SUMMARY"),
-        ("<summary> </summary>", "EMPTY_SUMMARY"),
-        (write_summary(" ".join(map(str, range(10_000)))), "SUMMARY_TOO_LONG"),
-        (RuntimeError("bug"), "SUMMARY_FAILED"),
-    ],
-)
-async def test_a_failed_summary_falls_back_to_the_last_messages(
-    folder: Path, answer: str | Exception, reason: str
-) -> None:
-    async with summarising(folder, Summariser(answer)) as memory:
-        chat_id, run_id = await talk(memory)
-        before = await memory.context(chat_id, run_id)
-        done = await compact(memory, chat_id, run_id, limits=LIMITS)
-        after = await memory.context(chat_id, run_id)
-    assert (done.kinds[-1], done.last.reason) == ("fallback", reason)
-    assert "28 older messages were left out" in text_of(after[0])
-    assert after[1:] == before[-13:]
-    check_paired(after)
-
-
-async def test_a_silent_summariser_is_waited_for_no_longer_than_its_time(folder: Path) -> None:
-    async with summarising(folder, Summariser(60.0), summary_timeout_s=0.2) as memory:
-        chat_id, run_id = await talk(memory)
-        done = await compact(memory, chat_id, run_id, limits=LIMITS)
-    assert (done.kinds, done.last.reason) == (["start", "usage", "fallback"], "TIMEOUT")
-
-
 async def test_without_a_gateway_the_conversation_goes_on(serve: Serve) -> None:
     async with serve() as memory:
         chat_id, run_id = await talk(memory)
-        done = await compact(memory, chat_id, run_id, limits=LIMITS)
+        done = await compact(memory, chat_id, run_id)
         assert (done.kinds, done.last.reason) == (["start", "fallback"], "PROVIDER_UNAVAILABLE")
 
 
-async def test_a_fallback_keeps_the_former_summary(folder: Path) -> None:
-    async with summarising(folder, Summariser(SUMMARY, Overloaded("no"))) as memory:
-        chat_id, run_id = await talk(memory)
-        assert (await compact(memory, chat_id, run_id, limits=LIMITS)).kinds[-1] == "complete"
-        await memory.append(chat_id, run_id, *(step_line(content(WORDS, msg_id=new_id())) for _ in range(20)))
-        assert (await compact(memory, chat_id, run_id, limits=LIMITS)).kinds[-1] == "fallback"
-        after = await memory.context(chat_id, run_id)
+async def test_a_fallback_keeps_the_former_summary(memory: Memory, summariser: Summariser) -> None:
+    summariser.answers = [SUMMARY, Overloaded("no")]
+    chat_id, run_id = await talk(memory)
+    assert (await compact(memory, chat_id, run_id)).kinds[-1] == "complete"
+    await memory.append(chat_id, run_id, *say_more(20))
+    assert (await compact(memory, chat_id, run_id)).kinds[-1] == "fallback"
+    after = await memory.context(chat_id, run_id)
     assert "They spoke of the weather." in text_of(after[0])
     assert text_of(after[0]).count("<summary>") == 1
     assert text_of(after[1]) == "the last question", "it is being answered"
@@ -178,12 +132,11 @@ async def test_two_compactions_are_as_good_as_the_last(folder: Path) -> None:
     summariser = Summariser(SUMMARY, second)
     async with summarising(folder, summariser) as memory:
         chat_id, run_id = await talk(memory)
-        await compact(memory, chat_id, run_id, limits=LIMITS)
+        await compact(memory, chat_id, run_id)
         between = await memory.context(chat_id, run_id)
-        pieces = [step_line(call(f"n{i}", msg_id=new_id()), result(f"n{i}", WORDS)) for i in range(10)]
-        await memory.append(chat_id, run_id, *pieces)
+        await work(memory, chat_id, run_id, 10)
         before = await memory.context(chat_id, run_id)
-        done = await compact(memory, chat_id, run_id, limits=LIMITS)
+        done = await compact(memory, chat_id, run_id)
         after = await memory.context(chat_id, run_id)
     assert done.kinds[-1] == "complete"
     assert list(summariser.requests[1].messages[:-1]) == before
@@ -196,22 +149,10 @@ async def test_two_compactions_are_as_good_as_the_last(folder: Path) -> None:
         assert await memory.context(chat_id, run_id) == after
 
 
-async def test_of_a_torn_append_nothing_counts(folder: Path) -> None:
-    summariser = Summariser(SUMMARY)
-    async with summarising(folder, summariser) as memory:
-        chat_id, run_id = await talk(memory)
-        before = await memory.context(chat_id, run_id)
-        await compact(memory, chat_id, run_id, limits=LIMITS)
-    file = folder / f"{chat_id}.json"
-    file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:-1]))
-    async with summarising(folder, summariser) as memory:
-        assert await memory.context(chat_id, run_id) == before
-
-
 async def test_later_runs_begin_with_summary_and_retained(folder: Path) -> None:
     async with summarising(folder, Summariser(SUMMARY), chat_k=1) as memory:
         chat_id, run_id = await talk(memory)
-        await compact(memory, chat_id, run_id, limits=LIMITS)
+        await compact(memory, chat_id, run_id)
         after = await memory.context(chat_id, run_id)
         for index in range(3):
             await memory.append(chat_id, run_id, step_line(content(f"answer {index}")), run_line())
@@ -223,97 +164,75 @@ async def test_later_runs_begin_with_summary_and_retained(folder: Path) -> None:
     ]  # fmt: skip
 
 
-async def test_a_run_before_the_one_that_compacted_sees_all(folder: Path) -> None:
-    async with summarising(folder, Summariser(SUMMARY)) as memory:
-        chat_id, first = await talk(memory)
-        before = await memory.context(chat_id, first)
-        _, second = await memory.begin("waits", chat_id)
-        await compact(memory, chat_id, second, limits=LIMITS)
-        assert await memory.context(chat_id, first) == before
+async def test_a_run_before_the_one_that_compacted_sees_all(memory: Memory) -> None:
+    chat_id, first = await talk(memory)
+    before = await memory.context(chat_id, first)
+    _, second = await memory.begin("waits", chat_id)
+    await compact(memory, chat_id, second)
+    assert await memory.context(chat_id, first) == before
 
 
-async def test_a_sub_agents_context_is_compacted_apart(folder: Path) -> None:
+async def test_a_sub_agents_context_is_compacted_apart(memory: Memory) -> None:
     own = {"context_id": "subagent-00000001"}
-    async with summarising(folder, Summariser(SUMMARY)) as memory:
-        chat_id, run_id = await memory.begin("main")
-        await memory.append(chat_id, run_id, step_line(user("the task"), **own))
-        for index in range(20):
-            await memory.append(
-                chat_id, run_id, step_line(call(f"t{index}", msg_id=new_id()), result(f"t{index}", WORDS), **own)
-            )
-        main = await memory.context(chat_id, run_id)
-        before = await memory.context(chat_id, run_id, **own)
-        done = await compact(memory, chat_id, run_id, limits=LIMITS, **own)
-        after = await memory.context(chat_id, run_id, **own)
-        assert done.kinds[-1] == "complete"
-        assert await memory.context(chat_id, run_id) == main
+    chat_id, run_id = await memory.begin_with(step_line(user("the task"), **own), message="main")
+    await work(memory, chat_id, run_id, 20, **own)
+    main = await memory.context(chat_id, run_id)
+    before = await memory.context(chat_id, run_id, **own)
+    done = await compact(memory, chat_id, run_id, **own)
+    after = await memory.context(chat_id, run_id, **own)
+    assert done.kinds[-1] == "complete"
+    assert await memory.context(chat_id, run_id) == main
     assert text_of(after[1]) == "the task"
     # 41 messages: 9 of them are four and a half pairs.
     assert after[2:] == before[-10:]
 
 
-async def test_a_long_run_keeps_the_message_that_it_answers(folder: Path) -> None:
-    async with summarising(folder, Summariser(SUMMARY)) as memory:
-        chat_id, run_id = await memory.begin("the goal")
-        await memory.append(chat_id, run_id, step_line(user("and this")))
-        for index in range(30):
-            await memory.append(
-                chat_id, run_id, step_line(call(f"t{index}", msg_id=new_id()), result(f"t{index}", WORDS))
-            )
-        await compact(memory, chat_id, run_id, limits=LIMITS)
-        after = await memory.context(chat_id, run_id)
+async def test_a_long_run_keeps_the_message_that_it_answers(memory: Memory) -> None:
+    chat_id, run_id = await memory.begin_with(step_line(user("and this")), message="the goal")
+    await work(memory, chat_id, run_id, 30)
+    await compact(memory, chat_id, run_id)
+    after = await memory.context(chat_id, run_id)
     assert [text_of(message) for message in after[1:3]] == ["and this", ""]
     assert "Intent:\n- and this\n\nFirst request:\n- the goal" in text_of(after[0])
 
 
-async def test_a_changed_goal_is_a_changed_goal(folder: Path) -> None:
+async def test_a_changed_goal_is_a_changed_goal(memory: Memory) -> None:
     """The last message of the user is the goal, and the first is told as that."""
-    async with summarising(folder, Summariser(SUMMARY)) as memory:
-        chat_id, run_id = await memory.begin("Build a boat.")
-        await memory.append(chat_id, run_id, step_line(content("Which one?")), run_line())
-        _, run_id = await memory.begin("Forget the boat, build a kite.", chat_id)
-        for index in range(30):
-            await memory.append(
-                chat_id, run_id, step_line(call(f"t{index}", msg_id=new_id()), result(f"t{index}", WORDS))
-            )
-        await memory.append(chat_id, run_id, step_line(content("Done.", msg_id=new_id())), run_line())
-        done = await compact(memory, chat_id, run_id, limits=LIMITS)
-        _, run_id = await memory.begin("Thanks.", chat_id)
-        (summary, *_) = await memory.context(chat_id, run_id)
+    chat_id, run_id = await memory.begin_with(step_line(content("Which one?")), run_line(), message="Build a boat.")
+    _, run_id = await memory.begin("Forget the boat, build a kite.", chat_id)
+    await work(memory, chat_id, run_id, 30)
+    await memory.append(chat_id, run_id, step_line(content("Done.", msg_id=new_id())), run_line())
+    done = await compact(memory, chat_id, run_id)
+    _, run_id = await memory.begin("Thanks.", chat_id)
+    (summary, *_) = await memory.context(chat_id, run_id)
     assert "Intent:\n- Forget the boat, build a kite." in text_of(summary)
-    assert list(done.last.receipt.pinned) == [
-        "Intent: Forget the boat, build a kite.",
-        "First request: Build a boat.",
-    ]
+    assert list(done.last.receipt.pinned) == ["Intent: Forget the boat, build a kite.", "First request: Build a boat."]
 
 
-async def test_what_is_open_is_pinned(folder: Path) -> None:
-    async with summarising(folder, Summariser(SUMMARY)) as memory:
-        chat_id, run_id = await memory.begin("the goal")
-        for _ in range(20):
-            await memory.append(chat_id, run_id, step_line(content(WORDS, msg_id=new_id())))
-        todos = '{"todos": [{"content": "buy milk", "status": "pending", "id": "1"}]}'
-        await memory.call("UpdateState", chat_id=chat_id, state=todos)
-        plan = memory_pb2.Plan(plan_id="p")
-        plan.tasks.add(task_id="00000001", description="is done", status="completed")
-        plan.tasks.add(task_id="00000002", description="is open", status="init")
-        ask = agent_pb2.ApprovalAsk(approval_id="a1", tool_id="x1", reason="rm")
-        answered = agent_pb2.ApprovalAsk(approval_id="a2", tool_id="x2", reason="ls")
-        foreign = agent_pb2.ApprovalAsk(approval_id="a3", tool_id="x3", reason="of a sub-agent")
-        elsewhere = memory_pb2.EventLine(
-            context_id="subagent-00000001", event=agent_pb2.AgentDelta(seq=8, approval_ask=foreign)
-        )
-        await memory.append(
-            chat_id,
-            run_id,
-            step_line(call("x1", '{"cmd": "rm"}'), call("x2"), plan=plan),
-            event_line(seq=5, approval_ask=ask),
-            event_line(seq=6, approval_ask=answered),
-            event_line(seq=7, approval_answer=agent_pb2.ApprovalAnswer(approval_id="a2", decision="approve")),
-            memory_pb2.LogLine(event=elsewhere),
-        )
-        await compact(memory, chat_id, run_id, limits=LIMITS)
-        summary, asked, *rest = await memory.context(chat_id, run_id)
+async def test_what_is_open_is_pinned(memory: Memory) -> None:
+    chat_id, run_id = await memory.begin_with(*say_more(20), message="the goal")
+    todos = '{"todos": [{"content": "buy milk", "status": "pending", "id": "1"}]}'
+    await memory.call("UpdateState", chat_id=chat_id, state=todos)
+    plan = memory_pb2.Plan(plan_id="p")
+    plan.tasks.add(task_id="00000001", description="is done", status="completed")
+    plan.tasks.add(task_id="00000002", description="is open", status="init")
+    ask = agent_pb2.ApprovalAsk(approval_id="a1", tool_id="x1", reason="rm")
+    answered = agent_pb2.ApprovalAsk(approval_id="a2", tool_id="x2", reason="ls")
+    foreign = agent_pb2.ApprovalAsk(approval_id="a3", tool_id="x3", reason="of a sub-agent")
+    elsewhere = memory_pb2.EventLine(
+        context_id="subagent-00000001", event=agent_pb2.AgentDelta(seq=8, approval_ask=foreign)
+    )
+    await memory.append(
+        chat_id,
+        run_id,
+        step_line(call("x1", '{"cmd": "rm"}'), call("x2"), plan=plan),
+        event_line(seq=5, approval_ask=ask),
+        event_line(seq=6, approval_ask=answered),
+        event_line(seq=7, approval_answer=agent_pb2.ApprovalAnswer(approval_id="a2", decision="approve")),
+        memory_pb2.LogLine(event=elsewhere),
+    )
+    await compact(memory, chat_id, run_id)
+    summary, asked, *rest = await memory.context(chat_id, run_id)
     text = text_of(summary)
     assert "- 00000002: is open (init)" in text
     assert "is done" not in text
@@ -326,28 +245,24 @@ async def test_what_is_open_is_pinned(folder: Path) -> None:
     check_paired(rest)
 
 
-async def test_the_summariser_is_shown_images(folder: Path) -> None:
-    summariser = Summariser(SUMMARY)
-    async with summarising(folder, summariser) as memory:
-        chat_id, run_id = await talk(memory)
-        seen = user("look")
-        seen.message.content.add(image=llm_pb2.ImagePart(data=b"\x89PNG", mime_type="image/png"))
-        await memory.append(chat_id, run_id, step_line(seen))
-        await compact(memory, chat_id, run_id, limits=LIMITS)
+async def test_the_summariser_is_shown_images(memory: Memory, summariser: Summariser) -> None:
+    chat_id, run_id = await talk(memory)
+    await memory.append(chat_id, run_id, step_line(user("look", PICTURE)))
+    await compact(memory, chat_id, run_id)
     assert summariser.requests[0].messages[-2].content[1].image.data == b"\x89PNG"
 
 
-async def test_files_go_into_the_request_and_small_ones_into_the_summary(folder: Path) -> None:
-    summariser = Summariser(SUMMARY)
+async def test_files_go_into_the_request_and_small_ones_into_the_summary(
+    memory: Memory, summariser: Summariser
+) -> None:
     files = [
         memory_pb2.ContextFile(path="big.txt", text="word " * 3_000),
         memory_pb2.ContextFile(path="small.py", text="x = 1", lines_omitted=7),
         memory_pb2.ContextFile(path="long.txt", text="\n".join(map(str, range(1500)))),
     ]
-    async with summarising(folder, summariser) as memory:
-        chat_id, run_id = await talk(memory)
-        done = await compact(memory, chat_id, run_id, limits=LIMITS, files=files)
-        (summary, *_) = await memory.context(chat_id, run_id)
+    chat_id, run_id = await talk(memory)
+    done = await compact(memory, chat_id, run_id, files=files)
+    (summary, *_) = await memory.context(chat_id, run_id)
     asked = text_of(summariser.requests[0].messages[-1])
     assert "[File: big.txt]" in asked
     assert "\n999\n[500 more lines]" in asked
@@ -356,79 +271,77 @@ async def test_files_go_into_the_request_and_small_ones_into_the_summary(folder:
     assert list(done.last.files_included) == ["small.py"]
 
 
-async def test_with_nothing_to_gain_nothing_changes_and_nobody_is_asked(folder: Path) -> None:
-    summariser = Summariser(SUMMARY)
-    async with summarising(folder, summariser) as memory:
-        chat_id, run_id = await memory.begin("hi")
-        done = await compact(memory, chat_id, run_id, limits=LIMITS, trigger="manual")
+async def test_with_nothing_to_gain_nothing_changes_and_nobody_is_asked(
+    memory: Memory, summariser: Summariser, folder: Path
+) -> None:
+    chat_id, run_id = await memory.begin("hi")
+    done = await compact(memory, chat_id, run_id, trigger="manual")
     assert (done.kinds, done.last.reason) == (["start", "fail"], "NOTHING_TO_COMPACT")
     assert not summariser.requests
     assert len(lines_of(folder, chat_id)) == 1
 
 
-async def test_a_small_chat_is_not_made_larger(folder: Path) -> None:
-    async with summarising(folder, Summariser(write_summary(" ".join(map(str, range(200)))))) as memory:
-        chat_id, run_id = await memory.begin("hi")
-        await memory.append(chat_id, run_id, step_line(content("hello"), content("there", msg_id="m_00000002")))
-        done = await compact(memory, chat_id, run_id, limits=LIMITS, trigger="manual")
+async def test_a_small_chat_is_not_made_larger(memory: Memory, summariser: Summariser, folder: Path) -> None:
+    summariser.answers = [write_summary(" ".join(map(str, range(200))))]
+    chat_id, run_id = await memory.begin("hi")
+    await memory.append(chat_id, run_id, step_line(content("hello"), content("there", msg_id="m_00000002")))
+    done = await compact(memory, chat_id, run_id, trigger="manual")
     assert (done.kinds, done.last.reason) == (["start", "usage", "fail"], "NOTHING_TO_COMPACT")
     assert len(lines_of(folder, chat_id)) == 2
 
 
-async def test_a_stale_owner_changes_nothing(folder: Path) -> None:
-    async with summarising(folder, Summariser(SUMMARY)) as memory:
-        chat_id, run_id = await talk(memory)
-        await memory.append(chat_id, run_id, step_line(content("taken over")), generation=2)
-        before = await memory.context(chat_id, run_id)
-        with pytest.raises(StaleLease):
-            await compact(memory, chat_id, run_id, limits=LIMITS, generation=1)
-        assert await memory.context(chat_id, run_id) == before
+async def test_a_stale_owner_changes_nothing(memory: Memory) -> None:
+    chat_id, run_id = await talk(memory)
+    await memory.append(chat_id, run_id, step_line(content("taken over")), generation=2)
+    before = await memory.context(chat_id, run_id)
+    with pytest.raises(StaleLease):
+        await compact(memory, chat_id, run_id, generation=1)
+    assert await memory.context(chat_id, run_id) == before
 
 
-async def test_by_hand_the_command_itself_is_no_message(folder: Path) -> None:
-    async with summarising(folder, Summariser(SUMMARY)) as memory:
-        chat_id, run_id = await talk(memory)
-        await memory.append(chat_id, run_id, step_line(content("Yes.")), run_line())
-        _, run_id = await memory.begin("/compact", chat_id)
-        done = await compact(memory, chat_id, run_id, limits=LIMITS, trigger="manual")
-        await memory.append(chat_id, run_id, run_line())
-        _, run_id = await memory.begin("go on", chat_id)
-        after = await memory.context(chat_id, run_id)
+async def test_by_hand_the_command_itself_is_no_message(memory: Memory) -> None:
+    chat_id, run_id = await talk(memory)
+    await memory.append(chat_id, run_id, step_line(content("Yes.")), run_line())
+    _, run_id = await memory.begin("/compact", chat_id)
+    done = await compact(memory, chat_id, run_id, trigger="manual")
+    await memory.append(chat_id, run_id, run_line())
+    _, run_id = await memory.begin("go on", chat_id)
+    after = await memory.context(chat_id, run_id)
     assert done.last.trigger == "manual"
     assert to_tuples(after)[-3:] == [("user", "the last question"), ("assistant", "Yes."), ("user", "go on")]
 
 
-async def test_three_failures_in_a_row_open_the_breaker_of_the_run(folder: Path) -> None:
-    async with summarising(folder, Summariser(Overloaded("no"))) as memory:
-        chat_id, run_id = await memory.begin("goal")
-        reasons: list[str] = []
-        for _ in range(4):
-            await memory.append(chat_id, run_id, *(step_line(content(WORDS, msg_id=new_id())) for _ in range(30)))
-            done = await compact(memory, chat_id, run_id, limits=LIMITS)
-            reasons.append(f"{done.kinds[-1]} {done.last.reason}")
-        assert reasons == ["fallback OVERLOADED"] * 3 + ["fail TOO_MANY_FAILURES"]
-        by_hand = await compact(memory, chat_id, run_id, limits=LIMITS, trigger="manual")
-        assert by_hand.kinds[-1] == "fallback"
-        await memory.append(chat_id, run_id, run_line())
-        await memory.append(chat_id, next_run := new_id(), query_line("next"))
-        assert (await compact(memory, chat_id, next_run, limits=LIMITS)).kinds[-1] == "fallback"
+async def test_three_failures_in_a_row_open_the_breaker_of_the_run(memory: Memory, summariser: Summariser) -> None:
+    summariser.answers = [Overloaded("no")]
+    chat_id, run_id = await memory.begin("goal")
+    reasons: list[str] = []
+    for _ in range(4):
+        await memory.append(chat_id, run_id, *say_more(30))
+        done = await compact(memory, chat_id, run_id)
+        reasons.append(f"{done.kinds[-1]} {done.last.reason}")
+    assert reasons == ["fallback OVERLOADED"] * 3 + ["fail TOO_MANY_FAILURES"]
+    by_hand = await compact(memory, chat_id, run_id, trigger="manual")
+    assert by_hand.kinds[-1] == "fallback"
+    await memory.append(chat_id, run_id, run_line())
+    await memory.append(chat_id, next_run := new_id(), query_line("next"))
+    assert (await compact(memory, chat_id, next_run)).kinds[-1] == "fallback"
 
 
-async def test_what_has_gained_little_is_not_due_again_before_it_grows(folder: Path) -> None:
-    tight = memory_pb2.ModelLimits(provider_key="p", model="gpt-4o", context_window_tokens=1_500, output_tokens=100)
+async def test_what_has_gained_little_is_not_due_again_before_it_grows(memory: Memory, summariser: Summariser) -> None:
+    tight = limits(1_500, 100)
     # Nearly as long as what it replaces.
-    async with summarising(folder, Summariser(write_summary(" ".join(map(str, range(55)))))) as memory:
-        chat_id, run_id = await memory.begin("a question " * 400)
+    summariser.answers = [write_summary(" ".join(map(str, range(55))))]
+    chat_id, run_id = await memory.begin("a question " * 400)
 
-        async def is_due() -> bool:
-            return (await memory.call("LoadContext", chat_id=chat_id, run_id=run_id, limits=tight)).compaction_due
+    async def is_due() -> bool:
+        return (await memory.call("LoadContext", chat_id=chat_id, run_id=run_id, limits=tight)).compaction_due
 
-        await memory.append(chat_id, run_id, *(step_line(content(WORDS, msg_id=new_id())) for _ in range(7)))
-        assert await is_due()
-        done = await compact(memory, chat_id, run_id, limits=tight)
-        assert done.kinds[-1] == "complete"
-        assert done.last.post_tokens > 0.9 * done.last.pre_tokens
-        await memory.append(chat_id, run_id, step_line(content(WORDS, msg_id=new_id())))
-        assert not await is_due()
-        await memory.append(chat_id, run_id, *(step_line(content(WORDS, msg_id=new_id())) for _ in range(3)))
-        assert await is_due()
+    await memory.append(chat_id, run_id, *say_more(7))
+    assert await is_due()
+    done = await compact(memory, chat_id, run_id, limits=tight)
+    assert done.kinds[-1] == "complete"
+    assert done.last.post_tokens > 0.9 * done.last.pre_tokens
+    await memory.append(chat_id, run_id, *say_more(1))
+    assert not await is_due()
+    await memory.append(chat_id, run_id, *say_more(3))
+    assert await is_due()

@@ -15,8 +15,9 @@ from headrace.v1 import llm_pb2, memory_pb2
 from services.memory.context.window.context_view import UNBOUNDED
 from tests.support.memory.any_chat import LIMITS, Chat, check_compacted, events
 from tests.support.memory.contexts import check_paired, log_messages, text_of
+from tests.support.memory.messages import call, content, result
 from tests.support.memory.summarising import SUMMARY, Summariser, compact, summarising
-from tests.support.memory.writing import Memory, call, content, new_id, result, step_line
+from tests.support.memory.writing import Memory, new_id, step_line
 from tests.support.pairing import assert_paired
 
 LONG = (content("word " * 200, msg_id="m_long"), call("t_last", msg_id="m_last"), result("t_last", "long " * 200))

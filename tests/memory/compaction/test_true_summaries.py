@@ -9,12 +9,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from headrace.errors import Overloaded
 from headrace.v1 import llm_pb2, memory_pb2
 from services.runtime.tokens.count import count_request
-from tests.support.memory.contexts import check_paired, text_of
+from tests.support.memory.contexts import check_paired, limits, text_of
+from tests.support.memory.messages import call, content, result
 from tests.support.memory.summarising import (
     COST,
+    CUT,
     LIMITS,
+    LOOP,
+    REFUSAL,
     SUMMARY,
     WORDS,
     Ended,
@@ -25,19 +30,13 @@ from tests.support.memory.summarising import (
     talk,
     texts,
 )
-from tests.support.memory.writing import Memory, call, content, new_id, result, run_line, step_line
+from tests.support.memory.writing import Memory, new_id, run_line, step_line
 from tests.support.summaries import write_summary
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-LARGE = memory_pb2.ModelLimits(provider_key="p", model="gpt-4o", context_window_tokens=131_072, output_tokens=2_000)
-SMALL = memory_pb2.ModelLimits(provider_key="q", model="gpt-4o-mini", context_window_tokens=4_096, output_tokens=1_000)
-REFUSAL = "I'm sorry, I can't help with that."
-CUT = Ended(SUMMARY[: SUMMARY.index("2. Key")], "length")
-LOOP = (
-    "<summary>\n" + "\n".join(f"{n}. Section: " + "The user wants a boat. " * 40 for n in range(1, 10)) + "</summary>"
-)
+LARGE, SMALL = limits(131_072, 2_000), limits(4_096, 1_000, "gpt-4o-mini", "q")
 
 
 def tokens_of(request: llm_pb2.ChatRequest) -> int:
@@ -103,11 +102,9 @@ async def test_a_chat_far_larger_than_the_summarisers_window_is_read_in_chunks(f
 PINNED = ["Intent: the last question", "First request: question 0"]
 
 
-async def test_what_fits_in_one_request_is_read_whole(folder: Path) -> None:
-    summariser = Summariser(SUMMARY)
-    async with summarising(folder, summariser) as memory:
-        chat_id, run_id = await talk(memory)
-        done = await compact(memory, chat_id, run_id, limits=LIMITS)
+async def test_what_fits_in_one_request_is_read_whole(memory: Memory, summariser: Summariser, folder: Path) -> None:
+    chat_id, run_id = await talk(memory)
+    done = await compact(memory, chat_id, run_id)
     receipt = done.last.receipt
     assert len(summariser.requests) == receipt.model_calls == 1
     assert receipt.seen_tokens == receipt.covered_tokens > 0
@@ -129,18 +126,14 @@ async def test_what_fits_in_one_request_is_read_whole(folder: Path) -> None:
     assert (receipt.usage, receipt.replaced_messages) == (COST, 41 - 9)
 
 
-async def test_the_conversation_goes_before_files(folder: Path) -> None:
-    summariser = Summariser(SUMMARY)
-    window = memory_pb2.ModelLimits(
-        provider_key="q", model="gpt-4o-mini", context_window_tokens=5_000, output_tokens=500
-    )
+async def test_the_conversation_goes_before_files(memory: Memory, summariser: Summariser) -> None:
+    window = limits(5_000, 500, "gpt-4o-mini", "q")
     files = [memory_pb2.ContextFile(path=f"f{index}.txt", text="word " * 700) for index in range(5)]
-    async with summarising(folder, summariser) as memory:
-        chat_id, run_id = await talk(memory, 19)
-        before = await memory.context(chat_id, run_id, message_history_max=100)
-        done = await compact(
-            memory, chat_id, run_id, limits=LIMITS, summary_model=window, files=files, message_history_max=100
-        )
+    chat_id, run_id = await talk(memory, 19)
+    before = await memory.context(chat_id, run_id, message_history_max=100)
+    done = await compact(
+        memory, chat_id, run_id, limits=LIMITS, summary_model=window, files=files, message_history_max=100
+    )
     assert done.kinds[-1] == "complete"
     (request,) = summariser.requests
     assert list(request.messages[: len(before)]) == before, "all that was said"
@@ -155,17 +148,26 @@ async def test_the_conversation_goes_before_files(folder: Path) -> None:
         (Ended(SUMMARY, "length"), "CUT_SUMMARY"),
         (LOOP, "REPEATED_SUMMARY"),
         (Ended(SUMMARY, "content_filter"), "CONTENT_FILTERED"),
+        (Overloaded("no"), "OVERLOADED"),
+        ("", "EMPTY_SUMMARY"),
+        ("<summary> </summary>", "EMPTY_SUMMARY"),
+        (write_summary(" ".join(map(str, range(10_000)))), "SUMMARY_TOO_LONG"),
+        (RuntimeError("bug"), "SUMMARY_FAILED"),
     ],
 )
-async def test_what_is_no_summary_is_not_taken_for_one(folder: Path, answer: str | Ended, reason: str) -> None:
-    summariser = Summariser(answer)
-    async with summarising(folder, summariser) as memory:
-        chat_id, run_id = await talk(memory)
-        done = await compact(memory, chat_id, run_id, limits=LIMITS)
-        after = await memory.context(chat_id, run_id)
+async def test_what_is_no_summary_is_not_taken_for_one(
+    memory: Memory, summariser: Summariser, answer: str | Ended | Exception, reason: str
+) -> None:
+    summariser.answers = [answer]
+    chat_id, run_id = await talk(memory)
+    before = await memory.context(chat_id, run_id)
+    done = await compact(memory, chat_id, run_id)
+    after = await memory.context(chat_id, run_id)
     assert (done.kinds[-1], done.last.reason) == ("fallback", reason)
     assert REFUSAL not in "".join(texts(after))
+    assert "28 older messages were left out" in text_of(after[0])
     assert "without a summary: lines 1-" in text_of(after[0])
+    assert after[1:] == before[-13:]
     assert done.last.receipt.seen_tokens == 0
     assert [(span.first_line, span.last_line) for span in done.last.receipt.unseen] == [
         (1, done.last.receipt.last_line)
@@ -184,13 +186,12 @@ async def test_what_is_no_summary_is_not_taken_for_one(folder: Path, answer: str
     ],
 )
 async def test_a_summary_is_asked_for_once_more_with_what_was_wrong(
-    folder: Path, answer: str | Ended, complaint: str
+    memory: Memory, summariser: Summariser, answer: str | Ended, complaint: str
 ) -> None:
-    summariser = Summariser(answer, SUMMARY)
-    async with summarising(folder, summariser) as memory:
-        chat_id, run_id = await talk(memory)
-        done = await compact(memory, chat_id, run_id, limits=LIMITS)
-        after = await memory.context(chat_id, run_id)
+    summariser.answers = [answer, SUMMARY]
+    chat_id, run_id = await talk(memory)
+    done = await compact(memory, chat_id, run_id)
+    after = await memory.context(chat_id, run_id)
     assert done.kinds == ["start", "usage", "usage", "complete"]
     first, second = summariser.requests
     assert list(first.messages[:-1]) == list(second.messages[:-1]), "the prefix cache has it"
@@ -200,11 +201,10 @@ async def test_a_summary_is_asked_for_once_more_with_what_was_wrong(
     assert done.last.receipt.model_calls == 2
 
 
-async def test_with_one_call_left_nothing_is_asked_for_twice(folder: Path) -> None:
-    summariser = Summariser(REFUSAL, SUMMARY)
-    async with summarising(folder, summariser) as memory:
-        chat_id, run_id = await talk(memory)
-        done = await compact(memory, chat_id, run_id, limits=LIMITS, summary_calls_max=1)
+async def test_with_one_call_left_nothing_is_asked_for_twice(memory: Memory, summariser: Summariser) -> None:
+    summariser.answers = [REFUSAL, SUMMARY]
+    chat_id, run_id = await talk(memory)
+    done = await compact(memory, chat_id, run_id, summary_calls_max=1)
     assert (done.kinds, done.last.reason) == (["start", "usage", "fallback"], "INCOMPLETE_SUMMARY")
 
 
@@ -245,7 +245,7 @@ async def test_chunks_take_no_more_calls_than_are_allowed(folder: Path) -> None:
 async def test_a_summary_model_that_stays_silent_costs_an_estimate(folder: Path) -> None:
     async with summarising(folder, Summariser(60.0), summary_timeout_s=0.2) as memory:
         chat_id, run_id = await talk(memory)
-        done = await compact(memory, chat_id, run_id, limits=LIMITS)
+        done = await compact(memory, chat_id, run_id)
     assert (done.kinds, done.last.reason) == (["start", "usage", "fallback"], "TIMEOUT")
     assert done.usage[0].estimated
     assert done.usage[0].input_tokens > 0.9 * done.last.pre_tokens
@@ -266,37 +266,20 @@ async def test_the_agents_instructions_stand_in_every_request(folder: Path) -> N
         assert "and the colours" in text_of(request.messages[-1])
 
 
-async def test_a_query_meanwhile_is_neither_delayed_nor_lost(folder: Path) -> None:
-    summariser = Summariser(SUMMARY)
+async def test_a_query_meanwhile_is_neither_delayed_nor_lost(memory: Memory, summariser: Summariser) -> None:
     summariser.gate.clear()
-    async with summarising(folder, summariser) as memory:
-        chat_id, run_id = await talk(memory)
-        compacting = asyncio.create_task(compact(memory, chat_id, run_id, limits=LIMITS))
-        await summariser.asked.wait()
-        _, meanwhile = await memory.begin("meanwhile", chat_id)
-        between = await memory.context(chat_id, meanwhile)
-        summariser.gate.set()
-        done = await compacting
-        after = await memory.context(chat_id, meanwhile)
+    chat_id, run_id = await talk(memory)
+    compacting = asyncio.create_task(compact(memory, chat_id, run_id))
+    await summariser.asked.wait()
+    _, meanwhile = await memory.begin("meanwhile", chat_id)
+    between = await memory.context(chat_id, meanwhile)
+    summariser.gate.set()
+    done = await compacting
+    after = await memory.context(chat_id, meanwhile)
     assert text_of(between[-1]) == "meanwhile"
     assert done.kinds[-1] == "complete"
     assert "They spoke of the weather." in text_of(after[0])
     assert text_of(after[-1]) == "meanwhile"
-
-
-async def test_of_two_compactions_at_a_time_one_is_in_force(folder: Path) -> None:
-    summariser = Summariser(SUMMARY)
-    summariser.gate.clear()
-    async with summarising(folder, summariser) as memory:
-        chat_id, run_id = await talk(memory)
-        both = [asyncio.create_task(compact(memory, chat_id, run_id, limits=LIMITS)) for _ in range(2)]
-        await summariser.asked.wait()
-        while summariser.open < 2:
-            await asyncio.sleep(0.01)
-        summariser.gate.set()
-        done = await asyncio.gather(*both)
-    assert sorted(one.kinds[-1] for one in done) == ["complete", "fail"]
-    assert {one.last.reason for one in done if one.kinds[-1] == "fail"} == {"ALREADY_COMPACTED"}
 
 
 async def test_a_cancel_among_chunks_ends_all_calls_and_changes_nothing(folder: Path) -> None:
@@ -317,9 +300,8 @@ async def test_a_cancel_among_chunks_ends_all_calls_and_changes_nothing(folder: 
         assert (await compact(memory, chat_id, run_id, limits=LARGE, summary_model=SMALL)).kinds[-1] == "complete"
 
 
-async def test_items_of_several_lines_stay_whole_in_the_receipt(folder: Path) -> None:
+async def test_items_of_several_lines_stay_whole_in_the_receipt(memory: Memory) -> None:
     asked = "Buy these:\n- milk\nTodos:\n- bread"
-    async with summarising(folder, Summariser(SUMMARY)) as memory:
-        chat_id, run_id = await talk(memory, question=asked)
-        done = await compact(memory, chat_id, run_id, limits=LIMITS)
+    chat_id, run_id = await talk(memory, question=asked)
+    done = await compact(memory, chat_id, run_id)
     assert done.last.receipt.pinned == [f"Intent: {asked}", "First request: question 0"]

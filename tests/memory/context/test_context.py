@@ -14,21 +14,11 @@ from headrace.errors import InvalidRequest, NotFound
 from headrace.v1 import llm_pb2, memory_pb2
 from services.memory.context.message_pairing import INTERRUPTED
 from services.memory.log.media import PARTS_MAX, PARTS_STEP, UNSEEN
-from tests.support.memory.contexts import check_paired, left_out, log_messages, text_of, to_tuples
+from tests.support.memory.contexts import check_paired, left_out, list_texts, log_messages, text_of, to_tuples
 from tests.support.memory.engines import Serve
+from tests.support.memory.messages import PICTURE, call, content, image, reasoning, result, user
 from tests.support.memory.serving import memory_over
-from tests.support.memory.writing import (
-    Memory,
-    call,
-    content,
-    new_id,
-    query_line,
-    reasoning,
-    result,
-    run_line,
-    step_line,
-    user,
-)
+from tests.support.memory.writing import Memory, new_id, query_line, run_line, step_line
 
 
 async def end(memory: Memory, chat_id: str, run_id: str, *messages: memory_pb2.LogMessage) -> None:
@@ -78,13 +68,9 @@ async def test_of_earlier_runs_no_reasoning_is_shown_and_long_results_are_shorte
 
 async def test_images_of_earlier_runs_stand_as_their_names(memory: Memory) -> None:
     chat_id, run_id = await memory.begin("one")
-    seen = user("look")
-    seen.message.content.add(image=llm_pb2.ImagePart(url="https://example.org/a/cat.png", detail="low"))
-    seen.message.content.add(image=llm_pb2.ImagePart(data=b"\x89PNG", mime_type="image/png"))
-    await memory.append(chat_id, run_id, step_line(seen))
-    own = (await memory.context(chat_id, run_id))[1].content
-    assert own[1].image == llm_pb2.ImagePart(url="https://example.org/a/cat.png", detail="low")
-    assert own[2].image == llm_pb2.ImagePart(data=b"\x89PNG", mime_type="image/png")
+    cat = image(url="https://example.org/a/cat.png", detail="low")
+    await memory.append(chat_id, run_id, step_line(user("look", cat, PICTURE)))
+    assert list((await memory.context(chat_id, run_id))[1].content[1:]) == [cat, PICTURE]
     await memory.append(chat_id, run_id, run_line())
     _, run_id = await memory.begin("two", chat_id)
     later = (await memory.context(chat_id, run_id))[1].content
@@ -100,15 +86,11 @@ LEFT = UNSEEN.format("[image, read_history shows it again]")
 
 async def test_of_many_images_the_oldest_are_left_out_ten_at_a_time(memory: Memory) -> None:
     chat_id, run_id = await memory.begin("one")
-    seen = user("look")
-    for number in range(PARTS_MAX + 2):
-        seen.message.content.add(image=llm_pb2.ImagePart(data=bytes([number]), mime_type="image/png"))
-    await memory.append(chat_id, run_id, step_line(seen))
+    images = [image(data=bytes([number]), mime_type="image/png") for number in range(PARTS_MAX + 2)]
+    await memory.append(chat_id, run_id, step_line(user("look", *images)))
     parts = (await memory.context(chat_id, run_id))[1].content[1:]
     assert [part.text for part in parts[:PARTS_STEP]] == [LEFT] * PARTS_STEP
-    assert [part.image.data for part in parts[PARTS_STEP:]] == [
-        bytes([number]) for number in range(PARTS_STEP, PARTS_MAX + 2)
-    ]
+    assert list(parts[PARTS_STEP:]) == images[PARTS_STEP:]
 
 
 async def test_what_the_model_does_not_take_is_told_in_words(memory: Memory) -> None:
@@ -135,51 +117,43 @@ async def test_what_the_model_does_not_take_is_told_in_words(memory: Memory) -> 
 async def test_of_large_images_the_newest_are_shown(memory: Memory) -> None:
     chat_id, run_id = await memory.begin("one")
     for number in range(3):
-        seen = user("look")
-        data = bytes([number]) * (10 * 1024 * 1024)
-        seen.message.content.add(image=llm_pb2.ImagePart(data=data, mime_type="image/png"))
-        await memory.append(chat_id, run_id, step_line(seen))
+        large = image(data=bytes([number]) * (10 * 1024 * 1024), mime_type="image/png")
+        await memory.append(chat_id, run_id, step_line(user("look", large)))
     messages = (await memory.context(chat_id, run_id))[1:]
     parts = [part for message in messages for part in message.content if part.text != "look"]
     assert [part.text or part.image.data[:1] for part in parts] == [LEFT, b"\x01", b"\x02"]
 
 
-async def test_a_call_without_result_gets_a_typed_one_and_a_result_without_call_goes(memory: Memory) -> None:
-    chat_id, run_id = await memory.begin("hi")
-    await memory.append(chat_id, run_id, step_line(result("t0"), call("t1"), call("t2"), result("t2"), result("t2")))
-    assert to_tuples(await memory.context(chat_id, run_id)) == [
-        ("user", "hi"),
-        ("assistant", "", (("t1", "{}"), ("t2", "{}"))),
-        ("tool", INTERRUPTED, "t1"),
-        ("tool", "ok", "t2"),
-    ]
+SHOWN: dict[str, tuple[list[memory_pb2.LogMessage], list[Any]]] = {
+    "a call without result gets a typed one, and a result without call goes": (
+        [result("t0"), call("t1"), call("t2"), result("t2"), result("t2")],
+        [("assistant", "", (("t1", "{}"), ("t2", "{}"))), ("tool", INTERRUPTED, "t1"), ("tool", "ok", "t2")],
+    ),
+    "an answer ends with its first result": (
+        [call("t1"), result("t1"), content("the same msg_id")],
+        [("assistant", "", (("t1", "{}"),)), ("tool", "ok", "t1"), ("assistant", "the same msg_id")],
+    ),
+    "a result belongs to the newest call of its id": (
+        [call("t1"), call("t1", '{"again": 1}', msg_id="m_00000002"), result("t1", "yes")],
+        [
+            *(("assistant", "", (("t1", "{}"),)), ("tool", INTERRUPTED, "t1")),
+            *(("assistant", "", (("t1", '{"again": 1}'),)), ("tool", "yes", "t1")),
+        ],
+    ),
+    "an answer that says nothing is left out": ([reasoning("cut"), content("", msg_id="m_00000002")], []),
+}
 
 
-async def test_an_answer_ends_with_its_first_result(memory: Memory) -> None:
-    chat_id, run_id = await memory.begin("hi")
-    await memory.append(chat_id, run_id, step_line(call("t1"), result("t1"), content("the same msg_id")))
-    assert to_tuples(await memory.context(chat_id, run_id))[2:] == [
-        ("tool", "ok", "t1"),
-        ("assistant", "the same msg_id"),
-    ]
-
-
-async def test_a_result_belongs_to_the_newest_call_of_its_id(memory: Memory) -> None:
-    chat_id, run_id = await memory.begin("hi")
-    again = call("t1", '{"again": 1}', msg_id="m_00000002")
-    await memory.append(chat_id, run_id, step_line(call("t1"), again, result("t1", "yes")))
-    assert to_tuples(await memory.context(chat_id, run_id))[1:] == [
-        ("assistant", "", (("t1", "{}"),)),
-        ("tool", INTERRUPTED, "t1"),
-        ("assistant", "", (("t1", '{"again": 1}'),)),
-        ("tool", "yes", "t1"),
-    ]
+@pytest.mark.parametrize("case", SHOWN)
+async def test_what_was_said_is_shown_as_every_provider_takes_it(memory: Memory, case: str) -> None:
+    messages, expected = SHOWN[case]
+    chat_id, run_id = await memory.begin_with(step_line(*messages), message="hi")
+    assert to_tuples(await memory.context(chat_id, run_id)) == [("user", "hi"), *expected]
 
 
 @pytest.mark.parametrize("arguments", ["", "{", "[1]", "null", '{"a": NaN}', "{" * 5000, '{"a": "\\ud800"}'])
 async def test_arguments_that_are_no_object_are_sent_as_an_empty_one(memory: Memory, arguments: str) -> None:
-    chat_id, run_id = await memory.begin("hi")
-    await memory.append(chat_id, run_id, step_line(call("t1", arguments)))
+    chat_id, run_id = await memory.begin_with(step_line(call("t1", arguments)), message="hi")
     assert (await memory.context(chat_id, run_id))[1].tool_calls[0].arguments == "{}"
 
 
@@ -193,39 +167,25 @@ async def test_arguments_and_texts_are_byte_for_byte(memory: Memory) -> None:
     assert said.tool_calls[0].arguments == arguments
 
 
-async def test_an_answer_that_says_nothing_is_left_out(memory: Memory) -> None:
-    chat_id, run_id = await memory.begin("hi")
-    await memory.append(chat_id, run_id, step_line(reasoning("cut"), content("", msg_id="m_00000002")))
-    assert to_tuples(await memory.context(chat_id, run_id)) == [("user", "hi")]
-
-
 DROP = memory_pb2.WindowSettings(older="drop")
 TEN = memory_pb2.WindowSettings(messages_max=10, older="drop")
 
 
-async def test_the_last_k_earlier_runs_are_shown_where_older_ones_are_dropped(serve: Serve) -> None:
-    async with serve(chat_k=2) as memory:
+@pytest.mark.parametrize(
+    ("k", "shown"), [(2, [left_out(1, 5), "2", "answer 3", "3", "answer 4"]), (0, [left_out(1, 11)])]
+)
+async def test_the_last_k_earlier_runs_are_shown_where_older_ones_are_dropped(
+    serve: Serve, k: int, shown: list[str]
+) -> None:
+    async with serve(chat_k=k) as memory:
         chat_id, run_id = await memory.begin("0")
         for index in range(1, 5):
             await end(memory, chat_id, run_id, content(f"answer {index}"))
             _, run_id = await memory.begin(str(index), chat_id)
-        assert [text_of(message) for message in await memory.context(chat_id, run_id, window=DROP)] == [
-            left_out(1, 5), "2", "answer 3", "3", "answer 4", "4",
-        ]  # fmt: skip
-        assert [text_of(message) for message in await memory.context(chat_id, run_id)] == [
+        assert await list_texts(memory, chat_id, run_id, window=DROP) == [*shown, "4"]
+        assert await list_texts(memory, chat_id, run_id) == [
             "0", "answer 1", "1", "answer 2", "2", "answer 3", "3", "answer 4", "4",
         ]  # fmt: skip
-
-
-async def test_no_earlier_run_is_shown_with_k_0(serve: Serve) -> None:
-    async with serve(chat_k=0) as memory:
-        chat_id, run_id = await memory.begin("0")
-        await end(memory, chat_id, run_id, content("a"))
-        _, run_id = await memory.begin("1", chat_id)
-        assert to_tuples(await memory.context(chat_id, run_id, window=DROP)) == [
-            ("user", left_out(1, 2)),
-            ("user", "1"),
-        ]
 
 
 async def test_the_window_begins_with_a_user_message_and_cuts_no_pair(memory: Memory) -> None:
@@ -274,14 +234,6 @@ async def test_a_query_that_waits_is_not_shown_to_the_run_before_it(memory: Memo
     assert to_tuples(await memory.context(chat_id, waiting)) == [
         ("user", "first"), ("assistant", "answer"), ("user", "waiting"),
     ]  # fmt: skip
-
-
-async def test_a_context_of_its_own_sees_its_own_lines_and_the_main_one_does_not(memory: Memory) -> None:
-    chat_id, run_id = await memory.begin("main")
-    own = {"context_id": "subagent-00000001"}
-    await memory.append(chat_id, run_id, step_line(user("task"), content("done"), **own), step_line(content("so")))
-    assert to_tuples(await memory.context(chat_id, run_id, **own)) == [("user", "task"), ("assistant", "done")]
-    assert to_tuples(await memory.context(chat_id, run_id)) == [("user", "main"), ("assistant", "so")]
 
 
 async def test_reminders_are_one_trailing_part_that_is_not_stored(memory: Memory) -> None:

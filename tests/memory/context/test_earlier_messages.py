@@ -8,7 +8,8 @@ from typing import Any
 
 from services.memory.context.message_pairing import INTERRUPTED
 from tests.support.memory.contexts import check_paired, limits, load, text_of, to_tuples
-from tests.support.memory.writing import Memory, call, content, new_id, query_line, result, run_line, step_line
+from tests.support.memory.messages import call, content, result
+from tests.support.memory.writing import Memory, new_id, query_line, run_line, step_line
 
 BROUGHT: dict[str, Any] = {
     "history": [

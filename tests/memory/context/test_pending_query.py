@@ -9,7 +9,8 @@ import pytest
 from headrace.errors import NotFound
 from headrace.v1 import agent_pb2, memory_pb2
 from tests.support.memory.contexts import load
-from tests.support.memory.writing import Memory, content, new_id, query_line, run_line, step_line
+from tests.support.memory.messages import content
+from tests.support.memory.writing import Memory, new_id, query_line, run_line, step_line
 
 
 async def load_with_reminder(
@@ -34,8 +35,7 @@ async def test_it_is_told_as_if_it_were_stored(memory: Memory, runs: int) -> Non
 
 
 async def test_once_it_is_stored_the_log_is_told(memory: Memory) -> None:
-    chat_id, run_id = await memory.begin("as it was stored")
-    await memory.append(chat_id, run_id, step_line(content("and answered")))
+    chat_id, run_id = await memory.begin_with(step_line(content("and answered")), message="as it was stored")
     other = agent_pb2.QueryRequest(message="something else")
     assert await load_with_reminder(memory, chat_id, run_id, pending_query=other) == await load_with_reminder(
         memory, chat_id, run_id
@@ -51,12 +51,9 @@ async def test_it_stores_nothing(memory: Memory) -> None:
 
 
 def begin_request(chat_id: str, run_id: str, **context: Any) -> memory_pb2.BeginRunRequest:
-    return memory_pb2.BeginRunRequest(
-        append=memory_pb2.AppendRequest(
-            chat_id=chat_id, run_id=run_id, request_id=run_id, lines=[query_line("hello")], owner="a:1", ttl_ms=1000
-        ),
-        context=memory_pb2.LoadContextRequest(chat_id=chat_id, run_id=run_id, **context),
-    )
+    ids: dict[str, Any] = {"chat_id": chat_id, "run_id": run_id}
+    append = memory_pb2.AppendRequest(**ids, request_id=run_id, lines=[query_line("hello")], owner="a:1", ttl_ms=1000)
+    return memory_pb2.BeginRunRequest(append=append, context=memory_pb2.LoadContextRequest(**ids, **context))
 
 
 @pytest.mark.engines

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.v1 import llm_pb2, memory_pb2
-from tests.support.memory.contexts import left_out
-from tests.support.memory.writing import Memory, call, content, result, run_line, step_line, user
+from headrace.v1 import llm_pb2
+from tests.support.memory.contexts import left_out, limits
+from tests.support.memory.messages import call, content, result, user
+from tests.support.memory.writing import Memory, run_line, step_line
 
-LIMITS = memory_pb2.ModelLimits(provider_key="p", model="gpt-4o", context_window_tokens=20_000, output_tokens=1_000)
 TASK, OTHER = "task-0a0b0c0d", "task-11111111"
 AGENT = "subagent-0a0b0c0d"
 
@@ -31,6 +31,8 @@ async def begin_with_plan(memory: Memory) -> tuple[str, str]:
 
 async def test_a_task_is_told_what_its_plan_had_before_it_began_and_its_own_lines(memory: Memory) -> None:
     chat_id, run_id = await begin_with_plan(memory)
+    not_begun = list_texts(await memory.context(chat_id, run_id, context_id=TASK))
+    assert not_begun == ["trip to Paris", "_plan_add_tasks_", "two tasks"]
     for context_id in (TASK, OTHER):
         step = step_line(user(f"do {context_id}"), stage="execute", context_id=context_id)
         await memory.append(chat_id, run_id, step)
@@ -38,12 +40,6 @@ async def test_a_task_is_told_what_its_plan_had_before_it_began_and_its_own_line
     told = list_texts(await memory.context(chat_id, run_id, context_id=TASK))
     assert told == ["trip to Paris", "_plan_add_tasks_", "two tasks", f"do {TASK}"]
     assert list_texts(await memory.context(chat_id, run_id, context_id=OTHER))[-1] == f"do {OTHER}"
-
-
-async def test_a_task_that_has_not_begun_is_told_what_its_plan_has(memory: Memory) -> None:
-    chat_id, run_id = await begin_with_plan(memory)
-    told = list_texts(await memory.context(chat_id, run_id, context_id=TASK))
-    assert told == ["trip to Paris", "_plan_add_tasks_", "two tasks"]
 
 
 async def test_the_planner_is_told_reports_and_nothing_of_the_work(memory: Memory) -> None:
@@ -54,7 +50,7 @@ async def test_the_planner_is_told_reports_and_nothing_of_the_work(memory: Memor
     assert told == ["trip to Paris", "_plan_add_tasks_", "two tasks", "report: done"]
 
 
-async def test_later_runs_are_told_the_query_and_the_final_answer(memory: Memory) -> None:
+async def test_later_runs_are_told_the_query_and_the_final_answer_and_read_the_rest_again(memory: Memory) -> None:
     chat_id, run_id = await begin_with_plan(memory)
     report, answer = step_line(user("report"), stage="execute"), step_line(content("Have fun."), stage="summary")
     await memory.append(chat_id, run_id, report, answer, run_line())
@@ -63,14 +59,7 @@ async def test_later_runs_are_told_the_query_and_the_final_answer(memory: Memory
     assert list_texts(await memory.context(chat_id, next_id)) == [asked, "Have fun.", "thanks"]
     earlier = list_texts(await memory.context(chat_id, next_id, context_id=TASK))
     assert earlier == [asked, "Have fun.", "thanks"]
-
-
-async def test_what_a_planned_run_did_before_its_answer_can_be_read_again(memory: Memory) -> None:
-    chat_id, run_id = await begin_with_plan(memory)
-    report, answer = step_line(user("report"), stage="execute"), step_line(content("Have fun."), stage="summary")
-    await memory.append(chat_id, run_id, report, answer, run_line())
-    _, next_id = await memory.begin("thanks", chat_id)
-    loaded = await memory.call("LoadContext", chat_id=chat_id, run_id=next_id, limits=LIMITS, with_parts=True)
+    loaded = await memory.call("LoadContext", chat_id=chat_id, run_id=next_id, limits=limits(), with_parts=True)
     assert loaded.has_left, "the tools that read it are offered"
     parts = [(part.kind, part.state, part.first_n, part.last_n) for part in loaded.parts if part.state != "shown"]
     assert parts == [("messages", "left_out", 2, 3), ("results", "left_out", 2, 2)]
@@ -79,8 +68,7 @@ async def test_what_a_planned_run_did_before_its_answer_can_be_read_again(memory
 
 
 async def test_a_candidate_answer_that_is_verified_is_in_no_view(memory: Memory) -> None:
-    chat_id, run_id = await memory.begin("2 + 2?")
-    await memory.append(chat_id, run_id, step_line(content("5"), stage="verify"))
+    chat_id, run_id = await memory.begin_with(step_line(content("5"), stage="verify"), message="2 + 2?")
     assert list_texts(await memory.context(chat_id, run_id)) == ["2 + 2?"]
     await memory.append(chat_id, run_id, step_line(content("4", msg_id="m_00000002"), stage="react"), run_line())
     _, next_id = await memory.begin("sure?", chat_id)
@@ -94,11 +82,4 @@ async def test_a_sub_agent_is_told_its_own_lines_and_its_tasks_those_of_its_plan
     await memory.append(chat_id, run_id, step_line(user("sub-task"), stage="execute", context_id=inner))
     assert list_texts(await memory.context(chat_id, run_id, context_id=AGENT)) == ["goal"]
     assert list_texts(await memory.context(chat_id, run_id, context_id=inner)) == ["goal", "sub-task"]
-
-
-async def test_events_inside_a_sub_agents_task_carry_the_sub_agents_id(memory: Memory) -> None:
-    chat_id, run_id = await memory.begin()
-    answer = content("x", content_id="c_1", events={"first_seq": 3, "last_seq": 5})
-    await memory.append(chat_id, run_id, step_line(answer, context_id=f"{AGENT}.{TASK}", task_id="0a0b0c0d"))
-    (event,) = [event for event in (await memory.chat(run_id=run_id)).events if event.HasField("content_snapshot")]
-    assert (event.subagent_id, event.task_id) == (AGENT, "0a0b0c0d")
+    assert list_texts(await memory.context(chat_id, run_id)) == ["trip to Paris", "_plan_add_tasks_", "two tasks"]

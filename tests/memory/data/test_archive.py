@@ -11,13 +11,14 @@ from headrace.errors import PermissionDenied
 from services.runtime.auth.identity import acting_as
 from tests.support.memory.engines import Kept
 from tests.support.memory.people import ADA, ADMIN, BOB, FOREIGN, ask, export, furnished, mark, share
+from tests.support.memory.writing import Memory
 
 pytestmark = pytest.mark.engines
 
 RECORDS = ("facts", "schedules", "grants", "gates", "keys", "run_webhooks", "agents", "spend")
 
 
-@pytest.mark.engines("encrypted s3 postgres")
+@pytest.mark.engines("encrypted", "encrypted s3 postgres")
 async def test_an_archive_has_everything_of_the_user_and_nothing_of_others(kept: Kept) -> None:
     async with furnished(kept, ADA, BOB, FOREIGN) as (memory, (ada, bob, _)):
         await share(memory, BOB, bob["chat"], "user:ada")
@@ -50,9 +51,8 @@ async def test_an_administrator_reads_another_users_archive_and_nobody_else_does
             await export(memory, BOB, "ada")
 
 
-async def test_a_long_log_comes_in_small_pieces(kept: Kept) -> None:
-    async with kept.memory() as memory:
-        with acting_as(ADA):
-            chat_id, _ = await ask(memory, ADA, "long " * 40_000)
-        entries = await export(memory, ADA)
-        assert entries[f"chats/{chat_id}.json"] == await kept.log(chat_id)
+async def test_a_long_log_comes_in_small_pieces(memory: Memory, kept: Kept) -> None:
+    with acting_as(ADA):
+        chat_id, _ = await ask(memory, ADA, "long " * 40_000)
+    entries = await export(memory, ADA)
+    assert entries[f"chats/{chat_id}.json"] == await kept.log(chat_id)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncpg
 import pytest
 
 from services.runtime.auth.identity import acting_as
 from tests.support.memory.engines import Files, Kept, ModelledTables
 from tests.support.memory.people import ADA, BOB, ask, count, erase, export, furnished, mark, name_kept, share
+from tests.support.postgresql import connected
 
 pytestmark = pytest.mark.engines
 
@@ -32,12 +32,9 @@ async def damage_line(kept: Kept, chat_id: str, n: int) -> None:
         (stored,) = database.execute(find.replace("$", "?"), (chat_id, n)).fetchone()
         database.execute(change.replace("$", "?"), (chat_id, n, change_byte(stored)))
         return
-    connection = await asyncpg.connect(kept.url)
-    try:
+    async with connected(kept.url) as connection:
         stored = await connection.fetchval(find, chat_id, n)
-        await connection.execute(change, chat_id, n, change_byte(stored))
-    finally:
-        await connection.close()
+        await connection.execute(change, chat_id, n, change_byte(stored or b""))
 
 
 @pytest.mark.parametrize("n", [2, 6])

@@ -15,8 +15,7 @@ pytestmark = pytest.mark.engines
 async def test_a_participants_fork_stays_theirs_when_its_first_owner_is_erased(kept: Kept) -> None:
     async with furnished(kept, ADA, BOB) as (memory, (ada, _)):
         await share(memory, ADA, ada["chat"], "user:bob")
-        with acting_as(BOB):
-            fork = await memory.fork(ada["chat"])
+        fork = await memory.acting_as(BOB).fork(ada["chat"])
         await ask(memory, BOB, "mine", fork)
         erasure = await erase(memory, user="ada")
         with acting_as(BOB):
@@ -48,5 +47,4 @@ async def test_no_title_pin_or_state_of_an_erased_owner_is_left_in_a_participant
             assert {chat.title for chat in (await memory.chats()).chats if chat.chat_id == fork} == {"[erased]"}
             await memory.update_state(fork, 2, '{"own":"again"}')  # versions of the state are as they were
     async with kept.memory() as memory:
-        with acting_as(BOB):
-            await memory.chat(chat_id=fork)
+        await memory.acting_as(BOB).chat(chat_id=fork)

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import closing
 
 import pytest
 
-from headrace.errors import Erasing, Held, InvalidRequest, NotFound, Overloaded, PermissionDenied
+from headrace.errors import Erasing, Held, InvalidRequest, NotFound, PermissionDenied
 from headrace.v1 import data_pb2
 from services.memory.access.retention import prune_chats
 from services.memory.access.retention_file import SameForAll
-from services.memory.storage.files.disk import Disk
-from services.memory.storage.files.engine import open_files
 from services.runtime.auth.identity import Identity, acting_as
 from tests.support.memory import people
-from tests.support.memory.engines import Files, Kept
+from tests.support.memory.engines import Files, Kept, open_engine
 from tests.support.memory.people import ADA, ADMIN, BOB
 from tests.support.memory.writing import Memory
 
@@ -25,6 +22,10 @@ pytestmark = pytest.mark.engines
 
 async def list_holds(memory: Memory, who: Identity = ADMIN, *, ended: bool = False) -> list[data_pb2.Hold]:
     return list((await memory.call_as(who, "ListHolds", all=ended)).holds)
+
+
+def list_held_chats(erasure: data_pb2.Erasure) -> list[tuple[str, str]]:
+    return [(item.what, item.reason) for item in erasure.kept if item.name == "held_chat"]
 
 
 @pytest.mark.parametrize("kind", ["user", "chat", "tenant"])
@@ -48,14 +49,12 @@ async def test_what_is_held_is_not_deleted_until_the_hold_is_released(kept: Kept
         assert await people.release(memory, hold.hold_id) == ended
         assert not await list_holds(memory)
         assert await list_holds(memory, ended=True) == [ended]
-        with acting_as(ADA):
-            await memory.delete(ada["chat"])
+        await memory.acting_as(ADA).delete(ada["chat"])
 
 
 async def test_a_tenants_fact_of_who_is_held_is_not_deleted_by_others(kept: Kept) -> None:
     async with people.furnished(kept, ADA, BOB, tenant_facts=True) as (memory, (_, bob)):
-        with acting_as(ADA):
-            fact_id = await memory.remember("the office is in Oslo", scope="tenant")
+        fact_id = await memory.acting_as(ADA).remember("the office is in Oslo", scope="tenant")
         await people.place_hold(memory, user="ada")
         with acting_as(BOB):
             with pytest.raises(Held):
@@ -80,19 +79,20 @@ async def test_an_erasure_of_who_is_held_is_refused_and_a_held_chat_stays_alone(
         before = await kept.log(ada["chat"])
         erasure = await people.erase(memory, user="ada")
         assert people.count(erasure) == {"facts": 1, "keys": 1, "schedules": 1}
-        [item] = [item for item in erasure.kept if item.name == "held_chat"]
-        assert (item.what, item.reason) == (ada["chat"], f"hold {held.hold_id}")
+        assert list_held_chats(erasure) == [(ada["chat"], f"hold {held.hold_id}")]
         assert await kept.log(ada["chat"]) == before
         await people.release(memory, held.hold_id)
         assert people.count(await people.erase(memory, user="ada")) == {"chats": 1}
 
 
 async def test_a_tenants_erasure_leaves_who_is_held_as_they_were(kept: Kept) -> None:
-    async with people.furnished(kept, ADA, BOB) as (memory, _):
+    async with people.furnished(kept, ADA, BOB) as (memory, (ada, bob)):
+        for who, ids in ((ADA, ada), (BOB, bob)):
+            await people.put_run_webhook(memory, who, ids["run"], "https://hooks.example.com/")
         await people.place_hold(memory, user="bob")
         before = await people.export(memory, BOB)
         erasure = await people.erase(memory, tenant="acme")
-        assert people.count(erasure)["chats"] == 1
+        assert (people.count(erasure)["chats"], people.count(erasure)["run_webhooks"]) == (1, 1)
         assert [item.what for item in erasure.kept if item.name == "held_user"] == ["bob"]
         assert await people.export(memory, BOB) == before
 
@@ -115,10 +115,11 @@ async def test_what_is_being_erased_cannot_be_held(kept: Kept) -> None:
         ({"chat": "11111111-1111-4111-8111-111111111111"}, NotFound),
     ],
 )
-async def test_a_hold_names_one_thing_of_the_tenant(kept: Kept, wanted: dict[str, str], error: type[Exception]) -> None:
-    async with kept.memory() as memory:
-        with pytest.raises(error):
-            await people.place_hold(memory, **wanted)
+async def test_a_hold_names_one_thing_of_the_tenant(
+    memory: Memory, wanted: dict[str, str], error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        await people.place_hold(memory, **wanted)
 
 
 async def test_only_who_may_administer_holds_and_the_audit_log_has_both_ends(kept: Kept) -> None:
@@ -140,22 +141,23 @@ async def test_only_who_may_administer_holds_and_the_audit_log_has_both_ends(kep
         ]
 
 
-async def test_retention_passes_by_what_is_held(kept: Kept) -> None:
-    if not isinstance(kept, Files):
-        pytest.skip("the engine is opened by itself, in one process with the service")
-    async with people.furnished(kept, ADA, BOB) as (memory, (ada, bob)):
-        await people.place_hold(memory, user="ada")
-    with closing(Disk(kept.folder)) as disk:
-        async with open_files(disk, open_keys=kept.open_keys) as engine:
-            await engine.index.wait_until_complete()
-            await asyncio.sleep(0.002)  # a millisecond must be over
-            assert await prune_chats(engine, SameForAll(0.0)) == [bob["chat"]]
-            assert await engine.index.list_chats() == [ada["chat"]]
-
-
 async def ask_in_shared(memory: Memory, owner: Identity, participant: Identity, chat_id: str) -> None:
     await people.share(memory, owner, chat_id, f"user:{participant.user}")
     await people.ask(memory, participant, people.mark(participant, "shared"), chat_id)
+
+
+async def test_retention_passes_by_what_is_held_and_chats_in_which_the_held_have_runs(kept: Kept) -> None:
+    if not isinstance(kept, Files):
+        pytest.skip("the engine is opened by itself, in one process with the service")
+    async with people.furnished(kept, ADA, BOB) as (memory, (ada, bob)):
+        await ask_in_shared(memory, BOB, ADA, bob["chat"])
+        other, _ = await people.ask(memory, BOB, "another")
+        await people.place_hold(memory, user="ada")
+    async with open_engine(kept) as engine:
+        await engine.index.wait_until_complete()
+        await asyncio.sleep(0.002)  # a millisecond must be over
+        assert await prune_chats(engine, SameForAll(0.0)) == [other]
+        assert await engine.index.list_chats() == sorted([ada["chat"], bob["chat"]])
 
 
 async def test_a_held_users_runs_in_anothers_chat_keep_it(kept: Kept) -> None:
@@ -167,29 +169,15 @@ async def test_a_held_users_runs_in_anothers_chat_keep_it(kept: Kept) -> None:
             await memory.delete(ada["chat"])
         assert caught.value.metadata["holdId"] == hold.hold_id
         assert "bob" not in caught.value.message
-        erasure = await people.erase(memory, user="ada")
+        erasure = await people.request_erasure(memory, user="ada")
+        portion = await people.erase_stored(memory, erasure.erasure_id)
+        assert [*portion.held_chat_ids] == [ada["chat"]], "whose files stay, too"
+        erasure = await people.finish(memory, erasure.erasure_id)
         assert people.count(erasure) == {"facts": 1, "keys": 1, "schedules": 1}
-        assert [(item.what, item.reason) for item in erasure.kept if item.name == "held_chat"] == [
-            (ada["chat"], f"hold {hold.hold_id}")
-        ]
+        assert list_held_chats(erasure) == [(ada["chat"], f"hold {hold.hold_id}")]
         assert await people.export(memory, BOB) == before
         await people.release(memory, hold.hold_id)
         assert people.count(await people.erase(memory, user="ada")) == {"chats": 1}
-
-
-async def test_files_of_a_chat_that_a_participants_hold_keeps_stay_too(kept: Kept) -> None:
-    async with people.furnished(kept, ADA, BOB) as (memory, (ada, _)):
-        await ask_in_shared(memory, ADA, BOB, ada["chat"])
-        await people.place_hold(memory, user="bob")
-        erasure = await people.request_erasure(memory, user="ada")
-        await people.claim(memory)
-        while True:
-            try:
-                if (left := await people.erase_portion(memory, erasure.erasure_id)).is_done:
-                    break
-            except Overloaded as error:
-                await asyncio.sleep(error.retry_after_s or 0.1)
-        assert list(left.held_chat_ids) == [ada["chat"]]
 
 
 async def test_a_chat_of_who_is_held_is_named_where_an_erased_user_had_runs(kept: Kept) -> None:
@@ -198,31 +186,5 @@ async def test_a_chat_of_who_is_held_is_named_where_an_erased_user_had_runs(kept
         hold = await people.place_hold(memory, user="bob")
         before = await kept.log(bob["chat"])
         erasure = await people.erase(memory, user="ada")
-        assert [(item.what, item.reason) for item in erasure.kept if item.name == "held_chat"] == [
-            (bob["chat"], f"hold {hold.hold_id}")
-        ]
+        assert list_held_chats(erasure) == [(bob["chat"], f"hold {hold.hold_id}")]
         assert await kept.log(bob["chat"]) == before
-
-
-async def test_a_tenants_erasure_leaves_webhooks_of_runs_that_are_held(kept: Kept) -> None:
-    async with people.furnished(kept, ADA, BOB) as (memory, (ada, bob)):
-        for who, ids in ((ADA, ada), (BOB, bob)):
-            await people.put_run_webhook(memory, who, ids["run"], "https://hooks.example.com/")
-        await people.place_hold(memory, user="bob")
-        before = await people.export(memory, BOB)
-        assert people.count(await people.erase(memory, tenant="acme"))["run_webhooks"] == 1
-        assert await people.export(memory, BOB) == before
-
-
-async def test_retention_passes_by_a_chat_in_which_a_held_user_has_runs(kept: Kept) -> None:
-    if not isinstance(kept, Files):
-        pytest.skip("the engine is opened by itself, in one process with the service")
-    async with people.furnished(kept, ADA, BOB) as (memory, (ada, bob)):
-        await ask_in_shared(memory, BOB, ADA, bob["chat"])
-        await people.place_hold(memory, user="ada")
-    with closing(Disk(kept.folder)) as disk:
-        async with open_files(disk, open_keys=kept.open_keys) as engine:
-            await engine.index.wait_until_complete()
-            await asyncio.sleep(0.002)  # a millisecond must be over
-            assert await prune_chats(engine, SameForAll(0.0)) == []
-            assert await engine.index.list_chats() == sorted([ada["chat"], bob["chat"]])

@@ -20,7 +20,7 @@ from tests.support.memory.engines import ModelledTables
 from tests.support.memory.people import ADA, ADMIN, BOB, OWNER
 from tests.support.memory.serving import memory_in
 from tests.support.memory.writing import Memory, new_id
-from tests.support.postgresql import needs_postgres
+from tests.support.postgresql import connected, needs_postgres
 from trials.simulation.postgres.server import Server as ModelServer
 
 REFUSED_WITHIN_S = 30.0
@@ -75,7 +75,6 @@ async def test_a_receipt_waits_for_requests_that_were_taken_before_it_was_known(
     async with ModelledTables(modelled).memory(receipt_after_s=4.0) as memory:
         await people.furnish(memory, ADA)
         erasure_id = (await people.request_erasure(memory, user="ada")).erasure_id
-        await people.claim(memory)
         waiting = await erase_and_finish(memory, erasure_id)
         assert 0 < waiting.wait_ms <= 4000
         assert (waiting.erasure.state, people.count(waiting.erasure)["facts"]) == ("going", 1)
@@ -88,12 +87,7 @@ async def test_a_receipt_waits_for_requests_that_were_taken_before_it_was_known(
 
 
 async def erase_and_finish(memory: Memory, erasure_id: str) -> data_pb2.FinishErasureResponse:
-    while True:
-        try:
-            if (await people.erase_portion(memory, erasure_id)).is_done:
-                break
-        except Overloaded as error:  # it is not known everywhere yet
-            await asyncio.sleep(error.retry_after_s or 0.1)
+    await people.erase_stored(memory, erasure_id)
     return await memory.call_as(None, "FinishErasure", erasure_id=erasure_id, owner=OWNER)
 
 
@@ -120,8 +114,7 @@ async def test_nothing_new_is_taken_while_nobody_can_say_who_is_erased(modelled:
         async with asyncio.timeout(REFUSED_WITHIN_S):
             while True:
                 try:
-                    with acting_as(ADA):
-                        await memory.remember("something")
+                    await memory.acting_as(ADA).remember("something")
                     break
                 except Overloaded:
                     await asyncio.sleep(0.1)
@@ -133,13 +126,7 @@ async def test_a_last_step_that_takes_longer_than_its_claim_stays_its_own(databa
     async with memory_in(database_url, held_ms=HELD_MS) as memory, holding_table(database_url) as release:
         await people.furnish(memory, ADA)
         erasure = await people.request_erasure(memory, user="ada")
-        await people.claim(memory)
-        while True:
-            try:
-                if (await people.erase_portion(memory, erasure.erasure_id)).is_done:
-                    break
-            except Overloaded as error:
-                await asyncio.sleep(error.retry_after_s or 0.1)
+        await people.erase_stored(memory, erasure.erasure_id)
         finishing = asyncio.create_task(people.finish(memory, erasure.erasure_id))
         await asyncio.sleep(0.3)  # it has its claim prolonged
         until_s = time.monotonic() + 2.5 * HELD_MS / 1000
@@ -156,11 +143,8 @@ async def test_a_last_step_that_takes_longer_than_its_claim_stays_its_own(databa
 @asynccontextmanager
 async def holding_table(url: str) -> AsyncGenerator[Callable[[], Awaitable[None]]]:
     """Keep everybody from clearing what deleted chats have left, until released."""
-    connection = await asyncpg.connect(url)
-    try:
+    async with connected(url) as connection:
         held = connection.transaction()
         await held.start()
         await connection.execute("LOCK TABLE lines IN SHARE UPDATE EXCLUSIVE MODE")
         yield held.rollback
-    finally:
-        await connection.close()

@@ -5,22 +5,16 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import asyncpg
 import pytest
 
 from headrace.errors import NotFound
-from headrace.v1 import llm_pb2_grpc
-from services.runtime.auth.identity import acting_as
-from services.runtime.process.config import ServerSettings
-from services.runtime.rpc.channels import open_channel
-from services.runtime.rpc.server import GrpcService, serving_grpc
+from services.runtime.auth.identity import Identity, acting_as
 from tests.support.memory.engines import Files, Kept, Tables
 from tests.support.memory.people import ADA, BOB, ask, erase, find_marks, furnish, mark, read_bytes, share
-from tests.support.memory.summarising import LIMITS, Compacted, Summariser, compact
+from tests.support.memory.summarising import Compacted, Summariser, compact, serving_llm
 from tests.support.memory.writing import Memory
 from tests.support.postgresql import needs_postgres
 from tests.support.s3_store import needs_s3
@@ -35,14 +29,6 @@ def quote(request: object) -> str:
     return write_summary(f"ada said {SAID}." if SAID in str(request) else "They spoke.")
 
 
-@asynccontextmanager
-async def running(summariser: Summariser) -> AsyncGenerator[llm_pb2_grpc.LlmServiceAsyncStub]:
-    gateway = GrpcService("headrace.v1.LlmService", summariser, llm_pb2_grpc.add_LlmServiceServicer_to_server)
-    settings = ServerSettings(listen="127.0.0.1:0", drain_s=0)
-    async with serving_grpc(settings, [gateway]) as server, open_channel(server.addresses[0]) as channel:
-        yield llm_pb2_grpc.LlmServiceStub(channel)
-
-
 async def talk_with_ada(memory: Memory) -> tuple[str, str]:
     chat_id = (await furnish(memory, BOB))["chat"]
     await share(memory, BOB, chat_id, "user:ada")
@@ -55,7 +41,7 @@ async def talk_with_ada(memory: Memory) -> tuple[str, str]:
 
 async def compact_as_bob(memory: Memory, chat_id: str, run_id: str) -> Compacted:
     with acting_as(BOB):
-        return await compact(memory, chat_id, run_id, summary_only=True, limits=LIMITS)
+        return await compact(memory, chat_id, run_id, summary_only=True)
 
 
 async def erase_meanwhile(memory: Memory, other: Memory, summariser: Summariser, chat_id: str, run_id: str) -> None:
@@ -75,7 +61,7 @@ async def erase_meanwhile(memory: Memory, other: Memory, summariser: Summariser,
 @pytest.mark.engines
 async def test_a_summary_of_words_that_are_erased_meanwhile_is_none(kept: Kept) -> None:
     summariser = Summariser(quote)
-    async with running(summariser) as llm, kept.memory(llm=llm) as memory:
+    async with serving_llm(summariser) as (llm, _), kept.memory(llm=llm) as memory:
         chat_id, run_id = await talk_with_ada(memory)
         await erase_meanwhile(memory, memory, summariser, chat_id, run_id)
         assert SAID.encode() not in await kept.log(chat_id)
@@ -92,9 +78,11 @@ async def test_a_summary_of_words_that_are_erased_meanwhile_is_none(kept: Kept) 
 @needs_postgres
 async def test_nor_is_one_that_another_service_of_the_database_makes(database_url: str) -> None:
     kept, summariser = Tables(database_url), Summariser(quote)
-    async with AsyncExitStack() as stack:
-        llm = await stack.enter_async_context(running(summariser))
-        one, other = [await stack.enter_async_context(kept.memory(llm=llm, tells=False)) for _ in range(2)]
+    async with (
+        serving_llm(summariser) as (llm, _),
+        kept.memory(llm=llm, tells=False) as one,
+        kept.memory(llm=llm, tells=False) as other,
+    ):
         chat_id, run_id = await talk_with_ada(one)
         await erase_meanwhile(one, other, summariser, chat_id, run_id)
         assert SAID.encode() not in await kept.log(chat_id)
@@ -118,30 +106,32 @@ async def wait_for_reader(fifo: Path) -> int:
                 await asyncio.sleep(0.01)
 
 
-def hold_copies(folder: Path, chat_id: str) -> Path:
-    """Have whoever copies the chat wait for one of its blobs."""
+async def begin_fork(memory: Memory, who: Identity, folder: Path, chat_id: str) -> tuple[asyncio.Task[str], int]:
+    """Have somebody copy the chat; the copy waits for one of its blobs until the descriptor is closed."""
     fifo = folder / "blobs" / chat_id / BLOB
     fifo.parent.mkdir(parents=True, exist_ok=True)
     os.mkfifo(fifo)
-    return fifo
+    forking = asyncio.create_task(memory.acting_as(who).fork(chat_id))
+    held = await wait_for_reader(fifo)
+    fifo.unlink()
+    return forking, held
 
 
 @pytest.mark.engines
-async def test_a_blob_that_no_line_names_goes_with_what_is_redacted(kept: Kept) -> None:
+async def test_a_blob_that_no_line_names_goes_with_what_is_redacted(memory: Memory) -> None:
     """A recording of a shared chat's run is one where the answer to PutBlob was lost."""
-    async with kept.memory() as memory:
-        chat_id = (await furnish(memory, BOB))["chat"]
-        await share(memory, BOB, chat_id, "user:ada")
-        await ask(memory, ADA, SAID, chat_id)
-        with acting_as(BOB):
-            named = await memory.put_blob(chat_id, mark(BOB, "named").encode())
-            unnamed = await memory.put_blob(chat_id, SAID.encode())
-        await ask(memory, BOB, f"look at {named}", chat_id)
-        assert (await erase(memory, user="ada")).state == "done"
-        with acting_as(BOB):
-            assert (await memory.blob(chat_id, named)).data == mark(BOB, "named").encode()
-            with pytest.raises(NotFound):
-                await memory.blob(chat_id, unnamed)
+    chat_id = (await furnish(memory, BOB))["chat"]
+    await share(memory, BOB, chat_id, "user:ada")
+    await ask(memory, ADA, SAID, chat_id)
+    with acting_as(BOB):
+        named = await memory.put_blob(chat_id, mark(BOB, "named").encode())
+        unnamed = await memory.put_blob(chat_id, SAID.encode())
+    await ask(memory, BOB, f"look at {named}", chat_id)
+    assert (await erase(memory, user="ada")).state == "done"
+    with acting_as(BOB):
+        assert (await memory.blob(chat_id, named)).data == mark(BOB, "named").encode()
+        with pytest.raises(NotFound):
+            await memory.blob(chat_id, unnamed)
 
 
 async def test_a_fork_of_a_chat_that_is_erased_meanwhile_is_none(in_files: Files) -> None:
@@ -149,27 +139,21 @@ async def test_a_fork_of_a_chat_that_is_erased_meanwhile_is_none(in_files: Files
     async with kept.memory() as memory:
         chat_id = (await furnish(memory, ADA))["chat"]
         await share(memory, ADA, chat_id, "user:bob")
-        fifo = hold_copies(folder, chat_id)
-        with acting_as(BOB):
-            forking = asyncio.create_task(memory.fork(chat_id))
-        held = await wait_for_reader(fifo)
+        forking, held = await begin_fork(memory, BOB, folder, chat_id)
         assert (await erase(memory, user="ada")).state == "done"
         os.close(held)
         with pytest.raises(NotFound):
             await forking
         assert not find_marks(await read_bytes(kept), mark(ADA, "chat"), mark(ADA, "blob"))
     async with kept.memory() as memory:
-        with acting_as(BOB):
-            assert not (await memory.chats()).chats
+        assert not (await memory.acting_as(BOB).chats()).chats
 
 
 async def test_a_fork_whose_caller_leaves_is_whole(in_files: Files) -> None:
     async with in_files.memory() as memory:
         chat_id = (await furnish(memory, ADA))["chat"]
-        fifo = hold_copies(in_files.folder, chat_id)
+        forking, held = await begin_fork(memory, ADA, in_files.folder, chat_id)
         with acting_as(ADA):
-            forking = asyncio.create_task(memory.fork(chat_id))
-            held = await wait_for_reader(fifo)
             forking.cancel()
             await asyncio.wait([forking])
             assert len((await memory.chats()).chats) == 1  # the server has seen the cancel before this call
@@ -186,21 +170,15 @@ async def test_a_fork_of_a_chat_that_is_redacted_meanwhile_is_made_again(in_file
     async with kept.memory() as memory:
         chat_id = (await furnish(memory, BOB))["chat"]
         await share(memory, BOB, chat_id, "user:ada")
-        with acting_as(ADA):
-            blob_id = await memory.put_blob(chat_id, mark(ADA, "blob").encode())
+        blob_id = await memory.acting_as(ADA).put_blob(chat_id, mark(ADA, "blob").encode())
         await ask(memory, ADA, f"{SAID} {blob_id}", chat_id)
-        fifo = hold_copies(folder, chat_id)
-        with acting_as(BOB):
-            forking = asyncio.create_task(memory.fork(chat_id))
-        held = await wait_for_reader(fifo)
-        fifo.unlink()
+        forking, held = await begin_fork(memory, BOB, folder, chat_id)
         assert (await erase(memory, user="ada")).state == "done"
         os.close(held)
         fork = await forking
         assert not find_marks(await read_bytes(kept), SAID, mark(ADA, "blob"))
         assert b"[erased]" in await kept.log(fork)
-        with acting_as(BOB):
-            assert len((await memory.chats()).chats) == 2
+        assert len((await memory.acting_as(BOB).chats()).chats) == 2
 
 
 HOLD = """
@@ -229,8 +207,7 @@ async def test_a_fork_of_a_chat_that_another_service_erases_meanwhile_is_none(da
             await connection.execute("SELECT pg_advisory_unlock(42)")
             with pytest.raises(NotFound):
                 await forking
-            with acting_as(BOB):
-                assert not (await one.chats()).chats
+            assert not (await one.acting_as(BOB).chats()).chats
     finally:
         await connection.execute("DROP TRIGGER IF EXISTS hold ON chats; DROP FUNCTION IF EXISTS hold")
         await connection.close()

@@ -74,8 +74,7 @@ async def test_who_has_lost_the_key_is_told_so_and_others_are_served(store: Stor
             await memory.append(chats[BOB], run_id, run_line())
     async with store.opened_with(open_keys).memory() as memory:
         if lose == "master keys":
-            with acting_as(ADA):
-                assert "secret words" in str(await memory.chat(chat_id=chats[ADA])), "the key is there again"
+            assert "secret words" in str(await memory.acting_as(ADA).chat(chat_id=chats[ADA])), "the key is there again"
 
 
 async def _check_refused(memory: Memory, chat_id: str, *, may_write: bool) -> None:
@@ -103,8 +102,7 @@ async def test_another_master_key_of_the_same_name_opens_nothing(store: Store) -
         with acting_as(ADA), pytest.raises(KeyUnavailable, match="another than the one that wrapped"):
             await memory.chat(chat_id=chat_id)
     async with store.memory() as memory:
-        with acting_as(ADA):
-            assert "secret words" in str(await memory.chat(chat_id=chat_id))
+        assert "secret words" in str(await memory.acting_as(ADA).chat(chat_id=chat_id))
 
 
 def _swap_bytes(line: bytes) -> bytes:

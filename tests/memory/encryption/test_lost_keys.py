@@ -58,8 +58,7 @@ async def test_the_owner_deletes_a_chat_whose_key_is_lost(store: Store, lose: st
             await memory.delete(chat_id)
             with pytest.raises(NotFound):
                 await memory.delete(chat_id)
-        with acting_as(BOB):
-            await memory.delete(spent)
+        await memory.acting_as(BOB).delete(spent)
         with acting_as(ADMIN):
             assert await sum_spend(memory) == before, "what was spent stays"
         with acting_as(OTHER):
@@ -104,8 +103,7 @@ async def test_a_user_and_a_tenant_are_erased_without_being_read(store: Store, l
         await people.share(memory, BOB, bob["chat"], "user:ada")
         await people.ask(memory, ADA, "shared", bob["chat"])
         other = await write_everything(memory, "words", OTHER)
-        with acting_as(ADA):
-            await memory.begin("has not ended")
+        await memory.acting_as(ADA).begin("has not ended")
     store = await lose_key(store, lose)
     async with store.memory() as memory:
         erasure = await people.erase(memory, user="ada", reason="ticket 9")

@@ -15,12 +15,7 @@ from services.memory.config import Config
 from services.memory.encryption import keyring
 from services.memory.encryption.envelope import WrongCiphertext, find_key_id
 from services.memory.encryption.keyring import Keyring
-from services.memory.encryption.master_keys import (
-    CommandMasterKeys,
-    FileMasterKeys,
-    PythonMasterKeys,
-    open_master_keys,
-)
+from services.memory.encryption.master_keys import CommandMasterKeys, FileMasterKeys, PythonMasterKeys, open_master_keys
 from services.memory.encryption.opening import make_open_keys
 from services.memory.storage.files.encryption.data_keys import FileDataKeys
 from services.runtime.ending import CannotServe
@@ -179,21 +174,6 @@ def test_what_is_encrypted_is_read_in_its_place_alone(tmp_path: Path) -> None:
         with pytest.raises(WrongCiphertext):
             ring.decrypt(context, wrong)
     assert ring.encrypt("acme", b"here", b"text") != data
-
-
-def test_after_a_rotation_both_keys_read_and_the_new_one_writes(tmp_path: Path) -> None:
-    stored = tmp_path / "keys"
-    ring, other = (Keyring(FileMasterKeys({"a": KEY}), FileDataKeys(stored)) for _ in range(2))
-    before = ring.encrypt("acme", b"c", b"before")
-    other.refresh()
-    other.rotate("acme")
-    assert ring.is_current("acme", ring.encrypt("acme", b"c", b"x")), "it has not looked yet"
-    ring.refresh()
-    after = ring.encrypt("acme", b"c", b"after")
-    assert not ring.is_current("acme", before)
-    assert ring.is_current("acme", after)
-    assert [ring.decrypt(b"c", data) for data in (before, after)] == [b"before", b"after"]
-    assert other.decrypt(b"c", after) == b"after"
 
 
 def test_a_new_key_that_cannot_be_had_is_not_written_with_yet(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from services.memory.encryption.master_keys import FileMasterKeys
 from services.memory.storage.encrypted.reencryption import run_pass
 from services.memory.storage.files.encryption.data_keys import FOLDER, FileDataKeys
 from services.runtime.auth.identity import acting_as
+from tests.support.memory.admin_cli import run_program
 from tests.support.memory.encrypted_stores import ADA, BOB, Store, opening, read_everything, write_everything
 from tests.support.memory.engines import Files, Tables, open_engine
 from tests.support.memory.writing import new_id
@@ -38,15 +39,11 @@ def env(store: Store, tmp_path: Path) -> dict[str, str]:
     return env | {"HEADRACE_DATABASE_URL": store.kept.url}
 
 
-async def run(env: dict[str, str], *arguments: str) -> tuple[int, str]:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "services.memory.admin_cli", *arguments),
-        env=env,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    printed, _ = await process.communicate()
-    return process.returncode or 0, printed.decode()
+async def run(env: dict[str, str], *arguments: str, status: int = 0) -> str:
+    """Run the command, which ends with this status, and return what it prints."""
+    ended, printed = await run_program("services.memory.admin_cli", *arguments, env=env)
+    assert ended == status, printed
+    return printed
 
 
 async def find_in_tables(store: Store, marker: str) -> list[str]:
@@ -66,22 +63,18 @@ async def test_a_plain_store_is_encrypted_by_a_command_and_decrypted_again(store
         assert await read_everything(memory, chat_id, marker) == shown, "what is in plain text is read"
         await write_everything(memory, "bob's", BOB)
     assert await find_in_tables(store, marker)
-    status, printed = await run(env, "reencrypt")
-    assert (status, "none left" in printed) == (0, True), printed
+    assert "none left" in await run(env, "reencrypt")
     assert await find_in_tables(store, marker) == []
-    status, printed = await run(env, "reencrypt")
-    assert ", 0 written anew, none left" in printed
-    assert (await run(env, "verify"))[0] == 0
+    assert ", 0 written anew, none left" in await run(env, "reencrypt")
+    await run(env, "verify")
     async with store.memory() as memory:
         assert await read_everything(memory, chat_id, marker) | {"agents": []} == shown | {"agents": []}
 
     off = env | {"HEADRACE_MEMORY_ENCRYPTION_ENABLED": "false"}
-    status, printed = await run(off, "reencrypt")
-    assert (status, "none left" in printed) == (0, True), printed
+    assert "none left" in await run(off, "reencrypt")
     assert not any(map(is_encrypted_line, await store.read_lines(chat_id)))
     without = {key: value for key, value in env.items() if "ENCRYPTION" not in key}
-    status, printed = await run(without, "verify")
-    assert (status, "none damaged" in printed) == (0, True), printed
+    assert "none damaged" in await run(without, "verify")
     async with plain.memory() as memory:
         assert await read_everything(memory, chat_id, marker) | {"agents": []} == shown | {"agents": []}
 
@@ -93,20 +86,17 @@ async def test_keys_are_rotated_while_the_store_is_served(store: Store, env: dic
         shown = await read_everything(memory, chat_id, "secret")
         first = {find_key_id(line) for line in await store.read_lines(chat_id)}
         others = await store.read_lines(other)
-        status, printed = await run(env, "rotate-keys", "--tenant", "acme")
-        assert (status, printed) == (0, "acme: version 2\n")
+        assert await run(env, "rotate-keys", "--tenant", "acme") == "acme: version 2\n"
         async with asyncio.timeout(120):
             while first & {find_key_id(line) for line in await store.read_lines(chat_id)}:
-                with acting_as(ADA):  # it is written to meanwhile
-                    await memory.begin_and_end("more")
+                await memory.acting_as(ADA).begin_and_end("more")
                 await asyncio.sleep(0.5)
-            while "all that is stored is encrypted" not in (await run(env, "keys"))[1]:
+            while "all that is stored is encrypted" not in await run(env, "keys"):
                 await asyncio.sleep(0.5)
         again = await read_everything(memory, chat_id, "secret")
         assert again | {"chats": [], "hits": []} == shown | {"chats": [], "hits": []}
         assert await store.read_lines(other) == others, "another tenant's chats are left alone"
-        _, printed = await run(env, "keys")
-        assert "acme: version 2 of" in printed
+        assert "acme: version 2 of" in await run(env, "keys")
     async with store.memory() as memory:
         again = await read_everything(memory, chat_id, "secret")
         assert again | {"chats": [], "hits": []} == shown | {"chats": [], "hits": []}
@@ -120,7 +110,7 @@ async def test_a_killed_rotation_loses_nothing_and_is_taken_up(
         async with store.memory() as memory:
             chats = [(await memory.begin_and_end(f"words of {number}"))[0] for number in range(60)]
             picture = await memory.put_blob(chats[0], b"picture" * 1000)
-        assert (await run(env, "rotate-keys"))[0] == 0
+        await run(env, "rotate-keys")
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "services.memory.admin_cli", "reencrypt"), env=env, stdout=asyncio.subprocess.PIPE
         )
@@ -136,11 +126,10 @@ async def test_a_killed_rotation_loses_nothing_and_is_taken_up(
             for number, chat_id in enumerate(chats):
                 assert f"words of {number}" in str(await memory.chat(chat_id=chat_id))
             assert (await memory.blob(chats[0], picture)).data == b"picture" * 1000
-        status, printed = await run(env, "reencrypt")
-        assert (status, "none left" in printed) == (0, True), printed
+        assert "none left" in await run(env, "reencrypt")
         keys = {find_key_id(line) for chat_id in chats for line in await store.read_lines(chat_id)}
         assert len(keys) == 1
-        assert (await run(env, "verify"))[0] == 0
+        await run(env, "verify")
 
 
 async def test_what_cannot_be_read_is_left_and_named(store: Store, env: dict[str, str]) -> None:
@@ -148,14 +137,12 @@ async def test_what_cannot_be_read_is_left_and_named(store: Store, env: dict[str
         chats = {who: await write_everything(memory, "words", who) for who in (ADA, BOB)}
     before = await store.read_lines(chats[ADA])
     await store.delete_keys("acme")
-    assert (await run(env, "rotate-keys", "--tenant", "bolt"))[0] == 0
-    status, printed = await run(env, "reencrypt")
-    assert status == 1
+    await run(env, "rotate-keys", "--tenant", "bolt")
+    printed = await run(env, "reencrypt", status=1)
     assert f"chat {chats[ADA]}: " in printed
     assert "is not stored any more" in printed
     assert await store.read_lines(chats[ADA]) == before
-    status, printed = await run(env, "verify")
-    assert status == 1
+    printed = await run(env, "verify", status=1)
     assert f"{chats[ADA]}: " in printed
     assert chats[BOB] not in printed
 
@@ -163,10 +150,9 @@ async def test_what_cannot_be_read_is_left_and_named(store: Store, env: dict[str
 async def test_a_key_of_a_tenant_without_one_is_not_rotated(store: Store, env: dict[str, str]) -> None:
     async with store.memory():
         pass
-    assert await run(env, "rotate-keys", "--tenant", "nobody") == (1, "tenant 'nobody' has no key\n")
+    assert await run(env, "rotate-keys", "--tenant", "nobody", status=1) == "tenant 'nobody' has no key\n"
     off = env | {"HEADRACE_MEMORY_ENCRYPTION_KEYS": ""}
-    status, printed = await run(off, "rotate-keys")
-    assert (status, "nothing is encrypted" in printed) == (1, True)
+    assert "nothing is encrypted" in await run(off, "rotate-keys", status=1)
     if isinstance(store.kept, Files):
         assert FileDataKeys(store.kept.folder / FOLDER).list_all() == []
 

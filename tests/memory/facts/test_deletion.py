@@ -11,14 +11,13 @@ import logging
 import shutil
 from pathlib import Path
 
-import asyncpg
 import pytest
 
 from headrace.errors import Overloaded
 from tests.support.memory.engines import Serve
 from tests.support.memory.serving import memory_in
 from tests.support.memory.writing import Memory
-from tests.support.postgresql import needs_postgres
+from tests.support.postgresql import connected, needs_postgres
 
 SECRET = "mellifluous quokka 7261"
 PARTS = [SECRET.encode(), b"mellifluous", b"quokka"]
@@ -60,13 +59,17 @@ async def test_no_file_holds_a_deleted_fact(
     assert "quokka" not in caplog.text
 
 
-async def test_a_damaged_line_costs_the_other_facts_nothing(serve: Serve, folder: Path) -> None:
+@pytest.mark.parametrize(("before", "after"), [(b"{", b"?"), (b"likes m", b"l\xe1kes m")])
+async def test_a_damaged_line_costs_the_other_facts_nothing(
+    serve: Serve, folder: Path, before: bytes, after: bytes
+) -> None:
     async with serve() as memory:
         for text in ("likes tea", f"likes {SECRET}", "likes milk"):
             await memory.remember(text)
     (file,) = (folder / "facts").glob("*.json")
     tea, secret, milk = file.read_bytes().splitlines(keepends=True)
-    file.write_bytes(tea + b"?" + secret[1:] + milk)
+    assert before in secret
+    file.write_bytes(tea + secret.replace(before, after, 1) + milk)
     async with serve() as memory:
         assert {fact.text for fact in await memory.list_facts()} == {"likes tea", "likes milk"}
         assert SECRET.encode() in file.read_bytes()
@@ -84,6 +87,7 @@ async def test_the_end_that_a_crash_had_cut_goes_with_it(serve: Serve, folder: P
     path.write_bytes(path.read_bytes()[:-5])
     async with serve() as memory:
         fact_id = await memory.remember(f"again {SECRET}")
+        assert len(await memory.search("again")) == 1
         assert len(find_parts(folder)) == 2
         await memory.delete_fact(fact_id)
         assert find_parts(folder) == []
@@ -106,41 +110,39 @@ async def test_an_index_of_the_time_when_it_held_facts_is_made_anew(serve: Serve
         assert find_parts(folder) == []
 
 
-async def test_a_deletion_that_the_disk_refused_changes_nothing_and_may_be_repeated(serve: Serve, folder: Path) -> None:
-    async with serve() as memory:
-        fact_id = await memory.remember(SECRET)
-        facts = folder / "facts"
-        (log,) = facts.glob("*.json")
-        whole = log.read_bytes()
-        # A folder in the place of the log: the new file cannot be renamed to it.
-        log.rename(facts / "aside")
-        log.mkdir()
-        with pytest.raises(Overloaded):
-            await memory.delete_fact(fact_id)
-        log.rmdir()
-        (facts / "aside").rename(log)
-        assert log.read_bytes() == whole
-        assert await memory.recall(SECRET) == [SECRET]
-        await memory.remember("later")
+async def test_a_deletion_that_the_disk_refused_changes_nothing_and_may_be_repeated(
+    memory: Memory, folder: Path
+) -> None:
+    fact_id = await memory.remember(SECRET)
+    facts = folder / "facts"
+    (log,) = facts.glob("*.json")
+    whole = log.read_bytes()
+    # A folder in the place of the log: the new file cannot be renamed to it.
+    log.rename(facts / "aside")
+    log.mkdir()
+    with pytest.raises(Overloaded):
         await memory.delete_fact(fact_id)
-        assert find_parts(folder) == []
-        assert [json.loads(line)["text"] for line in log.read_text().splitlines()] == ["", "later"]
+    log.rmdir()
+    (facts / "aside").rename(log)
+    assert log.read_bytes() == whole
+    assert await memory.recall(SECRET) == [SECRET]
+    await memory.remember("later")
+    await memory.delete_fact(fact_id)
+    assert find_parts(folder) == []
+    assert [json.loads(line)["text"] for line in log.read_text().splitlines()] == ["", "later"]
 
 
 @needs_postgres
 async def test_no_table_and_no_dump_holds_a_deleted_fact(database_url: str) -> None:
     async with memory_in(database_url) as memory:
         await remember_and_delete(memory)
-        connection = await asyncpg.connect(database_url)
-        try:
+        async with connected(database_url) as connection:
             tables = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
             rows = [
                 row[0]
                 for table in tables
                 for row in await connection.fetch(f'SELECT row_to_json(row)::text FROM "{table[0]}" AS row')
             ]
-        finally:
-            await connection.close()
     assert any("harmless" in row for row in rows)
     assert not any("quokka" in row for row in rows)
     if dump := shutil.which("pg_dump"):

@@ -10,7 +10,7 @@ from headrace.errors import InvalidRequest, NotFound, PermissionDenied
 from headrace.v1 import memory_pb2
 from services.runtime.auth.identity import Identity, acting_as
 from tests.support.memory.engines import Serve
-from tests.support.memory.writing import Memory, new_id
+from tests.support.memory.writing import Memory, new_id, read_pages
 
 pytestmark = pytest.mark.engines
 
@@ -96,14 +96,8 @@ async def test_a_deleted_fact_is_a_tombstone(serve: Serve) -> None:
 async def test_pages_are_the_newest_first_and_have_each_fact_once(memory: Memory) -> None:
     for index in range(5):
         await memory.remember(f"fact {index}")
-    shown: list[str] = []
-    token = ""
-    for _ in range(3):
-        page = await memory.call("ListFacts", page_size=2, page_token=token)
-        shown += [fact.text for fact in page.facts]
-        token = page.next_page_token
-    assert shown == [f"fact {index}" for index in range(4, -1, -1)]
-    assert not token
+    pages = await read_pages(memory, "ListFacts", "facts", 2)
+    assert [[fact.text for fact in page] for page in pages] == [["fact 4", "fact 3"], ["fact 2", "fact 1"], ["fact 0"]]
     for fields in ({"page_token": "x"}, {"page_token": "-1"}, {"page_size": 201}):
         with pytest.raises(InvalidRequest):
             await memory.list_facts(**fields)
@@ -147,8 +141,7 @@ async def test_facts_of_a_tenant_are_written_where_the_operator_allows_it(serve:
         with acting_as(ADA), pytest.raises(PermissionDenied, match="HEADRACE_MEMORY_TENANT_FACTS"):
             await memory.remember("the office is in Oslo", scope="tenant")
     async with serve(tenant_facts=True) as memory:
-        with acting_as(ADA):
-            fact_id = await memory.remember("the office is in Oslo", scope="tenant", topic="office")
+        fact_id = await memory.acting_as(ADA).remember("the office is in Oslo", scope="tenant", topic="office")
         with acting_as(BOB):
             assert await memory.recall("office") == ["the office is in Oslo"]
             assert await memory.export_facts() == []

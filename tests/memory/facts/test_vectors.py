@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import asyncpg
 import pytest
 from structlog.testing import capture_logs
 
@@ -18,12 +17,10 @@ from headrace.v1 import llm_pb2, llm_pb2_grpc
 from services.memory.config import Config
 from services.memory.facts.vectors import MISSING_MAX, SHORT_CHARS_MAX
 from services.memory.storage.records.user_facts import Fact, decode_facts
-from services.runtime.process.config import ServerSettings
-from services.runtime.rpc.channels import open_channel
-from services.runtime.rpc.server import GrpcService, serving_grpc
 from tests.support.memory.engines import Serve, Tables
+from tests.support.memory.summarising import serving_llm
 from tests.support.memory.writing import Memory
-from tests.support.postgresql import needs_postgres
+from tests.support.postgresql import connected, needs_postgres
 from tests.support.small_disk import needs_mount, serving_on_small_disk
 
 MEANINGS = ({"boat", "ship", "vessel"}, {"oslo", "town", "city"})
@@ -59,14 +56,13 @@ class Embedder(_Servicer):
 
 
 @asynccontextmanager
-async def embedding(serve: Serve, embedder: Embedder, model: str = MODEL) -> AsyncGenerator[Memory]:
-    gateway = GrpcService("headrace.v1.LlmService", embedder, llm_pb2_grpc.add_LlmServiceServicer_to_server)
-    async with (
-        serving_grpc(ServerSettings(listen="127.0.0.1:0", drain_s=0), [gateway]) as running,
-        open_channel(running.addresses[0]) as channel,
-        serve(llm=llm_pb2_grpc.LlmServiceStub(channel), fact_embeddings=model) as memory,
-    ):
-        yield memory
+async def embedding(
+    serve: Serve, embedder: Embedder | None = None, model: str = MODEL
+) -> AsyncGenerator[tuple[Memory, Embedder]]:
+    """A service whose facts are embedded by this model, or by one of its own."""
+    embedder = embedder or Embedder()
+    async with serving_llm(embedder) as (llm, _), serve(llm=llm, fact_embeddings=model) as memory:
+        yield memory, embedder
 
 
 @pytest.mark.engines
@@ -75,7 +71,7 @@ async def test_a_fact_is_found_in_other_words_and_embedded_once(serve: Serve) ->
     async with serve() as memory:
         await memory.remember("My boat is Ada.", topic="boat")
         assert await memory.recall("which vessel") == [], "off unless there is a model"
-    async with embedding(serve, embedder) as memory:
+    async with embedding(serve, embedder) as (memory, _):
         town = await memory.remember("Lives in Oslo.")
         assert await memory.recall("which vessel") == ["My boat is Ada."]
         assert embedder.asked == [["which vessel", "boat My boat is Ada.", "Lives in Oslo."]]
@@ -83,15 +79,14 @@ async def test_a_fact_is_found_in_other_words_and_embedded_once(serve: Serve) ->
         assert await memory.recall("Ada city") == ["My boat is Ada.", "Lives in Oslo."]
         await memory.update_fact(town, text="Lives on a ship.")
         assert set(await memory.recall("vessel")) == {"My boat is Ada.", "Lives on a ship."}
-    async with embedding(serve, embedder) as memory:
+    async with embedding(serve, embedder) as (memory, _):
         await memory.recall("again")
     assert embedder.asked[3:] == [["vessel", "Lives on a ship."], ["again"]], "changed texts alone, and kept"
 
 
 @pytest.mark.engines
 async def test_a_search_asks_no_model_and_leaves_room_for_chats(serve: Serve) -> None:
-    embedder = Embedder()
-    async with embedding(serve, embedder) as memory:
+    async with embedding(serve) as (memory, embedder):
         chat, _ = await memory.begin("Where is the harbour?")
         for number in range(3):
             await memory.remember(f"{number} boat")  # near every text, as with a model whose texts are all alike
@@ -103,8 +98,7 @@ async def test_a_search_asks_no_model_and_leaves_room_for_chats(serve: Serve) ->
 
 @pytest.mark.engines
 async def test_without_an_answer_words_find_facts(serve: Serve) -> None:
-    embedder = Embedder()
-    async with embedding(serve, embedder) as memory:
+    async with embedding(serve) as (memory, embedder):
         await memory.remember("My boat is Ada.")
         embedder.error = Overloaded("full")
         assert await memory.recall("boat") == ["My boat is Ada."]
@@ -115,12 +109,11 @@ async def test_without_an_answer_words_find_facts(serve: Serve) -> None:
 @needs_mount
 async def test_on_a_full_disk_facts_are_found_and_no_vectors_stored(tmp_path: Path) -> None:
     embedder, folder = Embedder(), tmp_path / "chats"
-    gateway = GrpcService("headrace.v1.LlmService", embedder, llm_pb2_grpc.add_LlmServiceServicer_to_server)
-    async with serving_grpc(ServerSettings(listen="127.0.0.1:0", drain_s=0), [gateway]) as running:
+    async with serving_llm(embedder) as (_, address):
         env = {
             "HEADRACE_MEMORY_CHAT_DIR": str(folder),
             "HEADRACE_MEMORY_FACT_EMBEDDINGS": MODEL,
-            "HEADRACE_MEMORY_LLM_GATEWAY_ADDRESS": running.addresses[0],
+            "HEADRACE_MEMORY_LLM_GATEWAY_ADDRESS": address,
         }
         async with serving_on_small_disk("memory", folder, env) as (disk, channel):
             memory = Memory.reach(channel)
@@ -136,8 +129,7 @@ async def test_on_a_full_disk_facts_are_found_and_no_vectors_stored(tmp_path: Pa
 
 
 async def test_a_failure_of_the_gateway_is_logged_by_its_status(serve: Serve) -> None:
-    embedder = Embedder()
-    async with embedding(serve, embedder) as memory:
+    async with embedding(serve) as (memory, embedder):
         await memory.remember("My boat is Ada.")
         embedder.error = RuntimeError("a bug of the gateway")
         with capture_logs() as logs:
@@ -147,8 +139,7 @@ async def test_a_failure_of_the_gateway_is_logged_by_its_status(serve: Serve) ->
 
 @pytest.mark.parametrize("error", [ContextLengthExceeded("too long"), InvalidRequest.of("inputs", "too long")])
 async def test_texts_that_the_model_refuses_are_shortened(serve: Serve, error: Exception) -> None:
-    embedder = Embedder()
-    async with embedding(serve, embedder) as memory:
+    async with embedding(serve) as (memory, embedder):
         await memory.remember("My boat is Ada.")
         await memory.remember("Oslo " + "x" * 4000)
         embedder.chars_max, embedder.too_long = SHORT_CHARS_MAX, error
@@ -161,8 +152,7 @@ async def test_texts_that_the_model_refuses_are_shortened(serve: Serve, error: E
 
 
 async def test_many_facts_get_their_vectors_a_part_at_a_time(serve: Serve) -> None:
-    embedder = Embedder()
-    async with embedding(serve, embedder) as memory:
+    async with embedding(serve) as (memory, embedder):
         for number in range(MISSING_MAX + 3):
             await memory.remember(f"{number} boat")
         for _ in range(3):
@@ -173,7 +163,7 @@ async def test_many_facts_get_their_vectors_a_part_at_a_time(serve: Serve) -> No
 async def test_another_model_makes_vectors_anew(serve: Serve, folder: Path) -> None:
     embedder = Embedder()
     for model in (MODEL, "sim/embed-2"):
-        async with embedding(serve, embedder, model) as memory:
+        async with embedding(serve, embedder, model) as (memory, _):
             if model == MODEL:
                 await memory.remember("My boat is Ada.")
             assert await memory.recall("vessel") == ["My boat is Ada."]
@@ -190,20 +180,19 @@ def read_stored(folder: Path) -> dict[str, Fact]:
 
 async def test_vectors_of_another_model_are_not_compared(serve: Serve) -> None:
     embedder = Embedder()
-    async with embedding(serve, embedder) as memory:
+    async with embedding(serve, embedder) as (memory, _):
         for number in range(MISSING_MAX + 1):
             await memory.remember(f"{number} boat")
         for _ in range(2):
             assert await memory.recall("vessel")
-    async with embedding(serve, embedder, "sim/embed-2") as memory:
+    async with embedding(serve, embedder, "sim/embed-2") as (memory, _):
         assert len(await memory.recall("vessel", limit=100)) == MISSING_MAX
         assert len(await memory.recall("vessel", limit=100)) == MISSING_MAX + 1
 
 
 @pytest.mark.engines
 async def test_a_fact_that_ends_another_leaves_the_vectors_of_the_rest(serve: Serve) -> None:
-    embedder = Embedder()
-    async with embedding(serve, embedder) as memory:
+    async with embedding(serve) as (memory, embedder):
         ended = await memory.remember("My boat is Ada.", topic="boat")
         await memory.remember("Lives in Oslo.", topic="home")
         await memory.recall("vessel")
@@ -216,8 +205,7 @@ async def test_a_fact_that_ends_another_leaves_the_vectors_of_the_rest(serve: Se
 
 
 async def test_a_deleted_facts_vector_is_in_no_file(serve: Serve, folder: Path) -> None:
-    embedder = Embedder()
-    async with embedding(serve, embedder) as memory:
+    async with embedding(serve) as (memory, embedder):
         kept, gone = await memory.remember("Lives in Oslo."), await memory.remember("My boat is Ada.")
         await memory.recall("vessel")
         await memory.delete_fact(gone)
@@ -232,15 +220,12 @@ async def test_a_deleted_facts_vector_is_in_no_file(serve: Serve, folder: Path) 
 
 @needs_postgres
 async def test_a_deleted_facts_vector_is_in_no_row(database_url: str) -> None:
-    async with embedding(Tables(database_url).memory, Embedder()) as memory:
+    async with embedding(Tables(database_url).memory) as (memory, _):
         gone = await memory.remember("My boat is Ada.")
         await memory.recall("vessel")
         await memory.delete_fact(gone)
-    connection = await asyncpg.connect(database_url)
-    try:
+    async with connected(database_url) as connection:
         assert [tuple(row) for row in await connection.fetch("SELECT vector, vector_model FROM facts")] == [(b"", "")]
-    finally:
-        await connection.close()
 
 
 @pytest.mark.parametrize("name", ["embed-1", "/embed-1", "sim/"])

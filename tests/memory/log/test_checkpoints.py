@@ -7,7 +7,8 @@ import pytest
 from headrace.errors import ChatBusy, InvalidRequest, NotFound
 from headrace.v1 import memory_pb2
 from tests.support.memory.engines import Serve
-from tests.support.memory.writing import Memory, call, content, new_id, query_line, result, run_line, step_line
+from tests.support.memory.messages import call, content, result
+from tests.support.memory.writing import Memory, new_id, query_line, run_line, step_line
 
 pytestmark = pytest.mark.engines
 

@@ -15,15 +15,12 @@ from headrace.errors import NotFound, StaleLease
 from headrace.v1 import memory_pb2
 from services.memory.log.chat import Chat
 from services.memory.log.lines import Known, Query, Range, Revert, Run, State, Step, decode_line, encode_line
+from tests.support.memory.contexts import list_texts
 from tests.support.memory.engines import Serve
-from tests.support.memory.writing import Memory, content, events, new_id, query_line, run_line, step_line
+from tests.support.memory.messages import content
+from tests.support.memory.writing import Memory, events, new_id, query_line, run_line, step_line
 
 pytestmark = pytest.mark.engines
-
-
-async def texts(memory: Memory, chat_id: str, run_id: str) -> list[str]:
-    """Return the texts that the model sees."""
-    return [message.content[0].text for message in await memory.context(chat_id, run_id)]
 
 
 async def list_visible_texts(memory: Memory, chat_id: str) -> list[str]:
@@ -74,7 +71,7 @@ async def test_a_revert_shows_the_log_as_it_was_and_ids_go_on_from_there(serve: 
         assert await list_visible_texts(memory, chat_id) == ["one", "1"]
         run_id = new_id()
         assert (await memory.append(chat_id, run_id, query_line("three"))).checkpoint_id == 2
-        assert await texts(memory, chat_id, run_id) == ["one", "1", "three"]
+        assert await list_texts(memory, chat_id, run_id) == ["one", "1", "three"]
         assert await list_visible_texts(memory, chat_id) == ["one", "1", "three"]
 
 
@@ -85,13 +82,13 @@ async def test_a_revert_for_the_model_leaves_what_people_see(memory: Memory) -> 
     await memory.revert(chat_id, 2, scope="model")
     run_id = new_id()
     assert (await memory.append(chat_id, run_id, query_line("three"))).checkpoint_id == 4
-    assert await texts(memory, chat_id, run_id) == ["one", "1", "three"]
+    assert await list_texts(memory, chat_id, run_id) == ["one", "1", "three"]
     assert await list_visible_texts(memory, chat_id) == ["one", "1", "two", "2", "three"]
     await memory.append(chat_id, run_id, run_line())
     # The log as it was at 3 told the model everything.
     await memory.revert(chat_id, 3)
     _, run_id = await memory.begin("four", chat_id)
-    assert await texts(memory, chat_id, run_id) == ["one", "1", "two", "four"]
+    assert await list_texts(memory, chat_id, run_id) == ["one", "1", "two", "four"]
     assert await list_visible_texts(memory, chat_id) == ["one", "1", "two", "four"]
 
 
@@ -102,11 +99,11 @@ async def test_a_run_that_has_not_ended_keeps_its_query(serve: Serve) -> None:
         _, waiting = await memory.begin("right", chat_id)
         await memory.append(chat_id, cancelled, make_answer("late"), run_line("cancelled"))
         await memory.revert(chat_id, 0, scope="model", run_id=waiting)
-        assert await texts(memory, chat_id, waiting) == ["right"]
+        assert await list_texts(memory, chat_id, waiting) == ["right"]
         await memory.append(chat_id, waiting, make_answer("yes"))
-        before = await texts(memory, chat_id, waiting)
+        before = await list_texts(memory, chat_id, waiting)
     async with serve() as memory:
-        assert await texts(memory, chat_id, waiting) == before == ["right", "yes"]
+        assert await list_texts(memory, chat_id, waiting) == before == ["right", "yes"]
         assert await list_visible_texts(memory, chat_id) == ["wrong", "late", "right", "yes"]
 
 
@@ -118,7 +115,7 @@ async def test_a_stale_owner_takes_nothing_back(memory: Memory) -> None:
     with pytest.raises(StaleLease):
         await memory.revert(chat_id, 1, run_id=run_id, scope="model")
     await memory.revert(chat_id, 1, run_id=run_id, scope="model", generation=1)
-    assert await texts(memory, chat_id, run_id) == ["one", "go"]
+    assert await list_texts(memory, chat_id, run_id) == ["one", "go"]
 
 
 @pytest.mark.parametrize("checkpoint", [-1, 2, 99])

@@ -9,7 +9,8 @@ import pytest
 
 from headrace.errors import InvalidRequest, NotFound, StaleLease
 from tests.support.memory.engines import Kept, Serve
-from tests.support.memory.writing import Memory, new_id, run_line, step_line, user
+from tests.support.memory.messages import user
+from tests.support.memory.writing import Memory, new_id, run_line, step_line
 
 pytestmark = pytest.mark.engines
 

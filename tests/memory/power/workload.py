@@ -14,8 +14,9 @@ from pathlib import Path
 
 from headrace.v1 import memory_pb2
 from tests.support.memory.crashing import make_id
+from tests.support.memory.messages import content, user
 from tests.support.memory.serving import memory_over
-from tests.support.memory.writing import Memory, content, query_line, run_line, step_line, user
+from tests.support.memory.writing import Memory, query_line, run_line, step_line
 
 CHATS = [make_id("chat", str(index)) for index in range(3)]
 FORGOTTEN = make_id("chat", "forgotten")

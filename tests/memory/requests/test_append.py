@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 import zlib
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,26 +14,11 @@ import pytest
 from headrace.errors import InvalidRequest, NotFound, StaleLease
 from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2
 from services.memory.log.charges import COUNT_MAX
-from services.memory.storage.files.disk import Disk
-from services.memory.storage.files.engine import open_files
-from tests.support.memory.engines import Kept, Serve
+from tests.support.memory.engines import Files, Kept, Serve, open_engine
 from tests.support.memory.held_sync import HeldSync
+from tests.support.memory.messages import call, content, reasoning, result, user
 from tests.support.memory.serving import memory_over
-from tests.support.memory.writing import (
-    USAGE,
-    Memory,
-    call,
-    content,
-    event_line,
-    events,
-    new_id,
-    query_line,
-    reasoning,
-    result,
-    run_line,
-    step_line,
-    user,
-)
+from tests.support.memory.writing import USAGE, Memory, event_line, events, new_id, query_line, run_line, step_line
 
 pytestmark = pytest.mark.engines
 
@@ -130,8 +114,7 @@ async def test_an_earlier_generation_is_stale(memory: Memory) -> None:
 
 
 async def test_an_ended_run_takes_no_more_lines(memory: Memory) -> None:
-    chat_id, run_id = await memory.begin()
-    await memory.append(chat_id, run_id, run_line())
+    chat_id, run_id = await memory.begin_with(run_line())
     with pytest.raises(StaleLease, match="has ended"):
         await memory.append(chat_id, run_id, step_line(content("late")), generation=7)
 
@@ -279,11 +262,14 @@ async def test_event_and_run_lines_stand_in_the_file_as_they_are_sent(memory: Me
     assert (event["_lines"], run.get("_lines")) == (2, None)
 
 
-async def test_calls_of_configured_tools_are_kept_as_actions(serve: Serve, kept: Kept) -> None:
+async def test_calls_of_configured_tools_are_kept_and_given_as_actions(serve: Serve, kept: Kept) -> None:
     async with serve(chat_action_tools="theme, fireworks") as memory:
         chat_id, run_id = await memory.begin()
-        messages = [call("a1", name="theme"), result("a1", name="theme"), call("t1")]
-        await memory.append(chat_id, run_id, step_line(*messages))
+        called = call("a1", name="theme", events=events(6)), result("a1", "OK", name="theme", events=events(7))
+        await memory.append(chat_id, run_id, step_line(*called, call("t1", events=events(8))))
+        found = (await memory.chat(chat_id=chat_id)).events
+    assert found[3].action_snapshot == agent_pb2.ActionSnapshot(action_id="a1", action_name="theme", arguments="{}")
+    assert found[4].action_result == agent_pb2.ActionResult(action_id="a1", result="OK")
     ids = [(line.get("_toolId"), line.get("_actionId")) for line in (await lines_of(kept, chat_id))[1]["messages"]]
     assert ids == [(None, "a1"), (None, "a1"), ("t1", None)]
 
@@ -323,18 +309,17 @@ async def test_a_caller_that_leaves_does_not_keep_what_it_deletes(folder: Path) 
         chats = [(await memory.begin_and_end())[0] for _ in range(12)]
         for chat_id in chats:
             await memory.put_blob(chat_id, b"picture")
-    with closing(Disk(folder)) as disk:
-        async with open_files(disk) as engine:
-            for turns, chat_id in enumerate(chats, 1):
-                leaving = asyncio.create_task(engine.chats.delete(chat_id))
-                for _ in range(turns):
-                    await asyncio.sleep(0)
-                leaving.cancel()
-                await asyncio.wait([leaving])
-                assert not (folder / f"{chat_id}.json").exists(), turns
-                assert not (folder / "blobs" / chat_id).exists()
-                with pytest.raises(NotFound):
-                    await engine.chats.load(chat_id)
+    async with open_engine(Files(folder)) as engine:
+        for turns, chat_id in enumerate(chats, 1):
+            leaving = asyncio.create_task(engine.chats.delete(chat_id))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            leaving.cancel()
+            await asyncio.wait([leaving])
+            assert not (folder / f"{chat_id}.json").exists(), turns
+            assert not (folder / "blobs" / chat_id).exists()
+            with pytest.raises(NotFound):
+                await engine.chats.load(chat_id)
 
 
 async def test_numbers_that_no_index_takes_are_refused(memory: Memory) -> None:

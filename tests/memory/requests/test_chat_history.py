@@ -9,21 +9,8 @@ import pytest
 
 from headrace.errors import InvalidRequest, NotFound
 from headrace.v1 import agent_pb2, common_pb2
-from tests.support.memory.engines import Serve
-from tests.support.memory.writing import (
-    USAGE,
-    Memory,
-    call,
-    content,
-    event_line,
-    events,
-    new_id,
-    reasoning,
-    result,
-    run_line,
-    step_line,
-    user,
-)
+from tests.support.memory.messages import call, content, reasoning, result, user
+from tests.support.memory.writing import USAGE, Memory, event_line, events, new_id, run_line, step_line
 
 pytestmark = pytest.mark.engines
 
@@ -76,16 +63,6 @@ async def test_a_run_is_given_as_snapshots_in_the_order_of_their_seq(memory: Mem
     assert by_seq[21].run_complete == agent_pb2.RunComplete(run_id=run_id, finish_reason="length", usage=USAGE)
 
 
-async def test_an_action_is_given_as_an_action(serve: Serve) -> None:
-    async with serve(chat_action_tools="theme") as memory:
-        chat_id, run_id = await memory.begin()
-        pieces = [call("a1", name="theme", events=events(6)), result("a1", "OK", name="theme", events=events(7))]
-        await memory.append(chat_id, run_id, step_line(*pieces))
-        found = (await memory.chat(chat_id=chat_id)).events
-    assert found[3].action_snapshot == agent_pb2.ActionSnapshot(action_id="a1", action_name="theme", arguments="{}")
-    assert found[4].action_result == agent_pb2.ActionResult(action_id="a1", result="OK")
-
-
 @pytest.mark.parametrize(
     ("state", "payload"), [("completed", "run_complete"), ("cancelled", "run_cancel"), ("failed", "run_error")]
 )
@@ -108,14 +85,15 @@ async def test_each_ended_run_has_its_true_end_and_an_unfinished_one_has_none(
 
 async def test_a_subagents_events_carry_its_id(memory: Memory) -> None:
     chat_id, run_id = await memory.begin()
-    step = step_line(content("a", content_id="c", events=events(6)), context_id="subagent-00000001")
+    answer = content("a", content_id="c", events=events(6))
+    step = step_line(answer, context_id="subagent-0a0b0c0d.task-0a0b0c0e", task_id="0a0b0c0e")
     await memory.append(chat_id, run_id, step)
-    assert (await memory.chat(chat_id=chat_id)).events[3].subagent_id == "subagent-00000001"
+    event = (await memory.chat(chat_id=chat_id)).events[3]
+    assert (event.subagent_id, event.task_id) == ("subagent-0a0b0c0d", "0a0b0c0e")
 
 
 async def test_a_run_is_found_by_its_id_alone(memory: Memory) -> None:
-    chat_id, first = await memory.begin("one")
-    await memory.append(chat_id, first, run_line(seq=4))
+    chat_id, _ = await memory.begin_with(run_line(seq=4), message="one")
     _, second = await memory.begin("two", chat_id)
     chat = await memory.chat(run_id=second)
     assert (chat.chat_id, chat.chat_name) == (chat_id, "one")
@@ -141,10 +119,8 @@ async def test_references_of_all_queries_are_given_once(memory: Memory) -> None:
 
 
 async def test_raw_messages_are_given_as_they_are_stored_and_only_when_asked_for(memory: Memory) -> None:
-    chat_id, run_id = await memory.begin("one")
-    await memory.append(chat_id, run_id, step_line(content("水\n", content_id="c_1")), run_line())
-    _, run_id = await memory.begin("two", chat_id)
-    await memory.append(chat_id, run_id, step_line(user("a"), call("t1", "{cut")))
+    chat_id, run_id = await memory.begin_with(step_line(content("水\n", content_id="c_1")), run_line(), message="one")
+    _, run_id = await memory.begin_with(step_line(user("a"), call("t1", "{cut")), message="two", chat_id=chat_id)
     assert not (await memory.chat(chat_id=chat_id)).HasField("raw_messages")
     raw = orjson.loads((await memory.chat(chat_id=chat_id, include_raw_messages=True)).raw_messages)
     assert [message["role"] for message in raw] == ["user", "assistant", "user", "user", "assistant"]
@@ -168,8 +144,7 @@ async def test_without_events_the_name_and_the_last_agent_are_given(memory: Memo
 
 
 async def test_the_run_of_a_request_is_found_whether_or_not_it_has_ended(memory: Memory) -> None:
-    chat_id, first = await memory.begin("one", request_id="r1")
-    await memory.append(chat_id, first, run_line())
+    chat_id, first = await memory.begin_with(run_line(), message="one", request_id="r1")
     _, second = await memory.begin("two", chat_id, request_id="r2")
     for request_id, run_id in (("r1", first), ("r2", second), ("r3", ""), ("", "")):
         chat = await memory.chat(chat_id=chat_id, request_id=request_id, without_events=True)

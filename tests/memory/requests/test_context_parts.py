@@ -9,8 +9,11 @@ import pytest
 
 from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2
 from services.memory.compaction.summary_check import SECTIONS, split_sections
+from tests.support.memory import contexts
+from tests.support.memory.contexts import limits
+from tests.support.memory.messages import call, content, result
 from tests.support.memory.summarising import COST, LIMITS, SUMMARY, WORDS, Summariser, compact, summarising, talk
-from tests.support.memory.writing import Memory, call, content, new_id, query_line, result, run_line, step_line
+from tests.support.memory.writing import Memory, new_id, query_line, run_line, step_line
 
 pytestmark = pytest.mark.engines
 
@@ -20,19 +23,8 @@ TOOLS = [llm_pb2.ToolSchema(name="weather", description="The weather of a city",
 async def load(
     memory: Memory, chat_id: str, run_id: str, window_tokens: int = 100_000, **fields: Any
 ) -> memory_pb2.LoadContextResponse:
-    limits = memory_pb2.ModelLimits(
-        provider_key="p", model="gpt-4o", context_window_tokens=window_tokens, output_tokens=500
-    )
-    return await memory.call(
-        "LoadContext",
-        chat_id=chat_id,
-        run_id=run_id,
-        system="You help.",
-        tools=TOOLS,
-        limits=limits,
-        with_parts=True,
-        **fields,
-    )
+    given: dict[str, Any] = {"system": "You help.", "tools": TOOLS, "limits": limits(window_tokens, 500)}
+    return await contexts.load(memory, chat_id, run_id, with_parts=True, **given, **fields)
 
 
 def by_key(response: memory_pb2.LoadContextResponse) -> dict[tuple[str, str], agent_pb2.ContextPart]:
@@ -90,11 +82,8 @@ async def test_what_is_past_the_caps_is_told(memory: Memory) -> None:
 async def test_what_a_summary_stands_for_is_told_with_what_it_had(folder: Path) -> None:
     async with summarising(folder, Summariser(SUMMARY)) as memory:
         chat_id, run_id = await talk(memory)
-        limits = memory_pb2.ModelLimits(
-            provider_key="p", model="gpt-4o", context_window_tokens=20_000, output_tokens=1_000
-        )
         before = await load(memory, chat_id, run_id)
-        await compact(memory, chat_id, run_id, limits=limits)
+        await compact(memory, chat_id, run_id)
         after = await load(memory, chat_id, run_id)
     parts = by_key(after)
     (summary,) = [part for part in after.parts if part.kind == "summary"]
@@ -115,10 +104,10 @@ async def test_a_compaction_is_told_with_its_receipt_and_what_it_cost(folder: Pa
     async with summarising(folder, Summariser(SUMMARY)) as memory:
         chat_id, run_id = await talk(memory)
         before = await load(memory, chat_id, run_id)
-        inside = await compact(memory, chat_id, run_id, limits=LIMITS)
+        inside = await compact(memory, chat_id, run_id)
         first = await load(memory, chat_id, run_id)
         await memory.append(chat_id, run_id, step_line(content(WORDS * 40)), run_line(usage=usage))
-        await compact(memory, chat_id, run_id, limits=LIMITS)
+        await compact(memory, chat_id, run_id)
         _, later = await memory.begin("more", chat_id)
         second = await load(memory, chat_id, later)
         summary = await memory.call("GetSummary", chat_id=chat_id)

@@ -13,8 +13,9 @@ from headrace.v1 import llm_pb2, memory_pb2
 from services.memory.log.blobs import SCHEME, Blob
 from services.memory.log.media import BYTES_MAX, PARTS_MAX, read_media
 from services.memory.requests.history_reader import cut_middle
+from tests.support.memory.messages import call, content, result, user
 from tests.support.memory.summarising import LIMITS
-from tests.support.memory.writing import Memory, call, content, new_id, query_line, result, run_line, step_line, user
+from tests.support.memory.writing import Memory, new_id, query_line, run_line, step_line
 
 AGENT = "subagent-0a0b0c0d"
 
@@ -100,8 +101,7 @@ async def test_a_limit_says_what_it_left_out_and_where_to_go_on(memory: Memory) 
 
 async def test_a_long_message_is_given_whole_when_it_is_asked_for_alone(memory: Memory) -> None:
     long = "".join(f"{index:06}" for index in range(2000))
-    chat_id, run_id = await memory.begin(long)
-    await memory.append(chat_id, run_id, step_line(content("noted")))
+    chat_id, run_id = await memory.begin_with(step_line(content("noted")), message=long)
     cut = (await read(memory, chat_id, run_id)).messages[0]
     assert cut.chars == 12_000
     assert cut.text.startswith("000000")
@@ -123,8 +123,7 @@ async def test_a_result_is_read_in_parts_and_the_last_one_of_an_id_counts(memory
 
 
 async def test_a_result_of_no_call_and_numbers_out_of_bounds_are_refused(memory: Memory) -> None:
-    chat_id, run_id = await memory.begin()
-    await memory.append(chat_id, run_id, step_line(call("c1")))
+    chat_id, run_id = await memory.begin_with(step_line(call("c1")))
     with pytest.raises(NotFound, match="'c1'"):
         await read_part(memory, chat_id, run_id, tool_call_id="c1")
     for fields in ({"first_n": -1}, {"last_n": -1}, {"chars_max": -1}, {"chars_max": 100_001}):
@@ -173,8 +172,7 @@ def picture(number: int) -> llm_pb2.ContentPart:
 async def test_pictures_that_have_left_a_window_are_read_again(memory: Memory) -> None:
     """Of an earlier run, of a user's message and of a result; and those of a run that shows too many."""
     chat_id, run_id = await memory.begin()
-    asked, seen = user("look at this"), result("c1", "here it is")
-    asked.message.content.append(picture(1))
+    asked, seen = user("look at this", picture(1)), result("c1", "here it is")
     seen.message.content.append(picture(2))
     seen.message.content.add(image=llm_pb2.ImagePart(url="https://example.org/cat.png"))
     await memory.append(chat_id, run_id, step_line(asked), step_line(call("c1"), seen), run_line())

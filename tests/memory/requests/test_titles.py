@@ -10,7 +10,8 @@ import pytest
 from headrace.errors import InvalidRequest, NotFound
 from headrace.v1 import memory_pb2
 from tests.support.memory.engines import Serve
-from tests.support.memory.writing import Memory, content, new_id, query_line, run_line, step_line
+from tests.support.memory.messages import content
+from tests.support.memory.writing import Memory, new_id, query_line, run_line, step_line
 
 QUESTION = "Why does the   wheel of the old\nwater mill turn against the stream, and who has built it?"
 FIRST_WORDS = "Why does the wheel of the old water mill turn against the"

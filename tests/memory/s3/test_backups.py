@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import sys
 from pathlib import Path
 
 import pytest
 
-from services.memory.storage.s3.backups import (
-    BackupProblem,
-    delete_older,
-    get_backup,
-    list_backups,
-    put_backup,
-)
+from services.memory.storage.s3.backups import BackupProblem, delete_older, get_backup, list_backups, put_backup
+from tests.support.memory.admin_cli import run_program
 from tests.support.s3_store import Place, needs_s3
 
 pytestmark = needs_s3
@@ -97,14 +90,7 @@ async def test_one_whose_contents_were_harmed_hides_no_other(place: Place, tmp_p
 
 async def run(place: Place, *arguments: str, **env: str) -> tuple[int, str]:
     variables = place.variables | {"HEADRACE_DATABASE_URL": "postgresql://elsewhere/"} | env
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "headrace.cli", "backups", *arguments),
-        env=os.environ | variables,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    printed, _ = await process.communicate()
-    return process.returncode or 0, printed.decode()
+    return await run_program("headrace.cli", "backups", *arguments, env=os.environ | variables)
 
 
 async def test_the_command_says_what_it_did_and_what_it_cannot_do(place: Place, tmp_path: Path) -> None:

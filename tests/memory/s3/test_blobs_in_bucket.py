@@ -10,21 +10,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import asyncpg
 import pytest
 
 from headrace.errors import NotFound
-from headrace.v1 import memory_pb2
 from services.memory.access.retention import DAY_S, ORPHAN_AGE_S
 from services.memory.encryption.envelope import is_encrypted
 from services.memory.storage.encrypted.reencryption import run_pass
 from services.runtime.clock import CLOCK
+from tests.support.memory.admin_cli import run_program
 from tests.support.memory.blobs import BLOB_ID, PNG, chat_with_blob
 from tests.support.memory.clocks import Later
 from tests.support.memory.encrypted_stores import opening
 from tests.support.memory.engines import Files, Stored, Tables, open_engine, open_keys
 from tests.support.memory.writing import new_id
-from tests.support.postgresql import needs_postgres
+from tests.support.postgresql import connected, needs_postgres
 from tests.support.s3_store import Place, needs_s3
 
 pytestmark = needs_s3
@@ -33,9 +32,8 @@ pytestmark = needs_s3
 async def test_a_repeated_change_of_a_chat_is_answered_as_the_first_was(kept: Stored) -> None:
     async with kept.memory() as memory:
         chat_id, _ = await memory.begin()
-        request = memory_pb2.UpdateChatRequest(chat_id=chat_id, title="of boats", request_id=new_id())
-        first = await memory.stub.UpdateChat(request)
-        assert await memory.stub.UpdateChat(request) == first
+        change = {"chat_id": chat_id, "title": "of boats", "request_id": new_id()}
+        assert await memory.call("UpdateChat", **change) == await memory.call("UpdateChat", **change)
 
 
 async def test_a_blob_is_an_object_and_goes_with_its_chat(kept: Stored, place: Place) -> None:
@@ -81,9 +79,8 @@ async def test_verify_reads_what_is_in_the_database(database_url: str, place: Pl
     async with replace(kept, place=None).memory() as memory:
         chat_id = await chat_with_blob(memory)
         assert (await run_admin(kept, "verify"))[0] == 0
-        connection = await asyncpg.connect(database_url)
-        assert await connection.execute("UPDATE blobs SET data = 'x'") == "UPDATE 1"
-        await connection.close()
+        async with connected(database_url) as connection:
+            assert await connection.execute("UPDATE blobs SET data = 'x'") == "UPDATE 1"
         code, said = await run_admin(kept, "verify")
         assert (code, f"{chat_id}: blob {BLOB_ID}" in said) == (1, True)
 
@@ -154,14 +151,8 @@ async def run_admin(kept: Stored, *arguments: str) -> tuple[int, str]:
         if isinstance(kept, Tables)
         else {"HEADRACE_MEMORY_CHAT_DIR": str(kept.folder)}
     )
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "services.memory.admin_cli", *arguments),
-        env=os.environ | kept.place.variables | where,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    printed, _ = await process.communicate()
-    return process.returncode or 0, printed.decode()
+    env = os.environ | kept.place.variables | where
+    return await run_program("services.memory.admin_cli", *arguments, env=env)
 
 
 KILLED = """

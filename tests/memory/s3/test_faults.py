@@ -60,8 +60,7 @@ async def test_what_needs_a_bucket_that_is_away_is_refused_with_a_time_and_all_e
             with pytest.raises(Overloaded, match="bucket of the blobs cannot be used") as caught:
                 await call
             assert caught.value.retry_after_s
-        _, run_id = await memory.begin("goes on", chat_id)
-        await memory.append(chat_id, run_id, run_line())
+        await memory.begin_with(run_line(), message="goes on", chat_id=chat_id)
         assert len((await memory.chats()).chats) == 1
         proxy.mend()
         await until_back(memory)
@@ -183,9 +182,7 @@ async def test_an_erasure_is_not_done_while_objects_of_a_deleted_chat_are_left(
             proxy.fail("slow_down", only="DELETE")
             await memory.delete(chat_id)
         erasure_id = (await people.request_erasure(memory, user="ada")).erasure_id
-        await people.claim(memory)
-        while not await try_portion(memory, erasure_id):
-            await asyncio.sleep(0.1)
+        await people.erase_stored(memory, erasure_id)
         with pytest.raises(Overloaded, match="bucket of the blobs"):
             await people.finish(memory, erasure_id)
         proxy.mend()
@@ -194,19 +191,10 @@ async def test_an_erasure_is_not_done_while_objects_of_a_deleted_chat_are_left(
     assert not any(chat_id in key for key in await place.read_all())
 
 
-async def try_portion(memory: Memory, erasure_id: str) -> bool:
-    """Return whether nothing is left; a store of several services may not know of the erasure everywhere yet."""
-    try:
-        return (await people.erase_portion(memory, erasure_id)).is_done
-    except Overloaded:
-        return False
-
-
 async def test_a_service_starts_without_its_bucket_and_is_there_when_it_is(behind: Stored, proxy: Proxy) -> None:
     proxy.fail("hang_up")
     async with behind.memory() as memory:
-        chat_id, run_id = await memory.begin()
-        await memory.append(chat_id, run_id, run_line())
+        chat_id, _ = await memory.begin_with(run_line())
         with pytest.raises(Overloaded):
             await memory.put_blob(chat_id, PNG)
         proxy.mend()

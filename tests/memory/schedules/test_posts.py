@@ -15,7 +15,19 @@ from headrace.errors import InvalidRequest, NotFound, QueueFull, Unauthenticated
 from headrace.v1 import schedule_pb2
 from services.memory.schedules.posts import PAYLOAD_BYTES_MAX, POSTS_MAX, TAKEN_MAX, TOLERANCE_S
 from services.runtime.auth.identity import acting_as
-from tests.support.memory.schedules import ADA, BOB, MINUTE, START, Clock, create, get, list_due, record, update
+from tests.support.memory.schedules import (
+    ADA,
+    BOB,
+    MINUTE,
+    START,
+    Clock,
+    create,
+    get,
+    list_due,
+    record,
+    take_due,
+    update,
+)
 from tests.support.memory.writing import Memory, new_id
 
 if TYPE_CHECKING:
@@ -25,17 +37,6 @@ pytestmark = pytest.mark.engines
 
 BODY = '{"ticket":7}'
 NO_SECRET = "whsec_" + "A" * 43 + "="
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-async def memory(serve: Serve, clock: Clock) -> Any:
-    async with serve(clock=clock) as memory:
-        yield memory
 
 
 async def make_secret(memory: Memory, schedule_id: str, **fields: Any) -> str:
@@ -55,11 +56,9 @@ def sign(secret: str, event_id: str, body: str, time_ms: int) -> dict[str, Any]:
     return {"webhook_id": event_id, "timestamp": str(time_ms // 1000), "signature": signature, "payload": body.encode()}
 
 
-async def take_due(memory: Memory, clock: Clock) -> schedule_pb2.DueSchedule:
+async def take_next(memory: Memory, clock: Clock) -> schedule_pb2.DueSchedule:
     """What is due a moment later: posts of one moment are some milliseconds apart."""
-    clock.pass_to(clock.now + 100)
-    (due,) = (await list_due(memory)).due
-    return due
+    return await take_due(memory, clock, clock.now + 100)
 
 
 async def receive(memory: Memory, schedule_id: str, fields: dict[str, Any]) -> str:
@@ -85,7 +84,7 @@ async def test_a_post_is_due_at_once_and_keeps_its_place_over_a_restart(serve: S
         ]
     async with serve(clock=clock) as memory:
         for name, waiting in ("e1", 2), ("e2", 1):
-            due = await take_due(memory, clock)
+            due = await take_next(memory, clock)
             assert (due.tenant, due.user, due.post.webhook_id, due.post.payload) == ("acme", "ada", name, BODY)
             with acting_as(ADA):
                 assert (await get(memory, schedule_id)).posts_waiting == waiting
@@ -176,12 +175,10 @@ async def test_posts_and_their_ids_are_bounded(memory: Memory, clock: Clock) -> 
         await post(memory, schedule_id, secret, "one-more")
     assert caught.value.retry_after_s
     for number in range(POSTS_MAX, TAKEN_MAX + 1):
-        due = await take_due(memory, clock)
-        await record(memory, due)
+        await record(memory, await take_next(memory, clock))
         assert await post(memory, schedule_id, secret, f"e{number}") == "accepted"
     assert await post(memory, schedule_id, secret, "e1") == "duplicate"
-    due = await take_due(memory, clock)
-    await record(memory, due)
+    await record(memory, await take_next(memory, clock))
     assert await post(memory, schedule_id, secret, "e0") == "accepted", "it is forgotten behind the last 200"
 
 
@@ -193,13 +190,10 @@ async def test_posts_wait_behind_each_other_and_are_missed_where_nobody_begins_t
         await post(memory, schedule_id, secret, name)
     for _ in range(10):  # e1 waits for the run before it, for longer than the time of grace
         clock.pass_to(clock.now + MINUTE)
-        due = await take_due(memory, clock)
-        await record(memory, due, "queued")
+        await record(memory, await take_next(memory, clock), "queued")
     clock.pass_to(clock.now + 6_000)
-    due = await take_due(memory, clock)
-    await record(memory, due)
-    due = await take_due(memory, clock)
-    assert due.post.webhook_id == "e2", "its time of grace has begun when e1 had its run"
+    await record(memory, await take_next(memory, clock))
+    assert (await take_next(memory, clock)).post.webhook_id == "e2", "its time of grace has begun when e1 had its run"
     clock.pass_to(clock.now + 121_000)
     await list_due(memory)
     firings = (await get(memory, schedule_id)).firings
@@ -210,8 +204,7 @@ async def test_posts_come_beside_times_and_a_pause_ends_them(memory: Memory, clo
     schedule_id, secret = await make(memory, cron="0 * * * *")
     next_at = (await get(memory, schedule_id)).next_at
     await post(memory, schedule_id, secret, "e1")
-    due = await take_due(memory, clock)
-    await record(memory, due)
+    await record(memory, await take_next(memory, clock))
     assert (await get(memory, schedule_id)).next_at == next_at, "the times go on as they were"
     await update(memory, schedule_id, paused=True)
     assert await post(memory, schedule_id, secret, "e2") == "paused"

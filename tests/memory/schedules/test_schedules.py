@@ -10,7 +10,6 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from headrace.errors import InvalidRequest, NotFound, QuotaExceeded
-from headrace.streams import rpc_errors
 from headrace.v1 import common_pb2, schedule_pb2
 from services.memory.schedules import store
 from services.memory.storage.records.schedules import FIRINGS_MAX
@@ -28,6 +27,7 @@ from tests.support.memory.schedules import (
     get,
     list_due,
     record,
+    take_due,
     update,
 )
 from tests.support.memory.writing import Memory, new_id
@@ -36,17 +36,6 @@ if TYPE_CHECKING:
     from tests.support.memory.engines import Serve
 
 pytestmark = pytest.mark.engines
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-async def memory(serve: Serve, clock: Clock) -> Any:
-    async with serve(clock=clock) as memory:
-        yield memory
 
 
 def at(day: int, hour: int, minute: int = 0, *, zone: str = "UTC", month: int = 3, fold: int = 0) -> int:
@@ -58,8 +47,7 @@ async def next_times(memory: Memory, clock: Clock, count: int, **fields: Any) ->
     schedule = await create(memory, **fields)
     times: list[int] = []
     while len(times) < count:
-        clock.pass_to((await get(memory, schedule.schedule_id)).next_at)
-        (due,) = (await list_due(memory)).due
+        due = await take_due(memory, clock, (await get(memory, schedule.schedule_id)).next_at)
         times.append(due.due_at)
         await record(memory, due)
     return times
@@ -86,29 +74,26 @@ async def test_a_schedule_keeps_what_it_was_made_with(serve: Serve, clock: Clock
     assert made.created_at == made.updated_at == START
 
 
-async def test_times_follow_the_clocks_of_their_zone(memory: Memory, clock: Clock) -> None:
+@pytest.mark.parametrize(
+    ("month", "times"),
+    [
+        (3, [(28, 2, 30), (29, 3, 0), (30, 2, 30)]),  # 2:30 is not there on the 29th
+        (10, [(25, 2, 30), (26, 2, 30)]),  # it comes twice on the 25th, and begins one run
+    ],
+)
+async def test_times_follow_the_clocks_of_their_zone(
+    memory: Memory, clock: Clock, month: int, times: list[tuple[int, int, int]]
+) -> None:
     berlin = "Europe/Berlin"
-    assert await next_times(memory, clock, 3, cron="30 2 * * *", time_zone=berlin) == [
-        at(28, 2, 30, zone=berlin),
-        at(29, 3, 0, zone=berlin),  # 2:30 is not there that day
-        at(30, 2, 30, zone=berlin),
-    ]
-
-
-async def test_a_time_that_comes_twice_begins_one_run(memory: Memory, clock: Clock) -> None:
-    berlin = "Europe/Berlin"
-    clock.pass_to(at(24, 12, month=10))
-    assert await next_times(memory, clock, 2, cron="30 2 * * *", time_zone=berlin) == [
-        at(25, 2, 30, zone=berlin, month=10),
-        at(26, 2, 30, zone=berlin, month=10),
-    ]
+    clock.pass_to(at(times[0][0] - 1, 12, month=month))
+    expected = [at(*time, zone=berlin, month=month) for time in times]
+    assert await next_times(memory, clock, len(times), cron="30 2 * * *", time_zone=berlin) == expected
 
 
 async def test_a_single_time_comes_once(memory: Memory, clock: Clock) -> None:
     schedule = await create(memory, once_at=START + HOUR)
     assert (await list_due(memory)).next_at == START + HOUR
-    clock.pass_to(START + HOUR)
-    (due,) = (await list_due(memory)).due
+    due = await take_due(memory, clock, START + HOUR)
     assert (due.tenant, due.user, due.due_at) == ("default", "default", START + HOUR)
     await record(memory, due, run_id="r", chat_id="c")
     assert (await list_due(memory)) == schedule_pb2.ListDueSchedulesResponse()
@@ -118,8 +103,7 @@ async def test_a_single_time_comes_once(memory: Memory, clock: Clock) -> None:
 
 async def test_a_time_is_recorded_once(memory: Memory, clock: Clock) -> None:
     schedule = await create(memory, cron="0 * * * *")
-    clock.pass_to(schedule.next_at)
-    (due,) = (await list_due(memory)).due
+    due = await take_due(memory, clock, schedule.next_at)
     await asyncio.gather(*(record(memory, due, run_id="r") for _ in range(10)))
     stored = await get(memory, schedule.schedule_id)
     assert len(stored.firings) == 1
@@ -164,13 +148,11 @@ async def test_the_last_missed_time_is_begun_where_that_is_wanted(memory: Memory
 
 async def test_a_time_that_waits_for_the_last_run_is_not_missed(memory: Memory, clock: Clock) -> None:
     schedule = await create(memory, cron="0 * * * *", overlap="queue")
-    clock.pass_to(schedule.next_at)
-    (due,) = (await list_due(memory)).due
+    due = await take_due(memory, clock, schedule.next_at)
     while clock.now < schedule.next_at + 3 * HOUR:
         await record(memory, due, "queued")
         assert not (await list_due(memory)).due
-        clock.pass_to(clock.now + MINUTE)
-        (due,) = (await list_due(memory)).due
+        due = await take_due(memory, clock, clock.now + MINUTE)
     await record(memory, due, run_id="r")
     stored = await get(memory, schedule.schedule_id)
     assert [(firing.due_at, firing.passed) for firing in stored.firings] == [(schedule.next_at, 3)]
@@ -190,11 +172,9 @@ async def test_a_pause_misses_nothing(memory: Memory, clock: Clock) -> None:
 
 async def test_a_trigger_begins_a_run_beside_the_times(memory: Memory, clock: Clock) -> None:
     schedule = await create(memory, cron="0 * * * *", paused=True)
-    request = schedule_pb2.TriggerScheduleRequest(schedule_id=schedule.schedule_id)
-    with rpc_errors():
-        for _ in range(2):
-            assert (await memory.schedules.TriggerSchedule(request)).schedule.triggered_at == START
-            clock.pass_to(START + 1000)
+    for _ in range(2):
+        assert (await trigger(memory, schedule)).schedule.triggered_at == START
+        clock.pass_to(START + 1000)
     (due,) = (await list_due(memory)).due
     await record(memory, due, run_id="r")
     stored = await get(memory, schedule.schedule_id)
@@ -203,28 +183,29 @@ async def test_a_trigger_begins_a_run_beside_the_times(memory: Memory, clock: Cl
     assert not (await list_due(memory)).due
 
 
+async def trigger(
+    memory: Memory, schedule: schedule_pb2.Schedule, request_id: str = ""
+) -> schedule_pb2.TriggerScheduleResponse:
+    return await memory.call("TriggerSchedule", schedule_id=schedule.schedule_id, request_id=request_id)
+
+
 async def test_a_trigger_that_is_repeated_by_its_id_is_one_also_behind_its_run(memory: Memory, clock: Clock) -> None:
     schedule = await create(memory, cron="0 * * * *")
-    first, second = (
-        schedule_pb2.TriggerScheduleRequest(schedule_id=schedule.schedule_id, request_id=name) for name in ("a", "b")
-    )
-    with rpc_errors():
-        assert (await memory.schedules.TriggerSchedule(first)).due_at == START
-        (due,) = (await list_due(memory)).due
-        await record(memory, due, run_id="r")
-        again = await memory.schedules.TriggerSchedule(first)
-        assert (again.due_at, again.schedule.triggered_at) == (START, 0)
-        assert not (await list_due(memory)).due
-        # In the same millisecond: a time is one run.
-        assert (await memory.schedules.TriggerSchedule(second)).due_at == START + 1
+    assert (await trigger(memory, schedule, "a")).due_at == START
+    (due,) = (await list_due(memory)).due
+    await record(memory, due, run_id="r")
+    again = await trigger(memory, schedule, "a")
+    assert (again.due_at, again.schedule.triggered_at) == (START, 0)
+    assert not (await list_due(memory)).due
+    # In the same millisecond: a time is one run.
+    assert (await trigger(memory, schedule, "b")).due_at == START + 1
 
 
 async def test_twenty_firings_and_the_last_run_are_kept(memory: Memory, clock: Clock) -> None:
     schedule = await create(memory, cron="* * * * *")
     failure = common_pb2.Failure(code="NOT_FOUND", message="agent 'guide' does not exist")
     for number in range(23):
-        clock.pass_to((await get(memory, schedule.schedule_id)).next_at)
-        (due,) = (await list_due(memory)).due
+        due = await take_due(memory, clock, (await get(memory, schedule.schedule_id)).next_at)
         assert due.last_run_id == ("" if number == 0 else "r")
         if number == 0:
             await record(memory, due, run_id="r")
@@ -337,10 +318,9 @@ async def test_a_time_that_waits_is_not_taken_away_by_what_comes_before_it(
     memory: Memory, clock: Clock, outcome: str
 ) -> None:
     schedule = await create(memory, cron="0 * * * *", overlap="queue")
-    clock.pass_to(schedule.next_at)
-    (due,) = (await list_due(memory)).due
+    due = await take_due(memory, clock, schedule.next_at)
     clock.pass_to(schedule.next_at - 1000)  # of a trigger that takes long to be stored
-    await memory.call("TriggerSchedule", schedule_id=schedule.schedule_id)
+    await trigger(memory, schedule)
     clock.pass_to(schedule.next_at + 1000)
     await record(memory, due, outcome)
     (triggered,) = (await list_due(memory)).due
@@ -351,11 +331,10 @@ async def test_a_time_that_waits_is_not_taken_away_by_what_comes_before_it(
 
 async def test_a_trigger_takes_no_time_away(memory: Memory, clock: Clock) -> None:
     schedule = await create(memory, cron="0 * * * *", overlap="queue")
-    clock.pass_to(schedule.next_at)
-    (due,) = (await list_due(memory)).due
+    due = await take_due(memory, clock, schedule.next_at)
     await record(memory, due, "queued")
     clock.pass_to(schedule.next_at + 1000)
-    await memory.call("TriggerSchedule", schedule_id=schedule.schedule_id)
+    await trigger(memory, schedule)
     await record(memory, due, run_id="first")
     (due,) = (await list_due(memory)).due
     assert due.due_at == schedule.next_at + 1000
@@ -367,8 +346,7 @@ async def test_a_trigger_takes_no_time_away(memory: Memory, clock: Clock) -> Non
 
 async def test_a_run_that_has_begun_is_told_whatever_has_changed_meanwhile(memory: Memory, clock: Clock) -> None:
     schedule = await create(memory, cron="0 * * * *")
-    clock.pass_to(schedule.next_at)
-    (due,) = (await list_due(memory)).due
+    due = await take_due(memory, clock, schedule.next_at)
     changed = await update(memory, schedule.schedule_id, cron="30 * * * *")
     await record(memory, due, run_id="r")
     stored = await get(memory, schedule.schedule_id)
@@ -413,22 +391,19 @@ async def test_schedules_are_their_users(memory: Memory, clock: Clock) -> None:
     with acting_as(ADA):
         chat_id, _ = await memory.begin()
         schedule = await create(memory, cron="0 * * * *", chat_id=chat_id)
-    request = schedule_pb2.DeleteScheduleRequest(schedule_id=schedule.schedule_id)
+    named = {"schedule_id": schedule.schedule_id}
     for other in (BOB, EVE):
         with acting_as(other):
             with pytest.raises(NotFound):
                 await create(memory, cron="0 * * * *", chat_id=chat_id)
-            with pytest.raises(NotFound):
-                await update(memory, schedule.schedule_id, paused=True)
-            with pytest.raises(NotFound), rpc_errors():
-                await memory.schedules.DeleteSchedule(request)
+            for rpc in ("UpdateSchedule", "DeleteSchedule"):
+                with pytest.raises(NotFound):
+                    await memory.call(rpc, **named)
             assert not (await memory.call("ListSchedules")).schedules
-    clock.pass_to(schedule.next_at)
-    (due,) = (await list_due(memory)).due
-    with acting_as(ADA):
-        await memory.schedules.DeleteSchedule(request)
-        with pytest.raises(NotFound), rpc_errors():
-            await memory.schedules.DeleteSchedule(request)
+    due = await take_due(memory, clock, schedule.next_at)
+    await memory.call_as(ADA, "DeleteSchedule", **named)
+    with pytest.raises(NotFound):
+        await memory.call_as(ADA, "DeleteSchedule", **named)
     with pytest.raises(NotFound):
         await record(memory, due)
     assert not (await list_due(memory)).due
@@ -446,14 +421,12 @@ async def test_a_user_has_so_many_and_no_more(memory: Memory) -> None:
 async def test_a_run_that_has_begun_takes_the_place_of_what_was_told_instead(memory: Memory, clock: Clock) -> None:
     # Two services look at the same time: one finds the chat busy, and the other, a moment later, does not (seed 180).
     schedule = await create(memory, cron="0 * * * *")
-    clock.pass_to(schedule.next_at)
-    (due,) = (await list_due(memory)).due
+    due = await take_due(memory, clock, schedule.next_at)
     await record(memory, due, "skipped")
     await record(memory, due, run_id="r", chat_id="c")
     await record(memory, due, "skipped")
     await record(memory, due, run_id="r2", chat_id="c")
     (firing,) = (await get(memory, schedule.schedule_id)).firings
     assert (firing.outcome, firing.run_id, firing.chat_id, firing.due_at) == ("started", "r", "c", due.due_at)
-    clock.pass_to(schedule.next_at + HOUR)
-    (next_due,) = (await list_due(memory)).due
+    next_due = await take_due(memory, clock, schedule.next_at + HOUR)
     assert next_due.last_run_id == "r", "the next time looks whether it goes on"

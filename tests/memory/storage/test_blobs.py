@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from contextlib import closing
 from pathlib import Path
 
 import orjson
@@ -14,10 +13,8 @@ import pytest
 from headrace.errors import InvalidRequest, NotFound
 from headrace.v1 import llm_pb2, memory_pb2
 from services.memory.access.retention import DAY_S
-from services.memory.storage.files.disk import Disk
-from services.memory.storage.files.engine import open_files
 from tests.support.memory.blobs import PNG, make_image_step
-from tests.support.memory.engines import Kept, Serve, logs_in
+from tests.support.memory.engines import Files, Kept, Serve, logs_in, open_engine
 from tests.support.memory.writing import Memory, new_id, query_line, run_line
 
 pytestmark = pytest.mark.engines
@@ -62,8 +59,7 @@ async def test_images_are_kept_by_reference_and_given_back(memory: Memory, kept:
 
 
 async def test_a_reference_that_nobody_stored_is_no_image(memory: Memory) -> None:
-    chat_id, run_id = await memory.begin()
-    await memory.append(chat_id, run_id, make_image_step(llm_pb2.ImagePart(url="blob:" + "0" * 64)))
+    chat_id, run_id = await memory.begin_with(make_image_step(llm_pb2.ImagePart(url="blob:" + "0" * 64)))
     assert (await memory.context(chat_id, run_id))[1].content[1].text == "[image]"
     with pytest.raises(InvalidRequest, match="base64"):
         await memory.append(chat_id, run_id, make_image_step(llm_pb2.ImagePart(url="data:image/png;base64,*")))
@@ -92,10 +88,9 @@ async def test_blobs_of_chats_that_never_came_to_be_go_after_a_day(serve: Serve,
         for each in (chat_id, orphan, late):
             os.utime(folder / "blobs" / each, (yesterday, yesterday))
         await memory.put_blob(late, PNG)
-    with closing(Disk(folder)) as disk:
-        async with open_files(disk) as engine:
-            assert await engine.blobs.delete_orphans(DAY_S) == [orphan]
-            assert await engine.blobs.delete_orphans(DAY_S) == []
+    async with open_engine(Files(folder)) as engine:
+        assert await engine.blobs.delete_orphans(DAY_S) == [orphan]
+        assert await engine.blobs.delete_orphans(DAY_S) == []
     async with serve() as memory:
         await memory.append(late, new_id(), query_line())
         for each in (chat_id, young, late):

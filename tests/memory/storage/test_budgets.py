@@ -10,7 +10,6 @@ import pytest
 from headrace.errors import InvalidRequest, NotFound, QuotaExceeded
 from headrace.v1 import memory_pb2
 from services.memory.spend.periods import find_period
-from services.memory.storage.operating.claims import Amount, Budget, BudgetUse, SpendClaim, decide_claim
 from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
 from services.runtime.clock import now_utc
 from tests.support.memory.budgets import ADA, BOB, LIMIT, begin, budget, claim
@@ -139,14 +138,6 @@ def test_periods_are_days_and_months_of_the_calendar() -> None:
         month = find_period("month", date_ms)
         assert (month.name, month.last_day - month.first_day + 1) == (name, days)
         assert month.ends_at > date_ms
-
-
-def test_a_share_counts_what_is_kept() -> None:
-    one = Budget("b", 0, 1, "", "", "", 100, None)
-    use = BudgetUse(spent=Amount(50), kept=Amount(20))
-    asked = SpendClaim("t", "r", (), [one], Amount(15), Amount(15), 0)
-    decision = decide_claim(asked, Amount(5), [use])
-    assert (decision.granted, [share for _, share in decision.nearing]) == (Amount(15), [0.8])
 
 
 async def test_webhooks_are_told_once_in_the_period(memory: Memory) -> None:

@@ -24,8 +24,7 @@ def asked_of(gate_id: str, *names: str, not_requester: bool = False) -> memory_p
 
 @pytest.mark.engines
 async def test_what_waits_is_told_first_and_then_each_change(memory: Memory) -> None:
-    chat_id, run_id = await memory.begin()
-    await memory.append(chat_id, run_id, opening("t_1"), opening("t_0", AT - 1), opening("t_9"), submitted("t_9"))
+    chat_id, run_id = await memory.begin_with(opening("t_1"), opening("t_0", AT - 1), opening("t_9"), submitted("t_9"))
     async with watching(memory) as watch:
         assert await watch.next(4) == ["list_begin", "t_0 open", "t_1 open", "list_end"]
         await memory.append(chat_id, run_id, approval("approval_1", "high"))
@@ -61,8 +60,7 @@ async def test_filters_are_those_of_the_list(memory: Memory) -> None:
 async def test_each_is_told_of_what_the_caller_may_see(memory: Memory) -> None:
     ada, boss = Identity("acme", "ada"), Identity("acme", "bob", roles=frozenset({"boss"}))
     foreign = Identity("other", "bob", roles=frozenset({"boss"}))
-    with acting_as(ada):
-        chat_id, run_id = await memory.begin()
+    chat_id, run_id = await memory.acting_as(ada).begin()
     with acting_as(boss):
         as_boss = watching(memory)
         async with as_boss as of_boss:
@@ -84,8 +82,7 @@ async def test_each_is_told_of_what_the_caller_may_see(memory: Memory) -> None:
                                 await memory.append(chat_id, run_id, step("g_2", "delegated", "ada", to=["user:bob"]))
                                 assert await of_boss.next() == ["g_2 open"]
                             with acting_as(foreign):
-                                other_chat, other_run = await memory.begin()
-                                await memory.append(other_chat, other_run, asked_of("g_3", "tenant"))
+                                await memory.begin_with(asked_of("g_3", "tenant"))
                                 assert await elsewhere.next() == ["g_3 open"]
 
 
@@ -108,8 +105,7 @@ async def test_what_the_caller_may_not_ask_for_is_refused(memory: Memory) -> Non
 
 @pytest.mark.engines
 async def test_more_than_a_page_is_listed_whole(memory: Memory) -> None:
-    chat_id, run_id = await memory.begin()
-    await memory.append(chat_id, run_id, *(opening(f"t_{n:03}") for n in range(450)))
+    await memory.begin_with(*(opening(f"t_{n:03}") for n in range(450)))
     async with watching(memory) as watch:
         told = await watch.next(452)
         assert told[1:-1] == [f"t_{n:03} open" for n in range(450)]

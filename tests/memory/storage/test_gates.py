@@ -15,7 +15,8 @@ from services.runtime.auth.identity import Identity, acting_as
 from services.runtime.clock import now_ms
 from tests.support.memory.engines import Serve
 from tests.support.memory.gates import AT, approval, closing, granting, ids, opening, step, submitted
-from tests.support.memory.writing import Memory, call, event_line, run_line, step_line
+from tests.support.memory.messages import call
+from tests.support.memory.writing import Memory, event_line, read_pages, run_line, step_line
 
 pytestmark = pytest.mark.engines
 
@@ -23,8 +24,7 @@ pytestmark = pytest.mark.engines
 @pytest.mark.engines("encrypted postgres")
 async def test_a_gate_waits_from_its_line_until_it_is_answered(serve: Serve) -> None:
     async with serve() as memory:
-        chat_id, run_id = await memory.begin()
-        await memory.append(chat_id, run_id, approval("approval_1", "high"))
+        chat_id, run_id = await memory.begin_with(approval("approval_1", "high"))
         [gate] = (await memory.gates()).gates
         assert gate == await memory.gate(run_id, "approval_1")
         assert (gate.run_id, gate.chat_id, gate.agent_key, gate.requester) == (run_id, chat_id, "clerk", "default")
@@ -44,8 +44,7 @@ async def test_a_gate_waits_from_its_line_until_it_is_answered(serve: Serve) -> 
 
 @pytest.mark.parametrize("together", [True, False])
 async def test_what_ends_first_counts_also_in_one_write(memory: Memory, together: bool) -> None:
-    chat_id, run_id = await memory.begin()
-    await memory.append(chat_id, run_id, opening("t_0"), opening("t_1"), opening("t_2"))
+    chat_id, run_id = await memory.begin_with(opening("t_0"), opening("t_1"), opening("t_2"))
     lines = [opening("t_3"), submitted("t_0"), closing("t_1", "expired"), submitted("t_3"), run_line("cancelled")]
     for some in [lines] if together else [[line] for line in lines]:
         await memory.append(chat_id, run_id, *some)
@@ -66,8 +65,7 @@ async def test_votes_and_who_may_answer_too_are_in_the_row(serve: Serve, togethe
         run_line("cancelled"),
     ]
     async with serve() as memory:
-        chat_id, run_id = await memory.begin()
-        await memory.append(chat_id, run_id, opening("t_1", answerers=rule))
+        chat_id, run_id = await memory.begin_with(opening("t_1", answerers=rule))
         for some in [lines] if together else [[line] for line in lines]:
             await memory.append(chat_id, run_id, *some)
         gate = await memory.gate(run_id, "t_1")
@@ -104,8 +102,7 @@ async def test_a_step_behind_the_end_of_a_gate_changes_nothing(
 
 
 async def test_a_submit_before_the_wait_and_one_of_a_run_without_gates_are_no_gates(memory: Memory) -> None:
-    chat_id, run_id = await memory.begin()
-    await memory.append(chat_id, run_id, submitted("t_1"))
+    chat_id, run_id = await memory.begin_with(submitted("t_1"))
     await memory.append(chat_id, run_id, opening("t_2"))
     assert await ids(memory) == ["t_2"]
     with pytest.raises(NotFound, match="no gate 't_1'"):
@@ -118,14 +115,7 @@ async def test_pages_and_filters(memory: Memory) -> None:
     lines = [approval(f"approval_{index}", risk, AT + index // 2) for index, risk in enumerate(risks)]
     await memory.append(chat_id, run_id, *lines, opening("t_1", AT + 9, kind="question", agent_key="guide"))
     everything = [*(f"approval_{index}" for index in range(5)), "t_1"]
-    found: list[str] = []
-    token = ""
-    while True:
-        page = await memory.gates(page_size=2, page_token=token)
-        found += [gate.gate_id for gate in page.gates]
-        token = page.next_page_token
-        if not token:
-            break
+    found = [gate.gate_id for page in await read_pages(memory, "ListGates", "gates", 2) for gate in page]
     assert found == await ids(memory) == everything
     assert await ids(memory, risk="high") == ["approval_0", "approval_2", "approval_4"]
     assert await ids(memory, kind="question") == await ids(memory, agent_key="guide") == ["t_1"]
@@ -138,12 +128,10 @@ async def test_pages_and_filters(memory: Memory) -> None:
 
 
 async def test_gates_go_with_their_chat_and_stay_with_a_revert(memory: Memory) -> None:
-    chat_id, run_id = await memory.begin()
-    await memory.append(chat_id, run_id, opening("t_1"), submitted("t_1"), run_line())
+    chat_id, run_id = await memory.begin_with(opening("t_1"), submitted("t_1"), run_line())
     await memory.revert(chat_id, 0)
     assert (await memory.gate(run_id, "t_1")).answered_by == "ada"
-    _, later = await memory.begin(chat_id=chat_id)
-    await memory.append(chat_id, later, opening("t_1"))
+    _, later = await memory.begin_with(opening("t_1"), chat_id=chat_id)
     assert [gate.run_id for gate in (await memory.gates()).gates] == [later]
     await memory.append(chat_id, later, run_line())
     with pytest.raises(NotFound):
@@ -153,18 +141,16 @@ async def test_gates_go_with_their_chat_and_stay_with_a_revert(memory: Memory) -
         await memory.gate(run_id, "t_1")
 
 
-async def test_a_gate_is_its_requesters(serve: Serve) -> None:
+async def test_a_gate_is_its_requesters(memory: Memory) -> None:
     ada, bob, eve = Identity("acme", "ada"), Identity("acme", "bob"), Identity("other", "ada")
-    async with serve() as memory:
-        with acting_as(ada):
-            chat_id, run_id = await memory.begin()
-            await memory.append(chat_id, run_id, opening("t_1"))
-            assert await ids(memory) == await ids(memory, scope="own") == ["t_1"]
-        for other in (bob, eve):
-            with acting_as(other):
-                assert await ids(memory) == []
-                with pytest.raises(NotFound, match=f"run {run_id} has no gate 't_1'"):
-                    await memory.gate(run_id, "t_1")
+    with acting_as(ada):
+        _, run_id = await memory.begin_with(opening("t_1"))
+        assert await ids(memory) == await ids(memory, scope="own") == ["t_1"]
+    for other in (bob, eve):
+        with acting_as(other):
+            assert await ids(memory) == []
+            with pytest.raises(NotFound, match=f"run {run_id} has no gate 't_1'"):
+                await memory.gate(run_id, "t_1")
 
 
 def claim_step(gate_id: str, name: str, until: int | None = None, at: int = AT + 3) -> memory_pb2.LogLine:
@@ -291,26 +277,25 @@ async def test_each_step_is_told_with_its_author_and_nothing_that_was_said(memor
     assert records[7]["payload"] == PAYLOAD
 
 
-async def test_a_time_is_told_of_and_of_whom_the_caller_may_ask(serve: Serve) -> None:
-    async with serve() as memory:
-        with acting_as(STRANGER):
-            await write_chat(memory)
-        with acting_as(ADA):
-            first, _ = await write_chat(memory)
-            second, _ = await write_chat(memory)
-            with pytest.raises(PermissionDenied, match="operate"):
-                await memory.export_gates()
-        with acting_as(OLGA):
-            records = await export(memory)
-            assert {record["chatId"] for record in records} == {first, second}
-            assert [record["at"] for record in records] == sorted(record["at"] for record in records)
-            assert tell([record for record in records if record["chatId"] == second]) == STEPS
-            middle = records[len(records) // 2]["at"]
-            halves = [*await export(memory, before=middle), *await export(memory, since=middle)]
-            assert tell(halves) == tell(records)
-            assert await export(memory, since=records[-1]["at"] + 1) == []
-            with pytest.raises(InvalidRequest, match="since: must not be negative"):
-                await memory.export_gates(since=-1)
-        for caller in (STRANGER, Identity("acme", "bob")):
-            with acting_as(caller), pytest.raises(NotFound):
-                await memory.export_gates(chat_id=first)
+async def test_a_time_is_told_of_and_of_whom_the_caller_may_ask(memory: Memory) -> None:
+    with acting_as(STRANGER):
+        await write_chat(memory)
+    with acting_as(ADA):
+        first, _ = await write_chat(memory)
+        second, _ = await write_chat(memory)
+        with pytest.raises(PermissionDenied, match="operate"):
+            await memory.export_gates()
+    with acting_as(OLGA):
+        records = await export(memory)
+        assert {record["chatId"] for record in records} == {first, second}
+        assert [record["at"] for record in records] == sorted(record["at"] for record in records)
+        assert tell([record for record in records if record["chatId"] == second]) == STEPS
+        middle = records[len(records) // 2]["at"]
+        halves = [*await export(memory, before=middle), *await export(memory, since=middle)]
+        assert tell(halves) == tell(records)
+        assert await export(memory, since=records[-1]["at"] + 1) == []
+        with pytest.raises(InvalidRequest, match="since: must not be negative"):
+            await memory.export_gates(since=-1)
+    for caller in (STRANGER, Identity("acme", "bob")):
+        with acting_as(caller), pytest.raises(NotFound):
+            await memory.export_gates(chat_id=first)

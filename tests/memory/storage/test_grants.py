@@ -26,8 +26,7 @@ async def ids(memory: Memory, **fields: Any) -> list[str]:
 
 
 async def begin(memory: Memory, *grants: memory_pb2.LogLine) -> tuple[str, str]:
-    chat_id, run_id = await memory.begin()
-    await memory.append(chat_id, run_id, approval("approval_1", "medium"))
+    chat_id, run_id = await memory.begin_with(approval("approval_1", "medium"))
     await memory.append(chat_id, run_id, *grants)
     return chat_id, run_id
 
@@ -83,10 +82,8 @@ async def test_a_revert_to_before_it_ends_a_grant_and_no_revert_brings_one_back(
     chat_id, run_id = await begin(memory, granting("g_1"))
     await memory.append(chat_id, run_id, run_line())
     assert await memory.revoke_grant(chat_id, "g_1") == "revoked"
-    _, later = await memory.begin(chat_id=chat_id)
-    await memory.append(chat_id, later, approval("approval_1", "medium"), granting("g_2"), run_line())
-    _, last = await memory.begin(chat_id=chat_id)
-    await memory.append(chat_id, last, run_line())
+    await memory.begin_with(approval("approval_1", "medium"), granting("g_2"), run_line(), chat_id=chat_id)
+    await memory.begin_with(run_line(), chat_id=chat_id)
     await memory.revert(chat_id, 2)
     assert await ids(memory) == ["g_2"], "what was taken back came behind it"
     await memory.revert(chat_id, 1, scope="model")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
@@ -19,33 +20,38 @@ from headrace.v1 import memory_pb2
 from services.memory.storage.leases import DUE_MAX
 from tests.support.memory.engines import Serve
 from tests.support.memory.held_sync import HeldSync
+from tests.support.memory.messages import content
+from tests.support.memory.schedules import START, Clock
 from tests.support.memory.serving import memory_over
-from tests.support.memory.writing import Memory, content, new_id, query_line, run_line, step_line
+from tests.support.memory.writing import Memory, new_id, query_line, run_line, step_line
 
 pytestmark = pytest.mark.engines
 
 
-@pytest.mark.engines("postgres")
-async def test_a_run_has_one_owner_until_its_lease_ends(serve: Serve) -> None:
-    clock = Clock()
+@pytest.fixture
+async def memory(serve: Serve, clock: Clock) -> AsyncGenerator[Memory]:
     async with serve(clock=clock) as memory:
-        chat_id, run_id = await memory.begin()
-        assert await memory.acquire(chat_id, run_id, A) == 1
-        with pytest.raises(StaleLease, match="has an owner"):
-            await memory.acquire(chat_id, run_id, B)
-        clock.now_ms += 14_000
-        assert await memory.renew(run_id, 1) == clock.now_ms + 15_000
-        clock.now_ms += 14_000
-        with pytest.raises(StaleLease):
-            await memory.acquire(chat_id, run_id, B)
-        clock.now_ms += 1_000
-        assert await memory.acquire(chat_id, run_id, B) == 2
-        with pytest.raises(StaleLease, match="was lost"):
-            await memory.renew(run_id, 1)
+        yield memory
 
 
-async def test_a_run_may_begin_with_its_owners_lease(serve: Serve) -> None:
-    clock = Clock()
+@pytest.mark.engines("postgres")
+async def test_a_run_has_one_owner_until_its_lease_ends(memory: Memory, clock: Clock) -> None:
+    chat_id, run_id = await memory.begin()
+    assert await memory.acquire(chat_id, run_id, A) == 1
+    with pytest.raises(StaleLease, match="has an owner"):
+        await memory.acquire(chat_id, run_id, B)
+    clock.now += 14_000
+    assert await memory.renew(run_id, 1) == clock.now + 15_000
+    clock.now += 14_000
+    with pytest.raises(StaleLease):
+        await memory.acquire(chat_id, run_id, B)
+    clock.now += 1_000
+    assert await memory.acquire(chat_id, run_id, B) == 2
+    with pytest.raises(StaleLease, match="was lost"):
+        await memory.renew(run_id, 1)
+
+
+async def test_a_run_may_begin_with_its_owners_lease(serve: Serve, clock: Clock) -> None:
     async with serve(clock=clock) as memory:
         chat_id, run_id, refused = new_id(), new_id(), new_id()
         request = memory_pb2.AppendRequest(
@@ -54,15 +60,15 @@ async def test_a_run_may_begin_with_its_owners_lease(serve: Serve) -> None:
         await memory.stub.Append(request)
         with pytest.raises(StaleLease, match="has an owner"):
             await memory.acquire(chat_id, run_id, B)
-        clock.now_ms += 5_000
-        assert await memory.renew(run_id, 0) == clock.now_ms + 15_000
+        clock.now += 5_000
+        assert await memory.renew(run_id, 0) == clock.now + 15_000
         request.request_id, request.run_id, request.ttl_ms = new_id(), refused, -1
         with pytest.raises(InvalidRequest), rpc_errors():
             await memory.stub.Append(request)
     async with serve(clock=clock) as memory:
         [run] = await memory.list_unfinished()
-        assert (run.owner, run.generation, run.lease_expires_at) == (A, 0, clock.now_ms + 15_000)
-        clock.now_ms += 15_000
+        assert (run.owner, run.generation, run.lease_expires_at) == (A, 0, clock.now + 15_000)
+        clock.now += 15_000
         assert await memory.acquire(chat_id, run_id, B) == 1
 
 
@@ -92,13 +98,12 @@ async def test_nothing_of_an_earlier_owner_is_committed_after_a_later_one_has_th
         await late
 
 
-async def test_unfinished_runs_name_their_owner(serve: Serve) -> None:
-    clock = Clock()
+async def test_unfinished_runs_name_their_owner(serve: Serve, clock: Clock) -> None:
     async with serve(clock=clock) as memory:
         chat_id, run_id = await memory.begin()
         await memory.acquire(chat_id, run_id, A)
         before = await memory.list_unfinished()
-        assert [(run.owner, run.lease_expires_at, run.generation) for run in before] == [(A, 1_015_000, 1)]
+        assert [(run.owner, run.lease_expires_at, run.generation) for run in before] == [(A, START + 15_000, 1)]
     async with serve(clock=clock) as memory:
         assert await memory.list_unfinished() == before
         with pytest.raises(StaleLease):
@@ -139,13 +144,12 @@ async def test_what_has_ended_or_never_was_has_no_owner(memory: Memory) -> None:
         await memory.renew(run_id, 1)
 
 
-async def test_an_owner_renews_its_leases_at_once_and_is_told_which_were_lost(serve: Serve) -> None:
-    clock = Clock()
+async def test_an_owner_renews_its_leases_at_once_and_is_told_which_were_lost(serve: Serve, clock: Clock) -> None:
     async with serve(clock=clock) as memory:
         kept, taken, ended, given_up = [await memory.begin() for _ in range(4)]
         for run in (kept, taken, ended, given_up):
             assert await memory.acquire(*run, A) == 1
-        clock.now_ms += 1_000
+        clock.now += 1_000
         await memory.acquire(*taken, A)
         await memory.append(*ended, run_line(), generation=1)
         await memory.release(given_up[1], 1)
@@ -153,11 +157,11 @@ async def test_an_owner_renews_its_leases_at_once_and_is_told_which_were_lost(se
         held = [memory_pb2.HeldLease(run_id=run[1], generation=1) for run in (taken, kept, ended, given_up)]
         held.append(memory_pb2.HeldLease(run_id=missing, generation=1))
         response = await memory.call("RenewLeases", leases=held, ttl_ms=20_000)
-        assert response.expires_at == clock.now_ms + 20_000
+        assert response.expires_at == clock.now + 20_000
         assert {*response.lost_run_ids} == {taken[1], ended[1], given_up[1], missing}
     async with serve(clock=clock) as memory:
         ends = {run.run_id: run.lease_expires_at for run in await memory.list_unfinished()}
-        assert ends == {kept[1]: clock.now_ms + 20_000, taken[1]: clock.now_ms + 15_000, given_up[1]: 0}
+        assert ends == {kept[1]: clock.now + 20_000, taken[1]: clock.now + 15_000, given_up[1]: 0}
         with pytest.raises(InvalidRequest):
             await memory.call("RenewLeases", leases=held, ttl_ms=0)
 
@@ -178,11 +182,7 @@ async def test_what_services_ask_is_no_line_of_the_log_unless_it_fails(serve: Se
                 await memory.append(new_id(), new_id(), run_line(), generation=1)
     done = [line for line in said if line["event"] == "rpc done"]
     levels = {(line["method"].rpartition("/")[2], line["code"]): line["log_level"] for line in done}
-    assert levels == {
-        ("Append", "OK"): "debug",
-        ("ListUnfinishedRuns", "OK"): "debug",
-        ("Append", "NOT_FOUND"): "info",
-    }
+    assert levels == {("Append", "OK"): "debug", ("ListUnfinishedRuns", "OK"): "debug", ("Append", "NOT_FOUND"): "info"}
 
 
 @pytest.mark.engines("postgres")
@@ -209,22 +209,22 @@ async def test_a_repeated_query_is_answered_wherever_its_run_is(memory: Memory) 
     assert (await begin(memory, query(chat_id, B, request_id="once"))).duplicate_run_id == first.run_id
 
 
-async def test_a_run_is_listed_with_those_of_its_chat_and_by_whether_it_has_an_owner(serve: Serve) -> None:
-    clock = Clock()
-    async with serve(clock=clock) as memory:
-        chat_id = new_id()
-        first, other = query(chat_id, A), query(new_id(), B)
-        second = query(chat_id, A, first.run_id)
-        for request in (first, other, second):
-            await begin(memory, request)
-        assert await list_run_ids(memory, run_id=second.run_id) == [first.run_id, second.run_id]
-        assert await list_run_ids(memory, run_id=new_id()) == []
-        assert await list_run_ids(memory, without_owner=True) == []
-        await memory.release(second.run_id, 0)
-        assert await list_run_ids(memory, without_owner=True) == [second.run_id]
-        clock.now_ms += 15_000
-        assert await list_run_ids(memory, without_owner=True) == await list_run_ids(memory)
-        assert len(await list_run_ids(memory)) == 3
+async def test_a_run_is_listed_with_those_of_its_chat_and_by_whether_it_has_an_owner(
+    memory: Memory, clock: Clock
+) -> None:
+    chat_id = new_id()
+    first, other = query(chat_id, A), query(new_id(), B)
+    second = query(chat_id, A, first.run_id)
+    for request in (first, other, second):
+        await begin(memory, request)
+    assert await list_run_ids(memory, run_id=second.run_id) == [first.run_id, second.run_id]
+    assert await list_run_ids(memory, run_id=new_id()) == []
+    assert await list_run_ids(memory, without_owner=True) == []
+    await memory.release(second.run_id, 0)
+    assert await list_run_ids(memory, without_owner=True) == [second.run_id]
+    clock.now += 15_000
+    assert await list_run_ids(memory, without_owner=True) == await list_run_ids(memory)
+    assert len(await list_run_ids(memory)) == 3
 
 
 async def begin_parked(memory: Memory, due_at: int) -> tuple[str, str]:
@@ -235,80 +235,67 @@ async def begin_parked(memory: Memory, due_at: int) -> tuple[str, str]:
 
 
 @pytest.mark.engines("postgres")
-async def test_a_parked_run_is_listed_when_it_is_due_and_always_with_its_chat(serve: Serve) -> None:
-    clock = Clock()
+async def test_a_parked_run_is_listed_when_it_is_due_and_always_with_its_chat(serve: Serve, clock: Clock) -> None:
     async with serve(clock=clock) as memory:
-        _, later = await begin_parked(memory, clock.now_ms + 60_000)
-        _, sooner = await begin_parked(memory, clock.now_ms + 20_000)
-        await memory.release(sooner, 0, clock.now_ms + 20_000)
+        _, later = await begin_parked(memory, clock.now + 60_000)
+        _, sooner = await begin_parked(memory, clock.now + 20_000)
+        await memory.release(sooner, 0, clock.now + 20_000)
         for filters in ({"without_owner": True}, {}):
             assert await list_run_ids(memory, **filters) == []
         assert await list_run_ids(memory, run_id=later) == [later]
         assert await list_run_ids(memory, run_id=later, without_owner=True) == []
-        clock.now_ms += 19_999
+        clock.now += 19_999
         assert await list_run_ids(memory, without_owner=True) == []
-        clock.now_ms += 1
+        clock.now += 1
         assert await list_run_ids(memory, without_owner=True) == await list_run_ids(memory) == [sooner]
     async with serve(clock=clock) as memory:
         assert await list_run_ids(memory) == [sooner], "the service has started again"
-        clock.now_ms += 40_000
+        clock.now += 40_000
         [_, run] = await memory.list_unfinished()
         assert {sooner, later} == {*await list_run_ids(memory, without_owner=True)}
         assert run.owner == ""
         assert run.lease_expires_at > 0
 
 
-async def test_anybody_takes_a_parked_run_before_it_is_due_and_fences_whoever_parked_it(serve: Serve) -> None:
-    clock = Clock()
-    async with serve(clock=clock) as memory:
-        chat_id, run_id = await begin_parked(memory, clock.now_ms + 60_000)
-        with pytest.raises(StaleLease):
-            await memory.renew(run_id, 0)
-        assert await memory.acquire(chat_id, run_id, B) == 1
-        with pytest.raises(StaleLease, match="has an owner"):
-            await memory.acquire(chat_id, run_id, A)
-        with pytest.raises(StaleLease, match="0 is stale"):
-            await memory.append(chat_id, run_id, step_line(content("late")), generation=0)
-        await memory.release(run_id, 0, clock.now_ms + 1)
-        assert await memory.renew(run_id, 1) == clock.now_ms + 15_000, "a repeated request parks nobody else's run"
-        await memory.release(run_id, 1, clock.now_ms + 60_000)
-        await memory.append(chat_id, run_id, run_line(), generation=1)
-        clock.now_ms += 60_000
-        assert await list_run_ids(memory) == []
+async def test_anybody_takes_a_parked_run_before_it_is_due_and_fences_whoever_parked_it(
+    memory: Memory, clock: Clock
+) -> None:
+    chat_id, run_id = await begin_parked(memory, clock.now + 60_000)
+    with pytest.raises(StaleLease):
+        await memory.renew(run_id, 0)
+    assert await memory.acquire(chat_id, run_id, B) == 1
+    with pytest.raises(StaleLease, match="has an owner"):
+        await memory.acquire(chat_id, run_id, A)
+    with pytest.raises(StaleLease, match="0 is stale"):
+        await memory.append(chat_id, run_id, step_line(content("late")), generation=0)
+    await memory.release(run_id, 0, clock.now + 1)
+    assert await memory.renew(run_id, 1) == clock.now + 15_000, "a repeated request parks nobody else's run"
+    await memory.release(run_id, 1, clock.now + 60_000)
+    await memory.append(chat_id, run_id, run_line(), generation=1)
+    clock.now += 60_000
+    assert await list_run_ids(memory) == []
 
 
-async def test_a_parked_run_is_still_its_chats_unfinished_one(serve: Serve) -> None:
-    clock = Clock()
-    async with serve(clock=clock) as memory:
-        chat_id, run_id = await begin_parked(memory, clock.now_ms + 60_000)
-        with pytest.raises(ChatBusy) as caught:
-            await begin(memory, query(chat_id, A))
-        assert caught.value.metadata["runId"] == run_id
-        with pytest.raises(InvalidRequest, match="dueAt"):
-            await memory.release(run_id, 0, -1)
+async def test_a_parked_run_is_still_its_chats_unfinished_one(memory: Memory, clock: Clock) -> None:
+    chat_id, run_id = await begin_parked(memory, clock.now + 60_000)
+    with pytest.raises(ChatBusy) as caught:
+        await begin(memory, query(chat_id, A))
+    assert caught.value.metadata["runId"] == run_id
+    with pytest.raises(InvalidRequest, match="dueAt"):
+        await memory.release(run_id, 0, -1)
 
 
-async def test_what_is_due_is_listed_so_many_at_a_time_those_that_are_due_longest_first(serve: Serve) -> None:
-    clock = Clock()
-    async with serve(clock=clock) as memory:
-        parked = [(await begin_parked(memory, clock.now_ms + 1000 - at))[1] for at in range(DUE_MAX + 2)]
-        owned = query(new_id(), A)
-        await begin(memory, owned)
-        clock.now_ms += 1000
-        assert {*await list_run_ids(memory)} == {owned.run_id, *parked[2:]}
+async def test_what_is_due_is_listed_so_many_at_a_time_those_that_are_due_longest_first(
+    memory: Memory, clock: Clock
+) -> None:
+    parked = [(await begin_parked(memory, clock.now + 1000 - at))[1] for at in range(DUE_MAX + 2)]
+    owned = query(new_id(), A)
+    await begin(memory, owned)
+    clock.now += 1000
+    assert {*await list_run_ids(memory)} == {owned.run_id, *parked[2:]}
 
 
 A, B = "127.0.0.1:7001", "127.0.0.1:7011"
-
-
-class Clock:
-    """A clock that is told what time it is."""
-
-    def __init__(self) -> None:
-        self.now_ms = 1_000_000
-
-    def __call__(self) -> int:
-        return self.now_ms
 
 
 def query(chat_id: str, owner: str, *beside: str, request_id: str = "") -> memory_pb2.AppendRequest:

@@ -10,15 +10,17 @@ import pytest
 
 from headrace.errors import LogDamaged, NotFound, OutOfRange
 from headrace.v1 import agent_pb2
+from tests.support.memory.contexts import list_texts
 from tests.support.memory.engines import Kept, Serve
-from tests.support.memory.writing import Memory, content, event_line, events, new_id, query_line, run_line, step_line
+from tests.support.memory.messages import content
+from tests.support.memory.writing import Memory, event_line, events, new_id, query_line, run_line, step_line
 
 pytestmark = pytest.mark.engines
 
 
 async def texts(memory: Memory, chat_id: str) -> list[str]:
     _, run_id = await memory.begin("?", chat_id)
-    found = [message.content[0].text for message in await memory.context(chat_id, run_id)][:-1]
+    found = (await list_texts(memory, chat_id, run_id))[:-1]
     await memory.append(chat_id, run_id, run_line())
     return found
 
@@ -71,12 +73,15 @@ async def test_a_fork_ends_with_a_run_or_a_line(memory: Memory, kept: Kept) -> N
     assert await memory.list_unfinished() == []
 
 
-async def test_a_repeated_fork_is_the_same_copy(serve: Serve) -> None:
+@pytest.mark.engines("encrypted s3 postgres")
+async def test_a_repeated_fork_is_the_same_copy_with_its_blobs(serve: Serve) -> None:
     request_id = new_id()
     async with serve() as memory:
         chat_id, runs = await three_runs(memory)
+        blob_id = await memory.put_blob(chat_id, b"picture")
         copies = await asyncio.gather(*(memory.fork(chat_id, request_id=request_id) for _ in range(4)))
         assert len({*copies, await memory.fork(chat_id, request_id=request_id)}) == 1
+        assert (await memory.blob(copies[0], blob_id)).data == b"picture"
         others = [
             await memory.fork(chat_id, request_id=new_id()),
             await memory.fork(chat_id, request_id=request_id, run_id=runs[1]),
@@ -92,16 +97,6 @@ async def test_a_repeated_fork_is_the_same_copy(serve: Serve) -> None:
         await memory.delete(copies[0])
         with pytest.raises(NotFound):
             await memory.fork(chat_id, request_id=request_id)
-
-
-@pytest.mark.engines("encrypted s3 postgres")
-async def test_a_repeated_fork_keeps_its_blobs(serve: Serve) -> None:
-    request_id = new_id()
-    async with serve() as memory:
-        chat_id, _ = await three_runs(memory)
-        blob_id = await memory.put_blob(chat_id, b"picture")
-        copies = await asyncio.gather(*(memory.fork(chat_id, request_id=request_id) for _ in range(4)))
-        assert (await memory.blob(copies[0], blob_id)).data == b"picture"
 
 
 async def test_a_fork_takes_reverts_along(memory: Memory) -> None:

@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 import pytest
 
 from headrace.errors import InvalidRequest
 from headrace.v1 import memory_pb2
 from tests.support.memory.engines import Serve
-from tests.support.memory.writing import (
-    Memory,
-    content,
-    new_id,
-    query_line,
-    reasoning,
-    result,
-    run_line,
-    step_line,
-    user,
-)
+from tests.support.memory.messages import content, reasoning, result, user
+from tests.support.memory.writing import Memory, new_id, query_line, run_line, step_line
 
 pytestmark = pytest.mark.engines
 
@@ -144,14 +134,3 @@ async def test_facts_are_remembered_once_by_request(serve: Serve) -> None:
         assert [(hit.chat_id, hit.run_id, hit.excerpt) for hit in hits] == [("", "", "prefers metric units")] * 2
         assert await memory.search("metric", "chats") == []
         assert len(await memory.search("tea")) == 1
-
-
-async def test_a_fact_whose_line_was_cut_makes_room_for_the_next(serve: Serve, folder: Path) -> None:
-    async with serve() as memory:
-        await memory.remember("the first", "r1")
-        await memory.remember("the second", "r2")
-    (path,) = (folder / "facts").glob("*.json")
-    path.write_bytes(path.read_bytes()[:-5])
-    async with serve() as memory:
-        assert await memory.remember("the third", "r3")
-        assert len(await memory.search("third")) == 1

@@ -14,8 +14,9 @@ from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
 from services.runtime.clock import now_utc
 from tests.support.memory.engines import Serve
 from tests.support.memory.gates import opening, submitted
+from tests.support.memory.messages import content
 from tests.support.memory.spend import charge, charged, said, total
-from tests.support.memory.writing import Memory, content, new_id, query_line, run_line, step_line
+from tests.support.memory.writing import Memory, new_id, query_line, run_line, step_line
 
 pytestmark = pytest.mark.engines
 
@@ -29,8 +30,7 @@ def sums(row: spend_pb2.UsageRow) -> tuple[int, int, int, int, int]:
 @pytest.mark.engines("encrypted postgres")
 async def test_charges_are_summed_up_by_day_agent_and_model(serve: Serve) -> None:
     async with serve() as memory:
-        chat_id, run_id = await memory.begin()
-        await memory.append(chat_id, run_id, said(charge(), charge(nano_usd=2)))
+        chat_id, run_id = await memory.begin_with(said(charge(), charge(nano_usd=2)))
         await memory.append(chat_id, run_id, said(charge("other/one", 5, agent_key="helper")), said(charge()))
         # The end says what lines have said before, and counts no more.
         await memory.append(chat_id, run_id, charged(run_line(), charge("other/one", 7)))
@@ -66,16 +66,13 @@ async def test_a_repeated_append_and_a_retry_are_charged_once(memory: Memory) ->
 
 async def test_what_is_reverted_or_deleted_has_been_spent(serve: Serve) -> None:
     async with serve() as memory:
-        chat_id, run_id = await memory.begin()
-        await memory.append(chat_id, run_id, said(charge()), run_line(usage=NOTHING))
+        chat_id, _ = await memory.begin_with(said(charge()), run_line(usage=NOTHING))
         await memory.revert(chat_id, 0)
-        _, later = await memory.begin(chat_id=chat_id)
-        await memory.append(chat_id, later, said(charge(nano_usd=1)), run_line(usage=NOTHING))
+        await memory.begin_with(said(charge(nano_usd=1)), run_line(usage=NOTHING), chat_id=chat_id)
         assert await total(memory) == 1_501
         await memory.delete(chat_id)
         assert await total(memory) == 1_501
-        other, run_id = await memory.begin()
-        await memory.append(other, run_id, said(charge(nano_usd=10)), run_line(usage=NOTHING))
+        other, _ = await memory.begin_with(said(charge(nano_usd=10)), run_line(usage=NOTHING))
         await memory.delete(other)
         assert await total(memory, group_by=["model"]) == 1_511
     async with serve() as memory:
@@ -96,8 +93,7 @@ async def test_chats_of_a_user_can_be_deleted_at_once(memory: Memory) -> None:
 
 
 async def test_a_fork_costs_nothing_anew(memory: Memory) -> None:
-    chat_id, run_id = await memory.begin()
-    await memory.append(chat_id, run_id, said(charge()), run_line())
+    chat_id, _ = await memory.begin_with(said(charge()), run_line())
     _, older = await memory.begin(chat_id=chat_id)
     await memory.append(chat_id, older, run_line(usage=common_pb2.Usage(input_tokens=3, cost_usd=0.000_002)))
     forks = [await memory.fork(chat_id), await memory.fork(await memory.fork(chat_id))]
@@ -118,9 +114,7 @@ async def test_the_end_of_a_run_of_an_earlier_version_is_its_charge(memory: Memo
 
 async def test_keys_are_told_apart_and_tokens_are_not(memory: Memory) -> None:
     for credential in ("api_key:0123456789ab", "api_key:ba9876543210", "jwt:one", "jwt:two"):
-        with acting_as(Identity("acme", "ada", credential)):
-            chat_id, run_id = await memory.begin()
-            await memory.append(chat_id, run_id, said(charge()))
+        chat_id, run_id = await memory.acting_as(Identity("acme", "ada", credential)).begin_with(said(charge()))
     with acting_as(Identity("acme", "ada")):
         rows = (await memory.usage(group_by=["key"])).rows
         assert await total(memory, key="api_key:ba9876543210") == 1_500
@@ -137,8 +131,7 @@ async def test_users_see_their_own_and_operators_their_tenants(memory: Memory) -
     ada, bob, eve = Identity("acme", "ada"), Identity("acme", "bob"), Identity("other", "ada")
     for nano_usd, user in enumerate((ada, bob, eve), 1):
         with acting_as(user):
-            chat_id, run_id = await memory.begin()
-            await memory.append(chat_id, run_id, said(charge(nano_usd=10**nano_usd)))
+            await memory.begin_with(said(charge(nano_usd=10**nano_usd)))
             assert await total(memory) == 10**nano_usd
             for given in ({"scope": "tenant"}, {"scope": "tenant", "user": user.user}):
                 with pytest.raises(PermissionDenied, match="no scope 'operate'"):

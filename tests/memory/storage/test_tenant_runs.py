@@ -36,16 +36,13 @@ async def make_runs(memory: Memory) -> dict[str, str]:
             chat_id, made["completed"], said(charge(), charge(nano_usd=2)), run_line(finish_reason="stop")
         )
         await asyncio.sleep(0.002)  # so that no two begin in the same millisecond
-        chat_id, made["waiting"] = await memory.begin()
-        await memory.append(chat_id, made["waiting"], opening("g_1"))
+        chat_id, made["waiting"] = await memory.begin_with(opening("g_1"))
         await asyncio.sleep(0.002)
     with acting_as(USERS[1]):
-        chat_id, made["failed"] = await memory.begin(agent_key="clerk")
-        await memory.append(chat_id, made["failed"], run_line(state="failed", error=FAILED))
+        chat_id, made["failed"] = await memory.begin_with(run_line(state="failed", error=FAILED), agent_key="clerk")
         await asyncio.sleep(0.002)
         _, made["running"] = await memory.begin(chat_id=chat_id, agent_key="clerk")
-    with acting_as(STRANGER):
-        await memory.begin()
+    await memory.acting_as(STRANGER).begin()
     return made
 
 
@@ -83,8 +80,7 @@ async def test_runs_are_found_by_what_is_known_of_them(serve: Serve) -> None:
             await memory.append(first.chat_id, (await memory.begin(chat_id=first.chat_id))[1], run_line())
             await memory.revert(first.chat_id, 0)
         assert first.run_id in [run.run_id for run in await listed(memory)]
-        with acting_as(USERS[0]):
-            await memory.delete(first.chat_id)
+        await memory.acting_as(USERS[0]).delete(first.chat_id)
         assert first.run_id not in [run.run_id for run in await listed(memory)]
 
 
@@ -104,8 +100,7 @@ async def test_pages_follow_each_other_whatever_begins_meanwhile(memory: Memory)
 
 async def test_only_operators_and_only_their_tenant(memory: Memory) -> None:
     await make_runs(memory)
-    with acting_as(STRANGER):
-        assert len((await memory.tenant_runs()).runs) == 1
+    assert len((await memory.acting_as(STRANGER).tenant_runs()).runs) == 1
     with acting_as(Identity("acme", "ada")), pytest.raises(PermissionDenied):
         await memory.tenant_runs()
     with acting_as(USERS[0]):

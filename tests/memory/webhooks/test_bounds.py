@@ -103,6 +103,11 @@ async def test_a_webhook_that_is_full_is_not_pinged(engine_in_use: Engine, folde
     assert len(await list_deliveries(engine_in_use, webhook)) == 1
 
 
+def run_statement(database: sqlite3.Connection, text: str, values: Sequence[Any]) -> list[Sequence[Any]]:
+    """Run a statement whose values are numbered, as of a database's driver, on the file itself."""
+    return database.execute(re.sub(r"\$(\d+)", r"?\1", text), tuple(values)).fetchall()
+
+
 async def test_a_look_and_a_record_cost_the_same_however_many_wait(
     engine_in_use: Engine, folder: Path, receiver: Receiver
 ) -> None:
@@ -118,8 +123,7 @@ async def test_a_look_and_a_record_cost_the_same_however_many_wait(
     with closing(sqlite3.connect(folder / NAME, isolation_level=None)) as database:
 
         async def run(*statements: tuple[str, Sequence[Any]]) -> list[list[Sequence[Any]]]:
-            numbered = ((re.sub(r"\$(\d+)", r"?\1", text), tuple(values)) for text, values in statements)
-            return [database.execute(*statement).fetchall() for statement in numbered]
+            return [run_statement(database, *statement) for statement in statements]
 
         columns = [row[1] for row in database.execute("PRAGMA table_info(deliveries)")]
         row = dict(zip(columns, database.execute("SELECT * FROM deliveries").fetchone(), strict=True))
@@ -149,9 +153,7 @@ async def test_a_look_that_fails_half_way_takes_nothing_from_the_tenant(
             claims += sum("tries = tries + 1" in text for text, _ in statements)
             if claims > 1:
                 raise Overloaded("the disk refuses")
-            return [
-                database.execute(re.sub(r"\$(\d+)", r"?\1", text), values).fetchall() for text, values in statements
-            ]
+            return [run_statement(database, *statement) for statement in statements]
 
         left, now = defaultdict[str, int](lambda: 2), now_ms()
         with pytest.raises(Overloaded):

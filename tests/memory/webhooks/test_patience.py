@@ -6,7 +6,7 @@ import asyncio
 import itertools
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
-from contextlib import closing, suppress
+from contextlib import suppress
 from contextvars import copy_context
 from pathlib import Path
 from random import Random
@@ -15,8 +15,6 @@ from typing import TypeVar
 import msgspec
 import pytest
 
-from services.memory.storage.files.disk import Disk
-from services.memory.storage.files.engine import open_files
 from services.memory.storage.records.webhooks import DEAD, DELIVERED, Delivery
 from services.memory.webhooks.deliverer import Deliverer, Send, delivering
 from services.memory.webhooks.sender import Answer
@@ -24,6 +22,7 @@ from services.memory.webhooks.store import WebhookStore
 from services.runtime.clock import CLOCK, now_ms
 from services.runtime.net.allow_list import AllowList
 from services.runtime.randomness import RANDOM
+from tests.support.memory.engines import Files, open_engine
 from tests.support.memory.webhooks import Writer, list_deliveries
 from tests.support.memory.writing import new_id
 from trials.simulation.world.loop import SimulatedLoop
@@ -60,13 +59,12 @@ async def deliver_one(folder: Path, send: Send, pass_s: float) -> tuple[Delivery
         ids.add(headers["webhook-id"])
         return await send(url, headers, body)
 
-    with closing(Disk(folder)) as disk:
-        async with open_files(disk) as engine:
-            webhook, _ = await WebhookStore(engine.webhooks, AllowList()).create(HOOK)
-            async with delivering(engine.webhooks, noting):
-                await Writer(engine).run()
-                await asyncio.sleep(pass_s)
-            [delivery] = await list_deliveries(engine, webhook)
+    async with open_engine(Files(folder)) as engine:
+        webhook, _ = await WebhookStore(engine.webhooks, AllowList()).create(HOOK)
+        async with delivering(engine.webhooks, noting):
+            await Writer(engine).run()
+            await asyncio.sleep(pass_s)
+        [delivery] = await list_deliveries(engine, webhook)
     assert ids == {delivery.event_id}
     return delivery, [(at - delivery.began_at) // 1000 for at in tries]
 
@@ -118,23 +116,22 @@ def test_whoever_is_killed_whenever_nothing_is_lost_and_no_order_changes(seed: i
             await asyncio.sleep(chance.uniform(0, 15))  # it has it, and we may not live to learn so
             return Answer(0, "no answer within 15 s") if chance.random() < 0.2 else Answer(200)
 
-        with closing(Disk(tmp_path / "chats")) as disk:
-            async with open_files(disk) as engine:
-                webhook, _ = await WebhookStore(engine.webhooks, AllowList()).create(HOOK)
-                writer, chats = Writer(engine), [new_id() for _ in range(3)]
-                for turn in range(24):
-                    deliverers = [asyncio.create_task(Deliverer(engine.webhooks, send).run()) for _ in range(2)]
-                    if turn < 8:
-                        await writer.run(chance.choice(chats))
-                    await asyncio.sleep(chance.uniform(0, 120))
-                    for deliverer in deliverers:
-                        deliverer.cancel()
-                    await asyncio.wait(deliverers)
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(DAY_S), delivering(engine.webhooks, send):
-                        while any(row.state != DELIVERED for row in await list_deliveries(engine, webhook)):
-                            await asyncio.sleep(60)
-                rows = await list_deliveries(engine, webhook)
+        async with open_engine(Files(tmp_path / "chats")) as engine:
+            webhook, _ = await WebhookStore(engine.webhooks, AllowList()).create(HOOK)
+            writer, chats = Writer(engine), [new_id() for _ in range(3)]
+            for turn in range(24):
+                deliverers = [asyncio.create_task(Deliverer(engine.webhooks, send).run()) for _ in range(2)]
+                if turn < 8:
+                    await writer.run(chance.choice(chats))
+                await asyncio.sleep(chance.uniform(0, 120))
+                for deliverer in deliverers:
+                    deliverer.cancel()
+                await asyncio.wait(deliverers)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(DAY_S), delivering(engine.webhooks, send):
+                    while any(row.state != DELIVERED for row in await list_deliveries(engine, webhook)):
+                        await asyncio.sleep(60)
+            rows = await list_deliveries(engine, webhook)
         assert {row.state for row in rows} == {DELIVERED}
         assert len(rows) == 8
         told: dict[str, list[str]] = defaultdict(list)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sys
-import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ from services.memory.storage.files.outbox import NAME
 from services.memory.storage.records.webhooks import DELIVERED, WAITING
 from services.memory.webhooks.deliverer import CLAIM_MS
 from services.runtime.clock import CLOCK
+from tests.support.memory.clocks import Later
 from tests.support.memory.engines import Files, Tables, open_engine
 from tests.support.memory.webhooks import Open, Writer, create, deliver, list_deliveries, wait_for_states
 from tests.support.postgresql import needs_postgres
@@ -24,21 +24,10 @@ from tests.support.webhook_receiver import Receiver
 
 if TYPE_CHECKING:
     from tests.support.memory.engines import Kept
-    from tests.support.memory.webhooks import Open
-    from tests.support.webhook_receiver import Post, Receiver
+    from tests.support.webhook_receiver import Post
 
 
-class Later:
-    """The machine's clocks, when a claim is over."""
-
-    def time_ns(self) -> int:
-        return time.time_ns() + 2 * CLAIM_MS * 1_000_000
-
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-    def thread_time(self) -> float:
-        return time.thread_time()
+DAY_MS = 86_400_000
 
 
 @pytest.mark.engines("postgres")
@@ -60,7 +49,7 @@ async def test_who_is_killed_before_the_record_has_delivered_twice_and_lost_noth
     receiver.answer = kill
     await receiver.wait_for(1)
     await process.wait()
-    token = CLOCK.set(Later())
+    token = CLOCK.set(Later(days=2 * CLAIM_MS / DAY_MS))
     try:
         async with open_store() as engine, deliver(engine, receiver):
             await receiver.wait_for(2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +28,6 @@ def resolving(*answers: list[str]) -> Callable[[str], Awaitable[list[str]]]:
         return next(asked, last)
 
     return resolve
-
-
-@pytest.fixture
-async def receiver() -> AsyncGenerator[Receiver]:
-    async with receiving() as receiver:
-        yield receiver
 
 
 async def send(receiver: Receiver, url: str, allow: str = "", **sender: Any) -> Answer:

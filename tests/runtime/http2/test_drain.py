@@ -77,6 +77,16 @@ async def test_a_stopped_server_is_not_there() -> None:
             again.bind(("127.0.0.1", server.port))
 
 
+@pytest.mark.parametrize("turns", range(6))
+async def test_connections_that_come_while_a_server_stops_do_not_hold_it_up(turns: int) -> None:
+    async with victim() as server:
+        with socket.create_connection(("127.0.0.1", server.port)):
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            async with within(5):
+                await server.server.stop(0.1)
+
+
 async def test_no_call_that_has_begun_is_cancelled_while_there_is_time() -> None:
     cut = 0
 

@@ -1,17 +1,29 @@
-"""The command `headrace chats` as a process."""
+"""The command `headrace chats`, and other programs, as processes."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from services.memory.storage.files.indexing import index_recovery
-from services.memory.storage.files.indexing.index_recovery import INDEX_NAME
-from tests.support.memory.engines import Serve
+from tests.support.memory.engines import Serve, lose_index
 from tests.support.memory.log_editing import without_checksums
 from tests.support.memory.writing import Memory, new_id
+
+
+async def run_program(module: str, *arguments: str, env: Mapping[str, str]) -> tuple[int, str]:
+    """Run a program to its end, and return its status and all that it prints."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", module, *arguments),
+        env=env,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    printed, _ = await process.communicate()
+    return process.returncode or 0, printed.decode()
 
 
 async def tool(folder: Path, *arguments: str, url: str = "", exit_code: int = 0) -> str:
@@ -51,6 +63,5 @@ async def copies(serve: Serve, folder: Path, count: int = CHATS) -> set[str]:
     chats = {new_id() for _ in range(count)}
     for copy in chats:
         (folder / f"{copy}.json").write_text(log.replace(chat_id, copy).replace(run_id, new_id()))
-    for suffix in ("", "-wal", "-shm"):
-        (folder / f"{INDEX_NAME}{suffix}").unlink(missing_ok=True)
+    lose_index(folder)
     return chats

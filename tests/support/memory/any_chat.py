@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from headrace.errors import ChatBusy, NotFound, OutOfRange, Overloaded, StaleLease
 from headrace.v1 import llm_pb2, memory_pb2
 from tests.support.memory.contexts import call_ids, log_messages, text_of
+from tests.support.memory.messages import call
 from tests.support.memory.summarising import SUMMARY, Compacted, Summariser, compact
-from tests.support.memory.writing import Memory, call, new_id, query_line, run_line, step_line
+from tests.support.memory.writing import Memory, new_id, query_line, run_line, step_line
 
 CONTEXTS = ("", "subagent-00000001")
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 import hashlib
 
 from headrace.v1 import llm_pb2, memory_pb2
-from tests.support.memory.writing import Memory, new_id, run_line, step_line, user
+from tests.support.memory.messages import user
+from tests.support.memory.writing import Memory, new_id, run_line, step_line
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
 BLOB_ID = hashlib.sha256(PNG).hexdigest()
 
 
 def make_image_step(*images: llm_pb2.ImagePart) -> memory_pb2.LogLine:
-    message = user("look")
-    message.message.content.extend(llm_pb2.ContentPart(image=image) for image in images)
-    return step_line(message)
+    return step_line(user("look", *(llm_pb2.ContentPart(image=image) for image in images)))
 
 
 async def chat_with_blob(memory: Memory) -> str:

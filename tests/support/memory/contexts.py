@@ -8,7 +8,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from headrace.v1 import llm_pb2, memory_pb2
-from tests.support.memory.writing import Memory, call, content, reasoning, result, user
+from tests.support.memory.messages import call, content, reasoning, result, user
+from tests.support.memory.writing import Memory
 
 
 def to_tuples(messages: Sequence[llm_pb2.Message]) -> list[Any]:
@@ -23,6 +24,11 @@ def to_tuples(messages: Sequence[llm_pb2.Message]) -> list[Any]:
 
 def text_of(message: llm_pb2.Message) -> str:
     return "".join(part.text for part in message.content)
+
+
+async def list_texts(memory: Memory, chat_id: str, run_id: str, **fields: Any) -> list[str]:
+    """What a run's context says, message by message."""
+    return [text_of(message) for message in await memory.context(chat_id, run_id, **fields)]
 
 
 def check_paired(messages: Sequence[llm_pb2.Message]) -> None:
@@ -61,8 +67,12 @@ log_messages = st.one_of(
 WORDS = "one two three four five six seven eight nine ten "
 
 
-def limits(window: int = 128_000, output: int = 1_000, model: str = "gpt-4o") -> memory_pb2.ModelLimits:
-    return memory_pb2.ModelLimits(provider_key="p", model=model, context_window_tokens=window, output_tokens=output)
+def limits(
+    window: int = 128_000, output: int = 1_000, model: str = "gpt-4o", provider: str = "p"
+) -> memory_pb2.ModelLimits:
+    return memory_pb2.ModelLimits(
+        provider_key=provider, model=model, context_window_tokens=window, output_tokens=output
+    )
 
 
 async def load(memory: Memory, chat_id: str, run_id: str, **fields: Any) -> memory_pb2.LoadContextResponse:

@@ -14,8 +14,9 @@ import structlog
 
 from headrace.errors import DiskFull, HeadraceError, LogDamaged, StaleLease
 from headrace.v1 import memory_pb2
+from tests.support.memory.messages import content, user
 from tests.support.memory.serving import memory_in, memory_over
-from tests.support.memory.writing import Memory, content, query_line, run_line, step_line, user
+from tests.support.memory.writing import Memory, query_line, run_line, step_line
 
 APPENDS = 30
 TRIES = 20

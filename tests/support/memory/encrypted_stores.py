@@ -8,11 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import asyncpg
-
 from benchmarks.postgresql import Server
 from headrace.errors import KeyUnavailable
-from headrace.v1 import agent_pb2, llm_pb2, memory_pb2
+from headrace.v1 import agent_pb2, memory_pb2
 from services.memory.encryption.data_keys import DataKeys
 from services.memory.encryption.keyring import Keyring
 from services.memory.encryption.master_keys import FileMasterKeys, MasterKeys
@@ -22,19 +20,9 @@ from services.runtime.auth.identity import Identity, acting_as
 from tests.support.memory.engines import MASTER_KEYS, Files, Tables, open_keys
 from tests.support.memory.gates import granting
 from tests.support.memory.gates import opening as opening_gate
-from tests.support.memory.writing import (
-    Memory,
-    call,
-    content,
-    event_line,
-    new_id,
-    query_line,
-    reasoning,
-    result,
-    run_line,
-    step_line,
-    user,
-)
+from tests.support.memory.messages import call, content, image, reasoning, result, user
+from tests.support.memory.writing import Memory, event_line, new_id, query_line, run_line, step_line
+from tests.support.postgresql import connected
 
 SCOPES = frozenset({"ask", "answer", "publish"})
 ADA, BOB = Identity("acme", "ada", scopes=SCOPES), Identity("bolt", "bob", scopes=SCOPES)
@@ -92,11 +80,8 @@ class Store:
 
     async def run(self, statement: str, *values: Any) -> list[Any]:
         assert isinstance(self.kept, Tables)
-        connection = await asyncpg.connect(self.kept.url)
-        try:
+        async with connected(self.kept.url) as connection:
             return await connection.fetch(statement, *values)
-        finally:
-            await connection.close()
 
     async def read_lines(self, chat_id: str) -> list[bytes]:
         """Return the lines of a chat as they stand."""
@@ -138,8 +123,7 @@ async def write_everything(memory: Memory, marker: str, who: Identity = ADA) -> 
     """Write the marker into each kind of content, and return the chat's id."""
     with acting_as(who):
         chat_id, run_id = new_id(), new_id()
-        picture = user(marker)
-        picture.message.content.add(image=llm_pb2.ImagePart(data=marker.encode() * 40, mime_type="image/png"))
+        picture = user(marker, image(data=marker.encode() * 40, mime_type="image/png"))
         await memory.append(chat_id, run_id, query_line(f"{marker} and what follows", params=f'{{"key":"{marker}"}}'))
         await memory.append(
             chat_id,

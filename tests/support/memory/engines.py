@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import asyncpg
-
 from services.memory.encryption.data_keys import DataKeys
 from services.memory.encryption.keyring import Keyring
 from services.memory.encryption.master_keys import FileMasterKeys
@@ -20,12 +18,14 @@ from services.memory.storage.engine import Engine
 from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.encryption.data_keys import FOLDER, FileDataKeys
 from services.memory.storage.files.engine import open_files
+from services.memory.storage.files.indexing.index_recovery import INDEX_NAME
 from services.memory.storage.postgres.connection.hosts import DRIVER
 from services.memory.storage.postgres.connection.pool import Limits, open_database
 from services.memory.storage.postgres.encryption.data_keys import PostgresDataKeys
 from services.memory.storage.postgres.engine import open_postgres
 from tests.support.memory.serving import CONNECTIONS_MAX, STATEMENT_TIMEOUT_S, memory_in, memory_over, placing_blobs
 from tests.support.memory.writing import Memory
+from tests.support.postgresql import connected
 from tests.support.s3_store import Place
 from trials.simulation.postgres.driver import DirectWay, connect_to
 from trials.simulation.postgres.server import Server as ModelServer
@@ -74,11 +74,8 @@ class Tables:
 
     async def log(self, chat_id: str) -> bytes:
         query = "SELECT data FROM lines JOIN chats ON chats.id = chat WHERE chat_id = $1 ORDER BY n"
-        connection = await asyncpg.connect(self.url)
-        try:
+        async with connected(self.url) as connection:
             rows = await connection.fetch(query, chat_id)
-        finally:
-            await connection.close()
         log = b"".join(row[0] + b"\n" for row in rows)
         if self.open_keys is open_no_keys:
             return log
@@ -86,6 +83,15 @@ class Tables:
         async with open_database(self.url, limits) as database:
             keys = self.open_keys(PostgresDataKeys(database))
             return await asyncio.to_thread(decrypt_log, chat_id, log, keys)
+
+
+def drive(server: ModelServer, way: DirectWay | None = None) -> None:
+    """Have connections that are opened from here on lead to the model of a database."""
+
+    async def connect(url: str, **given: Any) -> Any:
+        return connect_to(server, way or DirectWay(), given)
+
+    DRIVER.set(connect)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +108,7 @@ class ModelledTables:
 
     def be_driven(self) -> None:
         """Have stores that are opened from here on reach the model."""
-
-        async def connect(url: str, **given: Any) -> Any:
-            return connect_to(self.server, DirectWay(), given)
-
-        DRIVER.set(connect)
+        drive(self.server)
 
     async def log(self, chat_id: str) -> bytes:
         query = "SELECT data FROM lines JOIN chats ON chats.id = chat WHERE chat_id = ? ORDER BY n"
@@ -140,6 +142,11 @@ async def open_engine(kept: Kept) -> AsyncGenerator[Engine]:
 
 def is_encrypted(kept: Kept) -> bool:
     return not isinstance(kept, ModelledTables) and kept.open_keys is not open_no_keys
+
+
+def lose_index(folder: Path) -> None:
+    for suffix in ("", "-wal", "-shm"):
+        (folder / f"{INDEX_NAME}{suffix}").unlink(missing_ok=True)
 
 
 def logs_in(folder: Path) -> list[str]:

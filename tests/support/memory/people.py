@@ -9,19 +9,15 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-import asyncpg
 
 from headrace.errors import Overloaded
 from headrace.streams import rpc_errors
 from headrace.v1 import data_pb2
 from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
 from tests.support.memory.engines import Files, Kept, ModelledTables, Tables
-from tests.support.memory.writing import Memory, content, reasoning, run_line, step_line
-
-if TYPE_CHECKING:
-    pass
+from tests.support.memory.messages import content, reasoning
+from tests.support.memory.writing import Memory, run_line, step_line
+from tests.support.postgresql import connected
 
 ADA, BOB = Identity("acme", "ada"), Identity("acme", "bob")
 FOREIGN = Identity("else", "ada")
@@ -78,7 +74,7 @@ async def claim(memory: Memory, owner: str = OWNER) -> list[data_pb2.Erasure]:
     return list((await memory.call_as(None, "ClaimErasures", owner=owner, ttl_ms=TTL_MS)).erasures)
 
 
-async def erase_portion(memory: Memory, erasure_id: str, **fields: object) -> data_pb2.EraseStoredResponse:
+async def erase_portion(memory: Memory, erasure_id: str) -> data_pb2.EraseStoredResponse:
     return await memory.call_as(None, "EraseStored", erasure_id=erasure_id, owner=OWNER, ttl_ms=TTL_MS)
 
 
@@ -86,15 +82,21 @@ async def finish(memory: Memory, erasure_id: str) -> data_pb2.Erasure:
     return (await memory.call_as(None, "FinishErasure", erasure_id=erasure_id, owner=OWNER)).erasure
 
 
-async def work_off(memory: Memory, erasure_id: str) -> data_pb2.Erasure:
-    """Do what an orchestrator does for an erasure that has no live run."""
+async def erase_stored(memory: Memory, erasure_id: str) -> data_pb2.EraseStoredResponse:
+    """Erase all portions, and return what was said of the last one."""
     await claim(memory)
     while True:
         try:
-            if (await erase_portion(memory, erasure_id)).is_done:
-                return await finish(memory, erasure_id)
+            if (portion := await erase_portion(memory, erasure_id)).is_done:
+                return portion
         except Overloaded as error:  # it is not known everywhere yet
             await asyncio.sleep(error.retry_after_s or 0.1)
+
+
+async def work_off(memory: Memory, erasure_id: str) -> data_pb2.Erasure:
+    """Do what an orchestrator does for an erasure that has no live run."""
+    await erase_stored(memory, erasure_id)
+    return await finish(memory, erasure_id)
 
 
 async def erase(memory: Memory, **wanted: str) -> data_pb2.Erasure:
@@ -126,27 +128,21 @@ async def read_bytes(kept: Kept) -> dict[str, bytes]:
     if isinstance(kept, ModelledTables):
         return {str(number): row for number, (_, row) in enumerate(kept.server.tables.read_all())}
     assert isinstance(kept, Tables)
-    connection = await asyncpg.connect(kept.url)
-    try:
+    async with connected(kept.url) as connection:
         await connection.execute("CHECKPOINT")
-        place = Path(await connection.fetchval("SHOW data_directory"))
+        place = Path(str(await connection.fetchval("SHOW data_directory")))
         files = await connection.fetch(
             "SELECT oid, pg_relation_filepath(oid) FROM pg_class WHERE relkind IN ('r','i','t')"
         )
         paths = [place / row[1] for row in files if row[1]]
         return {str(path): await asyncio.to_thread(path.read_bytes) for path in paths if path.exists()}
-    finally:
-        await connection.close()
 
 
 async def take_samples(kept: Kept) -> None:
     """Have a database take what it plans by, as it does by itself some time after many writes."""
     if isinstance(kept, Tables):
-        connection = await asyncpg.connect(kept.url)
-        try:
+        async with connected(kept.url) as connection:
             await connection.execute("ANALYZE")
-        finally:
-            await connection.close()
 
 
 def find_marks(stored: dict[str, bytes], *words: str) -> list[str]:

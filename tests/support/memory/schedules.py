@@ -48,6 +48,13 @@ async def list_due(memory: Memory) -> schedule_pb2.ListDueSchedulesResponse:
     return await memory.call_as(None, "ListDueSchedules")
 
 
+async def take_due(memory: Memory, clock: Clock, at_ms: int) -> schedule_pb2.DueSchedule:
+    """What is due at a time, which is one thing."""
+    clock.pass_to(at_ms)
+    (due,) = (await list_due(memory)).due
+    return due
+
+
 async def record(memory: Memory, due: schedule_pb2.DueSchedule, outcome: str = "started", **fields: Any) -> None:
     firing = schedule_pb2.Firing(due_at=due.due_at, outcome=outcome, **fields)
     await memory.call_as(None, "RecordFiring", schedule_id=due.schedule.schedule_id, firing=firing)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.v1 import memory_pb2
-from tests.support.memory.writing import Memory, content, step_line
+from tests.support.memory.messages import content
+from tests.support.memory.writing import Memory, step_line
 
 
 def charge(model: str = "simulator/demo", nano_usd: int = 1_500, **fields: Any) -> memory_pb2.Charge:

@@ -12,12 +12,13 @@ from typing import Any, TypeAlias
 import orjson
 
 from headrace.streams import reading
-from headrace.v1 import agent_pb2, common_pb2, limits_pb2, llm_pb2, llm_pb2_grpc, memory_pb2
+from headrace.v1 import agent_pb2, common_pb2, llm_pb2, llm_pb2_grpc, memory_pb2
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService, serving_grpc
+from tests.support.memory.messages import call, content, result
 from tests.support.memory.serving import memory_over
-from tests.support.memory.writing import Memory, call, content, new_id, result, run_line, step_line
+from tests.support.memory.writing import Memory, new_id, run_line, step_line
 from tests.support.summaries import write_summary
 
 
@@ -33,14 +34,25 @@ Answer: TypeAlias = str | Ended | Exception | float | Callable[[llm_pb2.ChatRequ
 """The answer of a model: a text, how it ends, an error, seconds of silence, or what it makes of the request."""
 
 SUMMARY = write_summary("They spoke of the weather.")
+REFUSAL = "I'm sorry, I can't help with that."
+CUT = Ended(SUMMARY[: SUMMARY.index("2. Key")], "length")
+LOOP = (
+    "<summary>\n" + "\n".join(f"{n}. Section: " + "The user wants a boat. " * 40 for n in range(1, 10)) + "</summary>"
+)
+"""What models write in place of a summary."""
+
 COST = common_pb2.Usage(input_tokens=900, output_tokens=50, model_calls=1)
 
 
-class Summariser(llm_pb2_grpc.LlmServiceServicer):
+# Any: the stub wants every RPC implemented.
+_Servicer: Any = llm_pb2_grpc.LlmServiceServicer
+
+
+class Summariser(_Servicer):
     """Answers with its script, the last one again and again, and remembers what it was asked."""
 
     def __init__(self, *answers: Answer) -> None:
-        self.answers = list(answers)
+        self.answers: list[Answer] = list(answers)
         self.requests: list[llm_pb2.ChatRequest] = []
         self.asked = asyncio.Event()
         """Set by the first request."""
@@ -67,30 +79,12 @@ class Summariser(llm_pb2_grpc.LlmServiceServicer):
         if isinstance(answer, int | float):
             await asyncio.sleep(answer)
             return
-        ended = (
-            answer
-            if isinstance(answer, Ended)
-            else Ended(answer if isinstance(answer, str) else answer(request), "stop")
-        )
+        text = answer(request) if callable(answer) else answer
+        ended = text if isinstance(text, Ended) else Ended(text, "stop")
         for start in range(0, len(ended.text), 4096):
             yield llm_pb2.LlmDelta(content=ended.text[start : start + 4096])
         yield llm_pb2.LlmDelta(usage=COST)
         yield llm_pb2.LlmDelta(finish=llm_pb2.LlmFinish(reason=ended.finish))
-
-    async def CountTokens(self, request: Any, context: Any) -> llm_pb2.CountTokensResponse:
-        raise NotImplementedError
-
-    async def Embed(self, request: Any, context: Any) -> llm_pb2.EmbedResponse:
-        raise NotImplementedError
-
-    async def ListProviders(self, request: Any, context: Any) -> llm_pb2.ListProvidersResponse:
-        return llm_pb2.ListProvidersResponse()
-
-    async def ListLimits(self, request: Any, context: Any) -> limits_pb2.ListLimitsResponse:
-        raise NotImplementedError
-
-    async def ListModels(self, request: Any, context: Any) -> llm_pb2.ListModelsResponse:
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +99,8 @@ class Compacted:
 
 
 async def compact(memory: Memory, chat_id: str, run_id: str, **fields: Any) -> Compacted:
-    """Compact a context to the end of the stream."""
-    given: dict[str, Any] = {"trigger": "auto"} | fields
+    """Compact a context to the end of the stream, by LIMITS if no others are given."""
+    given: dict[str, Any] = {"trigger": "auto", "limits": LIMITS} | fields
     request = memory_pb2.CompactRequest(chat_id=chat_id, run_id=run_id, **given)
     deltas: list[memory_pb2.CompactDelta] = []
     async with asyncio.timeout(400), reading(memory.stub.Compact(request, timeout=40)) as replies:
@@ -118,15 +112,18 @@ async def compact(memory: Memory, chat_id: str, run_id: str, **fields: Any) -> C
 
 
 @asynccontextmanager
+async def serving_llm(models: Any) -> AsyncGenerator[tuple[llm_pb2_grpc.LlmServiceAsyncStub, str]]:
+    """A gateway with these models behind it, and its address."""
+    gateway = GrpcService("headrace.v1.LlmService", models, llm_pb2_grpc.add_LlmServiceServicer_to_server)
+    settings = ServerSettings(listen="127.0.0.1:0", drain_s=0)
+    async with serving_grpc(settings, [gateway]) as running, open_channel(running.addresses[0]) as channel:
+        yield llm_pb2_grpc.LlmServiceStub(channel), running.addresses[0]
+
+
+@asynccontextmanager
 async def summarising(folder: Path, summariser: Summariser, **options: Any) -> AsyncGenerator[Memory]:
     """A memory service over the logs of `folder`, with `summariser` behind its gateway."""
-    gateway = GrpcService("headrace.v1.LlmService", summariser, llm_pb2_grpc.add_LlmServiceServicer_to_server)
-    settings = ServerSettings(listen="127.0.0.1:0", drain_s=0)
-    async with (
-        serving_grpc(settings, [gateway]) as running,
-        open_channel(running.addresses[0]) as channel,
-        memory_over(folder, llm=llm_pb2_grpc.LlmServiceStub(channel), **options) as memory,
-    ):
+    async with serving_llm(summariser) as (llm, _), memory_over(folder, llm=llm, **options) as memory:
         yield memory
 
 
@@ -153,6 +150,18 @@ async def talk(memory: Memory, runs: int = 10, question: str = "the last questio
             run_line(),
         )
     return await memory.begin(question, chat_id)
+
+
+async def work(memory: Memory, chat_id: str, run_id: str, steps: int, **step: str) -> None:
+    """Steps of a call and its result each, in an answer of their own."""
+    for index in range(steps):
+        line = step_line(call(f"t{index}", msg_id=new_id()), result(f"t{index}", WORDS), **step)
+        await memory.append(chat_id, run_id, line)
+
+
+def say_more(count: int, text: str = WORDS) -> list[memory_pb2.LogLine]:
+    """Answers of a run, each a message of its own."""
+    return [step_line(content(text, msg_id=new_id())) for _ in range(count)]
 
 
 def lines_of(folder: Path, chat_id: str) -> list[dict[str, Any]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -82,6 +83,8 @@ class Memory:
     keys: KeyServiceAsyncStub
     audit: AuditServiceAsyncStub
     data: DataStoreServiceAsyncStub
+    callers: tuple[Identity | None, ...] = ()
+    """Who calls by the methods below, if it is not whoever the test is `acting_as`."""
 
     @classmethod
     def reach(cls, channel: grpc.aio.Channel) -> Memory:
@@ -98,20 +101,18 @@ class Memory:
     async def call(self, rpc: str, /, **fields: Any) -> Any:
         """Call any RPC of the service by its name."""
         stub, request = RPCS[rpc]
-        with rpc_errors():
+        with acting_as(*self.callers) if self.callers else nullcontext(), rpc_errors():
             return await getattr(getattr(self, stub), rpc)(request(**fields))
 
     async def call_as(self, who: Identity | None, rpc: str, /, **fields: Any) -> Any:
-        with acting_as(who):
-            return await self.call(rpc, **fields)
+        return await self.acting_as(who).call(rpc, **fields)
+
+    def acting_as(self, who: Identity | None) -> Memory:
+        """The same service, called by somebody."""
+        return replace(self, callers=(who,))
 
     async def append(
-        self,
-        chat_id: str,
-        run_id: str,
-        *lines: memory_pb2.LogLine,
-        generation: int = 0,
-        request_id: str = "",
+        self, chat_id: str, run_id: str, *lines: memory_pb2.LogLine, generation: int = 0, request_id: str = ""
     ) -> memory_pb2.AppendResponse:
         return await self.call(
             "Append",
@@ -128,11 +129,17 @@ class Memory:
         await self.append(chat_id, run_id, query_line(message, **query))
         return chat_id, run_id
 
+    async def begin_with(
+        self, *lines: memory_pb2.LogLine, message: str = "hello", chat_id: str = "", **query: Any
+    ) -> tuple[str, str]:
+        """Begin a run, and append the lines to it together."""
+        chat_id, run_id = await self.begin(message, chat_id, **query)
+        await self.append(chat_id, run_id, *lines)
+        return chat_id, run_id
+
     async def begin_and_end(self, message: str = "hello", chat_id: str = "") -> tuple[str, str]:
         """A run of a query and its end alone."""
-        chat_id, run_id = await self.begin(message, chat_id)
-        await self.append(chat_id, run_id, run_line())
-        return chat_id, run_id
+        return await self.begin_with(run_line(), message=message, chat_id=chat_id)
 
     async def context(self, chat_id: str, run_id: str, **fields: Any) -> list[llm_pb2.Message]:
         return list((await self.call("LoadContext", chat_id=chat_id, run_id=run_id, **fields)).messages)
@@ -229,6 +236,17 @@ class Memory:
         return list((await self.call("ListUnfinishedRuns")).runs)
 
 
+async def read_pages(memory: Memory, rpc: str, items: str, size: int, **fields: Any) -> list[list[Any]]:
+    """Read a list to its end, so many items at a time, and return the items of each page."""
+    pages: list[list[Any]] = []
+    token = ""
+    while not pages or token:
+        page = await memory.call(rpc, page_size=size, page_token=token, **fields)
+        pages.append([*getattr(page, items)])
+        token = page.next_page_token
+    return pages
+
+
 async def store_fact(engine: Engine, owner: Identity, text: str, request_id: str) -> str:
     """Store a fact without a service, and return its id."""
     fact = make_fact(owner, text, request_id)
@@ -259,31 +277,3 @@ def event_line(**delta: Any) -> memory_pb2.LogLine:
 
 def events(last: int) -> memory_pb2.EventRange:
     return memory_pb2.EventRange(first_seq=last, last_seq=last)
-
-
-def user(text: str) -> memory_pb2.LogMessage:
-    return _message(llm_pb2.Message(role="user", content=[llm_pb2.ContentPart(text=text)]))
-
-
-def content(text: str, **fields: Any) -> memory_pb2.LogMessage:
-    return _message(llm_pb2.Message(role="assistant", content=[llm_pb2.ContentPart(text=text)]), **fields)
-
-
-def reasoning(text: str, **fields: Any) -> memory_pb2.LogMessage:
-    return _message(llm_pb2.Message(role="assistant", reasoning_content=text), **fields)
-
-
-def call(call_id: str, arguments: str = "{}", name: str = "weather", **fields: Any) -> memory_pb2.LogMessage:
-    asked = llm_pb2.ToolCall(id=call_id, name=name, arguments=arguments)
-    return _message(llm_pb2.Message(role="assistant", tool_calls=[asked]), **{"tool_id": call_id} | fields)
-
-
-def result(call_id: str, text: str = "ok", name: str = "weather", **fields: Any) -> memory_pb2.LogMessage:
-    message = llm_pb2.Message(role="tool", name=name, tool_call_id=call_id, content=[llm_pb2.ContentPart(text=text)])
-    return _message(message, **{"tool_id": call_id, "ok": True} | fields)
-
-
-def _message(message: llm_pb2.Message, **fields: Any) -> memory_pb2.LogMessage:
-    if message.role == "assistant":
-        fields = {"msg_id": "m_00000001"} | fields
-    return memory_pb2.LogMessage(message=message, ts=1_700_000_000_000, **fields)

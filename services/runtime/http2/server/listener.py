@@ -13,6 +13,7 @@ import ssl
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 import structlog
 
@@ -115,15 +116,27 @@ class Listener:
         self._later = self._loop.call_later(DEFERRED_S, self._begin_deferred) if self._deferred else None
 
     def _begin(self, connection: socket.socket, handshake: Handshake) -> None:
-        task = self._loop.create_task(self._begin_connection(connection, handshake))
+        protocol = self._make_connection()
+        task = self._loop.create_task(self._begin_connection(connection, protocol, handshake))
         self._beginning.add(task)
-        task.add_done_callback(self._beginning.discard)
+        task.add_done_callback(partial(self._end_beginning, connection, protocol))
 
-    async def _begin_connection(self, connection: socket.socket, handshake: Handshake) -> None:
+    def _end_beginning(self, connection: socket.socket, protocol: ServerConnection, task: asyncio.Task[None]) -> None:
+        self._beginning.discard(task)
+        if not task.cancelled():
+            return
+        connection.close()
+        if protocol.is_made:
+            # uvloop closes the socket of a connection that was made, and never says that it is lost (0.23).
+            protocol.connection_lost(None)
+
+    async def _begin_connection(
+        self, connection: socket.socket, protocol: ServerConnection, handshake: Handshake
+    ) -> None:
         CURRENT.set(handshake)
         with suppress(OSError):  # what the peer does wrong, or its time is over: the loop has closed it
             await self._loop.connect_accepted_socket(
-                self._make_connection,
+                lambda: protocol,
                 connection,
                 ssl=self._context,
                 ssl_handshake_timeout=self._server.limits.preface_s if self._context is not None else None,

@@ -24,8 +24,9 @@ from headrace.errors import Overloaded
 from headrace.v1 import common_pb2, llm_pb2, memory_pb2
 from services.runtime.tokens import count
 from tests.support.memory.contexts import check_paired, limits, load, text_of
-from tests.support.memory.summarising import SUMMARY, Answer, Ended, Summariser, compact, summarising
-from tests.support.memory.writing import Memory, call, content, new_id, query_line, result, run_line, step_line, user
+from tests.support.memory.messages import call, content, result, user
+from tests.support.memory.summarising import CUT, LOOP, REFUSAL, SUMMARY, Answer, Summariser, compact, summarising
+from tests.support.memory.writing import Memory, new_id, query_line, run_line, step_line
 
 CHATS_MAX = int(os.environ.get("HEADRACE_CHATS_MAX", "8"))
 
@@ -42,11 +43,6 @@ SUMMARISED = re.compile(r"stands for lines (\d+) to (\d+) of its log")
 SEEN_AGAIN = re.compile(r"read_history( \d+)? shows it again")
 LEFT_OUT = re.compile(r"read_history (\d+)(?:-(\d+))? ha")
 
-REFUSAL = "I'm sorry, I can't help with that."
-CUT = Ended(SUMMARY[:120], "length")
-LOOP = (
-    "<summary>\n" + "\n".join(f"{n}. Section: " + "The user wants a boat. " * 40 for n in range(1, 10)) + "</summary>"
-)
 SILENCE = 60.0
 ANSWERS: tuple[Answer, ...] = (SUMMARY, SUMMARY, REFUSAL, CUT, LOOP, "", Overloaded("no"), SILENCE)
 

@@ -7,7 +7,8 @@ import pytest
 from headrace.v1 import llm_pb2, memory_pb2
 from services.runtime.tokens import count
 from tests.support.memory.contexts import check_paired, text_of
-from tests.support.memory.writing import Memory, call, new_id, result, step_line, user
+from tests.support.memory.messages import call, result, user
+from tests.support.memory.writing import Memory, new_id, step_line
 
 RECAP = memory_pb2.RecapSettings(insights_window_size=4)
 LONG = "the river is wide " * 80
@@ -34,8 +35,7 @@ def results(messages: list[llm_pb2.Message]) -> list[str]:
 
 
 async def test_a_batch_of_older_results_stands_as_insights(memory: Memory) -> None:
-    chat_id, run_id = await memory.begin("the goal")
-    await memory.append(chat_id, run_id, note("it is wide", "t1"))
+    chat_id, run_id = await memory.begin_with(note("it is wide", "t1"), message="the goal")
     for index in range(6):
         await work(memory, chat_id, run_id, index)
     assert results(await memory.context(chat_id, run_id, recap=RECAP)) == [LONG] * 6

@@ -13,14 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.v1 import common_pb2, llm_pb2
+from headrace.v1 import common_pb2
 from services.runtime.tokens import count
 from services.runtime.tokens.image_tokens import BASE_TOKENS, TILE_TOKENS
 from tests.support.memory.contexts import limits, load, log_messages
 from tests.support.memory.engines import Serve
 from tests.support.memory.log_editing import edit_log
+from tests.support.memory.messages import call, content, image, reasoning, result, user
 from tests.support.memory.serving import memory_over
-from tests.support.memory.writing import call, content, new_id, reasoning, result, run_line, step_line, user
+from tests.support.memory.writing import Memory, new_id, run_line, step_line
 
 pytestmark = pytest.mark.engines
 
@@ -52,34 +53,33 @@ async def test_every_message_has_its_count_and_the_name_of_its_encoding(serve: S
 
 async def test_nothing_is_counted_again_after_a_restart(serve: Serve, folder: Path) -> None:
     async with serve() as memory:
-        chat_id, run_id = await memory.begin("hi")
-        await memory.append(chat_id, run_id, step_line(user("one two")))
+        chat_id, run_id = await memory.begin_with(step_line(user("one two")), message="hi")
         before = (await load(memory, chat_id, run_id)).tokens
     rewrite(folder, chat_id, b'"_tokens":{"encoding":"o200k_base","count":500}')
     async with serve() as memory:
         assert (await load(memory, chat_id, run_id)).tokens == count.LIST_TOKENS + 2 * 500 != before
 
 
-@pytest.mark.parametrize("stored", [b'"_other":1', b'"_tokens":{"encoding":"p50k_base","count":500}'])
-async def test_what_a_log_does_not_say_is_counted(serve: Serve, folder: Path, stored: bytes) -> None:
+@pytest.mark.parametrize("stored", [rb"\g<0>", b'"_other":1', b'"_tokens":{"encoding":"p50k_base","count":500}'])
+async def test_what_a_log_does_not_say_is_counted_and_a_restart_changes_nothing(
+    serve: Serve, folder: Path, stored: bytes
+) -> None:
     async with serve() as memory:
-        chat_id, run_id = await memory.begin("hi")
-        await memory.append(chat_id, run_id, step_line(user("one two"), content("three")))
+        chat_id, run_id = await memory.begin_with(step_line(user("one two"), content("three")), message="hi")
         before = await load(memory, chat_id, run_id)
     rewrite(folder, chat_id, stored)
     async with serve() as memory:
         assert await load(memory, chat_id, run_id) == before
 
 
-async def test_a_chat_is_counted_in_the_encoding_of_its_model(serve: Serve, folder: Path) -> None:
-    async with serve() as memory:
-        chat_id, run_id = await memory.begin("敏捷的棕色狐狸")
-        loaded = await load(memory, chat_id, run_id, limits=limits(model="gpt-4-turbo"))
-        assert loaded.tokens == count.count_request(loaded.messages, (), "cl100k_base")
-        await memory.append(chat_id, run_id, step_line(user("跳过了懒狗")))
-        assert messages_in(folder, chat_id)[0]["_tokens"]["encoding"] == "cl100k_base"
-        loaded = await load(memory, chat_id, run_id)
-        assert loaded.tokens == count.count_request(loaded.messages, (), "o200k_base")
+async def test_a_chat_is_counted_in_the_encoding_of_its_model(memory: Memory, folder: Path) -> None:
+    chat_id, run_id = await memory.begin("敏捷的棕色狐狸")
+    loaded = await load(memory, chat_id, run_id, limits=limits(model="gpt-4-turbo"))
+    assert loaded.tokens == count.count_request(loaded.messages, (), "cl100k_base")
+    await memory.append(chat_id, run_id, step_line(user("跳过了懒狗")))
+    assert messages_in(folder, chat_id)[0]["_tokens"]["encoding"] == "cl100k_base"
+    loaded = await load(memory, chat_id, run_id)
+    assert loaded.tokens == count.count_request(loaded.messages, (), "o200k_base")
 
 
 async def test_what_usage_has_taught_is_known_after_a_restart(serve: Serve, folder: Path) -> None:
@@ -103,10 +103,8 @@ async def test_a_picture_costs_what_its_size_says_wherever_it_is_kept(serve: Ser
     async with serve() as memory:
         chat_id, run_id = await memory.begin("hi")
         blob_id = await memory.put_blob(chat_id, WIDE)
-        for image in (llm_pb2.ImagePart(data=WIDE), llm_pb2.ImagePart(url=f"blob:{blob_id}")):
-            message = user("")
-            message.message.content.add(image=image)
-            await memory.append(chat_id, run_id, step_line(message))
+        for shown in (image(data=WIDE), image(url=f"blob:{blob_id}")):
+            await memory.append(chat_id, run_id, step_line(user("", shown)))
         loaded = await load(memory, chat_id, run_id)
         assert loaded.tokens == count.count_request(loaded.messages, (), "o200k_base")
         cost = 5 + BASE_TOKENS + 2 * TILE_TOKENS

@@ -16,18 +16,17 @@ from headrace.v1 import common_pb2, llm_pb2, memory_pb2
 from services.runtime.auth.identity import Identity, acting_as
 from services.runtime.tokens import count
 from tests.support.memory.contexts import WORDS, check_paired, left_out, limits, load, text_of, to_tuples
-from tests.support.memory.engines import Serve
-from tests.support.memory.writing import Memory, call, content, new_id, reasoning, result, run_line, step_line, user
+from tests.support.memory.messages import call, content, image, reasoning, result, user
+from tests.support.memory.writing import Memory, new_id, run_line, step_line
 
 TOOLS = [llm_pb2.ToolSchema(name="weather", description="Tells it.", parameters='{"type": "object"}')]
 
 
 async def test_the_count_is_that_of_the_whole_request(memory: Memory) -> None:
     chat_id, run_id = await memory.begin("one 水")
-    image = user("look")
-    image.message.content.add(image=llm_pb2.ImagePart(url="https://example.org/cat.png", detail="low"))
+    seen = user("look", image(url="https://example.org/cat.png", detail="low"))
     pieces = [reasoning("I think"), content("Let me "), call("t1", '{"a": 1}'), call("t2")]
-    await memory.append(chat_id, run_id, step_line(image, *pieces, result("t1", "sun " * 600)))
+    await memory.append(chat_id, run_id, step_line(seen, *pieces, result("t1", "sun " * 600)))
     loaded = await load(memory, chat_id, run_id)
     assert loaded.tokens == count.count_request(loaded.messages, (), "o200k_base")
     loaded = await load(memory, chat_id, run_id, system="You are", tools=TOOLS, reminders=["now"])
@@ -59,10 +58,16 @@ async def test_another_model_is_counted_by_a_ratio_that_its_usage_teaches(memory
 
 
 @pytest.mark.parametrize(
-    "usage",
-    [{"input_tokens": 10**9}, {"input_tokens": 50_600}, {"input_tokens": 11}, {"input_tokens": 700, "estimated": True}],
+    ("usage", "ratio"),
+    [
+        *(({"input_tokens": nonsense}, 1.15) for nonsense in (10**9, 50_600, 11)),
+        ({"input_tokens": 700, "estimated": True}, 1.15),
+        ({"input_tokens": 300}, 1),
+    ],
 )
-async def test_nonsense_and_estimates_teach_nothing(memory: Memory, usage: dict[str, Any]) -> None:
+async def test_nonsense_and_estimates_teach_nothing_and_a_ratio_is_never_below_1(
+    memory: Memory, usage: dict[str, Any], ratio: float
+) -> None:
     chat_id, run_id = await memory.begin("hello " * 500)
     other = limits(window=1_000_000, model="qwen3-max")
     for _ in range(3):
@@ -70,16 +75,7 @@ async def test_nonsense_and_estimates_teach_nothing(memory: Memory, usage: dict[
         reported = common_pb2.Usage(**usage)
         await memory.append(chat_id, run_id, step_line(content("a", usage=reported, msg_id=new_id())))
     exact = (await load(memory, chat_id, run_id)).tokens
-    assert (await load(memory, chat_id, run_id, limits=other)).tokens == pytest.approx(1.15 * exact, abs=1)
-
-
-async def test_a_ratio_is_never_below_1(memory: Memory) -> None:
-    chat_id, run_id = await memory.begin("hello " * 500)
-    other = limits(window=1_000_000, model="qwen3-max")
-    await load(memory, chat_id, run_id, limits=other)
-    await memory.append(chat_id, run_id, step_line(content("a", usage=common_pb2.Usage(input_tokens=300))))
-    exact = (await load(memory, chat_id, run_id)).tokens
-    assert (await load(memory, chat_id, run_id, limits=other)).tokens == exact
+    assert (await load(memory, chat_id, run_id, limits=other)).tokens == pytest.approx(ratio * exact, abs=1)
 
 
 async def test_the_encoding_of_the_provider_file_counts_exactly(memory: Memory) -> None:
@@ -135,8 +131,7 @@ async def test_what_cannot_gain_is_not_due(memory: Memory) -> None:
 
 
 async def test_the_oldest_pairs_go_where_all_does_not_fit(memory: Memory) -> None:
-    chat_id, run_id = await memory.begin("old")
-    await memory.append(chat_id, run_id, step_line(content("answer " * 200)), run_line())
+    chat_id, run_id = await memory.begin_with(step_line(content("answer " * 200)), run_line(), message="old")
     _, run_id = await memory.begin("the question", chat_id)
     for index in range(10):
         step = step_line(call(f"t{index}", msg_id=new_id()), result(f"t{index}", WORDS * 10))
@@ -177,15 +172,6 @@ async def test_reminders_are_within_the_limit_too(memory: Memory) -> None:
     loaded = await load(memory, chat_id, run_id, reminders=[WORDS * 10], limits=limits(window=1_000, output=500))
     assert loaded.tokens <= 500
     assert text_of(loaded.messages[-1]).startswith("<system_reminder>")
-
-
-async def test_a_restart_counts_the_same(serve: Serve) -> None:
-    async with serve() as memory:
-        chat_id, run_id = await memory.begin("hello")
-        await memory.append(chat_id, run_id, *(step_line(content(WORDS, msg_id=new_id())) for _ in range(100)))
-        before = await load(memory, chat_id, run_id)
-    async with serve() as memory:
-        assert await load(memory, chat_id, run_id) == before
 
 
 SYSTEM = "You are of help."
@@ -285,7 +271,7 @@ async def test_long_arguments_stay_an_object(memory: Memory) -> None:
     assert "read_history 2 has them" in given["content"]
 
 
-async def test_old_results_are_cleared_before_a_compaction_is_due(memory: Memory) -> None:
+async def test_old_results_are_cleared_before_a_compaction_is_due_and_their_reader_is_counted(memory: Memory) -> None:
     chat_id, run_id = await memory.begin("Look.")
     for number in range(8):
         step = step_line(call(f"c{number}", msg_id=new_id()), result(f"c{number}", WORDS * 100))
@@ -296,18 +282,9 @@ async def test_old_results_are_cleared_before_a_compaction_is_due(memory: Memory
     assert (whole.compaction_due, kept.compaction_due, kept.is_over) == (True, False, False)
     sizes = [len(text_of(message)) > 2000 for message in kept.messages if message.role == "tool"]
     assert sizes == [False] * 6 + [True] * 2
-
-
-async def test_the_tools_that_come_with_cleared_results_are_counted(memory: Memory) -> None:
-    chat_id, run_id = await memory.begin("Look.")
-    for number in range(8):
-        step = step_line(call(f"c{number}", msg_id=new_id()), result(f"c{number}", WORDS * 100))
-        await memory.append(chat_id, run_id, step)
     reader = llm_pb2.ToolSchema(name="read_result", description="Read it. " * 50, parameters="{}")
-    loaded = await load(
-        memory, chat_id, run_id, limits=limits(window=10_000, output=1_000),
-        window=memory_pb2.WindowSettings(results_kept=2), history_tools=[reader],
-    )  # fmt: skip
+    window = memory_pb2.WindowSettings(results_kept=2)
+    loaded = await load(memory, chat_id, run_id, limits=small, window=window, history_tools=[reader])
     assert loaded.has_left
     assert loaded.tokens == count.count_request(loaded.messages, [reader], "o200k_base")
 

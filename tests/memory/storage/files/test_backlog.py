@@ -23,10 +23,11 @@ from services.memory.storage.files.backlog.backlog import Backlog
 from services.memory.storage.files.backlog.indexing import Settle, run_steps
 from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.engine import open_files
-from services.memory.storage.files.indexing.index_recovery import INDEX_NAME, START_LOGS_MAX
+from services.memory.storage.files.indexing.index_recovery import START_LOGS_MAX
 from services.runtime.auth.identity import acting_as
 from tests.support.memory.admin_cli import copies
 from tests.support.memory.budgets import ADA, begin, claim
+from tests.support.memory.engines import lose_index
 from tests.support.memory.gates import approval
 from tests.support.memory.serving import memory_over
 from tests.support.memory.spend import charge, said, total
@@ -48,11 +49,6 @@ class HeldSteps:
         await run_steps(backlog, is_behind, settle)
 
 
-def lose_index(folder: Path) -> None:
-    for suffix in ("", "-wal", "-shm"):
-        (folder / f"{INDEX_NAME}{suffix}").unlink(missing_ok=True)
-
-
 @asynccontextmanager
 async def serving_unindexed(folder: Path) -> AsyncGenerator[tuple[Memory, HeldSteps]]:
     """A service whose index has none of the folder's chats, and makes it when it is let."""
@@ -62,7 +58,9 @@ async def serving_unindexed(folder: Path) -> AsyncGenerator[tuple[Memory, HeldSt
         yield memory, held
 
 
-async def wait_for_index(memory: Memory) -> None:
+async def make_index(memory: Memory, held: HeldSteps) -> None:
+    """Let the work go on to its end."""
+    held.go_on.set()
     while (await memory.chats()).HasField("index_progress"):
         await asyncio.sleep(0.01)
 
@@ -72,8 +70,7 @@ def _set_time(path: Path, at_s: int) -> None:
 
 
 async def make_charged(memory: Memory, *, ends: bool = True) -> tuple[str, str]:
-    chat_id, run_id = await memory.begin("水车")
-    await memory.append(chat_id, run_id, said(charge(nano_usd=1_500)))
+    chat_id, run_id = await memory.begin_with(said(charge(nano_usd=1_500)), message="水车")
     if ends:
         await memory.append(chat_id, run_id, run_line())
     return chat_id, run_id
@@ -93,8 +90,7 @@ async def test_a_chat_is_served_by_its_id_and_lists_say_what_they_lack(folder: P
         assert ([chat.chat_id for chat in listed.chats], listed.index_progress.chats_done) == ([chat_id], 1)
         assert [hit.chat_id for hit in await memory.search("水车")] == [chat_id]
         assert (await memory.chat(run_id=run_id)).chat_id == chat_id
-        held.go_on.set()
-        await wait_for_index(memory)
+        await make_index(memory, held)
         assert {chat.chat_id for chat in (await memory.chats()).chats} == {chat_id, other_id}
         assert len(await memory.search("水车")) == 2
 
@@ -104,10 +100,8 @@ async def test_what_is_appended_to_a_chat_that_is_not_indexed_counts_once(folder
         chat_id, _ = await make_charged(memory)
         await make_charged(memory)
     async with serving_unindexed(folder) as (memory, held):
-        _, run_id = await memory.begin("again", chat_id)
-        await memory.append(chat_id, run_id, said(charge(nano_usd=20)), run_line())
-        held.go_on.set()
-        await wait_for_index(memory)
+        await memory.begin_with(said(charge(nano_usd=20)), run_line(), message="again", chat_id=chat_id)
+        await make_index(memory, held)
         assert await total(memory) == 3_020
     lose_index(folder)
     async with memory_over(folder) as memory:
@@ -122,8 +116,7 @@ async def test_a_chat_that_is_deleted_unindexed_is_gone_and_its_cost_is_not(fold
         await memory.delete(chat_id)
         with pytest.raises(NotFound):
             await memory.chat(chat_id=chat_id)
-        held.go_on.set()
-        await wait_for_index(memory)
+        await make_index(memory, held)
         assert len((await memory.chats()).chats) == 1
         assert await total(memory) == 3_000
 
@@ -145,8 +138,7 @@ async def test_nothing_is_decided_on_half_an_index(folder: Path) -> None:
         for look in (memory.chat(run_id=run_id), memory.gate(run_id, "g1"), memory.export_gates()):
             with pytest.raises(IndexIncomplete):
                 await look
-        held.go_on.set()
-        await wait_for_index(memory)
+        await make_index(memory, held)
         assert (await memory.chat(run_id=run_id)).chat_id
         with acting_as(ADA):
             assert await claim(memory, spending, 1_000) == 1_000
@@ -171,8 +163,7 @@ async def test_a_run_that_had_not_ended_is_taken_over_once(folder: Path) -> None
         assert await memory.list_unfinished() == []
         generation = await memory.acquire(chat_id, run_id, "one")
         assert generation > 0
-        held.go_on.set()
-        await wait_for_index(memory)
+        await make_index(memory, held)
         (found,) = await memory.list_unfinished()
         assert (found.run_id, found.owner, found.generation) == (run_id, "one", generation)
         with pytest.raises(StaleLease):
@@ -189,8 +180,7 @@ async def test_a_line_that_a_crash_has_cut_is_set_aside_once_and_what_follows_st
     log.write_bytes(whole + b'{"_type":"query","chatId"')
     async with serving_unindexed(folder) as (memory, held):
         _, run_id = await memory.begin("again", chat_id)
-        held.go_on.set()
-        await wait_for_index(memory)
+        await make_index(memory, held)
         await memory.append(chat_id, run_id, run_line())
         assert (await memory.chat(run_id=run_id)).chat_id == chat_id
     assert (folder / f"{chat_id}.json.damaged").read_bytes() == b'{"_type":"query","chatId"'
@@ -200,8 +190,7 @@ async def test_a_line_that_a_crash_has_cut_is_set_aside_once_and_what_follows_st
 
 async def test_gates_come_to_an_inbox_that_is_watched_while_the_index_is_made(folder: Path) -> None:
     async with memory_over(folder) as memory:
-        chat_id, run_id = await memory.begin()
-        await memory.append(chat_id, run_id, approval("g1", "write"))
+        await memory.begin_with(approval("g1", "write"))
     async with serving_unindexed(folder) as (memory, held), asyncio.timeout(30):
         assert (await memory.gates(scope="own")).HasField("index_progress")
         with rpc_errors():
@@ -221,8 +210,7 @@ async def test_a_webhook_is_made_but_not_changed_before_what_it_was_to_be_told_o
             made = (await memory.call("CreateWebhook", url=URL)).webhook
             with pytest.raises(IndexIncomplete):
                 await memory.call("UpdateWebhook", webhook_id=made.webhook_id, paused=True)
-            held.go_on.set()
-            await wait_for_index(memory)
+            await make_index(memory, held)
             changed = await memory.call("UpdateWebhook", webhook_id=made.webhook_id, paused=True)
     assert changed.webhook.paused
 
@@ -248,8 +236,7 @@ async def test_no_chat_is_pruned_and_no_blob_taken_for_an_orphan_before_all_are_
 async def test_a_service_that_is_killed_meanwhile_goes_on_where_it_was(folder: Path) -> None:
     await copies(partial(memory_over, folder), folder, START_LOGS_MAX + 1_000)
     program = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.memory.storage.files.serve_killed", str(folder)),
-        stdout=asyncio.subprocess.PIPE,
+        *(sys.executable, "-m", "tests.memory.storage.files.serve_killed", str(folder)), stdout=asyncio.subprocess.PIPE
     )
     assert program.stdout is not None
     async with asyncio.timeout(60):
@@ -262,7 +249,6 @@ async def test_a_service_that_is_killed_meanwhile_goes_on_where_it_was(folder: P
     async with memory_over(folder, start_logs_max=0, run_backlog=held) as memory:
         left = (await memory.chats()).index_progress.chats
         assert 0 < left <= START_LOGS_MAX + 1_000 - done
-        held.go_on.set()
-        await wait_for_index(memory)
+        await make_index(memory, held)
     with suppress(ProcessLookupError):
         program.kill()

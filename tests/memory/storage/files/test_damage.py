@@ -19,13 +19,14 @@ from headrace.v1 import agent_pb2, common_pb2
 from services.memory.storage.files.indexing.index_recovery import INDEX_NAME, SPEND
 from tests.support.memory.admin_cli import tool
 from tests.support.memory.agent_versions import put_version
-from tests.support.memory.engines import Serve, open_keys
+from tests.support.memory.engines import Serve, lose_index, open_keys
 from tests.support.memory.gates import ids, opening, submitted
 from tests.support.memory.log_editing import without_checksums
+from tests.support.memory.messages import content, user
 from tests.support.memory.schedules import DAY, HOUR, Clock, create, get, list_due, record
 from tests.support.memory.serving import memory_over
 from tests.support.memory.spend import charge, said, total
-from tests.support.memory.writing import content, event_line, events, new_id, query_line, run_line, step_line, user
+from tests.support.memory.writing import event_line, events, new_id, query_line, read_pages, run_line, step_line
 
 HUGE = b"123456789012345678901234567890"
 
@@ -55,8 +56,7 @@ async def test_an_odd_line_is_damage_of_its_own_chat(
     index: int, before: bytes, after: bytes, is_index_new: bool, serve: Serve, folder: Path
 ) -> None:
     async with serve() as memory:
-        chat_id, run_id = await memory.begin()
-        await memory.append(chat_id, run_id, step_line(content("a", events=events(7))))
+        chat_id, run_id = await memory.begin_with(step_line(content("a", events=events(7))))
         gate = agent_pb2.GateOpen(gate_id="g1", kind="approval", expires_at=9)
         await memory.append(chat_id, run_id, event_line(seq=8, gate_open=gate))
         await memory.append(chat_id, run_id, run_line("failed", error=common_pb2.Failure(code="INTERNAL")))
@@ -85,10 +85,7 @@ async def test_chats_of_times_that_no_date_has_come_in_pages(serve: Serve, folde
         path.write_bytes(re.sub(rb'"updatedAt":\d+', b'"updatedAt":' + time, without_checksums(path.read_bytes())))
     (folder / INDEX_NAME).unlink()
     async with serve() as memory:
-        seen, token = list[str](), ""
-        while len(seen) < len(chats):
-            page = await memory.chats(page_size=1, page_token=token)
-            seen, token = [*seen, *(chat.chat_id for chat in page.chats)], page.next_page_token
+        seen = [chat.chat_id for page in await read_pages(memory, "ListChats", "chats", 1) for chat in page]
         assert seen == [chats[n] for n in (3, 2, 0, 1)]
 
 
@@ -116,8 +113,7 @@ async def test_gates_of_a_damaged_chat_stay_listed(
     damaged: str, is_index_new: bool, serve: Serve, folder: Path
 ) -> None:
     async with serve() as memory:
-        chat_id, run_id = await memory.begin()
-        await memory.append(chat_id, run_id, run_line())
+        chat_id, _ = await memory.begin_with(run_line())
         await memory.append(chat_id, waiting := new_id(), query_line("go on"))
         for line in (
             step_line(user("a")),
@@ -136,8 +132,7 @@ async def test_gates_of_a_damaged_chat_stay_listed(
     log[LINES.index(damaged)] = b"\xff\n"
     path.write_bytes(b"".join(log))
     if is_index_new:
-        for suffix in ("", "-wal", "-shm"):
-            (folder / f"{INDEX_NAME}{suffix}").unlink(missing_ok=True)
+        lose_index(folder)
     expected = {"form_1", "form_2"} - LOST.get(damaged, set())
     if damaged == "the answer to form_3":
         expected.add("form_3")  # nothing that can be read says that it was answered
@@ -159,20 +154,10 @@ def find_file(folder: Path) -> Path:
     return path
 
 
-async def test_a_fact_with_a_byte_that_is_no_text_is_left_out(serve: Serve, folder: Path) -> None:
-    async with serve() as memory:
-        for text in ("likes granite", "likes slate", "likes basalt"):
-            await memory.remember(text)
-    harm(find_file(folder / "facts"), b"slate", b"sl\xe1te")
-    async with serve() as memory:
-        assert [fact.text for fact in await memory.list_facts()] == ["likes basalt", "likes granite"]
-
-
 async def test_costs_of_a_deleted_chat_that_cannot_be_read_are_left_out(serve: Serve, folder: Path) -> None:
     async with serve() as memory:
         for nano_usd in (100, 20, 3):
-            chat_id, run_id = await memory.begin()
-            await memory.append(chat_id, run_id, said(charge(nano_usd=nano_usd)), run_line())
+            chat_id, _ = await memory.begin_with(said(charge(nano_usd=nano_usd)), run_line())
             await memory.delete(chat_id)
     path = find_file(folder / SPEND)
     first, second, third = path.read_bytes().splitlines(keepends=True)

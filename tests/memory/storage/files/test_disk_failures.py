@@ -20,11 +20,11 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from headrace.errors import DiskFull, HeadraceError, LogDamaged, NotFound, Overloaded
 from services.memory.log.verify import verify_log
 from services.memory.storage.files.commits import FILES_MIN
-from services.memory.storage.files.disk import Disk
 from services.runtime.rpc.health import CHAIN, SERVING
 from tests.support.memory.engines import Serve, logs_in
 from tests.support.memory.held_sync import HeldSync
-from tests.support.memory.writing import Memory, content, new_id, query_line, run_line, step_line, user
+from tests.support.memory.messages import content, user
+from tests.support.memory.writing import Memory, new_id, query_line, run_line, step_line
 from tests.support.small_disk import SmallDisk, needs_mount, serving_on_small_disk
 
 
@@ -109,16 +109,15 @@ async def test_a_new_chat_whose_first_append_fails_does_not_exist(serve: Serve) 
         assert [chat.chat_id for chat in (await memory.chats()).chats] == [chat_id]
 
 
-async def test_a_write_that_breaks_off_leaves_no_half_line(serve: Serve, folder: Path) -> None:
-    async with serve() as memory:
-        # Long, so that the limit meets the log alone, not the index or what is printed.
-        chat_id, run_id = await memory.begin("x" * 1_000_000)
-        path = folder / f"{chat_id}.json"
-        before = path.read_bytes()
-        with file_size_limited(len(before) + 300), pytest.raises(Overloaded, match="File too large"):
-            await memory.append(chat_id, run_id, step_line(content("x" * 5000)))
-        assert path.read_bytes() == before
-        assert (await memory.append(chat_id, run_id, step_line(content("y")))).first_n == 2
+async def test_a_write_that_breaks_off_leaves_no_half_line(memory: Memory, folder: Path) -> None:
+    # Long, so that the limit meets the log alone, not the index or what is printed.
+    chat_id, run_id = await memory.begin("x" * 1_000_000)
+    path = folder / f"{chat_id}.json"
+    before = path.read_bytes()
+    with file_size_limited(len(before) + 300), pytest.raises(Overloaded, match="File too large"):
+        await memory.append(chat_id, run_id, step_line(content("x" * 5000)))
+    assert path.read_bytes() == before
+    assert (await memory.append(chat_id, run_id, step_line(content("y")))).first_n == 2
 
 
 async def test_appends_that_share_a_failed_write_all_fail_and_leave_no_gap(serve: Serve) -> None:
@@ -195,24 +194,6 @@ async def test_a_log_that_somebody_removed_does_not_come_back_with_a_hole(memory
     assert logs_in(folder) == []
 
 
-def test_a_folder_has_one_owner(folder: Path) -> None:
-    first = Disk(folder)
-    with pytest.raises(OSError, match="belongs to another memory service"):
-        Disk(folder)
-    first.close()
-    Disk(folder).close()
-
-
-async def test_a_deleted_log_is_gone_for_good(memory: Memory, folder: Path) -> None:
-    chat_id, run_id = await memory.begin()
-    await memory.append(chat_id, run_id, run_line())
-    await memory.delete(chat_id)
-    assert logs_in(folder) == []
-    with pytest.raises(NotFound):
-        await memory.append(chat_id, run_id, step_line(user("late")))
-    assert (await memory.append(chat_id, run_id, query_line())).chat_created
-
-
 @dataclass(frozen=True, slots=True)
 class Small:
     """A memory service on a small disk."""
@@ -241,12 +222,7 @@ async def serving_memory(tmp_path: Path) -> AsyncGenerator[Small]:
     folder = tmp_path / "chats"
     env = {"HEADRACE_MEMORY_CHAT_DIR": str(folder), "HEADRACE_MEMORY_METRICS_LISTEN": metrics}
     async with serving_on_small_disk("memory", folder, env) as (disk, channel):
-        yield Small(
-            Memory.reach(channel),
-            disk,
-            channel,
-            f"http://{metrics}/metrics",
-        )
+        yield Small(Memory.reach(channel), disk, channel, f"http://{metrics}/metrics")
 
 
 @needs_mount

@@ -31,7 +31,8 @@ from services.memory.storage.spend.rows import SpendKey, SpendSum
 from tests.support.memory.admin_cli import copies
 from tests.support.memory.engines import Serve
 from tests.support.memory.log_editing import edit_log
-from tests.support.memory.writing import Memory, content, event_line, events, new_id, query_line, run_line, step_line
+from tests.support.memory.messages import content
+from tests.support.memory.writing import Memory, event_line, events, new_id, query_line, read_pages, run_line, step_line
 
 pytestmark = pytest.mark.engines
 
@@ -48,12 +49,8 @@ async def test_chats_are_listed_the_last_changed_first_page_by_page(serve: Serve
     assert (listed[0].chat_name, listed[0].first_agent_key) == ("chat 1", "agent 1")
     assert [chat.updated_at for chat in listed] == sorted((chat.updated_at for chat in listed), reverse=True)
     async with serve() as memory:
-        page = await memory.chats(page_size=2)
-        paged = list(page.chats)
-        while page.next_page_token:
-            page = await memory.chats(page_size=2, page_token=page.next_page_token)
-            paged += page.chats
-    assert paged == listed
+        pages = await read_pages(memory, "ListChats", "chats", 2)
+    assert [chat for page in pages for chat in page] == listed
 
 
 @pytest.mark.parametrize("fields", [{"page_size": -1}, {"page_size": 201}, {"page_token": "x"}, {"page_token": "1."}])
@@ -98,7 +95,10 @@ async def test_a_chat_with_an_unfinished_run_is_not_deleted(memory: Memory) -> N
         await memory.chat(run_id=run_id)
     with pytest.raises(NotFound):
         await memory.delete(chat_id)
+    with pytest.raises(NotFound):
+        await memory.append(chat_id, run_id, step_line(content("late")))
     assert list((await memory.chats()).chats) == []
+    assert (await memory.append(chat_id, run_id, query_line())).chat_created
 
 
 async def test_a_chat_that_is_deleted_and_made_again_at_the_same_moment_is_whole(serve: Serve) -> None:
@@ -135,14 +135,6 @@ async def test_a_start_reads_only_logs_that_have_changed(serve: Serve, folder: P
         assert {chat.chat_name for chat in (await memory.chats()).chats} == {"Chat 0", "chat 1", "chat 2"}
 
 
-def _lose(path: Path) -> None:
-    path.unlink()
-
-
-def _garble(path: Path) -> None:
-    path.write_bytes(b"no database at all" * 1000)
-
-
 def _damage(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[4096:] = b"\xff" * (len(data) - 4096)
@@ -154,10 +146,6 @@ def _age(path: Path) -> None:
         database.executescript("PRAGMA user_version=0; DROP TABLE chats;")
 
 
-def _empty(path: Path) -> None:
-    path.write_bytes(b"")
-
-
 def _interrupt(path: Path) -> None:
     """Leave what a start once left that was killed, or found a full disk, while it made the index."""
     with closing(sqlite3.connect(path)) as database:
@@ -165,17 +153,24 @@ def _interrupt(path: Path) -> None:
         database.commit()
 
 
-@pytest.mark.parametrize("harm", [_lose, _garble, _damage, _age, _empty, _interrupt])
-async def test_an_index_that_cannot_be_used_is_made_anew(
-    serve: Serve, folder: Path, harm: Callable[[Path], None]
-) -> None:
+HARMS: dict[str, Callable[[Path], object]] = {
+    "lost": Path.unlink,
+    "garbled": lambda path: path.write_bytes(b"no database at all" * 1000),
+    "damaged": _damage,
+    "of an early version": _age,
+    "empty": lambda path: path.write_bytes(b""),
+    "interrupted": _interrupt,
+}
+
+
+@pytest.mark.parametrize("harm", HARMS)
+async def test_an_index_that_cannot_be_used_is_made_anew(serve: Serve, folder: Path, harm: str) -> None:
     async with serve() as memory:
         ended, _ = await memory.begin("an ended chat")
         await memory.delete((await memory.begin_and_end("gone"))[0])
-        chat_id, run_id = await memory.begin("水车 turns")
-        await memory.append(chat_id, run_id, step_line(content("as ever")))
+        chat_id, run_id = await memory.begin_with(step_line(content("as ever")), message="水车 turns")
         before = [await memory.chats(), await memory.list_unfinished(), await memory.search("ever")]
-    harm(folder / "index.sqlite")
+    HARMS[harm](folder / "index.sqlite")
     async with serve() as memory:
         assert [await memory.chats(), await memory.list_unfinished(), await memory.search("ever")] == before
         assert (await memory.chat(run_id=run_id)).chat_id == chat_id

@@ -24,8 +24,9 @@ from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.engine import open_files
 from tests.support.memory.admin_cli import load_next_context, tool
 from tests.support.memory.engines import Serve, logs_in
+from tests.support.memory.messages import content
 from tests.support.memory.serving import memory_over
-from tests.support.memory.writing import Memory, content, events, query_line, run_line, step_line
+from tests.support.memory.writing import Memory, events, query_line, run_line, step_line
 
 CHAT, RUN = "8cdb2094-9dbf-47d1-a17f-bc989a236a5c", "8ad0081d-191b-4990-9432-664ea0c38c3e"
 
@@ -140,10 +141,9 @@ async def test_a_start_that_was_killed_in_the_middle_of_it_begins_again(serve: S
         assert await texts_of(memory) == ["Sunny.", "Rain."]
 
 
-async def test_a_log_that_appears_while_memory_runs_is_read_when_it_is_asked_for(serve: Serve, folder: Path) -> None:
-    async with serve() as memory:
-        put(folder, encode(OLDER))
-        assert await texts_of(memory) == ["Sunny.", "Rain."]
+async def test_a_log_that_appears_while_memory_runs_is_read_when_it_is_asked_for(memory: Memory, folder: Path) -> None:
+    put(folder, encode(OLDER))
+    assert await texts_of(memory) == ["Sunny.", "Rain."]
 
 
 async def test_verify_knows_older_logs_and_changes_nothing(serve: Serve, folder: Path) -> None:
@@ -242,13 +242,7 @@ def make_line(kind: str, members: dict[str, Any]) -> dict[str, Any]:
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
-@given(
-    st.lists(
-        st.builds(make_line, KINDS, LINES),
-        min_size=1,
-        max_size=6,
-    )
-)
+@given(st.lists(st.builds(make_line, KINDS, LINES), min_size=1, max_size=6))
 @example([make_line("event", {"runId": RUN, "event": {"type": "run.notice"}})])
 @example(
     [make_line("query", {"runId": RUN, "updatedAt": 253_402_300_800_000, "query": {"message": "In the year 10000"}})]

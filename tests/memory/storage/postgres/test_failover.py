@@ -17,9 +17,11 @@ from services.runtime.auth.identity import Identity
 from tests.support.cluster.links import link
 from tests.support.cluster.pair import SOCKET, Pair, pair
 from tests.support.memory.acknowledged import Acknowledged, note_some, note_the_rest, start
+from tests.support.memory.contexts import list_texts
 from tests.support.memory.engines import Tables
+from tests.support.memory.messages import user
 from tests.support.memory.serving import memory_in
-from tests.support.memory.writing import new_id, step_line, store_fact, user
+from tests.support.memory.writing import new_id, step_line, store_fact
 
 OWNER = Identity("t", "u")
 CHATS = 2
@@ -52,11 +54,7 @@ async def test_the_log_goes_on_at_the_standby(both: Pair) -> None:
 
 
 async def test_nothing_goes_behind_a_line_that_was_seen_and_is_gone(both: Pair) -> None:
-    async with (
-        asyncio.timeout(900),
-        memory_in(both.url(), patience_s=0.1) as memory,
-        memory_in(both.url()) as other,
-    ):
+    async with asyncio.timeout(900), memory_in(both.url(), patience_s=0.1) as memory, memory_in(both.url()) as other:
         chat_id, run_id = await memory.begin("hello")
         await asyncio.to_thread(both.standby.kill)
         appending = asyncio.create_task(memory.append(chat_id, run_id, step_line(user("refused"))))
@@ -74,7 +72,7 @@ async def test_nothing_goes_behind_a_line_that_was_seen_and_is_gone(both: Pair) 
         assert (await other.append(chat_id, run_id, step_line(user("second")))).first_n == 2
         log = await Tables(both.url()).log(chat_id)
         assert [line.split(b'"_n":')[1].split(b",")[0] for line in log.splitlines()] == [b"1", b"2"]
-        assert [message.content[0].text for message in await other.context(chat_id, run_id)] == ["hello", "second"]
+        assert await list_texts(other, chat_id, run_id) == ["hello", "second"]
 
 
 async def test_what_no_standby_has_is_not_acknowledged(both: Pair) -> None:

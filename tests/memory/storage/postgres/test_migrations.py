@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 
 import asyncpg
 import pytest
@@ -15,15 +12,13 @@ from benchmarks.postgresql import Server
 from services.memory.storage.postgres.connection.pool import Limits
 from services.memory.storage.postgres.engine import open_postgres
 from services.memory.storage.postgres.migrations import LOCK, list_versions, migrate_tables
+from tests.support.memory.admin_cli import run_program
 from tests.support.memory.serving import memory_in
+from tests.support.postgresql import connected
 
 LIMITS = Limits(2, 10.0)
 
 TITLES = next(version for version, statements in list_versions().items() if "titles" in statements.lower())
-
-
-def test_versions_have_no_gap() -> None:
-    assert list(list_versions()) == list(range(1, len(list_versions()) + 1))
 
 
 async def test_services_that_start_at_the_same_moment_make_the_tables_once(postgres: Server) -> None:
@@ -35,21 +30,9 @@ async def test_services_that_start_at_the_same_moment_make_the_tables_once(postg
 
     async with asyncio.timeout(300):
         assert await asyncio.gather(*(start() for _ in range(5))) == [[]] * 5
-    connection = await asyncpg.connect(url)
-    try:
+    async with connected(url) as connection:
         applied = await connection.fetch("SELECT version FROM headrace_version ORDER BY version")
-    finally:
-        await connection.close()
     assert [row[0] for row in applied] == list(list_versions())
-
-
-@asynccontextmanager
-async def connected(url: str, command_timeout: float | None = None) -> AsyncGenerator[asyncpg.Connection]:
-    connection = await asyncpg.connect(url, command_timeout=command_timeout)
-    try:
-        yield connection
-    finally:
-        await connection.close()
 
 
 async def until_waits(connection: asyncpg.Connection, kind: str) -> None:
@@ -117,16 +100,12 @@ async def test_the_planner_has_no_samples_of_what_people_wrote(postgres: Server)
 async def test_tables_are_made_before_services_start(postgres: Server, url: str) -> None:
     """As the init container of memory's pods makes them."""
     given = url.format(new=postgres.new_database())
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "services.memory.migration"),
-        env=os.environ | {"HEADRACE_DATABASE_URL": given},
-        stderr=asyncio.subprocess.PIPE,
-    )
-    _, complaint = await process.communicate()
+    env = os.environ | {"HEADRACE_DATABASE_URL": given}
+    status, printed = await run_program("services.memory.migration", env=env)
     if not given:
-        assert (process.returncode, b"HEADRACE_DATABASE_URL" in complaint) == (1, True)
+        assert (status, "HEADRACE_DATABASE_URL" in printed) == (1, True)
         return
-    assert process.returncode == 0, complaint
+    assert status == 0, printed
     async with connected(given) as connection:
         assert await connection.fetchval("SELECT max(version) FROM headrace_version") == len(list_versions())
 
@@ -135,11 +114,8 @@ async def test_tables_of_a_later_version_are_left_alone(postgres: Server) -> Non
     url = postgres.new_database()
     async with memory_in(url) as memory:
         await memory.begin("hello")
-    connection = await asyncpg.connect(url)
-    try:
+    async with connected(url) as connection:
         await connection.execute("INSERT INTO headrace_version VALUES (1000000)")
-    finally:
-        await connection.close()
     with pytest.raises(OSError, match="of a later version"):
         async with open_postgres(url, LIMITS):
             pass
@@ -153,15 +129,12 @@ async def test_chats_of_an_earlier_version_get_their_titles(postgres: Server) ->
             await memory.begin(question)
         titles = {chat.chat_id: chat.title for chat in (await memory.chats()).chats}
     assert len(titles) == len(questions)
-    connection = await asyncpg.connect(url)
-    try:
+    async with connected(url) as connection:
         await connection.execute(f"ALTER TABLE chats DROP COLUMN title; {list_versions()[TITLES]}")
         async with memory_in(url) as memory:
             assert {chat.chat_id: chat.title for chat in (await memory.chats()).chats} == titles
             await connection.execute("UPDATE chats SET title = ''")  # as services of version 6 write new ones
             assert all(chat.title == chat.chat_name for chat in (await memory.chats()).chats)
-    finally:
-        await connection.close()
 
 
 @pytest.mark.parametrize(

@@ -8,25 +8,24 @@ from contextlib import AsyncExitStack
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-import asyncpg
 import pytest
 
 from headrace.v1 import common_pb2, memory_pb2
 from services.memory.storage.engine import Engine
 from services.memory.storage.gates.watch import GateWatch
-from services.memory.storage.postgres.connection.hosts import DRIVER
 from services.memory.storage.postgres.connection.pool import Limits
 from services.memory.storage.postgres.engine import open_postgres
 from services.memory.storage.postgres.notifications import CHANNEL, Notifications
 from tests.support.cluster.links import link
 from tests.support.cluster.pair import SOCKET
-from tests.support.memory.engines import Tables
+from tests.support.memory.engines import Tables, drive
 from tests.support.memory.gates import opening, submitted, watching
+from tests.support.memory.messages import content, user
 from tests.support.memory.serving import memory_in
-from tests.support.memory.writing import content, new_id, step_line, user
+from tests.support.memory.writing import new_id, step_line
+from tests.support.postgresql import connected
 from trials.simulation.postgres.driver import DirectWay, connect_to
 from trials.simulation.postgres.server import Server as ModelServer
 
@@ -63,12 +62,9 @@ async def test_news_go_on_after_the_connection_was_lost(database_url: str) -> No
 
 async def lose_connections(url: str) -> None:
     """End the sessions of all memory services."""
-    connection = await asyncpg.connect(url)
-    try:
+    async with connected(url) as connection:
         others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
         await connection.execute(f"{others} AND application_name = 'headrace-memory'")
-    finally:
-        await connection.close()
 
 
 async def test_gates_are_told_by_every_service_and_listed_again_after_a_loss(database_url: str) -> None:
@@ -144,12 +140,8 @@ def call_after(turns: int, act: Callable[[], object]) -> None:
 async def test_news_on_their_way_to_who_ends_are_no_error(modelled: ModelServer, turns: int) -> None:
     errors = list[object]()
     connected = asyncio.Event()
-
-    async def connect(url: str, **given: Any) -> Any:
-        return connect_to(modelled, DirectWay(), given)
-
     asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
-    DRIVER.set(connect)
+    drive(modelled)
     news = Notifications("postgresql://modelled", lambda _: connected.set(), GateWatch())
     news.listen(lambda _: None)
     listening = asyncio.create_task(news.run_connection(ignore_chat))

@@ -20,9 +20,10 @@ from services.memory.storage.postgres.engine import open_postgres
 from tests.support.memory.acknowledged import Acknowledged, kill_somewhere, note_some, note_the_rest, start
 from tests.support.memory.crashing import write
 from tests.support.memory.engines import Tables
+from tests.support.memory.messages import content, user
 from tests.support.memory.serving import memory_in
 from tests.support.memory.wire import Wire, wire
-from tests.support.memory.writing import content, new_id, query_line, run_line, step_line, user
+from tests.support.memory.writing import new_id, query_line, run_line, step_line
 
 CHATS = 2
 

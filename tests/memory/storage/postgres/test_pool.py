@@ -12,14 +12,10 @@ import asyncpg
 import pytest
 
 from headrace.errors import Overloaded
-from services.memory.storage.postgres.connection.hosts import DRIVER, split_hosts
-from services.memory.storage.postgres.connection.pool import (
-    RELEASE_TIMEOUT_S,
-    Limits,
-    database_errors,
-    open_database,
-)
-from trials.simulation.postgres.driver import DirectWay, connect_to
+from services.memory.storage.postgres.connection.hosts import split_hosts
+from services.memory.storage.postgres.connection.pool import RELEASE_TIMEOUT_S, Limits, database_errors, open_database
+from tests.support.memory.engines import drive
+from trials.simulation.postgres.driver import DirectWay
 from trials.simulation.postgres.server import Server as ModelServer
 
 BASES = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
@@ -55,15 +51,12 @@ async def test_nobody_is_needed_to_look_at_what_becomes_of_a_connection_whose_ca
     way, failed, is_done = LosingWay(), list[dict[str, Any]](), asyncio.Event()
     asyncio.get_running_loop().set_exception_handler(lambda _, context: failed.append(context))
 
-    async def connect(url: str, **options: Any) -> Any:
-        return connect_to(modelled, way, options)
-
     async def lose_database(connection: Any) -> None:
         await connection.execute("BEGIN")  # so that giving it back has something to say
         way.is_lost = True
         is_done.set()
 
-    DRIVER.set(connect)
+    drive(modelled, way)
     async with open_database("postgresql://modelled", Limits(1, 5.0)) as database:
         calling = asyncio.create_task(database.run(lose_database))
         await is_done.wait()
@@ -80,15 +73,12 @@ async def test_what_is_cancelled_while_the_database_goes_away_is_not_tried_again
     """Found by seed 9270 of trials/simulation: the error of the rollback took the place of the cancellation."""
     is_begun = asyncio.Event()
 
-    async def connect(url: str, **options: Any) -> Any:
-        return connect_to(modelled, DirectWay(), options)
-
     async def write(connection: Any) -> None:
         async with connection.transaction():
             is_begun.set()
             await asyncio.Event().wait()
 
-    DRIVER.set(connect)
+    drive(modelled)
     async with open_database("postgresql://modelled", Limits(1, 5.0, patience_s=20.0)) as database:
         calling = asyncio.create_task(database.run(write))
         await is_begun.wait()
@@ -102,9 +92,6 @@ async def test_what_is_told_to_stop_while_it_waits_for_a_slow_database_does_not_
     """Found by seed 13485 of trials/simulation: the service went on to start, and served."""
     is_asked, stalls = asyncio.Event(), iter([0.0])  # no statement but the first, which begins a transaction, is done
 
-    async def connect(url: str, **options: Any) -> Any:
-        return connect_to(modelled, DirectWay(), options)
-
     def stall() -> float:
         if stall_s := next(stalls, 60.0):
             is_asked.set()
@@ -114,7 +101,7 @@ async def test_what_is_told_to_stop_while_it_waits_for_a_slow_database_does_not_
         async with open_database("postgresql://modelled", Limits(1, 0.1)):
             await asyncio.Event().wait()
 
-    DRIVER.set(connect)
+    drive(modelled)
     modelled.choose_stall_s = stall
     serving = asyncio.create_task(serve())
     await is_asked.wait()
@@ -125,11 +112,7 @@ async def test_what_is_told_to_stop_while_it_waits_for_a_slow_database_does_not_
 
 async def test_a_database_that_is_too_slow_at_first_is_waited_for(modelled: ModelServer) -> None:
     stalls = iter([60.0])
-
-    async def connect(url: str, **options: Any) -> Any:
-        return connect_to(modelled, DirectWay(), options)
-
-    DRIVER.set(connect)
+    drive(modelled)
     modelled.choose_stall_s = lambda: next(stalls, 0.0)
     async with open_database("postgresql://modelled", Limits(1, 0.1)) as database:
         assert await database.run(lambda connection: connection.fetchval("SELECT 1")) == 1
@@ -146,10 +129,7 @@ async def test_a_connection_is_given_back_without_a_word(modelled: ModelServer) 
         connection.add_query_logger(note)
         await connection.fetchval("SELECT 1")
 
-    async def connect(url: str, **options: Any) -> Any:
-        return connect_to(modelled, DirectWay(), options)
-
-    DRIVER.set(connect)
+    drive(modelled)
     async with open_database("postgresql://modelled", Limits(1, 5.0)) as database:
         await database.run(ask)
         assert said == ["SELECT 1"]

@@ -13,8 +13,9 @@ import pytest
 
 from benchmarks.postgresql import Server, new_folder, unprivileged
 from services.runtime.ending import CannotServe
+from tests.support.memory.messages import user
 from tests.support.memory.serving import memory_in
-from tests.support.memory.writing import step_line, user
+from tests.support.memory.writing import step_line
 
 PROGRAM = shutil.which("pgbouncer", path=f"{os.environ['PATH']}:/usr/sbin")
 
@@ -28,16 +29,8 @@ async def pooling(server: Server, database_url: str, *settings: str) -> AsyncGen
     """Where the database is through a pooler."""
     with new_folder() as folder:
         ini = folder / "pgbouncer.ini"
-        given = [
-            *(
-                "[databases]",
-                f"* = host={server.folder} user=headrace",
-                "[pgbouncer]",
-                "auth_type = any",
-                "listen_port = 5432",
-            ),
-            *(f"unix_socket_dir = {folder}", "listen_addr =", *settings),
-        ]
+        given = ["[databases]", f"* = host={server.folder} user=headrace", "[pgbouncer]", "auth_type = any"]
+        given += ["listen_port = 5432", f"unix_socket_dir = {folder}", "listen_addr =", *settings]
         ini.write_text("\n".join(given) + "\n")
         ini.chmod(0o644)
         assert PROGRAM is not None

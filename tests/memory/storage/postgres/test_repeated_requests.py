@@ -21,7 +21,6 @@ from services.memory.storage.records.schedules import Schedule
 from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
 from tests.support.memory.engines import ModelledTables
 from tests.support.memory.gates import approval, granting
-from tests.support.memory.schedules import create as create_schedule
 from tests.support.memory.writing import Memory, new_id
 from trials.simulation.postgres.server import Server as ModelServer
 
@@ -35,57 +34,37 @@ LIMITS = Limits(2, 5.0)
 Ask = Callable[[Memory, str], Awaitable[Any]]
 
 
+def asking(rpc: str, id_field: str, **fields: Any) -> Ask:
+    """A request that names its record."""
+
+    async def ask(memory: Memory, record_id: str) -> Any:
+        return await memory.call(rpc, **{id_field: record_id}, **fields)
+
+    return ask
+
+
 async def prepare_nothing(memory: Memory, record_id: str) -> None:
     pass
-
-
-async def make_schedule(memory: Memory, record_id: str) -> Any:
-    return await create_schedule(memory, schedule_id=record_id, cron="0 8 * * *")
-
-
-async def make_webhook(memory: Memory, record_id: str) -> Any:
-    return await memory.call("CreateWebhook", webhook_id=record_id, url="https://hooks.example/in")
-
-
-async def make_key(memory: Memory, record_id: str) -> Any:
-    return await memory.call("CreateKey", key_id=record_id, name="laptop", user="bob")
-
-
-async def place_hold(memory: Memory, record_id: str) -> Any:
-    return await memory.call("PlaceHold", user="bob", reason="a case", request_id=record_id)
-
-
-async def erase_user(memory: Memory, record_id: str) -> Any:
-    return await memory.call("EraseData", user="bob", reason="asked", request_id=record_id)
 
 
 async def put_agent(memory: Memory, record_id: str) -> Any:
     return await memory.call("PutAgentDefinition", agent_key="guide", definition="{}", version=1)
 
 
-async def revoke_key(memory: Memory, record_id: str) -> Any:
-    return await memory.call("RevokeKey", key_id=record_id)
-
-
-async def share_chat(memory: Memory, record_id: str) -> Any:
-    return await memory.call("ShareChat", chat_id=record_id, shared_with=["user:bob"], request_id=SHARED)
-
-
-async def name_chat(memory: Memory, record_id: str) -> Any:
-    return await memory.call("UpdateChat", chat_id=record_id, title="Chats")
-
-
-async def pin_message(memory: Memory, record_id: str) -> Any:
-    return await memory.call("PinMessage", chat_id=record_id, n=1)
-
-
-async def revoke_grant(memory: Memory, record_id: str) -> Any:
-    return await memory.revoke_grant(record_id, "g_1")
+make_schedule = asking("CreateSchedule", "schedule_id", agent_key="guide", message="what is new?", cron="0 8 * * *")
+make_webhook = asking("CreateWebhook", "webhook_id", url="https://hooks.example/in")
+make_key = asking("CreateKey", "key_id", name="laptop", user="bob")
+place_hold = asking("PlaceHold", "request_id", user="bob", reason="a case")
+erase_user = asking("EraseData", "request_id", user="bob", reason="asked")
+revoke_key = asking("RevokeKey", "key_id")
+share_chat = asking("ShareChat", "chat_id", shared_with=["user:bob"], request_id=SHARED)
+name_chat = asking("UpdateChat", "chat_id", title="Chats")
+pin_message = asking("PinMessage", "chat_id", n=1)
+revoke_grant = asking("RevokeGrant", "chat_id", grant_id="g_1")
 
 
 async def begin_chat(memory: Memory, record_id: str) -> None:
-    _, run_id = await memory.begin(chat_id=record_id)
-    await memory.append(record_id, run_id, approval("approval_1", "medium"))
+    _, run_id = await memory.begin_with(approval("approval_1", "medium"), chat_id=record_id)
     await memory.append(record_id, run_id, granting("g_1"))
 
 
@@ -100,15 +79,12 @@ def behind(ask: Ask) -> Ask:
 @pytest.mark.parametrize(
     ("prepare", "ask"),
     [
-        (prepare_nothing, make_schedule),
-        (prepare_nothing, make_webhook),
-        (prepare_nothing, make_key),
-        (place_hold, place_hold),
-        (erase_user, erase_user),
-        (put_agent, put_agent),
+        *((prepare_nothing, ask) for ask in (make_schedule, make_webhook, make_key)),
+        *((ask, ask) for ask in (place_hold, erase_user, put_agent)),
         *((behind(ask), ask) for ask in (share_chat, name_chat, pin_message, revoke_grant)),
         (make_key, revoke_key),
     ],
+    ids=["schedule", "webhook", "key", "hold", "erasure", "agent", "sharing", "title", "pin", "grant", "revocation"],
 )
 async def test_what_the_standby_lacks_is_not_acknowledged_because_it_can_be_read(
     modelled: ModelServer, prepare: Ask, ask: Ask
@@ -162,7 +138,11 @@ async def test_a_change_of_what_a_fail_over_took_back_does_not_fit_what_is_there
         assert await find() == instead
 
 
-@pytest.mark.parametrize("ask", [place_hold, erase_user, make_schedule, make_webhook, make_key])
+@pytest.mark.parametrize(
+    "ask",
+    [place_hold, erase_user, make_schedule, make_webhook, make_key],
+    ids=["hold", "erasure", "schedule", "webhook", "key"],
+)
 async def test_nobody_is_answered_with_what_a_fail_over_takes_back_meanwhile(modelled: ModelServer, ask: Ask) -> None:
     """Found by seeds 37647 and 79995 of trials/simulation: who made a webhook was told that there is none."""
     record_id = new_id()

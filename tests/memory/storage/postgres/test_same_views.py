@@ -13,15 +13,16 @@ from google.protobuf.message import Message
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headrace.v1 import llm_pb2, memory_pb2
+from headrace.v1 import memory_pb2
 from services.memory.config import Config
 from services.memory.engines import open_engine
 from services.memory.storage.engine import Engine
 from tests.support.memory.admin_cli import tool
 from tests.support.memory.any_chat import CONTEXTS, Chat, events
+from tests.support.memory.messages import PICTURE, content, user
 from tests.support.memory.serving import memory_in, memory_over
 from tests.support.memory.summarising import Summariser
-from tests.support.memory.writing import Memory, content, run_line, step_line, user
+from tests.support.memory.writing import Memory, run_line, step_line
 from tests.support.postgresql import empty
 
 LIMITS = memory_pb2.ModelLimits(provider_key="p", model="qwen3-max", context_window_tokens=4_000, output_tokens=100)
@@ -71,7 +72,7 @@ async def test_both_engines_show_the_same(database_url: str, happened: list[Any]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         async with memory_over(folder) as memory:
-            chat = Chat(memory, Summariser(""))  # pyright: ignore[reportAbstractUsage] - one RPC is asked
+            chat = Chat(memory, Summariser(""))
             for _ in range(3):
                 await chat.ask()
             for event in happened:
@@ -93,9 +94,8 @@ async def both(folder: Path, url: str) -> AsyncGenerator[tuple[Engine, Engine]]:
 async def write(memory: Memory) -> str:
     """A chat with a picture, a revert, a state and a run that goes on."""
     chat_id, run_id = await memory.begin("水车\0 turns")
-    image = user("look")
-    image.message.content.add(image=llm_pb2.ImagePart(data=b"\x89PNG", mime_type="image/png"))
-    await memory.append(chat_id, run_id, step_line(image), step_line(content("a\0b \u2028")), run_line())
+    looked = step_line(user("look", PICTURE))
+    await memory.append(chat_id, run_id, looked, step_line(content("a\0b \u2028")), run_line())
     await memory.update_state(chat_id, 0, '{"big":123456789012345678901234567890.10}')
     await memory.begin_and_end("undone", chat_id)
     await memory.revert(chat_id, 3)

@@ -1,0 +1,17 @@
+"""A service whose clock the test sets."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+
+import pytest
+
+from tests.support.memory.engines import Serve
+from tests.support.memory.schedules import Clock
+from tests.support.memory.writing import Memory
+
+
+@pytest.fixture
+async def memory(serve: Serve, clock: Clock) -> AsyncGenerator[Memory]:
+    async with serve(clock=clock) as memory:
+        yield memory
