@@ -36,7 +36,10 @@ settings.register_profile("suite", deadline=None)
 settings.load_profile("suite")
 
 # Tests log 100 lines each, and few are read: the console's columns and colours would be a twentieth of all their time.
-lines = [structlog.processors.format_exc_info, structlog.processors.KeyValueRenderer(["timestamp", "level", "event"])]
+lines = [
+    structlog.processors.format_exc_info,
+    structlog.processors.KeyValueRenderer(key_order=["timestamp", "level", "event"]),
+]
 structlog.configure(processors=[*structlog.get_config()["processors"][:-1], *lines])
 
 install_clock()

@@ -1,10 +1,13 @@
-"""Calls of one moment: in whose turn they are let in, and that those who come alone do not wait."""
+"""Calls of one moment: in whose turn they are let in, how few begin at once; those that come alone do not wait."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import Iterator
 
 from services.runtime.turnstile import PASSES_MAX, Turnstile
+from tests.support.scripted_llm import REQUEST, TEST_TIMEOUT_S, read, serving_script
 
 
 async def enter(turnstile: Turnstile, tenant: str, entered: list[str]) -> None:
@@ -60,3 +63,31 @@ async def test_who_leaves_while_waiting_takes_no_turn() -> None:
         await tasks[-1]
     assert len(entered) == PASSES_MAX + 1
     assert entered == ["a"] * len(entered)
+
+
+class Begun:
+    """A script that knows how many calls began to play it in each turn of the loop."""
+
+    def __init__(self) -> None:
+        self.by_turn: Counter[int] = Counter()
+        self._turn = 0
+
+    def __iter__(self) -> Iterator[str]:
+        self.by_turn[self._turn] += 1
+        return iter(["a"])
+
+    async def count_turns(self) -> None:
+        while True:
+            await asyncio.sleep(0)
+            self._turn += 1
+
+
+async def test_few_streams_begin_in_one_turn() -> None:
+    begun = Begun()
+    async with asyncio.timeout(TEST_TIMEOUT_S), serving_script(begun) as suite:
+        counting = asyncio.create_task(begun.count_turns())
+        answers: list[list[str]] = [[] for _ in range(300)]
+        await asyncio.gather(*(read(suite.stub.StreamChat(REQUEST), answer) for answer in answers))
+        counting.cancel()
+    assert answers == [["a"]] * 300
+    assert max(begun.by_turn.values()) <= PASSES_MAX

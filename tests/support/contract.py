@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
 from pkgutil import iter_modules
 from types import ModuleType
@@ -36,3 +37,22 @@ def make_services(**servicers: Any) -> list[GrpcService]:
         )
         for name, servicer in servicers.items()
     ]
+
+
+def says(make: Callable[[Any, Any], Any]) -> Any:
+    """Return an RPC for a servicer's class, which answers with what `make` gives for the servicer and the request."""
+
+    async def answer(self: Any, request: Any, context: Any) -> Any:
+        return make(self, request)
+
+    return answer
+
+
+def hears(make: Callable[[Any, Any], Any]) -> Any:
+    """Like `says`, for a servicer that keeps what it is asked."""
+
+    async def answer(self: Any, request: Any, context: Any) -> Any:
+        self.hear(request, context)
+        return make(self, request)
+
+    return answer

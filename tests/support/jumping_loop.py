@@ -114,17 +114,17 @@ class _JumpingSelector(selectors.DefaultSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         self._loop.end_step()
-        sleeps = timeout is not None and timeout > 0
-        if not sleeps or self._loop.is_anything_outstanding():
+        sleep_s = timeout or 0.0
+        if sleep_s <= 0 or self._loop.is_anything_outstanding():
             ready = super().select(timeout)
         else:
             has_sockets = len(self.get_map()) > 1  # one is the loop's own, to be woken by
             ready = super().select(SOCKET_LOOK_S if has_sockets else 0)
-            sleeps = not self._loop.is_anything_outstanding()
-        if sleeps and not ready:
-            self._loop.end_sleep(timeout)
-        else:
+            sleep_s = 0.0 if self._loop.is_anything_outstanding() else sleep_s
+        if ready or sleep_s <= 0:
             self._loop.end_step()
+        else:
+            self._loop.end_sleep(sleep_s)
         return ready
 
 

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from headrace.sse import SseReader
 from tests.judges.environments import BUILD
-from tests.judges.models.environments import PROGRAMS, make_environment
+from tests.judges.models.judging import PROGRAMS, make_environment
 
 READY_S = 300.0
 TEMPLATE = Path(__file__).with_name("chat_template.jinja")

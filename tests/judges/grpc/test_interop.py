@@ -1,4 +1,4 @@
-"""grpc's interop cases: grpc-go's client calls our server, and our client calls grpc-go's server."""
+"""grpc's interop cases and honest load: grpc-go's client calls our server, and our client calls grpc-go's server."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ from services.runtime.http2.server.server import Server
 from services.runtime.process.tls import Certificates
 from tests.judges.grpc.interop_service import ECHO_INITIAL, ECHO_TRAILING, SERVICE, Contract, InteropService
 from tests.support.authority import Authority, Files
+from trials.grpc_load.__main__ import EXPECTED
+from trials.grpc_load.clients import CLIENTS
+from trials.grpc_load.runs import Load, run_load
 
 TEST_TIMEOUT_S = 100.0
 BYTES_MAX = 4 * 1024 * 1024
@@ -302,3 +305,16 @@ async def test_our_client_uploads_fast_to_grpc_gos_server(judge: Path, contract:
                 await asyncio.sleep(PAUSE_S)
             await call.done_writing()
         assert await read_status(call) == (grpc.StatusCode.OK, "")
+
+
+FAST_MODEL = Load(streams=1, per_s=400)
+SECONDS = 8.0
+"""Twice the time after which it breaks; `python -m trials grpc-load` has minutes of four clients."""
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason=EXPECTED["grpc-go", FAST_MODEL])
+async def test_grpc_go_reads_a_fast_model_to_its_end(judge: Path) -> None:
+    result = await run_load(CLIENTS["grpc-go"], FAST_MODEL, SECONDS, "h2")
+    if result.complaint or result.missing:
+        raise RuntimeError(result.complaint)  # the client did not run
+    assert result.breaks == []

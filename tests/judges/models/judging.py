@@ -8,9 +8,10 @@ import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from tests.judges.models.environments import PROGRAMS, make_environment
+from tests.judges.environments import find_python_environment
 
 LINE_BYTES_MAX = 64 << 20
 
@@ -50,3 +51,12 @@ async def running_judge(environment: str, program: str, **env: str) -> AsyncGene
         assert process.stdin is not None
         process.stdin.close()
         await process.wait()
+
+
+LISTS = Path(__file__).with_name("environments")
+PROGRAMS = Path(__file__).with_name("programs")
+
+
+def make_environment(name: str) -> Path:
+    """Return the Python of the environment that has what environments/NAME.txt lists."""
+    return find_python_environment(name, LISTS / f"{name}.txt")

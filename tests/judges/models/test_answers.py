@@ -16,7 +16,7 @@ import pytest
 
 from services.simulator.scripts.script import parse_script
 from services.simulator.server import simulator
-from tests.judges.models.environments import PROGRAMS, make_environment
+from tests.judges.models.judging import PROGRAMS, make_environment
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

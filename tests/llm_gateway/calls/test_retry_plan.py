@@ -21,10 +21,10 @@ from services.llm_gateway.protocols.openai.reader import FRAME_BYTES_MAX
 from services.llm_gateway.providers.credentials import Credentials
 from services.llm_gateway.providers.provider_file import Provider
 from tests.support.llm_gateway.answering import HELLO, http_answer
+from tests.support.llm_gateway.conversation import SHORT
 from tests.support.llm_gateway.gateway import Asking, Gateway, Heard, provider_entry
 from tests.support.timing import within
 
-SHORT: dict[str, Any] = {"timeouts": {"connectMs": 300, "firstDeltaMs": 300, "idleMs": 200}}
 THRICE: dict[str, Any] = {"retry": {"maxAttempts": 3}}
 FALLBACK: dict[str, Any] = {"fallback": ["spare/sim-2"]}
 SPARE_SAYS_HELLO = {"match": {"model": "sim-2"}, "steps": [{"content": "hello"}]}

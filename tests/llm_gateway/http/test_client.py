@@ -11,8 +11,7 @@ from services.llm_gateway.http.connection import Connection
 from services.llm_gateway.http.pool import Pool
 from services.llm_gateway.http.request import Origin
 from services.llm_gateway.http.response import OVERHEAD_BYTES_MAX
-from tests.support.llm_gateway.provider_calls import ask, read
-from tests.support.llm_gateway.scripted import END, ORDINARY, Answer, Exchange, chunk, serving_script
+from tests.support.llm_gateway.scripted import END, ORDINARY, Answer, Exchange, ask, chunk, read, serving_script
 
 BODY = b"".join(b"data: %d\n\n" % number for number in range(40))
 PIECES = (BODY[:1], BODY[1:2], BODY[2:100], BODY[100:])

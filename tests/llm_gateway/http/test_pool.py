@@ -12,28 +12,13 @@ from headrace.errors import HeadraceError, ProviderUnavailable
 from services.llm_gateway.http import pool as pools
 from services.llm_gateway.http.client import STALE_S, opening_stream
 from services.llm_gateway.http.pool import Pool
-from tests.support.llm_gateway.provider_calls import ask, read
-from tests.support.llm_gateway.scripted import END, ORDINARY, Exchange, chunk, serving_script
+from tests.support.llm_gateway.scripted import END, ORDINARY, Exchange, ask, chunk, read, serving_script
 
 HELLO = ORDINARY + chunk(b"hello") + END
 
 
 async def hello(exchange: Exchange) -> None:
     await exchange.say(HELLO)
-
-
-async def test_a_body_read_to_its_end_leaves_its_connection_to_the_next_call() -> None:
-    async with Pool() as pool, serving_script(hello) as server:
-        for _ in range(5):
-            assert await read(pool, ask(server)) == b"hello"
-        assert server.connections == 1
-
-
-async def test_calls_at_one_time_have_a_connection_each_and_leave_them() -> None:
-    async with Pool() as pool, serving_script(hello) as server:
-        for _ in range(2):
-            assert await asyncio.gather(*(read(pool, ask(server)) for _ in range(20))) == [b"hello"] * 20
-        assert server.connections == 20
 
 
 async def test_a_body_that_was_left_closes_its_connection() -> None:

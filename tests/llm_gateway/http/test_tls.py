@@ -12,8 +12,7 @@ from headrace.errors import ProviderUnavailable
 from services.llm_gateway.http.client import opening_stream
 from services.llm_gateway.http.pool import Pool
 from services.llm_gateway.http.request import Origin
-from tests.support.llm_gateway.provider_calls import ask, read
-from tests.support.llm_gateway.scripted import END, ORDINARY, Exchange, Scripted, chunk, serving_script
+from tests.support.llm_gateway.scripted import END, ORDINARY, Exchange, Scripted, ask, chunk, read, serving_script
 from tests.support.timing import within
 
 

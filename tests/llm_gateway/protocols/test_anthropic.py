@@ -11,31 +11,10 @@ import orjson
 import pytest
 
 from headrace.v1 import llm_pb2
-from tests.support.llm_gateway.gateway import Asking, Gateway, Heard, text_message
+from tests.support.llm_gateway.conversation import SCHEMA, SHORT, SYSTEM, TOOL, USER, answers, asks, call, read_body
+from tests.support.llm_gateway.gateway import Asking, Heard, text_message
 
-SHORT: dict[str, Any] = {"timeouts": {"connectMs": 300, "firstDeltaMs": 300, "idleMs": 200}}
-SCHEMA = '{"type":"object","properties":{"big":{"const":12345678901234567890123}}}'
-TOOL = llm_pb2.ToolSchema(name="f", description="does it", parameters=SCHEMA)
 HIGH = llm_pb2.Reasoning(enabled=True, effort="HIGH")
-USER = text_message("user", "hello")
-
-
-def call(call_id: str, arguments: str = "{}") -> llm_pb2.ToolCall:
-    return llm_pb2.ToolCall(id=call_id, name="f", arguments=arguments)
-
-
-def asks(*calls: llm_pb2.ToolCall, text: str = "", **fields: Any) -> llm_pb2.Message:
-    return text_message("assistant", text, tool_calls=calls, **fields)
-
-
-def answers(call_id: str, text: str = "done") -> llm_pb2.Message:
-    return text_message("tool", text, tool_call_id=call_id, name="f")
-
-
-async def read_body(gateway: Gateway, *messages: llm_pb2.Message, **fields: Any) -> Any:
-    heard = await gateway.hear(*messages, **fields)
-    assert heard.error is None
-    return gateway.sim.requests[-1].body
 
 
 def spoken(heard: Heard) -> list[str]:
@@ -76,11 +55,11 @@ def find_marks(body: Any) -> list[tuple[str, int, int]]:
 
 
 async def test_what_the_next_request_repeats_is_marked_for_the_cache(asking: Asking) -> None:
-    system, other = text_message("system", "be brief"), llm_pb2.ToolSchema(name="g", description="does more")
+    other = llm_pb2.ToolSchema(name="g", description="does more")
     loop = [USER, asks(call("a"), call("b")), answers("a"), answers("b")]
     async with asking(protocol="anthropic", promptCache=True) as gateway:
         first = await read_body(gateway, USER)
-        instructed = await read_body(gateway, system, *loop, tools=[TOOL, other])
+        instructed = await read_body(gateway, SYSTEM, *loop, tools=[TOOL, other])
         bare = await read_body(gateway, *loop, text_message("assistant", "so"), USER, tools=[TOOL, other])
     assert first["messages"][0]["content"] == [{"type": "text", "text": "hello"} | MARK]
     assert instructed["system"] == [{"type": "text", "text": "be brief"} | MARK]
@@ -97,19 +76,6 @@ async def test_what_the_next_request_lacks_is_behind_the_mark(asking: Asking) ->
         loop = await read_body(gateway, USER, asks(call("a")), answers("a"), reminder, tools=[TOOL])
     assert find_marks(first) == [("messages", 0, 0)]
     assert find_marks(loop) == [("tools", 0, 0), ("messages", 0, 0), ("messages", 2, 0)]
-
-
-async def test_texts_arrive_one_by_one_byte_for_byte(asking: Asking) -> None:
-    texts = ["\n\n", " ", "half", "-word", "水", "车\n", '"quoted"', "👩‍👩‍👧", "data: x\n\n", "<think>"]
-    for one_byte_writes in (False, True):
-        steps = [{"reasoning": texts}, {"content": texts}]
-        script = [{"steps": steps, "oneByteWrites": one_byte_writes}]
-        async with asking(script, protocol="anthropic") as gateway:
-            heard = await gateway.hear()
-        assert spoken(heard) == ["reasoning"] * len(texts) + ["content"] * len(texts) + ["provider_state"]
-        assert [delta.reasoning for delta in heard.deltas if delta.reasoning] == texts
-        assert heard.content == texts
-        assert heard.usage.output_tokens == 2 * len(texts)
 
 
 async def test_a_tool_loop_gives_the_thoughts_back_with_their_signatures(asking: Asking) -> None:
@@ -152,9 +118,8 @@ async def test_thoughts_come_first_in_a_turn_of_several_messages(asking: Asking)
 
 
 async def test_results_of_one_turn_share_a_message_with_what_the_user_says_next(asking: Asking) -> None:
-    system = text_message("system", "be brief")
     cut = asks(call("a", '{"n": 1.10}'), call("b", '{"cut": '), text="Let me look.")
-    messages = [system, USER, cut, answers("a"), answers("b", ""), text_message("user", "and?"), system]
+    messages = [SYSTEM, USER, cut, answers("a"), answers("b", ""), text_message("user", "and?"), SYSTEM]
     async with asking(protocol="anthropic") as gateway:
         body = await read_body(gateway, *messages, tools=[TOOL])
     assert body["system"] == "be brief\n\nbe brief"

@@ -9,7 +9,8 @@ import pytest
 from headrace.errors import InvalidRequest
 from headrace.v1 import llm_pb2
 from services.llm_gateway.protocols.common.media import BYTES_MAX, PARTS_MAX
-from tests.support.llm_gateway.gateway import Asking, text_message
+from tests.support.llm_gateway.conversation import SYSTEM, read_body
+from tests.support.llm_gateway.gateway import Asking
 
 IMAGE = llm_pb2.ContentPart(image=llm_pb2.ImagePart(data=b"png", mime_type="image/png"))
 SOUND = llm_pb2.ContentPart(audio=llm_pb2.AudioPart(data=b"mp3", mime_type="audio/mpeg"))
@@ -24,9 +25,7 @@ def user(*parts: llm_pb2.ContentPart) -> llm_pb2.Message:
 
 async def read_content(asking: Asking, message: llm_pb2.Message, **fields: Any) -> list[Any]:
     async with asking(**fields) as gateway:
-        heard = await gateway.hear(message)
-        assert heard.error is None
-        return gateway.sim.requests[-1].body["messages"][0]["content"][1:]
+        return (await read_body(gateway, message))["messages"][0]["content"][1:]
 
 
 async def test_openai_takes_sounds_and_files(asking: Asking) -> None:
@@ -63,7 +62,7 @@ async def test_what_a_model_does_not_take_is_refused_by_place_and_rule(
     asking: Asking, part: llm_pb2.ContentPart, fields: dict[str, Any], rule: str
 ) -> None:
     async with asking(**fields) as gateway:
-        heard = await gateway.hear(text_message("system", "be brief"), user(part))
+        heard = await gateway.hear(SYSTEM, user(part))
         assert not gateway.sim.requests
     assert isinstance(heard.error, InvalidRequest)
     assert heard.failure.metadata["field"] == "messages[1].content[1]"

@@ -12,31 +12,8 @@ import pytest
 from headrace.v1 import llm_pb2
 from services.llm_gateway.fitting.call_ids import fit_call_id
 from services.llm_gateway.providers.provider_file import Provider
-from tests.support.llm_gateway.gateway import Asking, Gateway, text_message
-
-SCHEMA = '{"type":"object","properties":{"big":{"const":12345678901234567890123}}}'
-TOOL = llm_pb2.ToolSchema(name="f", description="does it", parameters=SCHEMA)
-
-
-def call(call_id: str, arguments: str = "{}") -> llm_pb2.ToolCall:
-    return llm_pb2.ToolCall(id=call_id, name="f", arguments=arguments)
-
-
-def asks(*calls: llm_pb2.ToolCall, text: str = "") -> llm_pb2.Message:
-    return text_message("assistant", text, tool_calls=calls)
-
-
-def answers(call_id: str) -> llm_pb2.Message:
-    return text_message("tool", f"result of {call_id}", tool_call_id=call_id, name="f")
-
-
-USER = text_message("user", "hello")
-
-
-async def read_body(gateway: Gateway, *messages: llm_pb2.Message, **fields: Any) -> Any:
-    heard = await gateway.hear(*messages, **fields)
-    assert heard.error is None
-    return gateway.sim.requests[-1].body
+from tests.support.llm_gateway.conversation import SYSTEM, TOOL, USER, answers, asks, call, read_body
+from tests.support.llm_gateway.gateway import Asking, text_message
 
 
 async def test_a_plain_request_has_nothing_that_was_not_asked_for(asking: Asking) -> None:
@@ -99,14 +76,14 @@ def test_ids_of_nine_characters_differ_where_the_foreign_ones_do() -> None:
 async def test_calls_results_text_and_reasoning_survive(asking: Asking) -> None:
     assistant = asks(call("a"), call("b", '{"cut": '), text="Let me look.")
     assistant.reasoning_content = "hm"
-    messages = [text_message("system", "be brief"), USER, assistant, answers("a"), answers("b")]
+    messages = [SYSTEM, USER, assistant, answers("a"), answers("b")]
     async with asking(reasoning="enable_thinking") as gateway:
         body = await read_body(gateway, *messages)
     assert [message["role"] for message in body["messages"]] == ["system", "user", "assistant", "tool", "tool"]
     formed = body["messages"][2]
     assert (formed["content"], formed["reasoning_content"]) == ("Let me look.", "hm")
     assert [item["function"]["arguments"] for item in formed["tool_calls"]] == ["{}", "{}"]
-    assert body["messages"][3] == {"role": "tool", "content": "result of a", "tool_call_id": "a"}
+    assert body["messages"][3] == {"role": "tool", "content": "done", "tool_call_id": "a"}
 
 
 async def test_a_request_of_several_mebibytes_is_sent_whole(asking: Asking) -> None:

@@ -7,22 +7,19 @@ from typing import Any
 import pytest
 
 from headrace.v1 import common_pb2, llm_pb2
-from tests.support.llm_gateway.gateway import Asking, text_message
+from tests.support.llm_gateway.conversation import SCHEMA, SYSTEM, USER, read_body
+from tests.support.llm_gateway.gateway import Asking
 
-SCHEMA = '{"type":"object","properties":{"big":{"const":12345678901234567890123}}}'
 FORM = common_pb2.OutputFormat(schema=SCHEMA)
 NAMED = common_pb2.OutputFormat(schema=SCHEMA, name="place", description="a place", strict=True)
 ANY = common_pb2.OutputFormat(schema='{"type": "object"}')
 HELD, IN_WORDS = {"models": [{"name": "sim-1"}]}, {"models": [{"name": "sim-1", "capabilities": ["tools"]}]}
-SYSTEM, USER = text_message("system", "be brief"), text_message("user", "hello")
 WORDS = f"Answer with one JSON value that fits this JSON Schema, and with nothing else:\n{SCHEMA}"
 
 
 async def read_request(asking: Asking, form: common_pb2.OutputFormat, *messages: llm_pb2.Message, **fields: Any) -> Any:
     async with asking(**fields) as gateway:
-        heard = await gateway.hear(*messages, output_format=form)
-        assert heard.error is None
-        return gateway.sim.requests[-1].body
+        return await read_body(gateway, *messages, output_format=form)
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,7 @@ async def test_the_issuers_clock_may_be_a_little_wrong(tmp_path: Path) -> None:
         by_hand({"alg": "HS256", "kid": "k1"}, pem(RSA)),  # the public key as the secret
         by_hand({"alg": "HS256", "kid": "k1"}, b""),
         token(EC, "ES256", kid="k1"),  # not the kind of the key
+        token(algorithm="RS512"),  # not allowed
         token(kid="unknown"),
         token()[:-8] + "AAAAAAAA",
         "a.b.c",
@@ -137,11 +138,6 @@ async def test_the_issuers_clock_may_be_a_little_wrong(tmp_path: Path) -> None:
 async def test_a_token_that_nobody_has_signed_is_refused(shown: str, tmp_path: Path) -> None:
     with pytest.raises(Unauthenticated):
         await whose(tmp_path, shown)
-
-
-async def test_an_algorithm_that_is_not_allowed_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(Unauthenticated):
-        await whose(tmp_path, token(algorithm="RS512"))
 
 
 @pytest.mark.parametrize(

@@ -73,23 +73,6 @@ async def test_what_cannot_be_recorded_now_is_counted_on() -> None:
     assert recorded == {"10.0.0.7": 2}
 
 
-async def test_a_server_notes_whom_it_does_not_know(tmp_path: Path) -> None:
-    auth = key_settings(tmp_path, ada="acme/ada")
-    settings = ServerSettings(listen="127.0.0.1:0", drain_s=1, auth=auth)
-    recorded = Recorded()
-    servicer = AuditService(make_audit_trail())
-    served = GrpcService("headrace.v1.AuditService", servicer, add_AuditServiceServicer_to_server)
-    async with (
-        serving_grpc(settings, [served], record_refused=recorded) as running,
-        open_channel(running.addresses[0], ()) as channel,
-    ):
-        for _ in range(2):
-            with pytest.raises(Unauthenticated), rpc_errors():
-                await AuditServiceStub(channel).ListAudit(audit_pb2.ListAuditRequest())
-    [(address, count)] = recorded.items()
-    assert (address.partition(":")[0] in {"127.0.0.1", "local"}, count) == (True, 2)
-
-
 async def test_a_facade_says_who_has_shown_what_it_passes_on_and_nobody_else_does(tmp_path: Path) -> None:
     auth = replace(key_settings(tmp_path, ada="acme/ada"), internal_token="of the suite" * 3)
     settings = ServerSettings(listen="127.0.0.1:0", drain_s=1, auth=auth)

@@ -15,7 +15,6 @@ BOTH = (
     "test_robust_shares",
     "test_tls",
     "test_keepalive",
-    "test_age",
     "test_drain",
     "test_streams",
     "test_interop_channels",

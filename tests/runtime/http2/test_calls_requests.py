@@ -7,9 +7,8 @@ from typing import Any
 
 import grpc
 import pytest
-from grpc_reflection.v1alpha import reflection, reflection_pb2, reflection_pb2_grpc
 
-from tests.support.http2.ends import SERVICE, Stack, between, connecting, handlers
+from tests.support.http2.ends import Stack, between, connecting, handlers
 
 GRPCIO_FAILS = "Internal error from Core"
 """What its client makes, every third time, of an answer that comes while it writes; from its own server too (1.85)."""
@@ -130,23 +129,3 @@ async def test_writing_to_a_call_that_has_failed_says_how(client: Stack, server:
         assert await call.code() is grpc.StatusCode.PERMISSION_DENIED
         with pytest.raises((grpc.aio.AioRpcError, asyncio.InvalidStateError)):
             await call.write(b"x")
-
-
-@between
-async def test_reflection_answers_each_question_of_one_stream(client: Stack, server: Stack) -> None:
-    def add(server: Any) -> None:
-        reflection.enable_server_reflection((reflection.SERVICE_NAME,), server)
-
-    ask = reflection_pb2.ServerReflectionRequest
-    async with connecting(client, server, handlers(), add) as caller:
-        stub: Any = reflection_pb2_grpc.ServerReflectionStub
-        call = stub(caller.channel).ServerReflectionInfo()
-        await call.write(ask(list_services="*"))
-        listed = (await call.read()).list_services_response.service
-        assert [service.name for service in listed] == [reflection.SERVICE_NAME]
-        await call.write(ask(file_containing_symbol=reflection.SERVICE_NAME))
-        assert (await call.read()).file_descriptor_response.file_descriptor_proto
-        await call.write(ask(file_containing_symbol=SERVICE))
-        assert (await call.read()).error_response.error_code == grpc.StatusCode.NOT_FOUND.value[0]
-        await call.done_writing()
-        assert await call.read() is grpc.aio.EOF

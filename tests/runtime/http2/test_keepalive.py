@@ -11,6 +11,7 @@ from hyperframe.frame import PingFrame
 
 from services.runtime.http2.client.channel import Channel
 from services.runtime.http2.limits import Limits
+from tests.support.clients.network import Network, open_network
 from tests.support.http2 import wire
 from tests.support.http2.ends import BYTES_MAX, TEST_TIMEOUT_S, Caller, code_of
 from tests.support.http2.victim import victim
@@ -20,39 +21,11 @@ from tests.support.logged import Logged
 ALERT = Limits(keepalive_s=0.1, keepalive_timeout_s=0.3)
 
 
-class Link:
-    """Forwards between a client and a server until it is cut, which neither of them is told."""
-
-    def __init__(self, port: int) -> None:
-        self.port = port
-        self.is_cut = False
-        self.tasks: set[asyncio.Task[None]] = set()
-
-    async def join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there_reader, there_writer = await asyncio.open_connection("127.0.0.1", self.port)
-        ways = (self.forward(reader, there_writer), self.forward(there_reader, writer))
-        try:
-            await asyncio.gather(*ways)
-        finally:
-            writer.transport.abort()
-            there_writer.transport.abort()
-
-    async def forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while data := await reader.read(65536):
-            if self.is_cut:
-                continue
-            writer.write(data)
-        writer.close()
-
-
 @asynccontextmanager
-async def linked(port: int) -> AsyncGenerator[tuple[Link, str]]:
-    link = Link(port)
-    server = await asyncio.start_server(link.join, "127.0.0.1", 0)
-    try:
-        yield link, f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    finally:
-        server.close()
+async def linked(port: int) -> AsyncGenerator[tuple[Network, str]]:
+    """A link that can be cut, which neither end is told; and the address that leads over it."""
+    async with open_network(f"http://127.0.0.1:{port}") as link:
+        yield link, link.url.removeprefix("http://")
 
 
 async def test_a_server_notices_a_client_that_is_gone(logged: Logged) -> None:
@@ -60,7 +33,7 @@ async def test_a_server_notices_a_client_that_is_gone(logged: Logged) -> None:
         async with Channel(address, message_bytes_max=BYTES_MAX) as channel:
             answers = Caller(channel).stream(b"1")
             await answers.read()
-            link.is_cut = True
+            link.is_away = True
             await server.idle()
             answers.cancel()
         await server.serves()
@@ -75,7 +48,7 @@ async def test_a_client_notices_a_server_that_is_gone(logged: Logged) -> None:
     ):
         answers = Caller(channel).stream(b"1")
         await answers.read()
-        link.is_cut = True
+        link.is_away = True
         assert await code_of(answers.read()) is grpc.StatusCode.UNAVAILABLE
     assert len(logged.named("peer is gone")) == 1
 

@@ -91,14 +91,6 @@ def test_a_file_that_may_not_grow_loses_lines_and_has_the_next_ones_whole(tmp_pa
     assert (first, torn, following, notice) == ("first", "lo", "next", "lost 3")
 
 
-def test_a_reader_that_has_gone_is_no_error(pipe: tuple[int, int]) -> None:
-    reader, fd = pipe
-    writer = make_writer(fd)
-    os.close(reader)
-    write_line(writer, "nobody")
-    writer.close()
-
-
 def test_a_lone_surrogate_is_shown_somehow(tmp_path: Path) -> None:
     fd = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT)
     write_line(make_writer(fd), "a\udc80b")

@@ -1,4 +1,4 @@
-"""A peer that is away for a while is waited for, or asked twice; what it says itself is an answer."""
+"""A peer that is away for a while is waited for, or asked twice; one that stays away or silent is named."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ import pytest
 from headrace.errors import ProviderUnavailable
 from headrace.streams import rpc_errors
 from headrace.v1 import memory_pb2, memory_pb2_grpc
+from headrace.v1.memory_pb2_grpc import MemoryServiceStub
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
-from services.runtime.rpc.peer_calls import repeat_until_answered
+from services.runtime.rpc.peer_calls import repeat_until_answered, translating_peer_errors
 from services.runtime.rpc.server import GrpcService, serving_grpc
 from tests.support.http2.ends import code_of
 
@@ -74,3 +75,26 @@ async def test_the_wait_ends_in_the_calls_own_time(tmp_path: Path) -> None:
     async with asyncio.timeout(100), open_channel(f"unix:{tmp_path}/m.sock") as channel:
         ask = repeat_until_answered(memory_pb2_grpc.MemoryServiceStub(channel).ListUnfinishedRuns)
         assert await code_of(ask(REQUEST, timeout=0.3)) is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+STATE_REQUEST = memory_pb2.GetStateRequest(chat_id="5f0c0000-0000-4000-8000-000000000001")
+
+
+async def test_a_service_that_is_away_is_named(tmp_path: Path) -> None:
+    async with asyncio.timeout(100), open_channel(f"unix:{tmp_path}/nobody.sock") as channel:
+        with pytest.raises(ProviderUnavailable, match=r"^MemoryService cannot be reached; try again$"), rpc_errors():
+            await MemoryServiceStub(channel).GetState(STATE_REQUEST)
+
+
+async def test_a_service_that_does_not_answer_in_time_is_named() -> None:
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"\x00\x00\x00\x04\x00\x00\x00\x00\x00")  # SETTINGS, and never anything more
+        await reader.read(-1)
+        writer.close()
+
+    async with asyncio.timeout(100), await asyncio.start_server(silent, "127.0.0.1") as server:
+        port = server.sockets[0].getsockname()[1]
+        async with open_channel(f"127.0.0.1:{port}") as channel:
+            said = r"^MemoryService did not answer in time; try again$"
+            with pytest.raises(ProviderUnavailable, match=said), translating_peer_errors():
+                await MemoryServiceStub(channel).GetState(STATE_REQUEST, timeout=0.2)

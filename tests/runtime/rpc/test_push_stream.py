@@ -127,14 +127,6 @@ async def test_a_reader_that_does_not_read_stops_the_sender_at_a_bounded_size(tr
             await pushing.left.wait()
 
 
-async def test_a_sender_goes_on_when_its_reader_does() -> None:
-    pushing = Pushing([LARGE] * 300)
-    async with calling(pushing) as call:
-        reading = call()
-        await asyncio.sleep(0.1)
-        assert len([message async for message in reading]) == 300
-
-
 @pytest.mark.parametrize("at", [0, 2])
 async def test_what_a_taker_raises_ends_the_call_and_is_raised(at: int) -> None:
     pushing = Pushing(["a"] * 5, SILENCE_S)

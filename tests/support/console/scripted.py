@@ -31,6 +31,7 @@ from services.runtime.process.config import ProcessSettings, ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import serving_grpc as serving_rpcs
 from tests.support.console.own_agents import OwnAgents
+from tests.support.contract import says
 from tests.support.facade.data import ScriptedData
 from tests.support.facade.scripted import CHAT, LIMITS, RUN, USAGE, Script, ScriptedMemory, ScriptedTools, Step, served
 
@@ -42,55 +43,10 @@ Request = TypeVar("Request")
 _OperatorServicer: Any = operator_pb2_grpc.OperatorServiceServicer
 
 VIEWS = {
-    "page": {
-        "html": """<p id="asked"></p><button id="take">Take it</button><script>
-            addEventListener("message", ({ data }) => (asked.textContent = data.toolParams.question));
-            take.onclick = () => parent.postMessage({ type: "submit", params: { taken: true } }, "*");
-        </script>"""
-    },
-    "hostile": {
-        "html": """<p id="seen"></p><script>
-            const tries = { cookie: () => document.cookie, page: () => parent.document.title };
-            const told = Object.entries(tries).map(([name, attempt]) => {
-                try { attempt(); return `${name} open`; } catch { return `${name} closed`; }
-            });
-            fetch("/api/agents").then(() => told.push("api open"), () => told.push("api closed"))
-                .then(() => (seen.textContent = told.join(", ")));
-        </script>"""
-    },
-    "leaky": {
-        "html": """<p id="seen"></p><button id="leave">Leave</button><script>
-            const rtc = async (iceServers) => {
-                const peer = new RTCPeerConnection({ iceServers });
-                peer.createDataChannel("x");
-                await peer.setLocalDescription(await peer.createOffer());
-                while (peer.iceGatheringState !== "complete") await new Promise((done) => setTimeout(done, 20));
-            };
-            addEventListener("message", async ({ data: { toolParams: { port } } }) => {
-                const url = `http://127.0.0.1:${port}/told`;
-                const add = (name, fields) => document.body.append(Object.assign(document.createElement(name), fields));
-                for (const rel of ["preconnect", "dns-prefetch", "prefetch", "preload", "modulepreload"])
-                    add("link", { rel, href: url, as: "image" });
-                add("iframe", { src: url });
-                add("form", { method: "post", action: url, id: "form" });
-                form.submit();
-                navigator.sendBeacon(url, "told");
-                const place = `127.0.0.1:${port}`;
-                const turn = { urls: `turn:${place}?transport=tcp`, username: "told", credential: "told" };
-                await rtc([{ urls: `stun:${place}` }, turn]).catch(() => {});
-                seen.textContent = "tried";
-                leave.onclick = () => { location = url; };
-            });
-        </script>"""
-    },
-    "order": {
-        "view": """{"type": "object", "title": "Your order", "required": ["size", "count"], "properties": {
-            "size": {"enum": ["small", "large"]},
-            "count": {"type": "integer", "minimum": 1, "description": "How many"},
-            "gift": {"type": "boolean"},
-            "note": {"type": "string"}}}"""
-    },
+    path.stem: {"html" if path.suffix == ".html" else "view": path.read_text()}
+    for path in Path(__file__).with_name("views").iterdir()
 }
+"""By name: pages, and the form of an order."""
 
 
 class Story:
@@ -226,14 +182,9 @@ class Operator(_OperatorServicer):
         ends = [operator_pb2.CancelledRun(run_id=run_id, status="cancelling") for run_id in request.run_ids]
         return operator_pb2.CancelRunsResponse(runs=ends)
 
-    async def ListProviders(self, request: Any, context: Any) -> llm_pb2.ListProvidersResponse:
-        return llm_pb2.ListProvidersResponse(providers=self.providers)
-
-    async def GetLimits(self, request: Any, context: Any) -> limits_pb2.GetLimitsResponse:
-        return limits_pb2.GetLimitsResponse(limits=LIMITS, missing=["tools"])
-
-    async def ListReplicas(self, request: Any, context: Any) -> operator_pb2.ListReplicasResponse:
-        return operator_pb2.ListReplicasResponse(replicas=self.replicas)
+    ListProviders = says(lambda self, _: llm_pb2.ListProvidersResponse(providers=self.providers))
+    GetLimits = says(lambda _, __: limits_pb2.GetLimitsResponse(limits=LIMITS, missing=["tools"]))
+    ListReplicas = says(lambda self, _: operator_pb2.ListReplicasResponse(replicas=self.replicas))
 
 
 @dataclass
@@ -258,20 +209,11 @@ class Orchestrator(Script):
     async def ValidateAgent(self, request: Any, context: Any) -> agent_pb2.ValidateAgentResponse:
         return agent_pb2.ValidateAgentResponse(problems=self.own.check(request.definition)[1])
 
-    async def PutAgent(self, request: Any, context: Any) -> agent_pb2.PutAgentResponse:
-        return self.own.put(request)
-
-    async def DeleteAgent(self, request: Any, context: Any) -> agent_pb2.DeleteAgentResponse:
-        return self.own.delete(request)
-
-    async def ListStoredAgents(self, request: Any, context: Any) -> agent_pb2.ListStoredAgentsResponse:
-        return self.own.list_stored()
-
-    async def GetAgentDefinition(self, request: Any, context: Any) -> agent_pb2.GetAgentDefinitionResponse:
-        return self.own.get(request)
-
-    async def ListAgentVersions(self, request: Any, context: Any) -> agent_pb2.ListAgentVersionsResponse:
-        return self.own.list_versions(request.agent_key)
+    PutAgent = says(lambda self, request: self.own.put(request))
+    DeleteAgent = says(lambda self, request: self.own.delete(request))
+    ListStoredAgents = says(lambda self, _: self.own.list_stored())
+    GetAgentDefinition = says(lambda self, request: self.own.get(request))
+    ListAgentVersions = says(lambda self, request: self.own.list_versions(request.agent_key))
 
     async def first(self, kind: type[Request]) -> Request:
         """The first request of this type; waits for it."""
@@ -296,8 +238,7 @@ class Orchestrator(Script):
             agents=[helper, agent_pb2.Agent(key="writer", name="Writer", mode="ONESHOT")]
         )
 
-    async def ListAgentProblems(self, request: Any, context: Any) -> agent_pb2.ListAgentProblemsResponse:
-        return agent_pb2.ListAgentProblemsResponse(problems=self.problems)
+    ListAgentProblems = says(lambda self, _: agent_pb2.ListAgentProblemsResponse(problems=self.problems))
 
     async def GetIdentity(self, request: Any, context: Any) -> agent_pb2.GetIdentityResponse:
         return agent_pb2.GetIdentityResponse(tenant="default", user="default", scopes=self.scopes)
@@ -333,8 +274,7 @@ class Orchestrator(Script):
             if is_wanted and (request.scope != "own" or gate.requester == "default"):
                 yield gate
 
-    async def GetGate(self, request: gates_pb2.GetGateRequest, context: Any) -> gates_pb2.GetGateResponse:
-        return gates_pb2.GetGateResponse(gate=self.find_gate(request.gate_id))
+    GetGate = says(lambda self, request: gates_pb2.GetGateResponse(gate=self.find_gate(request.gate_id)))
 
     async def AnswerGate(self, request: gates_pb2.AnswerGateRequest, context: Any) -> gates_pb2.AnswerGateResponse:
         if self.refused_gate is not None:
@@ -496,8 +436,7 @@ class Memory(ScriptedMemory):
             self.pins[request.n] = memory_pb2.Pin(n=request.n, text="said", run_id=run_id, role=role)
         return memory_pb2.PinMessageResponse(n=9)
 
-    async def ListPins(self, request: memory_pb2.ListPinsRequest, context: Any) -> memory_pb2.ListPinsResponse:
-        return memory_pb2.ListPinsResponse(pins=self.pins.values())
+    ListPins = says(lambda self, _: memory_pb2.ListPinsResponse(pins=self.pins.values()))
 
     async def Revert(self, request: memory_pb2.RevertRequest, context: Any) -> memory_pb2.RevertResponse:
         if self.refusal is not None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from headrace.errors import NotFound
 from headrace.v1 import tools_pb2
+from tests.support.contract import says
 
 
 def make_authorization(server: str, **fields: Any) -> tools_pb2.Authorization:
@@ -18,8 +19,7 @@ def make_authorization(server: str, **fields: Any) -> tools_pb2.Authorization:
 class ScriptedAuthorizations:
     authorizations: list[tools_pb2.Authorization] = field(default_factory=list[tools_pb2.Authorization])
 
-    async def ListAuthorizations(self, request: Any, context: Any) -> tools_pb2.ListAuthorizationsResponse:
-        return tools_pb2.ListAuthorizationsResponse(authorizations=self.authorizations)
+    ListAuthorizations = says(lambda self, _: tools_pb2.ListAuthorizationsResponse(authorizations=self.authorizations))
 
     async def RevokeAuthorization(self, request: Any, context: Any) -> tools_pb2.RevokeAuthorizationResponse:
         kept = [one for one in self.authorizations if one.server != request.server]

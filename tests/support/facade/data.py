@@ -9,6 +9,7 @@ from typing import Any
 
 from headrace.errors import Held
 from headrace.v1 import data_pb2, data_pb2_grpc
+from tests.support.contract import says
 
 _Servicer: Any = data_pb2_grpc.DataServiceServicer
 
@@ -48,8 +49,7 @@ class ScriptedData(_Servicer):
         erasure.erased.add(name="runs_in_others_chats", count=2)
         erasure.kept.add(name="audit_lines", what="31", reason="evidence of who has done what")
 
-    async def ListErasures(self, request: Any, context: Any) -> data_pb2.ListErasuresResponse:
-        return data_pb2.ListErasuresResponse(erasures=self.erasures)
+    ListErasures = says(lambda self, _: data_pb2.ListErasuresResponse(erasures=self.erasures))
 
     async def PlaceHold(self, request: Any, context: Any) -> data_pb2.PlaceHoldResponse:
         hold = data_pb2.Hold(

@@ -44,7 +44,7 @@ from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.interceptors import Context
 from services.runtime.rpc.server import GrpcService
 from services.runtime.rpc.server import serving_grpc as serving_rpcs
-from tests.support.contract import make_services
+from tests.support.contract import hears, make_services, says
 from tests.support.facade.audit import make_audit_trail
 from tests.support.facade.authorizations import ScriptedAuthorizations
 from tests.support.facade.facts import make_fact_store
@@ -181,7 +181,7 @@ class Script(_AgentServicer, _GateServicer):
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     submitted: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def _heard(self, request: Any, context: Context) -> None:
+    def hear(self, request: Any, context: Context) -> None:
         self.requests.append(request)
         self.heard.set()
         self.metadata.append({key: str(value) for key, value in context.invocation_metadata() or ()})
@@ -205,30 +205,28 @@ class Script(_AgentServicer, _GateServicer):
             self.closed.set()
 
     async def Query(self, request: Any, context: Context) -> AsyncGenerator[agent_pb2.AgentDelta]:
-        self._heard(request, context)
+        self.hear(request, context)
         async for event in self._play(self.query):
             yield event
 
     async def Attach(self, request: Any, context: Context) -> AsyncGenerator[agent_pb2.AgentDelta]:
-        self._heard(request, context)
+        self.hear(request, context)
         steps = self.attaches.pop(0) if len(self.attaches) > 1 else self.attaches[0]
         async for event in self._play(steps):
             yield event
 
     async def Submit(self, request: Any, context: Context) -> agent_pb2.SubmitResponse:
-        self._heard(request, context)
+        self.hear(request, context)
         self.submitted.set()
         if self.submit_error is not None:
             raise self.submit_error
         is_taken = self.submit_status == "accepted"
         return agent_pb2.SubmitResponse(accepted=is_taken, status=self.submit_status, run_id=request.run_id)
 
-    async def ListGates(self, request: Any, context: Context) -> gates_pb2.ListGatesResponse:
-        self._heard(request, context)
-        return gates_pb2.ListGatesResponse(gates=[GATE])
+    ListGates = hears(lambda _, __: gates_pb2.ListGatesResponse(gates=[GATE]))
 
     async def WatchGates(self, request: Any, context: Context) -> AsyncGenerator[gates_pb2.WatchGatesResponse]:
-        self._heard(request, context)
+        self.hear(request, context)
         try:
             for news in self.gate_news:
                 if isinstance(news, Exception):
@@ -240,88 +238,72 @@ class Script(_AgentServicer, _GateServicer):
             self.closed.set()
 
     async def GetGate(self, request: Any, context: Context) -> gates_pb2.GetGateResponse:
-        self._heard(request, context)
+        self.hear(request, context)
         gate = gates_pb2.Gate(arguments='{"amount": 12345678901234567890}')
         gate.MergeFrom(GATE)
         return gates_pb2.GetGateResponse(gate=gate)
 
     async def AnswerGate(self, request: Any, context: Context) -> gates_pb2.AnswerGateResponse:
-        self._heard(request, context)
+        self.hear(request, context)
         status = "accepted" if request.gate_id == GATE.gate_id else "unmatched"
         granted = "g_1" if '"grant"' in request.payload else None
         is_taken = status == "accepted"
         return gates_pb2.AnswerGateResponse(accepted=is_taken, status=status, detail="as it is", grant_id=granted)
 
     async def ClaimGate(self, request: Any, context: Context) -> gates_pb2.ClaimGateResponse:
-        self._heard(request, context)
+        self.hear(request, context)
         if self.claim_error is not None:
             raise self.claim_error
         until = now_ms() + (request.lease_ms or 60_000)
         return gates_pb2.ClaimGateResponse(status="claimed", claimed_by="default", claimed_until=until)
 
-    async def ReleaseGate(self, request: Any, context: Context) -> gates_pb2.ReleaseGateResponse:
-        self._heard(request, context)
-        return gates_pb2.ReleaseGateResponse(released=True)
-
-    async def DelegateGate(self, request: Any, context: Context) -> gates_pb2.DelegateGateResponse:
-        self._heard(request, context)
-        return gates_pb2.DelegateGateResponse(status="delegated")
-
-    async def AskBack(self, request: Any, context: Context) -> gates_pb2.AskBackResponse:
-        self._heard(request, context)
-        return gates_pb2.AskBackResponse(status="asked_back")
-
-    async def ListGrants(self, request: Any, context: Context) -> gates_pb2.ListGrantsResponse:
-        self._heard(request, context)
-        return gates_pb2.ListGrantsResponse(grants=self.grants)
+    ReleaseGate = hears(lambda _, __: gates_pb2.ReleaseGateResponse(released=True))
+    DelegateGate = hears(lambda _, __: gates_pb2.DelegateGateResponse(status="delegated"))
+    AskBack = hears(lambda _, __: gates_pb2.AskBackResponse(status="asked_back"))
+    ListGrants = hears(lambda self, _: gates_pb2.ListGrantsResponse(grants=self.grants))
 
     async def ExportGates(self, request: Any, context: Context) -> AsyncGenerator[gates_pb2.ExportGatesResponse]:
-        self._heard(request, context)
+        self.hear(request, context)
         for line in self.exported:
             yield gates_pb2.ExportGatesResponse(line=line)
 
-    async def RevokeGrant(self, request: Any, context: Context) -> gates_pb2.RevokeGrantResponse:
-        self._heard(request, context)
-        return gates_pb2.RevokeGrantResponse(status="revoked")
-
-    async def Steer(self, request: Any, context: Context) -> agent_pb2.SteerResponse:
-        self._heard(request, context)
-        return agent_pb2.SteerResponse(run_id=request.run_id, status="accepted")
+    RevokeGrant = hears(lambda _, __: gates_pb2.RevokeGrantResponse(status="revoked"))
+    Steer = hears(lambda _, request: agent_pb2.SteerResponse(run_id=request.run_id, status="accepted"))
 
     async def Cancel(self, request: Any, context: Context) -> agent_pb2.CancelResponse:
-        self._heard(request, context)
+        self.hear(request, context)
         self.cancelled.set()
         return agent_pb2.CancelResponse(run_id=request.run_id, state="running")
 
     async def ListAgents(self, request: Any, context: Context) -> agent_pb2.ListAgentsResponse:
-        self._heard(request, context)
+        self.hear(request, context)
         agent = agent_pb2.Agent(key="helper", name="Helper", mode="REACT", model="sim-1", tools=["weather"])
         agent.publish.extend(self.publish)
         return agent_pb2.ListAgentsResponse(agents=[agent])
 
     async def GetAgent(self, request: Any, context: Context) -> agent_pb2.GetAgentResponse:
-        self._heard(request, context)
+        self.hear(request, context)
         raise NotFound(f"no agent {request.agent_key!r}", agentKey=request.agent_key)
 
     async def ValidateAgent(self, request: Any, context: Context) -> agent_pb2.ValidateAgentResponse:
-        self._heard(request, context)
+        self.hear(request, context)
         problem = agent_pb2.DefinitionProblem(
             field="mode", rule="Field required", is_warning="ok" in request.definition
         )
         return agent_pb2.ValidateAgentResponse(problems=[problem])
 
     async def ListAgentVersions(self, request: Any, context: Context) -> agent_pb2.ListAgentVersionsResponse:
-        self._heard(request, context)
+        self.hear(request, context)
         newest = agent_pb2.AgentVersion(agent_key=request.agent_key, version=3, hash="ab" * 32, created_at=1_000)
         return agent_pb2.ListAgentVersionsResponse(versions=[newest])
 
     async def GetAgentVersion(self, request: Any, context: Context) -> agent_pb2.GetAgentVersionResponse:
-        self._heard(request, context)
+        self.hear(request, context)
         version = agent_pb2.AgentVersion(agent_key=request.agent_key, version=request.version or 3)
         return agent_pb2.GetAgentVersionResponse(version=version, definition='{"agents":{}}')
 
     async def DiffAgentVersions(self, request: Any, context: Context) -> agent_pb2.DiffAgentVersionsResponse:
-        self._heard(request, context)
+        self.hear(request, context)
         changes = [
             agent_pb2.AgentChange(path="agents.helper.name", after='"Helper"'),
             agent_pb2.AgentChange(path="tools.look", before=str(request.from_version), after=str(request.to_version)),
@@ -329,12 +311,12 @@ class Script(_AgentServicer, _GateServicer):
         return agent_pb2.DiffAgentVersionsResponse(changes=changes)
 
     async def ListAgentProblems(self, request: Any, context: Context) -> agent_pb2.ListAgentProblemsResponse:
-        self._heard(request, context)
+        self.hear(request, context)
         problem = agent_pb2.AgentProblem(file="clerk.json", problem="mode: is required", agent_key="clerk")
         return agent_pb2.ListAgentProblemsResponse(problems=[problem])
 
     async def GetIdentity(self, request: Any, context: Context) -> agent_pb2.GetIdentityResponse:
-        self._heard(request, context)
+        self.hear(request, context)
         return agent_pb2.GetIdentityResponse(tenant="acme", user="ada", scopes=["answer", "ask"])
 
     async def GetRun(self, request: Any, context: Context) -> agent_pb2.GetRunResponse:
@@ -342,15 +324,11 @@ class Script(_AgentServicer, _GateServicer):
             raise KeyError("secret inside")
         return agent_pb2.GetRunResponse(run=self.run)
 
-    async def ListRuns(self, request: Any, context: Context) -> agent_pb2.ListRunsResponse:
-        return run_list.page(self.runs, request)
-
-    async def GetContext(self, request: Any, context: Context) -> agent_pb2.GetContextResponse:
-        self._heard(request, context)
-        return make_window(request.chat_id, request.agent_key or "helper")
+    ListRuns = says(lambda self, request: run_list.page(self.runs, request))
+    GetContext = hears(lambda _, request: make_window(request.chat_id, request.agent_key or "helper"))
 
     async def Embed(self, request: Any, context: Context) -> llm_pb2.EmbedResponse:
-        self._heard(request, context)
+        self.hear(request, context)
         if isinstance(self.vectors, HeadraceError):
             raise self.vectors
         embeddings = [llm_pb2.Embedding(vector=vector) for vector in self.vectors]
@@ -449,8 +427,7 @@ class ScriptedMemory(_MemoryServicer):
     async def ListPins(self, request: Any, context: Context) -> memory_pb2.ListPinsResponse:
         return memory_pb2.ListPinsResponse(pins=[memory_pb2.Pin(n=1, text="My boat\nis Ada.", run_id=RUN, role="user")])
 
-    async def GetSummary(self, request: Any, context: Context) -> memory_pb2.GetSummaryResponse:
-        return memory_pb2.GetSummaryResponse(n=41, text="of the weather", retained_from_n=30)
+    GetSummary = says(lambda _, __: memory_pb2.GetSummaryResponse(n=41, text="of the weather", retained_from_n=30))
 
     async def EditSummary(self, request: Any, context: Context) -> memory_pb2.EditSummaryResponse:
         self.edits.append(request)
@@ -502,17 +479,13 @@ class ScriptedMemory(_MemoryServicer):
         )
         return memory_pb2.ListChatsResponse(chats=[chat], next_page_token="p2")
 
-    async def GetChat(self, request: Any, context: Context) -> memory_pb2.GetChatResponse:
-        return self.chat
+    GetChat = says(lambda self, _: self.chat)
 
     async def ForkChat(self, request: Any, context: Context) -> memory_pb2.ForkChatResponse:
         return memory_pb2.ForkChatResponse(chat_id=f"fork of {request.chat_id} {request.run_id}")
 
-    async def ShareChat(self, request: Any, context: Context) -> memory_pb2.ShareChatResponse:
-        return memory_pb2.ShareChatResponse(n=6, shared_with=request.shared_with)
-
-    async def UpdateChat(self, request: Any, context: Context) -> memory_pb2.UpdateChatResponse:
-        return memory_pb2.UpdateChatResponse(n=5, title=request.title)
+    ShareChat = says(lambda _, request: memory_pb2.ShareChatResponse(n=6, shared_with=request.shared_with))
+    UpdateChat = says(lambda _, request: memory_pb2.UpdateChatResponse(n=5, title=request.title))
 
     async def Search(self, request: Any, context: Context) -> memory_pb2.SearchResponse:
         excerpt = f"{request.query} {request.scope} {request.limit}"

@@ -1,4 +1,4 @@
-"""A server of raw bytes: each request is answered by what the test says, when it says so."""
+"""A server of raw bytes: each request is answered by what the test says, when it says so. And calls to it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+from services.llm_gateway.http.client import ProviderRequest, ProviderStream, opening_stream
+from services.llm_gateway.http.pool import Pool
 from services.llm_gateway.http.request import Origin
+from services.llm_gateway.providers.provider_file import Provider
+from tests.support.llm_gateway.gateway import provider_entry
 
 ORDINARY = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 TEST_TIMEOUT_S = 600.0
@@ -90,3 +94,32 @@ async def serving_script(answer: Answer, *, tls: ssl.SSLContext | None = None) -
         port = listening.sockets[0].getsockname()[1]
         server = Scripted(Origin("localhost" if tls else "127.0.0.1", port, tls is not None))
         yield server
+
+
+TIMEOUTS = {"connectMs": 30_000, "firstDeltaMs": 5_000, "idleMs": 5_000}
+
+
+def ask(server: Scripted, body: bytes = b"{}", **timeouts: int) -> ProviderRequest:
+    """Make a request to `server`."""
+    entry: dict[str, Any] = provider_entry(server.url, timeouts=TIMEOUTS | timeouts)
+    return ProviderRequest(Provider.model_validate(entry), "sim-1", f"{server.url}/v1/chat", {}, body)
+
+
+@asynccontextmanager
+async def streaming(answer: Answer, **timeouts: int) -> AsyncGenerator[tuple[Scripted, ProviderStream]]:
+    """The answer of a server of its own, to be read."""
+    async with (
+        Pool() as pool,
+        serving_script(answer) as server,
+        opening_stream(pool, ask(server, b"{}", **timeouts)) as stream,
+    ):
+        yield server, stream
+
+
+async def read(pool: Pool, asked: ProviderRequest) -> bytes:
+    """The whole body of the answer."""
+    pieces: list[bytes] = []
+    async with opening_stream(pool, asked) as stream:
+        while await stream.push_body(lambda piece: pieces.append(piece) is None):
+            pass
+    return b"".join(pieces)

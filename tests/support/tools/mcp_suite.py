@@ -59,11 +59,20 @@ def write(folder: Path, servers: Any) -> None:
 
 
 @asynccontextmanager
-async def serving(folder: Path, servers: Any, env: Mapping[str, str] | None = None) -> AsyncGenerator[Suite]:
-    """The service with these servers; nothing may run after it."""
+async def serving(
+    folder: Path, servers: Any, env: Mapping[str, str] | None = None, **settings: Any
+) -> AsyncGenerator[Suite]:
+    """The service with these servers."""
     write(folder, servers)
-    settings = ServerSettings(listen="127.0.0.1:0", drain_s=0)
-    config = Config(server=settings, config_dir=folder, data_dir=folder)
+    async with serving_folder(folder, env, **settings) as suite:
+        yield suite
+
+
+@asynccontextmanager
+async def serving_folder(folder: Path, env: Mapping[str, str] | None = None, **settings: Any) -> AsyncGenerator[Suite]:
+    """The service that the folder configures; nothing may run after it."""
+    given: dict[str, Any] = {"config_dir": folder, "data_dir": folder} | settings
+    config = Config(server=ServerSettings(listen="127.0.0.1:0", drain_s=0), **given)
     async with asyncio.timeout(300):
         async with (
             tool_server(config, Sandbox("process"), Catalogue(folder / "tools"), env=env) as running,

@@ -11,17 +11,11 @@ from typing import Any
 import pytest
 
 from headrace.streams import reading
-from headrace.v1 import common_pb2, tools_pb2, tools_pb2_grpc
-from services.runtime.process.config import ServerSettings
-from services.runtime.rpc.channels import open_channel
-from services.tools.catalogue.catalogue import Catalogue
-from services.tools.config import Config
-from services.tools.sandbox.selftest import Sandbox
-from services.tools.server import tool_server
+from headrace.v1 import common_pb2, tools_pb2
 from tests.support.tools import calls
 from tests.support.tools.asked_llm import USAGE, asked_llm
 from tests.support.tools.mcp_http import PIXEL, Http, http_server
-from tests.support.tools.mcp_suite import Suite, serving, write
+from tests.support.tools.mcp_suite import Suite, serving
 from tests.support.tools.suite import CHAT
 from tests.tools.mcp_client.asking_app import PAY_URL, make_asking_app
 
@@ -151,14 +145,8 @@ async def test_the_agents_model_is_asked_within_the_grant_and_paid_by_the_run(
         asked_llm(["The sea, ", "the sea"]) as llm,
         http_server(make_app=make_asking_app, is_legacy=is_legacy) as http,
     ):
-        write(tmp_path, {"s": {"url": http.url, "sampling": {"maxTokens": 70, "calls": 1}}})
-        server = ServerSettings(listen="127.0.0.1:0", drain_s=0)
-        config = Config(server=server, config_dir=tmp_path, data_dir=tmp_path, llm_gateway_address=llm.address)
-        async with (
-            tool_server(config, Sandbox("process"), Catalogue(tmp_path / "tools")) as running,
-            open_channel(running.addresses[0]) as channel,
-        ):
-            suite = Suite(tools_pb2_grpc.ToolServiceStub(channel), tmp_path)
+        entry = {"s": {"url": http.url, "sampling": {"maxTokens": 70, "calls": 1}}}
+        async with serving(tmp_path, entry, llm_gateway_address=llm.address) as suite:
             await suite.until("s__poem")
             deltas = await execute(suite, "s__poem")
             assert (await suite.tools())["s__poem"].asks_model

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import json
 import time
 from collections.abc import AsyncGenerator
@@ -20,23 +19,19 @@ import structlog
 
 from headrace.errors import InvalidRequest, NotFound, Overloaded
 from headrace.streams import reading, rpc_errors
-from headrace.v1 import common_pb2, tools_pb2, tools_pb2_grpc
+from headrace.v1 import common_pb2, tools_pb2
 from services.runtime.auth.callers import TOOLS
 from services.runtime.auth.identity import DEFAULT, Identity, acting_as
-from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.audit_records import AuditRecords
 from services.runtime.rpc.channels import open_channel
-from services.tools.catalogue.catalogue import Catalogue
-from services.tools.config import Config
 from services.tools.mcp_client.oauth.completion import complete
 from services.tools.mcp_client.oauth.token_store import TokenStore
 from services.tools.mcp_client.oauth.tokens import LASTS_S_MAX
-from services.tools.sandbox.selftest import Sandbox
-from services.tools.server import tool_server
 from tests.support.tools import calls
 from tests.support.tools.audit_log import AuditLog, serving_audit
 from tests.support.tools.mcp_http import Http, http_server
-from tests.support.tools.mcp_suite import Suite, write
+from tests.support.tools.mcp_suite import Suite
+from tests.support.tools.mcp_suite import serving as serving_servers
 from tests.tools.mcp_client.oauth_app import Authority, make_protected_app
 
 REDIRECT = "http://127.0.0.1:8080/console/authorized.html"
@@ -50,24 +45,12 @@ VERSIONS = pytest.mark.parametrize("is_legacy", [False, True], ids=["2026-07-28"
 async def serving(
     folder: Path, http: Http, key: str = KEY, audit: AuditLog | None = None, **oauth: Any
 ) -> AsyncGenerator[Suite]:
-    write(folder, {"s": {"url": http.url, "oauth": {"redirectUrl": REDIRECT, **oauth}}})
-    settings = ServerSettings(listen="127.0.0.1:0", drain_s=0)
-    config = Config(server=settings, config_dir=folder, data_dir=folder, secrets_key=key)
+    servers = {"s": {"url": http.url, "oauth": {"redirectUrl": REDIRECT, **oauth}}}
     async with AsyncExitStack() as stack:
         if audit is None:
             audit = await stack.enter_async_context(serving_audit())
-        config = dataclasses.replace(config, memory_address=audit.address)
-        yield await stack.enter_async_context(serving_tools(folder, config))
-
-
-@asynccontextmanager
-async def serving_tools(folder: Path, config: Config) -> AsyncGenerator[Suite]:
-    async with (
-        asyncio.timeout(200),
-        tool_server(config, Sandbox("process"), Catalogue(folder / "tools"), env={}) as running,
-        open_channel(running.addresses[0]) as channel,
-    ):
-        yield Suite(tools_pb2_grpc.ToolServiceStub(channel), folder)
+        settings = {"secrets_key": key, "memory_address": audit.address}
+        yield await stack.enter_async_context(serving_servers(folder, servers, {}, **settings))
 
 
 def protected(authority: Authority, *, is_legacy: bool = False) -> Any:

@@ -16,15 +16,10 @@ import structlog
 from headrace.cli.supervisor.ports import reserve_port
 from headrace.streams import reading
 from headrace.v1 import tools_pb2_grpc
-from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
-from services.tools.catalogue.catalogue import Catalogue
-from services.tools.config import Config
-from services.tools.sandbox.selftest import Sandbox
-from services.tools.server import tool_server
 from tests.support.timing import within
 from tests.support.tools.mcp_http import PIXEL, Http, http_server
-from tests.support.tools.mcp_suite import Suite, request, serving, write
+from tests.support.tools.mcp_suite import Suite, request, serving, serving_folder, write
 from tests.support.tools.suite import CHAT
 
 PLAIN = Path(__file__).with_name("mcp_stdio.py")
@@ -36,19 +31,13 @@ def plain(folder: Path, **more: Any) -> dict[str, Any]:
     return {"command": "python", "args": ["-I", "-S", str(PLAIN), str(folder)], **more}
 
 
-async def test_the_example_server_is_listed_and_its_progress_streams() -> None:
-    config = Config(server=ServerSettings(listen="127.0.0.1:0", drain_s=0), config_dir=EXAMPLES)
-    async with asyncio.timeout(300):
-        async with (
-            tool_server(config, Sandbox("process"), Catalogue(EXAMPLES / "tools")) as running,
-            open_channel(running.addresses[0]) as channel,
-        ):
-            suite = Suite(tools_pb2_grpc.ToolServiceStub(channel), EXAMPLES)
-            await suite.until("example__roll_dice")
-            tools = await suite.tools()
-            *said, last = await suite.call("example__roll_dice", '{"rolls": 3}')
-            (counted,) = await suite.call("example__count_words", '{"text": "one two"}')
-            (refused,) = await suite.call("example__count_words", '{"text": 7}')
+async def test_the_example_server_is_listed_and_its_progress_streams(tmp_path: Path) -> None:
+    async with serving_folder(EXAMPLES, data_dir=tmp_path) as suite:
+        await suite.until("example__roll_dice")
+        tools = await suite.tools()
+        *said, last = await suite.call("example__roll_dice", '{"rolls": 3}')
+        (counted,) = await suite.call("example__count_words", '{"text": "one two"}')
+        (refused,) = await suite.call("example__count_words", '{"text": 7}')
     assert {name: (tool.effect, tool.tier) for name, tool in tools.items()} == {
         "example__count_words": ("read", "enabled"),
         "example__roll_dice": ("once", "enabled"),

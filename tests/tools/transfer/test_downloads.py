@@ -1,9 +1,10 @@
-"""ReadFile and ListFiles over a real server."""
+"""ReadFile and ListFiles over a real server, and what is told of what the file system refuses."""
 
 from __future__ import annotations
 
 import asyncio
 import ctypes
+import errno
 import os
 import stat
 import threading
@@ -11,11 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from headrace.errors import HeadraceError, Interrupted, InvalidRequest, NotFound, OutOfRange
+from headrace.errors import HeadraceError, Interrupted, InvalidRequest, NotFound, OutOfRange, Overloaded, QuotaExceeded
 from headrace.streams import reading, rpc_errors
 from headrace.v1 import tools_pb2
 from services.tools.sandbox.confinement.openat2 import open_beneath
 from services.tools.transfer.downloads import FILES_MAX, PIECE_BYTES
+from services.tools.transfer.file_errors import file_errors
+from services.tools.workspace.quota import WorkspaceFull
 from services.tools.workspace.workspace import Workspaces
 from tests.support.tools.suite import CHAT, Serve
 from tests.support.tools.uploading import read, upload
@@ -237,3 +240,32 @@ def test_without_the_kernels_check_the_race_would_be_lost(tmp_path: Path) -> Non
             open_beneath(fd, "out", os.O_RDONLY, follow_links=False)
     finally:
         os.close(fd)
+
+
+TABLE: list[tuple[Exception, type[HeadraceError]]] = [
+    (WorkspaceFull("full"), QuotaExceeded),
+    (OSError(errno.ENOENT, ""), NotFound),
+    (OSError(errno.ENOTDIR, ""), NotFound),
+    (OSError(errno.EXDEV, ""), InvalidRequest),
+    (OSError(errno.ELOOP, ""), InvalidRequest),
+    (OSError(errno.ENAMETOOLONG, ""), InvalidRequest),
+    (OSError(errno.ENXIO, ""), InvalidRequest),
+    (OSError(errno.EACCES, ""), InvalidRequest),
+    (OSError(errno.ENOSPC, ""), Overloaded),
+    (OSError(errno.EDQUOT, ""), Overloaded),
+    (OSError(errno.EIO, ""), Overloaded),
+    (OSError(errno.EMFILE, ""), Overloaded),
+    (OSError(errno.EROFS, ""), Overloaded),
+    (ValueError("is a folder"), InvalidRequest),
+]
+
+
+@pytest.mark.parametrize(("raised", "told"), TABLE)
+def test_what_a_caller_can_act_on_is_an_error_of_ours(raised: Exception, told: type[HeadraceError]) -> None:
+    with pytest.raises(told), file_errors("path"):
+        raise raised
+
+
+def test_a_mistake_of_ours_is_nothing_that_a_caller_can_act_on() -> None:
+    with pytest.raises(OSError, match="closed"), file_errors("path"):
+        raise OSError(errno.EBADF, "closed")
