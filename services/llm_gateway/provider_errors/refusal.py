@@ -83,7 +83,8 @@ def read_refusal(provider: str, model: str, status: int, headers: Mapping[str, s
     text = f"{text}: {behind}" if behind and behind not in text else text
     words = f"{error.type or ''} {error.code or ''}"
     retry_after_s = _parse_retry_after(headers)
-    return Refusal(provider, model, status, text, words, retry_after_s or _find_retry_delay(error))
+    retry_after_s = _find_retry_delay(error) if retry_after_s is None else retry_after_s
+    return Refusal(provider, model, status, text, words, retry_after_s)
 
 
 def _decode_body(headers: Mapping[str, str], body: bytes) -> _ErrorBody:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from services.memory.context.message_pairing import flatten_groups
-
 if TYPE_CHECKING:
     from headrace.v1 import llm_pb2
     from services.memory.context.context_source import ContextSource
@@ -14,7 +12,8 @@ if TYPE_CHECKING:
 def list_texts(source: ContextSource) -> list[llm_pb2.Message]:
     """List the messages since the last compaction, after its summary, whole but for images, sounds and files."""
     summary = [] if source.compacted is None else [source.compacted.group]
-    messages = flatten_groups([*summary, *source.read_all()])
+    groups = [*summary, *source.read_all()]
+    messages = [said.message for group in groups for said in group.list_messages()]
     for message in messages:
         texts = [part for part in message.content if part.text]
         del message.content[:]

@@ -34,7 +34,7 @@ async def record_goal(run: Run, peers: Peers) -> None:
 
 
 async def _states_new_goal(run: Run, peers: Peers) -> bool:
-    request = memory_pb2.LoadContextRequest(chat_id=run.chat_id, run_id=run.id)
+    request = memory_pb2.LoadContextRequest(chat_id=run.chat_id, run_id=run.id, unfitted=True)
     with translating_peer_errors():
         context = await peers.memory.LoadContext(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
     said = ["".join(part.text for part in message.content) for message in context.messages if message.role == "user"]

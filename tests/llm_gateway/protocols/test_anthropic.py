@@ -67,17 +67,6 @@ async def test_what_the_next_request_repeats_is_marked_for_the_cache(asking: Ask
     assert find_marks(bare) == [("tools", 0, 1), ("messages", 0, 0), ("messages", 2, 1), ("messages", 4, 0)]
 
 
-async def test_what_the_next_request_lacks_is_behind_the_mark(asking: Asking) -> None:
-    reminder = text_message("user", "<system_reminder>\nCurrent time: 12:00\n</system_reminder>")
-    asked = text_message("user", "hello")
-    asked.content.add().CopyFrom(reminder.content[0])
-    async with asking(protocol="anthropic", promptCache=True) as gateway:
-        first = await read_body(gateway, asked)
-        loop = await read_body(gateway, USER, asks(call("a")), answers("a"), reminder, tools=[TOOL])
-    assert find_marks(first) == [("messages", 0, 0)]
-    assert find_marks(loop) == [("tools", 0, 0), ("messages", 0, 0), ("messages", 2, 0)]
-
-
 async def test_a_tool_loop_gives_the_thoughts_back_with_their_signatures(asking: Asking) -> None:
     script = [
         {"match": {"turn": 1}, "steps": [{"reasoning": ["I ", "look"]}, {"toolCall": "f", "id": "toolu_1"}]},

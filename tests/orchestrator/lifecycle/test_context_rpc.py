@@ -39,7 +39,7 @@ async def test_the_next_questions_window_is_what_its_request_will_hold(serve: Se
         "tools": len(request.tools),
         "messages": 3,
         "results": 1,
-        "reminder": 1,
+        "reminder": 2,
     }
     assert (before.agent_key, before.model, before.context_window_tokens) == ("react", "m", 50_000)
     # Each part is rounded up by itself.

@@ -137,7 +137,7 @@ async def test_the_model_is_told_what_is_left_where_the_agent_asks_for_it(serve:
     async with serve(looks, answer("done"), budget=budget) as suite:
         await suite.ask()
         took_s = asyncio.get_running_loop().time() - started_s
-        reminders = [texts_of(request, "user")[-1] for request in suite.llm.requests]
+        reminders = [request.messages[-1].content[-1].text for request in suite.llm.requests]
     left = re.search(
         r"Left of the budget: 4 model calls, this one included, 3 tool calls, (\d+) s, 5000 tokens", reminders[0]
     )

@@ -290,7 +290,7 @@ async def test_the_summariser_is_asked_with_the_turns_own_prefix(serve: Serve) -
     async with serve(ANSWER) as suite:
         await fill(suite, 4)
         await suite.ask("/compact")
-        turn, asked = suite.llm.requests[-1], suite.llm.aside_requests[-1]
+        turn, asked = suite.llm.raw_requests[-1], suite.llm.aside_requests[-1]
     assert list(turn.tools) == list(asked.tools)
     assert asked.tool_choice == "none"
     # The system message says the minute.

@@ -30,14 +30,17 @@ def measure_share(requests: Sequence[llm_pb2.ChatRequest]) -> float:
     return shared / sum(map(len, texts))
 
 
-async def test_the_time_is_in_the_reminder_at_the_end_alone(serve: Serve) -> None:
+async def test_the_time_stands_once_behind_each_question_and_requests_begin_alike(serve: Serve) -> None:
     async with serve(call_tool("look", "{}", call_id="c1"), ANSWER) as suite:
         await suite.ask("go", agent="react")
         await suite.ask("again", agent="react")
         requests = suite.llm.raw_requests
-    for request in requests:
-        assert request.messages[-1].content[-1].text.startswith("<system_reminder>\nCurrent time: 2")
-        assert str(request).count("Current time") == 1
+    asked = [message for message in requests[-1].messages if message.role == "user"]
+    assert [len(message.content) for message in asked] == [2, 2]
+    assert all(message.content[1].text.startswith("<system_reminder>\nCurrent time: 2") for message in asked)
+    assert str(requests[-1]).count("Current time") == 2
+    for before, after in pairwise(requests):
+        assert after.messages[: len(before.messages)] == before.messages
 
 
 async def test_a_chat_of_twenty_runs_is_read_from_the_cache(serve: Serve) -> None:

@@ -12,10 +12,10 @@ DONE: list[Step] = [llm_pb2.LlmDelta(finish=llm_pb2.LlmFinish(reason="stop"))]
 """Without usage: memory's counts follow what a provider reports, and a scripted figure would be far from them."""
 
 ANSWER = content("All ", "good.") + DONE
-WORDS = "one two three four five six seven eight nine ten " * 15
-"""About 170 tokens."""
+WORDS = "one two three four five six seven eight nine ten " * 13
+"""About 150 tokens; with the time behind it, 170."""
 
-LARGE = WORDS * 6
+LARGE = WORDS * 7
 """What passes the window of SMALL, in a chat that it did not pass before."""
 
 SMALL = llm_pb2.ModelInfo(provider_key="scripted", model="m", context_window_tokens=2200, output_tokens_max=200)

@@ -33,6 +33,6 @@ def shown(suite: Suite, turn: int = -1) -> set[str]:
 
 
 def reminder(suite: Suite, turn: int = -1) -> str:
-    """The trailing part of a request that is not stored."""
+    """What the model is told behind the last message."""
     last = suite.llm.requests[turn].messages[-1].content[-1].text
     return last if last.startswith("<system_reminder>") else ""

@@ -17,17 +17,16 @@ _TIME = re.compile(r"(<system_reminder>\n)Current time: .* UTC\n")
 
 
 def hide_time(request: llm_pb2.ChatRequest) -> llm_pb2.ChatRequest:
-    """Return a request without the time at its end, which would be in the way of most tests."""
+    """Return a request without the time behind each question, which would be in the way of most tests."""
     shown = llm_pb2.ChatRequest()
     shown.CopyFrom(request)
-    last = shown.messages[-1]
-    reminder = last.content[-1] if last.content else llm_pb2.ContentPart()
-    if _TIME.match(reminder.text):
-        reminder.text = _TIME.sub(r"\1", reminder.text)
-        if reminder.text == "<system_reminder>\n</system_reminder>":
-            del last.content[-1]
-        if not last.content:
-            del shown.messages[-1]
+    for message in shown.messages:
+        for part in message.content:
+            if _TIME.match(part.text):
+                part.text = _TIME.sub(r"\1", part.text)
+        kept = [part for part in message.content if part.text != "<system_reminder>\n</system_reminder>"]
+        del message.content[:]
+        message.content.extend(kept)
     return shown
 
 
