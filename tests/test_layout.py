@@ -49,6 +49,7 @@ ROOMS = {
         "provider_errors",
         "limits",
         "telemetry",
+        "fitting",
         "providers",
     ),
     "services/simulator": (

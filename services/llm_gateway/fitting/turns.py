@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.v1 import llm_pb2
-from services.llm_gateway.protocols.common.media import is_media
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -44,6 +43,10 @@ def fit_turns(
 def join_parts(parts: Iterable[llm_pb2.ContentPart]) -> str:
     """Return the texts of a message, with a blank line between them."""
     return BLANK_LINE.join(part.text for part in parts if part.text)
+
+
+def is_media(part: llm_pb2.ContentPart) -> bool:
+    return part.WhichOneof("part") in ("image", "audio", "file")
 
 
 def _place_media(messages: Iterable[llm_pb2.Message], *, results_hold_media: bool) -> Iterable[llm_pb2.Message]:

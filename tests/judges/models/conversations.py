@@ -24,7 +24,7 @@ from tests.support.summaries import write_summary
 TIMEOUT_S = 300.0
 
 PROVIDERS: dict[str, dict[str, Any]] = {
-    "mistral": {"callIds": "nine_characters"},
+    "mistral": {"callIds": "nine_characters", "turnOrder": "strict"},
     "open": {"reasoning": "chat_template_kwargs"},
 }
 """Settings as docs/reference/providers.md advises: Mistral's service, and vLLM or llama.cpp before any open model."""
@@ -226,7 +226,7 @@ CONVERSATIONS: dict[str, Conversation] = {
     "steer": Conversation(steer_a_run, [{"match": {"text": "Wait", "turn": 1}, "steps": [SHORT]}, FINE]),
     "cancelled_tool": Conversation(cancel_a_tool, [{"match": {"text": "Wait", "turn": 1}, "steps": [LONG]}, FINE]),
     "failed_run": Conversation(
-        ask_after_a_failure, [{"match": {"text": "Fail"}, "steps": [{"status": 400}]}, FINE], is_failure=True
+        ask_after_a_failure, [{"match": {"text": r"^Fail[^\n]*$"}, "steps": [{"status": 400}]}, FINE], is_failure=True
     ),
     "structured_output": Conversation(
         ask_for_json,

@@ -2,35 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from tests.judges.models.conversations import CONVERSATIONS, PROVIDERS, Capture
 from tests.judges.models.judging import Judge
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
-
-REMINDER = "owned by 'Models as they are', kind A: a user message stands behind a tool's result"
-ODD_NAME = "owned by 'Models as they are', kind C: the name that a model called goes back as it came"
-
-REFUSED: dict[str, dict[str, str]] = {
-    "mistral": {"odd_tool_name": ODD_NAME},
-    "older_mistral": {
-        **dict.fromkeys(("tool", "tool_after_words", "question_after_a_tool", "parallel_calls"), REMINDER),
-        **dict.fromkeys(("three_steps", "after_a_compaction", "plan", "steer", "cancelled_tool"), REMINDER),
-        "odd_tool_name": f"{REMINDER}; {ODD_NAME}",
-    },
-}
-"""By judge: conversations of which it refuses a request, with the reason."""
-
-
-def list_conversations(judge: str) -> list[Any]:
-    refused = REFUSED.get(judge, {})
-    return [
-        pytest.param(name, marks=[pytest.mark.xfail(strict=True, reason=refused[name])] if name in refused else [])
-        for name in CONVERSATIONS
-    ]
 
 
 def list_refusals(verdicts: list[dict[str, str]]) -> list[str]:
@@ -46,19 +23,19 @@ async def test_a_conversation_is_had_as_it_is_written(capture: Capture, provider
     assert all(request["messages"] for request in await capture.get_requests(provider, name))
 
 
-@pytest.mark.parametrize("name", list_conversations("mistral"))
+@pytest.mark.parametrize("name", CONVERSATIONS)
 async def test_mistral_takes_each_request(capture: Capture, mistral: Judge, name: str) -> None:
     verdicts = await mistral.judge(await capture.get_requests("mistral", name))
     assert list_refusals(verdicts) == []
 
 
-@pytest.mark.parametrize("name", list_conversations("older_mistral"))
+@pytest.mark.parametrize("name", CONVERSATIONS)
 async def test_mistral_before_1_11_1_takes_each_request(capture: Capture, older_mistral: Judge, name: str) -> None:
     verdicts = await older_mistral.judge(await capture.get_requests("mistral", name))
     assert list_refusals(verdicts) == []
 
 
-@pytest.mark.parametrize("name", list_conversations("harmony"))
+@pytest.mark.parametrize("name", CONVERSATIONS)
 async def test_harmony_renders_each_request(capture: Capture, harmony: Judge, name: str) -> None:
     verdicts = await harmony.judge(await capture.get_requests("open", name))
     assert [verdict["error"] for verdict in verdicts] == [""] * len(verdicts)

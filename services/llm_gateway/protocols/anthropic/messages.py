@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from services.llm_gateway.fitting.turns import join_parts
+from services.llm_gateway.fitting.turns import is_media, join_parts
 from services.llm_gateway.protocols.anthropic.answer_blocks import KIND, THINKING, order_blocks
-from services.llm_gateway.protocols.common.media import encode_media, is_media
+from services.llm_gateway.protocols.common.media import encode_media
 from services.llm_gateway.protocols.common.provider_state import unpack_state
 
 if TYPE_CHECKING:

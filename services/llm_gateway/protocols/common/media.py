@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.errors import InvalidRequest
+from services.llm_gateway.fitting.turns import is_media
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -44,10 +45,6 @@ def encode_media(part: llm_pb2.ImagePart | llm_pb2.AudioPart | llm_pb2.FilePart)
         return Encoded(part.mime_type, base64.b64encode(part.data).decode())
     match = _DATA_URL.fullmatch(part.url)
     return Encoded(match["type"], match["data"]) if match else None
-
-
-def is_media(part: llm_pb2.ContentPart) -> bool:
-    return part.WhichOneof("part") in CAPABILITIES
 
 
 def check_media(request: llm_pb2.ChatRequest, model: Model, kinds: Collection[str]) -> None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from services.llm_gateway.fitting.fitted_request import CHOICES
-from services.llm_gateway.fitting.turns import join_parts
-from services.llm_gateway.protocols.common.media import encode_media, get_audio_format, is_media
+from services.llm_gateway.fitting.turns import is_media, join_parts
+from services.llm_gateway.protocols.common.media import encode_media, get_audio_format
 from services.llm_gateway.protocols.common.output_format import (
     DEFAULT_NAME,
     describe_form,
