@@ -1,7 +1,7 @@
 """A real orchestrator with what it talks to, and what its runs say. Modules beside this one serve some tests alone."""
 
 from tests.support.orchestrator.events import as_json, ask_for, kinds, list_notices, only, read, results, run_of, types
-from tests.support.orchestrator.people import CHAT, Act, ask, state, submit
+from tests.support.orchestrator.people import CHAT, answers, ask, cancels, state, submit, submits
 from tests.support.orchestrator.replicas import Replica, replica, two_replicas
 from tests.support.orchestrator.requests import assert_paired, last_result, reminder, shown
 from tests.support.orchestrator.scripted_tools import tool
@@ -13,14 +13,15 @@ __all__ = [
     "NO_DRAIN",
     "ONESHOT",
     "REACT",
-    "Act",
     "Replica",
     "Serve",
     "Suite",
+    "answers",
     "as_json",
     "ask",
     "ask_for",
     "assert_paired",
+    "cancels",
     "kinds",
     "last_result",
     "list_notices",
@@ -33,6 +34,7 @@ __all__ = [
     "shown",
     "state",
     "submit",
+    "submits",
     "tool",
     "two_replicas",
     "types",

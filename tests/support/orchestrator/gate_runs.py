@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -14,7 +14,7 @@ from tests.support.orchestrator.answerers import APPROVE, KEYS, LISTED, as_user,
 from tests.support.orchestrator.crashes import Crashes
 from tests.support.orchestrator.events import as_json, only, read
 from tests.support.orchestrator.replicas import Replica
-from tests.support.orchestrator.steps import ANSWER
+from tests.support.orchestrator.steps import ANSWER, Step
 from tests.support.orchestrator.suite import Serve, Suite
 from tests.support.order import Event
 
@@ -41,15 +41,23 @@ class Asked:
 
 
 @asynccontextmanager
+async def reading_run(client: Client) -> AsyncGenerator[tuple[Gate, Asked, asyncio.Task[list[Event]]]]:
+    """A run that waits at a gate and is read; it must have ended by itself when the block has."""
+    async with asyncio.TaskGroup() as group:
+        asked = Asked()
+        run = group.create_task(asked.follow(client))
+        yield await asked.gate, asked, run
+
+
+@asynccontextmanager
 async def waiting_run(
-    serve: Serve, rule: dict[str, Any], kind: str = "approval"
+    serve: Serve, rule: dict[str, Any], kind: str = "approval", then: list[Step] = ANSWER, **fields: Any
 ) -> AsyncGenerator[tuple[Suite, Gate, asyncio.Task[list[Event]]]]:
     """A run of ada's that waits at a gate with this rule."""
-    async with serve(asking(kind), ANSWER, keys=KEYS, **LISTED) as suite, asyncio.TaskGroup() as group:
+    async with serve(asking(kind), ANSWER, then, **({"keys": KEYS} | LISTED | fields)) as suite:
         offer(suite, rule, kind)
-        asked = Asked()
-        run = group.create_task(asked.follow(suite.client))
-        yield suite, await asked.gate, run
+        async with reading_run(suite.client) as (gate, _, run):
+            yield suite, gate, run
 
 
 @asynccontextmanager
@@ -72,21 +80,24 @@ async def read_as(address: str, name: str, run_id: str) -> list[Event]:
         return await read(client, run_id)
 
 
-async def try_answer(address: str, name: str, gate: tuple[str, str], payload: str = APPROVE) -> str:
-    """Answer as `name`; return the status, or the error's reason."""
+async def try_as(address: str, name: str, act: Callable[[Client], Awaitable[str]]) -> str:
+    """Do this as `name`; return what comes of it, or the error's reason."""
     async with as_user(address, name) as client:
         try:
-            return (await client.answer_gate(*gate, payload)).status
+            return await act(client)
         except HeadraceError as error:
             return error.reason
 
 
-async def delegate(address: str, name: str, gate: tuple[str, str], *to: str, **fields: Any) -> str:
-    async with as_user(address, name) as client:
-        try:
-            return await client.delegate_gate(*gate, to, **fields)
-        except HeadraceError as error:
-            return error.reason
+async def try_answer(address: str, name: str, gate: Gate, payload: str = APPROVE, **fields: Any) -> str:
+    async def answer(client: Client) -> str:
+        return (await client.answer_gate(*gate, payload, **fields)).status
+
+    return await try_as(address, name, answer)
+
+
+async def delegate(address: str, name: str, gate: Gate, *to: str, **fields: Any) -> str:
+    return await try_as(address, name, lambda client: client.delegate_gate(*gate, to, **fields))
 
 
 async def rules_in_force() -> None:
