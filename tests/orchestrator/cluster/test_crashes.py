@@ -12,8 +12,7 @@ import random
 import pytest
 
 from tests.support.orchestrator import Serve
-from tests.support.orchestrator.crashes import Crashes, changes_of, check_resumed, known, run_killed
-from tests.support.orchestrator.events import run_of
+from tests.support.orchestrator.crashes import Crashes, changes_of, check_resumed, known, run_killed, run_whole
 from tests.support.orchestrator.recorded_runs import RUNS, World
 from tests.support.order import TERMINAL
 from tests.support.tiers import Take, at_places
@@ -37,14 +36,11 @@ async def test_a_process_that_dies_at_any_line_of_the_log_is_followed_by_one_tha
     async with serve(**changes_of(changes)) as suite:
         await suite.stop()
         world, crashes = World(suite, play), Crashes(suite)
-        alone = await run_killed(suite, crashes, agent, None)
-        expected, appends = known(alone), crashes.appends[run_of(alone)]
+        alone, appends = await run_whole(suite, crashes, agent)
         for append in take(range(1, appends), case):
-            crashes.kill_at(append)
-            seen = await run_killed(suite, crashes, agent, None)
+            seen = await run_killed(suite, crashes, agent, append=append)
             assert seen[-1]["type"] not in TERMINAL
-            crashes.kill_at(-1)
-            assert known(await check_resumed(suite, world, seen, seqs_max=SEQS_MAX)) == expected
+            assert known(await check_resumed(suite, world, seen, seqs_max=SEQS_MAX)) == known(alone)
 
 
 @pytest.mark.parametrize("count", [CHECK_ROUNDS, pytest.param(ROUNDS, marks=pytest.mark.nightly)])
@@ -56,7 +52,7 @@ async def test_a_process_may_die_at_any_event(serve: Serve, count: int) -> None:
         async with serve(**changes_of(changes)) as suite:
             await suite.stop()
             world, crashes = World(suite, play), Crashes(suite)
-            alone = await run_killed(suite, crashes, agent, None)
+            alone, _ = await run_whole(suite, crashes, agent)
             for _ in range(-(-count // len(cases))):
-                seen = await run_killed(suite, crashes, agent, rounds.randrange(3, len(alone)))
+                seen = await run_killed(suite, crashes, agent, event=rounds.randrange(3, len(alone)))
                 assert known(await check_resumed(suite, world, seen)) == known(alone), case

@@ -6,7 +6,6 @@ import asyncio
 import json
 import re
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,9 +17,6 @@ from tests.support.orchestrator.answerers import KEYS, as_user
 from tests.support.orchestrator.replicas import two_replicas
 from tests.support.orchestrator.schedules import schedules_of
 from tests.support.orchestrator.steps import ANSWER, content
-
-if TYPE_CHECKING:
-    pass
 
 SLOW = [*content("Hel"), 3600.0]
 CHAT = "9f3c1f2e-5a77-4d0e-8f0e-3d1f7a0b1c2d"

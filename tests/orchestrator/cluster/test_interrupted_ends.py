@@ -13,18 +13,16 @@ from headrace.event_json import parse_event
 from headrace.fold import Fold
 from services.orchestrator.calls.outcomes import is_refusal
 from services.orchestrator.lifecycle.ending.finish import INTERRUPTED_RESULT
-from tests.support.orchestrator import Serve, Suite, as_json, assert_paired, read
-from tests.support.orchestrator.crashes import Crashes, assert_whole, changes_of, restart, run_killed
-from tests.support.orchestrator.events import ask_for, run_of
-from tests.support.orchestrator.plans import agent as plan_agent
-from tests.support.orchestrator.plans import busy_model
+from tests.support.orchestrator import Serve, Suite, assert_paired, plans, read
+from tests.support.orchestrator.crashes import Crashes, assert_whole, changes_of, restart, run_killed, run_whole
+from tests.support.orchestrator.events import ask_for, read_until, run_of
 from tests.support.orchestrator.recorded_runs import RUNS, World
 from tests.support.orchestrator.steps import answer, content, finish
 from tests.support.order import TERMINAL, Event, fold
 from tests.support.tiers import Take, at_places
 
 CASES = {case: RUNS[case] for case in ("what is done once", "several at a time", "a plan, two at a time", "sub-agents")}
-CASES["a recursive plan"] = ("react", busy_model(), plan_agent("RECURSIVE") | {"budget": {"maxModelCalls": 60}})
+CASES["a recursive plan"] = ("react", plans.busy_model(), plans.agent("RECURSIVE") | {"budget": {"maxModelCalls": 60}})
 
 
 async def ended(suite: Suite, seen: list[Event]) -> list[Event]:
@@ -35,9 +33,8 @@ async def ended(suite: Suite, seen: list[Event]) -> list[Event]:
             after = await read(client, run_of(seen), whole[index - 1]["seq"] if index else 0)
             assert fold([*whole[:index], *after]) == fold(whole), index
         suite.llm.reply = lambda _: answer("Fine.")
-        assert (await ask_for(client, "and then?", agent_key="oneshot", chat_id=whole[0]["chatId"]))[-1][
-            "type"
-        ] == "run.complete"
+        after = await ask_for(client, "and then?", agent_key="oneshot", chat_id=whole[0]["chatId"])
+        assert after[-1]["type"] == "run.complete"
     return whole
 
 
@@ -65,13 +62,9 @@ async def test_an_interrupted_run_that_was_to_be_recorded_says_why_it_is_not(ser
         await suite.stop()
         suite.memory.keeps_versions = False
         crashes = Crashes(suite)
-        seen: list[Event] = []
         async with restart(suite) as client, client.ask("hello", agent_key="react", record=True) as deltas:
-            async for delta in deltas:
-                seen.append(as_json(delta))
-                if seen[-1]["type"] == "content.delta":
-                    crashes.kill(run_of(seen))
-                    break
+            seen = await read_until(deltas, "content.delta")
+            crashes.kill(run_of(seen))
         (suite.agents / "react.json").unlink()
         async with restart(suite) as client:
             assert (await read(client, run_of(seen), 0))[-1]["error"]["code"] == "INTERRUPTED"
@@ -91,12 +84,10 @@ async def test_nothing_is_left_open_by_a_run_that_was_interrupted(
         World(suite, play)
         crashes, reply, file = Crashes(suite), suite.llm.reply, suite.agents / f"{agent}.json"
         definition = file.read_text()
-        appends = crashes.appends[run_of(await run_killed(suite, crashes, agent, None))]
+        _, appends = await run_whole(suite, crashes, agent)
         for append in take(range(1, appends), case):
-            crashes.kill_at(append)
             suite.llm.reply = reply
-            seen = await run_killed(suite, crashes, agent, None)
-            crashes.kill_at(-1)
+            seen = await run_killed(suite, crashes, agent, append=append)
             file.unlink()
             whole = await ended(suite, seen)
             file.write_text(definition)

@@ -11,40 +11,28 @@ import pytest
 from headrace.errors import ProviderAuthentication
 from headrace.v1 import agent_pb2, llm_pb2, memory_pb2
 from services.orchestrator.run.replay.replay import Recording
-from tests.support.orchestrator import Serve, read
-from tests.support.orchestrator.crashes import Crashes, assert_whole, restart, run_killed
+from tests.support.orchestrator import Serve, plans, read
+from tests.support.orchestrator.crashes import Crashes, assert_whole, restart, run_killed, run_whole
 from tests.support.orchestrator.events import run_of
-from tests.support.orchestrator.plans import (
-    STRATEGIES,
-    Reply,
-    add,
-    agent,
-    busy,
-    busy_model,
-    busy_planner,
-    check_pairs,
-    model,
-    plan_of,
-    task_of,
-)
 from tests.support.orchestrator.recorded_runs import World
 from tests.support.orchestrator.steps import Step, content
 from tests.support.order import TERMINAL, Event, fold
 from tests.support.tiers import Take, at_places
 
 
-def breaking() -> Reply:
+def breaking() -> plans.Reply:
     """A model that breaks off in the middle of one of three tasks."""
 
     def work(request: llm_pb2.ChatRequest) -> list[Step]:
-        if task_of(request) == "part 1" and request.messages[-1].role == "tool":
+        if plans.task_of(request) == "part 1" and request.messages[-1].role == "tool":
             return [*content("half"), ProviderAuthentication("no key")]
-        return busy(request)
+        return plans.busy(request)
 
-    return model(add(*({"description": f"part {n}", "group": "a"} for n in range(3))), work=work, planner=busy_planner)
+    tasks = ({"description": f"part {n}", "group": "a"} for n in range(3))
+    return plans.model(plans.add(*tasks), work=work, planner=plans.busy_planner)
 
 
-PLANS = [*((strategy, busy_model()) for strategy in STRATEGIES), ("PARALLEL", breaking())]
+PLANS = [*((strategy, plans.busy_model()) for strategy in plans.STRATEGIES), ("PARALLEL", breaking())]
 
 
 def known(events: list[Event]) -> dict[str, Any]:
@@ -54,7 +42,7 @@ def known(events: list[Event]) -> dict[str, Any]:
     words = [(kind, text, "" if "taskId" in result else result) for kind, text, result in said]
     tasks = sorted(event["type"] for event in events if event["type"] in ("task.start", "task.complete", "task.fail"))
     usage = {key: value for key, value in folded["end"]["usage"].items() if key in ("modelCalls", "toolCalls")}
-    return {"said": sorted(words), "plan": plan_of(events), "tasks": tasks, "end": folded["end"]["type"], **usage}
+    return {"said": sorted(words), "plan": plans.plan_of(events), "tasks": tasks, "end": folded["end"]["type"], **usage}
 
 
 @at_places
@@ -63,17 +51,15 @@ async def test_a_plan_goes_on_after_the_process_has_died_at_any_line(
     serve: Serve, tmp_path: Path, case: int, take: Take
 ) -> None:
     strategy, reply = PLANS[case]
-    async with serve(**agent(strategy), budget={"maxModelCalls": 60}) as suite:
+    async with serve(**plans.agent(strategy), budget={"maxModelCalls": 60}) as suite:
         await suite.stop()
         world, crashes = World(suite, [[]]), Crashes(suite)
         suite.llm.reply = reply
-        alone = await run_killed(suite, crashes, "react", None)
-        expected, appends = known(alone), crashes.appends[run_of(alone)]
+        alone, appends = await run_whole(suite, crashes)
+        expected = known(alone)
         assert expected["end"] == "run.complete"
         for append in take(range(1, appends), case):
-            crashes.kill_at(append)
-            seen = await run_killed(suite, crashes, "react", None)
-            crashes.kill_at(-1)
+            seen = await run_killed(suite, crashes, append=append)
             run_id = run_of(seen)
             async with restart(suite) as client:
                 whole = [*seen, *await read(client, run_id, seen[-1]["seq"])]
@@ -85,7 +71,7 @@ async def test_a_plan_goes_on_after_the_process_has_died_at_any_line(
                     assert fold([*before, *after]) == fold(whole)
             log = (tmp_path / "data" / "chats" / f"{whole[0]['chatId']}.json").read_text()
             assert_whole([json.loads(line) for line in log.splitlines()], run_id)
-        check_pairs(suite)
+        plans.check_pairs(suite)
         assert world.runs, "its tools were called"
 
 

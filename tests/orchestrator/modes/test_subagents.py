@@ -13,8 +13,7 @@ from headrace.errors import ProviderUnavailable
 from headrace.v1 import llm_pb2, memory_pb2
 from services.orchestrator.ids import subagent_id
 from tests.support.orchestrator import MODEL, Serve, assert_paired, kinds, only, read, results
-from tests.support.orchestrator.crashes import Crashes, restart, run_killed
-from tests.support.orchestrator.events import run_of
+from tests.support.orchestrator.crashes import Crashes, read_rest, restart, run_killed, run_whole
 from tests.support.orchestrator.recorded_runs import RUNS, World
 from tests.support.orchestrator.runs import read_recorded
 from tests.support.orchestrator.steps import Step, answer, call, call_tool, content, finish
@@ -291,14 +290,11 @@ async def test_what_they_have_spent_is_charged_after_the_process_has_died_too(se
         await suite.stop()
         World(suite, play)
         crashes = Crashes(suite)
-        alone = await run_killed(suite, crashes, agent, None)
-        appends = crashes.appends[run_of(alone)]
+        alone, appends = await run_whole(suite, crashes, agent)
         for append in range(3, appends, 4):
-            crashes.kill_at(append)
-            seen = await run_killed(suite, crashes, agent, None)
-            crashes.kill_at(-1)
+            seen = await run_killed(suite, crashes, agent, append=append)
             async with restart(suite) as client:
-                rest = await read(client, run_of(seen), seen[-1]["seq"])
+                rest = await read_rest(client, seen)
             assert rest[-1]["usage"] == alone[-1]["usage"]
             told = texts_of(suite.llm.requests[-1], "user")
             assert sum("You are back at depth 0" in text for text in told) == recap
