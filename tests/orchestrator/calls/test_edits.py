@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
+import re
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from headrace.errors import HeadraceError, InvalidRequest, PermissionDenied
+import pytest
+
+from headrace.errors import InvalidRequest, PermissionDenied
 from headrace.v1 import tools_pb2
 from tests.support.orchestrator import Serve, Suite, only, tool
 from tests.support.orchestrator.answerers import KEYS, LISTED, as_user, asking
-from tests.support.orchestrator.gate_runs import Asked, killing_owner
+from tests.support.orchestrator.gate_runs import killing_owner, read_as, reading_run
 from tests.support.orchestrator.replicas import two_replicas
 from tests.support.orchestrator.steps import ANSWER
 
@@ -37,33 +41,28 @@ REFUSED = {
 """Edited arguments, the field that the error names, and what it says."""
 
 
-def offer(suite: Suite) -> None:
-    rule = {"any_of": ["tenant"]}
-    suite.tools.tools.append(tool("act", "backend", approval="ask", answerers=rule, parameters=json.dumps(SCHEMA)))
+@asynccontextmanager
+async def serving(serve: Serve) -> AsyncGenerator[Suite]:
+    async with serve(asking("approval"), ANSWER, keys=KEYS, **LISTED) as suite:
+        fields = {"answerers": {"any_of": ["tenant"]}, "parameters": json.dumps(SCHEMA)}
+        suite.tools.tools.append(tool("act", "backend", approval="ask", **fields))
+        yield suite
 
 
-async def try_edit(address: str, name: str, gate: tuple[str, str], arguments: Any) -> HeadraceError | str:
-    payload = json.dumps({"decision": "edit", "arguments": arguments})
+async def try_edit(address: str, name: str, gate: tuple[str, str], arguments: Any) -> str:
+    """Return the status; raises what the edit is refused with."""
     async with as_user(address, name) as client:
-        try:
-            return (await client.answer_gate(*gate, payload)).status
-        except HeadraceError as error:
-            return error
+        return (await client.answer_gate(*gate, json.dumps({"decision": "edit", "arguments": arguments}))).status
 
 
 async def test_edited_arguments_that_schema_or_rules_refuse_leave_the_gate_open(serve: Serve, tmp_path: Path) -> None:
     (tmp_path / "approvals.yaml").write_text(RULES)
-    async with serve(asking("approval"), ANSWER, keys=KEYS, **LISTED) as suite, asyncio.TaskGroup() as group:
-        offer(suite)
-        asked = Asked()
-        run = group.create_task(asked.follow(suite.client))
-        gate = await asked.gate
+    async with serving(serve) as suite, reading_run(suite.client) as (gate, _, run):
         for name, (arguments, field, said) in REFUSED.items():
-            error = await try_edit(suite.address, "bob", gate, arguments)
-            assert isinstance(error, InvalidRequest), name
-            assert said in error.message, name
-            assert error.metadata["field"] == field, name
-            assert "there" not in error.message, "the value is not in the error"
+            with pytest.raises(InvalidRequest, match=re.escape(said)) as refused:
+                await try_edit(suite.address, "bob", gate, arguments)
+            assert refused.value.metadata["field"] == field, name
+            assert "there" not in refused.value.message, "the value is not in the error"
             async with as_user(suite.address, "bob") as client:
                 assert (await client.gate(*gate)).state == "open", name
         assert await try_edit(suite.address, "bob", gate, {"at": 2}) == "accepted"
@@ -76,14 +75,9 @@ async def test_edited_arguments_that_schema_or_rules_refuse_leave_the_gate_open(
 async def test_arguments_for_which_the_rules_ask_others_need_one_who_is_of_both(serve: Serve, tmp_path: Path) -> None:
     (tmp_path / "approvals.yaml").write_text(RULES)
     far = {"at": 1, "to": {"name": "far"}}
-    async with serve(asking("approval"), ANSWER, keys=KEYS, **LISTED) as suite, asyncio.TaskGroup() as group:
-        offer(suite)
-        asked = Asked()
-        run = group.create_task(asked.follow(suite.client))
-        gate = await asked.gate
-        error = await try_edit(suite.address, "bob", gate, far)
-        assert isinstance(error, PermissionDenied)
-        assert "user:cleo" in error.message
+    async with serving(serve) as suite, reading_run(suite.client) as (gate, _, run):
+        with pytest.raises(PermissionDenied, match="user:cleo"):
+            await try_edit(suite.address, "bob", gate, far)
         assert await try_edit(suite.address, "cleo", gate, far) == "accepted"
         events = await run
     assert only(events, "request.submit")["by"] == "cleo"
@@ -91,15 +85,14 @@ async def test_arguments_for_which_the_rules_ask_others_need_one_who_is_of_both(
 
 async def test_a_replica_that_takes_the_run_over_judges_the_edit_too(serve: Serve, tmp_path: Path) -> None:
     (tmp_path / "approvals.yaml").write_text(RULES)
-    async with serve(asking("approval"), ANSWER, keys=KEYS, **LISTED) as suite, two_replicas(suite) as (a, b):
-        offer(suite)
+    async with serving(serve) as suite, two_replicas(suite) as (a, b):
         suite.tools.effects = [tools_pb2.CheckEffectResponse(state="not_done")]
         async with killing_owner(suite, a) as (gate, _):
-            # The owner lives: the other replica passes it on.
-            assert isinstance(await try_edit(b.address, "bob", gate, {"at": "there"}), InvalidRequest)
-        assert isinstance(await try_edit(b.address, "bob", gate, {"at": "there"}), InvalidRequest)
+            with pytest.raises(InvalidRequest):  # the owner lives: the other replica passes it on
+                await try_edit(b.address, "bob", gate, {"at": "there"})
+        with pytest.raises(InvalidRequest):
+            await try_edit(b.address, "bob", gate, {"at": "there"})
         assert await try_edit(b.address, "bob", gate, {"at": 5}) == "accepted"
-        async with as_user(b.address, "ada") as ada, ada.attach(gate[0], 0) as deltas:
-            assert [delta async for delta in deltas][-1].HasField("run_complete")
+        assert (await read_as(b.address, "ada", gate[0]))[-1]["type"] == "run.complete"
     [request] = suite.tools.requests
     assert json.loads(request.arguments) == {"at": 5}

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from headrace.errors import InvalidRequest
 from headrace.v1 import common_pb2, tools_pb2
-from tests.support.orchestrator import Serve, Suite, ask, kinds, only, tool
-from tests.support.orchestrator.crashes import Crashes, restart
-from tests.support.orchestrator.requests import last_result
+from tests.support.orchestrator import Serve, Suite, answers, ask, kinds, last_result, only, read, tool
+from tests.support.orchestrator.gate_runs import owner_dying_after
 from tests.support.orchestrator.steps import ANSWER, call_tool
 from tests.support.order import Event
 
@@ -45,11 +42,6 @@ def offer(suite: Suite) -> None:
 ASKING = call_tool("book", '{"table": 1}')
 
 
-async def answer(suite: Suite, payload: Any) -> str:
-    [gate] = (await suite.client.gates(scope="own")).gates
-    return (await suite.client.answer_gate(gate.run_id, gate.gate_id, json.dumps(payload))).status
-
-
 async def test_each_question_is_a_form_and_the_call_goes_on_with_the_answers(serve: Serve) -> None:
     async with serve(ASKING, ANSWER, **LISTED) as suite:
         offer(suite)
@@ -58,16 +50,15 @@ async def test_each_question_is_a_form_and_the_call_goes_on_with_the_answers(ser
             assert (opened["kind"], opened["toolName"]) == ("form", "book")
             assert opened["reason"] == "tables asks: How many seats?"
             assert opened["resultSchema"] == SCHEMA
-            [gate] = (await suite.client.gates(scope="own")).gates
-            assert (await suite.client.gate(gate.run_id, gate.gate_id)).ask == SEATS
+            assert (await suite.client.gate(opened["runId"], opened["gateId"])).ask == SEATS
             with pytest.raises(InvalidRequest, match="schema"):
-                await answer(suite, {"seats": "many"})
-            assert await answer(suite, {"seats": 4}) == "accepted"
+                await answers(suite, {"seats": "many"})(opened)
+            await answers(suite, {"seats": 4})(opened)
 
         async def pay(opened: Event) -> None:
             assert opened["reason"] == "tables asks: Pay the deposit (https://pay.example/7)"
             assert opened["ask"]["url"] == PAY.url
-            assert await answer(suite, {"done": True}) == "accepted"
+            await answers(suite, {"done": True})(opened)
 
         events = await ask(suite, ("gate.open", say_seats), ("gate.open", pay))
         assert last_result(suite) == '1-0 accept {"seats": 4} 2-0 accept'
@@ -79,11 +70,7 @@ async def test_each_question_is_a_form_and_the_call_goes_on_with_the_answers(ser
 async def test_who_does_not_answer_declines(serve: Serve) -> None:
     async with serve(ASKING, ANSWER, **LISTED) as suite:
         offer(suite)
-
-        async def decline(_: Event) -> None:
-            assert await answer(suite, {"cancelled": True}) == "accepted"
-
-        await ask(suite, ("gate.open", decline))
+        await ask(suite, ("gate.open", answers(suite, {"cancelled": True})))
         assert last_result(suite) == "1-0 decline"
 
 
@@ -114,27 +101,9 @@ async def test_who_takes_the_run_over_goes_on_with_what_was_answered(serve: Serv
     async with serve(ASKING, ANSWER, **LISTED) as suite:
         offer(suite)
         suite.tools.effects = [tools_pb2.CheckEffectResponse(state="not_done")]
-        crashes = Crashes(suite)
-        asked: list[str] = []
-
-        async def follow() -> None:
-            async with suite.client.ask("hello", agent_key="react") as deltas:
-                async for delta in deltas:
-                    if delta.HasField("gate_open"):
-                        [gate] = (await suite.client.gates(scope="own")).gates
-                        asked.append(gate.run_id)
-                        crashes.kill_at(crashes.appends[gate.run_id] + 1)  # the answer is kept, and nothing after it
-                        assert await answer(suite, {"seats": 3}) == "accepted"
-
-        following = asyncio.create_task(follow())
-        await asyncio.wait([following])
-        await suite.stop()
-        async with restart(suite) as client, asyncio.timeout(100):
-            while not (gates := [gate for gate in (await client.gates(scope="own")).gates if gate.state == "open"]):
-                await asyncio.sleep(0.02)
-            assert (await client.gate(gates[0].run_id, gates[0].gate_id)).ask == PAY, "the first is not asked again"
-            await client.answer_gate(gates[0].run_id, gates[0].gate_id, '{"done": false}')
-            async with client.attach(asked[0]) as deltas:
-                opened = [delta.gate_open.gate_id async for delta in deltas if delta.HasField("gate_open")]
+        async with owner_dying_after(suite, '{"seats": 3}') as (client, gate):
+            assert (await client.gate(gate.run_id, gate.gate_id)).ask == PAY, "the first is not asked again"
+            await client.answer_gate(gate.run_id, gate.gate_id, '{"done": false}')
+            events = await read(client, gate.run_id)
         assert last_result(suite) == '1-0 accept {"seats": 3} 2-0 decline'
-    assert len(opened) == 2
+    assert kinds(events, "gate.open") == ["gate.open"] * 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from services.orchestrator.run.control.gate_state import NOTES_MAX
 from services.runtime.clock import now_ms
 from tests.support.orchestrator import Serve, Suite, only, tool
 from tests.support.orchestrator.answerers import APPROVE, KEYS, LISTED, as_user, asking, offer
-from tests.support.orchestrator.gate_runs import Asked, killing_owner, waiting_run
+from tests.support.orchestrator.gate_runs import killing_owner, read_as, reading_run, waiting_run
 from tests.support.orchestrator.replicas import two_replicas
 from tests.support.orchestrator.steps import ANSWER, call_tool
 from tests.support.order import Event
@@ -115,8 +114,7 @@ async def test_votes_hold_when_the_owner_is_killed_between_them(serve: Serve) ->
             await answer(b.address, "cleo", gate)
         assert await answer(b.address, "cleo", gate, EDIT) == "voted 1"
         assert await answer(b.address, "ada", gate, EDIT) == "accepted"
-        async with as_user(b.address, "ada") as ada, ada.attach(gate[0], 0) as deltas:
-            assert [delta async for delta in deltas][-1].HasField("run_complete")
+        assert (await read_as(b.address, "ada", gate[0]))[-1]["type"] == "run.complete"
     assert arguments(suite) == [{"at": 9}]
 
 
@@ -124,7 +122,7 @@ async def test_a_vote_on_its_way_to_the_log_counts_when_the_time_is_over(serve: 
     rule = "{pattern: x, then: ask, onExpiry: approve, answerers: {anyOf: [tenant], count: 2}}"
     (tmp_path / "approvals.yaml").write_text(f"answerTimeoutMs: 2000\ntools: {{act: [{rule}]}}\n")
     turn = call_tool("act", '{"at": "x"}')
-    async with serve(turn, ANSWER, keys=KEYS, **LISTED) as suite, asyncio.TaskGroup() as group:
+    async with serve(turn, ANSWER, keys=KEYS, **LISTED) as suite:
         suite.tools.tools = [tool("act", "backend")]
 
         async def hold_vote(request: memory_pb2.AppendRequest) -> None:
@@ -132,11 +130,9 @@ async def test_a_vote_on_its_way_to_the_log_counts_when_the_time_is_over(serve: 
                 await wait_until(lambda: now_ms() >= expires_at + 500)
 
         suite.memory.before = hold_vote
-        asked = Asked()
-        run = group.create_task(asked.follow(suite.client))
-        gate = await asked.gate
-        expires_at = only(asked.events, "gate.open")["expiresAt"]
-        assert await answer(suite.address, "bob", gate) == "voted 1"
+        async with reading_run(suite.client) as (gate, asked, run):
+            expires_at = only(asked.events, "gate.open")["expiresAt"]
+            assert await answer(suite.address, "bob", gate) == "voted 1"
         events = await run
         assert suite.tools.requests == []
     assert only(events, "approval.answer")["decision"] == "reject"
@@ -166,10 +162,9 @@ async def test_notes_leave_room_for_votes_and_votes_of_long_arguments_are_refuse
                 await bob.ask_back(*gate, "why?")
             with pytest.raises(QueueFull, match="100 delegations and questions"):
                 await bob.delegate_gate(*gate, ["user:cleo"])
+        long = json.dumps({"decision": "edit", "arguments": {"at": "x" * 65_536}})
         with pytest.raises(InvalidRequest, match=r"payload.arguments: must have at most 65,536 bytes"):
-            await answer(
-                suite.address, "bob", gate, json.dumps({"decision": "edit", "arguments": {"at": "x" * 65_536}})
-            )
+            await answer(suite.address, "bob", gate, long)
         assert await answer(suite.address, "bob", gate) == "voted 1"
         assert await answer(suite.address, "cleo", gate) == "accepted"
         assert (await run)[-1]["type"] == "run.complete"

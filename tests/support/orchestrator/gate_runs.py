@@ -10,11 +10,12 @@ from typing import Any, TypeAlias
 
 from headrace.client import Client
 from headrace.errors import HeadraceError
+from headrace.v1 import gates_pb2
 from tests.support.orchestrator.answerers import APPROVE, KEYS, LISTED, as_user, asking, offer
-from tests.support.orchestrator.crashes import Crashes
+from tests.support.orchestrator.crashes import Crashes, restart
 from tests.support.orchestrator.events import as_json, only, read
 from tests.support.orchestrator.replicas import Replica
-from tests.support.orchestrator.steps import ANSWER, Step
+from tests.support.orchestrator.steps import ANSWER
 from tests.support.orchestrator.suite import Serve, Suite
 from tests.support.order import Event
 
@@ -29,8 +30,8 @@ class Asked:
     events: list[Event] = field(default_factory=list[Event])
     gate: asyncio.Future[tuple[str, str]] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
-    async def follow(self, client: Client) -> list[Event]:
-        async with client.ask("hello", agent_key="react") as deltas:
+    async def follow(self, client: Client, **fields: Any) -> list[Event]:
+        async with client.ask("hello", agent_key="react", **fields) as deltas:
             async for delta in deltas:
                 self.events.append(event := as_json(delta))
                 if event["type"] == "gate.open":
@@ -41,20 +42,20 @@ class Asked:
 
 
 @asynccontextmanager
-async def reading_run(client: Client) -> AsyncGenerator[tuple[Gate, Asked, asyncio.Task[list[Event]]]]:
-    """A run that waits at a gate and is read; it must have ended by itself when the block has."""
+async def reading_run(client: Client, **fields: Any) -> AsyncGenerator[tuple[Gate, Asked, asyncio.Task[list[Event]]]]:
+    """A run that waits at a gate, and is read to its end, which the block waits for."""
     async with asyncio.TaskGroup() as group:
         asked = Asked()
-        run = group.create_task(asked.follow(client))
+        run = group.create_task(asked.follow(client, **fields))
         yield await asked.gate, asked, run
 
 
 @asynccontextmanager
 async def waiting_run(
-    serve: Serve, rule: dict[str, Any], kind: str = "approval", then: list[Step] = ANSWER, **fields: Any
+    serve: Serve, rule: dict[str, Any], kind: str = "approval", **fields: Any
 ) -> AsyncGenerator[tuple[Suite, Gate, asyncio.Task[list[Event]]]]:
     """A run of ada's that waits at a gate with this rule."""
-    async with serve(asking(kind), ANSWER, then, **({"keys": KEYS} | LISTED | fields)) as suite:
+    async with serve(asking(kind), ANSWER, **({"keys": KEYS} | LISTED | fields)) as suite:
         offer(suite, rule, kind)
         async with reading_run(suite.client) as (gate, _, run):
             yield suite, gate, run
@@ -72,6 +73,27 @@ async def killing_owner(suite: Suite, owner: Replica) -> AsyncGenerator[tuple[Ga
         await owner.stop()
         with suppress(HeadraceError):
             await run
+
+
+@asynccontextmanager
+async def owner_dying_after(suite: Suite, payload: str) -> AsyncGenerator[tuple[Client, gates_pb2.Gate]]:
+    """A run whose owner dies when this answer to its gate is in the log, and nothing after it: a client of the next
+    owner, and the gate that it opens."""
+    crashes, run_id = Crashes(suite), ""
+    with suppress(HeadraceError):
+        async with suite.client.ask("hello", agent_key="react") as deltas:
+            async for delta in deltas:
+                run_id = delta.run_start.run_id or run_id
+                if delta.HasField("gate_open"):
+                    crashes.kill_at(crashes.appends[run_id] + 1)
+                    reply = await suite.client.answer_gate(run_id, delta.gate_open.gate_id, payload)
+                    assert reply.status == "accepted"
+    await suite.stop()
+    async with restart(suite) as client, asyncio.timeout(100):
+        while not (gates := [gate for gate in (await client.gates(scope="own")).gates if gate.state == "open"]):
+            await asyncio.sleep(0.02)
+        assert gates[0].run_id == run_id
+        yield client, gates[0]
 
 
 async def read_as(address: str, name: str, run_id: str) -> list[Event]:
