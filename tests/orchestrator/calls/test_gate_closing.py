@@ -4,9 +4,8 @@ is told that an answer is late."""
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
-from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,22 +15,21 @@ from headrace.v1 import agent_pb2, memory_pb2
 from services.runtime.clock import now_ms
 from tests.support.orchestrator import Serve, Suite, only, replica, tool
 from tests.support.orchestrator.answerers import ACCEPTED, KEYS, LISTED, asking, offer
-from tests.support.orchestrator.gate_runs import Asked, try_answer
+from tests.support.orchestrator.gate_runs import Asked, reading_run, try_answer
 from tests.support.orchestrator.steps import answer, finish
 from tests.support.orchestrator.subagents import HELPER, PARENT, delegated, replying
 from tests.support.orchestrator.watched_memory import pass_on
 
+ASKING_CHILD: dict[str, Any] = PARENT | {"beside": {"helper": HELPER | LISTED}}
+DELEGATING = [delegated(agentKey="helper") + finish("tool_calls"), answer("done")]
+
 
 @pytest.mark.parametrize("line", ["gate_open", "gate_close"])
 @pytest.mark.parametrize("kind", ["approval", "form"])
-async def test_a_sub_agents_gate_outlasts_a_memory_that_takes_nothing(
-    kind: str, line: str, serve: Serve, tmp_path: Path
-) -> None:
+async def test_a_sub_agents_gate_outlasts_a_memory_that_takes_nothing(kind: str, line: str, serve: Serve) -> None:
     """Seed 7826 of trials/simulation: the opening of a sub-agent that had failed meanwhile was stored in the end."""
-    (tmp_path / "agents").mkdir()
-    (tmp_path / "agents" / "helper.json").write_text(json.dumps(HELPER | LISTED))
     refusals = 0
-    async with serve(keys=KEYS, **PARENT) as suite, asyncio.TaskGroup() as group:
+    async with serve(keys=KEYS, **ASKING_CHILD) as suite:
 
         async def refuse_twice(request: memory_pb2.AppendRequest) -> None:
             nonlocal refusals
@@ -41,28 +39,20 @@ async def test_a_sub_agents_gate_outlasts_a_memory_that_takes_nothing(
 
         suite.memory.before = refuse_twice
         offer(suite, {"any_of": ["role:finance"]}, kind)
-        replying(
-            suite,
-            hello=[delegated(agentKey="helper") + finish("tool_calls"), answer("done")],
-            find=[asking(kind), answer("it is here")],
-        )
-        asked = Asked()
-        run = group.create_task(asked.follow(suite.client))
-        gate = await asked.gate
-        assert await try_answer(suite.address, "bob", gate) == ACCEPTED
-        events = await run
+        replying(suite, hello=DELEGATING, find=[asking(kind), answer("it is here")])
+        async with reading_run(suite.client) as (gate, _, run):
+            assert await try_answer(suite.address, "bob", gate) == ACCEPTED
+    events = await run
     assert refusals == 2
     assert only(events, "gate.close")["state"] == "answered"
     assert only(events, "subagent.end")["ok"], "and its answer is not lost"
     assert events[-1]["type"] == "run.complete"
 
 
-async def test_a_sub_agents_gate_expires_while_memory_does_not_take_its_reminder(serve: Serve, tmp_path: Path) -> None:
+async def test_a_sub_agents_gate_expires_while_memory_does_not_take_its_reminder(serve: Serve) -> None:
     """Seed 15155 of trials/simulation: the sub-agent failed with the reminder, and its gate stayed open."""
-    (tmp_path / "agents").mkdir()
-    (tmp_path / "agents" / "helper.json").write_text(json.dumps(HELPER | LISTED))
     expires_at = 0
-    async with serve(keys=KEYS, **PARENT) as suite:
+    async with serve(keys=KEYS, **ASKING_CHILD) as suite:
 
         async def refuse_in_time(request: memory_pb2.AppendRequest) -> None:
             nonlocal expires_at
@@ -75,11 +65,7 @@ async def test_a_sub_agents_gate_expires_while_memory_does_not_take_its_reminder
         suite.memory.before = refuse_in_time
         rule = {"any_of": ["role:finance"], "remind_after_ms": 50}
         suite.tools.tools.append(tool("confirm", "frontend", timeout_ms=300, viewport_key="view", answerers=rule))
-        replying(
-            suite,
-            hello=[delegated(agentKey="helper") + finish("tool_calls"), answer("done")],
-            find=[asking("form"), answer("nobody knows")],
-        )
+        replying(suite, hello=DELEGATING, find=[asking("form"), answer("nobody knows")])
         events = await suite.ask()
     told = [event.get("step", event["type"]) for event in events if event["type"].startswith("gate.")]
     assert told == ["gate.open", "reminded", "gate.close"]

@@ -9,15 +9,13 @@ import pytest
 from headrace.errors import ProviderUnavailable
 from headrace.v1 import memory_pb2, tools_pb2
 from tests.support.orchestrator import Serve, only
-from tests.support.orchestrator.answerers import ACCEPTED, KEYS, LISTED, SILENT, as_user, asking, offer
-from tests.support.orchestrator.gate_runs import Asked, killing_owner, try_answer, waiting_run
+from tests.support.orchestrator.answerers import ACCEPTED, FINANCE, KEYS, LISTED, SILENT, as_user, asking, offer
+from tests.support.orchestrator.gate_runs import Asked, killing_owner, read_as, reading_run, try_answer, waiting_run
 from tests.support.orchestrator.replicas import two_replicas
 from tests.support.orchestrator.steps import ANSWER
 from tests.support.order import Event
 
 WAIT_S = 100.0
-
-FINANCE = {"any_of": ["role:finance"], "not_requester": True}
 
 
 async def wait_for_step(asked: Asked, kind: str) -> Event:
@@ -32,21 +30,18 @@ async def wait_for_step(asked: Asked, kind: str) -> Event:
 @pytest.mark.parametrize("kind", ["approval", "form"])
 async def test_a_gate_reminds_and_then_others_may_answer_too(kind: str, serve: Serve) -> None:
     rule = FINANCE | {"remind_after_ms": 50, "escalate_after_ms": 100, "escalate_to": ["user:cleo", "role:board"]}
-    async with serve(asking(kind), ANSWER, keys=KEYS, **LISTED) as suite, asyncio.TaskGroup() as group:
+    async with serve(asking(kind), ANSWER, keys=KEYS, **LISTED) as suite:
         offer(suite, rule, kind)
-        asked = Asked()
-        run = group.create_task(asked.follow(suite.client))
-        gate = await asked.gate
-        step = await wait_for_step(asked, "escalated")
-        assert (step["to"], step["gateId"], "by" in step) == (["user:cleo", "role:board"], gate[1], False)
-        async with as_user(suite.address, "cleo") as cleo:
+        async with reading_run(suite.client) as (gate, asked, run), as_user(suite.address, "cleo") as cleo:
+            step = await wait_for_step(asked, "escalated")
+            assert (step["to"], step["gateId"], "by" in step) == (["user:cleo", "role:board"], gate[1], False)
             [listed] = (await cleo.gates()).gates
             assert [*listed.answerers.any_of] == ["role:finance", "user:cleo", "role:board"]
             assert [one.step for one in (await cleo.gate(*gate)).steps] == ["reminded", "escalated"]
-        # Four eyes holds: the requester has the role board.
-        assert await try_answer(suite.address, "ada", gate) == "PERMISSION_DENIED"
-        assert await try_answer(suite.address, "cleo", gate) == ACCEPTED
-        events = await run
+            # Four eyes holds: the requester has the role board.
+            assert await try_answer(suite.address, "ada", gate) == "PERMISSION_DENIED"
+            assert await try_answer(suite.address, "cleo", gate) == ACCEPTED
+    events = await run
     assert events[-1]["type"] == "run.complete"
     opened = only(events, "gate.open")
     assert opened["escalateAt"] - opened["remindAt"] == 50
@@ -60,7 +55,7 @@ async def test_who_reads_in_the_log_that_a_gate_is_escalated_may_answer_before_t
     """Found by seed 2749 of trials/simulation: who the list of gates named was told NOT_FOUND."""
     stored, told = asyncio.Event(), asyncio.Event()
     rule = FINANCE | {"remind_after_ms": 50, "escalate_after_ms": 100, "escalate_to": ["user:cleo"]}
-    async with serve(asking(kind), ANSWER, keys=KEYS, **LISTED) as suite, asyncio.TaskGroup() as group:
+    async with serve(asking(kind), ANSWER, keys=KEYS, **LISTED) as suite:
 
         async def hold_the_answer(request: memory_pb2.AppendRequest) -> None:
             if any(line.event.event.gate_step.step == "escalated" for line in request.lines):
@@ -69,19 +64,16 @@ async def test_who_reads_in_the_log_that_a_gate_is_escalated_may_answer_before_t
 
         suite.memory.after = hold_the_answer
         offer(suite, rule, kind)
-        asked = Asked()
-        run = group.create_task(asked.follow(suite.client))
-        gate = await asked.gate
-        await stored.wait()
-        async with as_user(suite.address, "cleo") as cleo:
+        async with reading_run(suite.client) as (gate, _, run), as_user(suite.address, "cleo") as cleo:
+            await stored.wait()
             assert [one.gate_id for one in (await cleo.gates()).gates] == [gate[1]]
-        answer = group.create_task(try_answer(suite.address, "cleo", gate))
-        await asyncio.wait([answer], timeout=0.5)
-        told.set()
-        status = await answer
-        while status == "OVERLOADED":
-            status = await try_answer(suite.address, "cleo", gate)
-        assert status == ACCEPTED
+            answer = asyncio.create_task(try_answer(suite.address, "cleo", gate))
+            await asyncio.wait([answer], timeout=0.5)
+            told.set()
+            status = await answer
+            while status == "OVERLOADED":
+                status = await try_answer(suite.address, "cleo", gate)
+            assert status == ACCEPTED
         assert (await run)[-1]["type"] == "run.complete"
 
 
@@ -97,7 +89,7 @@ async def test_an_answer_in_time_comes_before_a_reminder(serve: Serve) -> None:
 async def test_a_reminder_that_memory_does_not_take_is_stored_later_and_ends_no_wait(serve: Serve) -> None:
     """Found by seed 198 of trials/simulation: the answer was accepted, and the sub-agent had ended with DISK_FULL."""
     refused = asyncio.Event()
-    async with serve(asking("approval"), ANSWER, keys=KEYS, **LISTED) as suite, asyncio.TaskGroup() as group:
+    async with serve(asking("approval"), ANSWER, keys=KEYS, **LISTED) as suite:
 
         async def refuse_once(request: memory_pb2.AppendRequest) -> None:
             if any(line.event.event.gate_step.step == "reminded" for line in request.lines) and not refused.is_set():
@@ -106,12 +98,10 @@ async def test_a_reminder_that_memory_does_not_take_is_stored_later_and_ends_no_
 
         suite.memory.before = refuse_once
         offer(suite, FINANCE | {"remind_after_ms": 50})
-        asked = Asked()
-        run = group.create_task(asked.follow(suite.client))
-        gate = await asked.gate
-        await refused.wait()
-        assert await try_answer(suite.address, "bob", gate) == ACCEPTED
-        events = await run
+        async with reading_run(suite.client) as (gate, _, run):
+            await refused.wait()
+            assert await try_answer(suite.address, "bob", gate) == ACCEPTED
+    events = await run
     assert events[-1]["type"] == "run.complete"
     told = [event.get("step", event["type"]) for event in events if event["type"].startswith("gate.")]
     assert told == ["gate.open", "reminded", "gate.close"]
@@ -138,8 +128,7 @@ async def test_both_happen_once_when_the_owner_is_killed(serve: Serve) -> None:
             while not (await cleo.gates()).gates:
                 await asyncio.sleep(0.02)
         assert await try_answer(b.address, "cleo", gate) == ACCEPTED
-        async with as_user(b.address, "ada") as ada, ada.attach(gate[0], 0) as deltas:
-            events = [delta async for delta in deltas]
-    assert events[-1].HasField("run_complete")
-    assert [one.gate_step.step for one in events if one.HasField("gate_step")] == ["reminded", "escalated"]
+        events = await read_as(b.address, "ada", gate[0])
+    assert events[-1]["type"] == "run.complete"
+    assert [event["step"] for event in events if event["type"] == "gate.step"] == ["reminded", "escalated"]
     assert len(suite.tools.requests) == 1
