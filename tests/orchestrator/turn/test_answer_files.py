@@ -8,6 +8,7 @@ import pytest
 
 from headrace.errors import QuotaExceeded
 from headrace.v1 import common_pb2, llm_pb2
+from tests.support.orchestrator.events import list_notices
 from tests.support.orchestrator.runs import read_recorded
 from tests.support.orchestrator.steps import answer, call, content, finish
 from tests.support.order import fold
@@ -39,10 +40,6 @@ def shown(events: list[Event]) -> str:
 
 def published(events: list[Event]) -> list[str]:
     return [event["name"] for event in events if event["type"] == "artifact.publish"]
-
-
-def notices(events: list[Event]) -> list[tuple[str, str]]:
-    return [(event["code"], event["message"]) for event in events if event["type"] == "run.notice"]
 
 
 @pytest.mark.parametrize("agent", ["react", "oneshot"])
@@ -99,7 +96,7 @@ async def test_a_picture_that_cannot_be_kept_is_a_notice(serve: Serve) -> None:
         suite.tools.upload_error = QuotaExceeded("the workspace is full")
         events = await suite.ask()
     assert (shown(events), events[-1]["type"], published(events)) == ("Here.", "run.complete", [])
-    assert notices(events) == [
+    assert list_notices(events) == [
         ("MEDIA_LEFT_OUT", "image.png could not be kept: the workspace is full"),
         ("MEDIA_LEFT_OUT", "a picture is larger than 10 MiB"),
     ]

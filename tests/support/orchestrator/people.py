@@ -77,7 +77,8 @@ async def ask(suite: Suite, *acts: tuple[str, Act], message: str = "hello", **fi
     events: list[Event] = []
     run_id = ""
     waiting = [*acts]
-    request = agent_pb2.QueryRequest(message=message, agent_key="react", chat_id=suite.chat_id or CHAT, **fields)
+    given: dict[str, Any] = {"agent_key": "react", "chat_id": suite.chat_id or CHAT} | fields
+    request = agent_pb2.QueryRequest(message=message, **given)
     async with (
         asyncio.TaskGroup() as group,
         open_channel(suite.address) as channel,
