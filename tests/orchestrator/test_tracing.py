@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Generator
-from pathlib import Path
 
 import pytest
 from opentelemetry.trace.status import StatusCode
 
 from headrace.v1 import tools_pb2
-from tests.support.orchestrator import Serve
+from tests.support.orchestrator import Serve, ask, cancels
 from tests.support.orchestrator.compaction import ANSWER, SMALL, compacted_at
 from tests.support.orchestrator.steps import answer, call_tool, content, finish
 from tests.support.orchestrator.subagents import HELPER, PARENT, delegated, replying
@@ -30,11 +28,9 @@ async def ended(recorded: Recorded, name: str) -> None:
 
 
 async def test_calls_are_below_their_run_and_those_of_a_sub_agent_below_its_work(
-    serve: Serve, tmp_path: Path, recorded: Recorded
+    serve: Serve, recorded: Recorded
 ) -> None:
-    (tmp_path / "agents").mkdir()
-    (tmp_path / "agents" / "helper.json").write_text(json.dumps(HELPER))
-    async with serve(**PARENT) as suite:
+    async with serve(beside={"helper": HELPER}, **PARENT) as suite:
         replying(
             suite,
             hello=[delegated(agentKey="helper") + finish("tool_calls"), answer("done")],
@@ -80,14 +76,8 @@ async def test_a_tool_that_fails_is_marked_and_its_run_is_not(serve: Serve, reco
 
 
 async def test_a_run_that_is_cancelled_has_not_failed(serve: Serve, recorded: Recorded) -> None:
-    run_id = ""
     async with serve([*content("a"), 10.0]) as suite:
-        async with suite.client.ask("hello", agent_key="react") as deltas:
-            async for delta in deltas:
-                if delta.HasField("run_start"):
-                    run_id = delta.run_start.run_id
-                elif delta.HasField("content_delta"):
-                    await suite.client.cancel(run_id)
+        await ask(suite, ("content.delta", cancels(suite)))
         await ended(recorded, "invoke_agent react")
     run = recorded.only("invoke_agent react")
     assert run.attributes is not None

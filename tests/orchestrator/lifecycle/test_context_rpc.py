@@ -11,8 +11,9 @@ from headrace.errors import InvalidRequest, NotFound
 from headrace.streams import rpc_errors
 from headrace.v1 import agent_pb2, agent_pb2_grpc, llm_pb2
 from services.runtime.rpc.channels import open_channel
-from tests.support.orchestrator import MODEL, Serve, Suite
+from tests.support.orchestrator import CHAT, MODEL, Serve, Suite, ask
 from tests.support.orchestrator.steps import answer, call_tool, content
+from tests.support.order import Event
 
 INFO = llm_pb2.ModelInfo(provider_key="scripted", model="m", context_window_tokens=50_000, output_tokens_max=1_000)
 OTHER = "44444444-4444-4444-8444-444444444444"
@@ -34,13 +35,8 @@ async def test_the_next_questions_window_is_what_its_request_will_hold(serve: Se
         assert len(suite.llm.requests) == asked, "no model is asked"
         await suite.ask("and now?")
     request = suite.llm.requests[asked]
-    assert count_by_kind(before) == {
-        "system": 1,
-        "tools": len(request.tools),
-        "messages": 3,
-        "results": 1,
-        "reminder": 1,
-    }
+    counts = {"system": 1, "tools": len(request.tools), "messages": 3, "results": 1, "reminder": 1}
+    assert count_by_kind(before) == counts
     assert (before.agent_key, before.model, before.context_window_tokens) == ("react", "m", 50_000)
     # Each part is rounded up by itself.
     assert 0 <= sum(part.tokens for part in before.parts) - before.tokens < len(before.parts)
@@ -53,24 +49,18 @@ async def test_the_next_questions_window_is_what_its_request_will_hold(serve: Se
 async def test_a_run_is_looked_into_while_it_goes_on_and_when_it_is_over(serve: Serve) -> None:
     async with serve([*content("a"), 600.0], answer("b")) as suite:
         suite.llm.models = [INFO]
-        chat_id = run_id = ""
-        async with suite.client.ask("hello", agent_key="react") as run:
-            async for event in run:
-                if event.HasField("run_start"):
-                    chat_id, run_id = event.run_start.chat_id, event.run_start.run_id
-                if event.HasField("content_delta"):
-                    break
-            while not suite.llm.requests:
-                await asyncio.sleep(0)
-            live = await suite.client.context(chat_id, run_id=run_id)
-            await suite.client.cancel(run_id)
-            async for _ in run:
-                pass
-        over = await suite.client.context(chat_id, run_id=run_id)
+        live: list[agent_pb2.GetContextResponse] = []
+
+        async def look_and_cancel(event: Event) -> None:
+            live.append(await suite.client.context(CHAT, run_id=event["runId"]))
+            await suite.client.cancel(event["runId"])
+
+        run_id = (await ask(suite, ("content.delta", look_and_cancel)))[-1]["runId"]
+        over = await suite.client.context(CHAT, run_id=run_id)
         with pytest.raises(NotFound):
             await suite.client.context(OTHER, run_id=run_id)
-    assert live.run_id == over.run_id == run_id
-    assert (count_by_kind(live)["messages"], count_by_kind(over)["messages"]) == (1, 2)
+    assert live[0].run_id == over.run_id == run_id
+    assert (count_by_kind(live[0])["messages"], count_by_kind(over)["messages"]) == (1, 2)
 
 
 async def test_the_window_of_a_run_is_that_of_the_version_that_it_had(serve: Serve) -> None:

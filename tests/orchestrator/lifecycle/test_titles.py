@@ -9,17 +9,13 @@ import pytest
 from headrace.errors import Overloaded
 from headrace.v1 import memory_pb2
 from services.orchestrator.turn.title_writer import read_title
-from tests.support.orchestrator import Serve, Suite, ask
+from tests.support.orchestrator import Serve, ask
 from tests.support.orchestrator.runs import get_title
 from tests.support.orchestrator.steps import Step, content, finish
 from tests.support.waiting import wait_until
 
 ANSWER = content("Done.") + finish()
 QUESTION = "Why does the wheel turn against the stream?"
-
-
-async def wait_until_asked(suite: Suite) -> None:
-    await wait_until(lambda: suite.llm.aside_requests)
 
 
 def get_chat_id(events: list[dict[str, str]]) -> str:
@@ -43,7 +39,7 @@ async def test_a_title_that_a_person_has_given_stays(serve: Serve) -> None:
         barrier = asyncio.Barrier(2)
         suite.llm.aside["title"] = [barrier, *content("Mill wheels"), *finish()]
         chat_id = get_chat_id(await ask(suite, message=QUESTION))
-        await wait_until_asked(suite)
+        await wait_until(lambda: suite.llm.aside_requests)
         await suite.memory.UpdateChat(memory_pb2.UpdateChatRequest(chat_id=chat_id, title="Mine"), None)
         await barrier.wait()
         await wait_until(lambda: len(suite.memory.titles) >= 2)
@@ -55,10 +51,8 @@ async def test_what_fails_leaves_the_first_words(serve: Serve, answer: list[Step
     async with serve(ANSWER, ANSWER, chatTitle="model") as suite:
         suite.llm.aside["title"] = answer
         chat_id = get_chat_id(await ask(suite, message=QUESTION))
-        await wait_until_asked(suite)
-        async with asyncio.timeout(100):
-            while suite.llm.open:
-                await asyncio.sleep(0.01)
+        await wait_until(lambda: suite.llm.aside_requests)
+        await wait_until(lambda: not suite.llm.open)
         await ask(suite, message="And now?")
         assert suite.memory.titles == []
         assert await get_title(suite, chat_id) == QUESTION

@@ -6,14 +6,13 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 
 from headrace.fold import Fold, fold_events
 from headrace.v1 import agent_pb2, llm_pb2
-from tests.support.orchestrator import MODEL, Serve, Suite
-from tests.support.orchestrator.plans import STRATEGIES, Reply, add, agent, last_text, model, text_of
+from tests.support.orchestrator import MODEL, Serve, Suite, plans
+from tests.support.orchestrator.plans import STRATEGIES, Reply, add, last_text, model, text_of
 from tests.support.orchestrator.steps import Step, answer, call, content, finish
 
 ANSWER = "the answer"
@@ -64,7 +63,7 @@ def list_stages(deltas: list[agent_pb2.AgentDelta]) -> list[tuple[str, bool]]:
 @pytest.mark.parametrize("deep", [False, True], ids=["", "deep"])
 @pytest.mark.parametrize("strategy", STRATEGIES)
 async def test_what_a_planner_says_is_no_part_of_the_answer(serve: Serve, strategy: str, deep: bool) -> None:
-    async with serve(**agent(strategy, deep=deep), budget={"maxModelCalls": 60}) as suite:
+    async with serve(**plans.agent(strategy, deep=deep), budget={"maxModelCalls": 60}) as suite:
         suite.llm.reply = reply_aloud(deep=deep)
         async with suite.client.ask("hello", agent_key="react") as deltas:
             live = [delta async for delta in deltas]
@@ -84,7 +83,7 @@ async def test_what_a_planner_says_is_no_part_of_the_answer(serve: Serve, strate
         assert re.fullmatch(r"hello\n\n\[Lines 2-\d+ of this chat are left out here, .*\]", shown[0])
 
 
-async def test_a_sub_agent_that_plans_returns_its_summary(serve: Serve, tmp_path: Path) -> None:
+async def test_a_sub_agent_that_plans_returns_its_summary(serve: Serve) -> None:
     turns = {"count": 0}
 
     def reply(request: llm_pb2.ChatRequest) -> list[Step]:
@@ -96,9 +95,8 @@ async def test_a_sub_agent_that_plans_returns_its_summary(serve: Serve, tmp_path
         arguments = json.dumps({"agentKey": "planner", "task": "hello"})
         return [*content("I ask."), *call("call_subagent", arguments), *finish("tool_calls")]
 
-    (tmp_path / "agents").mkdir()
-    (tmp_path / "agents" / "planner.json").write_text(json.dumps(agent("PARALLEL") | {"modelConfig": MODEL}))
-    async with serve(subagents=["planner"]) as suite:
+    planner = plans.agent("PARALLEL") | {"modelConfig": MODEL}
+    async with serve(subagents=["planner"], beside={"planner": planner}) as suite:
         suite.llm.reply = reply
         run_id, state = await ask(suite)
         assert state.answer == "told"

@@ -10,9 +10,8 @@ import pytest
 
 from headrace.fold import fold_events
 from headrace.v1 import agent_pb2, llm_pb2, tools_pb2
-from tests.support.orchestrator import Serve, Suite, read, results
-from tests.support.orchestrator.crashes import Crashes, restart
-from tests.support.orchestrator.events import ask_for, list_notices, run_of
+from tests.support.orchestrator import Serve, Suite, list_notices, only, results
+from tests.support.orchestrator.crashes import Crashes, read_rest, restart, run_killed
 from tests.support.orchestrator.plans import add, agent, ask_checked, model, outline
 from tests.support.orchestrator.steps import ANSWER, Step, answer, call, call_tool, content, finish
 from tests.support.order import Event
@@ -89,8 +88,7 @@ async def test_a_one_shot_sub_agent_without_calls_left_fails_and_its_caller_answ
     calling = call_tool("call_subagent", '{"task":"help","agentKey":"oneshot"}')
     async with serve(calling, ANSWER, subagents=["oneshot"], budget={"maxModelCalls": 1}) as suite:
         events = await suite.ask()
-    [result] = [event for event in events if event["type"] == "tool.result"]
-    assert "BUDGET_EXCEEDED" in result["result"]
+    assert "BUDGET_EXCEEDED" in only(events, "tool.result")["result"]
     kinds = [event["type"] for event in events]
     assert kinds.index("subagent.end") < kinds.index("content.start")
     assert events[-1]["finishReason"] == "budget"
@@ -177,7 +175,7 @@ async def test_a_task_that_goes_round_in_circles_is_asked_how_it_ended(serve: Se
         events = await ask_checked(suite, model(add("look"), work=lambda request: look(1)))
         assert len(suite.tools.requests) == 3
     assert outline(events) == ["start look", "complete look", "run.complete"]
-    [notice] = [event for event in events if event["type"] == "run.notice"]
+    notice = only(events, "run.notice")
     assert (notice["code"], "taskId" in notice) == ("MODEL_STUCK", True)
     assert events[-1]["finishReason"] == "stop"
 
@@ -191,11 +189,7 @@ async def test_a_run_that_is_taken_over_comes_to_the_same_end(serve: Serve, kill
     async with serve(**MANY_STEPS) as suite:
         suite.tools.execute, suite.llm.reply = fail, reply
         await suite.stop()
-        crashes = Crashes(suite)
-        crashes.kill_at(kill_at)
+        seen = await run_killed(suite, Crashes(suite), append=kill_at)
         async with restart(suite) as client:
-            seen = await ask_for(client, "hello", agent_key="react")
-        crashes.kill_at(-1)
-        async with restart(suite) as client:
-            rest = await read(client, run_of(seen), seen[-1]["seq"])
+            rest = await read_rest(client, seen)
     assert rest[-1]["finishReason"] == "stuck"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from typing import Any
 
 import pytest
 
@@ -47,15 +46,12 @@ async def test_one_call_that_the_limit_does_not_allow_is_not_made(serve: Serve) 
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_50_sub_agents_of_any_prices_never_pass_the_limit(serve: Serve, seed: int, tmp_path: Any) -> None:
+async def test_50_sub_agents_of_any_prices_never_pass_the_limit(serve: Serve, seed: int) -> None:
     chance = random.Random(seed)
     prices = {f"m{n}": chance.uniform(0, 80) for n in range(6)} | {"m": 3.0}
     limit_usd = chance.uniform(0.05, 2)
-    (tmp_path / "agents").mkdir()
-    for name in prices:
-        agent = REACT | {"key": name, "modelConfig": MODEL | {"model": name}, "toolConfig": {}}
-        (tmp_path / "agents" / f"{name}.json").write_text(json.dumps(agent))
-    async with serve(**(tree(maxCostUsd=limit_usd) | {"subagents": [*prices]})) as suite:
+    agents = {name: REACT | {"modelConfig": MODEL | {"model": name}, "toolConfig": {}} for name in prices}
+    async with serve(beside=agents, **(tree(maxCostUsd=limit_usd) | {"subagents": [*prices]})) as suite:
         suite.llm.models = [priced(name, price) for name, price in prices.items()]
         plant(suite, chance.choices([*prices], k=50), prices)
         events = await suite.ask()
@@ -232,7 +228,6 @@ async def test_what_is_asked_beside_the_turns_shares_the_money(serve: Serve, lim
         )
         suite.llm.aside["insight"] = answer("1. seen")
         events = await suite.ask()
-        assert [request.max_tokens for request in suite.llm.aside_requests if request.stage == "insight"] == [
-            600
-        ] * asides
+        insights = [request for request in suite.llm.aside_requests if request.stage == "insight"]
+        assert [request.max_tokens for request in insights] == [600] * asides
     assert (events[-1]["type"] == "run.complete") is bool(asides)

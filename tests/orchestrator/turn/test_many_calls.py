@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headrace.v1 import llm_pb2
-from tests.support.orchestrator import Serve, as_json, assert_paired, read
-from tests.support.orchestrator.crashes import Crashes, restart
-from tests.support.orchestrator.events import run_of
+from tests.support.orchestrator import Serve, assert_paired
+from tests.support.orchestrator.crashes import Crashes, read_rest, restart, run_killed
 from tests.support.orchestrator.runs import read_recorded
 from tests.support.orchestrator.steps import Step, answer, finish
 from tests.support.order import fold
@@ -62,11 +61,7 @@ async def test_a_budget_that_ends_within_such_an_answer_still_ends_the_calls(ser
     budget = {"maxToolCallsPerAnswer": 2, "maxToolCalls": 0}
     async with serve(ask_for("look", 3), ANSWER, budget=budget, react={"parallelToolCalls": True}) as suite:
         await suite.stop()
-        crashes = Crashes(suite)
-        crashes.kill_at(4)
-        async with restart(suite) as client, client.ask("hello", agent_key="react") as deltas:
-            seen = [as_json(delta) async for delta in deltas]
-        crashes.kill_at(-1)
+        seen = await run_killed(suite, Crashes(suite), append=4)
         async with restart(suite) as client:
-            rest = await read(client, run_of(seen), seen[-1]["seq"])
+            rest = await read_rest(client, seen)
     assert rest[-1]["finishReason"] == "budget"
