@@ -14,7 +14,7 @@ import pytest
 from headrace.client import Client
 from headrace.errors import ChatBusy, HeadraceError, NotFound, PermissionDenied
 from headrace.v1 import tools_pb2
-from tests.support.orchestrator import Serve, Suite, as_json, read, tool
+from tests.support.orchestrator import Serve, Suite, as_json, kinds, only, read, tool
 from tests.support.orchestrator.answerers import as_member
 from tests.support.orchestrator.crashes import Crashes
 from tests.support.orchestrator.events import ask_for
@@ -34,6 +34,7 @@ FOR_CHAT = '{"decision": "approve", "grant": "chat", "grantMs": 600000}'
 FOUR_EYES = {"any_of": ["tenant"], "not_requester": True}
 LISTED = {"toolConfig": {"backends": ["act"]}}
 ACT = call_tool("act", '{"at": 1}')
+SLOW = [*content("Well "), 1000.0, *finish()]
 
 
 class Asking:
@@ -72,9 +73,19 @@ class Asking:
             self.begun.set_result(next(one["runId"] for one in self.events if one["type"] == "run.start"))
 
 
+@asynccontextmanager
+async def reading(
+    client: Client, message: str, chat_id: str | None = None, **fields: Any
+) -> AsyncGenerator[tuple[str, Asking, asyncio.Task[list[Event]]]]:
+    """A run that has begun, and is read to its end, which the block waits for: its id, and what is known of it."""
+    asking = Asking(client, message, chat_id, **fields)
+    async with asyncio.TaskGroup() as group:
+        run = group.create_task(asking.follow())
+        yield await asking.begun, asking, run
+
+
 async def ask(client: Client, message: str, chat_id: str | None = None, **fields: Any) -> list[Event]:
-    given: dict[str, Any] = {"agent_key": "react"} | fields
-    events = await ask_for(client, message, chat_id=chat_id, **given)
+    events = await ask_for(client, message, **({"chat_id": chat_id, "agent_key": "react"} | fields))
     check_order(events)
     return events
 
@@ -85,53 +96,45 @@ async def shared(suite: Suite, *addresses: str) -> AsyncGenerator[tuple[str, lis
     async with AsyncExitStack() as stack:
         pairs = product(addresses or (suite.address,), ("ada", "bob"))
         clients = [await stack.enter_async_context(as_member(suite, *pair)) for pair in pairs]
-        chat_id = next(
-            e["chatId"]
-            for e in await ask(clients[0], "How is the mill?", agent_key="oneshot")
-            if e["type"] == "run.start"
-        )
+        chat_id = only(await ask(clients[0], "How is the mill?", agent_key="oneshot"), "run.start")["chatId"]
         await clients[0].share_chat(chat_id, participants=["user:bob"])
         yield chat_id, clients
 
 
 async def test_who_takes_part_asks_and_each_ends_what_they_may(serve: Serve) -> None:
-    slow = [*content("Well "), 1000.0, *finish()]
     async with (
-        serve(ANSWER, slow, ANSWER, slow, keys=KEYS) as suite,
+        serve(ANSWER, SLOW, ANSWER, SLOW, keys=KEYS) as suite,
         two_replicas(suite) as (a, b),
-        asyncio.TaskGroup() as group,
         shared(suite, a.address, b.address) as (chat_id, [ada, bob, ada_b, bob_b]),
         as_member(suite, b.address, "cleo") as cleo,
     ):
         await ada.share_chat(chat_id, participants=["user:bob", "user:cleo"])
-        asking = Asking(bob, "And mine?", chat_id)
-        read = group.create_task(asking.follow())
-        run_id = await asking.begun
-        assert asking.events[0]["by"] == "bob"
-        assert [run.user for run in (await ada_b.chat_runs(chat_id)).runs] == ["ada", "bob"]
-        for other in (ada, ada_b, cleo):
+        async with reading(bob, "And mine?", chat_id) as (run_id, asking, run):
+            assert asking.events[0]["by"] == "bob"
+            assert [run.user for run in (await ada_b.chat_runs(chat_id)).runs] == ["ada", "bob"]
+            for other in (ada, ada_b, cleo):
+                with pytest.raises(PermissionDenied, match="another user's"):
+                    await other.steer(run_id, "Stop.")
             with pytest.raises(PermissionDenied, match="another user's"):
-                await other.steer(run_id, "Stop.")
-        with pytest.raises(PermissionDenied, match="another user's"):
-            await cleo.cancel(run_id)
-        await bob_b.steer(run_id, "Quickly.")
-        await ada_b.cancel(run_id)
-        assert (await read)[-1]["type"] == "run.cancel"
-        asking = Asking(ada, "Once more", chat_id)
-        read = group.create_task(asking.follow())
-        run_id = await asking.begun
-        for other in (bob, bob_b):
-            with pytest.raises(PermissionDenied):
-                await other.cancel(run_id)
-        async with bob_b.attach(run_id) as deltas:
-            assert as_json(await anext(aiter(deltas)))["by"] == "ada"
-        await ada.cancel(run_id)
-        await read
+                await cleo.cancel(run_id)
+            await bob_b.steer(run_id, "Quickly.")
+            await ada_b.cancel(run_id)
+        assert (await run)[-1]["type"] == "run.cancel"
+        async with reading(ada, "Once more", chat_id) as (run_id, _, _):
+            for other in (bob, bob_b):
+                with pytest.raises(PermissionDenied):
+                    await other.cancel(run_id)
+            async with bob_b.attach(run_id) as deltas:
+                assert as_json(await anext(aiter(deltas)))["by"] == "ada"
+            await ada.cancel(run_id)
         # What was not heard was asked in the run's own name.
         assert [run.user for run in (await ada.chat_runs(chat_id)).runs] == ["ada", "bob", "bob", "ada"]
 
 
-@pytest.mark.parametrize("how", ["enqueue", "reject", "interrupt", "rollback"])
+REFUSALS = {"reject": ChatBusy, "interrupt": PermissionDenied, "rollback": PermissionDenied}
+
+
+@pytest.mark.parametrize("how", ["enqueue", *REFUSALS])
 async def test_two_who_ask_at_once_end_nothing_of_each_other(serve: Serve, how: str) -> None:
     go_on = asyncio.Barrier(2)
     held = [*content("Well "), go_on, *finish()]
@@ -140,22 +143,19 @@ async def test_two_who_ask_at_once_end_nothing_of_each_other(serve: Serve, how: 
         asyncio.TaskGroup() as group,
         shared(suite) as (chat_id, [ada, bob]),
     ):
-        first = Asking(ada, "First", chat_id)
-        reading = group.create_task(first.follow())
-        await first.begun
-        refused = {"reject": ChatBusy, "interrupt": PermissionDenied, "rollback": PermissionDenied}.get(how)
-        if refused is not None:
-            with pytest.raises(refused):
-                await ask(bob, "Second", chat_id, when_busy=how)
+        async with reading(ada, "First", chat_id) as (_, _, run):
+            second = Asking(bob, "Second", chat_id)
+            if how in REFUSALS:
+                with pytest.raises(REFUSALS[how]):
+                    await ask(bob, "Second", chat_id, when_busy=how)
+            else:
+                waiting = group.create_task(second.follow())
+                await wait_until(lambda: second.events)
             await go_on.wait()
-            assert (await reading)[-1]["type"] == "run.complete"
+        assert (await run)[-1]["type"] == "run.complete"
+        if how in REFUSALS:
             return
-        second = Asking(bob, "Second", chat_id)
-        waiting = group.create_task(second.follow())
-        await wait_until(lambda: second.events)
-        await go_on.wait()
-        ends = [(await task)[-1]["type"] for task in (reading, waiting)]
-        assert ends == ["run.complete", "run.complete"]
+        assert (await waiting)[-1]["type"] == "run.complete"
         told = [part.text for message in suite.llm.requests[-1].messages for part in message.content]
         assert [text for text in told if text.startswith("<speaker")] == [
             '<speaker user="ada"/>\nHow is the mill?',
@@ -166,17 +166,10 @@ async def test_two_who_ask_at_once_end_nothing_of_each_other(serve: Serve, how: 
 
 @pytest.mark.parametrize("how", ["interrupt", "rollback"])
 async def test_the_owner_ends_what_others_run(serve: Serve, how: str) -> None:
-    slow = [*content("Well "), 1000.0, *finish()]
-    async with (
-        serve(ANSWER, slow, ANSWER, keys=KEYS) as suite,
-        asyncio.TaskGroup() as group,
-        shared(suite) as (chat_id, [ada, bob]),
-    ):
-        asking = Asking(bob, "And mine?", chat_id)
-        reading = group.create_task(asking.follow())
-        await asking.begun
-        assert (await ask(ada, "Mine first", chat_id, when_busy=how))[-1]["type"] == "run.complete"
-        assert (await reading)[-1]["type"] == "run.cancel"
+    async with serve(ANSWER, SLOW, ANSWER, keys=KEYS) as suite, shared(suite) as (chat_id, [ada, bob]):
+        async with reading(bob, "And mine?", chat_id) as (_, _, run):
+            assert (await ask(ada, "Mine first", chat_id, when_busy=how))[-1]["type"] == "run.complete"
+        assert (await run)[-1]["type"] == "run.cancel"
 
 
 @pytest.mark.parametrize("is_taken_back", [False, True])
@@ -187,12 +180,12 @@ async def test_a_run_that_is_taken_over_is_still_its_own_users(serve: Serve, is_
         crashes = Crashes(suite)
         async with shared(suite, a.address, b.address) as (chat_id, [_, bob, ada_b, bob_b]):
             asking = Asking(bob, "Act for me", chat_id)
-            reading = asyncio.create_task(asking.follow())
+            run = asyncio.create_task(asking.follow())
             run_id = await asking.begun
             crashes.kill(run_id)
             await a.stop()
             with suppress(HeadraceError):
-                await reading
+                await run
             if is_taken_back:
                 await ada_b.share_chat(chat_id)
             # Four eyes: the requester is who has asked, and not whose chat it is.
@@ -200,8 +193,7 @@ async def test_a_run_that_is_taken_over_is_still_its_own_users(serve: Serve, is_
                 await bob_b.answer_gate(run_id, asking.gate_id, APPROVE)
             assert (await ada_b.gate(run_id, asking.gate_id)).requester == "bob"
             assert (await ada_b.answer_gate(run_id, asking.gate_id, APPROVE)).status == "accepted"
-            async with ada_b.attach(run_id) as deltas:
-                events = [as_json(delta) async for delta in deltas]
+            events = await read(ada_b, run_id)
             assert (events[0]["by"], events[-1]["type"]) == ("bob", "run.complete")
             assert (await ada_b.run(run_id)).user == "bob"
             assert [request.run_id for request in suite.tools.requests] == [run_id]
@@ -250,23 +242,19 @@ async def _expect_not_found(reading: Any) -> None:
 
 
 async def test_what_one_was_granted_covers_no_call_of_another(serve: Serve) -> None:
-    async with serve(ACT, ANSWER, ACT, ANSWER, ACT, ANSWER, keys=KEYS, **LISTED) as suite, asyncio.TaskGroup() as group:
+    async with serve(ACT, ANSWER, ACT, ANSWER, ACT, ANSWER, keys=KEYS, **LISTED) as suite:
         suite.tools.tools = [tool("act", "backend", approval="ask", answerers={"any_of": ["tenant"]})]
         async with as_member(suite, suite.address, "ada") as ada, as_member(suite, suite.address, "bob") as bob:
-            first = Asking(ada, "Act")
-            reading = group.create_task(first.follow())
-            granted = await ada.answer_gate(await first.begun, first.gate_id, FOR_CHAT)
-            assert granted.grant_id
-            await reading
+            async with reading(ada, "Act") as (run_id, first, _):
+                granted = await ada.answer_gate(run_id, first.gate_id, FOR_CHAT)
+                assert granted.grant_id
             await ada.share_chat(first.chat_id, participants=["user:bob"])
             again = await ask(ada, "Act", first.chat_id)
-            assert [event["grantId"] for event in again if event["type"] == "grant.use"] == [granted.grant_id]
-            second = Asking(bob, "Act", first.chat_id)
-            reading = group.create_task(second.follow())
-            run_id = await second.begun
-            assert second.gate_id, "bob's call is asked about"
-            await ada.answer_gate(run_id, second.gate_id, APPROVE)
-            assert not [event for event in await reading if event["type"] == "grant.use"]
+            assert only(again, "grant.use")["grantId"] == granted.grant_id
+            async with reading(bob, "Act", first.chat_id) as (run_id, second, run):
+                assert second.gate_id, "bob's call is asked about"
+                await ada.answer_gate(run_id, second.gate_id, APPROVE)
+            assert kinds(await run, "grant.use") == []
 
 
 async def test_a_recording_is_its_own_users(serve: Serve) -> None:

@@ -10,12 +10,13 @@ import pytest
 
 from headrace.client import Client
 from headrace.errors import HeadraceError, NotFound
-from tests.support.orchestrator import Serve, as_json
+from tests.support.orchestrator import Serve, as_json, only
 from tests.support.orchestrator.answerers import as_member
+from tests.support.orchestrator.events import ask_for, run_of
 from tests.support.orchestrator.replicas import two_replicas
 from tests.support.orchestrator.runs import follow
 from tests.support.orchestrator.steps import answer, content, finish
-from tests.support.order import Event, check_order
+from tests.support.order import Event, check_order, texts
 
 KEYS = {"ada": "acme/ada", "bob": "acme/bob finance", "cleo": "acme/cleo", "stranger": "globex/bob finance"}
 """By the key; ada asks."""
@@ -37,7 +38,7 @@ async def list_refusals(client: Client, chat_id: str, run_id: str) -> list[str]:
         client.share_chat(chat_id, "tenant"),
         client.fork(chat_id),
         client.delete_chat(chat_id),
-        _ask(client, chat_id),
+        ask_for(client, "And I?", agent_key="oneshot", chat_id=chat_id),
     ):
         try:
             await change
@@ -46,16 +47,6 @@ async def list_refusals(client: Client, chat_id: str, run_id: str) -> list[str]:
         else:
             reasons.append("done")
     return reasons
-
-
-def get_text(events: list[Event]) -> str:
-    return "".join(event["delta"] for event in events if event["type"] == "content.delta")
-
-
-async def _ask(client: Client, chat_id: str) -> None:
-    async with client.ask("And I?", agent_key="oneshot", chat_id=chat_id) as deltas:
-        async for _ in deltas:
-            pass
 
 
 @pytest.mark.parametrize("names", [["role:finance"], ["user:bob"], ["tenant"]])
@@ -96,7 +87,7 @@ async def test_a_colleague_follows_a_run_on_its_way_at_any_replica(serve: Serve,
         for reading in readings:
             read = await reading
             assert read[-1] == events[-1]
-            assert get_text(read) == get_text(events) == SAYS
+            assert "".join(texts(read, "content")) == "".join(texts(events, "content")) == SAYS
 
 
 async def ask(client: Client, begun: asyncio.Future[tuple[str, str]]) -> list[Event]:
@@ -105,8 +96,7 @@ async def ask(client: Client, begun: asyncio.Future[tuple[str, str]]) -> list[Ev
         async for delta in deltas:
             events.append(event := as_json(delta))
             if event["type"] == "content.delta" and not begun.done():
-                start = next(event for event in events if event["type"] == "run.start")
-                begun.set_result((start["chatId"], start["runId"]))
+                begun.set_result((only(events, "run.start")["chatId"], run_of(events)))
     return events
 
 
@@ -119,10 +109,8 @@ async def test_a_colleague_reads_what_has_ended_until_it_is_shared_no_more(serve
             [listed] = (await bob.chats(scope="shared")).chats
             assert (listed.chat_id, listed.owner) == (suite.chat_id, "ada")
             read = await follow(bob, run_id, asyncio.Event())
-            assert [(event["type"], event["seq"]) for event in (read[0], read[-1])] == [
-                ("request.query", 1),
-                ("run.complete", 7),
-            ]
+            ends = [(event["type"], event["seq"]) for event in (read[0], read[-1])]
+            assert ends == [("request.query", 1), ("run.complete", 7)]
             assert [run.state for run in (await bob.chat_runs(suite.chat_id)).runs] == ["completed"]
             assert await list_refusals(bob, suite.chat_id, run_id) == REFUSALS
             await suite.client.share_chat(suite.chat_id)

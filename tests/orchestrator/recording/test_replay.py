@@ -238,12 +238,3 @@ async def test_agents_below_a_recorded_one_are_found_by_any_case_of_their_key(se
         cassette = read_cassette(await suite.client.cassette(suite.run_ids[-1]))
     assert sorted(cassette.agents) == ["oneshot", "react"]
     assert [event for event in events if event["type"] == "run.notice"] == []
-
-
-async def test_a_reverted_run_has_no_recording_for_anybody(serve: Serve) -> None:
-    async with serve(answer("Yes.")) as suite:
-        await suite.ask(record=True)
-        assert await suite.client.cassette(suite.run_ids[-1])
-        await suite.client.revert(suite.chat_id, 0)
-        with pytest.raises(NotFound, match="reverted"):
-            await suite.client.cassette(suite.run_ids[-1])
