@@ -11,12 +11,10 @@ import pytest
 
 from headrace.errors import HeadraceError, InvalidRequest, NotFound, Overloaded, PermissionDenied
 from headrace.v1 import agent_pb2, memory_pb2
-from tests.support.orchestrator import Serve, as_json, only, tool
+from tests.support.orchestrator import ANSWER, Serve, as_json, call, finish, only, tool, two_replicas
 from tests.support.orchestrator.answerers import ACCEPTED, APPROVE, DENIED, KEYS, LISTED, SILENT, as_user, asking, offer
 from tests.support.orchestrator.crashes import Crashes
 from tests.support.orchestrator.gate_runs import Asked, reading_run, try_answer, waiting_run
-from tests.support.orchestrator.replicas import two_replicas
-from tests.support.orchestrator.steps import ANSWER, call, finish
 from tests.support.order import Event
 
 RULES: dict[str, tuple[dict[str, Any], dict[str, str]]] = {

@@ -11,11 +11,9 @@ import pytest
 from headrace.client import Client
 from headrace.errors import Claimed, InvalidRequest, NotFound, PermissionDenied
 from headrace.v1 import memory_pb2
-from tests.support.orchestrator import Serve, answers, ask, kinds, only, submit
+from tests.support.orchestrator import ANSWER, Serve, answers, ask, kinds, only, submit, two_replicas
 from tests.support.orchestrator.answerers import ACCEPTED, KEYS, LISTED, as_user, asking, offer
 from tests.support.orchestrator.gate_runs import killing_owner, read_as, reading_run, try_answer, waiting_run
-from tests.support.orchestrator.replicas import two_replicas
-from tests.support.orchestrator.steps import ANSWER
 from tests.support.order import Event
 
 TENANT = {"any_of": ["tenant"]}

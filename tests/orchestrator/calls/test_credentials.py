@@ -9,11 +9,10 @@ import pytest
 
 from headrace.errors import InvalidRequest
 from headrace.v1 import tools_pb2
-from tests.support.orchestrator import Serve, answers, ask, kinds, last_result, only, read
+from tests.support.orchestrator import ANSWER, Serve, answers, ask, call, finish, kinds, last_result, only, read
 from tests.support.orchestrator.files import find_text
 from tests.support.orchestrator.gate_runs import owner_dying_after
 from tests.support.orchestrator.gates import LISTED, NEED, SECRET, asking, offer
-from tests.support.orchestrator.steps import ANSWER, call, finish
 from tests.support.order import Event
 
 BAD = "bad-one"

@@ -13,11 +13,9 @@ import pytest
 
 from headrace.errors import InvalidRequest, PermissionDenied
 from headrace.v1 import tools_pb2
-from tests.support.orchestrator import Serve, Suite, only, tool
+from tests.support.orchestrator import ANSWER, Serve, Suite, only, tool, two_replicas
 from tests.support.orchestrator.answerers import KEYS, LISTED, as_user, asking
 from tests.support.orchestrator.gate_runs import killing_owner, read_as, reading_run
-from tests.support.orchestrator.replicas import two_replicas
-from tests.support.orchestrator.steps import ANSWER
 
 SCHEMA = {
     "type": "object",

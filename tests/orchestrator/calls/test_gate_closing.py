@@ -13,10 +13,9 @@ from headrace.client import Client
 from headrace.errors import Overloaded, ProviderUnavailable, StaleLease
 from headrace.v1 import agent_pb2, memory_pb2
 from services.runtime.clock import now_ms
-from tests.support.orchestrator import Serve, Suite, only, replica, tool
+from tests.support.orchestrator import Serve, Suite, answer, finish, only, replica, tool
 from tests.support.orchestrator.answerers import ACCEPTED, KEYS, LISTED, asking, offer
 from tests.support.orchestrator.gate_runs import Asked, reading_run, try_answer
-from tests.support.orchestrator.steps import answer, finish
 from tests.support.orchestrator.subagents import HELPER, PARENT, delegated, replying
 from tests.support.orchestrator.watched_memory import pass_on
 

@@ -12,7 +12,7 @@ from headrace.errors import InvalidRequest, PermissionDenied
 from headrace.v1 import gates_pb2, tools_pb2
 from services.runtime.clock import now_ms
 from tests.support.local_client import open_client
-from tests.support.orchestrator import Serve, kinds, only, replica
+from tests.support.orchestrator import ANSWER, Serve, kinds, only, replica, two_replicas
 from tests.support.orchestrator.answerers import ACCEPTED, DENIED, FINANCE, KEYS, LISTED, SILENT, as_user, asking, offer
 from tests.support.orchestrator.gate_runs import (
     delegate,
@@ -23,8 +23,6 @@ from tests.support.orchestrator.gate_runs import (
     try_as,
     waiting_run,
 )
-from tests.support.orchestrator.replicas import two_replicas
-from tests.support.orchestrator.steps import ANSWER
 
 
 async def ask_back(address: str, name: str, gate: tuple[str, str], note: str, **fields: Any) -> str:

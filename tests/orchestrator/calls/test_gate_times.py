@@ -8,11 +8,9 @@ import pytest
 
 from headrace.errors import ProviderUnavailable
 from headrace.v1 import memory_pb2, tools_pb2
-from tests.support.orchestrator import Serve, only
+from tests.support.orchestrator import ANSWER, Serve, only, two_replicas
 from tests.support.orchestrator.answerers import ACCEPTED, FINANCE, KEYS, LISTED, SILENT, as_user, asking, offer
 from tests.support.orchestrator.gate_runs import Asked, killing_owner, read_as, reading_run, try_answer, waiting_run
-from tests.support.orchestrator.replicas import two_replicas
-from tests.support.orchestrator.steps import ANSWER
 from tests.support.order import Event
 
 WAIT_S = 100.0

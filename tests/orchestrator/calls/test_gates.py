@@ -9,10 +9,9 @@ import pytest
 
 from headrace.errors import InvalidRequest, NotFound
 from headrace.v1 import gates_pb2, memory_pb2
-from tests.support.orchestrator import Serve, ask, kinds, last_result, only
+from tests.support.orchestrator import ANSWER, Serve, ask, call, finish, kinds, last_result, only
 from tests.support.orchestrator.gates import GATES, LISTED, SECRET, asking, offer
 from tests.support.orchestrator.runs import read_recorded
-from tests.support.orchestrator.steps import ANSWER, call, finish
 from tests.support.order import Event, fold
 
 

@@ -15,11 +15,10 @@ from services.orchestrator.calls.gates.grants import GRANTS_MAX
 from services.runtime.clock import now_ms
 from services.runtime.randomness import new_uuid
 from services.runtime.rpc.channels import open_channel
-from tests.support.orchestrator import Serve, Suite, as_json, only, tool
+from tests.support.orchestrator import ANSWER, Serve, Suite, as_json, call_tool, only, tool
 from tests.support.orchestrator.answerers import KEYS, as_user
 from tests.support.orchestrator.crashes import Crashes, restart
 from tests.support.orchestrator.gate_runs import rules_in_force
-from tests.support.orchestrator.steps import ANSWER, call_tool
 from tests.support.order import TERMINAL, Event
 
 LISTED = {"toolConfig": {"backends": ["act", "other"]}}

@@ -13,12 +13,10 @@ from headrace.errors import HeadraceError
 from headrace.v1 import agent_pb2, gates_pb2, memory_pb2, tools_pb2
 from services.orchestrator.run.control.waits import Submission, Waits
 from services.runtime.clock import now_ms
-from tests.support.orchestrator import Serve, Suite, only, read
+from tests.support.orchestrator import ANSWER, Serve, Suite, call, finish, only, read, two_replicas
 from tests.support.orchestrator.answerers import KEYS, LISTED, as_user, asking, offer
 from tests.support.orchestrator.crashes import Crashes
 from tests.support.orchestrator.gate_runs import Asked, reading_run, waiting_run
-from tests.support.orchestrator.replicas import two_replicas
-from tests.support.orchestrator.steps import ANSWER, call, finish
 
 
 def ask_anew(suite: Suite, gate: gates_pb2.Gate, **fields: Any) -> AbstractAsyncContextManager[AsyncIterator[Any]]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headrace.v1 import llm_pb2
-from tests.support.orchestrator import Serve, Suite, ask
+from tests.support.orchestrator import ANSWER, Serve, Suite, ask, call_tool
 from tests.support.orchestrator.media import GIF, give
-from tests.support.orchestrator.steps import ANSWER, call_tool
 
 TURNS = (call_tool("look"), ANSWER)
 

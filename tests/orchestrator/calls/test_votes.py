@@ -12,11 +12,9 @@ from headrace.errors import InvalidRequest, QueueFull
 from headrace.v1 import gates_pb2, memory_pb2, tools_pb2
 from services.orchestrator.run.control.gate_state import NOTES_MAX
 from services.runtime.clock import now_ms
-from tests.support.orchestrator import Serve, Suite, only, tool
+from tests.support.orchestrator import ANSWER, Serve, Suite, call_tool, only, tool, two_replicas
 from tests.support.orchestrator.answerers import APPROVE, KEYS, LISTED, as_user, asking, offer
 from tests.support.orchestrator.gate_runs import killing_owner, read_as, reading_run, waiting_run
-from tests.support.orchestrator.replicas import two_replicas
-from tests.support.orchestrator.steps import ANSWER, call_tool
 from tests.support.order import Event
 from tests.support.waiting import wait_until
 

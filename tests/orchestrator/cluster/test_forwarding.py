@@ -13,12 +13,11 @@ from headrace.streams import reading, rpc_errors
 from headrace.v1 import agent_pb2, agent_pb2_grpc
 from services.orchestrator.cluster.forwarding import RELAYED
 from services.runtime.rpc.channels import open_channel
-from tests.support.orchestrator import CHAT, Serve, Suite, as_json, read, replica
+from tests.support.orchestrator import ANSWER, CHAT, Serve, Suite, as_json, call, content, finish, read, replica
 from tests.support.orchestrator.crashes import Crashes
 from tests.support.orchestrator.events import ask_for, ask_until, run_of
 from tests.support.orchestrator.replicas import LEASE_S, Replica, two_replicas
 from tests.support.orchestrator.runs import unfinished_runs, wait_for_ends
-from tests.support.orchestrator.steps import ANSWER, call, content, finish
 from tests.support.order import TERMINAL, Event, check_order, fold, texts
 from tests.support.timing import within
 from tests.support.waiting import wait_until

@@ -17,15 +17,12 @@ import pytest
 from headrace.client import Client
 from headrace.errors import Claimed, HeadraceError, Unauthenticated
 from tests.support.issuing import keys_file
-from tests.support.orchestrator import Serve, Suite, as_json, tool
+from tests.support.orchestrator import Serve, Suite, as_json, call, content, run_of, tool, two_replicas
 from tests.support.orchestrator.answerers import APPROVE, as_user
 from tests.support.orchestrator.crashes import Crashes, assert_whole, restart
-from tests.support.orchestrator.events import run_of
 from tests.support.orchestrator.gate_runs import killing_owner, read_as, reading_run, try_answer
 from tests.support.orchestrator.parked import Parked
 from tests.support.orchestrator.recorded_runs import World
-from tests.support.orchestrator.replicas import two_replicas
-from tests.support.orchestrator.steps import call, content
 from tests.support.order import TERMINAL, Event
 from tests.support.tiers import check_each
 

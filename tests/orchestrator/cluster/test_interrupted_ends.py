@@ -13,11 +13,10 @@ from headrace.event_json import parse_event
 from headrace.fold import Fold
 from services.orchestrator.calls.outcomes import is_refusal
 from services.orchestrator.lifecycle.ending.finish import INTERRUPTED_RESULT
-from tests.support.orchestrator import Serve, Suite, assert_paired, plans, read
+from tests.support.orchestrator import Serve, Suite, answer, assert_paired, content, finish, plans, read
 from tests.support.orchestrator.crashes import Crashes, assert_whole, changes_of, restart, run_killed, run_whole
 from tests.support.orchestrator.events import ask_for, read_until, run_of
 from tests.support.orchestrator.recorded_runs import RUNS, World
-from tests.support.orchestrator.steps import answer, content, finish
 from tests.support.order import TERMINAL, Event, fold
 from tests.support.tiers import Take, at_places
 

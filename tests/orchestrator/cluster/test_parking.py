@@ -28,14 +28,12 @@ from services.orchestrator.run.run import Run
 from services.runtime.capacity import Capacity
 from services.runtime.process.config import ProcessSettings
 from services.runtime.rpc.channels import open_channel
-from tests.support.orchestrator import Serve, Suite, only, read, tool
+from tests.support.orchestrator import Serve, Suite, ask_for, only, read, tool, two_replicas
 from tests.support.orchestrator.answerers import APPROVE
 from tests.support.orchestrator.crashes import restart
-from tests.support.orchestrator.events import ask_for
 from tests.support.orchestrator.gate_runs import Asked, reading_run
 from tests.support.orchestrator.parked import WAIT_S, Parked, begin, wait_for_nobody
 from tests.support.orchestrator.recorded_runs import World
-from tests.support.orchestrator.replicas import two_replicas
 from tests.support.orchestrator.runs import get_title
 from tests.support.orchestrator.schedules import schedules_of
 from tests.support.orchestrator.steps import Step, call, call_tool, content, finish

@@ -11,11 +11,9 @@ import pytest
 from headrace.errors import ProviderAuthentication
 from headrace.v1 import agent_pb2, llm_pb2, memory_pb2
 from services.orchestrator.run.replay.replay import Recording
-from tests.support.orchestrator import Serve, plans, read
+from tests.support.orchestrator import Serve, Step, content, plans, read, run_of
 from tests.support.orchestrator.crashes import Crashes, assert_whole, restart, run_killed, run_whole
-from tests.support.orchestrator.events import run_of
 from tests.support.orchestrator.recorded_runs import World
-from tests.support.orchestrator.steps import Step, content
 from tests.support.order import TERMINAL, Event, fold
 from tests.support.tiers import Take, at_places
 

@@ -11,11 +11,9 @@ from typing import Any
 import pytest
 
 from headrace.v1 import llm_pb2, spend_pb2
-from tests.support.orchestrator import Serve, Suite, as_json, read
+from tests.support.orchestrator import Serve, Step, Suite, answer, as_json, read, run_of
 from tests.support.orchestrator.crashes import Crashes, changes_of, restart, run_killed, run_whole
-from tests.support.orchestrator.events import run_of
 from tests.support.orchestrator.recorded_runs import RUNS, World, delegating
-from tests.support.orchestrator.steps import Step, answer
 from tests.support.order import Event
 from tests.support.tiers import Take, at_places
 

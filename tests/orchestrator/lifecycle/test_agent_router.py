@@ -8,9 +8,7 @@ import pytest
 
 from headrace.errors import Overloaded
 from headrace.v1 import llm_pb2
-from tests.support.orchestrator import Serve, only
-from tests.support.orchestrator.events import ask_for
-from tests.support.orchestrator.steps import ANSWER, Step, content, finish
+from tests.support.orchestrator import ANSWER, Serve, Step, ask_for, content, finish, only
 from tests.support.orchestrator.suite import ONESHOT, write_agent
 from tests.support.order import Event
 from tests.support.waiting import until, wait_until

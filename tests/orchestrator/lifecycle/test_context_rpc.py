@@ -11,8 +11,7 @@ from headrace.errors import InvalidRequest, NotFound
 from headrace.streams import rpc_errors
 from headrace.v1 import agent_pb2, agent_pb2_grpc, llm_pb2
 from services.runtime.rpc.channels import open_channel
-from tests.support.orchestrator import CHAT, MODEL, Serve, Suite, ask
-from tests.support.orchestrator.steps import answer, call_tool, content
+from tests.support.orchestrator import CHAT, MODEL, Serve, Suite, answer, ask, call_tool, content
 from tests.support.order import Event
 
 INFO = llm_pb2.ModelInfo(provider_key="scripted", model="m", context_window_tokens=50_000, output_tokens_max=1_000)

@@ -15,9 +15,8 @@ from services.orchestrator.peers.stored_runs import fold_runs
 from services.orchestrator.run.answers.answer import Answer
 from services.orchestrator.run.run import Run
 from services.orchestrator.run.scope import Scope
-from tests.support.orchestrator import Serve, Suite, as_json, read, replica
+from tests.support.orchestrator import Serve, Suite, as_json, ask_for, read, replica
 from tests.support.orchestrator.crashes import restart
-from tests.support.orchestrator.events import ask_for
 from tests.support.orchestrator.runs import read_recorded, unfinished_runs, wait_for_ends
 from tests.support.orchestrator.steps import ANSWER, Step, answer, call, call_tool, content, finish, reasoning
 from tests.support.orchestrator.watched_memory import pass_on

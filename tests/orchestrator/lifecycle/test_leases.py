@@ -12,8 +12,7 @@ from services.orchestrator.lifecycle.held_runs import HeldRuns
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.run import Run, RunServices
 from services.runtime.rpc.channels import open_channel
-from tests.support.orchestrator import CHAT, Serve, Suite
-from tests.support.orchestrator.steps import content
+from tests.support.orchestrator import CHAT, Serve, Suite, content
 from tests.support.waiting import wait_until
 
 AGENT = b'{"mode":"ONESHOT","modelConfig":{"providerKey":"scripted","model":"m"},"plain":{}}'

@@ -14,12 +14,10 @@ import pytest
 from headrace.client import Client
 from headrace.errors import ChatBusy, HeadraceError, NotFound, PermissionDenied
 from headrace.v1 import tools_pb2
-from tests.support.orchestrator import Serve, Suite, as_json, kinds, only, read, tool
+from tests.support.orchestrator import Serve, Suite, as_json, ask_for, kinds, only, read, tool, two_replicas
 from tests.support.orchestrator.answerers import as_member
 from tests.support.orchestrator.crashes import Crashes
-from tests.support.orchestrator.events import ask_for
 from tests.support.orchestrator.prices import CALL_USD, answer_dearly, limit
-from tests.support.orchestrator.replicas import two_replicas
 from tests.support.orchestrator.runs import follow
 from tests.support.orchestrator.steps import answer, call_tool, content, finish
 from tests.support.order import Event, check_order

@@ -10,12 +10,9 @@ import pytest
 
 from headrace.client import Client
 from headrace.errors import HeadraceError, NotFound
-from tests.support.orchestrator import Serve, as_json, only
+from tests.support.orchestrator import Serve, answer, as_json, ask_for, content, finish, only, run_of, two_replicas
 from tests.support.orchestrator.answerers import as_member
-from tests.support.orchestrator.events import ask_for, run_of
-from tests.support.orchestrator.replicas import two_replicas
 from tests.support.orchestrator.runs import follow
-from tests.support.orchestrator.steps import answer, content, finish
 from tests.support.order import Event, check_order, texts
 
 KEYS = {"ada": "acme/ada", "bob": "acme/bob finance", "cleo": "acme/cleo", "stranger": "globex/bob finance"}

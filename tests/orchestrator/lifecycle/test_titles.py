@@ -9,9 +9,8 @@ import pytest
 from headrace.errors import Overloaded
 from headrace.v1 import memory_pb2
 from services.orchestrator.turn.title_writer import read_title
-from tests.support.orchestrator import Serve, ask
+from tests.support.orchestrator import Serve, Step, ask, content, finish
 from tests.support.orchestrator.runs import get_title
-from tests.support.orchestrator.steps import Step, content, finish
 from tests.support.waiting import wait_until
 
 ANSWER = content("Done.") + finish()

@@ -11,9 +11,8 @@ import pytest
 
 from headrace.fold import Fold, fold_events
 from headrace.v1 import agent_pb2, llm_pb2
-from tests.support.orchestrator import MODEL, Serve, Suite, plans
+from tests.support.orchestrator import MODEL, Serve, Step, Suite, answer, call, content, finish, plans
 from tests.support.orchestrator.plans import STRATEGIES, Reply, add, last_text, model, text_of
-from tests.support.orchestrator.steps import Step, answer, call, content, finish
 
 ANSWER = "the answer"
 

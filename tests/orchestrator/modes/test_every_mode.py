@@ -10,8 +10,7 @@ import pytest
 
 from headrace.errors import Overloaded
 from headrace.v1 import llm_pb2
-from tests.support.orchestrator import MODEL, Serve, Suite, as_json, plans, submit, tool
-from tests.support.orchestrator.events import run_of
+from tests.support.orchestrator import MODEL, Serve, Suite, as_json, plans, run_of, submit, tool
 from tests.support.orchestrator.steps import Step, answer, call, content, finish, reasoning
 from tests.support.order import TERMINAL, Event, check_order
 from tests.support.tiers import check_each

@@ -10,11 +10,10 @@ import pytest
 
 from headrace.errors import Overloaded, ProviderUnavailable, StreamStalled
 from headrace.v1 import common_pb2, llm_pb2, tools_pb2
-from tests.support.orchestrator import MODEL, Serve, results
+from tests.support.orchestrator import MODEL, REACT, Serve, results
 from tests.support.orchestrator.prices import ANSWER_TOKENS, bill, plant, priced, spent_usd, tree
 from tests.support.orchestrator.steps import BREAK, Step, ToolStep, answer, call, call_tool, content, finish
 from tests.support.orchestrator.subagents import cancelled, first_question, texts_of
-from tests.support.orchestrator.suite import REACT
 
 SMALLEST = 256
 """No call is made for a shorter answer."""

@@ -10,9 +10,8 @@ import pytest
 
 from headrace.v1 import agent_pb2, agent_pb2_grpc, llm_pb2
 from services.runtime.rpc.channels import open_channel
-from tests.support.orchestrator import CHAT, Serve, Suite, results
+from tests.support.orchestrator import CHAT, Serve, Step, Suite, answer, call, content, results
 from tests.support.orchestrator.prices import tree
-from tests.support.orchestrator.steps import Step, answer, call, content
 from tests.support.orchestrator.subagents import CHILDREN, cancelled, delegated, first_question, texts_of
 from tests.support.timing import within
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grpc
 import pytest
@@ -12,11 +12,9 @@ from headrace.errors import NotFound, Overloaded
 from headrace.streams import rpc_errors
 from headrace.v1 import agent_pb2_grpc, llm_pb2
 from services.orchestrator.peers.embeddings import CALLS_MAX
+from tests.support.orchestrator import Serve
 from tests.support.timing import within
 from tests.support.waiting import wait_until
-
-if TYPE_CHECKING:
-    from tests.support.orchestrator.suite import Serve
 
 ASKED = llm_pb2.EmbedRequest(model="e", inputs=[llm_pb2.EmbeddingInput(text="a")], dimensions=2)
 REPLY = llm_pb2.EmbedResponse(provider_key="p", model="e", embeddings=[llm_pb2.Embedding(vector=b"12345678")])

@@ -1,4 +1,4 @@
-"""The feed and its journal, with answers made of scripted deltas; no service is involved."""
+"""The feed and its journal, with answers of scripted deltas, and what wakes its readers; no service is involved."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from headrace.v1 import agent_pb2, llm_pb2
 from services.orchestrator.run.answers.answer import Answer, BlockNames
 from services.orchestrator.run.answers.toolbox import Toolbox
 from services.orchestrator.run.events.feed import QUEUE_MAX, Feed, Followed
+from services.orchestrator.run.single_waiter_event import SingleWaiterEvent
 from tests.support.orchestrator import as_json
 from tests.support.order import Event, check_order, fold, texts
 
@@ -358,3 +359,39 @@ async def test_a_reader_that_lags_is_told_every_word() -> None:
     assert "".join(told) == run.state.answer == "".join(WORDS)
     assert len(texts(ear.heard, "content")) == HEARD_AT_ONCE + 1, "the rest came in the place of deltas"
     assert ear.heard[-1]["type"] == "run.complete"
+
+
+async def test_one_that_is_set_is_not_waited_for() -> None:
+    flag = SingleWaiterEvent()
+    flag.set()
+    flag.set()
+    async with asyncio.timeout(50):
+        await flag.wait()
+        await flag.wait()
+
+
+async def test_setting_it_wakes_who_waits_and_clearing_it_makes_the_next_one_wait() -> None:
+    flag = SingleWaiterEvent()
+    waiting = asyncio.create_task(flag.wait())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    flag.set()
+    async with asyncio.timeout(50):
+        await waiting
+    flag.clear()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await flag.wait()
+
+
+async def test_a_waiter_that_was_cancelled_leaves_it_to_the_next() -> None:
+    flag = SingleWaiterEvent()
+    left = asyncio.create_task(flag.wait())
+    await asyncio.sleep(0)
+    left.cancel()
+    await asyncio.wait({left})
+    waiting = asyncio.create_task(flag.wait())
+    await asyncio.sleep(0)
+    flag.set()
+    async with asyncio.timeout(50):
+        await waiting

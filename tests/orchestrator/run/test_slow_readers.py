@@ -10,8 +10,7 @@ from headrace.streams import reading
 from headrace.v1 import agent_pb2, agent_pb2_grpc
 from services.orchestrator.run.events.feed import QUEUE_MAX
 from services.runtime.rpc.channels import open_channel
-from tests.support.orchestrator import Serve, Suite, as_json, read
-from tests.support.orchestrator.steps import answer, content
+from tests.support.orchestrator import Serve, Suite, answer, as_json, content, read
 from tests.support.order import fold
 from tests.support.timing import within
 

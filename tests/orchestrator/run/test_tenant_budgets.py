@@ -15,11 +15,9 @@ from services.orchestrator.run.budgets.allowance import list_agents_below
 from services.orchestrator.run.budgets.file import BudgetsFile
 from services.orchestrator.run.budgets.rules import BudgetsError, parse_budgets, write_budgets
 from services.runtime.auth.identity import Identity
-from tests.support.orchestrator import Serve
+from tests.support.orchestrator import Serve, ask_for, two_replicas
 from tests.support.orchestrator.crashes import Crashes, read_rest, restart, run_killed
-from tests.support.orchestrator.events import ask_for
 from tests.support.orchestrator.prices import CALL_USD, answer_dearly, limit, plant, priced, spent_usd, tree
-from tests.support.orchestrator.replicas import two_replicas
 from tests.support.order import Event
 
 

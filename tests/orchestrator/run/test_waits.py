@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import ExitStack
 
 import pytest
 
 from headrace.errors import InvalidRequest, NotFound, ProviderUnavailable, QueueFull
 from headrace.v1 import memory_pb2
+from services.orchestrator.run.control.clock import Clock
 from services.orchestrator.run.control.waits import KEPT_MAX, Submission, Waits
 from tests.support.orchestrator import Serve, Suite, ask, kinds, last_result, only, state, submit, submits, tool
 from tests.support.orchestrator.runs import read_recorded
@@ -232,3 +234,33 @@ async def test_a_submit_that_is_being_stored_when_the_time_ends_came_in_time() -
     waits.fulfil("t_1", Submission("2"))
     async with within(1):
         assert await waiting == Submission("2")
+
+
+async def test_it_runs_out_after_the_time_that_was_not_waited() -> None:
+    clock = Clock(0.15)
+    rung = asyncio.Event()
+    clock.watch(rung.set)
+    async with asyncio.timeout(50):
+        with clock.aside(), clock.working(), clock.waiting():
+            await asyncio.sleep(0.4)
+            assert not rung.is_set()
+        started = asyncio.get_running_loop().time()
+        async with within(1.0):
+            await rung.wait()
+    assert asyncio.get_running_loop().time() - started > 0.05
+    assert clock.left_s == 0.0
+
+
+async def test_time_stands_while_a_sub_agents_call_waits_and_goes_on_while_a_sibling_thinks() -> None:
+    clock = Clock(10.0)
+    with ExitStack() as sub_agents:
+        for entered in (clock.aside(), clock.working(), clock.working()):
+            sub_agents.enter_context(entered)
+        with clock.aside(), clock.working(), clock.waiting():  # the first one's call
+            before = clock.left_s
+            await asyncio.sleep(0.05)
+            assert clock.left_s < before - 0.03
+            with clock.aside(), clock.working(), clock.waiting():  # the second one's
+                before = clock.left_s
+                await asyncio.sleep(0.05)
+                assert clock.left_s == before

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from headrace.errors import QuotaExceeded
 from headrace.v1 import common_pb2, llm_pb2
-from tests.support.orchestrator.events import list_notices
+from tests.support.orchestrator import Serve, Step, answer, call, content, finish, list_notices
 from tests.support.orchestrator.runs import read_recorded
-from tests.support.orchestrator.steps import answer, call, content, finish
-from tests.support.order import fold
-
-if TYPE_CHECKING:
-    from tests.support.orchestrator.steps import Step
-    from tests.support.orchestrator.suite import Serve
-    from tests.support.order import Event
+from tests.support.order import Event, fold
 
 FORM = common_pb2.OutputFormat(schema='{"type":"object"}', name="place")
 

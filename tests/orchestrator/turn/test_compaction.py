@@ -10,7 +10,7 @@ from prometheus_client import REGISTRY
 
 from headrace.errors import ChatBusy, ContextLengthExceeded, NotFound, Overloaded
 from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2
-from tests.support.orchestrator import CHAT, MODEL, Serve, Suite, as_json, ask, assert_paired, types
+from tests.support.orchestrator import CHAT, MODEL, Serve, Suite, as_json, ask, ask_for, assert_paired, types
 from tests.support.orchestrator.compaction import (
     ANSWER,
     DONE,
@@ -22,7 +22,6 @@ from tests.support.orchestrator.compaction import (
     of_compaction,
     told,
 )
-from tests.support.orchestrator.events import ask_for
 from tests.support.orchestrator.steps import BREAK, Step, answer, call, content, finish, summary
 from tests.support.order import Event, check_order, fold, texts
 from tests.support.timing import within

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from headrace.errors import InvalidRequest
 from headrace.v1 import agent_pb2, common_pb2, llm_pb2
-from tests.support.orchestrator.steps import call, call_tool, content, finish
-from tests.support.order import fold
-
-if TYPE_CHECKING:
-    from tests.support.orchestrator.steps import Step
-    from tests.support.orchestrator.suite import Serve
-    from tests.support.order import Event
+from tests.support.orchestrator import Serve, Step, call, call_tool, content, finish
+from tests.support.order import Event, fold
 
 SCHEMA = {
     "type": "object",

@@ -5,9 +5,11 @@ from tests.support.orchestrator.people import CHAT, answers, ask, cancels, state
 from tests.support.orchestrator.replicas import Replica, replica, two_replicas
 from tests.support.orchestrator.requests import assert_paired, last_result, reminder, shown
 from tests.support.orchestrator.scripted_tools import tool
+from tests.support.orchestrator.steps import ANSWER, Step, answer, call, call_tool, content, finish, reasoning
 from tests.support.orchestrator.suite import MODEL, NO_DRAIN, ONESHOT, REACT, Serve, Suite
 
 __all__ = [
+    "ANSWER",
     "CHAT",
     "MODEL",
     "NO_DRAIN",
@@ -15,18 +17,25 @@ __all__ = [
     "REACT",
     "Replica",
     "Serve",
+    "Step",
     "Suite",
+    "answer",
     "answers",
     "as_json",
     "ask",
     "ask_for",
     "assert_paired",
+    "call",
+    "call_tool",
     "cancels",
+    "content",
+    "finish",
     "kinds",
     "last_result",
     "list_notices",
     "only",
     "read",
+    "reasoning",
     "reminder",
     "replica",
     "results",

@@ -13,11 +13,9 @@ from headrace.errors import InvalidRequest, NotFound, PermissionDenied, UnknownP
 from headrace.v1 import agent_pb2
 from services.orchestrator.agents.version_diff import Change, diff_documents
 from services.orchestrator.lifecycle.versions.choice import is_in_share
-from tests.support.orchestrator import Serve, Suite, only, plans, read
+from tests.support.orchestrator import Serve, Suite, answer, ask_for, call_tool, only, plans, read, run_of
 from tests.support.orchestrator.crashes import Crashes, restart
-from tests.support.orchestrator.events import ask_for, run_of
 from tests.support.orchestrator.own_agents import grant, make, run, tenants, wait_for_owner
-from tests.support.orchestrator.steps import answer, call_tool
 from tests.support.order import Event
 from tests.support.waiting import until
 

@@ -10,10 +10,9 @@ import pytest
 from headrace.client import Client
 from headrace.errors import NotFound
 from headrace.v1 import llm_pb2, tools_pb2
-from tests.support.orchestrator import Serve, Suite, only, plans, submit
+from tests.support.orchestrator import Serve, Step, Suite, call_tool, content, only, plans, submit
 from tests.support.orchestrator.crashes import Crashes, read_rest, restart, run_until
 from tests.support.orchestrator.own_agents import ANSWER, Model, begin_in_every_state, check_first_version, run
-from tests.support.orchestrator.steps import Step, call_tool, content
 from tests.support.orchestrator.subagents import HELPER
 from tests.support.orchestrator.suite import write_agent
 from tests.support.order import Event

@@ -12,9 +12,8 @@ import pytest
 from headrace.client import Client
 from headrace.errors import HeadraceError, InvalidRequest, KeyTaken, NotFound, PermissionDenied, VersionConflict
 from tests.support.local_client import open_client
-from tests.support.orchestrator import MODEL, Serve, only, plans, replica
+from tests.support.orchestrator import MODEL, Serve, answer, only, plans, replica
 from tests.support.orchestrator.own_agents import GRANTS, grant, make, put, run, tenants, wait_for_owner
-from tests.support.orchestrator.steps import answer
 
 ANSWER = answer("Done.")
 
