@@ -136,15 +136,6 @@ async def test_a_bad_list_of_todos_is_refused_with_path_and_rule(serve: Serve, a
         assert problem in last_result(suite)
 
 
-async def test_ask_human_waits_for_the_users_words(serve: Serve) -> None:
-    question = call_tool("ask_human", '{"question":"Which city?"}')
-    async with serve(question, ANSWER, toolConfig={"backends": ["@core"]}) as suite:
-        events = await ask(suite, ("tool.start", submits(suite, "Bern")))
-        assert last_result(suite) == '"Bern"'
-        assert {"todo_write", "todo_read", "ask_human"} <= {schema.name for schema in suite.llm.requests[0].tools}
-    assert only(events, "tool.start")["viewportKey"] == "ask_human"
-
-
 async def test_sources_and_artifacts_are_in_the_log_and_a_tools_model_calls_are_charged(serve: Serve) -> None:
     source = tools_pb2.ToolDelta(source={"source_id": "s1", "title": "A page", "url": "https://example.com"})  # pyright: ignore[reportArgumentType] - a dict is a message to protobuf
     made = {"artifact_id": "f1", "name": "a.pdf", "mime_type": "application/pdf", "size_bytes": 3, "url": "/x"}

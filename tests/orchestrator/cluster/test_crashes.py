@@ -40,7 +40,10 @@ async def test_a_process_that_dies_at_any_line_of_the_log_is_followed_by_one_tha
         for append in take(range(1, appends), case):
             seen = await run_killed(suite, crashes, agent, append=append)
             assert seen[-1]["type"] not in TERMINAL
-            assert known(await check_resumed(suite, world, seen, seqs_max=SEQS_MAX)) == known(alone)
+            whole = await check_resumed(suite, world, seen, seqs_max=SEQS_MAX)
+            assert known(whole) == known(alone), append
+            for calls in ("modelCalls", "toolCalls"):
+                assert whole[-1]["usage"][calls] == alone[-1]["usage"][calls], append
 
 
 @pytest.mark.parametrize("count", [CHECK_ROUNDS, pytest.param(ROUNDS, marks=pytest.mark.nightly)])

@@ -13,15 +13,14 @@ from headrace.event_json import parse_event
 from headrace.fold import Fold
 from services.orchestrator.calls.outcomes import is_refusal
 from services.orchestrator.lifecycle.ending.finish import INTERRUPTED_RESULT
-from tests.support.orchestrator import Serve, Suite, answer, assert_paired, content, finish, plans, read
+from tests.support.orchestrator import Serve, Suite, answer, assert_paired, content, finish, read
 from tests.support.orchestrator.crashes import Crashes, assert_whole, changes_of, restart, run_killed, run_whole
 from tests.support.orchestrator.events import ask_for, read_until, run_of
 from tests.support.orchestrator.recorded_runs import RUNS, World
 from tests.support.order import TERMINAL, Event, fold
 from tests.support.tiers import Take, at_places
 
-CASES = {case: RUNS[case] for case in ("what is done once", "several at a time", "a plan, two at a time", "sub-agents")}
-CASES["a recursive plan"] = ("react", plans.busy_model(), plans.agent("RECURSIVE") | {"budget": {"maxModelCalls": 60}})
+CASES = ("what is done once", "several at a time", "a plan, two at a time", "sub-agents", "a recursive plan")
 
 
 async def ended(suite: Suite, seen: list[Event]) -> list[Event]:
@@ -76,7 +75,7 @@ async def test_an_interrupted_run_that_was_to_be_recorded_says_why_it_is_not(ser
 async def test_nothing_is_left_open_by_a_run_that_was_interrupted(
     serve: Serve, tmp_path: Path, case: str, take: Take
 ) -> None:
-    agent, play, changes = CASES[case]
+    agent, play, changes = RUNS[case]
     async with serve(**changes_of(changes)) as suite:
         await suite.stop()
         suite.memory.keeps_versions = False

@@ -13,7 +13,8 @@ from headrace.errors import InvalidRequest, Overloaded, ProviderUnavailable
 from headrace.v1 import llm_pb2, memory_pb2, tools_pb2
 from tests.support.orchestrator import CHAT, Serve, Suite, as_json, ask, only, plans, read, replica, submit, tool
 from tests.support.orchestrator.crashes import Crashes, read_rest, restart, run_until
-from tests.support.orchestrator.events import ask_for, ask_until, read_until, run_of
+from tests.support.orchestrator.events import ask_until, read_until, run_of
+from tests.support.orchestrator.replicas import LEASE_S, two_replicas
 from tests.support.orchestrator.requests import last_result
 from tests.support.orchestrator.runs import unfinished_runs, wait_for_ends
 from tests.support.orchestrator.steps import ANSWER, BREAK, Step, call, call_tool, content, finish
@@ -22,7 +23,6 @@ from tests.support.order import TERMINAL, Event, fold, texts
 
 SLOW = [*content("Hel"), 3600.0]
 LOOK = call_tool("look", '{"at":1}')
-WAIT = call_tool("form", '{"q":"?"}')
 
 
 async def test_a_run_of_another_owner_is_left_alone_while_its_lease_holds(serve: Serve) -> None:
@@ -162,23 +162,20 @@ async def test_a_crash_counts_once_however_many_sub_agents_it_interrupts(serve: 
             assert (await read(client, run_id, last_seq))[-1]["type"] == "run.complete"
 
 
-async def test_queued_runs_start_in_their_order(serve: Serve) -> None:
-    async with serve(SLOW, ANSWER) as suite:
-        crashes = Crashes(suite)
-        for _ in range(3):
-            await ask_until(suite.client, "request.query", agent_key="oneshot", chat_id=CHAT)
-        for run in (runs := await unfinished_runs(suite)):
-            crashes.kill(run.run_id)
-        await suite.stop()
-        async with restart(suite) as client:
-            await wait_for_ends(suite)
-            history = [as_json(event) for event in (await suite.client.chat(CHAT)).events]
-            ends = [event for event in history if event["type"] in TERMINAL]
-            assert [event["type"] for event in ends] == ["run.complete"] * 3
-            times = [event["timestamp"] for event in ends]
-            assert times == sorted(times)
-            assert [event["runId"] for event in ends] == [run.run_id for run in runs]
-            assert (await ask_for(client, "and then?", chat_id=CHAT))[-1]["type"] == "run.complete"
+async def test_a_lease_is_renewed_while_its_run_goes_on_and_one_that_is_lost_lets_its_readers_go(serve: Serve) -> None:
+    """The run says nothing meanwhile, so that nothing but the renewal says so."""
+    async with serve(SLOW) as suite, two_replicas(suite) as (a, _):
+        async with a.client.ask("hello", agent_key="react", chat_id=CHAT) as deltas:
+            seen = await read_until(deltas, "content.delta")
+            [before] = await unfinished_runs(suite)
+            await asyncio.sleep(2 * LEASE_S)
+            [after] = await unfinished_runs(suite)
+            assert (after.owner, after.generation) == (a.address, 0)
+            assert after.lease_expires_at > before.lease_expires_at
+            lease = {"chat_id": CHAT, "run_id": run_of(seen), "owner": a.address}
+            await suite.memory.AcquireLease(memory_pb2.AcquireLeaseRequest(ttl_ms=60_000, **lease), None)
+            seen += await read_until(deltas, "the end")
+        assert not TERMINAL & {event["type"] for event in seen}
 
 
 async def test_a_cancel_ends_what_an_earlier_owner_has_begun(serve: Serve) -> None:
@@ -231,35 +228,21 @@ async def test_a_cost_that_was_estimated_is_told_so_by_the_next_owner(serve: Ser
 FORM: dict[str, Any] = {"toolConfig": {"backends": ["look"], "frontends": ["form"]}}
 
 
-@pytest.mark.parametrize("moment", ["before", "after", "never"])
-async def test_a_wait_for_a_person_survives_a_restart(serve: Serve, moment: str) -> None:
-    async with serve(WAIT, ANSWER, **FORM) as suite:
-        timeout_ms = 600 if moment == "never" else 60_000
-        suite.tools.tools.append(tool("form", "frontend", timeout_ms=timeout_ms))
-        crashes = Crashes(suite)
-        async with suite.client.ask("hello", agent_key="react", chat_id=CHAT) as deltas:
-            seen = await read_until(deltas, "tool.end")
-            run_id, tool_id = run_of(seen), seen[-1]["toolId"]
-            await asyncio.sleep(0.05)
-
-            async def die(request: memory_pb2.AppendRequest) -> None:
-                crashes.kill(run_id)
-
-            if moment == "before":
-                suite.memory.after = die
-                assert await submit(suite, run_id, tool_id, {"a": 1}) == "accepted"
-            crashes.kill(run_id)
-        await suite.stop()
+@pytest.mark.parametrize("is_answered", [False, True])
+async def test_a_wait_for_a_person_survives_a_restart(serve: Serve, is_answered: bool) -> None:
+    async with serve(call_tool("form", '{"q":"?"}'), ANSWER, **FORM) as suite:
+        suite.tools.tools.append(tool("form", "frontend", timeout_ms=60_000 if is_answered else 600))
+        seen = await run_until(suite, "gate.open")
+        run_id, tool_id = run_of(seen), seen[-1]["gateId"]
         async with restart(suite) as client:
-            if moment == "after":
+            if is_answered:
                 assert await submit(suite, run_id, tool_id, {"a": 1}) == "accepted"
             rest = await read_rest(client, seen)
-            if moment != "never":
-                assert await submit(suite, run_id, tool_id, {"a": 2}) == "duplicate"
-        result = next(event for event in rest if event["type"] == "tool.result")
-        expected = '{"ok":false,"error":"expired"}' if moment == "never" else '{"a": 1}'
+            late = await submit(suite, run_id, tool_id, {"a": 2})
+        assert late == ("duplicate" if is_answered else "expired")
+        result = only(rest, "tool.result")
+        expected = '{"a": 1}' if is_answered else '{"ok":false,"error":"expired"}'
         assert (result["toolId"], result["result"]) == (tool_id, expected)
-        assert rest[-1]["type"] == "run.complete"
         assert fold([*seen, *rest])["end"]["type"] == "run.complete"
 
 

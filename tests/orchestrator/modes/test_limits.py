@@ -110,17 +110,29 @@ async def fail(request: tools_pb2.ExecuteRequest) -> AsyncGenerator[tools_pb2.To
     yield tools_pb2.ToolDelta(result=tools_pb2.ToolOutcome(ok=False, result="no such file"))
 
 
-async def test_two_calls_in_turn_are_noticed(serve: Serve) -> None:
-    turns = [look(1), look(2), look(1), look(2), look(1), ANSWER]
-    async with serve(*turns, **MANY_STEPS) as suite:
+STUCK: dict[str, tuple[list[list[Step]], dict[str, Any], int, str]] = {
+    "two calls in turn": ([look(n) for n in (1, 2, 1, 2, 1)], {}, 4, "the same two calls came 2 times in turn"),
+    "one error, whatever the arguments": ([look(n) for n in range(4)], {}, 4, "the same error came 3 times in a row"),
+    "the same words": ([look(n, WORDS) for n in range(4)], {}, 3, "the same words came 3 times in a row"),
+    "as often as the agent says": ([look(1)] * 6, {"maxRepeats": 5}, 5, "the same arguments came 5 times in a row"),
+}
+"""The turns with calls, what the budget says besides, how many calls run, and what the notice says."""
+
+
+@pytest.mark.parametrize("case", STUCK)
+async def test_a_model_that_goes_round_in_circles_is_warned_and_asked_for_its_answer(serve: Serve, case: str) -> None:
+    turns, budget, runs, notice = STUCK[case]
+    async with serve(*turns, ANSWER, **MANY_STEPS | {"budget": MANY_STEPS["budget"] | budget}) as suite:
+        if "error" in notice:
+            suite.tools.execute = fail
         events = await suite.ask()
-        assert len(suite.tools.requests) == 4
-        assert suite.llm.requests[-1].tool_choice == "none"
-    assert list_warned(events) == [False, False, False, True, False]
-    assert '"executed":false' in results(events)[-1][0]
+        assert len(suite.tools.requests) == runs
+        assert [request.tool_choice for request in suite.llm.requests] == [*["auto"] * len(turns), "none"]
+    last_but_one = [False] * (len(turns) - 2) + [True, False]
+    assert list_warned(events) == last_but_one
     assert events[-1]["finishReason"] == "stuck"
     [(code, message)] = list_notices(events)
-    assert (code, "the same two calls came 2 times in turn" in message) == ("MODEL_STUCK", True)
+    assert (code, notice in message) == ("MODEL_STUCK", True), message
 
 
 async def test_two_calls_in_turn_that_bring_something_new_may_go_on(serve: Serve) -> None:
@@ -136,38 +148,10 @@ async def test_two_calls_in_turn_that_bring_something_new_may_go_on(serve: Serve
     assert events[-1]["finishReason"] == "stop"
 
 
-async def test_the_same_error_whatever_the_arguments_is_noticed(serve: Serve) -> None:
-    async with serve(*(look(number) for number in range(4)), ANSWER, **MANY_STEPS) as suite:
-        suite.tools.execute = fail
-        events = await suite.ask()
-        assert len(suite.tools.requests) == 4
-        assert [request.tool_choice for request in suite.llm.requests] == [*["auto"] * 4, "none"]
-    assert list_warned(events) == [False, False, True, False]
-    assert events[-1]["finishReason"] == "stuck"
-    assert "the same error came 3 times in a row" in list_notices(events)[0][1]
-
-
-async def test_the_same_words_again_and_again_are_noticed_and_short_remarks_are_not(serve: Serve) -> None:
-    async with serve(*(look(number, WORDS) for number in range(4)), ANSWER, **MANY_STEPS) as suite:
-        events = await suite.ask()
-    assert list_warned(events) == [False, False, True, False]
-    assert events[-1]["finishReason"] == "stuck"
-    assert "the same words came 3 times in a row" in list_notices(events)[0][1]
-
-
 async def test_short_remarks_may_come_again_and_again(serve: Serve) -> None:
     async with serve(*(look(number, "Let me look.") for number in range(6)), ANSWER, **MANY_STEPS) as suite:
         events = await suite.ask()
     assert (list_notices(events), events[-1]["finishReason"]) == ([], "stop")
-
-
-async def test_an_agent_says_how_often(serve: Serve) -> None:
-    budget = {"maxRepeats": 5, "maxModelCalls": 40}
-    async with serve(*[look(1)] * 6, ANSWER, react={"maxSteps": 15}, budget=budget) as suite:
-        events = await suite.ask()
-        assert len(suite.tools.requests) == 5
-    assert list_warned(events) == [False] * 4 + [True, False]
-    assert events[-1]["finishReason"] == "stuck"
 
 
 async def test_a_task_that_goes_round_in_circles_is_asked_how_it_ended(serve: Serve) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from functools import partial
 from pathlib import Path
@@ -95,16 +94,6 @@ async def test_without_a_key_it_has_the_parents_model_and_backend_tools(serve: S
     assert task.model == "m"
     assert {tool.name for tool in task.tools} == {"look", "todo_write", "call_subagent"}
     assert texts_of(task, "system")[0].startswith("You are a sub-agent")
-
-
-async def test_parallel_sub_agents_run_at_the_same_time(serve: Serve) -> None:
-    calls = [step for n in range(5) for step in delegated(f"task {n}", index=n)]
-    together: list[Step] = [asyncio.Barrier(5), *answer("found")]
-    async with serve(**PARENT) as suite:
-        replying(suite, hello=[calls + finish("tool_calls"), answer("done")], task=[together])
-        events = await suite.ask()
-    assert [outcome["ok"] for outcome in outcomes(events)] == [True] * 5
-    assert len({event["subagentId"] for event in events if event["type"] == "subagent.start"}) == 5
 
 
 async def test_its_failure_is_a_result_for_the_parent(serve: Serve) -> None:

@@ -94,12 +94,15 @@ async def run_whole(suite: Suite, crashes: Crashes, agent: str = "react") -> tup
     return whole, crashes.appends[run_of(whole)]
 
 
-def known(events: list[Event]) -> tuple[list[str], list[str], str]:
-    """What a reader knows in the end, apart from ids and numbers that differ from run to run."""
+def known(events: list[Event]) -> dict[str, Any]:
+    """What a reader knows in the end, apart from ids and numbers that differ from run to run, and from the order in
+    which parallel tasks speak."""
     folded = fold(events)
     blocks = [ID.sub("#", json.dumps(block, sort_keys=True)) for block in folded["blocks"].values()]
     files = [event["name"] for event in events if event["type"] == "artifact.publish"]
-    return sorted(blocks), files, folded["end"]["type"]
+    plan = [[task["description"], task["status"]] for event in events for task in event.get("plan", ())]
+    tasks = sorted(event["type"] for event in events if event["type"] in ("task.start", "task.complete", "task.fail"))
+    return {"blocks": sorted(blocks), "files": files, "plan": dict(plan), "tasks": tasks, "end": folded["end"]["type"]}
 
 
 async def check_resumed(suite: Suite, world: World, seen: list[Event], *, seqs_max: int = 10_000) -> list[Event]:
