@@ -67,12 +67,19 @@ async def test_what_is_said_before_a_tool_is_no_draft(serve: Serve) -> None:
     plans.check_pairs(suite)
 
 
-@pytest.mark.parametrize("failure", [[Overloaded("busy")], finish()], ids=["fails", "says nothing"])
-async def test_without_a_second_turn_the_draft_is_the_answer(serve: Serve, failure: list[Step]) -> None:
-    async with serve(DRAFT, failure, **CHECKED) as suite:
+@pytest.mark.parametrize(
+    ("second", "calls", "reason"),
+    [([Overloaded("busy")], 9, "OVERLOADED"), (finish(), 9, ""), (FIXED, 1, "BUDGET_EXCEEDED")],
+    ids=["fails", "says nothing", "is not in the budget"],
+)
+async def test_without_a_second_turn_the_draft_is_the_answer(
+    serve: Serve, second: list[Step], calls: int, reason: str
+) -> None:
+    async with serve(DRAFT, second, budget={"maxModelCalls": calls}, **CHECKED) as suite:
         events = await suite.ask()
     assert texts(events, "content") == ["It is four."]
-    assert only(events, "run.notice")["code"] == "VERIFY_SKIPPED"
+    notice = only(events, "run.notice")
+    assert (notice["code"], reason in notice["message"]) == ("VERIFY_SKIPPED", True)
     assert events[-1]["finishReason"] == "stop"
 
 
@@ -81,14 +88,6 @@ async def test_a_second_turn_that_breaks_off_ends_the_run(serve: Serve) -> None:
         events = await suite.ask()
     assert texts(events, "content") == ["It "]
     assert events[-1]["error"]["code"] == "OVERLOADED"
-
-
-async def test_a_spent_budget_leaves_the_draft(serve: Serve) -> None:
-    async with serve(DRAFT, FIXED, budget={"maxModelCalls": 1}, **CHECKED) as suite:
-        events = await suite.ask()
-    assert texts(events, "content") == ["It is four."]
-    assert "BUDGET_EXCEEDED" in only(events, "run.notice")["message"]
-    assert events[-1]["type"] == "run.complete"
 
 
 async def test_a_cancel_between_the_turns_leaves_the_chat_in_order(serve: Serve) -> None:
