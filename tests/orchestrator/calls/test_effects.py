@@ -9,20 +9,8 @@ import pytest
 
 from headrace.errors import NotFound, Overloaded, ProviderUnavailable
 from headrace.v1 import tools_pb2
-from tests.support.orchestrator import (
-    CHAT,
-    Serve,
-    Suite,
-    as_json,
-    ask,
-    cancels,
-    kinds,
-    last_result,
-    only,
-    submits,
-    tool,
-)
-from tests.support.orchestrator.events import ask_until
+from tests.support.orchestrator import CHAT, Serve, Suite, ask, cancels, last_result, submits, tool
+from tests.support.orchestrator.events import as_json, ask_until, kinds, only
 from tests.support.orchestrator.runs import read_recorded, wait_for_ends
 from tests.support.orchestrator.steps import ANSWER, BREAK, ToolStep, call_tool
 from tests.support.order import Event, fold

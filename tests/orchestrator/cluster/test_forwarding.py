@@ -84,13 +84,10 @@ async def test_a_message_for_a_run_that_has_ended_goes_where_its_chat_is(serve: 
 async def test_a_run_is_told_of_as_its_owner_knows_it(serve: Serve) -> None:
     async with serve(SLOW) as suite, two_replicas(suite) as (a, b):
         seen = await begun(a.client)
-        async with open_channel(a.address) as to_a, open_channel(b.address) as to_b:
-            stubs = [agent_pb2_grpc.AgentServiceStub(channel) for channel in (to_a, to_b)]
-            one = [await stub.GetRun(agent_pb2.GetRunRequest(run_id=run_of(seen))) for stub in stubs]
-            listed = [await stub.ListRuns(agent_pb2.ListRunsRequest(chat_id=CHAT)) for stub in stubs]
-        # Only who has the run knows what is left of its budget.
-        assert all(reply.run.HasField("budget_left") for reply in one)
-        assert all(reply.runs[0].HasField("budget_left") for reply in listed)
+        for client in (a.client, b.client):
+            # Only who has the run knows what is left of its budget.
+            assert (await client.run(run_of(seen))).HasField("budget_left")
+            assert (await client.chat_runs(CHAT)).runs[0].HasField("budget_left")
         await b.client.cancel(run_of(seen))
 
 
@@ -129,9 +126,7 @@ async def test_a_query_interrupts_the_run_of_another_replica(serve: Serve) -> No
 
 
 async def queued(at: Replica) -> int:
-    async with open_channel(at.address) as channel:
-        reply = await agent_pb2_grpc.AgentServiceStub(channel).ListRuns(agent_pb2.ListRunsRequest(chat_id=CHAT))
-    return sum(run.state in ("queued", "running") for run in reply.runs)
+    return sum(run.state in ("queued", "running") for run in (await at.client.chat_runs(CHAT)).runs)
 
 
 async def test_a_query_that_is_repeated_at_another_replica_is_one_query(serve: Serve) -> None:

@@ -1,4 +1,6 @@
-"""Runs of those who take part in another's chat: each acts as its own user, whoever executes it."""
+"""Runs of a chat that its owner shares: colleagues read them, those who take part ask, and each acts as its own user,
+at any replica, whoever executes it.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,16 @@ from tests.support.orchestrator.crashes import Crashes
 from tests.support.orchestrator.prices import CALL_USD, answer_dearly, limit
 from tests.support.orchestrator.runs import follow
 from tests.support.orchestrator.steps import answer, call_tool, content, finish
-from tests.support.order import Event, check_order
+from tests.support.order import Event, check_order, texts
 from tests.support.waiting import wait_until
 
-KEYS = {"ada": "acme/ada", "bob": "acme/bob finance", "cleo": "acme/cleo", "operator": "acme/olga ops operate"}
+KEYS = {
+    "ada": "acme/ada",
+    "bob": "acme/bob finance",
+    "cleo": "acme/cleo",
+    "operator": "acme/olga ops operate",
+    "stranger": "globex/bob finance",
+}
 """By the key; the chat is ada's."""
 
 ANSWER = answer("All is ", "well.")
@@ -129,10 +137,10 @@ async def test_who_takes_part_asks_and_each_ends_what_they_may(serve: Serve) -> 
         assert [run.user for run in (await ada.chat_runs(chat_id)).runs] == ["ada", "bob", "bob", "ada"]
 
 
-REFUSALS = {"reject": ChatBusy, "interrupt": PermissionDenied, "rollback": PermissionDenied}
+REFUSED = {"reject": ChatBusy, "interrupt": PermissionDenied, "rollback": PermissionDenied}
 
 
-@pytest.mark.parametrize("how", ["enqueue", *REFUSALS])
+@pytest.mark.parametrize("how", ["enqueue", *REFUSED])
 async def test_two_who_ask_at_once_end_nothing_of_each_other(serve: Serve, how: str) -> None:
     go_on = asyncio.Barrier(2)
     held = [*content("Well "), go_on, *finish()]
@@ -143,15 +151,15 @@ async def test_two_who_ask_at_once_end_nothing_of_each_other(serve: Serve, how: 
     ):
         async with reading(ada, "First", chat_id) as (_, _, run):
             second = Asking(bob, "Second", chat_id)
-            if how in REFUSALS:
-                with pytest.raises(REFUSALS[how]):
+            if how in REFUSED:
+                with pytest.raises(REFUSED[how]):
                     await ask(bob, "Second", chat_id, when_busy=how)
             else:
                 waiting = group.create_task(second.follow())
                 await wait_until(lambda: second.events)
             await go_on.wait()
         assert (await run)[-1]["type"] == "run.complete"
-        if how in REFUSALS:
+        if how in REFUSED:
             return
         assert (await waiting)[-1]["type"] == "run.complete"
         told = [part.text for message in suite.llm.requests[-1].messages for part in message.content]
@@ -275,3 +283,90 @@ async def test_a_budget_of_each_user_is_that_of_who_asks(serve: Serve, tmp_path:
                     events = await ask(who, "Again", chat_id, agent_key="oneshot")
                     assert events[-1]["type"] == ("run.complete" if is_begun else "run.error"), who
             assert [(await who.usage()).total.cost_nano_usd for who in (ada, bob)] == [80_000_000, 80_000_000]
+
+
+SAYS = "All is well with the mill."
+
+REFUSALS = ["NOT_FOUND"] * 5 + ["PERMISSION_DENIED", "NOT_FOUND", "PERMISSION_DENIED"]
+"""Who reads a chat is told that copies and questions are for those who take part; the rest is the owner's alone."""
+
+
+async def list_refusals(client: Client, chat_id: str, run_id: str) -> list[str]:
+    """What a reader is told who does more than read."""
+    reasons: list[str] = []
+    for change in (
+        client.cancel(run_id),
+        client.steer(run_id, "Stop."),
+        client.submit(run_id, "1", tool_id="call_1"),
+        client.rename_chat(chat_id, "Mine"),
+        client.share_chat(chat_id, "tenant"),
+        client.fork(chat_id),
+        client.delete_chat(chat_id),
+        ask_for(client, "And I?", agent_key="oneshot", chat_id=chat_id),
+    ):
+        try:
+            await change
+        except HeadraceError as error:
+            reasons.append(error.reason)
+        else:
+            reasons.append("done")
+    return reasons
+
+
+@pytest.mark.parametrize("names", [["role:finance"], ["user:bob"], ["tenant"]])
+async def test_a_colleague_follows_a_run_on_its_way_at_any_replica(serve: Serve, names: list[str]) -> None:
+    go_on = asyncio.Barrier(2)
+    turn = [*content("All is ", "well "), go_on, *content("with the mill."), *finish()]
+    async with (
+        serve(turn, keys=KEYS) as suite,
+        two_replicas(suite) as (a, b),
+        AsyncExitStack() as stack,
+        asyncio.TaskGroup() as group,
+    ):
+        ada = await stack.enter_async_context(as_member(suite, a.address, "ada"))
+        own = Asking(ada, "How is the mill?", agent_key="oneshot")
+        whole = group.create_task(own.follow())
+        run_id = await own.begun
+        chat_id, addresses = own.chat_id, (a.address, b.address)
+        for address, name in product(addresses, ("bob", "cleo", "stranger")):
+            async with as_member(suite, address, name) as client:
+                with pytest.raises(NotFound):
+                    await read(client, run_id)
+        await ada.share_chat(chat_id, *names)
+        readings: list[asyncio.Task[list[Event]]] = []
+        for address in addresses:
+            bob = await stack.enter_async_context(as_member(suite, address, "bob"))
+            heard = asyncio.Event()
+            readings.append(group.create_task(follow(bob, run_id, heard)))
+            await heard.wait()
+            assert (await bob.run(run_id)).state == "running"
+            assert [run.run_id for run in (await bob.chat_runs(chat_id)).runs] == [run_id]
+            assert await list_refusals(bob, chat_id, run_id) == REFUSALS
+            async with as_member(suite, address, "stranger") as stranger:
+                with pytest.raises(NotFound):
+                    await read(stranger, run_id)
+        await go_on.wait()
+        events = await whole
+        check_order(events)
+        for colleagues in [await attached for attached in readings]:
+            assert colleagues[-1] == events[-1]
+            assert "".join(texts(colleagues, "content")) == "".join(texts(events, "content")) == SAYS
+
+
+async def test_a_colleague_reads_what_has_ended_until_it_is_shared_no_more(serve: Serve) -> None:
+    async with serve(answer(SAYS), keys=KEYS) as suite:
+        await suite.ask(agent="oneshot")
+        [run_id] = suite.run_ids
+        await suite.client.share_chat(suite.chat_id, "user:bob")
+        async with as_member(suite, suite.address, "bob") as bob:
+            [listed] = (await bob.chats(scope="shared")).chats
+            assert (listed.chat_id, listed.owner) == (suite.chat_id, "ada")
+            seen = await read(bob, run_id)
+            ends = [(event["type"], event["seq"]) for event in (seen[0], seen[-1])]
+            assert ends == [("request.query", 1), ("run.complete", 7)]
+            assert [run.state for run in (await bob.chat_runs(suite.chat_id)).runs] == ["completed"]
+            assert await list_refusals(bob, suite.chat_id, run_id) == REFUSALS
+            await suite.client.share_chat(suite.chat_id)
+            for refused in (read(bob, run_id), bob.run(run_id), bob.chat_runs(suite.chat_id)):
+                with pytest.raises(NotFound):
+                    await refused

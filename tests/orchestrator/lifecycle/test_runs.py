@@ -9,7 +9,7 @@ import pytest
 from headrace.errors import ChatBusy, InvalidRequest, NotFound, OutOfRange, Overloaded, ProviderUnavailable
 from headrace.v1 import llm_pb2
 from tests.support.orchestrator import ONESHOT, Serve, ask, assert_paired, cancels, list_notices, read, results, types
-from tests.support.orchestrator.events import ask_for, ask_until, run_of
+from tests.support.orchestrator.events import ask_for, ask_until
 from tests.support.orchestrator.own_agents import wait_for_owner
 from tests.support.orchestrator.steps import ANSWER, call, call_tool, content, finish, reasoning
 from tests.support.orchestrator.suite import write_agent
@@ -230,14 +230,6 @@ async def test_after_step_lets_the_tools_of_the_turn_finish(serve: Serve) -> Non
         assert len(suite.llm.requests) == 1
     assert results(events) == [("seen {}", True)]
     assert events[-1]["type"] == "run.cancel"
-
-
-async def test_a_caller_that_leaves_does_not_end_the_run_unless_it_said_so(serve: Serve) -> None:
-    async with serve([*content("Hel"), 0.3, *ANSWER], [*content("Hel"), 3600.0]) as suite:
-        for how, ended in (("continue", "run.complete"), ("cancel", "run.cancel")):
-            seen = await ask_until(suite.client, "content.delta", agent_key="oneshot", on_disconnect=how)
-            assert (await read(suite.client, run_of(seen)))[-1]["type"] == ended
-            assert suite.llm.open == 0
 
 
 async def test_attaching_to_an_ended_run_folds_to_what_was_streamed(serve: Serve) -> None:

@@ -8,12 +8,12 @@ import re
 
 import pytest
 
-from headrace.v1 import agent_pb2, agent_pb2_grpc, llm_pb2
-from services.runtime.rpc.channels import open_channel
+from headrace.v1 import llm_pb2
 from tests.support.orchestrator import CHAT, Serve, Step, Suite, answer, call, content, results
 from tests.support.orchestrator.prices import tree
 from tests.support.orchestrator.subagents import CHILDREN, cancelled, delegated, first_question, texts_of
 from tests.support.timing import within
+from tests.support.waiting import wait_until
 
 
 def spent(tokens: int, reason: str = "stop") -> list[Step]:
@@ -22,12 +22,12 @@ def spent(tokens: int, reason: str = "stop") -> list[Step]:
 
 
 def plant(suite: Suite, *child: Step) -> None:
-    """Let the run's first turn call 50 sub-agents, and each of their turns be this."""
+    """Let the run's first turn call 50 sub-agents, and each of their turns be this; without it, another look."""
     calls = [step for n in range(CHILDREN) for step in delegated(f"task {n}", index=n)]
 
     def reply(request: llm_pb2.ChatRequest) -> list[Step]:
         if first_question(request).startswith("task"):
-            return [*child]
+            return [*child] or another_look(suite)
         return answer("that is it") if texts_of(request, "tool") else [*calls, *spent(10, "tool_calls")]
 
     suite.llm.reply = reply
@@ -38,24 +38,9 @@ def another_look(suite: Suite) -> list[Step]:
     return [0.01, *call("look", json.dumps({"n": len(suite.llm.requests)})), *spent(1500, "tool_calls")]
 
 
-def planted_looks(suite: Suite) -> None:
-    plant(suite)
-    parent = suite.llm.reply
-    assert parent is not None
-    suite.llm.reply = lambda request: (
-        another_look(suite) if first_question(request).startswith("task") else parent(request)
-    )
-
-
-async def get_run(suite: Suite, run_id: str) -> agent_pb2.Run:
-    async with open_channel(suite.address) as channel:
-        stub = agent_pb2_grpc.AgentServiceStub(channel)
-        return (await stub.GetRun(agent_pb2.GetRunRequest(run_id=run_id), timeout=100)).run
-
-
 async def test_50_sub_agents_never_make_more_model_calls_than_there_are(serve: Serve) -> None:
     async with serve(**tree(maxModelCalls=60)) as suite:
-        planted_looks(suite)
+        plant(suite)
         events = await suite.ask()
         assert len(suite.llm.requests) == 61
     assert (events[-1]["type"], events[-1]["finishReason"]) == ("run.complete", "budget")
@@ -67,7 +52,7 @@ async def test_50_sub_agents_never_make_more_model_calls_than_there_are(serve: S
 
 async def test_50_sub_agents_pass_max_tokens_by_less_than_one_turn(serve: Serve) -> None:
     async with serve(**tree(maxTokens=40_000)) as suite:
-        planted_looks(suite)
+        plant(suite)
         events = await suite.ask()
     assert (events[-1]["type"], events[-1]["error"]["code"]) == ("run.error", "BUDGET_EXCEEDED")
     details = events[-1]["error"]["details"]
@@ -87,11 +72,10 @@ async def test_what_others_have_reserved_is_waited_for(serve: Serve) -> None:
 @pytest.mark.parametrize("limit", [{"timeoutMs": 700}, {"maxTokens": 30_000}])
 async def test_any_other_limit_ends_the_whole_tree(serve: Serve, limit: dict[str, int]) -> None:
     async with serve(**tree(**limit)) as suite:
-        planted_looks(suite)
+        plant(suite)
         events = await suite.ask()
         async with within(1):  # the run's end is told by one service and the end of its calls by another
-            while suite.llm.open:
-                await asyncio.sleep(0.01)
+            await wait_until(lambda: not suite.llm.open)
         again = await suite.ask("task of my own", agent="oneshot")
     assert events[-1]["error"]["details"]["limit"] == next(iter(limit))
     assert again[0]["type"] == "request.query"
@@ -100,7 +84,7 @@ async def test_any_other_limit_ends_the_whole_tree(serve: Serve, limit: dict[str
 @pytest.mark.parametrize("timeout_ms", [20, 40, 60, 80])
 async def test_sub_agents_that_have_only_just_begun_end_with_their_run(serve: Serve, timeout_ms: int) -> None:
     async with serve(**tree(timeoutMs=timeout_ms)) as suite:
-        planted_looks(suite)
+        plant(suite)
         events = await suite.ask()  # whose order is checked
     assert events[-1]["error"]["details"]["limit"] == "timeoutMs"
 
@@ -110,8 +94,7 @@ async def test_a_cancelled_tree_ends_within_a_second_with_all_connections_closed
         plant(suite, *content("one ", "moment"), 3600.0)
         events = await cancelled(suite, "now", within_s=1)
         async with within(1):
-            while suite.llm.open:
-                await asyncio.sleep(0.01)
+            await wait_until(lambda: not suite.llm.open)
     assert events[-1]["type"] == "run.cancel"
     assert sum(event["type"] == "subagent.end" for event in events) == CHILDREN
 
@@ -137,9 +120,8 @@ async def test_the_model_is_told_what_is_left_where_the_agent_asks_for_it(serve:
         await suite.ask()
         took_s = asyncio.get_running_loop().time() - started_s
         reminders = [texts_of(request, "user")[-1] for request in suite.llm.requests]
-    left = re.search(
-        r"Left of the budget: 4 model calls, this one included, 3 tool calls, (\d+) s, 5000 tokens", reminders[0]
-    )
+    whole = r"Left of the budget: 4 model calls, this one included, 3 tool calls, (\d+) s, 5000 tokens"
+    left = re.search(whole, reminders[0])
     assert left is not None
     assert 119 - took_s <= int(left[1]) <= 120
     assert "Left of the budget: 3 model calls, this one included, 2 tool calls" in reminders[1]
@@ -155,7 +137,7 @@ async def test_what_is_left_is_in_get_run(serve: Serve) -> None:
                 run_id = run_id or delta.run_start.run_id
                 if suite.llm.open >= CHILDREN:
                     break
-            run = await get_run(suite, run_id)
+            run = await suite.client.run(run_id)
             assert run.budget_left.model_calls == 60 - 51
             assert run.budget_left.tool_calls == 1000 - CHILDREN
             assert run.budget_left.tokens == 10_000_000 - 10

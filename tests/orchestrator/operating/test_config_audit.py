@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from headrace.errors import Overloaded
 from headrace.v1 import audit_pb2
 from headrace.v1.audit_pb2_grpc import add_AuditServiceServicer_to_server
@@ -25,7 +27,7 @@ from tests.support.facade.audit import make_audit_trail
 
 
 @asynccontextmanager
-async def telling(noted: ConfigAudit, *services: AuditService) -> AsyncGenerator[asyncio.Task[None]]:
+async def telling(noted: ConfigAudit, *services: AuditService) -> AsyncGenerator[tuple[AuditRecords, Any]]:
     """Tell what is noted to a memory with these services."""
     served = [GrpcService("headrace.v1.AuditService", one, add_AuditServiceServicer_to_server) for one in services]
     async with (
@@ -33,8 +35,9 @@ async def telling(noted: ConfigAudit, *services: AuditService) -> AsyncGenerator
         open_channel(running.addresses[0], ()) as channel,
         asyncio.timeout(30),
     ):
-        task = asyncio.create_task(noted.run_records(AuditRecords(channel, ORCHESTRATOR)))
-        yield task
+        records = AuditRecords(channel, ORCHESTRATOR)
+        task = asyncio.create_task(noted.run_records(records))
+        yield records, task
         task.cancel()
 
 
@@ -89,6 +92,8 @@ async def test_what_memory_does_not_take_is_told_again() -> None:
 async def test_a_memory_without_an_audit_log_is_no_end_of_the_orchestrator() -> None:
     noted = ConfigAudit()
     noted.note("agents", frozenset())
-    async with telling(noted) as task:
+    async with telling(noted) as (records, task):
+        with pytest.raises(Overloaded, match="UNIMPLEMENTED"):
+            await records.record("config.taken", None)
         done, _ = await asyncio.wait([task], timeout=0.2)
         assert not done

@@ -10,20 +10,8 @@ import pytest
 
 from headrace.errors import InvalidRequest
 from headrace.v1 import agent_pb2, common_pb2, memory_pb2, tools_pb2
-from tests.support.orchestrator import (
-    CHAT,
-    Serve,
-    Suite,
-    as_json,
-    ask,
-    assert_paired,
-    list_notices,
-    only,
-    reminder,
-    shown,
-    submits,
-    tool,
-)
+from tests.support.orchestrator import CHAT, Serve, Suite, ask, assert_paired, reminder, shown, submits, tool
+from tests.support.orchestrator.events import as_json, list_notices, only
 from tests.support.orchestrator.steps import ANSWER, call_tool, content, finish
 from tests.support.order import Event
 from tests.support.waiting import wait_until

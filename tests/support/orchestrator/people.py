@@ -12,6 +12,7 @@ import grpc
 from headrace.streams import reading, rpc_errors
 from headrace.v1 import agent_pb2, agent_pb2_grpc
 from services.runtime.rpc.channels import open_channel
+from tests.support.local_client import open_client
 from tests.support.orchestrator.events import as_json
 from tests.support.orchestrator.suite import Suite
 from tests.support.order import Event, check_order
@@ -34,11 +35,8 @@ async def submit(suite: Suite, run_id: str, wait_id: str, payload: Any, **fields
 
 async def state(suite: Suite, run_id: str) -> str:
     """The run's state now."""
-    async with open_channel(suite.address) as channel:
-        reply = await agent_pb2_grpc.AgentServiceStub(channel).GetRun(
-            agent_pb2.GetRunRequest(run_id=run_id), timeout=100
-        )
-    return reply.run.state
+    async with open_client(suite.address) as client:
+        return (await client.run(run_id)).state
 
 
 def submits(suite: Suite, payload: Any) -> Act:
