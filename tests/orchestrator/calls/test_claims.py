@@ -114,10 +114,7 @@ async def test_a_bad_claim_is_refused_with_its_field(fields: Any, problem: str, 
 
 async def test_who_may_not_answer_may_not_claim_and_colleagues_fight_for_it_at_any_replica(serve: Serve) -> None:
     rule = {"any_of": ["role:finance", "user:cleo"]}
-    async with (
-        serve(asking("approval"), ANSWER, keys=KEYS, **LISTED) as suite,
-        two_replicas(suite) as (a, b),
-    ):
+    async with serve(asking("approval"), ANSWER, keys=KEYS, **LISTED) as suite, two_replicas(suite) as (a, b):
         offer(suite, rule)
         async with (
             as_user(a.address, "ada") as ada,

@@ -277,13 +277,11 @@ async def test_a_reader_that_a_cut_feed_has_told_nothing_is_told_to_attach_again
 
 
 async def test_a_call_is_closed_when_the_next_one_starts_and_its_arguments_are_whole() -> None:
-    feed = Feed()
-    ear = Ear()
+    feed, ear = Feed(), Ear()
     async with following(feed, ear):
         answer = answering(feed)
         for index, arguments in ((0, '{"city":'), (0, '"Rome"}'), (1, "{}")):
-            call = llm_pb2.ToolCallDelta(index=index, id=f"call_{index}", name="weather", arguments=arguments)
-            answer.take(llm_pb2.LlmDelta(tool_call=call).SerializeToString())
+            answer.take(fragment(index, arguments).SerializeToString())
         answer.close()
     kinds = [event["type"] for event in ear.heard]
     assert kinds == ["tool.start", "tool.args", "tool.args", "tool.end", "tool.start", "tool.args", "tool.end"]

@@ -19,10 +19,7 @@ from tests.support.order import Event
 from tests.support.waiting import until
 
 OLD = "Look first."
-AGENT = {
-    "react": {"systemPrompt": OLD},
-    "toolConfig": {"backends": ["look"], "frontends": ["form"]},
-}
+AGENT = {"react": {"systemPrompt": OLD}, "toolConfig": {"backends": ["look"], "frontends": ["form"]}}
 
 
 def change_agent(suite: Suite, change: str) -> None:
