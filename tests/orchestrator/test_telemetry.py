@@ -119,8 +119,7 @@ async def test_live_runs_are_shown_by_what_they_do(serve: Serve) -> None:
             await wait_until(lambda: live() == {"queued": 1, "running": 1, "waiting": 0})
             await first
             await second
-            while any(live().values()):
-                await asyncio.sleep(0.01)
+            await wait_until(lambda: not any(live().values()))
     assert value("headrace_runs_ended_total", state="completed", error="") == before + 2
     assert REGISTRY.get_sample_value("headrace_runs", {"state": "running"}) is None
 

@@ -16,8 +16,9 @@ from tests.support.orchestrator import ANSWER, Serve, Suite, answer, finish, onl
 from tests.support.orchestrator.answerers import ACCEPTED, FINANCE, KEYS, LISTED, SILENT, as_user, asking, offer
 from tests.support.orchestrator.gate_runs import Asked, killing_owner, read_as, reading_run, try_answer, waiting_run
 from tests.support.orchestrator.subagents import HELPER, PARENT, delegated, replying
-from tests.support.orchestrator.watched_memory import pass_on
+from tests.support.orchestrator.watched_memory import Refusal, pass_on
 from tests.support.order import Event
+from tests.support.waiting import wait_until
 
 WAIT_S = 100.0
 
@@ -92,18 +93,11 @@ async def test_an_answer_in_time_comes_before_a_reminder(serve: Serve) -> None:
 
 async def test_a_reminder_that_memory_does_not_take_is_stored_later_and_ends_no_wait(serve: Serve) -> None:
     """Found by seed 198 of trials/simulation: the answer was accepted, and the sub-agent had ended with DISK_FULL."""
-    refused = asyncio.Event()
     async with serve(asking("approval"), ANSWER, keys=KEYS, **LISTED) as suite:
-
-        async def refuse_once(request: memory_pb2.AppendRequest) -> None:
-            if any(line.event.event.gate_step.step == "reminded" for line in request.lines) and not refused.is_set():
-                refused.set()
-                raise ProviderUnavailable("the database is away")
-
-        suite.memory.before = refuse_once
+        suite.memory.before = refusal = Refusal("gate_step", ProviderUnavailable("the database is away"))
         offer(suite, FINANCE | {"remind_after_ms": 50})
         async with reading_run(suite.client) as (gate, _, run):
-            await refused.wait()
+            await wait_until(lambda: not refusal.left)
             assert await try_answer(suite.address, "bob", gate) == ACCEPTED
     events = await run
     assert events[-1]["type"] == "run.complete"
@@ -146,22 +140,14 @@ DELEGATING = [delegated(agentKey="helper") + finish("tool_calls"), answer("done"
 @pytest.mark.parametrize("kind", ["approval", "form"])
 async def test_a_sub_agents_gate_outlasts_a_memory_that_takes_nothing(kind: str, line: str, serve: Serve) -> None:
     """Seed 7826 of trials/simulation: the opening of a sub-agent that had failed meanwhile was stored in the end."""
-    refusals = 0
     async with serve(keys=KEYS, **ASKING_CHILD) as suite:
-
-        async def refuse_twice(request: memory_pb2.AppendRequest) -> None:
-            nonlocal refusals
-            if any(one.event.event.WhichOneof("payload") == line for one in request.lines) and refusals < 2:
-                refusals += 1
-                raise ProviderUnavailable("the database is away")
-
-        suite.memory.before = refuse_twice
+        suite.memory.before = refusal = Refusal(line, *[ProviderUnavailable("the database is away")] * 2)
         offer(suite, {"any_of": ["role:finance"]}, kind)
         replying(suite, hello=DELEGATING, find=[asking(kind), answer("it is here")])
         async with reading_run(suite.client) as (gate, _, run):
             assert await try_answer(suite.address, "bob", gate) == ACCEPTED
     events = await run
-    assert refusals == 2
+    assert not refusal.left
     assert only(events, "gate.close")["state"] == "answered"
     assert only(events, "subagent.end")["ok"], "and its answer is not lost"
     assert events[-1]["type"] == "run.complete"
@@ -261,12 +247,7 @@ async def test_a_gate_is_not_said_to_be_closed_whose_run_a_fail_over_has_reopene
 
 async def test_no_answer_is_second_to_one_that_the_log_refused(serve: Serve) -> None:
     async with serve(asking("form"), **LISTED) as suite:
-
-        async def refuse(request: memory_pb2.AppendRequest) -> None:
-            if any(line.event.event.HasField("request_submit") for line in request.lines):
-                raise StaleLease("another process has the run")
-
-        suite.memory.before = refuse
+        suite.memory.before = Refusal("request_submit", *[StaleLease("another process has the run")] * 2)
         offer(suite, {"any_of": ["requester"]}, "form")
         async with suite.client.ask("hello", agent_key="react") as deltas:
             run_id, gate_id = await wait_for_gate(suite, deltas)

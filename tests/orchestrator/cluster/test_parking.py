@@ -32,9 +32,10 @@ from tests.support.orchestrator import Serve, Suite, ask_for, only, read, tool, 
 from tests.support.orchestrator.answerers import APPROVE
 from tests.support.orchestrator.crashes import restart
 from tests.support.orchestrator.gate_runs import Asked, reading_run
-from tests.support.orchestrator.parked import WAIT_S, Parked, begin, wait_for_nobody
+from tests.support.orchestrator.parked import Parked, begin, wait_for_nobody
 from tests.support.orchestrator.recorded_runs import World
-from tests.support.orchestrator.runs import get_title
+from tests.support.orchestrator.requests import last_result
+from tests.support.orchestrator.runs import wait_for_title
 from tests.support.orchestrator.schedules import schedules_of
 from tests.support.orchestrator.steps import Step, call, call_tool, content, finish
 from tests.support.orchestrator.subagents import HELPER, delegated, replying
@@ -146,22 +147,17 @@ async def test_a_reader_over_http_keeps_its_stream_while_the_run_is_parked(serve
         assert_seamless(events)
 
 
-@pytest.mark.parametrize("is_read", [True, False])
-async def test_a_parked_run_goes_on_when_its_time_is_over(is_read: bool, serve: Serve, tmp_path: Path) -> None:
+async def test_a_parked_run_goes_on_when_its_time_is_over(serve: Serve, tmp_path: Path) -> None:
+    """It is read by nobody; a reader's one is in the table of gates."""
     (tmp_path / "approvals.yaml").write_text("answerTimeoutMs: 2000\n")
-    async with serve(park_after_s=0, **LISTED) as suite, asyncio.TaskGroup() as group:
-        world, parked, asked = set_up(suite), Parked(), Asked()
-        reading = group.create_task(asked.follow(suite.client)) if is_read else None
-        gate = await asked.gate if is_read else await begin(suite.client)
-        await parked.wait()
-        if reading is not None:
-            events = await reading
-        else:
-            await wait_for_end(suite, gate[0])
-            events = await read(suite.client, gate[0])
+    async with parked_run(serve) as (suite, world, gate):
+        await wait_for_end(suite, gate[0])
+        events = await read(suite.client, gate[0])
         assert_seamless(events)
         assert only(events, "gate.close")["state"] == "expired"
-        assert only(events, "approval.answer")["note"].startswith("nobody answered")
+        assert only(events, "approval.answer")["note"].startswith("nobody answered within 2 s")
+        assert "nobody answered within 2 s" in last_result(suite), "which the model is told"
+        assert (await suite.client.answer_gate(*gate, APPROVE)).status == "expired"
         assert not world.runs
 
 
@@ -211,16 +207,11 @@ async def test_a_parked_run_outlives_every_orchestrator(is_read: bool, serve: Se
         assert sum(world.runs.values()) == 1
 
 
-@pytest.mark.parametrize("is_read", [True, False])
-async def test_a_parked_run_is_cancelled(is_read: bool, serve: Serve) -> None:
-    async with serve(park_after_s=0, **LISTED) as suite, asyncio.TaskGroup() as group:
-        world, parked, asked = set_up(suite), Parked(), Asked()
-        reading = group.create_task(asked.follow(suite.client)) if is_read else None
-        gate = await asked.gate if is_read else await begin(suite.client)
-        await parked.wait()
+async def test_a_parked_run_is_cancelled(serve: Serve) -> None:
+    """It is read by nobody, as above."""
+    async with parked_run(serve) as (suite, world, gate):
         await suite.client.cancel(gate[0])
-        events = await reading if reading is not None else await read(suite.client, gate[0])
-        assert_seamless(events, "run.cancel")
+        assert_seamless(await read(suite.client, gate[0]), "run.cancel")
         assert (await suite.client.gate(*gate)).state == "cancelled"
         assert not world.runs
 
@@ -321,9 +312,7 @@ async def test_what_is_asked_after_a_run_is_asked_after_one_that_was_parked(serv
         suite.llm.aside["title"] = content("Mill wheels") + finish()
         assert await answer(suite.client, gate) == "accepted"
         chat_id = (await suite.client.run(gate[0])).chat_id
-        async with asyncio.timeout(WAIT_S):
-            while await get_title(suite, chat_id) != "Mill wheels":
-                await asyncio.sleep(0.01)
+        await wait_for_title(suite, chat_id, "Mill wheels")
 
 
 @pytest.mark.parametrize("fields", [{"record": True}, {"on_disconnect": "cancel"}])

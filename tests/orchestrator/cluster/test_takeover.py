@@ -18,7 +18,7 @@ from tests.support.orchestrator.replicas import LEASE_S, two_replicas
 from tests.support.orchestrator.requests import last_result
 from tests.support.orchestrator.runs import unfinished_runs, wait_for_ends
 from tests.support.orchestrator.steps import ANSWER, BREAK, Step, call, call_tool, content, finish
-from tests.support.orchestrator.watched_memory import pass_on
+from tests.support.orchestrator.watched_memory import Refusal, pass_on
 from tests.support.order import TERMINAL, Event, fold, texts
 
 SLOW = [*content("Hel"), 3600.0]
@@ -200,14 +200,9 @@ async def test_a_cancel_ends_what_an_earlier_owner_has_begun(serve: Serve) -> No
 
 
 async def test_a_run_that_fails_before_its_replay_gives_its_calls_results(serve: Serve) -> None:
-    async def refuse_resets(request: memory_pb2.AppendRequest) -> None:
-        if any(line.event.event.HasField("attempt_reset") for line in request.lines):
-            suite.memory.before = pass_on
-            raise InvalidRequest("the first append of the next owner")
-
     async with serve(call_tool("slow"), ANSWER, toolConfig={"backends": ["slow"]}) as suite:
         seen = await run_until(suite, "tool.output")
-        suite.memory.before = refuse_resets
+        suite.memory.before = Refusal("attempt_reset", InvalidRequest("the first append of the next owner"))
         async with restart(suite) as client:
             rest = await read_rest(client, seen)
             assert rest[-1]["type"] == "run.error"

@@ -10,7 +10,7 @@ from headrace.errors import Overloaded
 from headrace.v1 import llm_pb2, memory_pb2
 from services.orchestrator.turn.title_writer import read_title
 from tests.support.orchestrator import ANSWER, Serve, Step, ask, ask_for, content, finish, only
-from tests.support.orchestrator.runs import get_title
+from tests.support.orchestrator.runs import get_title, wait_for_title
 from tests.support.orchestrator.suite import ONESHOT, write_agent
 from tests.support.order import Event
 from tests.support.waiting import until, wait_until
@@ -26,9 +26,7 @@ async def test_a_model_writes_a_title_once_after_the_first_run(serve: Serve) -> 
     async with serve(ANSWER, ANSWER, chatTitle="model") as suite:
         suite.llm.aside["title"] = content("“Mill ", "wheels”.") + finish()
         chat_id = get_chat_id(await ask(suite, message=QUESTION))
-        async with asyncio.timeout(100):
-            while await get_title(suite, chat_id) != "Mill wheels":
-                await asyncio.sleep(0.01)
+        await wait_for_title(suite, chat_id, "Mill wheels")
         await ask(suite, message="And now?")
         (request,) = suite.llm.aside_requests
         assert request.messages[1].content[0].text == QUESTION

@@ -19,7 +19,7 @@ from tests.support.orchestrator import Serve, Suite, as_json, ask_for, read, rep
 from tests.support.orchestrator.crashes import restart
 from tests.support.orchestrator.runs import read_recorded, unfinished_runs, wait_for_ends
 from tests.support.orchestrator.steps import ANSWER, Step, answer, call, call_tool, content, finish, reasoning
-from tests.support.orchestrator.watched_memory import pass_on
+from tests.support.orchestrator.watched_memory import Refusal, pass_on
 from tests.support.order import TERMINAL, Event, check_order, fold
 from tests.support.timing import within
 from tests.support.waiting import wait_until
@@ -49,8 +49,9 @@ MODES: dict[str, tuple[str, list[list[Step]], dict[str, Any]]] = {
 }
 
 
-def is_run_line(request: memory_pb2.AppendRequest) -> bool:
-    return request.lines[-1].HasField("run")
+def refuse_all(kind: str, error: Exception) -> Refusal:
+    """As often as it is tried."""
+    return Refusal(kind, *[error] * 1000)
 
 
 @pytest.mark.parametrize("case", MODES)
@@ -82,12 +83,8 @@ async def test_a_model_that_goes_on_speaking_is_not_slow_however_long_it_speaks(
 async def test_an_end_that_memory_does_not_take_is_not_told_and_harms_no_other_run(
     serve: Serve, error: Exception
 ) -> None:
-    async def refuse(request: memory_pb2.AppendRequest) -> None:
-        if is_run_line(request):
-            raise error
-
     async with serve(ANSWER) as suite:
-        suite.memory.before = refuse
+        suite.memory.before = refuse_all("run", error)
         assert not TERMINAL & {event["type"] for event in await cut(suite)}
         suite.memory.before = pass_on
         suite.chat_id = CHAT
@@ -95,13 +92,7 @@ async def test_an_end_that_memory_does_not_take_is_not_told_and_harms_no_other_r
 
 
 async def test_an_end_waits_for_a_memory_that_comes_back(serve: Serve) -> None:
-    refused: Counter[str] = Counter()
-
-    async def refuse_twice(request: memory_pb2.AppendRequest) -> None:
-        refused[request.request_id] += is_run_line(request)
-        if 0 < refused[request.request_id] < 3:
-            raise ProviderUnavailable("not now")
-
+    refuse_twice = Refusal("run", *[ProviderUnavailable("not now")] * 2)
     async with serve(ANSWER, before_append=refuse_twice) as suite:
         assert (await suite.ask(agent="oneshot"))[-1]["type"] == "run.complete"
         await wait_for_ends(suite)
@@ -123,14 +114,7 @@ async def test_an_append_that_memory_refuses_for_the_moment_is_sent_again(serve:
 
 
 async def test_a_run_whose_appends_are_refused_for_long_says_so(serve: Serve) -> None:
-    refused = 0
-
-    async def refuse(request: memory_pb2.AppendRequest) -> None:
-        nonlocal refused
-        refused += request.lines[0].HasField("step")
-        if 0 < refused <= 4:
-            raise Overloaded("the disk is behind")
-
+    refuse = Refusal("step", *[Overloaded("the disk is behind")] * 4)
     async with serve(LOOK, ANSWER, before_append=refuse) as suite:
         live = await suite.ask()
         assert live[-1]["error"]["code"] == "OVERLOADED"
@@ -347,12 +331,7 @@ async def cut(suite: Suite, agent: str = "oneshot", chat_id: str = CHAT) -> list
 
 async def leave_unfinished(suite: Suite, chat_id: str) -> str:
     """A run whose end memory has refused."""
-
-    async def refuse(request: memory_pb2.AppendRequest) -> None:
-        if is_run_line(request):
-            raise ValueError("a bug in memory")
-
-    suite.memory.before = refuse
+    suite.memory.before = refuse_all("run", ValueError("a bug in memory"))
     seen = await cut(suite, "react", chat_id)
     suite.memory.before, suite.chat_id = pass_on, chat_id
     return seen[-1]["runId"]

@@ -10,20 +10,9 @@ import pytest
 
 from headrace.fold import Fold, fold_events
 from headrace.v1 import agent_pb2, llm_pb2, tools_pb2
-from tests.support.orchestrator import (
-    MODEL,
-    Serve,
-    Step,
-    Suite,
-    answer,
-    call,
-    call_tool,
-    content,
-    finish,
-    plans,
-    reasoning,
-)
+from tests.support.orchestrator import MODEL, Serve, Suite, plans
 from tests.support.orchestrator.plans import STRATEGIES, Reply, add, last_text, model, text_of
+from tests.support.orchestrator.steps import Step, answer, call, call_tool, content, finish, reasoning
 from tests.support.order import texts
 
 

@@ -10,8 +10,9 @@ from itertools import count
 import pytest
 
 from headrace.errors import InvalidRequest, ProviderAuthentication
-from headrace.v1 import llm_pb2, memory_pb2
+from headrace.v1 import llm_pb2
 from tests.support.orchestrator import Serve, Step, Suite, answer, as_json, call, content, finish, plans, run_of
+from tests.support.orchestrator.watched_memory import Refusal
 from tests.support.order import Event, check_order
 from tests.support.tiers import Take, at_places
 
@@ -42,18 +43,9 @@ async def test_a_group_runs_at_the_same_time_and_is_reported_in_plan_order(serve
 
 async def test_a_task_whose_end_the_log_refuses_has_no_second_one(serve: Serve) -> None:
     """Seed 308 of the simulated worlds."""
-    refused: list[memory_pb2.AppendRequest] = []
-
-    async def refuse_ends(request: memory_pb2.AppendRequest) -> None:
-        if not refused and any(line.event.event.HasField("task_complete") for line in request.lines):
-            refused.append(request)
-            raise InvalidRequest("refused")
-
-    def work(request: llm_pb2.ChatRequest) -> list[Step]:
-        return answer("did")
-
-    async with serve(**plans.agent("PARALLEL"), before_append=refuse_ends) as suite:
-        model = plans.model(plans.add(*GROUPS[:2]), work=work, planner=lambda request: work(request))
+    refuse_end = Refusal("task_complete", InvalidRequest("refused"))
+    async with serve(**plans.agent("PARALLEL"), before_append=refuse_end) as suite:
+        model = plans.model(plans.add(*GROUPS[:2]), work=lambda _: answer("did"), planner=lambda _: answer("did"))
         events = await plans.ask_checked(suite, model)
     ends = Counter(event["taskId"] for event in events if event["type"] in ("task.complete", "task.fail"))
     assert set(ends.values()) <= {1}

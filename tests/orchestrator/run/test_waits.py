@@ -15,6 +15,7 @@ from services.orchestrator.run.control.waits import KEPT_MAX, Submission, Waits
 from tests.support.orchestrator import Serve, Suite, ask, kinds, last_result, only, state, submit, submits, tool
 from tests.support.orchestrator.runs import read_recorded
 from tests.support.orchestrator.steps import ANSWER, call, call_tool, finish
+from tests.support.orchestrator.watched_memory import Refusal
 from tests.support.order import Event, fold
 from tests.support.timing import within
 
@@ -163,15 +164,9 @@ async def test_a_submit_is_in_the_log_before_it_is_answered_and_counts_though_it
 
 
 async def test_a_submit_whose_commit_is_not_answered_is_there_once(serve: Serve) -> None:
-    failures = [ProviderUnavailable("not now"), ProviderUnavailable("not now")]
-
-    async def lose(request: memory_pb2.AppendRequest) -> None:
-        if request.lines[0].event.event.HasField("request_submit") and failures:
-            raise failures.pop()
-
     async with serve(CONFIRM, ANSWER, **LISTED) as suite:
         wait_for(suite, 100_000)
-        suite.memory.after = lose
+        suite.memory.after = Refusal("request_submit", *[ProviderUnavailable("not now")] * 2)
         events = await ask(suite, ("tool.start", submits(suite, "yes")))
         history = await read_recorded(suite, suite.run_ids[0])
     assert only(history, "request.submit") == only(events, "request.submit")

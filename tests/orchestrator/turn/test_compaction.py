@@ -23,6 +23,7 @@ from tests.support.orchestrator.compaction import (
     told,
 )
 from tests.support.orchestrator.steps import BREAK, Step, answer, call, content, finish, summary
+from tests.support.orchestrator.watched_memory import Refusal
 from tests.support.order import Event, check_order, fold, texts
 from tests.support.timing import within
 from tests.support.waiting import wait_until
@@ -373,16 +374,9 @@ async def test_a_workspace_that_cannot_be_listed_is_a_compaction_without_files(s
 async def test_a_lost_answer_of_the_append_does_not_double_a_compaction_event(serve: Serve) -> None:
     async with serve(ANSWER) as suite:
         suite.llm.models = [SMALL]
-        lost: list[str] = []
-
-        async def lose(request: memory_pb2.AppendRequest) -> None:
-            if request.lines[0].event.event.HasField("compaction_complete") and not lost:
-                lost.append(request.request_id)
-                raise Overloaded("lost on the way")
-
-        suite.memory.after = lose
+        suite.memory.after = loss = Refusal("compaction_complete", Overloaded("lost on the way"))
         events = await compacted_at(suite)
-        assert lost
+        assert not loss.left
         assert events[-1]["type"] == "run.complete"
         assert (await history(suite)).count("compaction.complete") == 1
         assert (await suite.ask("again"))[-1]["type"] == "run.complete"

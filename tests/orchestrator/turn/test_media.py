@@ -6,21 +6,10 @@ import pytest
 
 from headrace.errors import QuotaExceeded
 from headrace.v1 import common_pb2, llm_pb2
-from tests.support.orchestrator import (
-    ANSWER,
-    Serve,
-    Step,
-    Suite,
-    answer,
-    ask,
-    call,
-    call_tool,
-    content,
-    finish,
-    list_notices,
-)
+from tests.support.orchestrator import Serve, Suite, ask, list_notices
 from tests.support.orchestrator.media import GIF, give
 from tests.support.orchestrator.runs import read_recorded
+from tests.support.orchestrator.steps import ANSWER, Step, answer, call, call_tool, content, finish
 from tests.support.order import Event, fold
 
 FORM = common_pb2.OutputFormat(schema='{"type":"object"}', name="place")
