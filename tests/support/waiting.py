@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 WAIT_S = 100.0
 LOOK_S = 0.01
@@ -13,4 +13,11 @@ async def wait_until(condition: Callable[[], object]) -> None:
     """Poll the condition until it is true. Raises TimeoutError after WAIT_S."""
     async with asyncio.timeout(WAIT_S):
         while not condition():
+            await asyncio.sleep(LOOK_S)
+
+
+async def until(ask: Callable[[], Awaitable[object]]) -> None:
+    """Like `wait_until`, for what has to be asked for."""
+    async with asyncio.timeout(WAIT_S):
+        while not await ask():
             await asyncio.sleep(LOOK_S)

@@ -11,12 +11,10 @@ import pytest
 
 from headrace.errors import HeadraceError, InvalidRequest, NotFound, Overloaded, PermissionDenied
 from headrace.v1 import agent_pb2, memory_pb2
-from tests.support.orchestrator import Serve, as_json, only, tool
+from tests.support.orchestrator import ANSWER, Serve, as_json, call, finish, only, tool, two_replicas
 from tests.support.orchestrator.answerers import ACCEPTED, APPROVE, DENIED, KEYS, LISTED, SILENT, as_user, asking, offer
 from tests.support.orchestrator.crashes import Crashes
-from tests.support.orchestrator.gate_runs import Asked, try_answer, waiting_run
-from tests.support.orchestrator.replicas import two_replicas
-from tests.support.orchestrator.steps import ANSWER, call, finish
+from tests.support.orchestrator.gate_runs import Asked, reading_run, try_answer, waiting_run
 from tests.support.order import Event
 
 RULES: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
@@ -74,7 +72,7 @@ async def test_the_rule_says_who_answers_and_who_sees_it(kind: str, case: str, s
 
 
 async def test_a_gate_that_another_process_has_opened_is_not_said_to_be_none_to_who_may_answer_it(serve: Serve) -> None:
-    async with serve(asking("form"), ANSWER, keys=KEYS, **LISTED) as suite, asyncio.TaskGroup() as group:
+    async with serve(asking("form"), ANSWER, keys=KEYS, **LISTED) as suite:
         offer(suite, {"any_of": ["user:cleo"]}, "form")
 
         async def add_another(request: memory_pb2.AppendRequest) -> None:
@@ -83,21 +81,18 @@ async def test_a_gate_that_another_process_has_opened_is_not_said_to_be_none_to_
                 request.lines[-1].event.event.gate_open.gate_id = "t_other"
 
         suite.memory.before = add_another
-        asked = Asked()
-        run = group.create_task(asked.follow(suite.client))
-        run_id, gate_id = await asked.gate
-        assert await try_answer(suite.address, "cleo", (run_id, "t_other")) == "OVERLOADED"
-        assert await try_answer(suite.address, "bob", (run_id, "t_other")) == SILENT
-        async with as_user(suite.address, "cleo") as cleo:
+        async with reading_run(suite.client) as (gate, _, _), as_user(suite.address, "cleo") as cleo:
+            other = gate[0], "t_other"
+            assert await try_answer(suite.address, "cleo", other) == "OVERLOADED"
+            assert await try_answer(suite.address, "bob", other) == SILENT
             with pytest.raises(Overloaded, match="another process"):
-                await cleo.claim_gate(run_id, "t_other", "me")
-        assert await try_answer(suite.address, "cleo", (run_id, gate_id)) == ACCEPTED
-        await run
+                await cleo.claim_gate(*other, "me")
+            assert await try_answer(suite.address, "cleo", gate) == ACCEPTED
 
 
 async def test_whom_another_process_has_passed_a_gate_to_is_not_said_to_have_none(serve: Serve) -> None:
     """Found by seed 39100 of trials/simulation: the answer was told NOT_FOUND."""
-    async with serve(asking("form"), ANSWER, keys=KEYS, **LISTED) as suite, asyncio.TaskGroup() as group:
+    async with serve(asking("form"), ANSWER, keys=KEYS, **LISTED) as suite:
         offer(suite, {"any_of": ["user:bob"]}, "form")
 
         async def escalate(request: memory_pb2.AppendRequest) -> None:
@@ -108,15 +103,11 @@ async def test_whom_another_process_has_passed_a_gate_to_is_not_said_to_have_non
                 request.lines[-1].event.event.gate_step.CopyFrom(step)
 
         suite.memory.before = escalate
-        asked = Asked()
-        run = group.create_task(asked.follow(suite.client))
-        gate = await asked.gate
-        async with as_user(suite.address, "cleo") as cleo:
+        async with reading_run(suite.client) as (gate, _, _), as_user(suite.address, "cleo") as cleo:
             assert [one.gate_id for one in (await cleo.gates()).gates] == [gate[1]]
-        assert await try_answer(suite.address, "cleo", gate) == "OVERLOADED"
-        assert await try_answer(suite.address, "stranger", gate) == SILENT
-        assert await try_answer(suite.address, "bob", gate) == ACCEPTED
-        await run
+            assert await try_answer(suite.address, "cleo", gate) == "OVERLOADED"
+            assert await try_answer(suite.address, "stranger", gate) == SILENT
+            assert await try_answer(suite.address, "bob", gate) == ACCEPTED
 
 
 async def test_a_list_of_the_whole_tenant_is_for_operators(serve: Serve) -> None:
@@ -146,9 +137,8 @@ async def test_an_answer_before_its_gate_waits_for_the_rule(serve: Serve) -> Non
         async with suite.client.ask("hello", agent_key="react") as deltas:
             async for delta in deltas:
                 event = as_json(delta)
-                if event["type"] == "run.start":
-                    run_id = event["runId"]
-                elif event["type"] == "tool.start":
+                run_id = event.get("runId", run_id)
+                if event["type"] == "tool.start":
                     statuses.append(await try_answer(suite.address, "ada", (run_id, event["toolId"]), "1"))
                 elif event["type"] == "gate.open":
                     statuses.append(await try_answer(suite.address, "bob", (run_id, event["gateId"]), "2"))

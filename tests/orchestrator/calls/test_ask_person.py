@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.orchestrator import Act, Serve, Suite, ask, kinds, only, state, submit, tool
+from tests.support.orchestrator import Serve, Suite, ask, kinds, last_result, only, state, submits, tool
 from tests.support.orchestrator.gate_runs import rules_in_force
-from tests.support.orchestrator.requests import last_result
 from tests.support.orchestrator.runs import read_recorded
 from tests.support.orchestrator.steps import ANSWER, call, call_tool, finish
 from tests.support.order import Event, fold
@@ -28,19 +27,7 @@ def offer(suite: Suite, rules: str | None = None) -> None:
 
 async def decided(suite: Suite, *answers: dict[str, Any], **fields: Any) -> list[Event]:
     """A run whose approvals are answered in order."""
-    run_id: list[str] = []
-
-    async def note(event: Event) -> None:
-        run_id.append(event["runId"])
-
-    def answering(payload: dict[str, Any]) -> Act:
-        async def answer(event: Event) -> None:
-            assert await submit(suite, run_id[0], event["approvalId"], payload) == "accepted"
-
-        return answer
-
-    acts = [("approval.ask", answering(payload)) for payload in answers]
-    return await ask(suite, ("run.start", note), *acts, **fields)
+    return await ask(suite, *[("approval.ask", submits(suite, payload)) for payload in answers], **fields)
 
 
 async def test_an_approved_call_runs_and_all_of_it_is_in_the_log(serve: Serve) -> None:
@@ -81,24 +68,10 @@ async def test_a_rejected_call_does_not_run_and_its_note_reaches_the_model(serve
         assert last_result(suite) == '{"ok":false,"executed":false,"error":"rejected","message":"ask me tomorrow"}'
 
 
-async def test_nobodys_answer_is_a_reject(serve: Serve) -> None:
-    async with serve(ACT, ANSWER, **LISTED) as suite:
-        offer(suite)
-        (suite.agents.parent / "approvals.yaml").write_text("answerTimeoutMs: 150")
-        await rules_in_force()
-        events = await ask(suite)
-        assert suite.tools.requests == []
-        assert "nobody answered within 0.15 s" in last_result(suite)
-        assert only(events, "approval.answer")["decision"] == "reject"
-        asked = only(events, "approval.ask")
-        assert await submit(suite, events[-1]["runId"], asked["approvalId"], {"decision": "approve"}) == "expired"
-
-
 async def test_nobodys_answer_approves_where_the_rule_says_so(serve: Serve) -> None:
     async with serve(call_tool("act", '{"at":"x"}'), ANSWER, **LISTED) as suite:
-        offer(suite)
         rule = 'tools: {act: [{pattern: "", argument: at, then: ask, onExpiry: approve}]}'
-        (suite.agents.parent / "approvals.yaml").write_text(f"answerTimeoutMs: 150\n{rule}")
+        offer(suite, f"answerTimeoutMs: 150\n{rule}")
         await rules_in_force()
         events = await ask(suite)
         assert len(suite.tools.requests) == 1, "the call has run"
@@ -135,17 +108,13 @@ async def test_several_calls_are_decided_each_for_itself(serve: Serve) -> None:
 async def test_a_cancel_while_a_person_is_asked_ends_the_run_at_once(serve: Serve) -> None:
     async with serve(ACT, ANSWER, **LISTED) as suite:
         offer(suite)
-        run_id: list[str] = []
 
-        async def note(event: Event) -> None:
-            run_id.append(event["runId"])
-
-        async def cancel(_: Event) -> None:
-            assert await state(suite, run_id[0]) == "waiting"
+        async def cancel(event: Event) -> None:
+            assert await state(suite, event["runId"]) == "waiting"
             async with within(0.5):
-                await suite.client.cancel(run_id[0])
+                await suite.client.cancel(event["runId"])
 
-        events = await ask(suite, ("run.start", note), ("approval.ask", cancel))
+        events = await ask(suite, ("approval.ask", cancel))
         assert events[-1]["type"] == "run.cancel"
         assert fold(await read_recorded(suite, suite.run_ids[0])) == fold(events)
         assert (await ask(suite))[-1]["type"] == "run.complete"

@@ -9,15 +9,11 @@ from typing import Any
 import pytest
 
 from headrace.client import Client
-from headrace.errors import Claimed, HeadraceError, InvalidRequest, NotFound, PermissionDenied
+from headrace.errors import Claimed, InvalidRequest, NotFound, PermissionDenied
 from headrace.v1 import memory_pb2
-from tests.support.orchestrator import Serve, ask, kinds, only
-from tests.support.orchestrator import submit as submit_to
+from tests.support.orchestrator import ANSWER, Serve, answers, ask, kinds, only, submit, two_replicas
 from tests.support.orchestrator.answerers import ACCEPTED, KEYS, LISTED, as_user, asking, offer
-from tests.support.orchestrator.crashes import Crashes
-from tests.support.orchestrator.gate_runs import Asked, read_as, try_answer, waiting_run
-from tests.support.orchestrator.replicas import two_replicas
-from tests.support.orchestrator.steps import ANSWER
+from tests.support.orchestrator.gate_runs import killing_owner, read_as, reading_run, try_answer, waiting_run
 from tests.support.order import Event
 
 TENANT = {"any_of": ["tenant"]}
@@ -34,12 +30,11 @@ async def test_only_the_client_that_has_claimed_a_gate_answers_it(kind: str, ser
         offer(suite, {}, kind)
 
         async def answer(opened: Event) -> None:
-            [gate] = (await suite.client.gates()).gates
-            place = gate.run_id, gate.gate_id
+            place = opened["runId"], opened["gateId"]
             payload = '{"decision": "approve"}'
             claim = await suite.client.claim_gate(*place, "tab 1", lease_ms=300_000)
             assert (claim.status, claim.claimed_by) == ("claimed", "default")
-            assert 0 < claim.claimed_until <= gate.expires_at
+            assert 0 < claim.claimed_until <= opened["expiresAt"]
             assert await list_claims(suite.client) == [("default", True)]
             again = await suite.client.claim_gate(*place, "tab 1", lease_ms=300_000)
             assert again.claimed_until == claim.claimed_until, "it stands, and makes no line"
@@ -51,7 +46,7 @@ async def test_only_the_client_that_has_claimed_a_gate_answers_it(kind: str, ser
                 with pytest.raises(Claimed):
                     await suite.client.answer_gate(*place, payload, holder=holder)
             with pytest.raises(Claimed):
-                await submit_to(suite, gate.run_id, gate.gate_id, {"decision": "approve"})
+                await submit(suite, *place, {"decision": "approve"})
             assert not await suite.client.release_gate(*place, "tab 2"), "it is not this client's"
             assert await suite.client.release_gate(*place, "tab 1")
             assert not await suite.client.release_gate(*place, "tab 1")
@@ -77,9 +72,8 @@ async def test_a_claim_ends_with_its_lease_and_is_renewed_in_its_second_half(ser
     async with serve(asking("form"), ANSWER, **LISTED) as suite:
         offer(suite, {}, "form")
 
-        async def answer(_: Event) -> None:
-            [gate] = (await suite.client.gates()).gates
-            place = gate.run_id, gate.gate_id
+        async def answer(opened: Event) -> None:
+            place = opened["runId"], opened["gateId"]
             claim = await suite.client.claim_gate(*place, "tab 1", lease_ms=1000)
             while (again := await suite.client.claim_gate(*place, "tab 1", lease_ms=1000)) == claim:
                 await asyncio.sleep(0.05)
@@ -108,33 +102,26 @@ async def test_a_bad_claim_is_refused_with_its_field(fields: Any, problem: str, 
         offer(suite, {}, "form")
 
         async def answer(opened: Event) -> None:
-            [gate] = (await suite.client.gates()).gates
             given: dict[str, Any] = {"holder": "tab"} | fields
             with pytest.raises(InvalidRequest, match=problem):
-                await suite.client.claim_gate(gate.run_id, gate.gate_id, **given)
+                await suite.client.claim_gate(opened["runId"], opened["gateId"], **given)
             with pytest.raises(NotFound):
-                await suite.client.claim_gate(gate.run_id, "other", "tab")
-            await suite.client.answer_gate(gate.run_id, opened["gateId"], "1")
+                await suite.client.claim_gate(opened["runId"], "other", "tab")
+            await answers(suite, 1)(opened)
 
         await ask(suite, ("gate.open", answer))
 
 
 async def test_who_may_not_answer_may_not_claim_and_colleagues_fight_for_it_at_any_replica(serve: Serve) -> None:
     rule = {"any_of": ["role:finance", "user:cleo"]}
-    async with (
-        serve(asking("approval"), ANSWER, keys=KEYS, **LISTED) as suite,
-        two_replicas(suite) as (a, b),
-        asyncio.TaskGroup() as group,
-    ):
+    async with serve(asking("approval"), ANSWER, keys=KEYS, **LISTED) as suite, two_replicas(suite) as (a, b):
         offer(suite, rule)
-        asked = Asked()
         async with (
             as_user(a.address, "ada") as ada,
             as_user(b.address, "bob") as bob,
             as_user(a.address, "cleo") as cleo,
+            reading_run(ada) as (gate, _, _),
         ):
-            run = group.create_task(asked.follow(ada))
-            gate = await asked.gate
             with pytest.raises(PermissionDenied):
                 await ada.claim_gate(*gate, "tab")
             async with as_user(b.address, "stranger") as stranger:
@@ -149,22 +136,13 @@ async def test_who_may_not_answer_may_not_claim_and_colleagues_fight_for_it_at_a
             assert await try_answer(b.address, "bob", gate) == "CLAIMED", "another client of bob's"
             assert await bob.release_gate(*gate, "tab")
             assert await try_answer(b.address, "cleo", gate) == ACCEPTED
-            await run
 
 
 async def test_a_claim_holds_when_the_run_gets_another_owner(serve: Serve) -> None:
     async with serve(asking("form"), ANSWER, keys=KEYS, **LISTED) as suite, two_replicas(suite) as (a, b):
         offer(suite, TENANT, "form")
-        crashes = Crashes(suite)
-        asked = Asked()
-        async with as_user(a.address, "ada") as ada, as_user(a.address, "bob") as bob:
-            run = asyncio.create_task(asked.follow(ada))
-            gate = await asked.gate
+        async with killing_owner(suite, a) as (gate, _), as_user(a.address, "bob") as bob:
             claim = await bob.claim_gate(*gate, "tab", lease_ms=90_000)
-            crashes.kill(gate[0])
-            await a.stop()
-            with suppress(HeadraceError):
-                await run
         async with as_user(b.address, "bob") as bob:
             with pytest.raises(Claimed):
                 await bob.claim_gate(*gate, "another tab")
@@ -193,8 +171,7 @@ async def test_a_release_is_in_the_log_behind_its_claim(serve: Serve) -> None:
 
         async def answer(opened: Event) -> None:
             suite.memory.before = hold_claim
-            [gate] = (await suite.client.gates()).gates
-            place = gate.run_id, opened["gateId"]
+            place = opened["runId"], opened["gateId"]
             async with asyncio.TaskGroup() as group:
                 claim = group.create_task(suite.client.claim_gate(*place, "tab"))
                 await came.wait()

@@ -1,33 +1,27 @@
-"""Gates for credentials that are missing: supplied, refused, rejected, expired, lost with the owner; never kept."""
+"""Gates for credentials that are missing, and for what the servers of tools ask: answered, refused, expired, lost."""
 
 from __future__ import annotations
 
-import asyncio
 import json
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
 
 from headrace.errors import InvalidRequest
-from headrace.v1 import tools_pb2
-from tests.support.orchestrator import Serve, Suite, ask, kinds, only
-from tests.support.orchestrator.crashes import Crashes, restart
+from headrace.v1 import common_pb2, tools_pb2
+from tests.support.orchestrator import Serve, Suite, answers, ask, call, finish, kinds, last_result, only, read, tool
 from tests.support.orchestrator.files import find_text
+from tests.support.orchestrator.gate_runs import owner_dying_after
 from tests.support.orchestrator.gates import LISTED, NEED, SECRET, asking, offer
-from tests.support.orchestrator.requests import last_result
-from tests.support.orchestrator.steps import ANSWER, call, finish
+from tests.support.orchestrator.steps import ANSWER, call_tool
 from tests.support.order import Event
 
 BAD = "bad-one"
 
 
-def supply(secret: str = SECRET) -> str:
-    return json.dumps({"decision": "supply", "secret": secret})
-
-
-async def answer(suite: Suite, payload: str) -> str:
-    [gate] = (await suite.client.gates(scope="own")).gates
-    return (await suite.client.answer_gate(gate.run_id, gate.gate_id, payload)).status
+def supply(secret: str = SECRET) -> dict[str, str]:
+    return {"decision": "supply", "secret": secret}
 
 
 async def test_it_says_what_is_missing_and_the_secret_is_kept_nowhere(serve: Serve, tmp_path: Path) -> None:
@@ -40,7 +34,7 @@ async def test_it_says_what_is_missing_and_the_secret_is_kept_nowhere(serve: Ser
             assert (need["problem"], opened["reason"]) == ("missing", "github is missing: A token of GitHub")
             [gate] = (await suite.client.gates(scope="own")).gates
             assert (await suite.client.gate(gate.run_id, gate.gate_id)).need.obtain == NEED.obtain
-            assert await answer(suite, supply()) == "accepted"
+            await answers(suite, supply())(opened)
 
         events = await ask(suite, ("gate.open", supply_it), record=True)
         assert last_result(suite) == "fetch has run"
@@ -62,7 +56,7 @@ async def test_one_that_is_refused_is_asked_for_anew(serve: Serve) -> None:
 
         async def supply_next(opened: Event) -> None:
             assert opened["need"]["problem"] == ("missing" if len(given) == 3 else "refused")
-            assert await answer(suite, supply(given.pop(0))) == "accepted"
+            await answers(suite, supply(given.pop(0)))(opened)
 
         events = await ask(suite, *[("gate.open", supply_next)] * 3)
         assert last_result(suite) == "fetch has run"
@@ -72,11 +66,8 @@ async def test_one_that_is_refused_is_asked_for_anew(serve: Serve) -> None:
 async def test_whoever_rejects_tells_the_model_why(serve: Serve) -> None:
     async with serve(asking("credential"), ANSWER, **LISTED) as suite:
         offer(suite)
-
-        async def reject(_: Event) -> None:
-            assert await answer(suite, '{"decision": "reject", "note": "use the public one"}') == "accepted"
-
-        await ask(suite, ("gate.open", reject))
+        reject = {"decision": "reject", "note": "use the public one"}
+        await ask(suite, ("gate.open", answers(suite, reject)))
         assert "CREDENTIAL_MISSING" in last_result(suite)
         assert "use the public one" in last_result(suite)
         assert len(suite.tools.requests) == 1
@@ -95,11 +86,7 @@ async def test_calls_of_one_answer_ask_once(serve: Serve) -> None:
     both = [step for one in ("1", "2") for step in call("fetch", f'{{"n": {one}}}', index=int(one) - 1, call_id=one)]
     async with serve([*both, *finish("tool_calls")], ANSWER, **LISTED, react={"parallelToolCalls": True}) as suite:
         offer(suite)
-
-        async def supply_it(_: Event) -> None:
-            assert await answer(suite, supply()) == "accepted"
-
-        events = await ask(suite, ("gate.open", supply_it))
+        events = await ask(suite, ("gate.open", answers(suite, supply())))
         assert len(suite.tools.requests) == 4
     assert kinds(events, "gate") == ["gate.open", "gate.close"]
 
@@ -120,12 +107,12 @@ async def test_what_is_no_answer_is_refused_without_a_word_of_it(payload: str, f
     async with serve(asking("credential"), ANSWER, **LISTED) as suite:
         offer(suite)
 
-        async def try_it(_: Event) -> None:
+        async def try_it(opened: Event) -> None:
             with pytest.raises(InvalidRequest) as refused:
-                await answer(suite, payload)
+                await suite.client.answer_gate(opened["runId"], opened["gateId"], payload)
             assert refused.value.metadata["field"] == field
             assert SECRET not in str(refused.value)
-            assert await answer(suite, supply()) == "accepted"
+            await answers(suite, supply())(opened)
 
         await ask(suite, ("gate.open", try_it))
         assert last_result(suite) == "fetch has run"
@@ -135,30 +122,106 @@ async def test_whoever_takes_the_run_over_asks_again_for_what_died_with_its_owne
     async with serve(asking("credential"), ANSWER, **LISTED) as suite:
         offer(suite)
         suite.tools.effects = [tools_pb2.CheckEffectResponse(state="not_done")]
-        crashes = Crashes(suite)
-        asked: list[str] = []
-
-        async def follow() -> None:
-            async with suite.client.ask("hello", agent_key="react") as deltas:
-                async for delta in deltas:
-                    if delta.HasField("gate_open"):
-                        [gate] = (await suite.client.gates(scope="own")).gates
-                        asked.append(gate.run_id)
-                        crashes.kill_at(crashes.appends[gate.run_id] + 1)  # the answer is kept, and nothing after it
-                        assert await answer(suite, supply()) == "accepted"
-
-        following = asyncio.create_task(follow())
-        await asyncio.wait([following])
-        await suite.stop()
-        async with restart(suite) as client, asyncio.timeout(100):
-            while not (gates := [gate for gate in (await client.gates(scope="own")).gates if gate.state == "open"]):
-                await asyncio.sleep(0.02)
-            assert (gates[0].run_id, gates[0].kind) == (asked[0], "credential")
-            await client.answer_gate(gates[0].run_id, gates[0].gate_id, supply())
-            async with client.attach(asked[0]) as deltas:
-                events = [delta async for delta in deltas]
+        async with owner_dying_after(suite, json.dumps(supply())) as (client, gate):
+            assert gate.kind == "credential"
+            await client.answer_gate(gate.run_id, gate.gate_id, json.dumps(supply()))
+            events = await read(client, gate.run_id)
         assert last_result(suite) == "fetch has run"
-    opened = [delta.gate_open.gate_id for delta in events if delta.HasField("gate_open")]
-    closed = [delta.gate_close.gate_id for delta in events if delta.HasField("gate_close")]
+    opened = [event["gateId"] for event in events if event["type"] == "gate.open"]
+    closed = [event["gateId"] for event in events if event["type"] == "gate.close"]
     assert len(set(opened)) == 2
     assert sorted(opened) == sorted(closed)
+
+
+BOOKING = {"toolConfig": {"backends": ["book"]}}
+SEATS_SCHEMA = {"type": "object", "properties": {"seats": {"type": "integer"}}, "required": ["seats"]}
+SEATS = common_pb2.InputNeed(name="1-0", server="tables", message="How many seats?", schema=json.dumps(SEATS_SCHEMA))
+PAY = common_pb2.InputNeed(name="2-0", server="tables", message="Pay the deposit", url="https://pay.example/7")
+
+
+async def book(request: tools_pb2.ExecuteRequest) -> AsyncGenerator[tools_pb2.ToolDelta]:
+    """What the tools service does: it asks for seats and then for a deposit, each until that is answered."""
+    said = {answer.name: answer for answer in request.answers}
+    missing = next((need for need in (SEATS, PAY) if need.name not in said), None)
+    if missing is not None and all(answer.action == "accept" for answer in said.values()):
+        outcome = tools_pb2.ToolOutcome(ok=False, result="waits", asks=[missing])
+    else:
+        text = " ".join(f"{answer.name} {answer.action} {answer.content}".strip() for answer in said.values())
+        outcome = tools_pb2.ToolOutcome(ok=True, result=text)
+    yield tools_pb2.ToolDelta(sampling=tools_pb2.ToolSampling(message="it has asked the model"))
+    yield tools_pb2.ToolDelta(result=outcome)
+
+
+def offer_booking(suite: Suite) -> None:
+    suite.tools.tools.append(tool("book", "backend"))
+    suite.tools.execute = book
+
+
+ASKING = call_tool("book", '{"table": 1}')
+
+
+async def test_each_question_is_a_form_and_the_call_goes_on_with_the_answers(serve: Serve) -> None:
+    async with serve(ASKING, ANSWER, **BOOKING) as suite:
+        offer_booking(suite)
+
+        async def say_seats(opened: Event) -> None:
+            assert (opened["kind"], opened["toolName"]) == ("form", "book")
+            assert opened["reason"] == "tables asks: How many seats?"
+            assert opened["resultSchema"] == SEATS_SCHEMA
+            assert (await suite.client.gate(opened["runId"], opened["gateId"])).ask == SEATS
+            with pytest.raises(InvalidRequest, match="schema"):
+                await answers(suite, {"seats": "many"})(opened)
+            await answers(suite, {"seats": 4})(opened)
+
+        async def pay(opened: Event) -> None:
+            assert opened["reason"] == "tables asks: Pay the deposit (https://pay.example/7)"
+            assert opened["ask"]["url"] == PAY.url
+            await answers(suite, {"done": True})(opened)
+
+        events = await ask(suite, ("gate.open", say_seats), ("gate.open", pay))
+        assert last_result(suite) == '1-0 accept {"seats": 4} 2-0 accept'
+    assert kinds(events, "gate") == ["gate.open", "gate.close"] * 2
+    notices = [event for event in events if event["type"] == "run.notice" and event["code"] == "SAMPLING"]
+    assert len(notices) == 3
+
+
+async def test_who_does_not_answer_declines(serve: Serve) -> None:
+    async with serve(ASKING, ANSWER, **BOOKING) as suite:
+        offer_booking(suite)
+        await ask(suite, ("gate.open", answers(suite, {"cancelled": True})))
+        assert last_result(suite) == "1-0 decline"
+
+
+async def test_nobody_in_time_dismisses_the_question(serve: Serve, tmp_path: Path) -> None:
+    (tmp_path / "approvals.yaml").write_text("answerTimeoutMs: 50")
+    async with serve(ASKING, ANSWER, **BOOKING) as suite:
+        offer_booking(suite)
+        events = await ask(suite)
+        assert last_result(suite) == "1-0 cancel"
+    assert only(events, "gate.close")["state"] == "expired"
+
+
+async def test_a_server_that_asks_on_and_on_is_ended(serve: Serve) -> None:
+    async def ask_on(request: tools_pb2.ExecuteRequest) -> AsyncGenerator[tools_pb2.ToolDelta]:
+        first = len(request.answers)
+        needs = [common_pb2.InputNeed(name=str(number), server="s", message="?") for number in range(first, first + 65)]
+        yield tools_pb2.ToolDelta(result=tools_pb2.ToolOutcome(ok=False, result="waits", asks=needs))
+
+    async with serve(ASKING, ANSWER, **BOOKING) as suite:
+        offer_booking(suite)
+        suite.tools.execute = ask_on
+        events = await ask(suite)
+        assert "TOO_MANY_QUESTIONS" in last_result(suite)
+    assert kinds(events, "gate") == []
+
+
+async def test_who_takes_the_run_over_goes_on_with_what_was_answered(serve: Serve) -> None:
+    async with serve(ASKING, ANSWER, **BOOKING) as suite:
+        offer_booking(suite)
+        suite.tools.effects = [tools_pb2.CheckEffectResponse(state="not_done")]
+        async with owner_dying_after(suite, '{"seats": 3}') as (client, gate):
+            assert (await client.gate(gate.run_id, gate.gate_id)).ask == PAY, "the first is not asked again"
+            await client.answer_gate(gate.run_id, gate.gate_id, '{"done": false}')
+            events = await read(client, gate.run_id)
+        assert last_result(suite) == '1-0 accept {"seats": 3} 2-0 decline'
+    assert kinds(events, "gate.open") == ["gate.open"] * 2

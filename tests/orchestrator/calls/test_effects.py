@@ -9,8 +9,8 @@ import pytest
 
 from headrace.errors import NotFound, Overloaded, ProviderUnavailable
 from headrace.v1 import tools_pb2
-from tests.support.orchestrator import CHAT, Act, Serve, Suite, as_json, ask, kinds, only, submit, tool
-from tests.support.orchestrator.requests import last_result
+from tests.support.orchestrator import CHAT, Serve, Suite, ask, cancels, last_result, submits, tool
+from tests.support.orchestrator.events import as_json, ask_until, kinds, only
 from tests.support.orchestrator.runs import read_recorded, wait_for_ends
 from tests.support.orchestrator.steps import ANSWER, BREAK, ToolStep, call_tool
 from tests.support.order import Event, fold
@@ -98,10 +98,7 @@ async def test_a_disk_that_refuses_the_records_is_asked_again(serve: Serve) -> N
 
 async def unattended(suite: Suite) -> list[Event]:
     """A run that nobody follows, as the log has it."""
-    async with suite.client.ask("hello", agent_key="react", chat_id=CHAT) as deltas:
-        async for delta in deltas:
-            if delta.HasField("tool_end"):
-                break
+    await ask_until(suite.client, "tool.end", agent_key="react", chat_id=CHAT)
     await wait_for_ends(suite)
     return [as_json(event) for event in (await suite.client.chat(CHAT)).events]
 
@@ -118,22 +115,10 @@ async def test_an_unknown_outcome_is_told_to_the_user_and_the_model(serve: Serve
     assert events[-1]["type"] == "run.complete"
 
 
-def deciding(suite: Suite, decision: str) -> tuple[tuple[str, Act], tuple[str, Act]]:
-    run_id: list[str] = []
-
-    async def note(event: Event) -> None:
-        run_id.append(event["runId"])
-
-    async def decide(event: Event) -> None:
-        await submit(suite, run_id[0], event["approvalId"], {"decision": decision})
-
-    return ("run.start", note), ("approval.ask", decide)
-
-
 async def test_a_user_who_is_there_may_have_it_run_again_as_another_effect(serve: Serve) -> None:
     async with serve(ACT, ANSWER, **LISTED) as suite:
         offer(suite, "once", [BREAK], [done("acted")])
-        events = await ask(suite, *deciding(suite, "approve"))
+        events = await ask(suite, ("approval.ask", submits(suite, {"decision": "approve"})))
         assert last_result(suite) == "acted"
         assert len(set(keys(suite))) == 2
     assert only(events, "run.notice")["code"] == "OUTCOME_UNKNOWN"
@@ -143,7 +128,7 @@ async def test_a_user_who_is_there_may_have_it_run_again_as_another_effect(serve
 async def test_a_user_who_is_there_may_leave_it_at_that(serve: Serve) -> None:
     async with serve(ACT, ANSWER, **LISTED) as suite:
         offer(suite, "once", [BREAK], [done("acted")])
-        await ask(suite, *deciding(suite, "reject"))
+        await ask(suite, ("approval.ask", submits(suite, {"decision": "reject"})))
         assert json.loads(last_result(suite))["error"] == "unknown"
         assert len(keys(suite)) == 1
 
@@ -168,14 +153,8 @@ async def test_an_error_of_the_tools_own_is_a_result_at_once(serve: Serve, error
 
 async def test_a_call_that_is_still_running_or_finds_no_room_is_made_again(serve: Serve) -> None:
     async with serve(ACT, ANSWER, **LISTED) as suite:
-        offer(
-            suite,
-            "once",
-            [OUTPUT, BREAK],
-            [Overloaded("this very call is running")],
-            [Overloaded("full")],
-            [done("acted")],
-        )
+        refusals = [[Overloaded("this very call is running")], [Overloaded("full")]]
+        offer(suite, "once", [OUTPUT, BREAK], *refusals, [done("acted")])
         suite.tools.effects = [state("not_done")]
         await ask(suite)
         assert last_result(suite) == "acted"
@@ -186,13 +165,6 @@ async def test_a_call_that_is_still_running_or_finds_no_room_is_made_again(serve
 async def test_a_cancel_while_the_service_is_away_ends_the_run_at_once(serve: Serve) -> None:
     async with serve(ACT, ANSWER, **LISTED) as suite:
         offer(suite, "read", [OUTPUT, BREAK])
-
-        async def cancel(event: Event) -> None:
-            await suite.client.cancel(suite.run_ids[0])
-
-        async def note(event: Event) -> None:
-            suite.run_ids.append(event["runId"])
-
-        events = await ask(suite, ("run.start", note), ("tool.output", cancel))
+        events = await ask(suite, ("tool.output", cancels(suite)))
         assert events[-1]["type"] == "run.cancel"
         assert (await ask(suite))[-1]["type"] == "run.complete"

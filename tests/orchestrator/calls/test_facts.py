@@ -10,9 +10,7 @@ import pytest
 
 from headrace.v1 import memory_pb2
 from services.orchestrator.turn.fact_extractor import read_facts
-from tests.support.orchestrator import Serve, Suite, ask, reminder, shown
-from tests.support.orchestrator.events import run_of
-from tests.support.orchestrator.steps import call_tool, content, finish
+from tests.support.orchestrator import Serve, Suite, ask, call_tool, content, finish, reminder, run_of, shown
 
 ANSWER = content("Done.") + finish()
 NAMES = {"remember", "recall", "forget"}

@@ -1,23 +1,26 @@
-"""A gate that nobody answers reminds, and lets others answer too: each once, whoever owns the run."""
+"""Gates in time: reminded of, escalated and closed once each, whoever owns the run and whatever memory takes."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
-from headrace.errors import ProviderUnavailable
-from headrace.v1 import memory_pb2, tools_pb2
-from tests.support.orchestrator import Serve, only
-from tests.support.orchestrator.answerers import ACCEPTED, KEYS, LISTED, SILENT, as_user, asking, offer
-from tests.support.orchestrator.gate_runs import Asked, killing_owner, try_answer, waiting_run
-from tests.support.orchestrator.replicas import two_replicas
-from tests.support.orchestrator.steps import ANSWER
+from headrace.client import Client
+from headrace.errors import Overloaded, ProviderUnavailable, StaleLease
+from headrace.v1 import agent_pb2, memory_pb2, tools_pb2
+from services.runtime.clock import now_ms
+from tests.support.orchestrator import ANSWER, Serve, Suite, answer, finish, only, replica, tool, two_replicas
+from tests.support.orchestrator.answerers import ACCEPTED, FINANCE, KEYS, LISTED, SILENT, as_user, asking, offer
+from tests.support.orchestrator.gate_runs import Asked, killing_owner, read_as, reading_run, try_answer, waiting_run
+from tests.support.orchestrator.subagents import HELPER, PARENT, delegated, replying
+from tests.support.orchestrator.watched_memory import Refusal, pass_on
 from tests.support.order import Event
+from tests.support.waiting import wait_until
 
 WAIT_S = 100.0
-
-FINANCE = {"any_of": ["role:finance"], "not_requester": True}
 
 
 async def wait_for_step(asked: Asked, kind: str) -> Event:
@@ -32,21 +35,18 @@ async def wait_for_step(asked: Asked, kind: str) -> Event:
 @pytest.mark.parametrize("kind", ["approval", "form"])
 async def test_a_gate_reminds_and_then_others_may_answer_too(kind: str, serve: Serve) -> None:
     rule = FINANCE | {"remind_after_ms": 50, "escalate_after_ms": 100, "escalate_to": ["user:cleo", "role:board"]}
-    async with serve(asking(kind), ANSWER, keys=KEYS, **LISTED) as suite, asyncio.TaskGroup() as group:
+    async with serve(asking(kind), ANSWER, keys=KEYS, **LISTED) as suite:
         offer(suite, rule, kind)
-        asked = Asked()
-        run = group.create_task(asked.follow(suite.client))
-        gate = await asked.gate
-        step = await wait_for_step(asked, "escalated")
-        assert (step["to"], step["gateId"], "by" in step) == (["user:cleo", "role:board"], gate[1], False)
-        async with as_user(suite.address, "cleo") as cleo:
+        async with reading_run(suite.client) as (gate, asked, run), as_user(suite.address, "cleo") as cleo:
+            step = await wait_for_step(asked, "escalated")
+            assert (step["to"], step["gateId"], "by" in step) == (["user:cleo", "role:board"], gate[1], False)
             [listed] = (await cleo.gates()).gates
             assert [*listed.answerers.any_of] == ["role:finance", "user:cleo", "role:board"]
             assert [one.step for one in (await cleo.gate(*gate)).steps] == ["reminded", "escalated"]
-        # Four eyes holds: the requester has the role board.
-        assert await try_answer(suite.address, "ada", gate) == "PERMISSION_DENIED"
-        assert await try_answer(suite.address, "cleo", gate) == ACCEPTED
-        events = await run
+            # Four eyes holds: the requester has the role board.
+            assert await try_answer(suite.address, "ada", gate) == "PERMISSION_DENIED"
+            assert await try_answer(suite.address, "cleo", gate) == ACCEPTED
+    events = await run
     assert events[-1]["type"] == "run.complete"
     opened = only(events, "gate.open")
     assert opened["escalateAt"] - opened["remindAt"] == 50
@@ -60,7 +60,7 @@ async def test_who_reads_in_the_log_that_a_gate_is_escalated_may_answer_before_t
     """Found by seed 2749 of trials/simulation: who the list of gates named was told NOT_FOUND."""
     stored, told = asyncio.Event(), asyncio.Event()
     rule = FINANCE | {"remind_after_ms": 50, "escalate_after_ms": 100, "escalate_to": ["user:cleo"]}
-    async with serve(asking(kind), ANSWER, keys=KEYS, **LISTED) as suite, asyncio.TaskGroup() as group:
+    async with serve(asking(kind), ANSWER, keys=KEYS, **LISTED) as suite:
 
         async def hold_the_answer(request: memory_pb2.AppendRequest) -> None:
             if any(line.event.event.gate_step.step == "escalated" for line in request.lines):
@@ -69,19 +69,16 @@ async def test_who_reads_in_the_log_that_a_gate_is_escalated_may_answer_before_t
 
         suite.memory.after = hold_the_answer
         offer(suite, rule, kind)
-        asked = Asked()
-        run = group.create_task(asked.follow(suite.client))
-        gate = await asked.gate
-        await stored.wait()
-        async with as_user(suite.address, "cleo") as cleo:
+        async with reading_run(suite.client) as (gate, _, run), as_user(suite.address, "cleo") as cleo:
+            await stored.wait()
             assert [one.gate_id for one in (await cleo.gates()).gates] == [gate[1]]
-        answer = group.create_task(try_answer(suite.address, "cleo", gate))
-        await asyncio.wait([answer], timeout=0.5)
-        told.set()
-        status = await answer
-        while status == "OVERLOADED":
-            status = await try_answer(suite.address, "cleo", gate)
-        assert status == ACCEPTED
+            answer = asyncio.create_task(try_answer(suite.address, "cleo", gate))
+            await asyncio.wait([answer], timeout=0.5)
+            told.set()
+            status = await answer
+            while status == "OVERLOADED":
+                status = await try_answer(suite.address, "cleo", gate)
+            assert status == ACCEPTED
         assert (await run)[-1]["type"] == "run.complete"
 
 
@@ -96,22 +93,13 @@ async def test_an_answer_in_time_comes_before_a_reminder(serve: Serve) -> None:
 
 async def test_a_reminder_that_memory_does_not_take_is_stored_later_and_ends_no_wait(serve: Serve) -> None:
     """Found by seed 198 of trials/simulation: the answer was accepted, and the sub-agent had ended with DISK_FULL."""
-    refused = asyncio.Event()
-    async with serve(asking("approval"), ANSWER, keys=KEYS, **LISTED) as suite, asyncio.TaskGroup() as group:
-
-        async def refuse_once(request: memory_pb2.AppendRequest) -> None:
-            if any(line.event.event.gate_step.step == "reminded" for line in request.lines) and not refused.is_set():
-                refused.set()
-                raise ProviderUnavailable("the database is away")
-
-        suite.memory.before = refuse_once
+    async with serve(asking("approval"), ANSWER, keys=KEYS, **LISTED) as suite:
+        suite.memory.before = refusal = Refusal("gate_step", ProviderUnavailable("the database is away"))
         offer(suite, FINANCE | {"remind_after_ms": 50})
-        asked = Asked()
-        run = group.create_task(asked.follow(suite.client))
-        gate = await asked.gate
-        await refused.wait()
-        assert await try_answer(suite.address, "bob", gate) == ACCEPTED
-        events = await run
+        async with reading_run(suite.client) as (gate, _, run):
+            await wait_until(lambda: not refusal.left)
+            assert await try_answer(suite.address, "bob", gate) == ACCEPTED
+    events = await run
     assert events[-1]["type"] == "run.complete"
     told = [event.get("step", event["type"]) for event in events if event["type"].startswith("gate.")]
     assert told == ["gate.open", "reminded", "gate.close"]
@@ -138,8 +126,131 @@ async def test_both_happen_once_when_the_owner_is_killed(serve: Serve) -> None:
             while not (await cleo.gates()).gates:
                 await asyncio.sleep(0.02)
         assert await try_answer(b.address, "cleo", gate) == ACCEPTED
-        async with as_user(b.address, "ada") as ada, ada.attach(gate[0], 0) as deltas:
-            events = [delta async for delta in deltas]
-    assert events[-1].HasField("run_complete")
-    assert [one.gate_step.step for one in events if one.HasField("gate_step")] == ["reminded", "escalated"]
+        events = await read_as(b.address, "ada", gate[0])
+    assert events[-1]["type"] == "run.complete"
+    assert [event["step"] for event in events if event["type"] == "gate.step"] == ["reminded", "escalated"]
     assert len(suite.tools.requests) == 1
+
+
+ASKING_CHILD: dict[str, Any] = PARENT | {"beside": {"helper": HELPER | LISTED}}
+DELEGATING = [delegated(agentKey="helper") + finish("tool_calls"), answer("done")]
+
+
+@pytest.mark.parametrize("line", ["gate_open", "gate_close"])
+@pytest.mark.parametrize("kind", ["approval", "form"])
+async def test_a_sub_agents_gate_outlasts_a_memory_that_takes_nothing(kind: str, line: str, serve: Serve) -> None:
+    """Seed 7826 of trials/simulation: the opening of a sub-agent that had failed meanwhile was stored in the end."""
+    async with serve(keys=KEYS, **ASKING_CHILD) as suite:
+        suite.memory.before = refusal = Refusal(line, *[ProviderUnavailable("the database is away")] * 2)
+        offer(suite, {"any_of": ["role:finance"]}, kind)
+        replying(suite, hello=DELEGATING, find=[asking(kind), answer("it is here")])
+        async with reading_run(suite.client) as (gate, _, run):
+            assert await try_answer(suite.address, "bob", gate) == ACCEPTED
+    events = await run
+    assert not refusal.left
+    assert only(events, "gate.close")["state"] == "answered"
+    assert only(events, "subagent.end")["ok"], "and its answer is not lost"
+    assert events[-1]["type"] == "run.complete"
+
+
+async def test_a_sub_agents_gate_expires_while_memory_does_not_take_its_reminder(serve: Serve) -> None:
+    """Seed 15155 of trials/simulation: the sub-agent failed with the reminder, and its gate stayed open."""
+    expires_at = 0
+    async with serve(keys=KEYS, **ASKING_CHILD) as suite:
+
+        async def refuse_in_time(request: memory_pb2.AppendRequest) -> None:
+            nonlocal expires_at
+            for event in (line.event.event for line in request.lines):
+                expires_at = event.gate_open.expires_at or expires_at
+                if event.HasField("gate_step") and now_ms() <= expires_at:
+                    await asyncio.sleep((expires_at - now_ms() + 50) / 1000)
+                    raise ProviderUnavailable("the database is away")
+
+        suite.memory.before = refuse_in_time
+        rule = {"any_of": ["role:finance"], "remind_after_ms": 50}
+        suite.tools.tools.append(tool("confirm", "frontend", timeout_ms=300, viewport_key="view", answerers=rule))
+        replying(suite, hello=DELEGATING, find=[asking("form"), answer("nobody knows")])
+        events = await suite.ask()
+    told = [event.get("step", event["type"]) for event in events if event["type"].startswith("gate.")]
+    assert told == ["gate.open", "reminded", "gate.close"]
+    assert only(events, "gate.close")["state"] == "expired"
+    assert only(events, "subagent.end")["ok"]
+
+
+async def answer_gate(client: Client, run_id: str, gate_id: str) -> str:
+    return (await client.answer_gate(run_id, gate_id, "1", request_id="r1")).status
+
+
+async def claim(client: Client, run_id: str, gate_id: str) -> str:
+    return (await client.claim_gate(run_id, gate_id, "me")).status
+
+
+async def delegate(client: Client, run_id: str, gate_id: str) -> str:
+    return await client.delegate_gate(run_id, gate_id, ["user:bob"])
+
+
+async def ask_back(client: Client, run_id: str, gate_id: str) -> str:
+    return await client.ask_back(run_id, gate_id, "Why?")
+
+
+async def wait_for_gate(suite: Suite, deltas: AsyncIterator[agent_pb2.AgentDelta]) -> tuple[str, str]:
+    """Return the run's id and the gate's when one has been opened."""
+    gate_id = ""
+    while not gate_id:
+        gate_id = (await anext(deltas)).gate_open.gate_id
+    return (await suite.client.gates()).gates[0].run_id, gate_id
+
+
+ASKS = (answer_gate, claim, delegate, ask_back)
+
+
+@pytest.mark.parametrize("end", ["run.cancel", "gate.close"])
+async def test_an_answer_is_late_once_the_log_has_the_end(end: str, serve: Serve) -> None:
+    """Seed 71539: the next owner of the run had the gate open, and took what had been told `expired`."""
+    late: list[str] = []
+    async with serve(asking("form"), answer("done"), **LISTED) as suite:
+        asked = Asked()
+
+        async def answer_late(request: memory_pb2.AppendRequest) -> None:
+            if any(line.HasField("run") or line.event.event.HasField("gate_close") for line in request.lines):
+                suite.memory.before = pass_on
+                run_id, gate_id = await asked.gate
+                for ask in ASKS:
+                    with pytest.raises(Overloaded, match="the log has gate"):
+                        await ask(suite.client, run_id, gate_id)
+                late.append(gate_id)
+
+        suite.memory.before = answer_late
+        timeout_ms = 300 if end == "gate.close" else 100_000
+        suite.tools.tools.append(tool("confirm", "frontend", timeout_ms=timeout_ms, viewport_key="view"))
+        async with asyncio.TaskGroup() as group:
+            run = group.create_task(asked.follow(suite.client))
+            run_id, gate_id = await asked.gate
+            if end == "run.cancel":
+                await suite.client.cancel(run_id)
+            events = await run
+        assert late == [gate_id]
+        assert only(events, end)
+        assert [await ask(suite.client, run_id, gate_id) for ask in ASKS] == ["expired", "closed", "closed", "closed"]
+
+
+async def test_a_gate_is_not_said_to_be_closed_whose_run_a_fail_over_has_reopened(serve: Serve) -> None:
+    async with serve(asking("form"), **LISTED) as suite, replica(suite, "other") as other:
+        offer(suite, {"any_of": ["requester"]}, "form")
+        async with suite.client.ask("hello", agent_key="react") as deltas:
+            run_id, gate_id = await wait_for_gate(suite, deltas)
+            for ask in ASKS[1:]:
+                suite.memory.taken_back.add(run_id)
+                with pytest.raises(Overloaded, match="the log has gate"):
+                    await ask(other.client, run_id, gate_id)
+
+
+async def test_no_answer_is_second_to_one_that_the_log_refused(serve: Serve) -> None:
+    async with serve(asking("form"), **LISTED) as suite:
+        suite.memory.before = Refusal("request_submit", *[StaleLease("another process has the run")] * 2)
+        offer(suite, {"any_of": ["requester"]}, "form")
+        async with suite.client.ask("hello", agent_key="react") as deltas:
+            run_id, gate_id = await wait_for_gate(suite, deltas)
+            answers = [suite.client.answer_gate(run_id, gate_id, str(number)) for number in range(2)]
+            told = await asyncio.gather(*answers, return_exceptions=True)
+        assert [type(one) for one in told] == [Overloaded, Overloaded]

@@ -9,17 +9,10 @@ import pytest
 
 from headrace.errors import InvalidRequest, NotFound
 from headrace.v1 import gates_pb2, memory_pb2
-from tests.support.orchestrator import Serve, Suite, ask, kinds, only
+from tests.support.orchestrator import ANSWER, Serve, ask, call, finish, kinds, last_result, only
 from tests.support.orchestrator.gates import GATES, LISTED, SECRET, asking, offer
-from tests.support.orchestrator.requests import last_result
 from tests.support.orchestrator.runs import read_recorded
-from tests.support.orchestrator.steps import ANSWER, call, finish
 from tests.support.order import Event, fold
-
-
-async def run_of(suite: Suite) -> str:
-    [gate] = (await suite.client.gates()).gates
-    return gate.run_id
 
 
 @pytest.mark.parametrize("kind", GATES)
@@ -42,11 +35,9 @@ async def test_what_waits_is_listed_and_its_answer_is_the_runs(kind: str, serve:
         events = await ask(suite, ("gate.open", answer))
         history = await read_recorded(suite, suite.run_ids[0])
         after = await suite.client.gate(suite.run_ids[0], shown[0].gate_id)
-        late = [
-            await suite.client.answer_gate(suite.run_ids[0], shown[0].gate_id, payload, request_id=request_id)
-            for request_id in ("r1", "r2")
-        ]
-        assert [reply.status for reply in late] == ["accepted", "duplicate"], "the first repeats what was accepted"
+        for request_id, status in (("r1", "accepted"), ("r2", "duplicate")):  # the first repeats what was accepted
+            late = await suite.client.answer_gate(suite.run_ids[0], shown[0].gate_id, payload, request_id=request_id)
+            assert late.status == status
         assert (await suite.client.gates()).gates == []
         assert last_result(suite)
     opened, closed, submitted = (only(events, kind) for kind in ("gate.open", "gate.close", "request.submit"))
@@ -78,7 +69,7 @@ async def test_a_repeated_answer_is_answered_only_when_the_log_has_it(serve: Ser
                 assert not repeated[0].done()
 
         async def answer(opened: Event) -> None:
-            gate[:] = [await run_of(suite), opened["gateId"]]
+            gate[:] = [opened["runId"], opened["gateId"]]
             suite.memory.before = before
             assert (await suite.client.answer_gate(gate[0], gate[1], "1", request_id="r1")).status == "accepted"
 
@@ -104,7 +95,7 @@ async def test_what_is_no_gate_is_said(serve: Serve) -> None:
         offer(suite)
 
         async def answer(opened: Event) -> None:
-            run_id = await run_of(suite)
+            run_id = opened["runId"]
             assert (await suite.client.answer_gate(run_id, "t_none", "1")).status == "unmatched"
             with pytest.raises(NotFound, match="no gate 't_none'"):
                 await suite.client.gate(run_id, "t_none")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -15,11 +14,10 @@ from services.orchestrator.calls.gates.grants import GRANTS_MAX
 from services.runtime.clock import now_ms
 from services.runtime.randomness import new_uuid
 from services.runtime.rpc.channels import open_channel
-from tests.support.orchestrator import Serve, Suite, as_json, only, tool
+from tests.support.orchestrator import ANSWER, Serve, Suite, as_json, call_tool, only, read, tool
 from tests.support.orchestrator.answerers import KEYS, as_user
 from tests.support.orchestrator.crashes import Crashes, restart
-from tests.support.orchestrator.gate_runs import rules_in_force
-from tests.support.orchestrator.steps import ANSWER, call_tool
+from tests.support.orchestrator.gate_runs import reading_run, rules_in_force
 from tests.support.order import TERMINAL, Event
 
 LISTED = {"toolConfig": {"backends": ["act", "other"]}}
@@ -172,22 +170,9 @@ async def test_where_several_must_approve_all_of_them_grant_it(case: str, serve:
 
 
 async def test_whom_a_gate_was_passed_on_to_grants_nothing_and_what_cannot_be_granted_is_refused(serve: Serve) -> None:
-    async with serve(act("1"), ANSWER, keys=KEYS, **LISTED) as suite, asyncio.TaskGroup() as group:
+    async with serve(act("1"), ANSWER, keys=KEYS, **LISTED) as suite, as_user(suite.address, "bob") as bob:
         offer(suite, approval="ask", answerers={"any_of": ["role:finance"]})
-        gate: asyncio.Future[tuple[str, str]] = asyncio.get_running_loop().create_future()
-
-        async def follow() -> list[Event]:
-            events: list[Event] = []
-            async with suite.client.ask("go", agent_key="react") as run:
-                async for delta in run:
-                    events.append(event := as_json(delta))
-                    if event["type"] == "gate.open":
-                        gate.set_result((only(events, "run.start")["runId"], event["gateId"]))
-            return events
-
-        run = group.create_task(follow())
-        place = await gate
-        async with as_user(suite.address, "bob") as bob, as_user(suite.address, "cleo") as cleo:
+        async with reading_run(suite.client) as (place, _, run), as_user(suite.address, "cleo") as cleo:
             assert (await bob.gate(*place)).is_grantable
             await bob.delegate_gate(*place, ["user:cleo"])
             with pytest.raises(PermissionDenied, match="grant nothing for later calls"):
@@ -203,8 +188,7 @@ async def test_whom_a_gate_was_passed_on_to_grants_nothing_and_what_cannot_be_gr
             answered = await bob.answer_gate(*place, FOR_RUN, request_id="r1")
             assert answered.grant_id == (await bob.answer_gate(*place, FOR_RUN, request_id="r1")).grant_id != ""
         made = only(await run, "grant.make")
-        async with as_user(suite.address, "bob") as bob:
-            assert (await bob.answer_gate(*place, FOR_RUN, request_id="r1")).grant_id == made["grantId"]
+        assert (await bob.answer_gate(*place, FOR_RUN, request_id="r1")).grant_id == made["grantId"]
 
 
 async def test_who_takes_a_run_over_goes_by_the_grant_that_was_used_whatever_has_become_of_it(serve: Serve) -> None:
@@ -222,30 +206,22 @@ async def test_who_takes_a_run_over_goes_by_the_grant_that_was_used_whatever_has
         [grant] = (await suite.client.grants()).grants
         assert await suite.client.revoke_grant(suite.chat_id, grant.grant_id) == "revoked"
         await suite.stop()
-        events: list[Event] = []
-        async with restart(suite) as client, client.attach(suite.run_ids[0], 0) as run:
-            async for delta in run:
-                events.append(as_json(delta))
-                assert len(pick(events, "gate.open")) <= 1, "nobody is asked a second time"
+        async with restart(suite) as client:
+            events = await read(client, suite.run_ids[0])
         assert events[-1]["type"] == "run.complete"
+        # Nobody was asked a second time.
         assert (len(pick(events, "gate.open")), len(pick(events, "grant.use"))) == (1, 1)
 
 
 async def test_a_chat_has_so_many_grants_and_no_more(serve: Serve) -> None:
     async with serve(act("1"), ANSWER, **LISTED) as suite:
         offer(suite, approval="ask")
-        run_id = chat_id = ""
-        async with suite.client.ask("go", agent_key="react") as run:
-            async for delta in run:
-                if delta.HasField("run_start"):
-                    run_id, chat_id = delta.run_start.run_id, delta.run_start.chat_id
-                elif delta.HasField("gate_open"):
-                    for number in range(GRANTS_MAX):
-                        await put_grant(suite, chat_id, run_id, f"g_{number}")
-                    gate_id = delta.gate_open.gate_id
-                    with pytest.raises(QueueFull, match="64 grants of this chat are in force"):
-                        await suite.client.answer_gate(run_id, gate_id, FOR_CHAT)
-                    assert (await suite.client.answer_gate(run_id, gate_id, APPROVE)).status == "accepted"
+        async with reading_run(suite.client) as (gate, asked, _):
+            for number in range(GRANTS_MAX):
+                await put_grant(suite, only(asked.events, "run.start")["chatId"], gate[0], f"g_{number}")
+            with pytest.raises(QueueFull, match="64 grants of this chat are in force"):
+                await suite.client.answer_gate(*gate, FOR_CHAT)
+            assert (await suite.client.answer_gate(*gate, APPROVE)).status == "accepted"
         assert list_ran(suite) == ["1"]
 
 

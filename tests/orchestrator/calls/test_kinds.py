@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from headrace.v1 import tools_pb2
-from tests.support.orchestrator import Serve, Suite, as_json, ask, kinds, only, read, submit, tool
+from tests.support.orchestrator import Serve, Suite, ask, kinds, last_result, only, read, results, submits, tool
 from tests.support.orchestrator.compaction import call_once, compact_chat
-from tests.support.orchestrator.requests import last_result
+from tests.support.orchestrator.events import read_until
 from tests.support.orchestrator.runs import read_recorded
 from tests.support.orchestrator.steps import ANSWER, call, call_tool, finish
 from tests.support.order import Event, fold
@@ -55,11 +55,7 @@ async def test_arguments_that_break_an_actions_schema_reach_the_model_alone(serv
 async def test_a_frontend_tool_shows_its_view_and_gives_the_model_what_was_submitted(serve: Serve) -> None:
     async with serve(call_tool("Confirm_Dialog", '{"q":1}'), ANSWER, **LISTED) as suite:
         suite.tools.tools.append(CONFIRM)
-
-        async def answer(event: Event) -> None:
-            assert await submit(suite, event["runId"], event["toolId"], {"ok": True, "n": 2**70}) == "accepted"
-
-        events = await ask(suite, ("tool.start", answer))
+        events = await ask(suite, ("tool.start", submits(suite, {"ok": True, "n": 2**70})))
         history = await read_recorded(suite, suite.run_ids[0])
         assert json.loads(last_result(suite)) == {"ok": True, "n": 2**70}
         assert [list(request.messages)[-1].tool_call_id for request in suite.llm.requests[1:]] == ["call_1"]
@@ -80,25 +76,16 @@ async def test_attaching_at_every_seq_folds_actions_and_waits_too(serve: Serve) 
         suite.tools.tools += [THEME, CONFIRM]
 
         async def answer(event: Event) -> None:
-            live = await attached_until(suite, event["runId"], "action.result")
+            async with suite.client.attach(event["runId"]) as deltas:
+                live = await read_until(deltas, "action.result")
             for seq in range(event["seq"]):
-                rest = await attached_until(suite, event["runId"], "action.result", seq)
-                assert fold(live[:seq] + rest) == fold(live)
-            await submit(suite, event["runId"], event["toolId"], "yes")
+                async with suite.client.attach(event["runId"], seq) as deltas:
+                    assert fold(live[:seq] + await read_until(deltas, "action.result")) == fold(live)
+            await submits(suite, "yes")(event)
 
         events = await ask(suite, ("tool.start", answer))
         for seq in range(len(events)):
             assert fold(events[:seq] + await read(suite.client, suite.run_ids[0], seq)) == fold(events)
-
-
-async def attached_until(suite: Suite, run_id: str, last: str, seq: int = 0) -> list[Event]:
-    events: list[Event] = []
-    async with suite.client.attach(run_id, seq) as deltas:
-        async for delta in deltas:
-            events.append(as_json(delta))
-            if events[-1]["type"] == last:
-                break
-    return events
 
 
 async def test_a_tool_of_an_unknown_kind_is_not_offered(serve: Serve) -> None:
@@ -125,15 +112,12 @@ async def test_todos_are_kept_for_the_chat(serve: Serve) -> None:
 
 
 async def test_lists_written_at_the_same_moment_all_count(serve: Serve) -> None:
-    calls = [
-        step
-        for number in range(3)
-        for step in call("todo_write", json.dumps({"todos": TODOS}), index=number, call_id=f"c{number}")
-    ]
+    written = json.dumps({"todos": TODOS})
+    calls = [step for n in range(3) for step in call("todo_write", written, index=n, call_id=f"c{n}")]
     listed = {"toolConfig": {"backends": ["todo_write"]}, "react": {"parallelToolCalls": True}}
     async with serve(calls + finish("tool_calls"), ANSWER, **listed) as suite:
         events = await ask(suite)
-    assert [event["ok"] for event in events if event["type"] == "tool.result"] == [True] * 3
+    assert [ok for _, ok in results(events)] == [True] * 3
 
 
 @pytest.mark.parametrize(
@@ -150,19 +134,6 @@ async def test_a_bad_list_of_todos_is_refused_with_path_and_rule(serve: Serve, a
     async with serve(write, ANSWER, toolConfig={"backends": ["todo_write"]}) as suite:
         await ask(suite)
         assert problem in last_result(suite)
-
-
-async def test_ask_human_waits_for_the_users_words(serve: Serve) -> None:
-    question = call_tool("ask_human", '{"question":"Which city?"}')
-    async with serve(question, ANSWER, toolConfig={"backends": ["@core"]}) as suite:
-
-        async def answer(event: Event) -> None:
-            await submit(suite, event["runId"], event["toolId"], "Bern")
-
-        events = await ask(suite, ("tool.start", answer))
-        assert last_result(suite) == '"Bern"'
-        assert {"todo_write", "todo_read", "ask_human"} <= {schema.name for schema in suite.llm.requests[0].tools}
-    assert only(events, "tool.start")["viewportKey"] == "ask_human"
 
 
 async def test_sources_and_artifacts_are_in_the_log_and_a_tools_model_calls_are_charged(serve: Serve) -> None:
@@ -197,7 +168,7 @@ async def tell_result(suite: Suite) -> str:
     """The result of the run's one call, after a run that has its answer."""
     events = await suite.ask()
     assert events[-1]["type"] == "run.complete", events[-1]
-    [result] = [event["result"] for event in events if event["type"] == "tool.result"]
+    [(result, _)] = results(events)
     return result
 
 
@@ -219,8 +190,7 @@ async def test_rules_are_held_against_what_has_half_a_character(serve: Serve, tm
     async with serve(*turns, ANSWER) as suite:
         events = await suite.ask()
         assert len(suite.tools.requests) == 1, "what is to be done about the other is for the tools service to say"
-    results = [event["result"] for event in events if event["type"] == "tool.result"]
-    assert ["denied" in result for result in results] == [True, False]
+    assert ["denied" in result for result, _ in results(events)] == [True, False]
     assert events[-1]["type"] == "run.complete"
 
 
@@ -237,7 +207,5 @@ async def test_numbers_of_lines_may_be_anything(serve: Serve, tool: str, argumen
     async with serve(ANSWER) as suite:
         await compact_chat(suite, "react")
         call_once(suite, tool, arguments)
-        events = await suite.ask("again")
-    assert events[-1]["type"] == "run.complete", events[-1]
-    [result] = [event["result"] for event in events if event["type"] == "tool.result"]
+        result = await tell_result(suite)
     assert ("INVALID_ARGUMENTS" in result) == ("0000" in arguments or "1e" in arguments)

@@ -3,54 +3,41 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any
 
 import pytest
 
 from headrace.errors import HeadraceError
-from headrace.v1 import agent_pb2, memory_pb2, tools_pb2
+from headrace.v1 import agent_pb2, gates_pb2, memory_pb2, tools_pb2
 from services.orchestrator.run.control.waits import Submission, Waits
 from services.runtime.clock import now_ms
-from tests.support.orchestrator import Serve, only, read
+from tests.support.orchestrator import ANSWER, Serve, Suite, call, finish, only, read, two_replicas
 from tests.support.orchestrator.answerers import KEYS, LISTED, as_user, asking, offer
 from tests.support.orchestrator.crashes import Crashes
-from tests.support.orchestrator.gate_runs import Asked
-from tests.support.orchestrator.replicas import two_replicas
-from tests.support.orchestrator.steps import ANSWER, call, content, finish
+from tests.support.orchestrator.gate_runs import Asked, reading_run, waiting_run
 
-AGAIN = content("Some", "thing new.") + finish()
+
+def ask_anew(suite: Suite, gate: gates_pb2.Gate, **fields: Any) -> AbstractAsyncContextManager[AsyncIterator[Any]]:
+    return suite.client.ask("and now?", agent_key="react", chat_id=gate.chat_id, **fields)
 
 
 @pytest.mark.parametrize("kind", ["approval", "form"])
 async def test_a_new_message_cancels_a_run_that_waits_where_the_agent_says_so(kind: str, serve: Serve) -> None:
-    fields: dict[str, Any] = LISTED | {"onNewMessage": "cancel"}
-    async with serve(asking(kind), AGAIN, **fields) as suite, asyncio.TaskGroup() as group:
-        offer(suite, {}, kind)
-        asked = Asked()
-        run = group.create_task(asked.follow(suite.client))
-        gate = await asked.gate
-        chat_id = (await suite.client.gate(*gate)).chat_id
-        async with suite.client.ask("and now?", agent_key="react", chat_id=chat_id) as deltas:
-            second = [delta async for delta in deltas]
+    async with waiting_run(serve, {}, kind, keys={}, onNewMessage="cancel") as (suite, gate, run):
+        async with ask_anew(suite, await suite.client.gate(*gate)) as deltas:
+            assert [delta async for delta in deltas][-1].HasField("run_complete")
         assert (await run)[-1]["type"] == "run.cancel"
         assert (await suite.client.gates()).gates == []
         assert (await suite.client.gate(*gate)).state == "cancelled"
-    assert second[-1].HasField("run_complete")
 
 
 @pytest.mark.parametrize("kind", ["approval", "form"])
 async def test_a_new_message_answers_with_the_default_where_the_agent_says_so(kind: str, serve: Serve) -> None:
-    fields: dict[str, Any] = LISTED | {"onNewMessage": "answer_default"}
-    async with serve(asking(kind), ANSWER, AGAIN, **fields) as suite, asyncio.TaskGroup() as group:
-        offer(suite, {}, kind)
-        asked = Asked()
-        run = group.create_task(asked.follow(suite.client))
-        gate = await asked.gate
-        chat_id = (await suite.client.gate(*gate)).chat_id
-        async with suite.client.ask("and now?", agent_key="react", chat_id=chat_id) as deltas:
-            second = [delta async for delta in deltas]
+    async with waiting_run(serve, {}, kind, keys={}, onNewMessage="answer_default") as (suite, gate, run):
+        async with ask_anew(suite, await suite.client.gate(*gate)) as deltas:
+            assert [delta async for delta in deltas][-1].HasField("run_complete")
         first = await run
         assert first[-1]["type"] == "run.complete"
         if kind == "approval":
@@ -61,7 +48,6 @@ async def test_a_new_message_answers_with_the_default_where_the_agent_says_so(ki
             assert "expired" in str(only(first, "tool.result"))
         assert only(first, "gate.close")["state"] == (await suite.client.gate(*gate)).state == "expired"
         assert (await suite.client.answer_gate(*gate, '{"decision": "approve"}')).status == "expired"
-    assert second[-1].HasField("run_complete")
 
 
 async def test_an_answer_that_is_under_way_is_not_passed_over() -> None:
@@ -97,13 +83,8 @@ async def test_what_was_passed_over_is_not_waited_for_again() -> None:
 async def test_a_message_waits_unless_the_agent_says_otherwise_and_where_it_says_so_itself(
     fields: dict[str, Any], when_busy: str | None, serve: Serve
 ) -> None:
-    async with serve(asking("form"), ANSWER, AGAIN, **LISTED, **fields) as suite, asyncio.TaskGroup() as group:
-        offer(suite, {}, "form")
-        asked = Asked()
-        run = group.create_task(asked.follow(suite.client))
-        gate = await asked.gate
-        chat_id = (await suite.client.gate(*gate)).chat_id
-        async with suite.client.ask("and?", agent_key="react", chat_id=chat_id, when_busy=when_busy) as deltas:
+    async with waiting_run(serve, {}, "form", keys={}, **fields) as (suite, gate, run):
+        async with ask_anew(suite, await suite.client.gate(*gate), when_busy=when_busy) as deltas:
             await anext(deltas)  # it is stored, and waits
             assert (await suite.client.gate(*gate)).state == "open"
             await suite.client.answer_gate(*gate, "1")
@@ -114,10 +95,7 @@ async def test_a_message_waits_unless_the_agent_says_otherwise_and_where_it_says
 async def test_a_run_whose_other_call_works_is_not_cancelled(serve: Serve) -> None:
     turn = call("act", '{"at": 1}') + call("look", '{"at": 2}', index=1, call_id="call_2") + finish("tool_calls")
     fields: dict[str, Any] = {"toolConfig": {"backends": ["act", "look"]}, "react": {"parallelToolCalls": True}}
-    async with (
-        serve(turn, ANSWER, AGAIN, onNewMessage="cancel", **fields) as suite,
-        asyncio.TaskGroup() as group,
-    ):
+    async with serve(turn, ANSWER, onNewMessage="cancel", **fields) as suite:
         offer(suite, {})
         looked = asyncio.Event()
 
@@ -127,11 +105,10 @@ async def test_a_run_whose_other_call_works_is_not_cancelled(serve: Serve) -> No
             yield tools_pb2.ToolDelta(result=tools_pb2.ToolOutcome(ok=True, result="{}"))
 
         suite.tools.execute = execute
-        asked = Asked()
-        run = group.create_task(asked.follow(suite.client))
-        gate = await asked.gate
-        chat_id = (await suite.client.gate(*gate)).chat_id
-        async with suite.client.ask("and now?", agent_key="react", chat_id=chat_id) as deltas:
+        async with (
+            reading_run(suite.client) as (gate, _, run),
+            ask_anew(suite, await suite.client.gate(*gate)) as deltas,
+        ):
             await anext(deltas)
             assert (await suite.client.gate(*gate)).state == "open"
             looked.set()
@@ -143,7 +120,7 @@ async def test_a_run_whose_other_call_works_is_not_cancelled(serve: Serve) -> No
 @pytest.mark.parametrize("when_busy", [None, "interrupt"])
 async def test_the_next_owner_cancels_what_the_one_that_was_killed_was_to(when_busy: str | None, serve: Serve) -> None:
     fields: dict[str, Any] = LISTED | ({} if when_busy else {"onNewMessage": "cancel"})
-    async with serve(asking("form"), AGAIN, keys=KEYS, **fields) as suite, two_replicas(suite) as (a, b):
+    async with serve(asking("form"), ANSWER, keys=KEYS, **fields) as suite, two_replicas(suite) as (a, b):
         offer(suite, {}, "form")
         crashes, asked, second = Crashes(suite), Asked(), ""
         before = suite.memory.before

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from headrace.errors import InvalidRequest
-from tests.support.orchestrator import Serve, Suite, ask, kinds, only, submit, tool
-from tests.support.orchestrator.requests import last_result
+from tests.support.orchestrator import Serve, Suite, answers, ask, kinds, last_result, only, submit, submits, tool
 from tests.support.orchestrator.steps import ANSWER, call_tool
 from tests.support.order import Event
 
@@ -70,16 +69,14 @@ async def test_a_payload_that_does_not_fit_is_refused_and_the_gate_stays_open(
         offer(suite, result_schema=json.dumps(SCHEMA))
 
         async def answer(opened: Event) -> None:
-            [gate] = (await suite.client.gates()).gates
             for payload, problem in refused:
                 with pytest.raises(InvalidRequest, match=problem) as caught:
-                    await suite.client.answer_gate(gate.run_id, gate.gate_id, json.dumps(payload))
+                    await answers(suite, payload)(opened)
                 assert "secret" not in str(caught.value), "what a person wrote is in no error"
                 with pytest.raises(InvalidRequest, match=problem):
-                    await submit(suite, gate.run_id, gate.gate_id, payload)
-            assert (await suite.client.gate(gate.run_id, gate.gate_id)).state == "open"
-            accepted = await suite.client.answer_gate(gate.run_id, gate.gate_id, json.dumps(good))
-            assert accepted.status == "accepted"
+                    await submit(suite, opened["runId"], opened["gateId"], payload)
+            assert (await suite.client.gate(opened["runId"], opened["gateId"])).state == "open"
+            await answers(suite, good)(opened)
 
         events = await ask(suite, ("gate.open", answer))
         assert json.loads(last_result(suite)) == good
@@ -94,8 +91,8 @@ async def test_an_answer_that_comes_before_its_gate_is_checked_too(serve: Serve)
 
         async def answer(begun: Event) -> None:
             with pytest.raises(InvalidRequest, match="rule: required"):
-                await submit(suite, begun["runId"], begun["toolId"], {})
-            assert await submit(suite, begun["runId"], begun["toolId"], {"size": "small"}) == "accepted"
+                await submits(suite, {})(begun)
+            await submits(suite, {"size": "small"})(begun)
 
         await ask(suite, ("tool.start", answer))
         assert json.loads(last_result(suite)) == {"size": "small"}
@@ -105,12 +102,6 @@ async def test_an_answer_that_comes_before_its_gate_is_checked_too(serve: Serve)
 async def test_without_a_schema_any_json_is_taken(payload: Any, serve: Serve) -> None:
     async with serve(asking("confirm", {}), ANSWER, **LISTED) as suite:
         offer(suite)
-
-        async def answer(opened: Event) -> None:
-            [gate] = (await suite.client.gates()).gates
-            reply = await suite.client.answer_gate(gate.run_id, opened["gateId"], json.dumps(payload))
-            assert reply.status == "accepted"
-
-        events = await ask(suite, ("gate.open", answer))
+        events = await ask(suite, ("gate.open", answers(suite, payload)))
         assert json.loads(last_result(suite)) == payload
     assert "resultSchema" not in only(events, "gate.open")

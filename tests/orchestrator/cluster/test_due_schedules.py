@@ -6,21 +6,15 @@ import asyncio
 import json
 import re
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 
 from headrace.v1 import agent_pb2, memory_pb2, schedule_pb2
 from services.orchestrator.cluster.due_query import make_query
 from services.runtime.auth.identity import Identity, acting_as
-from tests.support.orchestrator import Serve, Suite, replica
+from tests.support.orchestrator import ANSWER, Serve, Suite, content, replica, two_replicas
 from tests.support.orchestrator.answerers import KEYS, as_user
-from tests.support.orchestrator.replicas import two_replicas
 from tests.support.orchestrator.schedules import schedules_of
-from tests.support.orchestrator.steps import ANSWER, content
-
-if TYPE_CHECKING:
-    pass
 
 SLOW = [*content("Hel"), 3600.0]
 CHAT = "9f3c1f2e-5a77-4d0e-8f0e-3d1f7a0b1c2d"

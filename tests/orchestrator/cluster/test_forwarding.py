@@ -13,28 +13,22 @@ from headrace.streams import reading, rpc_errors
 from headrace.v1 import agent_pb2, agent_pb2_grpc
 from services.orchestrator.cluster.forwarding import RELAYED
 from services.runtime.rpc.channels import open_channel
-from tests.support.orchestrator import CHAT, Serve, Suite, as_json, read, replica
+from tests.support.orchestrator import ANSWER, CHAT, Serve, Suite, as_json, call, content, finish, read, replica
 from tests.support.orchestrator.crashes import Crashes
-from tests.support.orchestrator.events import ask_for, run_of
+from tests.support.orchestrator.events import ask_for, ask_until, run_of
 from tests.support.orchestrator.replicas import LEASE_S, Replica, two_replicas
 from tests.support.orchestrator.runs import unfinished_runs, wait_for_ends
-from tests.support.orchestrator.steps import ANSWER, call, content, finish
 from tests.support.order import TERMINAL, Event, check_order, fold, texts
 from tests.support.timing import within
 from tests.support.waiting import wait_until
 
 NO_RUN = "00000000-0000-4000-8000-000000000000"
+SLOW = [*content("Hel"), 3600.0]
 
 
-async def begun(client: Client, until: str, **fields: Any) -> list[Event]:
+async def begun(client: Client, until: str = "content.delta", **fields: Any) -> list[Event]:
     """What a reader has seen of a new run that leaves at the first event of this type."""
-    seen: list[Event] = []
-    async with client.ask("hello", agent_key="react", chat_id=CHAT, **fields) as deltas:
-        async for delta in deltas:
-            seen.append(as_json(delta))
-            if seen[-1]["type"] == until:
-                break
-    return seen
+    return await ask_until(client, until, agent_key="react", chat_id=CHAT, **fields)
 
 
 async def asked(client: Client, **fields: Any) -> list[Event]:
@@ -48,7 +42,7 @@ async def until_asked(suite: Suite, count: int) -> None:
 
 async def test_a_reader_at_another_replica_sees_what_one_at_the_owner_sees(serve: Serve) -> None:
     async with serve([*content("Hel"), 0.3, *content("lo"), *finish()]) as suite, two_replicas(suite) as (a, b):
-        seen = await begun(a.client, "content.delta")
+        seen = await begun(a.client)
         here, there = await asyncio.gather(*(read(one.client, run_of(seen)) for one in (a, b)))
         assert here == there
         check_order(there)
@@ -57,8 +51,8 @@ async def test_a_reader_at_another_replica_sees_what_one_at_the_owner_sees(serve
 
 
 async def test_a_cancel_reaches_the_owner(serve: Serve) -> None:
-    async with serve([*content("Hel"), 3600.0]) as suite, two_replicas(suite) as (a, b):
-        seen = await begun(a.client, "content.delta")
+    async with serve(SLOW) as suite, two_replicas(suite) as (a, b):
+        seen = await begun(a.client)
         reading_on = asyncio.create_task(read(b.client, run_of(seen)))
         assert (await b.client.cancel(run_of(seen))).state == "running"
         assert (await reading_on)[-1]["type"] == "run.cancel"
@@ -66,11 +60,9 @@ async def test_a_cancel_reaches_the_owner(serve: Serve) -> None:
 
 
 async def test_a_run_hears_what_another_replica_was_told(serve: Serve) -> None:
-    async with (
-        serve([*content("Hel"), 0.3, *call("look"), *finish("tool_calls")], ANSWER) as suite,
-        two_replicas(suite) as (a, b),
-    ):
-        seen = await begun(a.client, "content.delta")
+    turn = [*content("Hel"), 0.3, *call("look"), *finish("tool_calls")]
+    async with serve(turn, ANSWER) as suite, two_replicas(suite) as (a, b):
+        seen = await begun(a.client)
         answer = await b.client.steer(run_of(seen), "faster")
         assert answer.status == "accepted"
         events = await read(b.client, run_of(seen))
@@ -80,7 +72,7 @@ async def test_a_run_hears_what_another_replica_was_told(serve: Serve) -> None:
 async def test_a_message_for_a_run_that_has_ended_goes_where_its_chat_is(serve: Serve) -> None:
     async with serve(ANSWER, [*content("Hel"), 0.5, *finish()], ANSWER) as suite, two_replicas(suite) as (a, b):
         first = await asked(a.client)
-        second = await begun(a.client, "content.delta")
+        second = await begun(a.client)
         answer = await b.client.steer(run_of(first), "and then?")
         assert answer.status == "queued"
         events = await read(b.client, answer.run_id)
@@ -90,15 +82,12 @@ async def test_a_message_for_a_run_that_has_ended_goes_where_its_chat_is(serve: 
 
 
 async def test_a_run_is_told_of_as_its_owner_knows_it(serve: Serve) -> None:
-    async with serve([*content("Hel"), 3600.0]) as suite, two_replicas(suite) as (a, b):
-        seen = await begun(a.client, "content.delta")
-        async with open_channel(a.address) as to_a, open_channel(b.address) as to_b:
-            stubs = [agent_pb2_grpc.AgentServiceStub(channel) for channel in (to_a, to_b)]
-            one = [await stub.GetRun(agent_pb2.GetRunRequest(run_id=run_of(seen))) for stub in stubs]
-            listed = [await stub.ListRuns(agent_pb2.ListRunsRequest(chat_id=CHAT)) for stub in stubs]
-        # Only who has the run knows what is left of its budget.
-        assert all(reply.run.HasField("budget_left") for reply in one)
-        assert all(reply.runs[0].HasField("budget_left") for reply in listed)
+    async with serve(SLOW) as suite, two_replicas(suite) as (a, b):
+        seen = await begun(a.client)
+        for client in (a.client, b.client):
+            # Only who has the run knows what is left of its budget.
+            assert (await client.run(run_of(seen))).HasField("budget_left")
+            assert (await client.chat_runs(CHAT)).runs[0].HasField("budget_left")
         await b.client.cancel(run_of(seen))
 
 
@@ -114,8 +103,8 @@ async def test_the_queries_of_a_chat_run_one_after_the_other_wherever_they_are_a
 
 
 async def test_a_busy_chat_is_busy_at_every_replica(serve: Serve) -> None:
-    async with serve([*content("Hel"), 3600.0], ANSWER) as suite, two_replicas(suite) as (a, b):
-        seen = await begun(a.client, "content.delta")
+    async with serve(SLOW, ANSWER) as suite, two_replicas(suite) as (a, b):
+        seen = await begun(a.client)
         with pytest.raises(ChatBusy) as caught:
             await asked(b.client, when_busy="reject")
         assert caught.value.metadata["runId"] == run_of(seen)
@@ -130,21 +119,19 @@ async def test_a_busy_chat_is_busy_at_every_replica(serve: Serve) -> None:
 
 
 async def test_a_query_interrupts_the_run_of_another_replica(serve: Serve) -> None:
-    async with serve([*content("Hel"), 3600.0], ANSWER) as suite, two_replicas(suite) as (a, b):
-        seen = await begun(a.client, "content.delta")
+    async with serve(SLOW, ANSWER) as suite, two_replicas(suite) as (a, b):
+        seen = await begun(a.client)
         assert (await asked(b.client, when_busy="interrupt"))[-1]["type"] == "run.complete"
         assert (await read(b.client, run_of(seen)))[-1]["type"] == "run.cancel"
 
 
 async def queued(at: Replica) -> int:
-    async with open_channel(at.address) as channel:
-        reply = await agent_pb2_grpc.AgentServiceStub(channel).ListRuns(agent_pb2.ListRunsRequest(chat_id=CHAT))
-    return sum(run.state in ("queued", "running") for run in reply.runs)
+    return sum(run.state in ("queued", "running") for run in (await at.client.chat_runs(CHAT)).runs)
 
 
 async def test_a_query_that_is_repeated_at_another_replica_is_one_query(serve: Serve) -> None:
     async with serve([*content("Hel"), 0.3, *finish()]) as suite, two_replicas(suite) as (a, b):
-        seen = await begun(a.client, "content.delta", request_id="once")
+        seen = await begun(a.client, request_id="once")
         again = await asked(b.client, request_id="once")
         assert run_of(again) == run_of(seen)
         assert again[-1]["type"] == "run.complete"
@@ -152,13 +139,10 @@ async def test_a_query_that_is_repeated_at_another_replica_is_one_query(serve: S
 
 
 async def test_a_caller_who_leaves_a_relayed_query_cancels_it_when_it_said_so(serve: Serve) -> None:
-    async with (
-        serve([*content("Hel"), 0.2, *finish()], [*content("Hel"), 3600.0]) as suite,
-        two_replicas(suite) as (a, b),
-    ):
+    async with serve([*content("Hel"), 0.2, *finish()], SLOW) as suite, two_replicas(suite) as (a, b):
         first = asyncio.create_task(asked(a.client))
         await until_asked(suite, 1)
-        second = await begun(b.client, "content.delta", on_disconnect="cancel")
+        second = await begun(b.client, on_disconnect="cancel")
         assert (await read(b.client, run_of(second)))[-1]["type"] == "run.cancel"
         assert (await first)[-1]["type"] == "run.complete"
 
@@ -179,8 +163,8 @@ async def test_a_reader_that_stops_stops_the_relay_and_not_the_run(serve: Serve)
 
 
 async def test_a_call_is_passed_on_once_at_most(serve: Serve) -> None:
-    async with serve([*content("Hel"), 3600.0]) as suite, two_replicas(suite) as (a, b):
-        seen = await begun(a.client, "content.delta")
+    async with serve(SLOW) as suite, two_replicas(suite) as (a, b):
+        seen = await begun(a.client)
         async with open_channel(b.address) as channel:
             stub = agent_pb2_grpc.AgentServiceStub(channel)
             with pytest.raises(Overloaded, match="being moved"), rpc_errors():
@@ -197,7 +181,7 @@ async def test_a_run_that_nobody_has_is_not_found_at_once(serve: Serve) -> None:
 
 
 async def test_a_replica_that_stops_hands_over_at_once_and_readers_come_back_once(serve: Serve) -> None:
-    async with serve([*content("Hel"), 3600.0], ANSWER) as suite, two_replicas(suite) as (a, b):
+    async with serve(SLOW, ANSWER) as suite, two_replicas(suite) as (a, b):
         reader = asyncio.create_task(asked(b.client))
         await until_asked(suite, 1)
         waiting = asyncio.create_task(asked(a.client))
@@ -226,7 +210,7 @@ async def owner_first(suite: Suite, a: Replica, b: Replica) -> tuple[Replica, Re
 
 async def test_the_runs_of_a_replica_that_died_go_on_at_another_when_their_leases_end(serve: Serve) -> None:
     """Nobody attaches: the other one finds them. In their order."""
-    async with serve([*content("Hel"), 3600.0], ANSWER) as suite:
+    async with serve(SLOW, ANSWER) as suite:
         crashes = Crashes(suite)
         await suite.stop()
         async with replica(suite, "b") as b:

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,15 +17,12 @@ import pytest
 from headrace.client import Client
 from headrace.errors import Claimed, HeadraceError, Unauthenticated
 from tests.support.issuing import keys_file
-from tests.support.orchestrator import Serve, Suite, as_json, tool
+from tests.support.orchestrator import Serve, Suite, as_json, call, content, run_of, tool, two_replicas
 from tests.support.orchestrator.answerers import APPROVE, as_user
 from tests.support.orchestrator.crashes import Crashes, assert_whole, restart
-from tests.support.orchestrator.events import run_of
-from tests.support.orchestrator.gate_runs import Asked, read_as
+from tests.support.orchestrator.gate_runs import killing_owner, read_as, reading_run, try_answer
 from tests.support.orchestrator.parked import Parked
 from tests.support.orchestrator.recorded_runs import World
-from tests.support.orchestrator.replicas import two_replicas
-from tests.support.orchestrator.steps import call, content
 from tests.support.order import TERMINAL, Event
 from tests.support.tiers import check_each
 
@@ -66,11 +64,7 @@ class Waiting:
 
     async def answer(self, name: str, payload: str = "", **fields: Any) -> str:
         """Answer as `name`; return the status, or the error's reason."""
-        async with as_user(self.address, name) as client:
-            try:
-                return (await client.answer_gate(*self.place, payload or ANSWERS[self.kind], **fields)).status
-            except HeadraceError as error:
-                return error.reason
+        return await try_answer(self.address, name, self.place, payload or ANSWERS[self.kind], **fields)
 
 
 Act: TypeAlias = Callable[[Waiting], Awaitable[str]]
@@ -245,14 +239,13 @@ async def test_what_people_do_to_a_gate_is_decided_once(
     expires_ms = EXPIRES_MS[how]
     if case == "expired":
         (tmp_path / "approvals.yaml").write_text(f"answerTimeoutMs: {expires_ms}\n")
-    async with serve(keys=KEYS, park_after_s=PARKING[how], **LISTED) as suite, asyncio.TaskGroup() as group:
-        world = set_up(suite, kind, expires_ms if case == "expired" else 100_000)
-        asked, parked = Asked(), Parked()
-        run = group.create_task(asked.follow(suite.client))
-        waiting = await make_waiting(suite.address, kind, await asked.gate, tmp_path)
-        if how == "parked":
-            await parked.wait()
-        by = await CASES[case](waiting)
+    async with serve(keys=KEYS, park_after_s=PARKING[how], **LISTED) as suite:
+        world, parked = set_up(suite, kind, expires_ms if case == "expired" else 100_000), Parked()
+        async with reading_run(suite.client) as (gate, _, run):
+            waiting = await make_waiting(suite.address, kind, gate, tmp_path)
+            if how == "parked":
+                await parked.wait()
+            by = await CASES[case](waiting)
         await check(waiting, world, await run, by, case=case)
         assert await waiting.answer("dan", request_id="late") in ("duplicate", "expired", "unmatched")
 
@@ -263,17 +256,10 @@ async def test_a_run_that_another_replica_takes_over_is_decided_once(
     kind: str, how: str, serve: Serve, tmp_path: Path
 ) -> None:
     async with serve(keys=KEYS, park_after_s=PARKING[how], **LISTED) as suite, two_replicas(suite) as (a, b):
-        world = set_up(suite, kind)
-        crashes, asked, parked = Crashes(suite), Asked(), Parked()
-        async with as_user(a.address, "ada") as ada:
-            run = asyncio.create_task(asked.follow(ada))
-            place = await asked.gate
+        world, parked = set_up(suite, kind), Parked()
+        async with killing_owner(suite, a) as (place, _):
             if how == "parked":
                 await parked.wait()
-            crashes.kill(place[0])
-            await a.stop()
-            with suppress(HeadraceError):
-                await run
         waiting = await make_waiting(b.address, kind, place, tmp_path)
         if kind != "question":
             assert await waiting.answer("ada") == "PERMISSION_DENIED"
@@ -303,36 +289,40 @@ async def follow_and_answer(
     return events
 
 
+async def dying_owners(
+    suite: Suite, kind: str, folder: Path, payload: str = "", *, calls: int = 1, is_parked: bool = False
+) -> AsyncGenerator[tuple[World, list[Event]]]:
+    """Runs whose owners die at each line of the log in turn, as readers have them of the next owner, who is there yet;
+    the first one dies nowhere, and says how many lines such a run has."""
+    await suite.stop()
+    crashes, appends, at = Crashes(suite), 1, 0
+    while at < appends:
+        world = set_up(suite, kind, calls=calls)
+        crashes.kill_at(at or -1)
+        async with restart(suite), as_user(suite.address, "ada") as ada:
+            events = await follow_and_answer(suite, ada, kind, folder, "", payload, is_parked=is_parked)
+            run_id = run_of(events)
+            if not at:
+                appends = crashes.appends[run_id]
+                yield world, events
+        crashes.kill_at(-1)
+        if at:
+            assert events[-1]["type"] not in TERMINAL
+            async with restart(suite), as_user(suite.address, "ada") as ada:
+                yield world, await follow_and_answer(suite, ada, kind, folder, run_id, payload)
+        at += 1
+
+
 @pytest.mark.parametrize(("kind", "how"), check_each(((kind, how) for how in PARKING for kind in TOOLS), each=4))
 async def test_an_owner_that_dies_at_any_line_leaves_one_decision(
     kind: str, how: str, serve: Serve, tmp_path: Path
 ) -> None:
     async with serve(keys=KEYS, park_after_s=PARKING[how], **LISTED) as suite:
-        await suite.stop()
-        crashes, appends, at = Crashes(suite), 2, 1
-        while at < appends:
-            world = set_up(suite, kind)
-            async with restart(suite), as_user(suite.address, "ada") as ada:
-                crashes.kill_at(at if appends > 2 else -1)
-                events = await follow_and_answer(suite, ada, kind, tmp_path, "", is_parked=how == "parked")
-            run_id = run_of(events)
-            if appends == 2:  # the first one dies nowhere: so many lines has such a run
-                appends = crashes.appends[run_id]
-                assert events[-1]["type"] == "run.complete"
-                continue
-            assert events[-1]["type"] not in TERMINAL
-            crashes.kill_at(-1)
-            async with restart(suite), as_user(suite.address, "ada") as ada:
-                whole = await follow_and_answer(suite, ada, kind, tmp_path, run_id)
-                gate_id = next(event["gateId"] for event in whole if event["type"] == "gate.open")
-                waiting = Waiting(suite.address, kind, (run_id, gate_id), tmp_path)
-                assert await waiting.answer(AUTHORS[kind], request_id="r1") == "accepted", "the decision, repeated"
-                await check(waiting, world, whole, AUTHORS[kind])
-            at += 1
-
-
-def count(events: list[Event], *kinds: str) -> list[int]:
-    return [sum(event["type"] == kind for event in events) for kind in kinds]
+        async for world, whole in dying_owners(suite, kind, tmp_path, is_parked=how == "parked"):
+            gate_id = next(event["gateId"] for event in whole if event["type"] == "gate.open")
+            waiting = Waiting(suite.address, kind, (whole[-1]["runId"], gate_id), tmp_path)
+            assert await waiting.answer(AUTHORS[kind], request_id="r1") == "accepted", "the decision, repeated"
+            await check(waiting, world, whole, AUTHORS[kind])
 
 
 @pytest.mark.parametrize("scope", ["run", pytest.param("chat", marks=pytest.mark.nightly)])
@@ -342,23 +332,9 @@ async def test_an_owner_that_dies_at_any_line_leaves_a_grant_that_is_asked_for_o
     """The second call is covered by what the first one's approval grants: it has its effect once, unasked."""
     payload = json.dumps({"decision": "approve", "grant": scope})
     async with serve(keys=KEYS, **LISTED) as suite:
-        await suite.stop()
-        crashes, appends, at = Crashes(suite), 2, 1
-        while at < appends:
-            world = set_up(suite, "approval", calls=2)
-            async with restart(suite), as_user(suite.address, "ada") as ada:
-                crashes.kill_at(at if appends > 2 else -1)
-                events = await follow_and_answer(suite, ada, "approval", tmp_path, "", payload)
-            run_id = run_of(events)
-            if appends > 2:
-                assert events[-1]["type"] not in TERMINAL
-                crashes.kill_at(-1)
-                async with restart(suite), as_user(suite.address, "ada") as ada:
-                    events = await follow_and_answer(suite, ada, "approval", tmp_path, run_id, payload)
-                at += 1
-            else:  # the first one dies nowhere: so many lines has such a run
-                appends = crashes.appends[run_id]
+        async for world, events in dying_owners(suite, "approval", tmp_path, payload, calls=2):
             assert events[-1]["type"] == "run.complete"
-            kinds = ("gate.open", "request.submit", "grant.make", "grant.use", "approval.answer")
-            assert count(events, *kinds) == [1, 1, 1, 1, 1]
+            told = Counter(event["type"] for event in events)
+            once = ("gate.open", "request.submit", "grant.make", "grant.use", "approval.answer")
+            assert [told[kind] for kind in once] == [1] * 5
             assert sorted(world.runs.values()) == [1, 1]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import pytest
 from headrace.client import Client
 from headrace.errors import Overloaded
 from headrace.sse import SseReader
-from headrace.v1 import agent_pb2, memory_pb2
+from headrace.v1 import memory_pb2
 from services.facade import service as facade
 from services.facade.config import Config as FacadeConfig
 from services.orchestrator.lifecycle.admission.fair_use import NoLimits
@@ -26,14 +28,14 @@ from services.orchestrator.run.run import Run
 from services.runtime.capacity import Capacity
 from services.runtime.process.config import ProcessSettings
 from services.runtime.rpc.channels import open_channel
-from tests.support.orchestrator import Serve, Suite, as_json, only, read, tool
+from tests.support.orchestrator import Serve, Suite, ask_for, only, read, tool, two_replicas
 from tests.support.orchestrator.answerers import APPROVE
 from tests.support.orchestrator.crashes import restart
-from tests.support.orchestrator.gate_runs import Asked
-from tests.support.orchestrator.parked import WAIT_S, Parked, begin, wait_for_nobody
+from tests.support.orchestrator.gate_runs import Asked, reading_run
+from tests.support.orchestrator.parked import Parked, begin, wait_for_nobody
 from tests.support.orchestrator.recorded_runs import World
-from tests.support.orchestrator.replicas import two_replicas
-from tests.support.orchestrator.runs import get_title
+from tests.support.orchestrator.requests import last_result
+from tests.support.orchestrator.runs import wait_for_title
 from tests.support.orchestrator.schedules import schedules_of
 from tests.support.orchestrator.steps import Step, call, call_tool, content, finish
 from tests.support.orchestrator.subagents import HELPER, delegated, replying
@@ -52,6 +54,18 @@ def set_up(suite: Suite, turns: list[list[Step]] = ACT, **rule: Any) -> World:
         tool("look", "backend", effect="read"),
     ]
     return world
+
+
+@asynccontextmanager
+async def parked_run(
+    serve: Serve, turns: list[list[Step]] = ACT, **fields: Any
+) -> AsyncGenerator[tuple[Suite, World, tuple[str, str]]]:
+    """A run that waits for an approval, that nobody reads and nobody has: with its gate."""
+    async with serve(park_after_s=0, **(LISTED | fields)) as suite:
+        world = set_up(suite, turns)
+        gate = await begin(suite.client)
+        await wait_for_nobody(suite, gate[0])
+        yield suite, world, gate
 
 
 def assert_seamless(events: list[Event], end: str = "run.complete") -> None:
@@ -75,16 +89,17 @@ async def test_a_run_that_nobody_reads_is_nobodys_and_goes_on_when_it_is_answere
         due_at = await wait_for_nobody(suite, gate[0])
         assert (await suite.client.gate(*gate)).expires_at == due_at
         run = await suite.client.run(gate[0])
-        assert (run.state, run.usage.model_calls, run.usage.input_tokens) == ("waiting", 1, 10)
-        chat_id = run.chat_id
-        assert [one.state for one in (await suite.client.chat_runs(chat_id)).runs] == ["waiting"]
+        page = await suite.client.chat_runs(run.chat_id)
+        for one in (run, *page.runs):
+            assert (one.state, one.usage.model_calls, one.usage.input_tokens) == ("waiting", 1, 10)
+        assert (page.runs_total, page.usage_total.model_calls, page.usage_total.input_tokens) == (1, 1, 10)
         listed = memory_pb2.ListUnfinishedRunsRequest()
         assert [*(await suite.memory.ListUnfinishedRuns(listed, None)).runs] == [], "nobody looks for it"
         await parked.wait()
         assert parked.times == 1
         gc.collect()
         assert [one.id for one in gc.get_objects() if isinstance(one, Run)] == []
-        assert (await suite.client.answer_gate(*gate, APPROVE)).status == "accepted"
+        assert await answer(suite.client, gate) == "accepted"
         events = await read(suite.client, gate[0])
         assert_seamless(events)
         assert sum(world.runs.values()) == 1
@@ -93,13 +108,12 @@ async def test_a_run_that_nobody_reads_is_nobodys_and_goes_on_when_it_is_answere
 
 
 async def test_a_reader_keeps_its_stream_while_the_run_is_parked(serve: Serve) -> None:
-    async with serve(park_after_s=0, **LISTED) as suite, asyncio.TaskGroup() as group:
+    async with serve(park_after_s=0, **LISTED) as suite:
         set_up(suite)
-        asked, parked = Asked(), Parked()
-        run = group.create_task(asked.follow(suite.client))
-        gate = await asked.gate
-        await parked.wait()
-        assert (await suite.client.answer_gate(*gate, APPROVE)).status == "accepted"
+        parked = Parked()
+        async with reading_run(suite.client) as (gate, _, run):
+            await parked.wait()
+            assert await answer(suite.client, gate) == "accepted"
         live = await run
         assert_seamless(live)
         whole = await read(suite.client, gate[0])
@@ -129,26 +143,21 @@ async def test_a_reader_over_http_keeps_its_stream_while_the_run_is_parked(serve
                         if event["type"] == "gate.open":
                             await parked.wait()
                             gate = only(events, "run.start")["runId"], event["gateId"]
-                            assert (await suite.client.answer_gate(*gate, APPROVE)).status == "accepted"
+                            assert await answer(suite.client, gate) == "accepted"
         assert_seamless(events)
 
 
-@pytest.mark.parametrize("is_read", [True, False])
-async def test_a_parked_run_goes_on_when_its_time_is_over(is_read: bool, serve: Serve, tmp_path: Path) -> None:
+async def test_a_parked_run_goes_on_when_its_time_is_over(serve: Serve, tmp_path: Path) -> None:
+    """It is read by nobody; a reader's one is in the table of gates."""
     (tmp_path / "approvals.yaml").write_text("answerTimeoutMs: 2000\n")
-    async with serve(park_after_s=0, **LISTED) as suite, asyncio.TaskGroup() as group:
-        world, parked, asked = set_up(suite), Parked(), Asked()
-        reading = group.create_task(asked.follow(suite.client)) if is_read else None
-        gate = await asked.gate if is_read else await begin(suite.client)
-        await parked.wait()
-        if reading is not None:
-            events = await reading
-        else:
-            await wait_for_end(suite, gate[0])
-            events = await read(suite.client, gate[0])
+    async with parked_run(serve) as (suite, world, gate):
+        await wait_for_end(suite, gate[0])
+        events = await read(suite.client, gate[0])
         assert_seamless(events)
         assert only(events, "gate.close")["state"] == "expired"
-        assert only(events, "approval.answer")["note"].startswith("nobody answered")
+        assert only(events, "approval.answer")["note"].startswith("nobody answered within 2 s")
+        assert "nobody answered within 2 s" in last_result(suite), "which the model is told"
+        assert (await suite.client.answer_gate(*gate, APPROVE)).status == "expired"
         assert not world.runs
 
 
@@ -172,7 +181,7 @@ async def test_a_parked_run_reminds_and_is_parked_again(serve: Serve) -> None:
         while [step.step for step in (await suite.client.gate(*gate)).steps] != ["reminded", "escalated"]:
             await asyncio.sleep(0.02)
         await parked.wait(2)
-        assert (await suite.client.answer_gate(*gate, APPROVE)).status == "accepted"
+        assert await answer(suite.client, gate) == "accepted"
         events = await read(suite.client, gate[0])
         assert_seamless(events)
         assert [event["step"] for event in events if event["type"] == "gate.step"] == ["reminded", "escalated"]
@@ -198,49 +207,33 @@ async def test_a_parked_run_outlives_every_orchestrator(is_read: bool, serve: Se
         assert sum(world.runs.values()) == 1
 
 
-@pytest.mark.parametrize("is_read", [True, False])
-async def test_a_parked_run_is_cancelled(is_read: bool, serve: Serve) -> None:
-    async with serve(park_after_s=0, **LISTED) as suite, asyncio.TaskGroup() as group:
-        world, parked, asked = set_up(suite), Parked(), Asked()
-        reading = group.create_task(asked.follow(suite.client)) if is_read else None
-        gate = await asked.gate if is_read else await begin(suite.client)
-        await parked.wait()
+async def test_a_parked_run_is_cancelled(serve: Serve) -> None:
+    """It is read by nobody, as above."""
+    async with parked_run(serve) as (suite, world, gate):
         await suite.client.cancel(gate[0])
-        events = await reading if reading is not None else await read(suite.client, gate[0])
-        assert_seamless(events, "run.cancel")
+        assert_seamless(await read(suite.client, gate[0]), "run.cancel")
         assert (await suite.client.gate(*gate)).state == "cancelled"
         assert not world.runs
 
 
 async def test_a_new_message_of_the_chat_waits_behind_a_parked_run(serve: Serve) -> None:
-    async with serve(park_after_s=0, **LISTED) as suite, asyncio.TaskGroup() as group:
-        set_up(suite)
-        gate = await begin(suite.client)
-        await wait_for_nobody(suite, gate[0])
+    async with parked_run(serve) as (suite, _, gate), asyncio.TaskGroup() as group:
         chat_id = (await suite.client.run(gate[0])).chat_id
-
-        async def ask() -> list[agent_pb2.AgentDelta]:
-            async with suite.client.ask("and now?", agent_key="react", chat_id=chat_id) as deltas:
-                return [delta async for delta in deltas]
-
-        second = group.create_task(ask())
+        second = group.create_task(ask_for(suite.client, "and now?", agent_key="react", chat_id=chat_id))
         while len((await suite.client.chat_runs(chat_id)).runs) < 2:
             await asyncio.sleep(0.01)
-        assert (await suite.client.answer_gate(*gate, APPROVE)).status == "accepted"
-        assert (await second)[-1].HasField("run_complete")
+        assert await answer(suite.client, gate) == "accepted"
+        assert (await second)[-1]["type"] == "run.complete"
         runs = (await suite.client.chat_runs(chat_id)).runs
         assert [run.state for run in runs] == ["completed", "completed"]
         assert runs[0].run_id == gate[0]
 
 
 async def test_a_message_to_a_parked_run_is_heard_in_its_next_turn(serve: Serve) -> None:
-    async with serve(park_after_s=0, **LISTED) as suite:
-        set_up(suite)
-        gate = await begin(suite.client)
-        await wait_for_nobody(suite, gate[0])
+    async with parked_run(serve) as (suite, _, gate):
         assert (await suite.client.steer(gate[0], "be quick")).status == "accepted"
         await wait_for_nobody(suite, gate[0])
-        assert (await suite.client.answer_gate(*gate, APPROVE)).status == "accepted"
+        assert await answer(suite.client, gate) == "accepted"
         events = await read(suite.client, gate[0])
         assert_seamless(events)
         assert only(events, "request.steer")["message"] == "be quick"
@@ -248,18 +241,15 @@ async def test_a_message_to_a_parked_run_is_heard_in_its_next_turn(serve: Serve)
         assert any("be quick" in text for text in said)
 
 
-async def test_a_run_whose_sub_agent_waits_is_parked_with_it(serve: Serve, tmp_path: Path) -> None:
-    (tmp_path / "agents").mkdir()
+async def test_a_run_whose_sub_agent_waits_is_parked_with_it(serve: Serve) -> None:
     helper = HELPER | {"toolConfig": {"backends": ["act"]}}
-    (tmp_path / "agents" / "helper.json").write_text(json.dumps(helper))
-    async with serve(park_after_s=0, subagents=["helper"]) as suite, asyncio.TaskGroup() as group:
-        world, parked, asked = set_up(suite), Parked(), Asked()
+    async with serve(park_after_s=0, subagents=["helper"], beside={"helper": helper}) as suite:
+        world, parked = set_up(suite), Parked()
         hello = [delegated("find it", agentKey="helper") + finish("tool_calls"), content("Done.") + finish()]
         replying(suite, hello=hello, find=[ACT[0], content("found") + finish()])
-        run = group.create_task(asked.follow(suite.client))
-        gate = await asked.gate
-        await parked.wait()
-        assert (await suite.client.answer_gate(*gate, APPROVE)).status == "accepted"
+        async with reading_run(suite.client) as (gate, _, run):
+            await parked.wait()
+            assert await answer(suite.client, gate) == "accepted"
         live = await run
         assert_seamless(live)
         assert only(live, "subagent.end")["summary"] == "found"
@@ -269,20 +259,19 @@ async def test_a_run_whose_sub_agent_waits_is_parked_with_it(serve: Serve, tmp_p
 async def test_a_run_with_a_tool_at_work_is_not_parked(serve: Serve) -> None:
     calls = call("act", '{"at": 1}') + call("look", index=1, call_id="call_2") + finish("tool_calls")
     fields: dict[str, Any] = LISTED | {"react": {"parallelToolCalls": True}}
-    async with serve(park_after_s=0, **fields) as suite, asyncio.TaskGroup() as group:
+    async with serve(park_after_s=0, **fields) as suite:
         set_up(suite)
         suite.llm.reply, suite.llm.turns = None, [calls, content("All good.") + finish()]
         suite.tools.execute = None
         suite.tools.delay_s = 0.5
-        asked, parked = Asked(), Parked()
-        run = group.create_task(asked.follow(suite.client))
-        gate = await asked.gate
-        while all(event["type"] != "tool.result" for event in asked.events):
-            assert parked.times == 0
-            await asyncio.sleep(0.005)
-        await parked.wait()
-        suite.tools.delay_s = 0
-        assert (await suite.client.answer_gate(*gate, APPROVE)).status == "accepted"
+        parked = Parked()
+        async with reading_run(suite.client) as (gate, asked, run):
+            while all(event["type"] != "tool.result" for event in asked.events):
+                assert parked.times == 0
+                await asyncio.sleep(0.005)
+            await parked.wait()
+            suite.tools.delay_s = 0
+            assert await answer(suite.client, gate) == "accepted"
         events = await run
         assert_seamless(events)
         assert len([event for event in events if event["type"] == "tool.result"]) == 2
@@ -302,14 +291,13 @@ async def test_of_two_replicas_that_take_a_parked_run_at_the_same_moment_one_has
 
 
 async def test_readers_at_any_replica_hear_how_a_parked_run_goes_on(serve: Serve) -> None:
-    async with serve(park_after_s=0, **LISTED) as suite, two_replicas(suite) as (a, b), asyncio.TaskGroup() as group:
-        world, asked, parked = set_up(suite), Asked(), Parked()
-        run = group.create_task(asked.follow(a.client))
-        gate = await asked.gate
-        await parked.wait()
-        other = group.create_task(read(b.client, gate[0]))
-        await parked.wait(2)
-        assert (await answer(b.client, gate)) == "accepted"
+    async with serve(park_after_s=0, **LISTED) as suite, two_replicas(suite) as (a, b):
+        world, parked = set_up(suite), Parked()
+        async with reading_run(a.client) as (gate, _, run):
+            await parked.wait()
+            other = asyncio.create_task(read(b.client, gate[0]))
+            await parked.wait(2)
+            assert await answer(b.client, gate) == "accepted"
         for events in (await run, await other):
             assert_seamless(events)
         assert sum(world.runs.values()) == 1
@@ -320,53 +308,35 @@ async def answer(client: Client, gate: tuple[str, str]) -> str:
 
 
 async def test_what_is_asked_after_a_run_is_asked_after_one_that_was_parked(serve: Serve) -> None:
-    async with serve(park_after_s=0, chatTitle="model", **LISTED) as suite:
-        set_up(suite)
+    async with parked_run(serve, chatTitle="model") as (suite, _, gate):
         suite.llm.aside["title"] = content("Mill wheels") + finish()
-        gate = await begin(suite.client)
-        await wait_for_nobody(suite, gate[0])
-        assert (await answer(suite.client, gate)) == "accepted"
+        assert await answer(suite.client, gate) == "accepted"
         chat_id = (await suite.client.run(gate[0])).chat_id
-        async with asyncio.timeout(WAIT_S):
-            while await get_title(suite, chat_id) != "Mill wheels":
-                await asyncio.sleep(0.01)
+        await wait_for_title(suite, chat_id, "Mill wheels")
 
 
 @pytest.mark.parametrize("fields", [{"record": True}, {"on_disconnect": "cancel"}])
 async def test_a_run_that_needs_its_owner_is_not_parked(fields: dict[str, Any], serve: Serve) -> None:
-    async with serve(park_after_s=0, **LISTED) as suite, asyncio.TaskGroup() as group:
+    async with serve(park_after_s=0, **LISTED) as suite:
         set_up(suite)
-        parked, asked = Parked(), Asked()
-
-        async def follow() -> None:
-            async with suite.client.ask("hello", agent_key="react", **fields) as deltas:
-                async for delta in deltas:
-                    asked.events.append(event := as_json(delta))
-                    if event["type"] == "gate.open":
-                        asked.gate.set_result((only(asked.events, "run.start")["runId"], event["gateId"]))
-
-        run = group.create_task(follow())
-        gate = await asked.gate
-        other = await begin(suite.client)
-        await wait_for_nobody(suite, other[0])
-        await parked.wait()
-        assert parked.times == 1, "each look looks at all runs"
-        assert (await answer(suite.client, gate)) == "accepted"
-        await run
-        assert_seamless(asked.events)
+        parked = Parked()
+        async with reading_run(suite.client, **fields) as (gate, _, run):
+            other = await begin(suite.client)
+            await wait_for_nobody(suite, other[0])
+            await parked.wait()
+            assert parked.times == 1, "each look looks at all runs"
+            assert await answer(suite.client, gate) == "accepted"
+        assert_seamless(await run)
 
 
 @pytest.mark.parametrize("overlap", ["skip", "queue"])
 async def test_a_schedule_finds_its_chats_parked_run(overlap: str, serve: Serve) -> None:
-    async with serve(park_after_s=0, **LISTED) as suite, schedules_of(suite) as schedules:
-        set_up(suite)
-        gate = await begin(suite.client)
-        await wait_for_nobody(suite, gate[0])
+    async with parked_run(serve) as (suite, _, gate), schedules_of(suite) as schedules:
         chat_id = (await suite.client.run(gate[0])).chat_id
         schedule_id = await schedules.create_and_trigger(chat_id=chat_id, overlap=overlap)
         [firing] = await schedules.wait_for_firings(schedule_id, 1)
         assert firing.outcome == {"skip": "skipped", "queue": "started"}[overlap]
-        assert (await answer(suite.client, gate)) == "accepted"
+        assert await answer(suite.client, gate) == "accepted"
         assert_seamless(await read(suite.client, gate[0]))
         if overlap == "queue":
             assert (await read(suite.client, firing.run_id))[-1]["type"] == "run.complete"
@@ -391,17 +361,15 @@ async def test_a_process_without_runs_is_not_looked_at() -> None:
 
 
 async def test_an_answer_waits_for_what_comes_of_a_parking_that_memory_does_not_take(serve: Serve) -> None:
-    async with serve(park_after_s=0, **LISTED) as suite, asyncio.TaskGroup() as group:
-        restart = call_tool("act", '{"at": 2}', call_id="again")
-        world, refused, allowed = set_up(suite, [ACT[0], restart, ACT[1]]), asyncio.Event(), asyncio.Event()
+    again = call_tool("act", '{"at": 2}', call_id="again")
+    refused, allowed = asyncio.Event(), asyncio.Event()
+    async with parked_run(serve, [ACT[0], again, ACT[1]]) as (suite, world, first), asyncio.TaskGroup() as group:
 
         async def refuse(request: memory_pb2.ReleaseLeaseRequest) -> None:
             if request.due_at and not allowed.is_set():
                 refused.set()
                 raise Overloaded("not now")
 
-        first = await begin(suite.client)
-        await wait_for_nobody(suite, first[0])
         suite.memory.before_release = refuse
         assert await answer(suite.client, first) == "accepted"
         await refused.wait()  # of the second gate, which nobody has read
@@ -413,13 +381,3 @@ async def test_an_answer_waits_for_what_comes_of_a_parking_that_memory_does_not_
         assert await answering == "accepted"
         assert_seamless(await read(suite.client, first[0]))
         assert sum(world.runs.values()) == 2
-
-
-async def test_a_chats_list_has_what_a_parked_run_has_spent(serve: Serve) -> None:
-    async with serve(park_after_s=0, **LISTED) as suite:
-        set_up(suite)
-        gate = await begin(suite.client)
-        await wait_for_nobody(suite, gate[0])
-        page = await suite.client.chat_runs((await suite.client.run(gate[0])).chat_id)
-        assert [(run.state, run.usage.model_calls, run.usage.input_tokens) for run in page.runs] == [("waiting", 1, 10)]
-        assert (page.usage_total.model_calls, page.usage_total.input_tokens) == (1, 10)

@@ -11,11 +11,9 @@ from typing import Any
 import pytest
 
 from headrace.v1 import llm_pb2, spend_pb2
-from tests.support.orchestrator import Serve, Suite, as_json, read
-from tests.support.orchestrator.crashes import Crashes, restart, run_killed
-from tests.support.orchestrator.events import run_of
+from tests.support.orchestrator import Serve, Step, Suite, answer, as_json, read, run_of
+from tests.support.orchestrator.crashes import Crashes, changes_of, restart, run_killed, run_whole
 from tests.support.orchestrator.recorded_runs import RUNS, World, delegating
-from tests.support.orchestrator.steps import Step, answer
 from tests.support.order import Event
 from tests.support.tiers import Take, at_places
 
@@ -90,19 +88,16 @@ async def test_the_days_sum_is_that_of_the_runs_whoever_was_killed(
     serve: Serve, case: str, memory: dict[str, Any], take: Take
 ) -> None:
     agent, play, changes = RUNS[case]
-    tools = {"backends": ["look", "act", "fails"]}
-    async with serve(**({"toolConfig": tools, "memory": memory} | changes)) as suite:
+    async with serve(**changes_of({"memory": memory} | changes)) as suite:
         await suite.stop()  # which would take the runs, as their owners have its name
         World(suite, play)
         suite.llm.aside["insight"] = answer("1. It is 330 m high.\n")
         price(suite)
         crashes, ends = Crashes(suite), list[Event]()
-        alone = await run_killed(suite, crashes, agent, None)
+        alone, appends = await run_whole(suite, crashes, agent)
         ends.append(alone[-1])
-        for append in take(range(1, crashes.appends[run_of(alone)]), case):
-            crashes.kill_at(append)
-            seen = await run_killed(suite, crashes, agent, None)
-            crashes.kill_at(-1)
+        for append in take(range(1, appends), case):
+            seen = await run_killed(suite, crashes, agent, append=append)
             ends.append(await go_on(suite, crashes, seen))
         assert bool(suite.llm.aside_requests) == bool(memory)
         usage = await suite.client.usage(group_by=["model", "agent"])

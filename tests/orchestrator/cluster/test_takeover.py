@@ -13,19 +13,20 @@ from headrace.errors import InvalidRequest, Overloaded, ProviderUnavailable
 from headrace.v1 import llm_pb2, memory_pb2, tools_pb2
 from tests.support.orchestrator import CHAT, Serve, Suite, as_json, ask, only, plans, read, replica, submit, tool
 from tests.support.orchestrator.crashes import Crashes, read_rest, restart, run_until
-from tests.support.orchestrator.events import ask_for, run_of
+from tests.support.orchestrator.events import ask_until, read_until, run_of
+from tests.support.orchestrator.replicas import LEASE_S, two_replicas
 from tests.support.orchestrator.requests import last_result
 from tests.support.orchestrator.runs import unfinished_runs, wait_for_ends
 from tests.support.orchestrator.steps import ANSWER, BREAK, Step, call, call_tool, content, finish
-from tests.support.orchestrator.watched_memory import pass_on
+from tests.support.orchestrator.watched_memory import Refusal, pass_on
 from tests.support.order import TERMINAL, Event, fold, texts
 
+SLOW = [*content("Hel"), 3600.0]
 LOOK = call_tool("look", '{"at":1}')
-WAIT = call_tool("form", '{"q":"?"}')
 
 
 async def test_a_run_of_another_owner_is_left_alone_while_its_lease_holds(serve: Serve) -> None:
-    async with serve([*content("Hel"), 3600.0], ANSWER) as suite:
+    async with serve(SLOW, ANSWER) as suite:
         seen = await run_until(suite, "content.delta")
         [before] = await unfinished_runs(suite)
         assert (before.owner, before.generation) == ("127.0.0.1:0", 0)
@@ -34,26 +35,36 @@ async def test_a_run_of_another_owner_is_left_alone_while_its_lease_holds(serve:
             await asyncio.sleep(0.5)
             assert await unfinished_runs(suite) == [before]
             assert not attached.done(), "its owner may come back"
-            suite.memory.before_release = pass_on
-            await suite.memory.ReleaseLease(memory_pb2.ReleaseLeaseRequest(run_id=before.run_id), None)
+            await give_up(suite, seen)
             assert (await attached)[-1]["type"] == "run.complete"
 
 
-async def test_a_takeover_that_takes_long_keeps_nobody_waiting_who_has_nothing_to_take_over(serve: Serve) -> None:
+async def give_up(suite: Suite, events: list[Event]) -> None:
+    """Have memory end the lease of the run whose owner has died."""
+    suite.memory.before_release = pass_on
+    await suite.memory.ReleaseLease(memory_pb2.ReleaseLeaseRequest(run_id=run_of(events)), None)
+
+
+def hold_takeovers(suite: Suite) -> tuple[asyncio.Event, asyncio.Event]:
+    """Have whoever takes a run over wait for the second event; the first says that somebody does."""
     reached, opened = asyncio.Event(), asyncio.Event()
 
-    async def gate(_: memory_pb2.AcquireLeaseRequest) -> None:
+    async def hold(_: memory_pb2.AcquireLeaseRequest) -> None:
         reached.set()
         await opened.wait()
 
-    async with serve([*content("Hel"), 3600.0], ANSWER, [*content("Hel"), 3600.0], ANSWER) as suite:
+    suite.memory.before_acquire = hold
+    return reached, opened
+
+
+async def test_a_takeover_that_takes_long_keeps_nobody_waiting_who_has_nothing_to_take_over(serve: Serve) -> None:
+    async with serve(SLOW, ANSWER, SLOW, ANSWER) as suite:
         lost = await run_until(suite, "content.delta", chat_id=str(uuid.uuid4()))
         async with restart(suite, "another") as client, asyncio.TaskGroup() as group:
             ended = await ask(suite)
-            async with client.ask("hi", agent_key="oneshot", chat_id=CHAT) as deltas:
-                await anext(deltas)
-            suite.memory.before_acquire, suite.memory.before_release = gate, pass_on
-            await suite.memory.ReleaseLease(memory_pb2.ReleaseLeaseRequest(run_id=run_of(lost)), None)
+            await ask_until(client, "request.query", agent_key="oneshot", chat_id=CHAT)
+            reached, opened = hold_takeovers(suite)
+            await give_up(suite, lost)
             attached = group.create_task(read_rest(client, lost))
             async with asyncio.timeout(100):
                 await reached.wait()
@@ -65,17 +76,11 @@ async def test_a_takeover_that_takes_long_keeps_nobody_waiting_who_has_nothing_t
 @pytest.mark.real_time
 async def test_a_process_that_stops_in_the_midst_of_a_takeover_leaves_the_run_to_others(serve: Serve) -> None:
     """Found by seed 4594 of trials/simulation: the process waited for the run, which nobody told to end."""
-    reached, opened = asyncio.Event(), asyncio.Event()
-
-    async def gate(_: memory_pb2.AcquireLeaseRequest) -> None:
-        reached.set()
-        await opened.wait()
-
-    async with serve([*content("Hel"), 3600.0], ANSWER) as suite:
+    async with serve(SLOW, ANSWER) as suite:
         seen = await run_until(suite, "content.delta")
         async with replica(suite, "a", drain_s=60.0) as a, asyncio.timeout(100):
-            suite.memory.before_acquire, suite.memory.before_release = gate, pass_on
-            await suite.memory.ReleaseLease(memory_pb2.ReleaseLeaseRequest(run_id=run_of(seen)), None)
+            reached, opened = hold_takeovers(suite)
+            await give_up(suite, seen)
             attached = asyncio.create_task(read_rest(a.client, seen))
             await reached.wait()
             async with a.client.watch_gates() as gates:
@@ -95,15 +100,11 @@ async def test_a_process_that_stops_in_the_midst_of_a_takeover_leaves_the_run_to
 
 async def test_an_owner_that_lost_its_run_lets_its_readers_go(serve: Serve) -> None:
     async with serve([*content("Hel"), 0.3, *LOOK], ANSWER) as suite:
-        seen: list[Event] = []
         async with suite.client.ask("hello", agent_key="react", chat_id=CHAT) as deltas:
-            async for delta in deltas:
-                seen.append(as_json(delta))
-                if seen[-1]["type"] == "content.delta":
-                    request = memory_pb2.AcquireLeaseRequest(
-                        chat_id=CHAT, run_id=run_of(seen), owner="127.0.0.1:0", ttl_ms=60_000
-                    )
-                    await suite.memory.AcquireLease(request, None)
+            seen = await read_until(deltas, "content.delta")
+            lease = {"chat_id": CHAT, "run_id": run_of(seen), "owner": "127.0.0.1:0"}
+            await suite.memory.AcquireLease(memory_pb2.AcquireLeaseRequest(ttl_ms=60_000, **lease), None)
+            seen += await read_until(deltas, "the end")
         assert not TERMINAL & {event["type"] for event in seen}
         rest = await read_rest(suite.client, seen)
         assert rest[0]["type"] == "attempt.reset"
@@ -112,17 +113,13 @@ async def test_an_owner_that_lost_its_run_lets_its_readers_go(serve: Serve) -> N
 
 
 async def test_a_run_that_kills_its_process_is_not_gone_on_with_for_ever(serve: Serve) -> None:
-    async with serve([*content("Hel"), 3600.0]) as suite:
+    async with serve(SLOW) as suite:
         seen = await run_until(suite, "content.delta")
-        resets = list[Event]()
         for generation in (1, 2, 3):
             crashes = Crashes(suite)
             async with restart(suite) as client, client.attach(run_of(seen), seen[-1]["seq"]) as deltas:
-                async for delta in deltas:
-                    seen.append(as_json(delta))
-                    if seen[-1]["type"] == "content.delta":
-                        crashes.kill(run_of(seen), generation)
-                        break
+                seen += await read_until(deltas, "content.delta")
+                crashes.kill(run_of(seen), generation)
         async with restart(suite) as client:
             rest = await read_rest(client, seen)
         resets = [event for event in (*seen, *rest) if event["type"] == "attempt.reset"]
@@ -141,7 +138,7 @@ async def test_a_crash_counts_once_however_many_sub_agents_it_interrupts(serve: 
             return ANSWER
         if request.messages[-1].content[0].text == "hello":
             return [*two, *finish("tool_calls")]
-        return [*content("Hel"), 3600.0] if hangs else ANSWER
+        return SLOW if hangs else ANSWER
 
     async with serve(subagents=["oneshot"], react={"parallelToolCalls": True}) as suite:
         suite.llm.reply = reply
@@ -165,28 +162,20 @@ async def test_a_crash_counts_once_however_many_sub_agents_it_interrupts(serve: 
             assert (await read(client, run_id, last_seq))[-1]["type"] == "run.complete"
 
 
-async def test_queued_runs_start_in_their_order(serve: Serve) -> None:
-    async with serve([*content("Hel"), 3600.0], ANSWER) as suite:
-        crashes = Crashes(suite)
-        for _ in range(3):
-            await first_event(suite)
-        for run in (runs := await unfinished_runs(suite)):
-            crashes.kill(run.run_id)
-        await suite.stop()
-        async with restart(suite) as client:
-            await wait_for_ends(suite)
-            history = [as_json(event) for event in (await suite.client.chat(CHAT)).events]
-            ends = [event for event in history if event["type"] in TERMINAL]
-            assert [event["type"] for event in ends] == ["run.complete"] * 3
-            times = [event["timestamp"] for event in ends]
-            assert times == sorted(times)
-            assert [event["runId"] for event in ends] == [run.run_id for run in runs]
-            assert (await ask_for(client, "and then?", chat_id=CHAT))[-1]["type"] == "run.complete"
-
-
-async def first_event(suite: Suite) -> None:
-    async with suite.client.ask("hi", agent_key="oneshot", chat_id=CHAT) as deltas:
-        await anext(deltas)
+async def test_a_lease_is_renewed_while_its_run_goes_on_and_one_that_is_lost_lets_its_readers_go(serve: Serve) -> None:
+    """The run says nothing meanwhile, so that nothing but the renewal says so."""
+    async with serve(SLOW) as suite, two_replicas(suite) as (a, _):
+        async with a.client.ask("hello", agent_key="react", chat_id=CHAT) as deltas:
+            seen = await read_until(deltas, "content.delta")
+            [before] = await unfinished_runs(suite)
+            await asyncio.sleep(2 * LEASE_S)
+            [after] = await unfinished_runs(suite)
+            assert (after.owner, after.generation) == (a.address, 0)
+            assert after.lease_expires_at > before.lease_expires_at
+            lease = {"chat_id": CHAT, "run_id": run_of(seen), "owner": a.address}
+            await suite.memory.AcquireLease(memory_pb2.AcquireLeaseRequest(ttl_ms=60_000, **lease), None)
+            seen += await read_until(deltas, "the end")
+        assert not TERMINAL & {event["type"] for event in seen}
 
 
 async def test_a_cancel_ends_what_an_earlier_owner_has_begun(serve: Serve) -> None:
@@ -211,14 +200,9 @@ async def test_a_cancel_ends_what_an_earlier_owner_has_begun(serve: Serve) -> No
 
 
 async def test_a_run_that_fails_before_its_replay_gives_its_calls_results(serve: Serve) -> None:
-    async def refuse_resets(request: memory_pb2.AppendRequest) -> None:
-        if any(line.event.event.HasField("attempt_reset") for line in request.lines):
-            suite.memory.before = pass_on
-            raise InvalidRequest("the first append of the next owner")
-
     async with serve(call_tool("slow"), ANSWER, toolConfig={"backends": ["slow"]}) as suite:
         seen = await run_until(suite, "tool.output")
-        suite.memory.before = refuse_resets
+        suite.memory.before = Refusal("attempt_reset", InvalidRequest("the first append of the next owner"))
         async with restart(suite) as client:
             rest = await read_rest(client, seen)
             assert rest[-1]["type"] == "run.error"
@@ -239,40 +223,21 @@ async def test_a_cost_that_was_estimated_is_told_so_by_the_next_owner(serve: Ser
 FORM: dict[str, Any] = {"toolConfig": {"backends": ["look"], "frontends": ["form"]}}
 
 
-@pytest.mark.parametrize("moment", ["before", "after", "never"])
-async def test_a_wait_for_a_person_survives_a_restart(serve: Serve, moment: str) -> None:
-    async with serve(WAIT, ANSWER, **FORM) as suite:
-        timeout_ms = 600 if moment == "never" else 60_000
-        suite.tools.tools.append(tool("form", "frontend", timeout_ms=timeout_ms))
-        crashes, seen = Crashes(suite), list[Event]()
-        async with suite.client.ask("hello", agent_key="react", chat_id=CHAT) as deltas:
-            async for delta in deltas:
-                seen.append(as_json(delta))
-                if seen[-1]["type"] == "tool.end":
-                    break
-            run_id, tool_id = run_of(seen), seen[-1]["toolId"]
-            await asyncio.sleep(0.05)
-
-            async def die(request: memory_pb2.AppendRequest) -> None:
-                crashes.kill(run_id)
-
-            if moment == "before":
-                suite.memory.after = die
-                assert await submit(suite, run_id, tool_id, {"a": 1}) == "accepted"
-            crashes.kill(run_id)
-        await suite.stop()
+@pytest.mark.parametrize("is_answered", [False, True])
+async def test_a_wait_for_a_person_survives_a_restart(serve: Serve, is_answered: bool) -> None:
+    async with serve(call_tool("form", '{"q":"?"}'), ANSWER, **FORM) as suite:
+        suite.tools.tools.append(tool("form", "frontend", timeout_ms=60_000 if is_answered else 600))
+        seen = await run_until(suite, "gate.open")
+        run_id, tool_id = run_of(seen), seen[-1]["gateId"]
         async with restart(suite) as client:
-            if moment == "after":
+            if is_answered:
                 assert await submit(suite, run_id, tool_id, {"a": 1}) == "accepted"
             rest = await read_rest(client, seen)
-            if moment != "never":
-                assert await submit(suite, run_id, tool_id, {"a": 2}) == "duplicate"
-        result = next(event for event in rest if event["type"] == "tool.result")
-        assert (result["toolId"], result["result"]) == (
-            tool_id,
-            '{"ok":false,"error":"expired"}' if moment == "never" else '{"a": 1}',
-        )
-        assert rest[-1]["type"] == "run.complete"
+            late = await submit(suite, run_id, tool_id, {"a": 2})
+        assert late == ("duplicate" if is_answered else "expired")
+        result = only(rest, "tool.result")
+        expected = '{"a": 1}' if is_answered else '{"ok":false,"error":"expired"}'
+        assert (result["toolId"], result["result"]) == (tool_id, expected)
         assert fold([*seen, *rest])["end"]["type"] == "run.complete"
 
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
 from headrace.errors import InvalidRequest, NotFound
-from headrace.streams import rpc_errors
-from headrace.v1 import agent_pb2, agent_pb2_grpc, llm_pb2
-from services.runtime.rpc.channels import open_channel
-from tests.support.orchestrator import MODEL, Serve, Suite
-from tests.support.orchestrator.steps import answer, call_tool, content
+from headrace.v1 import agent_pb2, llm_pb2
+from tests.support.orchestrator import CHAT, MODEL, Serve, answer, ask, call_tool, content
+from tests.support.order import Event
 
 INFO = llm_pb2.ModelInfo(provider_key="scripted", model="m", context_window_tokens=50_000, output_tokens_max=1_000)
 OTHER = "44444444-4444-4444-8444-444444444444"
@@ -34,13 +33,8 @@ async def test_the_next_questions_window_is_what_its_request_will_hold(serve: Se
         assert len(suite.llm.requests) == asked, "no model is asked"
         await suite.ask("and now?")
     request = suite.llm.requests[asked]
-    assert count_by_kind(before) == {
-        "system": 1,
-        "tools": len(request.tools),
-        "messages": 3,
-        "results": 1,
-        "reminder": 2,
-    }
+    counts = {"system": 1, "tools": len(request.tools), "messages": 3, "results": 1, "reminder": 2}
+    assert count_by_kind(before) == counts
     assert (before.agent_key, before.model, before.context_window_tokens) == ("react", "m", 50_000)
     # Each part is rounded up by itself.
     assert 0 <= sum(part.tokens for part in before.parts) - before.tokens < len(before.parts)
@@ -53,24 +47,18 @@ async def test_the_next_questions_window_is_what_its_request_will_hold(serve: Se
 async def test_a_run_is_looked_into_while_it_goes_on_and_when_it_is_over(serve: Serve) -> None:
     async with serve([*content("a"), 600.0], answer("b")) as suite:
         suite.llm.models = [INFO]
-        chat_id = run_id = ""
-        async with suite.client.ask("hello", agent_key="react") as run:
-            async for event in run:
-                if event.HasField("run_start"):
-                    chat_id, run_id = event.run_start.chat_id, event.run_start.run_id
-                if event.HasField("content_delta"):
-                    break
-            while not suite.llm.requests:
-                await asyncio.sleep(0)
-            live = await suite.client.context(chat_id, run_id=run_id)
-            await suite.client.cancel(run_id)
-            async for _ in run:
-                pass
-        over = await suite.client.context(chat_id, run_id=run_id)
+        live: list[agent_pb2.GetContextResponse] = []
+
+        async def look_and_cancel(event: Event) -> None:
+            live.append(await suite.client.context(CHAT, run_id=event["runId"]))
+            await suite.client.cancel(event["runId"])
+
+        run_id = (await ask(suite, ("content.delta", look_and_cancel)))[-1]["runId"]
+        over = await suite.client.context(CHAT, run_id=run_id)
         with pytest.raises(NotFound):
             await suite.client.context(OTHER, run_id=run_id)
-    assert live.run_id == over.run_id == run_id
-    assert (count_by_kind(live)["messages"], count_by_kind(over)["messages"]) == (1, 2)
+    assert live[0].run_id == over.run_id == run_id
+    assert (count_by_kind(live[0])["messages"], count_by_kind(over)["messages"]) == (1, 2)
 
 
 async def test_the_window_of_a_run_is_that_of_the_version_that_it_had(serve: Serve) -> None:
@@ -99,13 +87,6 @@ async def test_what_is_not_there_is_not_found(serve: Serve) -> None:
 ANSWER = answer("fine")
 
 
-async def listed(suite: Suite, **fields: object) -> agent_pb2.ListRunsResponse:
-    request = agent_pb2.ListRunsRequest(chat_id=suite.chat_id, **fields)  # pyright: ignore[reportArgumentType] - fields of the request
-    async with open_channel(suite.address) as channel:
-        with rpc_errors():
-            return await agent_pb2_grpc.AgentServiceStub(channel).ListRuns(request, timeout=100)
-
-
 async def test_pages_give_every_run_once_and_each_the_whole_cost(serve: Serve) -> None:
     async with serve(ANSWER) as suite:
         for _ in range(5):
@@ -113,19 +94,19 @@ async def test_pages_give_every_run_once_and_each_the_whole_cost(serve: Serve) -
         found: list[str] = []
         token = ""
         for count in (2, 2, 1):
-            page = await listed(suite, page_size=2, page_token=token)
+            page = await suite.client.chat_runs(suite.chat_id, page_size=2, page_token=token)
             assert len(page.runs) == count
             assert (page.runs_total, page.usage_total.model_calls, page.usage_total.input_tokens) == (5, 5, 50)
             assert not page.usage_total.HasField("cost_usd")
             found += [run.run_id for run in page.runs]
             token = page.next_page_token
         assert (found, token) == (suite.run_ids, "")
-        assert [run.run_id for run in (await listed(suite)).runs] == suite.run_ids
+        assert [run.run_id for run in (await suite.client.chat_runs(suite.chat_id)).runs] == suite.run_ids
 
 
 @pytest.mark.parametrize(("fields", "field"), [({"page_size": 201}, "pageSize"), ({"page_token": "x"}, "pageToken")])
-async def test_a_page_that_cannot_be_is_refused(serve: Serve, fields: dict[str, object], field: str) -> None:
+async def test_a_page_that_cannot_be_is_refused(serve: Serve, fields: dict[str, Any], field: str) -> None:
     async with serve(ANSWER) as suite:
         await suite.ask()
         with pytest.raises(InvalidRequest, match=field):
-            await listed(suite, **fields)
+            await suite.client.chat_runs(suite.chat_id, **fields)

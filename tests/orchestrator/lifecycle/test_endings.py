@@ -15,12 +15,11 @@ from services.orchestrator.peers.stored_runs import fold_runs
 from services.orchestrator.run.answers.answer import Answer
 from services.orchestrator.run.run import Run
 from services.orchestrator.run.scope import Scope
-from tests.support.orchestrator import Serve, Suite, as_json, read, replica
+from tests.support.orchestrator import Serve, Suite, as_json, ask_for, read, replica
 from tests.support.orchestrator.crashes import restart
-from tests.support.orchestrator.events import ask_for
 from tests.support.orchestrator.runs import read_recorded, unfinished_runs, wait_for_ends
 from tests.support.orchestrator.steps import ANSWER, Step, answer, call, call_tool, content, finish, reasoning
-from tests.support.orchestrator.watched_memory import pass_on
+from tests.support.orchestrator.watched_memory import Refusal, pass_on
 from tests.support.order import TERMINAL, Event, check_order, fold
 from tests.support.timing import within
 from tests.support.waiting import wait_until
@@ -50,8 +49,9 @@ MODES: dict[str, tuple[str, list[list[Step]], dict[str, Any]]] = {
 }
 
 
-def is_run_line(request: memory_pb2.AppendRequest) -> bool:
-    return request.lines[-1].HasField("run")
+def refuse_all(kind: str, error: Exception) -> Refusal:
+    """As often as it is tried."""
+    return Refusal(kind, *[error] * 1000)
 
 
 @pytest.mark.parametrize("case", MODES)
@@ -69,6 +69,7 @@ async def test_a_slow_model_and_a_run_out_of_time_are_told_apart(serve: Serve) -
         assert (await suite.ask())[-1]["error"]["code"] == "STREAM_STALLED"
     async with serve([*content("Hel"), 3600.0], budget={"timeoutMs": 150}) as suite:
         assert (await suite.ask())[-1]["error"]["code"] == "BUDGET_EXCEEDED"
+        assert suite.llm.open == 0, "the provider is free"
 
 
 async def test_a_model_that_goes_on_speaking_is_not_slow_however_long_it_speaks(serve: Serve) -> None:
@@ -82,12 +83,8 @@ async def test_a_model_that_goes_on_speaking_is_not_slow_however_long_it_speaks(
 async def test_an_end_that_memory_does_not_take_is_not_told_and_harms_no_other_run(
     serve: Serve, error: Exception
 ) -> None:
-    async def refuse(request: memory_pb2.AppendRequest) -> None:
-        if is_run_line(request):
-            raise error
-
     async with serve(ANSWER) as suite:
-        suite.memory.before = refuse
+        suite.memory.before = refuse_all("run", error)
         assert not TERMINAL & {event["type"] for event in await cut(suite)}
         suite.memory.before = pass_on
         suite.chat_id = CHAT
@@ -95,13 +92,7 @@ async def test_an_end_that_memory_does_not_take_is_not_told_and_harms_no_other_r
 
 
 async def test_an_end_waits_for_a_memory_that_comes_back(serve: Serve) -> None:
-    refused: Counter[str] = Counter()
-
-    async def refuse_twice(request: memory_pb2.AppendRequest) -> None:
-        refused[request.request_id] += is_run_line(request)
-        if 0 < refused[request.request_id] < 3:
-            raise ProviderUnavailable("not now")
-
+    refuse_twice = Refusal("run", *[ProviderUnavailable("not now")] * 2)
     async with serve(ANSWER, before_append=refuse_twice) as suite:
         assert (await suite.ask(agent="oneshot"))[-1]["type"] == "run.complete"
         await wait_for_ends(suite)
@@ -123,14 +114,7 @@ async def test_an_append_that_memory_refuses_for_the_moment_is_sent_again(serve:
 
 
 async def test_a_run_whose_appends_are_refused_for_long_says_so(serve: Serve) -> None:
-    refused = 0
-
-    async def refuse(request: memory_pb2.AppendRequest) -> None:
-        nonlocal refused
-        refused += request.lines[0].HasField("step")
-        if 0 < refused <= 4:
-            raise Overloaded("the disk is behind")
-
+    refuse = Refusal("step", *[Overloaded("the disk is behind")] * 4)
     async with serve(LOOK, ANSWER, before_append=refuse) as suite:
         live = await suite.ask()
         assert live[-1]["error"]["code"] == "OVERLOADED"
@@ -250,11 +234,8 @@ async def test_limits_hold_for_queries_of_one_moment(serve: Serve) -> None:
 
 async def test_repetitions_of_one_moment_are_one_run(serve: Serve) -> None:
     async with serve([*content("Hel"), 0.2, *ANSWER]) as suite:
-
-        async def one() -> list[Event]:
-            return await ask_for(suite.client, "hi", agent_key="oneshot", chat_id=CHAT, request_id="r")
-
-        for events in await asyncio.gather(*(one() for _ in range(12))):
+        asking = [ask_for(suite.client, agent_key="oneshot", chat_id=CHAT, request_id="r") for _ in range(12)]
+        for events in await asyncio.gather(*asking):
             check_order(events)
             assert events[-1]["type"] == "run.complete"
         assert len(suite.llm.requests) == 1
@@ -274,9 +255,8 @@ async def test_a_repetition_interrupts_nothing(serve: Serve) -> None:
         ended = await suite.ask(agent="oneshot", chat_id=CHAT, request_id="r")
         going = asyncio.create_task(suite.ask(agent="oneshot", chat_id=CHAT))
         await wait_until(lambda: suite.llm.open)
-        assert fold(await ask_for(suite.client, "hello", chat_id=CHAT, request_id="r", when_busy="interrupt")) == fold(
-            ended
-        )
+        again = await ask_for(suite.client, chat_id=CHAT, request_id="r", when_busy="interrupt")
+        assert fold(again) == fold(ended)
         assert (await going)[-1]["type"] == "run.complete"
 
 
@@ -332,14 +312,9 @@ async def test_stopping_leaves_running_and_queued_runs_to_the_next_process(serve
             for seen in before:
                 assert not TERMINAL & {event["type"] for event in seen}
                 rest = await read(client, seen[-1]["runId"], seen[-1]["seq"])
-                assert rest[0] | {"timestamp": 0} == {
-                    "type": "attempt.reset",
-                    "seq": 1_000_001,
-                    "timestamp": 0,
-                    "runId": seen[-1]["runId"],
-                    "fromSeq": rest[0]["fromSeq"],
-                    "reason": "HANDED_OVER",
-                }
+                reset = {"type": "attempt.reset", "seq": 1_000_001, "runId": seen[-1]["runId"], "reason": "HANDED_OVER"}
+                assert rest[0] == rest[0] | reset
+                assert {*rest[0]} == {*reset, "timestamp", "fromSeq"}
                 assert rest[0]["fromSeq"] in (2, 3), "that of its run.start"
                 blocks = fold(rest)["blocks"].values()
                 assert [block["text"] for block in blocks] == ["All good."], "live, or whole where it has ended already"
@@ -356,12 +331,7 @@ async def cut(suite: Suite, agent: str = "oneshot", chat_id: str = CHAT) -> list
 
 async def leave_unfinished(suite: Suite, chat_id: str) -> str:
     """A run whose end memory has refused."""
-
-    async def refuse(request: memory_pb2.AppendRequest) -> None:
-        if is_run_line(request):
-            raise ValueError("a bug in memory")
-
-    suite.memory.before = refuse
+    suite.memory.before = refuse_all("run", ValueError("a bug in memory"))
     seen = await cut(suite, "react", chat_id)
     suite.memory.before, suite.chat_id = pass_on, chat_id
     return seen[-1]["runId"]

@@ -7,8 +7,7 @@ import structlog
 from structlog.testing import capture_logs
 
 from headrace.v1 import memory_pb2
-from tests.support.orchestrator import Serve, Suite
-from tests.support.orchestrator.steps import answer, call_tool
+from tests.support.orchestrator import Serve, Suite, answer, call_tool
 
 TRIES = 20
 """What there is of tools and models is relied on for two seconds, which a slow machine may take for a run."""

@@ -1,4 +1,6 @@
-"""Runs of those who take part in another's chat: each acts as its own user, whoever executes it."""
+"""Runs of a chat that its owner shares: colleagues read them, those who take part ask, and each acts as its own user,
+at any replica, whoever executes it.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +16,22 @@ import pytest
 from headrace.client import Client
 from headrace.errors import ChatBusy, HeadraceError, NotFound, PermissionDenied
 from headrace.v1 import tools_pb2
-from tests.support.orchestrator import Serve, Suite, as_json, read, tool
+from tests.support.orchestrator import Serve, Suite, as_json, ask_for, kinds, only, read, tool, two_replicas
 from tests.support.orchestrator.answerers import as_member
 from tests.support.orchestrator.crashes import Crashes
-from tests.support.orchestrator.events import ask_for
 from tests.support.orchestrator.prices import CALL_USD, answer_dearly, limit
-from tests.support.orchestrator.replicas import two_replicas
 from tests.support.orchestrator.runs import follow
 from tests.support.orchestrator.steps import answer, call_tool, content, finish
-from tests.support.order import Event, check_order
+from tests.support.order import Event, check_order, texts
 from tests.support.waiting import wait_until
 
-KEYS = {"ada": "acme/ada", "bob": "acme/bob finance", "cleo": "acme/cleo", "operator": "acme/olga ops operate"}
+KEYS = {
+    "ada": "acme/ada",
+    "bob": "acme/bob finance",
+    "cleo": "acme/cleo",
+    "operator": "acme/olga ops operate",
+    "stranger": "globex/bob finance",
+}
 """By the key; the chat is ada's."""
 
 ANSWER = answer("All is ", "well.")
@@ -34,6 +40,7 @@ FOR_CHAT = '{"decision": "approve", "grant": "chat", "grantMs": 600000}'
 FOUR_EYES = {"any_of": ["tenant"], "not_requester": True}
 LISTED = {"toolConfig": {"backends": ["act"]}}
 ACT = call_tool("act", '{"at": 1}')
+SLOW = [*content("Well "), 1000.0, *finish()]
 
 
 class Asking:
@@ -72,9 +79,19 @@ class Asking:
             self.begun.set_result(next(one["runId"] for one in self.events if one["type"] == "run.start"))
 
 
+@asynccontextmanager
+async def reading(
+    client: Client, message: str, chat_id: str | None = None, **fields: Any
+) -> AsyncGenerator[tuple[str, Asking, asyncio.Task[list[Event]]]]:
+    """A run that has begun, and is read to its end, which the block waits for: its id, and what is known of it."""
+    asking = Asking(client, message, chat_id, **fields)
+    async with asyncio.TaskGroup() as group:
+        run = group.create_task(asking.follow())
+        yield await asking.begun, asking, run
+
+
 async def ask(client: Client, message: str, chat_id: str | None = None, **fields: Any) -> list[Event]:
-    given: dict[str, Any] = {"agent_key": "react"} | fields
-    events = await ask_for(client, message, chat_id=chat_id, **given)
+    events = await ask_for(client, message, **({"chat_id": chat_id, "agent_key": "react"} | fields))
     check_order(events)
     return events
 
@@ -85,53 +102,45 @@ async def shared(suite: Suite, *addresses: str) -> AsyncGenerator[tuple[str, lis
     async with AsyncExitStack() as stack:
         pairs = product(addresses or (suite.address,), ("ada", "bob"))
         clients = [await stack.enter_async_context(as_member(suite, *pair)) for pair in pairs]
-        chat_id = next(
-            e["chatId"]
-            for e in await ask(clients[0], "How is the mill?", agent_key="oneshot")
-            if e["type"] == "run.start"
-        )
+        chat_id = only(await ask(clients[0], "How is the mill?", agent_key="oneshot"), "run.start")["chatId"]
         await clients[0].share_chat(chat_id, participants=["user:bob"])
         yield chat_id, clients
 
 
 async def test_who_takes_part_asks_and_each_ends_what_they_may(serve: Serve) -> None:
-    slow = [*content("Well "), 1000.0, *finish()]
     async with (
-        serve(ANSWER, slow, ANSWER, slow, keys=KEYS) as suite,
+        serve(ANSWER, SLOW, ANSWER, SLOW, keys=KEYS) as suite,
         two_replicas(suite) as (a, b),
-        asyncio.TaskGroup() as group,
         shared(suite, a.address, b.address) as (chat_id, [ada, bob, ada_b, bob_b]),
         as_member(suite, b.address, "cleo") as cleo,
     ):
         await ada.share_chat(chat_id, participants=["user:bob", "user:cleo"])
-        asking = Asking(bob, "And mine?", chat_id)
-        read = group.create_task(asking.follow())
-        run_id = await asking.begun
-        assert asking.events[0]["by"] == "bob"
-        assert [run.user for run in (await ada_b.chat_runs(chat_id)).runs] == ["ada", "bob"]
-        for other in (ada, ada_b, cleo):
+        async with reading(bob, "And mine?", chat_id) as (run_id, asking, run):
+            assert asking.events[0]["by"] == "bob"
+            assert [run.user for run in (await ada_b.chat_runs(chat_id)).runs] == ["ada", "bob"]
+            for other in (ada, ada_b, cleo):
+                with pytest.raises(PermissionDenied, match="another user's"):
+                    await other.steer(run_id, "Stop.")
             with pytest.raises(PermissionDenied, match="another user's"):
-                await other.steer(run_id, "Stop.")
-        with pytest.raises(PermissionDenied, match="another user's"):
-            await cleo.cancel(run_id)
-        await bob_b.steer(run_id, "Quickly.")
-        await ada_b.cancel(run_id)
-        assert (await read)[-1]["type"] == "run.cancel"
-        asking = Asking(ada, "Once more", chat_id)
-        read = group.create_task(asking.follow())
-        run_id = await asking.begun
-        for other in (bob, bob_b):
-            with pytest.raises(PermissionDenied):
-                await other.cancel(run_id)
-        async with bob_b.attach(run_id) as deltas:
-            assert as_json(await anext(aiter(deltas)))["by"] == "ada"
-        await ada.cancel(run_id)
-        await read
+                await cleo.cancel(run_id)
+            await bob_b.steer(run_id, "Quickly.")
+            await ada_b.cancel(run_id)
+        assert (await run)[-1]["type"] == "run.cancel"
+        async with reading(ada, "Once more", chat_id) as (run_id, _, _):
+            for other in (bob, bob_b):
+                with pytest.raises(PermissionDenied):
+                    await other.cancel(run_id)
+            async with bob_b.attach(run_id) as deltas:
+                assert as_json(await anext(aiter(deltas)))["by"] == "ada"
+            await ada.cancel(run_id)
         # What was not heard was asked in the run's own name.
         assert [run.user for run in (await ada.chat_runs(chat_id)).runs] == ["ada", "bob", "bob", "ada"]
 
 
-@pytest.mark.parametrize("how", ["enqueue", "reject", "interrupt", "rollback"])
+REFUSED = {"reject": ChatBusy, "interrupt": PermissionDenied, "rollback": PermissionDenied}
+
+
+@pytest.mark.parametrize("how", ["enqueue", *REFUSED])
 async def test_two_who_ask_at_once_end_nothing_of_each_other(serve: Serve, how: str) -> None:
     go_on = asyncio.Barrier(2)
     held = [*content("Well "), go_on, *finish()]
@@ -140,22 +149,19 @@ async def test_two_who_ask_at_once_end_nothing_of_each_other(serve: Serve, how: 
         asyncio.TaskGroup() as group,
         shared(suite) as (chat_id, [ada, bob]),
     ):
-        first = Asking(ada, "First", chat_id)
-        reading = group.create_task(first.follow())
-        await first.begun
-        refused = {"reject": ChatBusy, "interrupt": PermissionDenied, "rollback": PermissionDenied}.get(how)
-        if refused is not None:
-            with pytest.raises(refused):
-                await ask(bob, "Second", chat_id, when_busy=how)
+        async with reading(ada, "First", chat_id) as (_, _, run):
+            second = Asking(bob, "Second", chat_id)
+            if how in REFUSED:
+                with pytest.raises(REFUSED[how]):
+                    await ask(bob, "Second", chat_id, when_busy=how)
+            else:
+                waiting = group.create_task(second.follow())
+                await wait_until(lambda: second.events)
             await go_on.wait()
-            assert (await reading)[-1]["type"] == "run.complete"
+        assert (await run)[-1]["type"] == "run.complete"
+        if how in REFUSED:
             return
-        second = Asking(bob, "Second", chat_id)
-        waiting = group.create_task(second.follow())
-        await wait_until(lambda: second.events)
-        await go_on.wait()
-        ends = [(await task)[-1]["type"] for task in (reading, waiting)]
-        assert ends == ["run.complete", "run.complete"]
+        assert (await waiting)[-1]["type"] == "run.complete"
         told = [part.text for message in suite.llm.requests[-1].messages for part in message.content]
         assert [text for text in told if text.startswith("<speaker")] == [
             '<speaker user="ada"/>\nHow is the mill?',
@@ -166,17 +172,10 @@ async def test_two_who_ask_at_once_end_nothing_of_each_other(serve: Serve, how: 
 
 @pytest.mark.parametrize("how", ["interrupt", "rollback"])
 async def test_the_owner_ends_what_others_run(serve: Serve, how: str) -> None:
-    slow = [*content("Well "), 1000.0, *finish()]
-    async with (
-        serve(ANSWER, slow, ANSWER, keys=KEYS) as suite,
-        asyncio.TaskGroup() as group,
-        shared(suite) as (chat_id, [ada, bob]),
-    ):
-        asking = Asking(bob, "And mine?", chat_id)
-        reading = group.create_task(asking.follow())
-        await asking.begun
-        assert (await ask(ada, "Mine first", chat_id, when_busy=how))[-1]["type"] == "run.complete"
-        assert (await reading)[-1]["type"] == "run.cancel"
+    async with serve(ANSWER, SLOW, ANSWER, keys=KEYS) as suite, shared(suite) as (chat_id, [ada, bob]):
+        async with reading(bob, "And mine?", chat_id) as (_, _, run):
+            assert (await ask(ada, "Mine first", chat_id, when_busy=how))[-1]["type"] == "run.complete"
+        assert (await run)[-1]["type"] == "run.cancel"
 
 
 @pytest.mark.parametrize("is_taken_back", [False, True])
@@ -187,12 +186,12 @@ async def test_a_run_that_is_taken_over_is_still_its_own_users(serve: Serve, is_
         crashes = Crashes(suite)
         async with shared(suite, a.address, b.address) as (chat_id, [_, bob, ada_b, bob_b]):
             asking = Asking(bob, "Act for me", chat_id)
-            reading = asyncio.create_task(asking.follow())
+            run = asyncio.create_task(asking.follow())
             run_id = await asking.begun
             crashes.kill(run_id)
             await a.stop()
             with suppress(HeadraceError):
-                await reading
+                await run
             if is_taken_back:
                 await ada_b.share_chat(chat_id)
             # Four eyes: the requester is who has asked, and not whose chat it is.
@@ -200,8 +199,7 @@ async def test_a_run_that_is_taken_over_is_still_its_own_users(serve: Serve, is_
                 await bob_b.answer_gate(run_id, asking.gate_id, APPROVE)
             assert (await ada_b.gate(run_id, asking.gate_id)).requester == "bob"
             assert (await ada_b.answer_gate(run_id, asking.gate_id, APPROVE)).status == "accepted"
-            async with ada_b.attach(run_id) as deltas:
-                events = [as_json(delta) async for delta in deltas]
+            events = await read(ada_b, run_id)
             assert (events[0]["by"], events[-1]["type"]) == ("bob", "run.complete")
             assert (await ada_b.run(run_id)).user == "bob"
             assert [request.run_id for request in suite.tools.requests] == [run_id]
@@ -250,23 +248,19 @@ async def _expect_not_found(reading: Any) -> None:
 
 
 async def test_what_one_was_granted_covers_no_call_of_another(serve: Serve) -> None:
-    async with serve(ACT, ANSWER, ACT, ANSWER, ACT, ANSWER, keys=KEYS, **LISTED) as suite, asyncio.TaskGroup() as group:
+    async with serve(ACT, ANSWER, ACT, ANSWER, ACT, ANSWER, keys=KEYS, **LISTED) as suite:
         suite.tools.tools = [tool("act", "backend", approval="ask", answerers={"any_of": ["tenant"]})]
         async with as_member(suite, suite.address, "ada") as ada, as_member(suite, suite.address, "bob") as bob:
-            first = Asking(ada, "Act")
-            reading = group.create_task(first.follow())
-            granted = await ada.answer_gate(await first.begun, first.gate_id, FOR_CHAT)
-            assert granted.grant_id
-            await reading
+            async with reading(ada, "Act") as (run_id, first, _):
+                granted = await ada.answer_gate(run_id, first.gate_id, FOR_CHAT)
+                assert granted.grant_id
             await ada.share_chat(first.chat_id, participants=["user:bob"])
             again = await ask(ada, "Act", first.chat_id)
-            assert [event["grantId"] for event in again if event["type"] == "grant.use"] == [granted.grant_id]
-            second = Asking(bob, "Act", first.chat_id)
-            reading = group.create_task(second.follow())
-            run_id = await second.begun
-            assert second.gate_id, "bob's call is asked about"
-            await ada.answer_gate(run_id, second.gate_id, APPROVE)
-            assert not [event for event in await reading if event["type"] == "grant.use"]
+            assert only(again, "grant.use")["grantId"] == granted.grant_id
+            async with reading(bob, "Act", first.chat_id) as (run_id, second, run):
+                assert second.gate_id, "bob's call is asked about"
+                await ada.answer_gate(run_id, second.gate_id, APPROVE)
+            assert kinds(await run, "grant.use") == []
 
 
 async def test_a_recording_is_its_own_users(serve: Serve) -> None:
@@ -289,3 +283,90 @@ async def test_a_budget_of_each_user_is_that_of_who_asks(serve: Serve, tmp_path:
                     events = await ask(who, "Again", chat_id, agent_key="oneshot")
                     assert events[-1]["type"] == ("run.complete" if is_begun else "run.error"), who
             assert [(await who.usage()).total.cost_nano_usd for who in (ada, bob)] == [80_000_000, 80_000_000]
+
+
+SAYS = "All is well with the mill."
+
+REFUSALS = ["NOT_FOUND"] * 5 + ["PERMISSION_DENIED", "NOT_FOUND", "PERMISSION_DENIED"]
+"""Who reads a chat is told that copies and questions are for those who take part; the rest is the owner's alone."""
+
+
+async def list_refusals(client: Client, chat_id: str, run_id: str) -> list[str]:
+    """What a reader is told who does more than read."""
+    reasons: list[str] = []
+    for change in (
+        client.cancel(run_id),
+        client.steer(run_id, "Stop."),
+        client.submit(run_id, "1", tool_id="call_1"),
+        client.rename_chat(chat_id, "Mine"),
+        client.share_chat(chat_id, "tenant"),
+        client.fork(chat_id),
+        client.delete_chat(chat_id),
+        ask_for(client, "And I?", agent_key="oneshot", chat_id=chat_id),
+    ):
+        try:
+            await change
+        except HeadraceError as error:
+            reasons.append(error.reason)
+        else:
+            reasons.append("done")
+    return reasons
+
+
+@pytest.mark.parametrize("names", [["role:finance"], ["user:bob"], ["tenant"]])
+async def test_a_colleague_follows_a_run_on_its_way_at_any_replica(serve: Serve, names: list[str]) -> None:
+    go_on = asyncio.Barrier(2)
+    turn = [*content("All is ", "well "), go_on, *content("with the mill."), *finish()]
+    async with (
+        serve(turn, keys=KEYS) as suite,
+        two_replicas(suite) as (a, b),
+        AsyncExitStack() as stack,
+        asyncio.TaskGroup() as group,
+    ):
+        ada = await stack.enter_async_context(as_member(suite, a.address, "ada"))
+        own = Asking(ada, "How is the mill?", agent_key="oneshot")
+        whole = group.create_task(own.follow())
+        run_id = await own.begun
+        chat_id, addresses = own.chat_id, (a.address, b.address)
+        for address, name in product(addresses, ("bob", "cleo", "stranger")):
+            async with as_member(suite, address, name) as client:
+                with pytest.raises(NotFound):
+                    await read(client, run_id)
+        await ada.share_chat(chat_id, *names)
+        readings: list[asyncio.Task[list[Event]]] = []
+        for address in addresses:
+            bob = await stack.enter_async_context(as_member(suite, address, "bob"))
+            heard = asyncio.Event()
+            readings.append(group.create_task(follow(bob, run_id, heard)))
+            await heard.wait()
+            assert (await bob.run(run_id)).state == "running"
+            assert [run.run_id for run in (await bob.chat_runs(chat_id)).runs] == [run_id]
+            assert await list_refusals(bob, chat_id, run_id) == REFUSALS
+            async with as_member(suite, address, "stranger") as stranger:
+                with pytest.raises(NotFound):
+                    await read(stranger, run_id)
+        await go_on.wait()
+        events = await whole
+        check_order(events)
+        for colleagues in [await attached for attached in readings]:
+            assert colleagues[-1] == events[-1]
+            assert "".join(texts(colleagues, "content")) == "".join(texts(events, "content")) == SAYS
+
+
+async def test_a_colleague_reads_what_has_ended_until_it_is_shared_no_more(serve: Serve) -> None:
+    async with serve(answer(SAYS), keys=KEYS) as suite:
+        await suite.ask(agent="oneshot")
+        [run_id] = suite.run_ids
+        await suite.client.share_chat(suite.chat_id, "user:bob")
+        async with as_member(suite, suite.address, "bob") as bob:
+            [listed] = (await bob.chats(scope="shared")).chats
+            assert (listed.chat_id, listed.owner) == (suite.chat_id, "ada")
+            seen = await read(bob, run_id)
+            ends = [(event["type"], event["seq"]) for event in (seen[0], seen[-1])]
+            assert ends == [("request.query", 1), ("run.complete", 7)]
+            assert [run.state for run in (await bob.chat_runs(suite.chat_id)).runs] == ["completed"]
+            assert await list_refusals(bob, suite.chat_id, run_id) == REFUSALS
+            await suite.client.share_chat(suite.chat_id)
+            for refused in (read(bob, run_id), bob.run(run_id), bob.chat_runs(suite.chat_id)):
+                with pytest.raises(NotFound):
+                    await refused

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from headrace.errors import NotFound
-from tests.support.orchestrator import Serve, Suite, as_json, assert_paired, types
-from tests.support.orchestrator.events import run_of
+from tests.support.orchestrator import Serve, Suite, as_json, assert_paired, read, types
+from tests.support.orchestrator.events import read_until, run_of
 from tests.support.orchestrator.steps import ANSWER, Step, answer, call_tool, content
 from tests.support.waiting import wait_until
 
@@ -27,15 +27,10 @@ def said(suite: Suite, number: int = -1) -> list[str]:
 @asynccontextmanager
 async def hanging(suite: Suite, message: str, until: str = "content.delta") -> AsyncGenerator[list[dict[str, Any]]]:
     """A run of the suite's chat that has got so far; its events, all of them after the block."""
-    events: list[dict[str, Any]] = []
     async with suite.client.ask(message, agent_key="react", chat_id=suite.chat_id) as deltas:
-        async for delta in deltas:
-            events.append(as_json(delta))
-            if events[-1]["type"] == until:
-                break
+        events = await read_until(deltas, until)
         yield events
-        async for delta in deltas:
-            events.append(as_json(delta))
+        events += [as_json(delta) async for delta in deltas]
 
 
 @pytest.mark.parametrize(("turn", "until"), [(HANGING, "content.delta"), (call_tool("slow"), "tool.output")])
@@ -111,17 +106,14 @@ async def test_an_interrupted_run_stays_in_the_view(serve: Serve) -> None:
 
 async def test_a_reverted_run_is_not_found(serve: Serve) -> None:
     async with serve(answer("a")) as suite:
-        events = await suite.ask("hello", agent="react")
-        run_id = run_of(events)
+        run_id = run_of(await suite.ask(record=True))
+        assert await suite.client.cassette(run_id)
         await suite.client.revert(suite.chat_id, 0)
-
-        async def attach() -> None:
-            async with suite.client.attach(run_id) as run:
-                await anext(run)
-
-        with pytest.raises(NotFound, match="reverted"):
-            await attach()
-        with pytest.raises(NotFound, match="reverted"):
-            await suite.client.steer(run_id, "go on")
-        with pytest.raises(NotFound, match="reverted"):
-            await suite.client.cancel(run_id)
+        for refused in (
+            read(suite.client, run_id),
+            suite.client.steer(run_id, "go on"),
+            suite.client.cancel(run_id),
+            suite.client.cassette(run_id),
+        ):
+            with pytest.raises(NotFound, match="reverted"):
+                await refused

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
 
 from headrace.errors import ChatBusy, InvalidRequest, NotFound, OutOfRange, Overloaded, ProviderUnavailable
 from headrace.v1 import llm_pb2
-from tests.support.orchestrator import Serve, as_json, assert_paired, read, results, types
-from tests.support.orchestrator.events import ask_for
+from tests.support.orchestrator import ONESHOT, Serve, ask, assert_paired, cancels, list_notices, read, results, types
+from tests.support.orchestrator.events import ask_for, ask_until
+from tests.support.orchestrator.own_agents import wait_for_owner
 from tests.support.orchestrator.steps import ANSWER, call, call_tool, content, finish, reasoning
+from tests.support.orchestrator.suite import write_agent
 from tests.support.order import Event, fold, texts
 from tests.support.timing import within
+from tests.support.waiting import until
 
 
 async def test_deltas_pass_one_by_one_byte_for_byte(serve: Serve) -> None:
@@ -81,14 +83,6 @@ async def test_ids_that_a_provider_repeats_are_made_unique(serve: Serve) -> None
     assert len(set(ids)) == 2
 
 
-async def test_used_up_steps_end_with_a_call_without_tools(serve: Serve) -> None:
-    turns = [call_tool("look", f'{{"n":{number}}}') for number in range(2)]
-    async with serve(*turns, ANSWER, react={"maxSteps": 2}) as suite:
-        events = await suite.ask()
-        assert [request.tool_choice for request in suite.llm.requests] == ["auto", "auto", "none"]
-    assert events[-1]["finishReason"] == "steps"
-
-
 async def test_the_same_call_a_third_time_is_warned_about_and_a_fourth_ends_the_loop(serve: Serve) -> None:
     again = call_tool("look")
     async with serve(again, again, again, again, ANSWER) as suite:
@@ -100,13 +94,6 @@ async def test_the_same_call_a_third_time_is_warned_about_and_a_fourth_ends_the_
     assert events[-1]["finishReason"] == "stuck"
 
 
-async def test_the_last_model_call_of_a_budget_is_followed_by_one_for_the_answer(serve: Serve) -> None:
-    async with serve(call_tool("look"), ANSWER, budget={"maxModelCalls": 1}) as suite:
-        events = await suite.ask()
-    assert events[-1]["finishReason"] == "budget"
-    assert events[-1]["usage"]["modelCalls"] == 2
-
-
 async def test_calls_beyond_the_budget_are_answered_and_the_answer_is_asked_for(serve: Serve) -> None:
     async with serve(call_tool("look"), ANSWER, budget={"maxToolCalls": 0}) as suite:
         events = await suite.ask()
@@ -115,14 +102,6 @@ async def test_calls_beyond_the_budget_are_answered_and_the_answer_is_asked_for(
         assert suite.tools.requests == []
     assert '"executed":false' in results(events)[0][0]
     assert (events[-1]["finishReason"], events[-1]["usage"]["toolCalls"]) == ("budget", 0)
-
-
-async def test_a_run_out_of_time_ends_and_frees_the_provider(serve: Serve) -> None:
-    async with serve([*content("One"), 3600.0], budget={"timeoutMs": 2000}) as suite:
-        events = await suite.ask()
-        assert suite.llm.open == 0
-    assert events[-1]["error"]["code"] == "BUDGET_EXCEEDED"
-    assert texts(events, "content") == ["One"]
 
 
 async def test_a_required_tool_is_asked_for_twice_more(serve: Serve) -> None:
@@ -195,9 +174,8 @@ async def test_a_tools_service_that_fails_is_a_result_for_the_model(serve: Serve
 async def test_an_agents_missing_tool_is_reported_and_the_run_goes_on(serve: Serve) -> None:
     async with serve(ANSWER, toolConfig={"backends": ["look", "gone"]}) as suite:
         events = await suite.ask()
-    notice = next(event for event in events if event["type"] == "run.notice")
-    assert notice["code"] == "TOOL_UNAVAILABLE"
-    assert "'gone'" in notice["message"]
+    [(code, message)] = list_notices(events)
+    assert (code, "'gone'" in message) == ("TOOL_UNAVAILABLE", True)
     assert events[-1]["type"] == "run.complete"
 
 
@@ -219,7 +197,7 @@ async def test_a_stream_without_a_finish_was_cut(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize(
-    ("turn", "until"),
+    ("turn", "moment"),
     [
         ([*content("Hel"), 3600.0], "content.delta"),
         ([*reasoning("hm"), 3600.0], "reasoning.delta"),
@@ -227,53 +205,31 @@ async def test_a_stream_without_a_finish_was_cut(serve: Serve) -> None:
         (call_tool("slow", '{"at":1}'), "tool.output"),
     ],
 )
-async def test_a_cancel_at_any_moment_ends_everything_and_the_chat_goes_on(serve: Serve, turn: Any, until: str) -> None:
+async def test_a_cancel_at_any_moment_ends_everything_and_the_chat_goes_on(
+    serve: Serve, turn: Any, moment: str
+) -> None:
     async with serve(turn, ANSWER) as suite:
-        events: list[Event] = []
-        run_id = ""
-        async with suite.client.ask("hello", agent_key="react") as deltas:
-            async for delta in deltas:
-                events.append(as_json(delta))
-                if events[-1]["type"] == "run.start":
-                    suite.chat_id, run_id = events[-1]["chatId"], events[-1]["runId"]
-                if events[-1]["type"] == until:
-                    async with within(0.5):
-                        await suite.client.cancel(run_id)
+
+        async def cancel(event: Event) -> None:
+            async with within(0.5):
+                await suite.client.cancel(event["runId"])
+
+        events = await ask(suite, (moment, cancel))
         assert events[-1]["type"] == "run.cancel"
         assert (suite.llm.open, suite.tools.open) == (0, 0)
-        assert [text for text, _ in results(events)] == ['{"ok":false,"error":"cancelled"}'] * ("tool" in until)
+        assert [text for text, _ in results(events)] == ['{"ok":false,"error":"cancelled"}'] * ("tool" in moment)
         assert (await suite.ask("again"))[-1]["type"] == "run.complete"
         assert_paired(suite.llm.requests[-1])
-        assert (await suite.client.cancel(run_id)).state == "cancelled"
+        assert (await suite.client.cancel(events[-1]["runId"])).state == "cancelled"
 
 
 async def test_after_step_lets_the_tools_of_the_turn_finish(serve: Serve) -> None:
     async with serve(call_tool("look"), ANSWER) as suite:
         suite.tools.delay_s = 0.2
-        events: list[Event] = []
-        async with suite.client.ask("hello", agent_key="react") as deltas:
-            async for delta in deltas:
-                events.append(as_json(delta))
-                if events[-1]["type"] == "tool.output":
-                    await suite.client.cancel(events[2]["runId"], mode="after_step")
+        events = await ask(suite, ("tool.output", cancels(suite, mode="after_step")))
         assert len(suite.llm.requests) == 1
     assert results(events) == [("seen {}", True)]
     assert events[-1]["type"] == "run.cancel"
-
-
-async def test_a_caller_that_leaves_does_not_end_the_run_unless_it_said_so(serve: Serve) -> None:
-    async with serve([*content("Hel"), 0.3, *ANSWER], [*content("Hel"), 3600.0]) as suite:
-        run_id = ""
-        for on_disconnect, ended in (("continue", "run.complete"), ("cancel", "run.cancel")):
-            async with suite.client.ask("hello", agent_key="oneshot", on_disconnect=on_disconnect) as deltas:
-                async for delta in deltas:
-                    if delta.WhichOneof("payload") == "run_start":
-                        run_id = delta.run_start.run_id
-                    if delta.WhichOneof("payload") == "content_delta":
-                        break
-            seen = await read(suite.client, run_id)
-            assert seen[-1]["type"] == ended
-            assert suite.llm.open == 0
 
 
 async def test_attaching_to_an_ended_run_folds_to_what_was_streamed(serve: Serve) -> None:
@@ -296,33 +252,11 @@ async def test_the_same_request_again_is_attached_to_its_run_while_another_one_k
     async with serve(ANSWER, [*content("Hel"), 3600.0]) as suite:
         chat_id = "5f0c0000-0000-4000-8000-000000000001"
         first = await suite.ask(chat_id=chat_id, request_id="r1", agent="oneshot", when_busy="reject")
-        async with suite.client.ask("another", agent_key="oneshot", chat_id=chat_id) as deltas:
-            async for delta in deltas:
-                if delta.WhichOneof("payload") == "content_delta":
-                    break
-            repeated: dict[str, Any] = {"agent_key": "oneshot", "chat_id": chat_id, "request_id": "r1"}
-            assert fold(await ask_for(suite.client, "again", when_busy="reject", **repeated)) == fold(first)
-            with pytest.raises(ChatBusy):
-                await suite.ask(chat_id=chat_id, request_id="r2", agent="oneshot", when_busy="reject")
-
-
-async def test_a_busy_chat_rejects_enqueues_or_interrupts(serve: Serve) -> None:
-    async with serve([*content("Hel"), 3600.0], ANSWER) as suite:
-        chat_id = "5f0c0000-0000-4000-8000-000000000002"
-        async with suite.client.ask("one", agent_key="oneshot", chat_id=chat_id) as deltas:
-            async for delta in deltas:
-                if delta.WhichOneof("payload") == "content_delta":
-                    break
-            with pytest.raises(ChatBusy) as caught:
-                await suite.ask("two", agent="oneshot", chat_id=chat_id, when_busy="reject")
-            assert caught.value.metadata["runId"]
-            waiting = asyncio.create_task(suite.ask("two", agent="oneshot", chat_id=chat_id))
-            await asyncio.sleep(0.1)
-            assert not waiting.done()
-            third = await suite.ask("three", agent="oneshot", chat_id=chat_id, when_busy="interrupt")
-            assert as_json([delta async for delta in deltas][-1])["type"] == "run.cancel"
-            assert third[-1]["type"] == "run.complete"
-            assert (await waiting)[-1]["type"] == "run.cancel"
+        await ask_until(suite.client, "content.delta", "another", agent_key="oneshot", chat_id=chat_id)
+        repeated: dict[str, Any] = {"agent_key": "oneshot", "chat_id": chat_id, "request_id": "r1"}
+        assert fold(await ask_for(suite.client, "again", when_busy="reject", **repeated)) == fold(first)
+        with pytest.raises(ChatBusy):
+            await suite.ask(chat_id=chat_id, request_id="r2", agent="oneshot", when_busy="reject")
 
 
 async def test_a_chat_keeps_its_last_agent(serve: Serve) -> None:
@@ -346,12 +280,9 @@ async def test_bad_queries_are_refused_before_anything_happens(serve: Serve) -> 
 
 async def test_a_changed_agent_file_holds_for_the_next_run(serve: Serve) -> None:
     async with serve(ANSWER) as suite:
-        source = (suite.agents / "oneshot.json").read_text()
-        changed = source.replace('"plain": {}', '"description": "new", "plain": {"systemPrompt": "Rhyme."}')
-        (suite.agents / "oneshot.json").write_text(changed)
-        async with asyncio.timeout(100):
-            while not await suite.client.agents("new"):
-                await asyncio.sleep(0.05)
+        changed = ONESHOT | {"description": "new", "plain": {"systemPrompt": "Rhyme."}}
+        write_agent(suite.config.config_dir, "oneshot", changed)
+        await until(lambda: suite.client.agents("new"))
         await suite.ask(agent="oneshot")
     assert suite.llm.requests[0].messages[0].content[0].text == "Rhyme."
 
@@ -360,10 +291,8 @@ async def test_the_same_request_again_is_attached_to_its_run_when_its_agent_is_g
     async with serve(ANSWER) as suite:
         first = await suite.ask(request_id="r1", agent="oneshot")
         (suite.agents / "oneshot.json").unlink()
-        while "oneshot" in [agent.key for agent in await suite.client.agents()]:
-            await asyncio.sleep(0.02)
-        assert fold(
-            await ask_for(suite.client, "hello", agent_key="oneshot", chat_id=suite.chat_id, request_id="r1")
-        ) == fold(first)
+        await wait_for_owner(suite.client, "oneshot", "")
+        again = await ask_for(suite.client, agent_key="oneshot", chat_id=suite.chat_id, request_id="r1")
+        assert fold(again) == fold(first)
         with pytest.raises(NotFound, match="oneshot"):
             await suite.ask(request_id="r2", agent="oneshot")

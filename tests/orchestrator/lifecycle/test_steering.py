@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Coroutine
 
 import pytest
 
 from headrace.errors import NotFound, QueueFull
-from headrace.v1 import agent_pb2, llm_pb2, memory_pb2
+from headrace.v1 import llm_pb2, memory_pb2
 from services.orchestrator.run.control.steer_queue import UNHEARD_MAX
-from tests.support.orchestrator import CHAT, Serve, Suite, as_json, ask, assert_paired, kinds, only, read
-from tests.support.orchestrator.crashes import Crashes, restart
-from tests.support.orchestrator.runs import read_recorded
+from tests.support.orchestrator import CHAT, Serve, Suite, ask, assert_paired, kinds, only, read
+from tests.support.orchestrator.crashes import Crashes, read_rest, restart
+from tests.support.orchestrator.events import ask_for, ask_until, read_until, run_of
+from tests.support.orchestrator.runs import read_recorded, unfinished_runs
 from tests.support.orchestrator.steps import ANSWER, Step, call_tool, content, finish
+from tests.support.orchestrator.watched_memory import pass_on
 from tests.support.order import Event, fold
+from tests.support.waiting import wait_until
 
 LOOK = call_tool("look")
 
@@ -28,14 +32,24 @@ def told(request: llm_pb2.ChatRequest) -> list[tuple[str, str]]:
 async def run_with(suite: Suite, run_id: str = "", *, query: str) -> list[Event]:
     """The events of the chat's run that was asked `query`, attached to until it ends."""
     while not run_id:
-        chat = await suite.client.chat(CHAT)
         asked = ""
-        for event in chat.events:
+        for event in (await suite.client.chat(CHAT)).events:
             asked = event.request_query.message or asked
             if event.HasField("run_start") and asked == query:
                 run_id = event.run_start.run_id
         await asyncio.sleep(0.02)
     return await read(suite.client, run_id)
+
+
+async def wait_for_unfinished(suite: Suite, count: int) -> list[str]:
+    """The ids of so many runs that are on their way or wait, in their order."""
+    while len(runs := await unfinished_runs(suite)) < count:
+        await asyncio.sleep(0.02)
+    return [run.run_id for run in runs]
+
+
+def ask_in(suite: Suite, message: str) -> Coroutine[None, None, list[Event]]:
+    return ask_for(suite.client, message, agent_key="react", chat_id=CHAT)
 
 
 async def test_a_message_is_heard_before_the_next_turn_and_is_in_the_log(serve: Serve) -> None:
@@ -96,19 +110,12 @@ async def test_a_run_that_waits_for_its_turn_is_no_run_to_steer(serve: Serve) ->
     async with serve(slow, ANSWER) as suite:
 
         async def steer(event: Event) -> None:
-            reply = agent_pb2.SteerResponse()
-            async with suite.client.ask("second", agent_key="react", chat_id=CHAT) as deltas:
-                async for _ in deltas:
-                    waiting = (await suite.memory.ListUnfinishedRuns(memory_pb2.ListUnfinishedRunsRequest(), None)).runs
-                    reply = await suite.client.steer(waiting[-1].run_id, "third")
-                    break
+            await ask_until(suite.client, "request.query", "second", agent_key="react", chat_id=CHAT)
+            reply = await suite.client.steer((await unfinished_runs(suite))[-1].run_id, "third")
             assert reply.status == "queued"
             following = await run_with(suite, reply.run_id, query="third")
-            assert [text for role, text in told(suite.llm.requests[2]) if role == "user"] == [
-                "hello",
-                "second",
-                "third",
-            ]
+            users = [text for role, text in told(suite.llm.requests[2]) if role == "user"]
+            assert users == ["hello", "second", "third"]
             assert following[-1]["type"] == "run.complete"
 
         await ask(suite, ("content.start", steer))
@@ -140,7 +147,7 @@ async def test_it_is_answered_only_when_the_log_has_it_and_too_many_are_refused(
             unanswered.append("one")
             await suite.client.steer(event["runId"], "one")
             unanswered.clear()
-            suite.memory.before = nothing
+            suite.memory.before = pass_on
             for number in range(UNHEARD_MAX - 1):
                 await suite.client.steer(event["runId"], f"{number}")
             with pytest.raises(QueueFull):
@@ -150,10 +157,6 @@ async def test_it_is_answered_only_when_the_log_has_it_and_too_many_are_refused(
         await ask(suite, ("content.start", steer))
 
 
-async def nothing(request: memory_pb2.AppendRequest) -> None:
-    pass
-
-
 @pytest.mark.parametrize("dies_at", ["after it", "after the turn that heard it"])
 async def test_it_survives_the_process(serve: Serve, dies_at: str) -> None:
     again_look = call_tool("look", '{"n":2}', call_id="b")
@@ -161,21 +164,16 @@ async def test_it_survives_the_process(serve: Serve, dies_at: str) -> None:
         await suite.stop()
         suite.tools.delay_s, suite.tools.tools[0].effect = 0.1, "read"
         crashes = Crashes(suite)
-        seen: list[Event] = []
-        run_id = ""
         async with restart(suite) as client, client.ask("hello", agent_key="react", chat_id=CHAT) as deltas:
-            async for delta in deltas:
-                seen.append(as_json(delta))
-                run_id = next((event["runId"] for event in seen if event["type"] == "run.start"), "")
-                looks = sum(event["type"] == "tool.start" for event in seen)
-                if seen[-1]["type"] == "tool.start" and looks == 1:
-                    await client.steer(run_id, "look left", request_id="s1")
-                    if dies_at == "after it":
-                        crashes.kill(run_id)
-                if seen[-1]["type"] == "tool.start" and looks == 2:
-                    crashes.kill(run_id)
+            seen = await read_until(deltas, "tool.start")
+            run_id = run_of(seen)
+            await client.steer(run_id, "look left", request_id="s1")
+            if dies_at != "after it":
+                seen += await read_until(deltas, "tool.start")
+            crashes.kill(run_id)
+            seen += await read_until(deltas, "the end")
         async with restart(suite) as client:
-            rest = await read(client, run_id, seen[-1]["seq"])
+            rest = await read_rest(client, seen)
             assert (await client.steer(run_id, "look left", request_id="s1")).status == "accepted"
         assert rest[-1]["type"] == "run.complete"
         last = told(suite.llm.requests[-1])
@@ -187,25 +185,14 @@ async def test_a_message_that_waits_as_a_query_is_not_told_to_the_run_that_has_b
     """Repeated, as its first answer was lost: it was told to the run, and asked behind it as well."""
     slow = call_tool("slow")
     async with serve(slow, slow, ANSWER) as suite, asyncio.TaskGroup() as group:
-        begun = asyncio.Queue[str]()
-
-        async def follow(message: str) -> None:
-            async with suite.client.ask(message, agent_key="react", chat_id=CHAT) as deltas:
-                async for delta in deltas:
-                    if delta.HasField("run_start"):
-                        begun.put_nowait(delta.run_start.run_id)
-
-        group.create_task(follow("one"))
-        first = await begun.get()
-        group.create_task(follow("two"))
-        listed = memory_pb2.ListUnfinishedRunsRequest()
-        while len(there_are := (await suite.memory.ListUnfinishedRuns(listed, None)).runs) < 2:
-            await asyncio.sleep(0.02)
-        [second] = [run.run_id for run in there_are if run.run_id != first]
+        group.create_task(ask_in(suite, "one"))
+        await wait_until(lambda: suite.tools.open)
+        group.create_task(ask_in(suite, "two"))
+        first, second = await wait_for_unfinished(suite, 2)
         queued = await suite.client.steer(second, "look left", request_id="s1")
         assert queued.status == "queued"
         await suite.client.cancel(first)
-        assert await begun.get() == second
+        await wait_until(lambda: len(suite.tools.requests) == 2)
         assert await suite.client.steer(second, "look left", request_id="s1") == queued
         assert (await suite.client.steer(second, "look right", request_id="s2")).status == "accepted"
         await suite.client.cancel(second)
@@ -224,20 +211,10 @@ async def test_a_message_is_no_query_before_the_log_has_it(serve: Serve) -> None
                 sent.put_nowait(request.run_id)
                 await is_open.wait()
 
-        async def follow(message: str) -> None:
-            async with suite.client.ask(message, agent_key="react", chat_id=CHAT) as deltas:
-                async for _ in deltas:
-                    pass
-
-        group.create_task(follow("one"))
-        listed = memory_pb2.ListUnfinishedRunsRequest()
-        while not (there_are := (await suite.memory.ListUnfinishedRuns(listed, None)).runs):
-            await asyncio.sleep(0.02)
-        first = there_are[0].run_id
-        group.create_task(follow("two"))
-        while len(there_are := (await suite.memory.ListUnfinishedRuns(listed, None)).runs) < 2:
-            await asyncio.sleep(0.02)
-        [second] = [run.run_id for run in there_are if run.run_id != first]
+        group.create_task(ask_in(suite, "one"))
+        await wait_for_unfinished(suite, 1)
+        group.create_task(ask_in(suite, "two"))
+        first, second = await wait_for_unfinished(suite, 2)
         suite.memory.before = hold_queries
         told_once = group.create_task(suite.client.steer(second, "look left", request_id="s1"))
         await sent.get()

@@ -15,8 +15,9 @@ from headrace.errors import HeadraceError, LogDamaged, Overloaded, ProviderUnava
 from headrace.v1 import memory_pb2
 from tests.support.orchestrator import Serve, Suite, as_json, read, replica
 from tests.support.orchestrator.crashes import changes_of, restart
-from tests.support.orchestrator.events import run_of
+from tests.support.orchestrator.events import read_until, run_of
 from tests.support.orchestrator.recorded_runs import RUNS, World
+from tests.support.orchestrator.runs import unfinished_runs
 from tests.support.orchestrator.watched_memory import pass_on
 from tests.support.order import TERMINAL, Event, fold
 from tests.support.tiers import check_each
@@ -120,7 +121,7 @@ async def test_an_end_that_readers_have_stays_the_end(serve: Serve, fault: str, 
             late: list[Event] = []
             await follow(following, run_id, late)
             assert fold(late) == fold(readers[0])
-            assert not (await suite.memory.ListUnfinishedRuns(memory_pb2.ListUnfinishedRunsRequest(), None)).runs
+            assert not await unfinished_runs(suite)
         assert len(suite.tools.requests) == calls
         assert (await suite.client.chat(CHAT)).events == stored
         ended = next(event for event in readers[0] if event["type"] in TERMINAL)
@@ -150,9 +151,7 @@ async def test_a_run_whose_end_a_fail_over_takes_back_is_not_said_to_be_over(ser
 
         suite.memory.before = hold_end
         async with suite.client.ask("hello", agent_key=agent, chat_id=CHAT) as deltas:
-            run_id = ""
-            while not run_id:
-                run_id = (await anext(deltas)).run_start.run_id
+            run_id = run_of(await read_until(deltas, "run.start"))
             suite.memory.taken_back.add(run_id)
             try:
                 async with asyncio.timeout(60):

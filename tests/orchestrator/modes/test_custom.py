@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import uuid
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks.postgresql import FAST, running
-from headrace.errors import NotFound, ProviderAuthentication
+from headrace.errors import ProviderAuthentication
 from headrace.v1 import llm_pb2, tools_pb2
 from services.orchestrator.agents.mode_files import ModeFiles
 from services.runtime.files.refused_files import REFUSED_FILES, collecting_refusals
-from tests.support.orchestrator import MODEL, Serve, Suite, as_json, people, read
-from tests.support.orchestrator.crashes import Crashes, check_resumed, known, restart, run_killed
-from tests.support.orchestrator.events import run_of
+from tests.support.orchestrator import CHAT, MODEL, Serve, Suite, as_json, ask, cancels, only, read, submit
+from tests.support.orchestrator.crashes import Crashes, check_resumed, known, restart, run_killed, run_whole
+from tests.support.orchestrator.events import read_until, run_of
+from tests.support.orchestrator.own_agents import wait_for_owner
 from tests.support.orchestrator.plans import last_text, system, text_of
 from tests.support.orchestrator.recorded_runs import World
 from tests.support.orchestrator.steps import Step, ToolStep, call_tool, content, finish
+from tests.support.orchestrator.suite import write_agent
 from tests.support.order import TERMINAL, Event, fold
 from tests.support.postgresql import needs_postgres
 from tests.support.tiers import Take, at_places, take_some
@@ -68,10 +70,9 @@ AGENT: dict[str, Any] = {
 
 def write_mode(folder: Path, code: str, **changes: Any) -> None:
     """Write the mode `own` and the agent `own` that has it."""
-    for part in ("modes", "agents"):
-        (folder / part).mkdir(exist_ok=True)
+    (folder / "modes").mkdir(exist_ok=True)
     (folder / "modes" / "own.py").write_text(code)
-    (folder / "agents" / "own.json").write_text(json.dumps(AGENT | changes))
+    write_agent(folder, "own", AGENT | changes)
 
 
 def speak(request: llm_pb2.ChatRequest) -> list[Step]:
@@ -103,9 +104,7 @@ async def test_a_mode_has_the_model_tools_tasks_agents_and_a_state(serve: Serve,
         assert [event["summary"] for event in events if event["type"] == "task.complete"] == ["read it"] * 2
         assert [event["ok"] for event in events if event["type"] == "subagent.end"] == [True]
         published = [event["delta"] for event in events if event["type"] == "content.delta"]
-        assert any(
-            "['read it', 'read it'], oneshot: help with work: Which kind?" in last_text for last_text in published
-        )
+        assert any("['read it', 'read it'], oneshot: help with work: Which kind?" in text for text in published)
         assert sum(world.runs.values()) == 3
         readers = [request for request in suite.llm.requests if "You read." in system(request)]
         assert [[tool.name for tool in request.tools] for request in readers] == [["act", "call_subagent"]] * 2
@@ -151,13 +150,11 @@ async def test_a_mode_over_postgresql_that_is_killed_goes_on_to_the_same_end(ser
 async def kill_at_lines(suite: Suite, take: Take) -> None:
     await suite.stop()
     world, crashes = World(suite, speak), Crashes(suite)
-    alone = await run_killed(suite, crashes, "own", None)
+    alone, appends = await run_whole(suite, crashes, "own")
     assert alone[-1]["type"] == "run.complete"
-    for append in take(range(1, crashes.appends[run_of(alone)]), "own"):
-        crashes.kill_at(append)
-        seen = await run_killed(suite, crashes, "own", None)
+    for append in take(range(1, appends), "own"):
+        seen = await run_killed(suite, crashes, "own", append=append)
         assert seen[-1]["type"] not in TERMINAL
-        crashes.kill_at(-1)
         whole = await check_resumed(suite, world, seen, seqs_max=2)
         assert known(whole) == known(alone), append
         assert text(whole).endswith("Now answer, for the 1. time.")
@@ -247,13 +244,11 @@ async def until_slow(suite: Suite, crashes: Crashes) -> list[Event]:
     suite.tools.tools[1].effect = "read"  # the next owner calls it again, and asks nobody
     seen: list[Event] = []
     async with restart(suite) as client, client.ask("hello", agent_key="own", chat_id=str(uuid.uuid4())) as deltas:
-        async for delta in deltas:
-            seen.append(as_json(delta))
-            if seen[-1].get("toolName") == "slow" and seen[-1]["type"] == "tool.start":
-                await wait_until(lambda: suite.tools.open)
-                crashes.kill(run_of(seen))
-                return seen
-    raise AssertionError(seen)
+        while not seen or seen[-1].get("toolName") != "slow":
+            seen += await read_until(deltas, "tool.start")
+        await wait_until(lambda: suite.tools.open)
+        crashes.kill(run_of(seen))
+    return seen
 
 
 FITTING = """
@@ -394,20 +389,10 @@ async def test_what_a_mode_may_not_do_ends_its_run_and_says_why(serve: Serve, tm
             ends[message] = error(await suite.ask(message, agent="own"))["code"]
         assert ends == ENDS
         (suite.agents / "own.json").write_text(json.dumps(AGENT | {"key": "other", "custom": {"mode": "gone"}}))
-        missing = error(await ask_when_there(suite, "other"))
-    assert (missing["code"], missing["message"]) == (
-        "MODE_UNAVAILABLE",
-        "the mode 'gone' has no valid file; modes: own",
-    )
-
-
-async def ask_when_there(suite: Suite, agent: str) -> list[Event]:
-    """A run of an agent whose file was just written."""
-    while True:
-        try:
-            return await suite.ask(agent=agent)
-        except NotFound:
-            await asyncio.sleep(0.05)
+        await wait_for_owner(suite.client, "other", "operator")
+        missing = error(await suite.ask(agent="other"))
+    assert missing["code"] == "MODE_UNAVAILABLE"
+    assert missing["message"] == "the mode 'gone' has no valid file; modes: own"
 
 
 async def test_a_step_that_failed_fails_again_when_the_run_is_replayed(serve: Serve, tmp_path: Path) -> None:
@@ -427,14 +412,8 @@ async def run(mode):
     async with serve() as suite:
         await suite.stop()
 
-        def reply(request: llm_pb2.ChatRequest) -> list[Step]:
-            return (
-                [*content("half"), ProviderAuthentication("no key")]
-                if last_text(request) == "fails"
-                else speak(request)
-            )
-
-        suite.llm.reply = reply
+        broken = [*content("half"), ProviderAuthentication("no key")]
+        suite.llm.reply = lambda request: broken if last_text(request) == "fails" else speak(request)
         crashes = Crashes(suite)
         seen = await until_slow(suite, crashes)
         asked = len(suite.llm.requests)
@@ -461,30 +440,23 @@ async def test_a_mode_waits_for_people_through_a_takeover_and_a_cancel_ends_it(s
         await suite.stop()
         world, crashes = World(suite, speak), Crashes(suite)
         suite.tools.tools[2].approval = "ask"
-        async with restart(suite) as client, client.ask("hello", agent_key="own", chat_id=people.CHAT) as deltas:
-            seen = [as_json(await anext(deltas))]
-            while seen[-1]["type"] != "gate.open":
-                seen.append(as_json(await anext(deltas)))
+        async with restart(suite) as client, client.ask("hello", agent_key="own", chat_id=CHAT) as deltas:
+            seen = await read_until(deltas, "gate.open")
             crashes.kill(run_of(seen))
         run_id = run_of(seen)
         async with restart(suite) as client, client.attach(run_id) as deltas:
-            await people.submit(suite, run_id, seen[-1]["gateId"], {"answer": "blue"})
-            events = [as_json(await anext(deltas))]
-            while events[-1]["type"] != "approval.ask":
-                events.append(as_json(await anext(deltas)))
+            await submit(suite, run_id, seen[-1]["gateId"], {"answer": "blue"})
+            events = await read_until(deltas, "approval.ask")
             assert not world.runs
-            await people.submit(suite, run_id, events[-1]["approvalId"], {"decision": "approve"})
+            await submit(suite, run_id, events[-1]["approvalId"], {"decision": "approve"})
             events += [as_json(delta) async for delta in deltas]
             assert events[-1]["type"] == "run.complete", events[-1]
             assert "blue" in text(events)
             assert text(events).endswith("True")
             assert [*world.runs.values()] == [1]
-            async with client.ask("again", agent_key="own", chat_id=people.CHAT) as asking:
-                events = [as_json(await anext(asking))]
-                while events[-1]["type"] != "gate.open":
-                    events.append(as_json(await anext(asking)))
-                await client.cancel(events[-1]["runId"] if "runId" in events[-1] else run_of(events))
-                events += [as_json(delta) async for delta in asking]
+            events = await ask(
+                suite, ("gate.open", cancels(replace(suite, client=client))), agent_key="own", chat_id=CHAT
+            )
             assert events[-1]["type"] == "run.cancel"
 
 
@@ -502,7 +474,7 @@ async def run(mode):
     async with serve() as suite:
         World(suite, speak)
         events = await suite.ask(agent="own")
-    [failed] = [event for event in events if event["type"] == "task.fail"]
+    failed = only(events, "task.fail")
     assert failed["error"]["code"] == "TASK_FAILED"
     assert "Which?" not in failed["error"]["message"]
     plans = [event["plan"] for event in events if event["type"] == "plan.update"]
@@ -533,6 +505,5 @@ async def test_a_sub_agent_that_uses_up_its_modes_steps_fails_and_its_caller_goe
     calling = call_tool("call_subagent", '{"task":"x","agentKey":"own"}')
     async with serve(calling, content("So.") + finish(), subagents=["own"]) as suite:
         events = await suite.ask()
-    [result] = [event["result"] for event in events if event["type"] == "tool.result"]
-    assert json.loads(result)["error"] == "BUDGET_EXCEEDED"
+    assert json.loads(only(events, "tool.result")["result"])["error"] == "BUDGET_EXCEEDED"
     assert events[-1]["type"] == "run.complete", events[-1]

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
 
 from headrace.errors import Overloaded
 from headrace.v1 import llm_pb2
-from tests.support.orchestrator import MODEL, Serve, Suite, as_json, plans, submit, tool
-from tests.support.orchestrator.events import run_of
+from tests.support.orchestrator import MODEL, Serve, Suite, as_json, plans, run_of, submit, tool
 from tests.support.orchestrator.steps import Step, answer, call, content, finish, reasoning
 from tests.support.order import TERMINAL, Event, check_order
 from tests.support.tiers import check_each
@@ -101,10 +98,7 @@ async def in_order(suite: Suite, events: list[Event]) -> None:
 async def goes_on(suite: Suite, events: list[Event]) -> None:
     """The chat takes a message after `events`, and its model is told nothing that is open."""
 
-    def next_answer(_request: llm_pb2.ChatRequest) -> list[Step]:
-        return answer("Next.")
-
-    model, suite.llm.reply = suite.llm.reply, next_answer
+    model, suite.llm.reply = suite.llm.reply, lambda _: answer("Next.")
     suite.chat_id = events[0]["chatId"]
     after = await suite.ask("and now?", agent="oneshot")
     plans.check_pairs(suite)
@@ -151,22 +145,16 @@ async def test_an_error_at_any_turn(serve: Serve, mode: str, kind: str) -> None:
 
 
 @table(*EVERY, each=3)
-async def test_a_budget_that_ends_at_any_call(serve: Serve, tmp_path: Path, mode: str, kind: str) -> None:
-    calls_max = 8 if mode == "PLAN_EXECUTE" else 4
-    for calls in range(1, calls_max + 1):
-        own = {"modelConfig": MODEL, "react": {}} | agent(mode, kind, budget={"maxModelCalls": calls})
-        write(tmp_path, f"b{calls}", own)
-    async with serve() as suite:
+async def test_a_budget_that_ends_at_any_call(serve: Serve, mode: str, kind: str) -> None:
+    limits = range(1, 9 if mode == "PLAN_EXECUTE" else 5)
+    own = {"modelConfig": MODEL, "react": {}}
+    agents = {f"b{calls}": own | agent(mode, kind, budget={"maxModelCalls": calls}) for calls in limits}
+    async with serve(beside=agents) as suite:
         Model(suite)
-        for calls in range(1, calls_max + 1):
+        for calls in limits:
             events = await run(suite, agent=f"b{calls}")
             assert events[-1]["usage"]["modelCalls"] <= calls + 1, "one call is granted for the answer"
             await goes_on(suite, events)
-
-
-def write(folder: Path, key: str, definition: dict[str, Any]) -> None:
-    (folder / "agents").mkdir(exist_ok=True)
-    (folder / "agents" / f"{key}.json").write_text(json.dumps(definition))
 
 
 @table("tools", "checked")

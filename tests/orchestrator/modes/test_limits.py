@@ -10,9 +10,8 @@ import pytest
 
 from headrace.fold import fold_events
 from headrace.v1 import agent_pb2, llm_pb2, tools_pb2
-from tests.support.orchestrator import Serve, Suite, read, results
-from tests.support.orchestrator.crashes import Crashes, restart
-from tests.support.orchestrator.events import ask_for, list_notices, run_of
+from tests.support.orchestrator import Serve, Suite, list_notices, only, results
+from tests.support.orchestrator.crashes import Crashes, read_rest, restart, run_killed
 from tests.support.orchestrator.plans import add, agent, ask_checked, model, outline
 from tests.support.orchestrator.steps import ANSWER, Step, answer, call, call_tool, content, finish
 from tests.support.order import Event
@@ -89,8 +88,7 @@ async def test_a_one_shot_sub_agent_without_calls_left_fails_and_its_caller_answ
     calling = call_tool("call_subagent", '{"task":"help","agentKey":"oneshot"}')
     async with serve(calling, ANSWER, subagents=["oneshot"], budget={"maxModelCalls": 1}) as suite:
         events = await suite.ask()
-    [result] = [event for event in events if event["type"] == "tool.result"]
-    assert "BUDGET_EXCEEDED" in result["result"]
+    assert "BUDGET_EXCEEDED" in only(events, "tool.result")["result"]
     kinds = [event["type"] for event in events]
     assert kinds.index("subagent.end") < kinds.index("content.start")
     assert events[-1]["finishReason"] == "budget"
@@ -112,17 +110,29 @@ async def fail(request: tools_pb2.ExecuteRequest) -> AsyncGenerator[tools_pb2.To
     yield tools_pb2.ToolDelta(result=tools_pb2.ToolOutcome(ok=False, result="no such file"))
 
 
-async def test_two_calls_in_turn_are_noticed(serve: Serve) -> None:
-    turns = [look(1), look(2), look(1), look(2), look(1), ANSWER]
-    async with serve(*turns, **MANY_STEPS) as suite:
+STUCK: dict[str, tuple[list[list[Step]], dict[str, Any], int, str]] = {
+    "two calls in turn": ([look(n) for n in (1, 2, 1, 2, 1)], {}, 4, "the same two calls came 2 times in turn"),
+    "one error, whatever the arguments": ([look(n) for n in range(4)], {}, 4, "the same error came 3 times in a row"),
+    "the same words": ([look(n, WORDS) for n in range(4)], {}, 3, "the same words came 3 times in a row"),
+    "as often as the agent says": ([look(1)] * 6, {"maxRepeats": 5}, 5, "the same arguments came 5 times in a row"),
+}
+"""The turns with calls, what the budget says besides, how many calls run, and what the notice says."""
+
+
+@pytest.mark.parametrize("case", STUCK)
+async def test_a_model_that_goes_round_in_circles_is_warned_and_asked_for_its_answer(serve: Serve, case: str) -> None:
+    turns, budget, runs, notice = STUCK[case]
+    async with serve(*turns, ANSWER, **MANY_STEPS | {"budget": MANY_STEPS["budget"] | budget}) as suite:
+        if "error" in notice:
+            suite.tools.execute = fail
         events = await suite.ask()
-        assert len(suite.tools.requests) == 4
-        assert suite.llm.requests[-1].tool_choice == "none"
-    assert list_warned(events) == [False, False, False, True, False]
-    assert '"executed":false' in results(events)[-1][0]
+        assert len(suite.tools.requests) == runs
+        assert [request.tool_choice for request in suite.llm.requests] == [*["auto"] * len(turns), "none"]
+    last_but_one = [False] * (len(turns) - 2) + [True, False]
+    assert list_warned(events) == last_but_one
     assert events[-1]["finishReason"] == "stuck"
     [(code, message)] = list_notices(events)
-    assert (code, "the same two calls came 2 times in turn" in message) == ("MODEL_STUCK", True)
+    assert (code, notice in message) == ("MODEL_STUCK", True), message
 
 
 async def test_two_calls_in_turn_that_bring_something_new_may_go_on(serve: Serve) -> None:
@@ -138,38 +148,10 @@ async def test_two_calls_in_turn_that_bring_something_new_may_go_on(serve: Serve
     assert events[-1]["finishReason"] == "stop"
 
 
-async def test_the_same_error_whatever_the_arguments_is_noticed(serve: Serve) -> None:
-    async with serve(*(look(number) for number in range(4)), ANSWER, **MANY_STEPS) as suite:
-        suite.tools.execute = fail
-        events = await suite.ask()
-        assert len(suite.tools.requests) == 4
-        assert [request.tool_choice for request in suite.llm.requests] == [*["auto"] * 4, "none"]
-    assert list_warned(events) == [False, False, True, False]
-    assert events[-1]["finishReason"] == "stuck"
-    assert "the same error came 3 times in a row" in list_notices(events)[0][1]
-
-
-async def test_the_same_words_again_and_again_are_noticed_and_short_remarks_are_not(serve: Serve) -> None:
-    async with serve(*(look(number, WORDS) for number in range(4)), ANSWER, **MANY_STEPS) as suite:
-        events = await suite.ask()
-    assert list_warned(events) == [False, False, True, False]
-    assert events[-1]["finishReason"] == "stuck"
-    assert "the same words came 3 times in a row" in list_notices(events)[0][1]
-
-
 async def test_short_remarks_may_come_again_and_again(serve: Serve) -> None:
     async with serve(*(look(number, "Let me look.") for number in range(6)), ANSWER, **MANY_STEPS) as suite:
         events = await suite.ask()
     assert (list_notices(events), events[-1]["finishReason"]) == ([], "stop")
-
-
-async def test_an_agent_says_how_often(serve: Serve) -> None:
-    budget = {"maxRepeats": 5, "maxModelCalls": 40}
-    async with serve(*[look(1)] * 6, ANSWER, react={"maxSteps": 15}, budget=budget) as suite:
-        events = await suite.ask()
-        assert len(suite.tools.requests) == 5
-    assert list_warned(events) == [False] * 4 + [True, False]
-    assert events[-1]["finishReason"] == "stuck"
 
 
 async def test_a_task_that_goes_round_in_circles_is_asked_how_it_ended(serve: Serve) -> None:
@@ -177,7 +159,7 @@ async def test_a_task_that_goes_round_in_circles_is_asked_how_it_ended(serve: Se
         events = await ask_checked(suite, model(add("look"), work=lambda request: look(1)))
         assert len(suite.tools.requests) == 3
     assert outline(events) == ["start look", "complete look", "run.complete"]
-    [notice] = [event for event in events if event["type"] == "run.notice"]
+    notice = only(events, "run.notice")
     assert (notice["code"], "taskId" in notice) == ("MODEL_STUCK", True)
     assert events[-1]["finishReason"] == "stop"
 
@@ -191,11 +173,7 @@ async def test_a_run_that_is_taken_over_comes_to_the_same_end(serve: Serve, kill
     async with serve(**MANY_STEPS) as suite:
         suite.tools.execute, suite.llm.reply = fail, reply
         await suite.stop()
-        crashes = Crashes(suite)
-        crashes.kill_at(kill_at)
+        seen = await run_killed(suite, Crashes(suite), append=kill_at)
         async with restart(suite) as client:
-            seen = await ask_for(client, "hello", agent_key="react")
-        crashes.kill_at(-1)
-        async with restart(suite) as client:
-            rest = await read(client, run_of(seen), seen[-1]["seq"])
+            rest = await read_rest(client, seen)
     assert rest[-1]["finishReason"] == "stuck"

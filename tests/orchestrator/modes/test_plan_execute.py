@@ -1,39 +1,26 @@
-"""PLAN_EXECUTE: a plan, its tasks in views of their own, a summary; every end an honest one."""
+"""PLAN_EXECUTE: a plan, its tasks in views of their own, a summary, which is the answer; every end an honest one."""
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
-from headrace.v1 import llm_pb2, tools_pb2
-from tests.support.orchestrator import Serve
-from tests.support.orchestrator.plans import (
-    PLAN,
-    SUMMARY,
-    add,
-    agent,
-    ask_checked,
-    last_text,
-    model,
-    outline,
-    plan_of,
-    system,
-    task_id,
-    task_of,
-    text_of,
-    update,
-)
+from headrace.fold import Fold, fold_events
+from headrace.v1 import agent_pb2, llm_pb2, tools_pb2
+from tests.support.orchestrator import MODEL, Serve, Suite, plans
+from tests.support.orchestrator.plans import STRATEGIES, Reply, add, last_text, model, text_of
 from tests.support.orchestrator.steps import Step, answer, call, call_tool, content, finish, reasoning
 from tests.support.order import texts
 
 
 async def test_tasks_are_done_in_order_and_the_answer_comes_last(serve: Serve) -> None:
-    async with serve(**agent()) as suite:
-        events = await ask_checked(suite, model(add("look", "write")))
-        assert outline(events) == ["start look", "complete look", "start write", "complete write", "run.complete"]
-        assert plan_of(events) == {"look": "completed", "write": "completed"}
+    async with serve(**plans.agent()) as suite:
+        events = await plans.ask_checked(suite, plans.model(plans.add("look", "write")))
+        assert plans.outline(events) == ["start look", "complete look", "start write", "complete write", "run.complete"]
+        assert plans.plan_of(events) == {"look": "completed", "write": "completed"}
         assert texts(events, "content") == ["did look", "did write", "the ", "answer"]
         assert [event["summary"] for event in events if event["type"] == "task.complete"] == ["did look", "did write"]
         assert events[-1]["finishReason"] == "stop"
@@ -51,15 +38,15 @@ async def test_tasks_are_done_in_order_and_the_answer_comes_last(serve: Serve) -
 
 async def test_later_stages_know_the_files_that_earlier_ones_have_made(serve: Serve) -> None:
     section = {"systemPrompt": "You work on {{task_id}}. {{file_names}}."}
-    async with serve(**agent(execute=section, summary=section)) as suite:
+    async with serve(**plans.agent(execute=section, summary=section)) as suite:
 
         def work(request: llm_pb2.ChatRequest) -> list[Step]:
-            suite.tools.files[f"made by {task_of(request)}"] = b""
-            return answer(f"did {task_of(request)}")
+            suite.tools.files[f"made by {plans.task_of(request)}"] = b""
+            return answer(f"did {plans.task_of(request)}")
 
-        await ask_checked(suite, model(add("look", "write"), work=work))
-        seen = {request.stage: system(request) for request in suite.llm.requests}
-        first = system(suite.llm.requests[1])
+        await plans.ask_checked(suite, plans.model(plans.add("look", "write"), work=work))
+        seen = {request.stage: plans.system(request) for request in suite.llm.requests}
+        first = plans.system(suite.llm.requests[1])
     assert "made by" not in first
     assert "made by look." in seen["execute"]
     assert "made by look\nmade by write." in seen["summary"]
@@ -67,27 +54,28 @@ async def test_later_stages_know_the_files_that_earlier_ones_have_made(serve: Se
 
 async def test_each_view_has_its_own_tasks_steps_and_of_others_their_reports(serve: Serve) -> None:
     def work(request: llm_pb2.ChatRequest) -> list[Step]:
-        if task_of(request) == "look" and request.messages[-1].role == "user":
+        if plans.task_of(request) == "look" and request.messages[-1].role == "user":
             return call_tool("look", '{"at":"it"}')
-        return answer(f"did {task_of(request)}")
+        return answer(f"did {plans.task_of(request)}")
 
-    async with serve(**agent()) as suite:
-        await ask_checked(suite, model(add("look", "write"), work=work))
+    async with serve(**plans.agent()) as suite:
+        await plans.ask_checked(suite, plans.model(plans.add("look", "write"), work=work))
         plan, *look, write, write_told, summary = suite.llm.requests
-        assert system(plan).startswith(PLAN)
-        assert system(summary).startswith(SUMMARY)
-        assert task_id(look[0]) == task_id(look[-1]) != task_id(write)
+        assert plans.system(plan).startswith(plans.PLAN)
+        assert plans.system(summary).startswith(plans.SUMMARY)
+        assert plans.task_id(look[0]) == plans.task_id(look[-1]) != plans.task_id(write)
         assert any(message.name == "look" for message in look[-1].messages)
         assert len({tuple(schema.name for schema in request.tools) for request in (*look, write, write_told)}) == 1
         for later in (write, summary):
-            shown = [text_of(message) for message in later.messages]
+            shown = [plans.text_of(message) for message in later.messages]
             assert not any(message.name == "look" for message in later.messages)
             assert not any(text.startswith("Your task") and "look" in text.splitlines()[0] for text in shown)
             assert any("did look" in text and "completed" in text for text in shown)
-        assert (suite.llm.requests[0].messages[-1].role, last_text(write).startswith("Your task")) == ("user", True)
+        assert suite.llm.requests[0].messages[-1].role == "user"
+        assert plans.last_text(write).startswith("Your task")
         suite.llm.requests.clear()
-        await ask_checked(suite, model(add("again")))
-        shown = [text_of(message) for message in suite.llm.requests[0].messages[1:]]
+        await plans.ask_checked(suite, plans.model(plans.add("again")))
+        shown = [plans.text_of(message) for message in suite.llm.requests[0].messages[1:]]
         assert (shown[0].splitlines()[0], shown[1:]) == ("hello", ["the answer", "hello"])
         assert "are left out here" in shown[0], "and told that there was more"
 
@@ -95,8 +83,8 @@ async def test_each_view_has_its_own_tasks_steps_and_of_others_their_reports(ser
 async def test_the_log_has_the_plan_on_the_runs_steps_and_the_tasks_steps_under_their_own_names(
     serve: Serve, tmp_path: Path
 ) -> None:
-    async with serve(**agent()) as suite:
-        events = await ask_checked(suite, model(add("look")))
+    async with serve(**plans.agent()) as suite:
+        events = await plans.ask_checked(suite, plans.model(plans.add("look")))
         log = (tmp_path / "data" / "chats" / f"{suite.chat_id}.json").read_text()
     steps = [line for line in map(json.loads, log.splitlines()) if line["_type"] == "step"]
     (task_id,) = (task["taskId"] for event in events if event["type"] == "plan.create" for task in event["plan"])
@@ -112,9 +100,9 @@ async def test_the_log_has_the_plan_on_the_runs_steps_and_the_tasks_steps_under_
 
 
 async def test_the_plan_tools_are_the_orchestrators_own(serve: Serve) -> None:
-    async with serve(**agent()) as suite:
+    async with serve(**plans.agent()) as suite:
         suite.tools.tools.append(tools_pb2.Tool(name="_plan_add_tasks_", parameters="{}", kind="backend"))
-        events = await ask_checked(suite, model(add("look")))
+        events = await plans.ask_checked(suite, plans.model(plans.add("look")))
         starts = {event["toolName"]: event["toolType"] for event in events if event["type"] == "tool.start"}
         assert starts == {"_plan_add_tasks_": "orchestrator", "_plan_update_task_": "orchestrator"}
         assert not suite.tools.requests
@@ -122,11 +110,11 @@ async def test_the_plan_tools_are_the_orchestrators_own(serve: Serve) -> None:
 
 async def test_a_draft_with_reasoning_goes_before_the_plan_where_deep_thinking_is_on(serve: Serve) -> None:
     def planner(request: llm_pb2.ChatRequest) -> list[Step]:
-        return add("look")
+        return plans.add("look")
 
-    async with serve(**agent(deep=True)) as suite:
+    async with serve(**plans.agent(deep=True)) as suite:
         draft = [*reasoning("hm"), *content("first I look"), *finish()]
-        events = await ask_checked(suite, model(draft, planner=planner))
+        events = await plans.ask_checked(suite, plans.model(draft, planner=planner))
         assert texts(events, "reasoning") == ["hm"]
         assert texts(events, "content")[0] == "first I look"
         first, second = suite.llm.requests[:2]
@@ -138,21 +126,22 @@ async def test_a_draft_with_reasoning_goes_before_the_plan_where_deep_thinking_i
 @pytest.mark.parametrize("bad", ["", '{"tasks":[]}', '{"tasks":[{"what":1}]}'])
 async def test_a_plan_is_repaired_once(serve: Serve, bad: str) -> None:
     first = [*(call("_plan_add_tasks_", bad) if bad else content("I would look")), *finish()]
-    async with serve(**agent()) as suite:
-        events = await ask_checked(suite, model(first, planner=lambda request: add("look")))
-        assert outline(events)[-1] == "run.complete"
+    async with serve(**plans.agent()) as suite:
+        events = await plans.ask_checked(suite, plans.model(first, planner=lambda request: plans.add("look")))
+        assert plans.outline(events)[-1] == "run.complete"
         suite.llm.requests.clear()
-        events = await ask_checked(suite, model(first))
+        events = await plans.ask_checked(suite, plans.model(first))
         assert (events[-1]["type"], events[-1]["error"]["code"]) == ("run.error", "PLAN_MISSING")
         assert len(suite.llm.requests) == 2
         assert not [event for event in events if event["type"].startswith(("plan.", "task."))]
 
 
 async def test_a_task_whose_status_is_not_told_has_failed_and_cancels_the_rest(serve: Serve) -> None:
-    async with serve(**agent()) as suite:
-        events = await ask_checked(suite, model(add("look", "write", "print"), told=lambda request: answer("well")))
-        assert outline(events) == ["start look", "fail look", "run.complete"]
-        assert plan_of(events) == {"look": "failed", "write": "canceled", "print": "canceled"}
+    async with serve(**plans.agent()) as suite:
+        model = plans.model(plans.add("look", "write", "print"), told=lambda request: answer("well"))
+        events = await plans.ask_checked(suite, model)
+        assert plans.outline(events) == ["start look", "fail look", "run.complete"]
+        assert plans.plan_of(events) == {"look": "failed", "write": "canceled", "print": "canceled"}
         fail = next(event for event in events if event["type"] == "task.fail")
         assert fail["error"]["code"] == "TASK_NOT_UPDATED"
         assert [request.tool_choice for request in suite.llm.requests].count("_plan_update_task_") == 2
@@ -169,12 +158,12 @@ async def test_a_task_whose_status_is_not_told_has_failed_and_cancels_the_rest(s
 )
 async def test_a_task_ends_as_its_model_says(serve: Serve, status: str, end: str, rest: str) -> None:
     def told(request: llm_pb2.ChatRequest) -> list[Step]:
-        return update(request, status if task_of(request) == "look" else "completed")
+        return plans.update(request, status if plans.task_of(request) == "look" else "completed")
 
-    async with serve(**agent()) as suite:
-        events = await ask_checked(suite, model(add("look", "write"), told=told))
-        assert outline(events)[:2] == ["start look", f"{end} look"]
-        assert plan_of(events) == {"look": status, "write": rest}
+    async with serve(**plans.agent()) as suite:
+        events = await plans.ask_checked(suite, plans.model(plans.add("look", "write"), told=told))
+        assert plans.outline(events)[:2] == ["start look", f"{end} look"]
+        assert plans.plan_of(events) == {"look": status, "write": rest}
         assert events[-1]["type"] == "run.complete"
 
 
@@ -187,8 +176,8 @@ async def test_bad_plan_calls_are_results_for_the_model(serve: Serve) -> None:
             answer("done"),
         ]
     )
-    async with serve(**agent()) as suite:
-        events = await ask_checked(suite, model(add("look"), work=lambda request: next(turns)))
+    async with serve(**plans.agent()) as suite:
+        events = await plans.ask_checked(suite, plans.model(plans.add("look"), work=lambda request: next(turns)))
         results = [event for event in events if event["type"] == "tool.result"]
         assert [result["ok"] for result in results] == [True, False, False, True, True]
         assert "there is no task 'ffffffff'" in results[1]["result"]
@@ -197,9 +186,9 @@ async def test_bad_plan_calls_are_results_for_the_model(serve: Serve) -> None:
 
 
 async def test_a_status_told_while_working_needs_no_turn_of_its_own(serve: Serve) -> None:
-    async with serve(**agent()) as suite:
-        events = await ask_checked(suite, model(add("look"), work=update))
-        assert outline(events) == ["start look", "complete look", "run.complete"]
+    async with serve(**plans.agent()) as suite:
+        events = await plans.ask_checked(suite, plans.model(plans.add("look"), work=plans.update))
+        assert plans.outline(events) == ["start look", "complete look", "run.complete"]
         assert [request.stage for request in suite.llm.requests] == ["plan", "execute", "summary"]
 
 
@@ -208,33 +197,126 @@ async def test_a_task_has_so_many_work_turns_of_one_tool_each(serve: Serve) -> N
         two = [*call("look", index=0, call_id="a"), *call("look", index=1, call_id="b")]
         return [*two, *finish("tool_calls")]
 
-    async with serve(**agent(maxSteps=2)) as suite:
-        events = await ask_checked(suite, model(add("look"), work=work))
-        assert outline(events) == ["start look", "complete look", "run.complete"]
+    async with serve(**plans.agent(maxSteps=2)) as suite:
+        events = await plans.ask_checked(suite, plans.model(plans.add("look"), work=work))
+        assert plans.outline(events) == ["start look", "complete look", "run.complete"]
         assert len(suite.tools.requests) == 2
         refused = [event for event in events if event["type"] == "tool.result" and "only one tool" in event["result"]]
         assert len(refused) == 2
 
 
 async def test_deep_think_chooses_the_mode_of_an_agent_with_both_sections(serve: Serve) -> None:
-    async with serve(**(agent() | {"mode": "REACT"})) as suite:
+    async with serve(**(plans.agent() | {"mode": "REACT"})) as suite:
         suite.llm.turns = [answer("hi")]
         events = await suite.ask(deep_think=0)
         assert suite.llm.requests[-1].stage == "react"
-        events = await ask_checked(suite, model(add("look")), deep_think=1)
-        assert outline(events)[0] == "start look"
+        events = await plans.ask_checked(suite, plans.model(plans.add("look")), deep_think=1)
+        assert plans.outline(events)[0] == "start look"
 
 
 async def test_the_section_of_the_tasks_says_whether_their_first_turns_must_call_a_tool(serve: Serve) -> None:
     execute = {"systemPrompt": "You work on {{task_id}}.", "toolPolicy": "REQUIRE"}
-    async with serve(**agent(execute=execute)) as suite:
-        suite.llm.reply = model(add("a"))
+    async with serve(**plans.agent(execute=execute)) as suite:
+        suite.llm.reply = plans.model(plans.add("a"))
         await suite.ask()
         choices = [request.tool_choice for request in suite.llm.requests if request.stage == "execute"]
         assert choices == ["required"] * 3, "the model called none, and was told twice"
-    async with serve(**agent(execute=execute | {"toolPolicy": "ALLOW"}), toolPolicy="REQUIRE") as suite:
-        suite.llm.reply = model(add("a"))
+    async with serve(**plans.agent(execute=execute | {"toolPolicy": "ALLOW"}), toolPolicy="REQUIRE") as suite:
+        suite.llm.reply = plans.model(plans.add("a"))
         events = await suite.ask()
         choices = [request.tool_choice for request in suite.llm.requests if request.stage == "execute"]
         assert choices[0] == "auto"
     assert events[-1]["type"] == "run.complete"
+
+
+ANSWER = "the answer"
+
+DRAFT = answer("First I think.")
+
+
+def plan_aloud(request: llm_pb2.ChatRequest) -> list[Step]:
+    """What a planner says that comments all that it does."""
+    if request.tool_choice == "auto":
+        return answer("Nothing more is needed.")
+    if "has ended" in last_text(request):
+        return answer("finish")
+    return [*content("I plan."), *add("look")]
+
+
+def reply_aloud(*, deep: bool = False) -> Reply:
+    return model(DRAFT if deep else [*content("I plan."), *add("look")], planner=plan_aloud)
+
+
+async def ask(suite: Suite) -> tuple[str, Fold]:
+    async with suite.client.ask("hello", agent_key="react", chat_id=suite.chat_id or None) as deltas:
+        state = fold_events([delta async for delta in deltas])
+    assert state.end is not None
+    assert state.end.HasField("run_complete")
+    suite.chat_id = state.chat_id
+    return state.run_id, state
+
+
+async def read_back(suite: Suite, run_id: str) -> list[list[agent_pb2.AgentDelta]]:
+    """The run's events as they are given to one who comes later: from the log, and in the chat's history."""
+    async with suite.client.attach(run_id) as deltas:
+        attached = [delta async for delta in deltas]
+    return [attached, list((await suite.client.chat(suite.chat_id)).events)]
+
+
+def list_stages(deltas: list[agent_pb2.AgentDelta]) -> list[tuple[str, bool]]:
+    """Stage of each text, and whether it is the answer, where its event says so."""
+    found: list[tuple[str, bool]] = []
+    for delta in deltas:
+        if (kind := delta.WhichOneof("payload")) in ("content_start", "content_snapshot"):
+            payload = getattr(delta, kind)
+            assert payload.HasField("is_answer")
+            found.append((payload.stage, payload.is_answer))
+    return found
+
+
+@pytest.mark.parametrize("deep", [False, True], ids=["", "deep"])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+async def test_what_a_planner_says_is_no_part_of_the_answer(serve: Serve, strategy: str, deep: bool) -> None:
+    async with serve(**plans.agent(strategy, deep=deep), budget={"maxModelCalls": 60}) as suite:
+        suite.llm.reply = reply_aloud(deep=deep)
+        async with suite.client.ask("hello", agent_key="react") as deltas:
+            live = [delta async for delta in deltas]
+        state = fold_events(live)
+        suite.chat_id = state.chat_id
+        assert state.answer == ANSWER
+        stages = list_stages(live)
+        assert stages[-1] == ("summary", True)
+        assert set(stages[:-1]) == {("plan", False), ("execute", False)}
+        for later in await read_back(suite, state.run_id):
+            assert fold_events(later).answer == ANSWER
+            assert list_stages(later) == stages
+        suite.llm.requests.clear()
+        await ask(suite)
+        shown = [text_of(message) for message in suite.llm.requests[0].messages[1:]]
+        assert shown[1:] == [ANSWER, "hello"]
+        assert re.fullmatch(r"hello\n\n\[Lines 2-\d+ of this chat are left out here, .*\]", shown[0])
+
+
+async def test_a_sub_agent_that_plans_returns_its_summary(serve: Serve) -> None:
+    turns = {"count": 0}
+
+    def reply(request: llm_pb2.ChatRequest) -> list[Step]:
+        if request.stage != "react":
+            return reply_aloud()(request)
+        turns["count"] += 1
+        if turns["count"] > 1:
+            return answer("told")
+        arguments = json.dumps({"agentKey": "planner", "task": "hello"})
+        return [*content("I ask."), *call("call_subagent", arguments), *finish("tool_calls")]
+
+    planner = plans.agent("PARALLEL") | {"modelConfig": MODEL}
+    async with serve(subagents=["planner"], beside={"planner": planner}) as suite:
+        suite.llm.reply = reply
+        run_id, state = await ask(suite)
+        assert state.answer == "told"
+        [result] = [json.loads(block.result or "") for block in state.blocks.values() if block.name == "call_subagent"]
+        assert result["result"] == ANSWER
+        for later in await read_back(suite, run_id):
+            told = fold_events(later)
+            assert told.answer == "told"
+            assert [block.text for block in told.blocks.values() if block.is_answer] == ["I ask.", "told"]

@@ -1,100 +1,85 @@
-"""PARALLEL runs groups at once and asks the planner again; RECURSIVE goes down into composite tasks and back up."""
+"""PARALLEL runs groups at once and asks the planner again; RECURSIVE goes down into composite tasks and back up; and
+runs of each end honestly, wherever a budget, a model's error or a cancel ends them.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from itertools import count
 
+import pytest
+
 from headrace.errors import InvalidRequest, ProviderAuthentication
-from headrace.v1 import llm_pb2, memory_pb2
-from tests.support.orchestrator import Serve
-from tests.support.orchestrator.plans import (
-    EXECUTE,
-    add,
-    agent,
-    ask_checked,
-    last_text,
-    model,
-    outline,
-    plan_of,
-    restate,
-    task_of,
-    text_of,
-    update,
-)
-from tests.support.orchestrator.steps import Step, answer, call, content, finish
+from headrace.v1 import llm_pb2
+from tests.support.orchestrator import Serve, Step, Suite, answer, as_json, call, content, finish, plans, run_of
+from tests.support.orchestrator.watched_memory import Refusal
+from tests.support.order import Event, check_order
+from tests.support.tiers import Take, at_places
 
 GROUPS = [{"description": f"part {number}", "group": "parts"} for number in range(8)]
 
 
 async def test_a_group_runs_at_the_same_time_and_is_reported_in_plan_order(serve: Serve) -> None:
     def work(request: llm_pb2.ChatRequest) -> list[Step]:
-        number = int(task_of(request)[-1])
+        number = int(plans.task_of(request)[-1])
         return [0.3 - 0.03 * number, *content(f"did {number}"), *finish()]
 
     def planner(request: llm_pb2.ChatRequest) -> list[Step]:
         return answer("all done")
 
-    async with serve(**agent("PARALLEL")) as suite:
-        events = await ask_checked(suite, model(add(*GROUPS), work=work, planner=planner))
-        assert outline(events)[:8] == [f"start part {number}" for number in range(8)]
+    async with serve(**plans.agent("PARALLEL")) as suite:
+        events = await plans.ask_checked(suite, plans.model(plans.add(*GROUPS), work=work, planner=planner))
+        assert plans.outline(events)[:8] == [f"start part {number}" for number in range(8)]
         assert events[-1]["type"] == "run.complete"
         feedback = next(
             request for request in suite.llm.requests if request.stage == "plan" and request.tool_choice == "auto"
         )
-        reports = [text_of(message) for message in feedback.messages if "has ended" in text_of(message)]
+        reports = [plans.text_of(message) for message in feedback.messages if "has ended" in plans.text_of(message)]
         assert [report[-1] for report in reports] == [str(number) for number in range(8)]
-        first_turns = [request for request in suite.llm.requests if last_text(request).startswith("Your task")]
+        first_turns = [request for request in suite.llm.requests if plans.last_text(request).startswith("Your task")]
         assert len(first_turns) == 8
         assert {len(request.messages) for request in first_turns} == {5}, "all begin with the same messages"
 
 
 async def test_a_task_whose_end_the_log_refuses_has_no_second_one(serve: Serve) -> None:
     """Seed 308 of the simulated worlds."""
-    refused: list[memory_pb2.AppendRequest] = []
-
-    async def refuse_ends(request: memory_pb2.AppendRequest) -> None:
-        if not refused and any(line.event.event.HasField("task_complete") for line in request.lines):
-            refused.append(request)
-            raise InvalidRequest("refused")
-
-    def work(request: llm_pb2.ChatRequest) -> list[Step]:
-        return answer("did")
-
-    async with serve(**agent("PARALLEL"), before_append=refuse_ends) as suite:
-        events = await ask_checked(suite, model(add(*GROUPS[:2]), work=work, planner=lambda request: work(request)))
+    refuse_end = Refusal("task_complete", InvalidRequest("refused"))
+    async with serve(**plans.agent("PARALLEL"), before_append=refuse_end) as suite:
+        model = plans.model(plans.add(*GROUPS[:2]), work=lambda _: answer("did"), planner=lambda _: answer("did"))
+        events = await plans.ask_checked(suite, model)
     ends = Counter(event["taskId"] for event in events if event["type"] in ("task.complete", "task.fail"))
     assert set(ends.values()) <= {1}
     assert events[-1]["type"] == "run.error"
 
 
 async def test_no_more_tasks_than_allowed_run_at_the_same_time(serve: Serve) -> None:
-    async with serve(**agent("PARALLEL", maxParallel=2)) as suite:
+    async with serve(**plans.agent("PARALLEL", maxParallel=2)) as suite:
         running: list[int] = []
 
         def work(request: llm_pb2.ChatRequest) -> list[Step]:
             running.append(suite.llm.open)
             return [0.05, *content("did"), *finish()]
 
-        await ask_checked(suite, model(add(*GROUPS), work=work, planner=lambda request: answer("done")))
+        model = plans.model(plans.add(*GROUPS), work=work, planner=lambda request: answer("done"))
+        await plans.ask_checked(suite, model)
         assert max(running) <= 1, "one other at most"
 
 
 async def test_a_failing_task_of_a_group_fails_alone_and_the_planner_goes_on(serve: Serve) -> None:
-    rounds = iter([add("once more", call_id="plan_2"), answer("that is all")])
+    rounds = iter([plans.add("once more", call_id="plan_2"), answer("that is all")])
 
     def work(request: llm_pb2.ChatRequest) -> list[Step]:
-        if task_of(request) == "part 1":
+        if plans.task_of(request) == "part 1":
             return [*content("half"), *call("look"), 0.05, ProviderAuthentication("no key")]
         return answer("did")
 
     def told(request: llm_pb2.ChatRequest) -> list[Step]:
-        return update(request, "failed" if task_of(request) == "part 2" else "completed")
+        return plans.update(request, "failed" if plans.task_of(request) == "part 2" else "completed")
 
-    async with serve(**agent("PARALLEL")) as suite:
-        reply = model(add(*GROUPS[:4]), work=work, told=told, planner=lambda request: next(rounds))
-        events = await ask_checked(suite, reply)
-        assert plan_of(events) == {
+    async with serve(**plans.agent("PARALLEL")) as suite:
+        reply = plans.model(plans.add(*GROUPS[:4]), work=work, told=told, planner=lambda request: next(rounds))
+        events = await plans.ask_checked(suite, reply)
+        assert plans.plan_of(events) == {
             "part 0": "completed", "part 1": "failed", "part 2": "failed", "part 3": "completed",
             "once more": "completed",
         }  # fmt: skip
@@ -104,11 +89,13 @@ async def test_a_failing_task_of_a_group_fails_alone_and_the_planner_goes_on(ser
 
 
 async def test_feedback_rounds_end(serve: Serve) -> None:
-    async with serve(**agent("PARALLEL", maxRounds=2, execute={"systemPrompt": EXECUTE})) as suite:
+    async with serve(**plans.agent("PARALLEL", maxRounds=2, execute={"systemPrompt": plans.EXECUTE})) as suite:
         number = count()
-        reply = model(add("look"), planner=lambda request: add("more", call_id=f"more_{next(number)}"))
-        events = await ask_checked(suite, reply)
-        assert outline(events).count("start more") == 2
+        reply = plans.model(
+            plans.add("look"), planner=lambda request: plans.add("more", call_id=f"more_{next(number)}")
+        )
+        events = await plans.ask_checked(suite, reply)
+        assert plans.outline(events).count("start more") == 2
         assert events[-1]["type"] == "run.complete"
 
 
@@ -116,24 +103,26 @@ async def test_a_composite_head_is_split_and_the_rest_restated_on_the_way_up(ser
     shown: list[str] = []
 
     def planner(request: llm_pb2.ChatRequest) -> list[Step]:
-        text = last_text(request)
+        text = plans.last_text(request)
         shown.append(text)
         if "is to be split" in text:
-            return [*content("two parts"), *add("flour", "water", call_id="parts")]
+            return [*content("two parts"), *plans.add("flour", "water", call_id="parts")]
         left = {line[2:10]: line[12:] for line in text.splitlines() if line.startswith("- ")}
         if "(flour)" in text:
             [(water, _)] = left.items()
-            return restate({"taskId": water, "description": "cold water"}, {"description": "salt"})
-        return restate(*({"taskId": key, "description": value} for key, value in left.items() if value != "serve"))
+            return plans.restate({"taskId": water, "description": "cold water"}, {"description": "salt"})
+        return plans.restate(
+            *({"taskId": key, "description": value} for key, value in left.items() if value != "serve")
+        )
 
-    async with serve(**agent("RECURSIVE"), budget={"maxModelCalls": 60}) as suite:
+    async with serve(**plans.agent("RECURSIVE"), budget={"maxModelCalls": 60}) as suite:
         tasks = [{"description": "dough", "composite": True}, "bake", "serve"]
-        events = await ask_checked(suite, model(add(*tasks), planner=planner))
-        assert outline(events) == [
+        events = await plans.ask_checked(suite, plans.model(plans.add(*tasks), planner=planner))
+        assert plans.outline(events) == [
             "start dough", "start flour", "complete flour", "start cold water", "complete cold water",
             "start salt", "complete salt", "complete dough", "start bake", "complete bake", "run.complete",
         ]  # fmt: skip
-        assert plan_of(events) == {
+        assert plans.plan_of(events) == {
             "dough": "completed", "flour": "completed", "cold water": "completed", "salt": "completed",
             "serve": "skipped", "bake": "completed",
         }  # fmt: skip
@@ -146,13 +135,103 @@ async def test_a_composite_head_is_split_and_the_rest_restated_on_the_way_up(ser
 
 async def test_a_list_at_the_greatest_depth_is_not_split_again(serve: Serve) -> None:
     def planner(request: llm_pb2.ChatRequest) -> list[Step]:
-        if "is to be split" in last_text(request):
-            return add({"description": "deeper", "composite": True}, call_id=f"split_{len(suite.llm.requests)}")
-        return restate()
+        if "is to be split" in plans.last_text(request):
+            return plans.add({"description": "deeper", "composite": True}, call_id=f"split_{len(suite.llm.requests)}")
+        return plans.restate()
 
-    async with serve(**agent("RECURSIVE"), budget={"maxDepth": 2}) as suite:
-        events = await ask_checked(suite, model(add({"description": "deep", "composite": True}), planner=planner))
-        assert outline(events) == [
+    async with serve(**plans.agent("RECURSIVE"), budget={"maxDepth": 2}) as suite:
+        model = plans.model(plans.add({"description": "deep", "composite": True}), planner=planner)
+        events = await plans.ask_checked(suite, model)
+        assert plans.outline(events) == [
             "start deep", "start deeper", "start deeper", "complete deeper", "complete deeper", "complete deep",
             "run.complete",
         ]  # fmt: skip
+
+
+@pytest.mark.parametrize("strategy", plans.STRATEGIES)
+@pytest.mark.parametrize(("limit", "counts"), [("ModelCalls", (1, 2, 3, 5, 7)), ("ToolCalls", (1, 2, 3))])
+async def test_a_budget_of_calls_may_end_at_any_turn(
+    serve: Serve, strategy: str, limit: str, counts: tuple[int, ...]
+) -> None:
+    for calls in counts:
+        async with serve(**plans.agent(strategy), budget={f"max{limit}": calls}) as suite:
+            events = await plans.ask_checked(suite, plans.busy_model())
+            assert (events[-1]["type"], events[-1]["finishReason"]) == ("run.complete", "budget"), calls
+            used = events[-1]["usage"]
+            assert (used["modelCalls"] - 1 if limit == "ModelCalls" else used["toolCalls"]) == calls
+            assert not set(plans.plan_of(events).values()) & {"init", "in_progress"}
+
+
+@pytest.mark.parametrize("strategy", plans.STRATEGIES)
+@pytest.mark.parametrize("budget", [{"maxTokens": 40}, {"timeoutMs": 80}])
+async def test_another_budget_used_up_ends_the_run(serve: Serve, strategy: str, budget: dict[str, int]) -> None:
+    def slowly(request: llm_pb2.ChatRequest) -> list[Step]:
+        return [0.02, *reply(request)]
+
+    reply = plans.busy_model()
+    async with serve(**plans.agent(strategy), budget=budget) as suite:
+        events = await plans.ask_checked(suite, slowly)
+        assert (events[-1]["type"], events[-1]["error"]["code"]) == ("run.error", "BUDGET_EXCEEDED")
+
+
+@at_places
+@pytest.mark.parametrize("strategy", plans.STRATEGIES)
+async def test_a_model_error_at_any_turn_is_an_honest_end_and_the_next_message_works(
+    serve: Serve, strategy: str, take: Take
+) -> None:
+    async with serve(**plans.agent(strategy)) as suite:
+        await plans.ask_checked(suite, plans.busy_model())
+        for turn in take(range(len(suite.llm.requests)), strategy):
+            suite.llm.requests.clear()
+            events = await plans.ask_checked(suite, failing_at(suite, turn))
+            failed = [event for event in events if event["type"] == "task.fail"]
+            if events[-1]["type"] == "run.error":
+                assert events[-1]["error"]["code"] == "PROVIDER_AUTHENTICATION"
+            else:
+                assert strategy == "PARALLEL"
+                assert len(failed) == 1
+        assert (await plans.ask_checked(suite, plans.busy_model()))[-1]["type"] == "run.complete"
+
+
+@at_places
+@pytest.mark.parametrize("strategy", plans.STRATEGIES)
+@pytest.mark.parametrize("mode", ["now", "after_step"])
+async def test_a_cancel_at_any_event_ends_the_run_and_the_next_message_works(
+    serve: Serve, strategy: str, mode: str, take: Take
+) -> None:
+    async with serve(**plans.agent(strategy)) as suite:
+        whole = await plans.ask_checked(suite, plans.busy_model())
+        step = max(1, len(whole) // 12)
+        for at in take(range(3, len(whole) - 1, step), strategy + mode):
+            events = await cancelled(suite, at, mode)
+            assert events[-1]["type"] in ("run.cancel", "run.complete")
+            if events[-1]["type"] == "run.cancel":
+                assert not [event for event in events if event["type"] == "task.fail"]
+        assert (await plans.ask_checked(suite, plans.busy_model()))[-1]["type"] == "run.complete"
+
+
+def failing_at(suite: Suite, turn: int) -> plans.Reply:
+    """A model whose answer breaks off at a turn, counted from 0."""
+    reply = plans.busy_model()
+
+    def failing(request: llm_pb2.ChatRequest) -> list[Step]:
+        if len(suite.llm.requests) == turn:
+            return [*content("begun"), ProviderAuthentication("no key")]
+        return reply(request)
+
+    return failing
+
+
+async def cancelled(suite: Suite, at: int, mode: str) -> list[Event]:
+    """A run that is cancelled at an event."""
+    suite.llm.reply = plans.busy_model()
+    events: list[Event] = []
+    async with suite.client.ask("hello", agent_key="react", chat_id=suite.chat_id) as deltas:
+        async for delta in deltas:
+            events.append(as_json(delta))
+            if len(events) == at:
+                run_id = run_of(events)
+                await suite.client.cancel(run_id, mode=mode)
+    check_order(events)
+    plans.check_pairs(suite)
+    return events

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,28 +12,27 @@ import pytest
 from headrace.errors import ProviderUnavailable
 from headrace.v1 import llm_pb2, memory_pb2
 from services.orchestrator.ids import subagent_id
-from tests.support.orchestrator import MODEL, Serve, assert_paired, kinds, only, read, results
-from tests.support.orchestrator.crashes import Crashes, restart, run_killed
-from tests.support.orchestrator.events import run_of
+from tests.support.orchestrator import MODEL, Serve, assert_paired, kinds, only, plans, read, results
+from tests.support.orchestrator.crashes import Crashes, read_rest, restart, run_killed, run_whole
 from tests.support.orchestrator.recorded_runs import RUNS, World
 from tests.support.orchestrator.runs import read_recorded
 from tests.support.orchestrator.steps import Step, answer, call, call_tool, content, finish
 from tests.support.orchestrator.subagents import HELPER, PARENT, delegated, first_question, replying, texts_of
+from tests.support.orchestrator.suite import serve_suite
 from tests.support.order import Event, fold
 
 
 @pytest.fixture
-def helper(tmp_path: Path) -> None:
-    """An agent that others may call."""
-    (tmp_path / "agents").mkdir()
-    (tmp_path / "agents" / "helper.json").write_text(json.dumps(HELPER))
+def serve(tmp_path: Path) -> Serve:
+    """Beside the agent `react` there is one that it may call."""
+    return partial(serve_suite, tmp_path, beside={"helper": HELPER})
 
 
 def outcomes(events: list[Event]) -> list[dict[str, Any]]:
     return [json.loads(text) for text, _ in results(events) if "contextId" in text]
 
 
-async def test_a_sub_agent_sees_its_task_alone_and_only_its_result_comes_back(serve: Serve, helper: None) -> None:
+async def test_a_sub_agent_sees_its_task_alone_and_only_its_result_comes_back(serve: Serve) -> None:
     inside = call_tool("look", call_id="call_0")  # the model counts its calls from 0 again
     async with serve(**PARENT) as suite:
         replying(
@@ -68,12 +67,10 @@ async def test_a_sub_agent_sees_its_task_alone_and_only_its_result_comes_back(se
     assert [event["type"] for event in history].count("subagent.end") == 1
 
 
-async def test_examples_are_told_to_who_answers_a_person_alone(serve: Serve, tmp_path: Path) -> None:
+async def test_examples_are_told_to_who_answers_a_person_alone(serve: Serve) -> None:
     examples = "Q: {{date}}? A: short."
-    section = {"systemPrompt": "You help.", "examples": examples}
-    (tmp_path / "agents").mkdir()
-    (tmp_path / "agents" / "helper.json").write_text(json.dumps(HELPER | {"react": section}))
-    async with serve(answer("done"), **PARENT) as suite:
+    helper = HELPER | {"react": {"systemPrompt": "You help.", "examples": examples}}
+    async with serve(answer("done"), beside={"helper": helper}, **PARENT) as suite:
         replying(
             suite,
             hello=[delegated(agentKey="helper") + finish("tool_calls"), answer("done")],
@@ -88,7 +85,7 @@ async def test_examples_are_told_to_who_answers_a_person_alone(serve: Serve, tmp
     assert f"\n\n{examples}" in texts_of(own, "system")[0]
 
 
-async def test_without_a_key_it_has_the_parents_model_and_backend_tools(serve: Serve, helper: None) -> None:
+async def test_without_a_key_it_has_the_parents_model_and_backend_tools(serve: Serve) -> None:
     tools = {"toolConfig": {"backends": ["look", "todo_write", "ask_human"]}}
     async with serve(**(PARENT | tools)) as suite:
         replying(suite, hello=[delegated() + finish("tool_calls"), answer("done")], find=[answer("found")])
@@ -99,17 +96,7 @@ async def test_without_a_key_it_has_the_parents_model_and_backend_tools(serve: S
     assert texts_of(task, "system")[0].startswith("You are a sub-agent")
 
 
-async def test_parallel_sub_agents_run_at_the_same_time(serve: Serve, helper: None) -> None:
-    calls = [step for n in range(5) for step in delegated(f"task {n}", index=n)]
-    together: list[Step] = [asyncio.Barrier(5), *answer("found")]
-    async with serve(**PARENT) as suite:
-        replying(suite, hello=[calls + finish("tool_calls"), answer("done")], task=[together])
-        events = await suite.ask()
-    assert [outcome["ok"] for outcome in outcomes(events)] == [True] * 5
-    assert len({event["subagentId"] for event in events if event["type"] == "subagent.start"}) == 5
-
-
-async def test_its_failure_is_a_result_for_the_parent(serve: Serve, helper: None) -> None:
+async def test_its_failure_is_a_result_for_the_parent(serve: Serve) -> None:
     broken = [*content("half a"), ProviderUnavailable("the provider is away")]
     calls = delegated("bad luck") + delegated("good luck", index=1)
     async with serve(**PARENT) as suite:
@@ -133,7 +120,7 @@ async def test_its_failure_is_a_result_for_the_parent(serve: Serve, helper: None
     assert (events[-1]["type"], restart[-1]["type"]) == ("run.complete", "run.complete")
 
 
-async def test_what_memory_did_not_take_of_it_goes_before_all_that_follows(serve: Serve, helper: None) -> None:
+async def test_what_memory_did_not_take_of_it_goes_before_all_that_follows(serve: Serve) -> None:
     """Seed 14464 of trials/simulation: an owner that died had stored the result of a call, and not the call."""
     steps, is_refused = list[int](), False
     async with serve(**PARENT) as suite:
@@ -149,17 +136,13 @@ async def test_what_memory_did_not_take_of_it_goes_before_all_that_follows(serve
             steps.extend(line.step.seq for line in request.lines if line.HasField("step"))
 
         suite.memory.before, suite.memory.after = refuse_its_call, note
-        replying(
-            suite,
-            hello=[delegated("find it") + finish("tool_calls"), answer("done")],
-            find=[call_tool("look")],
-        )
+        replying(suite, hello=[delegated() + finish("tool_calls"), answer("done")], find=[call_tool("look")])
         events = await suite.ask()
     assert not only(events, "subagent.end")["ok"]
     assert (is_refused, steps) == (True, [*range(1, len(steps) + 1)])
 
 
-async def test_an_unknown_agent_and_bad_arguments_are_results_too(serve: Serve, helper: None) -> None:
+async def test_an_unknown_agent_and_bad_arguments_are_results_too(serve: Serve) -> None:
     calls = delegated(agentKey="nobody") + call("call_subagent", "{}", index=1, call_id="b")
     async with serve(**PARENT) as suite:
         replying(suite, hello=[calls + finish("tool_calls"), answer("done")])
@@ -170,7 +153,7 @@ async def test_an_unknown_agent_and_bad_arguments_are_results_too(serve: Serve, 
     assert "subagent.start" not in kinds(events, "subagent.")
 
 
-async def test_it_is_offered_only_where_agents_are_configured_or_mentioned(serve: Serve, helper: None) -> None:
+async def test_it_is_offered_only_where_agents_are_configured_or_mentioned(serve: Serve) -> None:
     async with serve(answer("done"), toolConfig={"backends": ["@core"]}) as suite:
         await suite.ask()
         await suite.ask("ask @helper please")
@@ -179,7 +162,7 @@ async def test_it_is_offered_only_where_agents_are_configured_or_mentioned(serve
     assert "call_subagent" in {tool.name for tool in mentioned.tools}
 
 
-async def test_depth_is_bounded_and_parents_are_named(serve: Serve, helper: None) -> None:
+async def test_depth_is_bounded_and_parents_are_named(serve: Serve) -> None:
     deeper = delegated("deeper and deeper") + finish("tool_calls")
     async with serve(**(PARENT | {"budget": {"maxDepth": 2}})) as suite:
         replying(suite, hello=[deeper, answer("done")], deeper=[deeper, deeper, answer("no further"), answer("up")])
@@ -192,23 +175,17 @@ async def test_depth_is_bounded_and_parents_are_named(serve: Serve, helper: None
     assert events[-1]["type"] == "run.complete"
 
 
-async def test_max_loops_bounds_its_steps(serve: Serve, helper: None) -> None:
+async def test_max_loops_bounds_its_steps(serve: Serve) -> None:
     async with serve(**PARENT) as suite:
-        replying(
-            suite,
-            hello=[delegated(maxLoops=2) + finish("tool_calls"), answer("done")],
-            find=[
-                call_tool("look", '{"at":1}'),
-                call_tool("look", '{"at":2}', call_id="b"),
-                answer("so far"),
-            ],
-        )
+        looks = [call_tool("look", f'{{"at":{n}}}', call_id=f"c{n}") for n in range(2)]
+        hello = [delegated(maxLoops=2) + finish("tool_calls"), answer("done")]
+        replying(suite, hello=hello, find=[*looks, answer("so far")])
         events = await suite.ask()
     [outcome] = outcomes(events)
     assert (outcome["result"], outcome["loops"]) == ("so far", 3)
 
 
-async def test_its_todos_are_its_own_and_nobody_reminds_it(serve: Serve, helper: None) -> None:
+async def test_its_todos_are_its_own_and_nobody_reminds_it(serve: Serve) -> None:
     todos = json.dumps({"todos": [{"content": "mine", "status": "pending"}]})
     async with serve(**(PARENT | {"toolConfig": {"backends": ["todo_write"]}})) as suite:
         replying(
@@ -226,13 +203,12 @@ async def test_its_todos_are_its_own_and_nobody_reminds_it(serve: Serve, helper:
     assert not any("Your todos" in text for request in requests for text in texts_of(request, "user"))
 
 
-async def test_with_recap_the_parent_is_told_where_it_stands(serve: Serve, helper: None) -> None:
+async def test_with_recap_the_parent_is_told_where_it_stands(serve: Serve) -> None:
     calls = content("I need two things.") + delegated("first thing") + delegated("second thing", index=1)
     async with serve(**(PARENT | {"memory": {"recap": {"enabled": True}}})) as suite:
         late: list[Step] = [0.1, *answer("number one")]
-        replying(
-            suite, hello=[calls + finish("tool_calls"), answer("done")], first=[late], second=[answer("number two")]
-        )
+        hello = [calls + finish("tool_calls"), answer("done")]
+        replying(suite, hello=hello, first=[late], second=[answer("number two")])
         events = await suite.ask()
         last = suite.llm.requests[-1]
         child = subagent_id(suite.run_ids[0], "call_0")
@@ -247,38 +223,22 @@ async def test_with_recap_the_parent_is_told_where_it_stands(serve: Serve, helpe
     assert events[-1]["type"] == "run.complete"
 
 
-async def test_a_sub_agent_may_work_by_a_plan(serve: Serve, tmp_path: Path) -> None:
-    planner = {
-        "mode": "PLAN_EXECUTE",
-        "modelConfig": MODEL,
-        "planExecute": {"plan": {"systemPrompt": "Plan."}, "execute": {"systemPrompt": "Do."}},
-    }
-    (tmp_path / "agents").mkdir()
-    (tmp_path / "agents" / "planner.json").write_text(json.dumps(planner))
-    plan = call_tool("_plan_add_tasks_", '{"tasks":[{"description":"look around"}]}')
+async def test_a_sub_agent_may_work_by_a_plan(serve: Serve) -> None:
+    planned = plans.model(plans.add("look around"))
 
     def reply(request: llm_pb2.ChatRequest) -> list[Step]:
         assert_paired(request)
-        if first_question(request) == "hello":
-            calls = delegated(agentKey="planner") + finish("tool_calls")
-            return answer("done") if texts_of(request, "tool") else calls
-        if request.stage == "plan":
-            return plan
-        if request.stage == "summary":
-            return answer("all was seen")
-        if request.tool_choice == "_plan_update_task_":
-            words = texts_of(request, "user")[-1].split()
-            task_id = words[words.index("task") + 1].rstrip(":,.")
-            update = json.dumps({"taskId": task_id, "status": "completed"})
-            return call_tool("_plan_update_task_", update, call_id="u")
-        return answer("looked")
+        if first_question(request) != "hello":
+            return planned(request)
+        calls = delegated(agentKey="planner") + finish("tool_calls")
+        return answer("done") if texts_of(request, "tool") else calls
 
-    async with serve(subagents=["planner"]) as suite:
+    async with serve(subagents=["planner"], beside={"planner": {"modelConfig": MODEL} | plans.agent()}) as suite:
         suite.llm.reply = reply
         events = await suite.ask()
         history = await read_recorded(suite, suite.run_ids[0])
     child = subagent_id(suite.run_ids[0], "call_0")
-    assert outcomes(events) == [{"ok": True, "result": "all was seen", "contextId": child, "loops": 4}]
+    assert outcomes(events) == [{"ok": True, "result": "the answer", "contextId": child, "loops": 4}]
     task = only(events, "task.complete")
     assert task["subagentId"] == child
     assert fold(history) == fold(events)
@@ -291,14 +251,11 @@ async def test_what_they_have_spent_is_charged_after_the_process_has_died_too(se
         await suite.stop()
         World(suite, play)
         crashes = Crashes(suite)
-        alone = await run_killed(suite, crashes, agent, None)
-        appends = crashes.appends[run_of(alone)]
+        alone, appends = await run_whole(suite, crashes, agent)
         for append in range(3, appends, 4):
-            crashes.kill_at(append)
-            seen = await run_killed(suite, crashes, agent, None)
-            crashes.kill_at(-1)
+            seen = await run_killed(suite, crashes, agent, append=append)
             async with restart(suite) as client:
-                rest = await read(client, run_of(seen), seen[-1]["seq"])
+                rest = await read_rest(client, seen)
             assert rest[-1]["usage"] == alone[-1]["usage"]
             told = texts_of(suite.llm.requests[-1], "user")
             assert sum("You are back at depth 0" in text for text in told) == recap

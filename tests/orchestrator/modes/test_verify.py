@@ -8,10 +8,9 @@ import pytest
 
 from headrace.errors import Overloaded
 from headrace.v1 import memory_pb2
-from tests.support.orchestrator import CHAT, Serve, Suite, ask, only, plans
-from tests.support.orchestrator.plans import check_pairs
+from tests.support.orchestrator import CHAT, Serve, Suite, ask, cancels, only, plans
 from tests.support.orchestrator.steps import Step, answer, call, content, finish, reasoning
-from tests.support.order import Event, texts
+from tests.support.order import texts
 
 CHECKED: dict[str, Any] = {"verify": "SECOND_PASS_FIX"}
 
@@ -26,15 +25,6 @@ async def stored(suite: Suite) -> list[memory_pb2.StepLine]:
     return [line.step for line in lines if line.HasField("step")]
 
 
-async def cancel(suite: Suite, event: Event) -> None:
-    """Cancel the run of a content block's event."""
-    await suite.client.cancel(event["contentId"].partition("_")[0])
-
-
-def deltas(events: list[Event]) -> list[str]:
-    return [event["delta"] for event in events if event["type"] == "content.delta"]
-
-
 def seen(suite: Suite, turn: int) -> str:
     """All text of a request."""
     return "\n".join(part.text for message in suite.llm.requests[turn].messages for part in message.content)
@@ -45,7 +35,7 @@ async def test_the_second_turn_is_the_answer_delta_by_delta(serve: Serve, mode: 
     async with serve(DRAFT, FIXED, mode=mode, plain={}, **CHECKED) as suite:
         events = await suite.ask()
         steps = await stored(suite)
-    assert deltas(events) == ["It ", "is ", "five."]
+    assert texts(events, "content") == ["It ", "is ", "five."]
     assert texts(events, "reasoning") == ["hm"], "reasoning is streamed as always"
     assert "It is four." in seen(suite, 1)
     assert suite.llm.requests[1].tool_choice in ("none", "")
@@ -73,43 +63,42 @@ async def test_what_is_said_before_a_tool_is_no_draft(serve: Serve) -> None:
     async with serve(ask, DRAFT, FIXED, **CHECKED) as suite:
         events = await suite.ask()
         assert [step.stage for step in await stored(suite)] == ["react", "react", "verify", "react"]
-    assert deltas(events) == ["Let ", "me look.", "It ", "is ", "five."]
-    check_pairs(suite)
+    assert texts(events, "content") == ["Let ", "me look.", "It ", "is ", "five."]
+    plans.check_pairs(suite)
 
 
-@pytest.mark.parametrize("failure", [[Overloaded("busy")], finish()], ids=["fails", "says nothing"])
-async def test_without_a_second_turn_the_draft_is_the_answer(serve: Serve, failure: list[Step]) -> None:
-    async with serve(DRAFT, failure, **CHECKED) as suite:
+@pytest.mark.parametrize(
+    ("second", "calls", "reason"),
+    [([Overloaded("busy")], 9, "OVERLOADED"), (finish(), 9, ""), (FIXED, 1, "BUDGET_EXCEEDED")],
+    ids=["fails", "says nothing", "is not in the budget"],
+)
+async def test_without_a_second_turn_the_draft_is_the_answer(
+    serve: Serve, second: list[Step], calls: int, reason: str
+) -> None:
+    async with serve(DRAFT, second, budget={"maxModelCalls": calls}, **CHECKED) as suite:
         events = await suite.ask()
-    assert deltas(events) == ["It is four."]
-    assert only(events, "run.notice")["code"] == "VERIFY_SKIPPED"
+    assert texts(events, "content") == ["It is four."]
+    notice = only(events, "run.notice")
+    assert (notice["code"], reason in notice["message"]) == ("VERIFY_SKIPPED", True)
     assert events[-1]["finishReason"] == "stop"
 
 
 async def test_a_second_turn_that_breaks_off_ends_the_run(serve: Serve) -> None:
     async with serve(DRAFT, [*content("It "), Overloaded("busy")], **CHECKED) as suite:
         events = await suite.ask()
-    assert deltas(events) == ["It "]
+    assert texts(events, "content") == ["It "]
     assert events[-1]["error"]["code"] == "OVERLOADED"
-
-
-async def test_a_spent_budget_leaves_the_draft(serve: Serve) -> None:
-    async with serve(DRAFT, FIXED, budget={"maxModelCalls": 1}, **CHECKED) as suite:
-        events = await suite.ask()
-    assert deltas(events) == ["It is four."]
-    assert "BUDGET_EXCEEDED" in only(events, "run.notice")["message"]
-    assert events[-1]["type"] == "run.complete"
 
 
 async def test_a_cancel_between_the_turns_leaves_the_chat_in_order(serve: Serve) -> None:
     async with serve(DRAFT, [*content("It "), 60.0], FIXED, **CHECKED) as suite:
         suite.chat_id = CHAT
-        broken = await ask(suite, ("content.delta", lambda event: cancel(suite, event)))
+        broken = await ask(suite, ("content.delta", cancels(suite)))
         suite.llm.turns = [DRAFT, DRAFT, DRAFT, FIXED]
         events = await suite.ask()
-    assert deltas(broken) == ["It "]
+    assert texts(broken, "content") == ["It "]
     assert broken[-1]["type"] == "run.cancel"
-    assert deltas(events) == ["It ", "is ", "five."]
+    assert texts(events, "content") == ["It ", "is ", "five."]
 
 
 async def test_the_summary_of_a_plan_is_checked_and_nothing_else(serve: Serve) -> None:
@@ -133,7 +122,7 @@ async def test_a_summary_comes_as_reasoning_deltas_behind_the_answer(serve: Serv
         suite.llm.aside["reasoning_summary"] = SUMMARY
         events = await suite.ask()
         (request,) = suite.llm.aside_requests
-    assert [event["delta"] for event in events if event["type"] == "reasoning.delta"] == ["I ", "looked."]
+    assert texts(events, "reasoning") == ["I ", "looked."]
     kinds = [event["type"] for event in events]
     assert kinds.index("content.end") < kinds.index("reasoning.start")
     assert request.messages[-1].content[0].text == "secret one\n\nsecret two"
@@ -167,8 +156,7 @@ async def test_a_summary_that_cannot_be_made_is_no_loss(serve: Serve) -> None:
 async def test_what_was_thought_about_tasks_is_in_the_summary_of_a_plan(serve: Serve) -> None:
     async with serve(**plans.agent(), **SUMMED) as suite:
         suite.llm.aside["reasoning_summary"] = SUMMARY
-        events = await plans.ask_checked(
-            suite, plans.model(plans.add("one"), work=lambda _: [*reasoning("of one"), *ANSWER])
-        )
+        model = plans.model(plans.add("one"), work=lambda _: [*reasoning("of one"), *ANSWER])
+        events = await plans.ask_checked(suite, model)
     assert "of onesecret two" in suite.llm.aside_requests[0].messages[-1].content[0].text
     assert "".join(texts(events, "reasoning")) == "I looked."

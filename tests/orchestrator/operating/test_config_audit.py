@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from headrace.errors import Overloaded
 from headrace.v1 import audit_pb2
 from headrace.v1.audit_pb2_grpc import add_AuditServiceServicer_to_server
 from services.memory.audit.rpcs import AuditService
+from services.memory.storage.audit.trail import AuditTrail
 from services.orchestrator.agents.registry import Registry
 from services.orchestrator.operating.config_audit import ConfigAudit, read_collecting
 from services.runtime.auth.callers import ORCHESTRATOR
@@ -23,10 +26,29 @@ from services.runtime.rpc.server import GrpcService, serving_grpc
 from tests.support.facade.audit import make_audit_trail
 
 
+@asynccontextmanager
+async def telling(noted: ConfigAudit, *services: AuditService) -> AsyncGenerator[tuple[AuditRecords, Any]]:
+    """Tell what is noted to a memory with these services."""
+    served = [GrpcService("headrace.v1.AuditService", one, add_AuditServiceServicer_to_server) for one in services]
+    async with (
+        serving_grpc(ServerSettings(listen="127.0.0.1:0", drain_s=1), served) as running,
+        open_channel(running.addresses[0], ()) as channel,
+        asyncio.timeout(30),
+    ):
+        records = AuditRecords(channel, ORCHESTRATOR)
+        task = asyncio.create_task(noted.run_records(records))
+        yield records, task
+        task.cancel()
+
+
+async def read_records(trail: AuditTrail, count: int) -> list[dict[str, Any]]:
+    while len(lines := await trail.store.read_behind("", 0, 9)) < count:
+        await asyncio.sleep(0.01)
+    return [json.loads(line) for line in lines]
+
+
 async def test_what_is_taken_and_refused_is_told(tmp_path: Path) -> None:
-    trail = make_audit_trail()
-    served = GrpcService("headrace.v1.AuditService", AuditService(trail), add_AuditServiceServicer_to_server)
-    noted, registry = ConfigAudit(), Registry(tmp_path)
+    trail, noted, registry = make_audit_trail(), ConfigAudit(), Registry(tmp_path)
 
     def read() -> None:
         noted.note("agents", read_collecting(registry.reload))
@@ -37,16 +59,8 @@ async def test_what_is_taken_and_refused_is_told(tmp_path: Path) -> None:
     read()
     (tmp_path / "writer.json").unlink()
     read()
-    async with (
-        serving_grpc(ServerSettings(listen="127.0.0.1:0", drain_s=1), [served]) as running,
-        open_channel(running.addresses[0], ()) as channel,
-        asyncio.timeout(30),
-    ):
-        telling = asyncio.create_task(noted.run_records(AuditRecords(channel, ORCHESTRATOR)))
-        while len(lines := await trail.store.read_behind("", 0, 9)) < 3:
-            await asyncio.sleep(0.01)
-        telling.cancel()
-    records = [json.loads(line) for line in lines]
+    async with telling(noted, AuditService(trail)):
+        records = await read_records(trail, 3)
     assert [(record["event"], record["part"]) for record in records] == [
         ("config.taken", "agents"),
         ("config.refused", "agents"),
@@ -68,34 +82,18 @@ async def test_what_memory_does_not_take_is_told_again() -> None:
                 raise Overloaded("try again later")
             return await super().RecordAudit(request, context)
 
-    served = GrpcService("headrace.v1.AuditService", BusyOnce(trail), add_AuditServiceServicer_to_server)
     noted = ConfigAudit()
-    async with (
-        serving_grpc(ServerSettings(listen="127.0.0.1:0", drain_s=1), [served]) as running,
-        open_channel(running.addresses[0], ()) as channel,
-        asyncio.timeout(30),
-    ):
-        telling = asyncio.create_task(noted.run_records(AuditRecords(channel, ORCHESTRATOR)))
+    async with telling(noted, BusyOnce(trail)):
         for part in ("agents", "modes"):
             noted.note(part, frozenset())
-        while len(lines := await trail.store.read_behind("", 0, 9)) < 2:
-            await asyncio.sleep(0.01)
-        telling.cancel()
-    assert [json.loads(line)["part"] for line in lines] == ["agents", "modes"]
+        assert [record["part"] for record in await read_records(trail, 2)] == ["agents", "modes"]
 
 
 async def test_a_memory_without_an_audit_log_is_no_end_of_the_orchestrator() -> None:
     noted = ConfigAudit()
     noted.note("agents", frozenset())
-    async with (
-        serving_grpc(ServerSettings(listen="127.0.0.1:0", drain_s=1), []) as running,
-        open_channel(running.addresses[0], ()) as channel,
-        asyncio.timeout(30),
-    ):
-        records = AuditRecords(channel, ORCHESTRATOR)
+    async with telling(noted) as (records, task):
         with pytest.raises(Overloaded, match="UNIMPLEMENTED"):
             await records.record("config.taken", None)
-        telling = asyncio.create_task(noted.run_records(records))
-        done, _ = await asyncio.wait([telling], timeout=0.2)
+        done, _ = await asyncio.wait([task], timeout=0.2)
         assert not done
-        telling.cancel()

@@ -14,10 +14,8 @@ from headrace.client import Client
 from headrace.errors import InvalidRequest, NotFound, PermissionDenied
 from headrace.v1 import operator_pb2
 from services.orchestrator.operating.content import strip_content
-from tests.support.orchestrator import Serve, tool
+from tests.support.orchestrator import Serve, answer, call_tool, content, tool, two_replicas
 from tests.support.orchestrator.answerers import as_user
-from tests.support.orchestrator.replicas import two_replicas
-from tests.support.orchestrator.steps import answer, call_tool, content
 
 KEYS = {
     "ada": "acme/ada",

@@ -17,12 +17,9 @@ from headrace.v1 import llm_pb2, tools_pb2_grpc
 from services.orchestrator.server import orchestrator
 from services.runtime.rpc.server import GrpcService, RunningServer, serving_grpc
 from tests.support.local_client import open_client
-from tests.support.orchestrator import Serve, Suite
+from tests.support.orchestrator import NO_DRAIN, Serve, Step, Suite, answer, ask_for, call_tool
 from tests.support.orchestrator.crashes import changes_of
-from tests.support.orchestrator.events import ask_for
 from tests.support.orchestrator.recorded_runs import ONCE, RUNS, World
-from tests.support.orchestrator.steps import Step, answer, call_tool
-from tests.support.orchestrator.suite import NO_DRAIN
 from tests.support.order import Event, check_order
 
 CASES = ("a tool", "what is done once", "sub-agents")

@@ -16,7 +16,7 @@ from services.orchestrator.lifecycle.live_calls.cassette_rpc import PAGE_BYTES
 from services.replay.differences import Difference
 from services.replay.replaying import replay
 from services.runtime.rpc.channels import open_channel
-from tests.support.orchestrator import Serve, Suite, people, tool
+from tests.support.orchestrator import Serve, Suite, ask, cancels, submits, tool
 from tests.support.orchestrator.own_agents import GRANTS, grant, make, put, wait_for_grants
 from tests.support.orchestrator.recorded_runs import RUNS, World
 from tests.support.orchestrator.steps import BREAK, answer, call, call_tool, content, finish, reasoning
@@ -72,65 +72,47 @@ def change_line(lines: list[str], member: str, old: str, new: str) -> int:
 
 
 async def test_the_first_line_that_differs_is_named_with_what_differs(serve: Serve) -> None:
-    async with serve(answer("All ", "good.")) as suite:
+    differences = (
+        ("event", ':"good."', ':"bad."', r'^line NUMBER: event \d+ \(content.delta\): delta: recorded "bad."'),
+        ("answer", '"content":"good."', '"content":"bad."', r'recorded "good\.", replayed "bad\."'),
+        ("agent", '"REACT"', '"ONESHOT"', r"^the query is refused: no agent"),
+        (
+            "agent",
+            "Be kind.",
+            "Be rude.",
+            r'LoadContext is called .* system: recorded "Be kind.", replayed "Be rude."',
+        ),
+    )
+    async with serve(answer("All ", "good."), react={"systemPrompt": "Be kind."}) as suite:
         lines = await record(suite)
-    changed = [*lines]
-    number = change_line(changed, "event", '"delta":"good."', '"delta":"bad."')
-    with pytest.raises(Difference, match=rf'^line {number}: event \d+ \(content.delta\): delta: recorded "bad."'):
-        await replay_lines(changed)
-    changed = [*lines]
-    change_line(changed, "answer", '"content":"good."', '"content":"bad."')
-    with pytest.raises(Difference, match=r'recorded "good\.", replayed "bad\."'):
-        await replay_lines(changed)
-    changed = [*lines]
-    change_line(changed, "agent", '"REACT"', '"ONESHOT"')
-    with pytest.raises(Difference, match=r"^the query is refused: no agent"):
-        await replay_lines(changed)
+    for member, old, new, difference in differences:
+        changed = [*lines]
+        number = change_line(changed, member, old, new)
+        with pytest.raises(Difference, match=difference.replace("NUMBER", str(number))):
+            await replay_lines(changed)
 
 
-async def test_a_changed_prompt_is_seen_in_the_request(serve: Serve) -> None:
-    async with serve(answer("Yes."), react={"systemPrompt": "Be kind."}) as suite:
-        lines = await record(suite)
-    change_line(lines, "agent", "Be kind.", "Be rude.")
-    with pytest.raises(
-        Difference,
-        match=r"LoadContext is called with another request: system: recorded \"Be kind.\", replayed \"Be rude.\"",
-    ):
-        await replay_lines(lines)
+TURNS = call_tool("look", '{"at":1}'), call_tool("form", call_id="call_2"), answer("Thanks.")
 
 
-TURNS = (
-    call_tool("look", '{"at":1}'),
-    call_tool("form", call_id="call_2"),
-    answer("Thanks."),
-)
-
-
-async def open_with_people(suite: Suite, form_ms: int) -> None:
-    suite.tools.tools = [
-        tool("look", "backend", approval="ask"),
-        tool("form", "frontend", timeout_ms=form_ms),
-    ]
+def offer(suite: Suite, form_ms: int) -> None:
+    suite.tools.tools = [tool("look", "backend", approval="ask"), tool("form", "frontend", timeout_ms=form_ms)]
 
 
 async def test_an_approval_a_form_and_a_steer_are_told_again(serve: Serve, tmp_path: Path) -> None:
     (tmp_path / "approvals.yaml").write_text("answerTimeoutMs: 90000\n")
     async with serve(*TURNS, toolConfig={"backends": ["look"], "frontends": ["form"]}) as suite:
-        await open_with_people(suite, 60_000)
+        offer(suite, 60_000)
 
         async def approve(event: Event) -> None:
-            run_id = suite.run_ids[-1]
-            await suite.client.steer(run_id, "be quick")
-            await people.submit(suite, run_id, event["approvalId"], {"decision": "approve", "note": "fine"})
+            await suite.client.steer(event["runId"], "be quick")
+            await submits(suite, {"decision": "approve", "note": "fine"})(event)
 
         async def fill_in(event: Event) -> None:
-            await people.submit(suite, suite.run_ids[-1], event["gateId"], {"name": "Ada"})
+            if event["kind"] == "form":
+                await submits(suite, {"name": "Ada"})(event)
 
-        async def note_run(event: Event) -> None:
-            suite.run_ids.append(event["runId"])
-
-        acts = [("run.start", note_run), ("approval.ask", approve), ("gate.close", ignore), ("gate.open", ignore)]
-        await people.ask(suite, *acts, ("gate.open", fill_in), record=True)
+        await ask(suite, ("approval.ask", approve), *[("gate.open", fill_in)] * 2, record=True)
         cassette = read_cassette(await suite.client.cassette(suite.run_ids[-1]))
     assert cassette.files == {"approvals.yaml": "answerTimeoutMs: 90000\n"}
     told = [line.given["received"] for line in cassette.tape if line.kind == "received"]
@@ -141,7 +123,7 @@ async def test_an_approval_a_form_and_a_steer_are_told_again(serve: Serve, tmp_p
 async def test_a_time_that_was_over_is_over_again_at_once(serve: Serve) -> None:
     """The wait of the recording is 2 s, that of an hour's takes no longer."""
     async with serve(*TURNS[1:], toolConfig={"frontends": ["form"]}) as suite:
-        await open_with_people(suite, 2000)
+        offer(suite, 2000)
         lines = await record(suite)
     events = read_cassette(lines).events
     assert "expired" in [event.get("state") for event in events]
@@ -150,17 +132,8 @@ async def test_a_time_that_was_over_is_over_again_at_once(serve: Serve) -> None:
 
 async def test_a_cancelled_run_is_cancelled_again(serve: Serve) -> None:
     async with serve(content("Well") + call("slow") + finish("tool_calls")) as suite:
-
-        async def cancel(event: Event) -> None:
-            await suite.client.cancel(run_ids[0])
-
-        run_ids: list[str] = []
-
-        async def note_run(event: Event) -> None:
-            run_ids.append(event["runId"])
-
-        await people.ask(suite, ("run.start", note_run), ("tool.output", cancel), record=True)
-        lines = await suite.client.cassette(run_ids[0])
+        await ask(suite, ("tool.output", cancels(suite)), record=True)
+        lines = await suite.client.cassette(suite.run_ids[0])
     assert read_cassette(lines).events[-1]["type"] == "run.cancel"
     await replay_lines(lines)
 
@@ -174,10 +147,6 @@ async def test_errors_of_peers_come_about_again(serve: Serve) -> None:
         assert read_cassette(lines[1]).events[-1]["type"] == "run.error"
     for recorded in lines:
         await replay_lines(recorded)
-
-
-async def ignore(event: Event) -> None:
-    pass
 
 
 END = answer("All good.")
@@ -269,12 +238,3 @@ async def test_agents_below_a_recorded_one_are_found_by_any_case_of_their_key(se
         cassette = read_cassette(await suite.client.cassette(suite.run_ids[-1]))
     assert sorted(cassette.agents) == ["oneshot", "react"]
     assert [event for event in events if event["type"] == "run.notice"] == []
-
-
-async def test_a_reverted_run_has_no_recording_for_anybody(serve: Serve) -> None:
-    async with serve(answer("Yes.")) as suite:
-        await suite.ask(record=True)
-        assert await suite.client.cassette(suite.run_ids[-1])
-        await suite.client.revert(suite.chat_id, 0)
-        with pytest.raises(NotFound, match="reverted"):
-            await suite.client.cassette(suite.run_ids[-1])

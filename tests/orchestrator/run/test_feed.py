@@ -1,4 +1,4 @@
-"""The feed and its journal, with answers made of scripted deltas; no service is involved."""
+"""The feed and its journal, with answers of scripted deltas, and what wakes its readers; no service is involved."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from headrace.v1 import agent_pb2, llm_pb2
 from services.orchestrator.run.answers.answer import Answer, BlockNames
 from services.orchestrator.run.answers.toolbox import Toolbox
 from services.orchestrator.run.events.feed import QUEUE_MAX, Feed, Followed
+from services.orchestrator.run.single_waiter_event import SingleWaiterEvent
 from tests.support.orchestrator import as_json
 from tests.support.order import Event, check_order, fold, texts
 
@@ -239,21 +240,6 @@ async def test_a_reader_without_room_gets_each_event_later_and_in_order() -> Non
     assert len(slow.heard) == feed.seq
 
 
-async def test_a_reader_too_slow_is_brought_up_to_date_and_holds_no_more_than_its_queue() -> None:
-    async with heard() as (feed, ear, reading):
-        ear.room.clear()
-        answer = answering(feed)
-        say(answer, *(f"{number} " for number in range(QUEUE_MAX + 10)))
-        answer.close()
-        end(feed)
-        ear.room.set()
-        await reading[0]
-    assert len(ear.heard) < 20
-    text = "".join(f"{number} " for number in range(QUEUE_MAX + 10))
-    assert fold(ear.heard)["blocks"][f"{RUN_ID}_c_1"]["text"] == text
-    assert ear.heard[-1]["type"] == "run.complete"
-
-
 async def test_a_position_beyond_the_last_event_is_out_of_range() -> None:
     feed = Feed()
     begin(feed)
@@ -291,13 +277,11 @@ async def test_a_reader_that_a_cut_feed_has_told_nothing_is_told_to_attach_again
 
 
 async def test_a_call_is_closed_when_the_next_one_starts_and_its_arguments_are_whole() -> None:
-    feed = Feed()
-    ear = Ear()
+    feed, ear = Feed(), Ear()
     async with following(feed, ear):
         answer = answering(feed)
         for index, arguments in ((0, '{"city":'), (0, '"Rome"}'), (1, "{}")):
-            call = llm_pb2.ToolCallDelta(index=index, id=f"call_{index}", name="weather", arguments=arguments)
-            answer.take(llm_pb2.LlmDelta(tool_call=call).SerializeToString())
+            answer.take(fragment(index, arguments).SerializeToString())
         answer.close()
     kinds = [event["type"] for event in ear.heard]
     assert kinds == ["tool.start", "tool.args", "tool.args", "tool.end", "tool.start", "tool.args", "tool.end"]
@@ -371,5 +355,41 @@ async def test_a_reader_that_lags_is_told_every_word() -> None:
     run = RunStream(play(ear))
     told = [piece async for piece in run.text()]
     assert "".join(told) == run.state.answer == "".join(WORDS)
-    deltas = [event["delta"] for event in ear.heard if event["type"] == "content.delta"]
-    assert len(deltas) == HEARD_AT_ONCE + 1, "the rest came in the place of deltas"
+    assert len(texts(ear.heard, "content")) == HEARD_AT_ONCE + 1, "the rest came in the place of deltas"
+    assert ear.heard[-1]["type"] == "run.complete"
+
+
+async def test_one_that_is_set_is_not_waited_for() -> None:
+    flag = SingleWaiterEvent()
+    flag.set()
+    flag.set()
+    async with asyncio.timeout(50):
+        await flag.wait()
+        await flag.wait()
+
+
+async def test_setting_it_wakes_who_waits_and_clearing_it_makes_the_next_one_wait() -> None:
+    flag = SingleWaiterEvent()
+    waiting = asyncio.create_task(flag.wait())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    flag.set()
+    async with asyncio.timeout(50):
+        await waiting
+    flag.clear()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await flag.wait()
+
+
+async def test_a_waiter_that_was_cancelled_leaves_it_to_the_next() -> None:
+    flag = SingleWaiterEvent()
+    left = asyncio.create_task(flag.wait())
+    await asyncio.sleep(0)
+    left.cancel()
+    await asyncio.wait({left})
+    waiting = asyncio.create_task(flag.wait())
+    await asyncio.sleep(0)
+    flag.set()
+    async with asyncio.timeout(50):
+        await waiting

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.v1 import agent_pb2, memory_pb2
 from services.orchestrator.run.plan.plan import TASKS_MAX, Plan, PlanProblem, Task, groups
+from services.orchestrator.run.replay.replay import Recording
 
 
 def described(*texts: str, **fields: str) -> list[Task]:
@@ -66,3 +68,15 @@ def test_a_plan_has_a_greatest_length() -> None:
     with pytest.raises(PlanProblem, match="at most"):
         plan.restate(plan.tasks, described("one more"), "call_2")
     assert len(plan.tasks) == TASKS_MAX
+
+
+def test_the_plan_that_readers_know_is_the_last_they_were_told_wherever_it_lies_in_the_log() -> None:
+    def update(seq: int, task_id: str) -> agent_pb2.AgentDelta:
+        plan = agent_pb2.PlanUpdate(plan_id="p", plan=[agent_pb2.Task(task_id=task_id)])
+        return agent_pb2.AgentDelta(seq=seq, plan_update=plan)
+
+    events = [update(3, "a"), update(9, "c"), update(7, "b")]
+    lines = [memory_pb2.LogLine(event=memory_pb2.EventLine(event=event)) for event in events]
+    plan = Recording(lines).scope(None).take_plan()
+    assert plan is not None
+    assert [task.task_id for task in plan] == ["c"]

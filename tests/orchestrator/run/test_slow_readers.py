@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -10,10 +9,10 @@ from headrace.streams import reading
 from headrace.v1 import agent_pb2, agent_pb2_grpc
 from services.orchestrator.run.events.feed import QUEUE_MAX
 from services.runtime.rpc.channels import open_channel
-from tests.support.orchestrator import Serve, Suite, as_json, read
-from tests.support.orchestrator.steps import answer, content
+from tests.support.orchestrator import Serve, Suite, answer, as_json, content, read
 from tests.support.order import fold
 from tests.support.timing import within
+from tests.support.waiting import wait_until
 
 CHUNKS = [f"{number:0300}" for number in range(QUEUE_MAX * 3 // 2)]
 """More than the queue, and what is on the way to a reader."""
@@ -58,5 +57,4 @@ async def test_a_caller_that_stops_reading_and_leaves_ends_the_run_that_only_it_
         async with suite.client.attach(run_id) as others:
             assert as_json([event async for event in others][-1])["type"] == "run.cancel"
         async with within(2):
-            while suite.llm.open:
-                await asyncio.sleep(0.01)
+            await wait_until(lambda: not suite.llm.open)

@@ -15,11 +15,9 @@ from services.orchestrator.run.budgets.allowance import list_agents_below
 from services.orchestrator.run.budgets.file import BudgetsFile
 from services.orchestrator.run.budgets.rules import BudgetsError, parse_budgets, write_budgets
 from services.runtime.auth.identity import Identity
-from tests.support.orchestrator import Serve, read
-from tests.support.orchestrator.crashes import Crashes, restart, run_killed
-from tests.support.orchestrator.events import ask_for, run_of
+from tests.support.orchestrator import Serve, ask_for, two_replicas
+from tests.support.orchestrator.crashes import Crashes, read_rest, restart, run_killed
 from tests.support.orchestrator.prices import CALL_USD, answer_dearly, limit, plant, priced, spent_usd, tree
-from tests.support.orchestrator.replicas import two_replicas
 from tests.support.order import Event
 
 
@@ -79,9 +77,9 @@ async def test_nothing_stays_reserved_for_an_owner_that_has_died(serve: Serve, t
         answer_dearly(suite)
         await suite.stop()
         crashes = Crashes(suite)
-        seen = await run_killed(suite, crashes, "oneshot", 5)
+        seen = await run_killed(suite, crashes, "oneshot", event=5)
         async with restart(suite) as client:
-            end = [*seen, *await read(client, run_of(seen), seen[-1]["seq"])]
+            end = [*seen, *await read_rest(client, seen)]
             runs = [end]
             while (last := await ask(client))[-1]["type"] == "run.complete":
                 runs.append(last)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import ExitStack
 
 import pytest
 
 from headrace.errors import InvalidRequest, NotFound, ProviderUnavailable, QueueFull
 from headrace.v1 import memory_pb2
+from services.orchestrator.run.control.clock import Clock
 from services.orchestrator.run.control.waits import KEPT_MAX, Submission, Waits
-from tests.support.orchestrator import Serve, Suite, ask, kinds, only, state, submit, tool
-from tests.support.orchestrator.requests import last_result
+from tests.support.orchestrator import Serve, Suite, ask, kinds, last_result, only, state, submit, submits, tool
 from tests.support.orchestrator.runs import read_recorded
 from tests.support.orchestrator.steps import ANSWER, call, call_tool, finish
+from tests.support.orchestrator.watched_memory import Refusal
 from tests.support.order import Event, fold
 from tests.support.timing import within
 
@@ -59,18 +61,13 @@ async def test_of_many_submits_of_one_moment_one_is_accepted(serve: Serve) -> No
 async def test_nobodys_submit_expires_and_a_late_one_is_told_so(serve: Serve) -> None:
     async with serve(CONFIRM, [0.4, *ANSWER], **LISTED) as suite:
         wait_for(suite, 150)
-        seen: list[str] = []
 
         async def late(event: Event) -> None:
-            seen.append(await submit(suite, suite.run_ids[-1], event["toolId"], "late"))
+            assert await submit(suite, event["runId"], event["toolId"], "late") == "expired"
 
-        async def note(event: Event) -> None:
-            suite.run_ids.append(event["runId"])
-
-        events = await ask(suite, ("run.start", note), ("tool.result", late))
+        events = await ask(suite, ("tool.result", late))
         assert last_result(suite) == '{"ok":false,"error":"expired"}'
         tool_id, run_id = only(events, "tool.start")["toolId"], events[-1]["runId"]
-        assert seen == ["expired"]
         assert await submit(suite, run_id, tool_id, "much later") == "expired"
         assert await submit(suite, run_id, "t_00000000", "whose?") == "unmatched"
 
@@ -81,36 +78,35 @@ async def test_an_ended_run_knows_what_was_answered(serve: Serve) -> None:
 
         async def answer(event: Event) -> None:
             assert await submit(suite, event["runId"], "t_00000000", "whose?") == "unmatched"
-            await submit(suite, event["runId"], event["toolId"], "yes")
+            await submits(suite, "yes")(event)
 
         events = await ask(suite, ("tool.start", answer))
         assert await submit(suite, events[-1]["runId"], only(events, "tool.start")["toolId"], "yes") == "duplicate"
 
 
 async def test_submits_that_make_no_sense_are_refused(serve: Serve) -> None:
+    run_id = "5f0c0000-0000-4000-8000-0000000000aa"
     async with serve(ANSWER) as suite:
         with pytest.raises(NotFound):
-            await submit(suite, "5f0c0000-0000-4000-8000-0000000000aa", "t_00000000", 1)
+            await submit(suite, run_id, "t_00000000", 1)
         with pytest.raises(InvalidRequest, match="either toolId or approvalId"):
-            await submit(suite, "5f0c0000-0000-4000-8000-0000000000aa", "t_00000000", 1, approval_id="x")
+            await submit(suite, run_id, "t_00000000", 1, approval_id="x")
         with pytest.raises(InvalidRequest, match="payload"):
-            await submit(suite, "5f0c0000-0000-4000-8000-0000000000aa", "approval_00000000", {"decision": "maybe"})
+            await submit(suite, run_id, "approval_00000000", {"decision": "maybe"})
         with pytest.raises(InvalidRequest, match=r"payload\.arguments"):
-            await submit(suite, "5f0c0000-0000-4000-8000-0000000000aa", "approval_00000000", {"decision": "edit"})
+            await submit(suite, run_id, "approval_00000000", {"decision": "edit"})
 
 
 async def test_a_wait_is_a_state_of_the_run_and_is_not_charged_to_its_time(serve: Serve) -> None:
     async with serve(CONFIRM, ANSWER, budget={"timeoutMs": 400}, **LISTED) as suite:
         wait_for(suite, 100_000)
-        states: list[str] = []
 
         async def answer(event: Event) -> None:
             await asyncio.sleep(0.8)
-            states.append(await state(suite, event["runId"]))
-            await submit(suite, event["runId"], event["toolId"], "at last")
+            assert await state(suite, event["runId"]) == "waiting"
+            await submits(suite, "at last")(event)
 
         events = await ask(suite, ("tool.start", answer))
-    assert states == ["waiting"]
     assert events[-1]["type"] == "run.complete"
 
 
@@ -168,20 +164,10 @@ async def test_a_submit_is_in_the_log_before_it_is_answered_and_counts_though_it
 
 
 async def test_a_submit_whose_commit_is_not_answered_is_there_once(serve: Serve) -> None:
-    failures = [ProviderUnavailable("not now"), ProviderUnavailable("not now")]
-
-    async def lose(request: memory_pb2.AppendRequest) -> None:
-        if request.lines[0].event.event.HasField("request_submit") and failures:
-            raise failures.pop()
-
     async with serve(CONFIRM, ANSWER, **LISTED) as suite:
         wait_for(suite, 100_000)
-        suite.memory.after = lose
-
-        async def answer(event: Event) -> None:
-            assert await submit(suite, event["runId"], event["toolId"], "yes") == "accepted"
-
-        events = await ask(suite, ("tool.start", answer))
+        suite.memory.after = Refusal("request_submit", *[ProviderUnavailable("not now")] * 2)
+        events = await ask(suite, ("tool.start", submits(suite, "yes")))
         history = await read_recorded(suite, suite.run_ids[0])
     assert only(history, "request.submit") == only(events, "request.submit")
 
@@ -192,7 +178,7 @@ async def test_calls_of_one_answer_wait_each_for_its_own_submit(serve: Serve) ->
         wait_for(suite, 100_000)
 
         async def answer(event: Event) -> None:
-            assert await submit(suite, event["runId"], event["toolId"], {"to": event["toolId"]}) == "accepted"
+            await submits(suite, {"to": event["toolId"]})(event)
 
         events = await ask(suite, *[("tool.start", answer)] * 2)
         results = {event["toolId"]: event["result"] for event in events if event["type"] == "tool.result"}
@@ -201,7 +187,7 @@ async def test_calls_of_one_answer_wait_each_for_its_own_submit(serve: Serve) ->
 
 
 async def test_a_submit_while_the_run_ends_comes_too_late_and_nothing_follows_the_end(serve: Serve) -> None:
-    ending, statuses = asyncio.Event(), list[str]()
+    ending = asyncio.Event()
 
     async def slow(request: memory_pb2.AppendRequest) -> None:
         if request.lines[-1].HasField("run"):
@@ -214,11 +200,10 @@ async def test_a_submit_while_the_run_ends_comes_too_late_and_nothing_follows_th
         async def answer(event: Event) -> None:
             await suite.client.cancel(event["runId"])
             await ending.wait()
-            statuses.append(await submit(suite, event["runId"], event["toolId"], "late"))
+            assert await submit(suite, event["runId"], event["toolId"], "late") == "expired"
 
         events = await ask(suite, ("tool.start", answer))
         history = await read_recorded(suite, suite.run_ids[0])
-    assert statuses == ["expired"]
     assert events[-1]["type"] == history[-1]["type"] == "run.cancel"
     assert events[-1]["seq"] == history[-1]["seq"]
 
@@ -244,3 +229,33 @@ async def test_a_submit_that_is_being_stored_when_the_time_ends_came_in_time() -
     waits.fulfil("t_1", Submission("2"))
     async with within(1):
         assert await waiting == Submission("2")
+
+
+async def test_it_runs_out_after_the_time_that_was_not_waited() -> None:
+    clock = Clock(0.15)
+    rung = asyncio.Event()
+    clock.watch(rung.set)
+    async with asyncio.timeout(50):
+        with clock.aside(), clock.working(), clock.waiting():
+            await asyncio.sleep(0.4)
+            assert not rung.is_set()
+        started = asyncio.get_running_loop().time()
+        async with within(1.0):
+            await rung.wait()
+    assert asyncio.get_running_loop().time() - started > 0.05
+    assert clock.left_s == 0.0
+
+
+async def test_time_stands_while_a_sub_agents_call_waits_and_goes_on_while_a_sibling_thinks() -> None:
+    clock = Clock(10.0)
+    with ExitStack() as sub_agents:
+        for entered in (clock.aside(), clock.working(), clock.working()):
+            sub_agents.enter_context(entered)
+        with clock.aside(), clock.working(), clock.waiting():  # the first one's call
+            before = clock.left_s
+            await asyncio.sleep(0.05)
+            assert clock.left_s < before - 0.03
+            with clock.aside(), clock.working(), clock.waiting():  # the second one's
+                before = clock.left_s
+                await asyncio.sleep(0.05)
+                assert clock.left_s == before

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from headrace.v1 import common_pb2, llm_pb2
-from tests.support.orchestrator import Serve, Suite, ask
-from tests.support.orchestrator.steps import ANSWER
+from tests.support.orchestrator import ANSWER, Serve, Suite, ask
 
 MODELS = {"vision": {"model": "eyes"}, "code": {"model": "coder", "temperature": 0.1}}
 

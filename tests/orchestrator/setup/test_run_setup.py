@@ -10,19 +10,8 @@ import pytest
 
 from headrace.errors import InvalidRequest
 from headrace.v1 import agent_pb2, common_pb2, memory_pb2, tools_pb2
-from tests.support.orchestrator import (
-    CHAT,
-    Serve,
-    Suite,
-    as_json,
-    ask,
-    assert_paired,
-    only,
-    people,
-    reminder,
-    shown,
-    tool,
-)
+from tests.support.orchestrator import CHAT, Serve, Suite, ask, assert_paired, reminder, shown, submits, tool
+from tests.support.orchestrator.events import as_json, list_notices, only
 from tests.support.orchestrator.steps import ANSWER, call_tool, content, finish
 from tests.support.order import Event
 from tests.support.waiting import wait_until
@@ -30,10 +19,6 @@ from tests.support.waiting import wait_until
 
 def system(suite: Suite) -> str:
     return suite.llm.requests[-1].messages[0].content[0].text
-
-
-def notices(events: list[Event]) -> list[tuple[str, str]]:
-    return [(event["code"], event["message"]) for event in events if event["type"] == "run.notice"]
 
 
 def offer(suite: Suite) -> None:
@@ -81,7 +66,7 @@ async def test_a_mentioned_tool_is_there_for_this_run_and_the_text_stays(serve: 
         await ask(suite, message="again")
         assert "deep" not in shown(suite)
         assert reminder(suite) == ""
-    assert notices(events) == []
+    assert list_notices(events) == []
     assert only(events, "request.query")["message"] == message
 
 
@@ -89,7 +74,7 @@ async def test_what_nobody_knows_is_told_to_the_user(serve: Serve) -> None:
     async with serve(ANSWER) as suite:
         events = await ask(suite, message="@nobody and @oneshot and @nothing")
         assert "The user asks for these agents: oneshot." in reminder(suite)
-    assert notices(events) == [("UNKNOWN_MENTION", "no tool, skill or agent has the name @nobody, @nothing")]
+    assert list_notices(events) == [("UNKNOWN_MENTION", "no tool, skill or agent has the name @nobody, @nothing")]
 
 
 async def test_persistent_tools_last_for_the_chat(serve: Serve) -> None:
@@ -117,7 +102,7 @@ async def test_what_an_agent_lists_in_vain_is_told_to_the_user(serve: Serve) -> 
     async with serve(ANSWER, skills=["pdf", "lost"], subagents=["oneshot", "nobody"]) as suite:
         suite.tools.skills = SKILLS
         events = await ask(suite)
-    assert notices(events) == [
+    assert list_notices(events) == [
         ("SKILL_UNAVAILABLE", "there is no skill 'lost'; the agent goes on without it"),
         ("AGENT_UNAVAILABLE", "there is no agent 'nobody'; it cannot be called"),
     ]
@@ -146,7 +131,7 @@ async def test_skills_are_told_and_linked_when_they_are_named(serve: Serve) -> N
         assert "- Chart: Draws (skills/chart/SKILL.md)" in system(suite)
         assert "- PDF: Reads PDFs (not in the workspace until the user writes @pdf)" in system(suite)
         assert "before you use them: Chart (skills/chart/SKILL.md, its Python: skills/chart/python)" in reminder(suite)
-    assert [code for code, _ in notices(events)] == ["SKILL_UNAVAILABLE"]
+    assert [code for code, _ in list_notices(events)] == ["SKILL_UNAVAILABLE"]
 
 
 async def test_what_breaks_before_the_first_turn_is_asked_again(serve: Serve) -> None:
@@ -157,7 +142,7 @@ async def test_what_breaks_before_the_first_turn_is_asked_again(serve: Serve) ->
         assert not suite.tools.breaking
         assert suite.tools.linked == ["pdf"]
         assert "look" in shown(suite)
-    assert not notices(events)
+    assert not list_notices(events)
     assert events[-1]["type"] == "run.complete"
 
 
@@ -167,7 +152,7 @@ async def test_an_agents_list_of_skills_links_them_and_hides_the_others(serve: S
         events = await ask(suite, message="@chart")
         assert suite.tools.linked == ["pdf"]
         assert "Chart" not in system(suite)
-    assert notices(events)[0][0] == "UNKNOWN_MENTION"
+    assert list_notices(events)[0][0] == "UNKNOWN_MENTION"
 
 
 def upload(name: str, kind: str, mime_type: str, size_bytes: int) -> common_pb2.Reference:
@@ -232,7 +217,7 @@ async def test_a_file_that_is_not_there_is_noticed_and_the_model_told(serve: Ser
         suite.tools.files = {"uploads/a.png": b"\x89PNG", "made/chart.svg": b"<svg/>"}
         message = 'compare #chart.svg, #a.png, #gone.csv and #"no ending" with issue #12 and #topic'
         events = await ask(suite, message=message, references=[NOTES, PICTURE])
-        ((code, said),) = notices(events)
+        ((code, said),) = list_notices(events)
         assert code == "FILE_MISSING"
         assert said.startswith("this chat has no file 'my notes.txt', 'gone.csv', 'no ending';")
         text = reminder(suite)
@@ -359,8 +344,7 @@ async def test_a_query_that_is_refused_leaves_no_question_behind(serve: Serve) -
         suite.tools.listing, suite.memory.before = listing, refused
         with pytest.raises(InvalidRequest):
             await suite.ask()
-        while open_questions:
-            await asyncio.sleep(0.005)
+        await wait_until(lambda: not open_questions)
 
 
 LOCATE = agent_pb2.ClientTool(
@@ -371,29 +355,16 @@ LOCATE = agent_pb2.ClientTool(
 TURNS = [call_tool("locate", '{"precision": 2}'), [*content("You are in Lyon."), *finish()]]
 
 
-async def asked(suite: Suite, *tools: agent_pb2.ClientTool) -> list[Event]:
-    async def answer(event: Event) -> None:
-        assert await people.submit(suite, event["runId"], event["toolId"], {"city": "Lyon"}) == "accepted"
-
-    return await people.ask(suite, ("tool.start", answer), client_tools=tools)
-
-
-async def test_the_model_gets_what_the_caller_submits(serve: Serve) -> None:
+async def test_the_model_gets_what_the_caller_submits_in_that_run_alone(serve: Serve) -> None:
     async with serve(*TURNS) as suite:
-        events = await asked(suite, LOCATE)
-    start = next(event for event in events if event["type"] == "tool.start")
+        events = await ask(suite, ("tool.start", submits(suite, {"city": "Lyon"})), client_tools=[LOCATE])
+        await ask(suite)
+    start, result = only(events, "tool.start"), only(events, "tool.result")
     assert (start["toolName"], start["toolType"], start["toolApi"]) == ("locate", "frontend", "client")
     assert "viewportKey" not in start
-    result = next(event for event in events if event["type"] == "tool.result")
     assert (json.loads(result["result"]), result["ok"]) == ({"city": "Lyon"}, True)
     assert [schema.name for schema in suite.llm.requests[0].tools][-1] == "locate"
     assert events[-1]["type"] == "run.complete"
-
-
-async def test_they_are_tools_of_that_run_alone(serve: Serve) -> None:
-    async with serve(*TURNS) as suite:
-        await asked(suite, LOCATE)
-        await people.ask(suite)
     assert "locate" not in [schema.name for schema in suite.llm.requests[-1].tools]
 
 
@@ -410,7 +381,7 @@ async def test_a_name_that_is_taken_or_no_schema_is_refused(
     serve: Serve, tool: agent_pb2.ClientTool, field: str
 ) -> None:
     async with serve(*TURNS) as suite:
-        events = await people.ask(suite, client_tools=[LOCATE, tool])
+        events = await ask(suite, client_tools=[LOCATE, tool])
     assert events[-1]["type"] == "run.error"
     assert events[-1]["error"]["code"] == "INVALID_REQUEST"
     assert events[-1]["error"]["details"]["field"] == field

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from headrace.v1 import memory_pb2
-from tests.support.orchestrator import Serve, Suite, read
+from tests.support.orchestrator import Serve, Step, Suite, read
 from tests.support.orchestrator.runs import read_recorded
 from tests.support.orchestrator.steps import ANSWER, BREAK, call, content, finish, reasoning
 from tests.support.order import Event, fold
@@ -47,13 +47,6 @@ async def test_a_turn_that_has_begun_is_asked_again_from_its_beginning(serve: Se
     assert (events[-1]["type"], events[-1]["usage"]["modelCalls"]) == ("run.complete", 2)
 
 
-async def test_what_no_reader_has_is_not_taken_back(serve: Serve) -> None:
-    async with serve([*reasoning("Hm"), BREAK], ANSWER, output="REASONING_SUMMARY") as suite:
-        events = await suite.ask()
-    assert (events[-1]["type"], resets(events)) == ("run.complete", [])
-    assert events[-1]["usage"]["modelCalls"] == 2
-
-
 @pytest.mark.parametrize("begun", [[], content("Hel")])
 async def test_a_turn_is_asked_again_once(serve: Serve, begun: list[str]) -> None:
     async with serve([*begun, BREAK]) as suite:
@@ -72,11 +65,17 @@ async def test_a_turn_is_not_asked_again_when_no_model_call_is_left(serve: Serve
     assert [block["text"] for block in fold(events)["blocks"].values()] == ["Hel"]
 
 
-async def test_an_answer_that_is_complete_is_not_asked_for_again(serve: Serve) -> None:
-    async with serve([*ANSWER, BREAK]) as suite:
+@pytest.mark.parametrize(
+    ("turns", "calls"),
+    [([[*ANSWER, BREAK]], 1), ([[*reasoning("Hm"), BREAK], ANSWER], 2)],
+    ids=["a complete answer", "what no reader has"],
+)
+async def test_what_need_not_be_taken_back_is_not(serve: Serve, turns: list[list[Step]], calls: int) -> None:
+    async with serve(*turns, output="REASONING_SUMMARY") as suite:
         events = await suite.ask()
-        assert len(suite.llm.requests) == 1
+        assert len(suite.llm.requests) == calls
     assert (events[-1]["type"], resets(events)) == ("run.complete", [])
+    assert events[-1]["usage"]["modelCalls"] == calls
 
 
 async def test_whoever_attaches_to_such_a_turn_sees_the_same(serve: Serve) -> None:

@@ -10,7 +10,7 @@ from prometheus_client import REGISTRY
 
 from headrace.errors import ChatBusy, ContextLengthExceeded, NotFound, Overloaded
 from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2
-from tests.support.orchestrator import Serve, Suite, as_json, assert_paired, types
+from tests.support.orchestrator import CHAT, MODEL, Serve, Suite, as_json, ask, ask_for, assert_paired, types
 from tests.support.orchestrator.compaction import (
     ANSWER,
     DONE,
@@ -22,8 +22,8 @@ from tests.support.orchestrator.compaction import (
     of_compaction,
     told,
 )
-from tests.support.orchestrator.events import ask_for
 from tests.support.orchestrator.steps import BREAK, Step, answer, call, content, finish, summary
+from tests.support.orchestrator.watched_memory import Refusal
 from tests.support.order import Event, check_order, fold, texts
 from tests.support.timing import within
 from tests.support.waiting import wait_until
@@ -84,13 +84,16 @@ async def test_a_turn_in_the_loop_is_compacted_before_it_is_asked(serve: Serve) 
         assert "Look around." in told(suite.llm.requests[-1]), "the message that is being answered stays"
 
 
+TOO_LONG: list[Step] = [ContextLengthExceeded("too long")]
+ROOMY = llm_pb2.ModelInfo(provider_key="scripted", model="m", context_window_tokens=100_000)
+
+
 @pytest.mark.parametrize("before", [0, 3])
 async def test_a_turn_that_the_provider_finds_too_long_is_compacted_and_tried_once_more(
     serve: Serve, before: int
 ) -> None:
-    too_long: list[Step] = [ContextLengthExceeded("too long")]
-    async with serve(*[ANSWER] * before, too_long, ANSWER) as suite:
-        suite.llm.models = [llm_pb2.ModelInfo(provider_key="scripted", model="m", context_window_tokens=100_000)]
+    async with serve(*[ANSWER] * before, TOO_LONG, ANSWER) as suite:
+        suite.llm.models = [ROOMY]
         await fill(suite, before)
         events = await suite.ask(WORDS)
     kinds = types(of_compaction(events))
@@ -107,9 +110,8 @@ async def test_a_turn_that_the_provider_finds_too_long_is_compacted_and_tried_on
 
 
 async def test_a_compacted_turn_whose_gateway_goes_away_is_asked_again_as_it_was_compacted(serve: Serve) -> None:
-    too_long: list[Step] = [ContextLengthExceeded("too long")]
-    async with serve(ANSWER, ANSWER, ANSWER, too_long, [*content("Hel"), BREAK], ANSWER) as suite:
-        suite.llm.models = [llm_pb2.ModelInfo(provider_key="scripted", model="m", context_window_tokens=100_000)]
+    async with serve(ANSWER, ANSWER, ANSWER, TOO_LONG, [*content("Hel"), BREAK], ANSWER) as suite:
+        suite.llm.models = [ROOMY]
         await fill(suite, 3)
         events = await suite.ask(WORDS)
         assert suite.llm.requests[-1] == suite.llm.requests[-2] != suite.llm.requests[-3]
@@ -119,8 +121,7 @@ async def test_a_compacted_turn_whose_gateway_goes_away_is_asked_again_as_it_was
 
 
 async def test_what_is_too_long_a_second_time_is_the_error(serve: Serve) -> None:
-    too_long: list[Step] = [ContextLengthExceeded("too long")]
-    async with serve(ANSWER, ANSWER, ANSWER, too_long, too_long, ANSWER) as suite:
+    async with serve(ANSWER, ANSWER, ANSWER, TOO_LONG, TOO_LONG, ANSWER) as suite:
         await fill(suite, 3)
         events = await suite.ask(WORDS)
         assert len(suite.llm.requests) == 5
@@ -130,8 +131,7 @@ async def test_what_is_too_long_a_second_time_is_the_error(serve: Serve) -> None
 
 
 async def test_an_answer_that_has_begun_is_not_tried_again(serve: Serve) -> None:
-    broken: list[Step] = [*content("Hel"), ContextLengthExceeded("too long")]
-    async with serve(ANSWER, ANSWER, broken) as suite:
+    async with serve(ANSWER, ANSWER, content("Hel") + TOO_LONG) as suite:
         await fill(suite, 2)
         events = await suite.ask(WORDS)
     assert not of_compaction(events)
@@ -164,25 +164,16 @@ async def test_a_cancel_in_mid_compaction_leaves_the_chat_in_order(serve: Serve)
     async with serve(ANSWER) as suite:
         suite.llm.models = [SMALL]
         suite.llm.aside["compact"] = [*content("<summary>Hel"), 3600.0]
-        events: list[Event] = []
-        for number in range(12):
-            async with suite.client.ask(
-                f"{number}: {LARGE if number > 4 else WORDS}", agent_key="react", chat_id=suite.chat_id or None
-            ) as deltas:
-                events = []
-                async for delta in deltas:
-                    events.append(as_json(delta))
-                    if events[-1]["type"] == "run.start":
-                        suite.chat_id = events[-1]["chatId"]
-                    if events[-1]["type"] == "compaction.start":
-                        async with within(1):
-                            await suite.client.cancel(events[1]["runId"])
-            if of_compaction(events):
-                break
+        await fill(suite, 5)
+
+        async def cancel(event: Event) -> None:
+            async with within(1):
+                await suite.client.cancel(event["runId"])
+
+        events = await ask(suite, ("compaction.start", cancel), message=LARGE)
         assert types(events)[-2:] == ["compaction.start", "run.cancel"]
         async with within(1):
-            while suite.llm.open:
-                await asyncio.sleep(0.01)
+            await wait_until(lambda: not suite.llm.open)
         suite.llm.aside["compact"] = summary()
         again = await suite.ask("again")
         assert types(of_compaction(again)) == ["compaction.start", "compaction.complete"]
@@ -256,8 +247,7 @@ async def test_an_error_before_its_start_is_the_runs(serve: Serve) -> None:
 async def test_memory_is_told_the_models_window_and_the_answers_room(
     serve: Serve, max_tokens: int | None, output_tokens: int
 ) -> None:
-    config = {"providerKey": "scripted", "model": "m", "max_tokens": max_tokens}
-    async with serve(ANSWER, modelConfig=config) as suite:
+    async with serve(ANSWER, modelConfig=MODEL | {"max_tokens": max_tokens}) as suite:
         suite.llm.models = [SMALL]
         await suite.ask("hello")
         await suite.ask("/compact")
@@ -274,16 +264,24 @@ async def test_a_gateway_that_cannot_list_models_leaves_the_window_to_memory(ser
         assert suite.memory.compact_requests[0].limits == memory_pb2.ModelLimits(provider_key="scripted", model="m")
 
 
-async def test_summaries_are_written_by_the_providers_model_for_them(serve: Serve) -> None:
+async def test_summaries_are_written_by_the_providers_model_for_them_in_as_many_calls_as_its_window_takes(
+    serve: Serve,
+) -> None:
     small = llm_pb2.ModelInfo()
     small.CopyFrom(SMALL)
     small.summary_model = "cheap"
     async with serve(ANSWER) as suite:
         suite.llm.models = [small, llm_pb2.ModelInfo(provider_key="scripted", model="cheap", context_window_tokens=900)]
-        await compacted_at(suite)
-        request = suite.llm.aside_requests[-1]
-    assert (request.provider_key, request.model, request.stage) == ("scripted", "cheap", "compact")
-    assert len(told(request)) < len(WORDS) * 6, "cut to the summariser's window"
+        events = await compacted_at(suite)
+        receipt = of_compaction(events)[1]["receipt"]
+        requests = [*suite.llm.aside_requests]
+    assert len(requests) > 1
+    for request in requests:
+        assert (request.provider_key, request.model, request.stage) == ("scripted", "cheap", "compact")
+        assert len(told(request)) < len(WORDS) * 6, "cut to the summariser's window"
+    assert receipt["modelCalls"] == len(requests)
+    assert events[-1]["usage"]["modelCalls"] == len(requests) + 1, "each is the run's"
+    assert events[-1]["usage"]["inputTokens"] == 10 * len(requests)
 
 
 async def test_the_summariser_is_asked_with_the_turns_own_prefix(serve: Serve) -> None:
@@ -301,13 +299,8 @@ async def test_a_command_compacts_and_no_model_ever_sees_it(serve: Serve) -> Non
     async with serve(ANSWER) as suite:
         await fill(suite, 4, "oneshot")
         events = await ask_for(suite.client, "/compact  keep the numbers ", chat_id=suite.chat_id)
-        assert types(events) == [
-            "request.query",
-            "run.start",
-            "compaction.start",
-            "compaction.complete",
-            "run.complete",
-        ]
+        assert types(events)[:3] == ["request.query", "run.start", "compaction.start"]
+        assert types(events)[3:] == ["compaction.complete", "run.complete"]
         assert events[1]["agentKey"] == "oneshot"
         assert {event["trigger"] for event in of_compaction(events)} == {"manual"}
         assert events[-1]["finishReason"] == "stop"
@@ -354,34 +347,16 @@ async def test_files_are_looked_for_in_all_of_the_log(serve: Serve) -> None:
     assert of_compaction(events)[1]["type"] == "compaction.complete"
 
 
-async def test_a_chat_too_large_for_the_summary_model_takes_several_calls(serve: Serve) -> None:
-    small = llm_pb2.ModelInfo()
-    small.CopyFrom(SMALL)
-    small.summary_model = "cheap"
-    async with serve(ANSWER) as suite:
-        suite.llm.models = [small, llm_pb2.ModelInfo(provider_key="scripted", model="cheap", context_window_tokens=900)]
-        events = await compacted_at(suite)
-        receipt = of_compaction(events)[1]["receipt"]
-        calls = len(suite.llm.aside_requests)
-    assert calls > 1
-    assert receipt["modelCalls"] == calls
-    assert events[-1]["usage"]["modelCalls"] == calls + 1, "each is the run's"
-    assert events[-1]["usage"]["inputTokens"] == 10 * calls
-
-
-async def test_an_answer_that_is_no_summary_is_asked_for_once_more_while_calls_are_left(serve: Serve) -> None:
-    refusal = answer("I'm sorry, I can't help with that.")
-    async with serve(ANSWER, budget={"maxModelCalls": 2}) as suite:
+@pytest.mark.parametrize("calls", [2, 3])  # the turn needs one of them
+async def test_an_answer_that_is_no_summary_is_asked_for_once_more_while_calls_are_left(
+    serve: Serve, calls: int
+) -> None:
+    async with serve(ANSWER, budget={"maxModelCalls": calls}) as suite:
         suite.llm.models = [SMALL]
-        suite.llm.aside["compact"] = refusal
+        suite.llm.aside["compact"] = answer("I'm sorry, I can't help with that.")
         events = await compacted_at(suite)
         assert of_compaction(events)[1]["reason"] == "INCOMPLETE_SUMMARY"
-        assert (len(suite.llm.aside_requests), events[-1]["usage"]["modelCalls"]) == (1, 2), "the turn needs the other"
-    async with serve(ANSWER, budget={"maxModelCalls": 3}) as suite:
-        suite.llm.models = [SMALL]
-        suite.llm.aside["compact"] = refusal
-        events = await compacted_at(suite)
-        assert (len(suite.llm.aside_requests), events[-1]["usage"]["modelCalls"]) == (2, 3)
+        assert (len(suite.llm.aside_requests), events[-1]["usage"]["modelCalls"]) == (calls - 1, calls)
         assert "I'm sorry" not in told(suite.llm.requests[-1])
 
 
@@ -399,16 +374,9 @@ async def test_a_workspace_that_cannot_be_listed_is_a_compaction_without_files(s
 async def test_a_lost_answer_of_the_append_does_not_double_a_compaction_event(serve: Serve) -> None:
     async with serve(ANSWER) as suite:
         suite.llm.models = [SMALL]
-        lost: list[str] = []
-
-        async def lose(request: memory_pb2.AppendRequest) -> None:
-            if request.lines[0].event.event.HasField("compaction_complete") and not lost:
-                lost.append(request.request_id)
-                raise Overloaded("lost on the way")
-
-        suite.memory.after = lose
+        suite.memory.after = loss = Refusal("compaction_complete", Overloaded("lost on the way"))
         events = await compacted_at(suite)
-        assert lost
+        assert not loss.left
         assert events[-1]["type"] == "run.complete"
         assert (await history(suite)).count("compaction.complete") == 1
         assert (await suite.ask("again"))[-1]["type"] == "run.complete"
@@ -434,29 +402,24 @@ async def test_the_rpc_does_the_same_as_the_command(serve: Serve) -> None:
 
 
 async def test_a_chat_that_is_busy_or_unknown_is_not_compacted(serve: Serve) -> None:
-    run_id = ""
     async with serve([*content("Hel"), 3600.0]) as suite:
         with pytest.raises(NotFound):
             await compact(suite, "5f0c0000-0000-4000-8000-000000000009")
-        async with suite.client.ask("hello", agent_key="oneshot") as deltas:
-            async for delta in deltas:
-                if delta.WhichOneof("payload") == "run_start":
-                    run_id, suite.chat_id = delta.run_start.run_id, delta.run_start.chat_id
-                elif delta.WhichOneof("payload") == "content_delta":
-                    with pytest.raises(ChatBusy) as caught:
-                        await compact(suite, suite.chat_id)
-                    assert caught.value.metadata["runId"] == run_id
-                    await suite.client.cancel(run_id)
+
+        async def compact_and_cancel(event: Event) -> None:
+            with pytest.raises(ChatBusy) as caught:
+                await compact(suite, CHAT)
+            assert caught.value.metadata["runId"] == event["runId"]
+            await suite.client.cancel(event["runId"])
+
+        await ask(suite, ("content.delta", compact_and_cancel), agent_key="oneshot")
         assert list((await suite.client.chat(suite.chat_id)).events)[-1].HasField("run_cancel")
-
-
-SUMMARY = "They spoke of the weather."
 
 
 async def ask_until_summarised(suite: Suite) -> None:
     """Ask on until the summary stands in a request."""
     async with within(30):
-        while SUMMARY not in told(suite.llm.requests[-1]):
+        while "They spoke of the weather." not in told(suite.llm.requests[-1]):
             assert not of_compaction(await suite.ask("short"))
 
 
@@ -484,9 +447,7 @@ async def test_a_chat_that_is_nearly_full_is_compacted_once_the_run_has_ended(se
 async def test_what_a_compaction_between_runs_has_spent_is_told(serve: Serve) -> None:
     before = spent_between_runs()
     async with serve(ANSWER) as suite:
-        suite.llm.models = []
-        await fill(suite, 9)
-        suite.llm.models = [SMALL]
+        await nearly_full(suite, 9)
         await suite.ask("go")  # the last one: another would end the compaction, or make one of its own
         async with within(10):
             while not (context := await suite.client.context(suite.chat_id)).HasField("compaction"):
@@ -503,9 +464,7 @@ async def test_what_a_compaction_between_runs_has_spent_is_told(serve: Serve) ->
 async def test_a_query_does_not_wait_for_a_compaction_of_its_chat(serve: Serve) -> None:
     async with serve(ANSWER) as suite:
         suite.llm.aside["compact"] = [3600.0]
-        suite.llm.models = []
-        await fill(suite, 9)
-        suite.llm.models = [SMALL]
+        await nearly_full(suite, 9)
         assert (await suite.ask("go"))[-1]["type"] == "run.complete"
         await until_compacting(suite)
         events = await suite.ask("and on")
@@ -521,8 +480,7 @@ async def test_a_chat_past_its_cap_is_compacted_and_pays_for_one_summary_in_ten_
             assert not of_compaction(await suite.ask(f"{number}: {WORDS}"))
             if len(suite.llm.aside_requests) > before:
                 async with within(10):
-                    while suite.llm.open:
-                        await asyncio.sleep(0.01)
+                    await wait_until(lambda: not suite.llm.open)
         assert 1 <= len(suite.llm.aside_requests) <= 2
         await ask_until_summarised(suite)
 
@@ -531,9 +489,7 @@ async def test_a_chat_past_its_cap_is_compacted_and_pays_for_one_summary_in_ten_
 async def test_without_a_summary_nothing_leaves_the_window(serve: Serve, failure: str) -> None:
     async with serve(ANSWER) as suite:
         suite.llm.aside["compact"] = [Overloaded("no")] if failure else DONE
-        suite.llm.models = []
-        await fill(suite, 9)
-        suite.llm.models = [SMALL]
+        await nearly_full(suite, 9)
         await suite.ask("go")
         await until_compacting(suite)
         await suite.ask("and on")

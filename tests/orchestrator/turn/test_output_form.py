@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from headrace.errors import InvalidRequest
 from headrace.v1 import agent_pb2, common_pb2, llm_pb2
-from tests.support.orchestrator.steps import call, call_tool, content, finish
-from tests.support.order import fold
-
-if TYPE_CHECKING:
-    from tests.support.orchestrator.steps import Step
-    from tests.support.orchestrator.suite import Serve
-    from tests.support.order import Event
+from tests.support.orchestrator import Serve, Step, call, call_tool, content, finish
+from tests.support.order import Event, fold
 
 SCHEMA = {
     "type": "object",
@@ -59,12 +54,8 @@ async def test_another_form_is_taken_back_before_readers_eyes_and_asked_for_once
         events = await suite.ask(output_format=FORM)
         first, second = suite.llm.requests
         history = await suite.client.chat(suite.chat_id)
-    assert kinds(events, "content.start", "attempt.reset", "run.complete") == [
-        "content.start",
-        "attempt.reset",
-        "content.start",
-        "run.complete",
-    ]
+    told = kinds(events, "content.start", "attempt.reset", "run.complete")
+    assert told == ["content.start", "attempt.reset", "content.start", "run.complete"]
     assert shown(events) == PARIS
     assert [message.role for message in second.messages[len(first.messages) :]] == ["assistant", "user"]
     assert '"people" is a required property' in second.messages[-1].content[0].text
@@ -93,10 +84,21 @@ async def test_a_second_wrong_answer_ends_the_run_with_the_place(serve: Serve, m
     assert last[-1]["type"] == "run.complete"
 
 
-@pytest.mark.parametrize("text", ["NaN", "[1, 2", "x", "null", '{"city": 1, "people": 2}', "[" * 200 + "]" * 200])
-async def test_what_is_no_json_of_the_schema_does_not_fit(serve: Serve, text: str) -> None:
+HALVES = '{"\\ud83d": 1}', '{"city": "\\ud83d", "people": 1}'
+"""Half of a surrogate pair is no character."""
+
+
+@pytest.mark.parametrize("models", [[], IN_WORDS], ids=["held", "in words"])
+@pytest.mark.parametrize(
+    "text", ["NaN", "[1, 2", "x", "null", '{"city": 1, "people": 2}', "[" * 200 + "]" * 200, *HALVES]
+)
+async def test_what_is_no_json_of_the_schema_does_not_fit(
+    serve: Serve, text: str, models: list[llm_pb2.ModelInfo]
+) -> None:
     async with serve(answer(text), answer(PARIS)) as suite:
+        suite.llm.models = models
         events = await suite.ask(output_format=FORM)
+    assert events[-1]["output"] == json.loads(PARIS), events[-1]
     assert shown(events) == PARIS
 
 
@@ -184,12 +186,3 @@ async def test_the_callers_own_tools_are_called_in_parallel_unless_it_says_no(
     async with serve(answer("Done.")) as suite:
         await suite.ask(**fields)
         assert suite.llm.requests[0].parallel_tool_calls == parallel
-
-
-@pytest.mark.parametrize("half", ['{"\\ud83d": 1}', '{"city": "\\ud83d", "people": 1}'])
-async def test_an_answer_with_half_a_character_is_no_json(serve: Serve, half: str) -> None:
-    async with serve(answer(half), answer(PARIS)) as suite:
-        suite.llm.models = IN_WORDS
-        events = await suite.ask(output_format=FORM)
-    assert events[-1]["type"] == "run.complete", events[-1]
-    assert events[-1]["output"] == json.loads(PARIS)

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from headrace.v1 import llm_pb2
-from tests.support.orchestrator import Serve
-from tests.support.orchestrator.steps import answer, call_tool
+from tests.support.orchestrator import Serve, answer, call_tool
 
 PROMPT = "Be brief. " * 800
 """2,000 tokens, as an agent with some tools and skills has."""

@@ -8,20 +8,15 @@ import pytest
 
 from headrace.v1 import llm_pb2
 from services.orchestrator.calls.shown_media import BYTES_MAX, divide_media
-from tests.support.orchestrator import Serve, assert_paired
+from tests.support.orchestrator import Serve, call, last_result
 from tests.support.orchestrator.compaction import ANSWER, DONE, NEEDLE, SMALL, call_once, compact_chat
 from tests.support.orchestrator.media import GIF, give
-from tests.support.orchestrator.steps import call
 
 HISTORY = ["read_history", "read_result"]
 
 
 def offered(request: llm_pb2.ChatRequest) -> list[str]:
     return [tool.name for tool in request.tools]
-
-
-def last_result(request: llm_pb2.ChatRequest) -> str:
-    return next(message.content[0].text for message in reversed(request.messages) if message.role == "tool")
 
 
 @pytest.mark.parametrize("agent", ["oneshot", "react"])
@@ -35,8 +30,7 @@ async def test_a_model_finds_by_words_what_a_summary_forgot(serve: Serve, agent:
         call_once(suite, "read_history", '{"query":"code safe"}')
         events = await suite.ask("What was the code?", agent=agent)
         assert events[-1]["type"] == "run.complete"
-        assert_paired(suite.llm.requests[-1])
-        assert last_result(suite.llm.requests[-1]).startswith(f"[4] user: {NEEDLE}")
+        assert last_result(suite).startswith(f"[4] user: {NEEDLE}")
 
 
 async def test_a_result_that_was_cut_is_read_whole_in_parts(serve: Serve) -> None:
@@ -46,10 +40,9 @@ async def test_a_result_that_was_cut_is_read_whole_in_parts(serve: Serve) -> Non
         await suite.ask("Look around.", agent="react")
         parts: list[str] = []
         for offset in (0, 1000, 2000):
-            arguments = f'{{"id":"c1","offset":{offset}}}'
-            call_once(suite, "read_result", arguments)
+            call_once(suite, "read_result", f'{{"id":"c1","offset":{offset}}}')
             await suite.ask("Read it.", agent="react")
-            text, _, note = last_result(suite.llm.requests[-1]).rpartition("\n[characters ")
+            text, _, note = last_result(suite).rpartition("\n[characters ")
             assert note.endswith("of 2,500]" if offset == 2000 else f"of 2,500; go on with offset={offset + 1000}]")
             parts.append(text)
         assert "".join(parts).startswith('seen {"n":1}')
@@ -69,7 +62,7 @@ async def test_a_wrong_call_is_told_what_is_wrong(serve: Serve, name: str, argum
         await compact_chat(suite, "react")
         call_once(suite, name, arguments)
         events = await suite.ask("Read.", agent="react")
-        assert f'"error":"{error}"' in last_result(suite.llm.requests[-1])
+        assert f'"error":"{error}"' in last_result(suite)
         assert events[-1]["type"] == "run.complete"
 
 

@@ -14,9 +14,7 @@ from headrace.errors import Overloaded
 from headrace.v1 import llm_pb2
 from services.orchestrator.agents.definition import parse_agent
 from services.orchestrator.agents.registry import Registry
-from tests.support.orchestrator import Serve, Suite, assert_paired
-from tests.support.orchestrator.steps import ANSWER, Step, call_tool, content, finish
-from tests.support.orchestrator.suite import REACT
+from tests.support.orchestrator import ANSWER, REACT, Serve, Step, Suite, assert_paired, call_tool, content, finish
 
 ON = {"recap": {"enabled": True, "insightsWindowSize": 2}}
 TURNS = 9

@@ -1,31 +1,41 @@
 """A real orchestrator with what it talks to, and what its runs say. Modules beside this one serve some tests alone."""
 
 from tests.support.orchestrator.events import as_json, ask_for, kinds, list_notices, only, read, results, run_of, types
-from tests.support.orchestrator.people import CHAT, Act, ask, state, submit
+from tests.support.orchestrator.people import CHAT, answers, ask, cancels, state, submit, submits
 from tests.support.orchestrator.replicas import Replica, replica, two_replicas
 from tests.support.orchestrator.requests import assert_paired, last_result, reminder, shown
 from tests.support.orchestrator.scripted_tools import tool
+from tests.support.orchestrator.steps import ANSWER, Step, answer, call, call_tool, content, finish, reasoning
 from tests.support.orchestrator.suite import MODEL, NO_DRAIN, ONESHOT, REACT, Serve, Suite
 
 __all__ = [
+    "ANSWER",
     "CHAT",
     "MODEL",
     "NO_DRAIN",
     "ONESHOT",
     "REACT",
-    "Act",
     "Replica",
     "Serve",
+    "Step",
     "Suite",
+    "answer",
+    "answers",
     "as_json",
     "ask",
     "ask_for",
     "assert_paired",
+    "call",
+    "call_tool",
+    "cancels",
+    "content",
+    "finish",
     "kinds",
     "last_result",
     "list_notices",
     "only",
     "read",
+    "reasoning",
     "reminder",
     "replica",
     "results",
@@ -33,6 +43,7 @@ __all__ = [
     "shown",
     "state",
     "submit",
+    "submits",
     "tool",
     "two_replicas",
     "types",

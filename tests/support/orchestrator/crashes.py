@@ -16,7 +16,7 @@ from headrace.errors import StaleLease
 from headrace.v1 import memory_pb2
 from services.orchestrator.server import orchestrator
 from tests.support.local_client import open_client
-from tests.support.orchestrator.events import as_json, read, run_of
+from tests.support.orchestrator.events import as_json, read, read_until, run_of
 from tests.support.orchestrator.people import CHAT
 from tests.support.orchestrator.recorded_runs import ONCE, World
 from tests.support.orchestrator.requests import assert_paired
@@ -72,24 +72,37 @@ class Crashes:
 ID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{8}")
 
 
-async def run_killed(suite: Suite, crashes: Crashes, agent: str, kill_at: int | None) -> list[Event]:
-    """What a reader saw of a run in a new chat whose process dies after event `kill_at`, or by itself (None)."""
+async def run_killed(
+    suite: Suite, crashes: Crashes, agent: str = "react", *, append: int = -1, event: int = 0
+) -> list[Event]:
+    """What a reader saw of a run in a new chat whose process dies at this append, or after so many events; or not."""
+    crashes.kill_at(append)
     seen: list[Event] = []
     async with restart(suite) as client, client.ask("hello", agent_key=agent, chat_id=str(uuid.uuid4())) as deltas:
         async for delta in deltas:
             seen.append(as_json(delta))
-            if len(seen) == kill_at:
+            if len(seen) == event:
                 crashes.kill(run_of(seen))
                 break
+    crashes.kill_at(-1)
     return seen
 
 
-def known(events: list[Event]) -> tuple[list[str], list[str], str]:
-    """What a reader knows in the end, apart from ids and numbers that differ from run to run."""
+async def run_whole(suite: Suite, crashes: Crashes, agent: str = "react") -> tuple[list[Event], int]:
+    """A run whose process does not die, and how many appends it made."""
+    whole = await run_killed(suite, crashes, agent)
+    return whole, crashes.appends[run_of(whole)]
+
+
+def known(events: list[Event]) -> dict[str, Any]:
+    """What a reader knows in the end, apart from ids and numbers that differ from run to run, and from the order in
+    which parallel tasks speak."""
     folded = fold(events)
     blocks = [ID.sub("#", json.dumps(block, sort_keys=True)) for block in folded["blocks"].values()]
     files = [event["name"] for event in events if event["type"] == "artifact.publish"]
-    return sorted(blocks), files, folded["end"]["type"]
+    plan = [[task["description"], task["status"]] for event in events for task in event.get("plan", ())]
+    tasks = sorted(event["type"] for event in events if event["type"] in ("task.start", "task.complete", "task.fail"))
+    return {"blocks": sorted(blocks), "files": files, "plan": dict(plan), "tasks": tasks, "end": folded["end"]["type"]}
 
 
 async def check_resumed(suite: Suite, world: World, seen: list[Event], *, seqs_max: int = 10_000) -> list[Event]:
@@ -138,15 +151,12 @@ def changes_of(changes: dict[str, Any]) -> dict[str, Any]:
     return {"toolConfig": {"backends": ["look", "act", "fails"]}} | changes
 
 
-async def run_until(suite: Suite, until: str, agent: str = "react", chat_id: str = CHAT) -> list[Event]:
+async def run_until(suite: Suite, until: str, **fields: Any) -> list[Event]:
     """What was seen of a run whose process died at the first event of this type."""
-    crashes, seen = Crashes(suite), list[Event]()
-    async with suite.client.ask("hello", agent_key=agent, chat_id=chat_id) as deltas:
-        async for delta in deltas:
-            seen.append(as_json(delta))
-            if seen[-1]["type"] == until:
-                crashes.kill(run_of(seen))
-                break
+    crashes = Crashes(suite)
+    async with suite.client.ask("hello", **({"agent_key": "react", "chat_id": CHAT} | fields)) as deltas:
+        seen = await read_until(deltas, until)
+        crashes.kill(run_of(seen))
     await suite.stop()
     return seen
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterable
 from typing import Any
 
 from headrace.client import Client
-from headrace.v1 import (
-    agent_pb2,
-)
+from headrace.v1 import agent_pb2
 from services.runtime.formats import json_form
 from tests.support.order import Event
 
@@ -46,6 +45,22 @@ async def ask_for(client: Client, message: str = "hello", **fields: Any) -> list
     """All of a run, to its end."""
     async with client.ask(message, **fields) as deltas:
         return [as_json(delta) async for delta in deltas]
+
+
+async def read_until(deltas: AsyncIterable[agent_pb2.AgentDelta], until: str) -> list[Event]:
+    """What comes up to the first event of this type, or to the end."""
+    events: list[Event] = []
+    async for delta in deltas:
+        events.append(as_json(delta))
+        if events[-1]["type"] == until:
+            break
+    return events
+
+
+async def ask_until(client: Client, until: str, message: str = "hello", **fields: Any) -> list[Event]:
+    """What is seen of a run by who leaves at the first event of this type."""
+    async with client.ask(message, **fields) as deltas:
+        return await read_until(deltas, until)
 
 
 async def read(client: Client, run_id: str, last_seq: int = 0) -> list[Event]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from headrace.client import Client
 from headrace.errors import HeadraceError
+from headrace.v1 import gates_pb2
 from tests.support.orchestrator.answerers import APPROVE, KEYS, LISTED, as_user, asking, offer
-from tests.support.orchestrator.crashes import Crashes
+from tests.support.orchestrator.crashes import Crashes, restart
 from tests.support.orchestrator.events import as_json, only, read
 from tests.support.orchestrator.replicas import Replica
 from tests.support.orchestrator.steps import ANSWER
@@ -29,8 +30,8 @@ class Asked:
     events: list[Event] = field(default_factory=list[Event])
     gate: asyncio.Future[tuple[str, str]] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
-    async def follow(self, client: Client) -> list[Event]:
-        async with client.ask("hello", agent_key="react") as deltas:
+    async def follow(self, client: Client, **fields: Any) -> list[Event]:
+        async with client.ask("hello", agent_key="react", **fields) as deltas:
             async for delta in deltas:
                 self.events.append(event := as_json(delta))
                 if event["type"] == "gate.open":
@@ -41,15 +42,23 @@ class Asked:
 
 
 @asynccontextmanager
+async def reading_run(client: Client, **fields: Any) -> AsyncGenerator[tuple[Gate, Asked, asyncio.Task[list[Event]]]]:
+    """A run that waits at a gate, and is read to its end, which the block waits for."""
+    async with asyncio.TaskGroup() as group:
+        asked = Asked()
+        run = group.create_task(asked.follow(client, **fields))
+        yield await asked.gate, asked, run
+
+
+@asynccontextmanager
 async def waiting_run(
-    serve: Serve, rule: dict[str, Any], kind: str = "approval"
+    serve: Serve, rule: dict[str, Any], kind: str = "approval", **fields: Any
 ) -> AsyncGenerator[tuple[Suite, Gate, asyncio.Task[list[Event]]]]:
     """A run of ada's that waits at a gate with this rule."""
-    async with serve(asking(kind), ANSWER, keys=KEYS, **LISTED) as suite, asyncio.TaskGroup() as group:
+    async with serve(asking(kind), ANSWER, **({"keys": KEYS} | LISTED | fields)) as suite:
         offer(suite, rule, kind)
-        asked = Asked()
-        run = group.create_task(asked.follow(suite.client))
-        yield suite, await asked.gate, run
+        async with reading_run(suite.client) as (gate, _, run):
+            yield suite, gate, run
 
 
 @asynccontextmanager
@@ -66,27 +75,51 @@ async def killing_owner(suite: Suite, owner: Replica) -> AsyncGenerator[tuple[Ga
             await run
 
 
+@asynccontextmanager
+async def owner_dying_after(suite: Suite, payload: str) -> AsyncGenerator[tuple[Client, gates_pb2.Gate]]:
+    """A run whose owner dies when this answer to its gate is in the log, and nothing after it: a client of the next
+    owner, and the gate that it opens."""
+    crashes, run_id = Crashes(suite), ""
+    with suppress(HeadraceError):
+        async with suite.client.ask("hello", agent_key="react") as deltas:
+            async for delta in deltas:
+                run_id = delta.run_start.run_id or run_id
+                if delta.HasField("gate_open"):
+                    crashes.kill_at(crashes.appends[run_id] + 1)
+                    reply = await suite.client.answer_gate(run_id, delta.gate_open.gate_id, payload)
+                    assert reply.status == "accepted"
+    await suite.stop()
+    async with restart(suite) as client, asyncio.timeout(100):
+        while not (gates := [gate for gate in (await client.gates(scope="own")).gates if gate.state == "open"]):
+            await asyncio.sleep(0.02)
+        assert gates[0].run_id == run_id
+        yield client, gates[0]
+
+
 async def read_as(address: str, name: str, run_id: str) -> list[Event]:
     """All of a run, as this user reads it."""
     async with as_user(address, name) as client:
         return await read(client, run_id)
 
 
-async def try_answer(address: str, name: str, gate: tuple[str, str], payload: str = APPROVE) -> str:
-    """Answer as `name`; return the status, or the error's reason."""
+async def try_as(address: str, name: str, act: Callable[[Client], Awaitable[str]]) -> str:
+    """Do this as `name`; return what comes of it, or the error's reason."""
     async with as_user(address, name) as client:
         try:
-            return (await client.answer_gate(*gate, payload)).status
+            return await act(client)
         except HeadraceError as error:
             return error.reason
 
 
-async def delegate(address: str, name: str, gate: tuple[str, str], *to: str, **fields: Any) -> str:
-    async with as_user(address, name) as client:
-        try:
-            return await client.delegate_gate(*gate, to, **fields)
-        except HeadraceError as error:
-            return error.reason
+async def try_answer(address: str, name: str, gate: Gate, payload: str = APPROVE, **fields: Any) -> str:
+    async def answer(client: Client) -> str:
+        return (await client.answer_gate(*gate, payload, **fields)).status
+
+    return await try_as(address, name, answer)
+
+
+async def delegate(address: str, name: str, gate: Gate, *to: str, **fields: Any) -> str:
+    return await try_as(address, name, lambda client: client.delegate_gate(*gate, to, **fields))
 
 
 async def rules_in_force() -> None:

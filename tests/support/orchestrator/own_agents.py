@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable
+import uuid
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -12,11 +12,13 @@ from headrace.client import Client
 from headrace.v1 import agent_pb2, llm_pb2
 from tests.support.local_client import open_client
 from tests.support.orchestrator import plans
-from tests.support.orchestrator.events import as_json
+from tests.support.orchestrator.events import ask_for, ask_until, read, run_of
+from tests.support.orchestrator.runs import unfinished_runs
 from tests.support.orchestrator.scripted_tools import tool
 from tests.support.orchestrator.steps import Step, answer, call_tool, content
 from tests.support.orchestrator.suite import MODEL, Serve, Suite
 from tests.support.order import Event
+from tests.support.waiting import until
 
 KEYS = {
     "key-of-ada": "acme/ada - ask,answer,publish,operate",
@@ -47,24 +49,18 @@ def grant(suite: Suite, grants: dict[str, Any] = GRANTS) -> None:
     (suite.config.config_dir / "tenant-agents.yaml").write_text(json.dumps(grants))
 
 
-async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(100):
-        while not await is_so():
-            await asyncio.sleep(0.02)
-
-
 async def put(client: Client, definition: str, **fields: Any) -> agent_pb2.Agent:
     reply = await client.put_agent(definition, **fields)
     assert reply.is_stored, reply.problems
     return reply.agent
 
 
-async def wait_for_grants(client: Client, *, granted: bool = True) -> None:
+async def wait_for_grants(client: Client) -> None:
     """Return when the operator's file has been read."""
 
     async def has_come() -> bool:
         found = (await client.validate_agent(make("probe"), for_tenant=True)).problems
-        return any("granted" in problem.rule for problem in found) != granted
+        return not any("granted" in problem.rule for problem in found)
 
     await until(has_come)
 
@@ -79,9 +75,17 @@ async def wait_for_tool(client: Client, name: str) -> None:
     await until(is_listed)
 
 
+async def wait_for_owner(client: Client, key: str, owner: str = "") -> None:
+    """Return when the agent is of this owner; empty: when there is none."""
+
+    async def is_so() -> bool:
+        return {agent.key: agent.owner for agent in await client.agents()}.get(key, "") == owner
+
+    await until(is_so)
+
+
 async def run(client: Client, key: str = "own", **fields: Any) -> list[Event]:
-    async with client.ask("hello", agent_key=key, **fields) as deltas:
-        return [as_json(delta) async for delta in deltas]
+    return await ask_for(client, agent_key=key, **fields)
 
 
 @asynccontextmanager
@@ -115,13 +119,21 @@ class Model:
         return ANSWER
 
 
-def change_agent(suite: Suite, change: str) -> None:
-    """Change the prompt or the mode of agent `react`, or take its file away."""
-    file = suite.agents / "react.json"
-    agent = json.loads(file.read_text()) | {"description": "changed"}
-    if change == "prompt":
-        file.write_text(json.dumps(agent | {"react": {"systemPrompt": "Be brief."}, "budget": {"maxModelCalls": 1}}))
-    elif change == "mode":
-        file.write_text(json.dumps(agent | {"mode": "ONESHOT", "plain": {}}))
-    else:
-        file.unlink()
+async def begin_in_every_state(suite: Suite, client: Client, key: str) -> dict[str, list[Event]]:
+    """Runs of a `Model` that wait for a person, that work, and that wait for their turn: what was seen of each."""
+    chats = str(uuid.uuid4()), str(uuid.uuid4())
+    waiting = await ask_until(client, "tool.end", "wait", agent_key=key, chat_id=chats[0])
+    working = await ask_until(client, "content.delta", "work", agent_key=key, chat_id=chats[1])
+    queued = await ask_until(client, "request.query", "then", agent_key=key, chat_id=chats[1])
+    seen = {run_of(waiting): waiting, run_of(working): working}
+    [queued_id] = {run.run_id for run in await unfinished_runs(suite)} - {*seen}
+    return seen | {queued_id: queued}
+
+
+async def check_first_version(client: Client, seen: dict[str, list[Event]], cancelled: str) -> None:
+    """Hold the rest of the runs against having the agent's first version, and an end."""
+    for run_id, events in seen.items():
+        rest = await read(client, run_id, events[-1]["seq"])
+        assert rest[-1]["type"] == ("run.cancel" if run_id == cancelled else "run.complete")
+        assert "run.notice" not in {event["type"] for event in rest}
+        assert (await client.run(run_id)).agent_version == 1

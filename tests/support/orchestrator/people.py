@@ -12,6 +12,7 @@ import grpc
 from headrace.streams import reading, rpc_errors
 from headrace.v1 import agent_pb2, agent_pb2_grpc
 from services.runtime.rpc.channels import open_channel
+from tests.support.local_client import open_client
 from tests.support.orchestrator.events import as_json
 from tests.support.orchestrator.suite import Suite
 from tests.support.order import Event, check_order
@@ -34,18 +35,48 @@ async def submit(suite: Suite, run_id: str, wait_id: str, payload: Any, **fields
 
 async def state(suite: Suite, run_id: str) -> str:
     """The run's state now."""
-    async with open_channel(suite.address) as channel:
-        reply = await agent_pb2_grpc.AgentServiceStub(channel).GetRun(
-            agent_pb2.GetRunRequest(run_id=run_id), timeout=100
-        )
-    return reply.run.state
+    async with open_client(suite.address) as client:
+        return (await client.run(run_id)).state
+
+
+def submits(suite: Suite, payload: Any) -> Act:
+    """Submit this for the call, or for the approval, of an event."""
+
+    async def act(event: Event) -> None:
+        wait_id = event.get("approvalId") or event["toolId"]
+        assert await submit(suite, event["runId"], wait_id, payload) == "accepted"
+
+    return act
+
+
+def answers(suite: Suite, payload: Any) -> Act:
+    """Answer an event's gate with this."""
+
+    async def act(event: Event) -> None:
+        reply = await suite.client.answer_gate(event["runId"], event["gateId"], json.dumps(payload))
+        assert reply.status == "accepted"
+
+    return act
+
+
+def cancels(suite: Suite, **fields: Any) -> Act:
+    """Cancel the run of an event."""
+
+    async def act(event: Event) -> None:
+        await suite.client.cancel(event["runId"], **fields)
+
+    return act
 
 
 async def ask(suite: Suite, *acts: tuple[str, Act], message: str = "hello", **fields: Any) -> list[Event]:
-    """A whole run; each act is done, in a task of its own, when the next event of its type comes."""
+    """A whole run; each act is done, in a task of its own, when the next event of its type comes, and is told its run's
+    id whatever the event says.
+    """
     events: list[Event] = []
+    run_id = ""
     waiting = [*acts]
-    request = agent_pb2.QueryRequest(message=message, agent_key="react", chat_id=suite.chat_id or CHAT, **fields)
+    given: dict[str, Any] = {"agent_key": "react", "chat_id": suite.chat_id or CHAT} | fields
+    request = agent_pb2.QueryRequest(message=message, **given)
     async with (
         asyncio.TaskGroup() as group,
         open_channel(suite.address) as channel,
@@ -54,9 +85,10 @@ async def ask(suite: Suite, *acts: tuple[str, Act], message: str = "hello", **fi
         async for delta in deltas:
             event = as_json(delta)
             events.append(event)
+            run_id = event.get("runId", run_id)
             if act := next((act for act in waiting if act[0] == event["type"]), None):
                 waiting.remove(act)
-                group.create_task(_later(act[1], event))
+                group.create_task(_later(act[1], event | {"runId": run_id}))
     check_order(events)
     suite.chat_id = suite.chat_id or CHAT
     suite.run_ids.append(events[-1]["runId"])

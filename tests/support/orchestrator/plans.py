@@ -135,6 +135,8 @@ def busy(request: llm_pb2.ChatRequest) -> list[Step]:
 
 def busy_planner(request: llm_pb2.ChatRequest) -> list[Step]:
     text = last_text(request)
+    if text == "and then?":  # the next query of the chat
+        return add("once more")
     if "_plan_restate_tasks_" in text:
         left = [line for line in text.splitlines() if line.startswith("- ")]
         return restate(*({"taskId": line[2:10], "description": line[12:]} for line in left))

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from typing import Any, TypeAlias
 
+from headrace.errors import ProviderAuthentication
 from headrace.v1 import llm_pb2, tools_pb2
 from tests.support.orchestrator import plans
 from tests.support.orchestrator.steps import Step, answer, call, call_tool, content, finish, reasoning
@@ -36,6 +37,14 @@ def planned(request: llm_pb2.ChatRequest) -> list[Step]:
             if any(message.tool_call_id == seen for message in request.messages):
                 return reasoning("so") + content("did ", plans.task_of(request)) + finish()
             return call_tool(LOOKS, '{"at":1}', call_id=seen)
+
+
+def breaking(request: llm_pb2.ChatRequest) -> list[Step]:
+    """A model that breaks off in the middle of one of three tasks."""
+    tasks = plans.add(*({"description": f"part {n}", "group": "a"} for n in range(3)))
+    if request.stage == "execute" and plans.task_of(request) == "part 1" and request.messages[-1].role == "tool":
+        return [*content("half"), ProviderAuthentication("no key")]
+    return plans.model(tasks, work=plans.busy, planner=plans.busy_planner)(request)
 
 
 def checking(request: llm_pb2.ChatRequest) -> list[Step]:
@@ -93,6 +102,8 @@ RUNS: dict[str, tuple[str, Play, dict[str, Any]]] = {
     "the budget used up": ("react", [LOOK, content("The ", "end.")], {"budget": {"maxModelCalls": 1}}),
     "a plan": ("react", planned, plans.agent()),
     "a plan, two at a time": ("react", planned, plans.agent("PARALLEL")),
+    "a recursive plan": ("react", plans.busy_model(), plans.agent("RECURSIVE") | {"budget": {"maxModelCalls": 60}}),
+    "a plan, a task of which fails": ("react", breaking, plans.agent("PARALLEL")),
     "a checked answer, its thoughts summed up": (
         "react",
         checking,

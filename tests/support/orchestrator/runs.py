@@ -34,6 +34,12 @@ async def get_title(suite: Suite, chat_id: str) -> str:
     return (await suite.memory.GetChat(memory_pb2.GetChatRequest(chat_id=chat_id, without_events=True), None)).title
 
 
+async def wait_for_title(suite: Suite, chat_id: str, title: str) -> None:
+    async with asyncio.timeout(100):
+        while await get_title(suite, chat_id) != title:
+            await asyncio.sleep(0.01)
+
+
 async def follow(client: Client, run_id: str, heard: asyncio.Event) -> list[Event]:
     """All events of the run; `heard` is set with the first."""
     events: list[Event] = []

@@ -94,6 +94,11 @@ async def open_store(kept: Files | Tables) -> AsyncGenerator[Engine]:
                 yield engine
 
 
+def write_agent(folder: Path, key: str, agent: Mapping[str, Any]) -> None:
+    (folder / "agents").mkdir(exist_ok=True)
+    (folder / "agents" / f"{key}.json").write_text(json.dumps(agent))
+
+
 @asynccontextmanager
 async def serve_suite(
     folder: Path,
@@ -104,16 +109,17 @@ async def serve_suite(
     keys: Mapping[str, str] | None = None,
     agents_precedence: str = "files",
     database_url: str = "",
+    beside: Mapping[str, dict[str, Any]] = {},
     **changes: Any,
 ) -> AsyncGenerator[Suite]:
-    """`keys` are those of tests.runtime.auth.issuing.keys_file; the first is that of the suite's client. With a
-    `database_url` memory keeps the chats there."""
+    """`changes` are those of the agent `react`; `beside` are agents beside it and `oneshot`. `keys` are those of
+    tests.support.issuing.keys_file; the first is that of the suite's client. With a `database_url` memory keeps the
+    chats there."""
     auth = key_settings(folder, **keys) if keys else AuthSettings()
     server = replace(ANYWHERE, auth=auth)
     agents = folder / "agents"
-    agents.mkdir(exist_ok=True)
-    for key, agent in {"react": REACT | changes, "oneshot": ONESHOT}.items():
-        (agents / f"{key}.json").write_text(json.dumps(agent))
+    for key, agent in {"react": REACT | changes, "oneshot": ONESHOT, **beside}.items():
+        write_agent(folder, key, agent)
     llm = ScriptedLlm(*turns)  # pyright: ignore[reportAbstractUsage] - two RPCs are asked
     tools = ScriptedTools()  # pyright: ignore[reportAbstractUsage] - four RPCs are asked
     async with asyncio.timeout(TEST_TIMEOUT_S), AsyncExitStack() as stack:

@@ -108,5 +108,23 @@ class WatchedMemory:
             yield step
 
 
+def has_line(request: memory_pb2.AppendRequest, kind: str) -> bool:
+    """Whether one of the lines is of this kind, or has an event of it."""
+    kinds = {(line.WhichOneof("line"), line.event.event.WhichOneof("payload")) for line in request.lines}
+    return any(kind in pair for pair in kinds)
+
+
+class Refusal:
+    """Refuses the first appends with a line of a kind, each with the next of the errors."""
+
+    def __init__(self, kind: str, *errors: Exception) -> None:
+        self._kind = kind
+        self.left = [*errors]
+
+    async def __call__(self, request: memory_pb2.AppendRequest) -> None:
+        if self.left and has_line(request, self._kind):
+            raise self.left.pop(0)
+
+
 async def pass_on(request: object) -> None:
     pass

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import uuid
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headrace.client import Client
-from headrace.errors import HeadraceError, InvalidRequest, NotFound, PermissionDenied, UnknownPlaceholder
+from headrace.errors import InvalidRequest, NotFound, PermissionDenied, UnknownPlaceholder
 from headrace.v1 import agent_pb2
 from services.orchestrator.agents.version_diff import Change, diff_documents
 from services.orchestrator.lifecycle.versions.choice import is_in_share
-from tests.support.orchestrator import Serve, Suite, only, plans, read
+from tests.support.orchestrator import Serve, Suite, answer, ask_for, call_tool, only, plans, read, run_of
 from tests.support.orchestrator.crashes import Crashes, restart
-from tests.support.orchestrator.events import ask_for, run_of
-from tests.support.orchestrator.own_agents import grant, make, run, tenants
-from tests.support.orchestrator.steps import answer, call_tool
+from tests.support.orchestrator.own_agents import grant, make, run, tenants, wait_for_owner
 from tests.support.order import Event
+from tests.support.waiting import until
 
 ANSWER = answer("Done.")
 OLD, NEW = {"react": {"systemPrompt": "Old."}}, {"react": {"systemPrompt": "New."}, "description": "changed"}
@@ -39,9 +36,7 @@ async def change(suite: Suite, **changes: Any) -> None:
     file = suite.agents / "react.json"
     said = f"changed {uuid.uuid4()}"
     file.write_text(json.dumps(json.loads(file.read_text()) | changes | {"description": said}))
-    async with asyncio.timeout(100):
-        while not await suite.client.agents(said):
-            await asyncio.sleep(0.05)
+    await until(lambda: suite.client.agents(said))
 
 
 async def test_a_query_may_ask_for_an_old_version(serve: Serve) -> None:
@@ -49,10 +44,10 @@ async def test_a_query_may_ask_for_an_old_version(serve: Serve) -> None:
         assert await ask(suite) == (1, "Old.")
         await change(suite, **NEW)
         assert await ask(suite) == (2, "New.")
-        assert await ask(suite, agent_version=1) == (1, "Old.")
-        assert await ask(suite, agent_version=1) == (1, "Old.")
-        for number, field in ((0, "agentVersion"), (-1, "agentVersion")):
-            with pytest.raises(InvalidRequest, match=field):
+        for _ in range(2):
+            assert await ask(suite, agent_version=1) == (1, "Old.")
+        for number in (0, -1):
+            with pytest.raises(InvalidRequest, match="agentVersion"):
                 await ask(suite, agent_version=number)
         with pytest.raises(NotFound, match="has no version 9"):
             await ask(suite, agent_version=9)
@@ -60,9 +55,7 @@ async def test_a_query_may_ask_for_an_old_version(serve: Serve) -> None:
             async with suite.client.ask("hello", agent_key="default", agent_version=1) as deltas:
                 await anext(deltas)
         (suite.agents / "react.json").unlink()
-        async with asyncio.timeout(100):
-            while any(agent.key == "react" for agent in await suite.client.agents()):
-                await asyncio.sleep(0.05)
+        await wait_for_owner(suite.client, "react", "")
         with pytest.raises(NotFound, match="no agent has the key"):
             await ask(suite, agent_version=1)
 
@@ -156,7 +149,7 @@ def show_last(suite: Suite) -> tuple[str, str, str]:
     return last.provider_key, last.model, plans.system(last)
 
 
-async def test_a_trial_is_of_one_run_and_outlives_its_process(serve: Serve, tmp_path: Path) -> None:
+async def test_a_trial_is_of_one_run_and_outlives_its_process(serve: Serve) -> None:
     async with serve(call_tool("look"), ANSWER, react={"systemPrompt": "Old."}) as suite:
         await suite.ask(trial=TRIAL)
         assert show_last(suite) == ("other", "big", "You try.")
@@ -228,6 +221,5 @@ async def test_what_cannot_be_tried_is_refused(serve: Serve) -> None:
             with pytest.raises(error):
                 await suite.ask(trial=trial)
     async with serve(ANSWER, keys={"key-of-ada": "acme/ada staff ask,operate"}) as suite:
-        refused: type[HeadraceError] = PermissionDenied
-        with pytest.raises(refused):
+        with pytest.raises(PermissionDenied):
             await suite.ask(trial=TRIAL)

@@ -11,31 +11,31 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headrace.client import Client
 from headrace.errors import HeadraceError, InvalidRequest, KeyTaken, NotFound
 from headrace.v1 import llm_pb2, tools_pb2
 from services.orchestrator.agents.grants.rules import GrantsError, parse_grants
 from tests.support.local_client import open_client
-from tests.support.orchestrator import MODEL, Serve, as_json, only, plans, tool
-from tests.support.orchestrator.crashes import Crashes, read_rest, restart
+from tests.support.orchestrator import MODEL, Serve, only, plans, read, tool
+from tests.support.orchestrator.crashes import Crashes, restart
 from tests.support.orchestrator.definitions import BASE, MISTAKES
 from tests.support.orchestrator.definitions import put as set_field
-from tests.support.orchestrator.events import ask_for, run_of
+from tests.support.orchestrator.events import ask_for, ask_until, run_of
 from tests.support.orchestrator.own_agents import (
     GRANTS,
     KEYS,
     Model,
+    begin_in_every_state,
+    check_first_version,
     grant,
     make,
     put,
     run,
     tenants,
-    until,
+    wait_for_owner,
     wait_for_tool,
 )
-from tests.support.orchestrator.runs import unfinished_runs
 from tests.support.orchestrator.steps import answer, call_tool
-from tests.support.order import Event
+from tests.support.waiting import until
 
 ANSWER = answer("Done.")
 FORMS = {"frontends": ["form"], "backends": ["look"]}
@@ -88,15 +88,11 @@ async def test_a_run_on_its_way_loses_what_is_withdrawn(serve: Serve) -> None:
         await put(ada, make(toolConfig=FORMS))
         for withdrawn, end in (({"tools": ["form"]}, "run.complete"), ({"models": []}, "run.error")):
             suite.llm.requests.clear()
-            seen = await _begin(ada, "wait", "tool.end", str(uuid.uuid4()))
+            seen = await ask_until(ada, "tool.end", "wait", agent_key="own", chat_id=str(uuid.uuid4()))
             grant(suite, {"grants": [GRANTS["grants"][0] | withdrawn]})
-
-            async def is_out() -> bool:
-                return not any(agent.key == "own" for agent in await ada.agents())
-
-            await until(is_out)
+            await wait_for_owner(ada, "own", "")
             await ada.submit(run_of(seen), '{"a":1}', tool_id=only(seen, "tool.start")["toolId"])
-            rest = await read_rest(ada, [{"type": "run.start", "runId": run_of(seen), "seq": seen[-1]["seq"]}])
+            rest = await read(ada, run_of(seen), seen[-1]["seq"])
             assert rest[-1]["type"] == end
             if end == "run.complete":
                 results = [event for event in rest if event["type"] == "tool.result"]
@@ -105,21 +101,7 @@ async def test_a_run_on_its_way_loses_what_is_withdrawn(serve: Serve) -> None:
             else:
                 assert rest[-1]["error"]["code"] == "PERMISSION_DENIED"
             grant(suite)
-
-            async def is_back() -> bool:
-                return any(agent.key == "own" for agent in await ada.agents())
-
-            await until(is_back)
-
-
-async def _begin(client: Client, message: str, last: str, chat_id: str) -> list[Event]:
-    seen: list[Event] = []
-    async with client.ask(message, agent_key="own", chat_id=chat_id) as deltas:
-        async for delta in deltas:
-            seen.append(as_json(delta))
-            if seen[-1]["type"] == last:
-                break
-    return seen
+            await wait_for_owner(ada, "own", "tenant")
 
 
 @pytest.mark.parametrize("dies", [False, True])
@@ -127,36 +109,29 @@ async def _begin(client: Client, message: str, last: str, chat_id: str) -> list[
 async def test_runs_in_every_state_end_on_their_version(serve: Serve, change: str, dies: bool) -> None:
     async with serve(keys={"key-of-ada": KEYS["key-of-ada"]}) as suite, AsyncExitStack() as stack:
         grant(suite)
-        ada, model, crashes, working_chat = suite.client, Model(suite), Crashes(suite), str(uuid.uuid4())
+        ada, model, crashes = suite.client, Model(suite), Crashes(suite)
 
         async def may_put() -> bool:
             return (await ada.put_agent(make(toolConfig=FORMS))).is_stored
 
         await until(may_put)
-        waiting = await _begin(ada, "wait", "tool.end", str(uuid.uuid4()))
-        working = await _begin(ada, "work", "content.delta", working_chat)
-        queued = await _begin(ada, "then", "request.query", working_chat)
-        run_ids = [run_of(waiting), run_of(working)]
-        run_ids += {one.run_id for one in await unfinished_runs(suite)} - {*run_ids}
-        assert len(run_ids) == 3
+        seen = await begin_in_every_state(suite, ada, "own")
+        waiting, working, _ = seen
         if change == "removed":
             await ada.delete_agent("own")
         else:
             await put(ada, make(react={"systemPrompt": "New."}))
         model.may_end = True
         if dies:
-            for run_id in run_ids:
+            for run_id in seen:
                 crashes.kill(run_id)
             await suite.stop()
             await stack.enter_async_context(restart(suite))
             ada = await stack.enter_async_context(open_client(suite.address, token="key-of-ada"))
-        if not dies:
-            await ada.cancel(run_of(working))
-        await ada.submit(run_of(waiting), '{"a":1}', tool_id=only(waiting, "tool.start")["toolId"])
-        for run_id, seen in zip(run_ids, (waiting, working, queued), strict=True):
-            rest = await read_rest(ada, [{"type": "run.start", "runId": run_id, "seq": seen[-1]["seq"]}])
-            assert rest[-1]["type"] == ("run.cancel" if not dies and seen is working else "run.complete")
-            assert (await ada.run(run_id)).agent_version == 1
+        else:
+            await ada.cancel(working)
+        await ada.submit(waiting, '{"a":1}', tool_id=only(seen[waiting], "tool.start")["toolId"])
+        await check_first_version(ada, seen, "" if dies else working)
         assert {plans.system(request)[:4] for request in suite.llm.requests} == {"Own."}
         if change == "removed":
             with pytest.raises(NotFound):

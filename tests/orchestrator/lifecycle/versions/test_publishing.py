@@ -12,9 +12,8 @@ import pytest
 from headrace.client import Client
 from headrace.errors import HeadraceError, InvalidRequest, KeyTaken, NotFound, PermissionDenied, VersionConflict
 from tests.support.local_client import open_client
-from tests.support.orchestrator import MODEL, Serve, only, plans, replica
-from tests.support.orchestrator.own_agents import GRANTS, grant, make, put, run, tenants, until
-from tests.support.orchestrator.steps import answer
+from tests.support.orchestrator import MODEL, Serve, answer, only, plans, replica
+from tests.support.orchestrator.own_agents import GRANTS, grant, make, put, run, tenants, wait_for_owner
 
 ANSWER = answer("Done.")
 
@@ -88,16 +87,10 @@ async def test_all_replicas_have_a_change_soon_and_a_restart_keeps_it(serve: Ser
         beside = await stack.enter_async_context(replica(suite, "b"))
         other = await stack.enter_async_context(open_client(beside.address, token="key-of-ada"))
         await put(ada, make())
-
-        async def has_come() -> bool:
-            return "own" in await keys_of(other)
-
-        await until(has_come)
+        await wait_for_owner(other, "own", "tenant")
         assert only(await run(other), "run.start")["agentVersion"] == 1
         await ada.delete_agent("own")
-        assert [agent.key for agent in await other.stored_agents()] == [], (
-            "who asks for what is stored waits for no look"
-        )
+        assert [*await other.stored_agents()] == [], "who asks for what is stored waits for no look"
         await put(ada, make("kept"))
         await suite.stop()
         third = await stack.enter_async_context(replica(suite, "c"))
@@ -120,15 +113,8 @@ async def test_every_problem_is_named_and_nothing_is_stored(serve: Serve) -> Non
         reply = await ada.put_agent(wrong)
         assert (reply.is_stored, reply.HasField("agent")) == (False, False)
         assert {problem.field for problem in reply.problems if not problem.is_warning} == {
-            *(
-                "budget.maxModelCalls",
-                "budget.maxSteps",
-                "memory.summary.model",
-                "modelConfig",
-                "models.vision",
-                "name",
-            ),
-            *("skills.0", "subagents.0", "toolConfig.actions.0", "toolConfig.backends.1"),
+            *("budget.maxModelCalls", "budget.maxSteps", "memory.summary.model", "modelConfig", "models.vision"),
+            *("name", "skills.0", "subagents.0", "toolConfig.actions.0", "toolConfig.backends.1"),
         }
         checked = await ada.validate_agent(wrong, for_tenant=True)
         assert [*checked.problems] == [*reply.problems]
@@ -148,9 +134,10 @@ async def test_it_needs_the_scope_publish(serve: Serve) -> None:
             suite.client.delete_agent("own"),
             suite.client.stored_agents(),
             suite.client.agent_definition("own"),
+            suite.client.validate_agent(make()),
         ]
         for refused in calls:
-            with pytest.raises(PermissionDenied):
+            with pytest.raises(PermissionDenied, match="publish"):
                 await refused
 
 
@@ -169,11 +156,7 @@ async def test_files_win_and_the_later_file_takes_the_key(serve: Serve) -> None:
             await ada.put_agent(make("REACT"))
         await put(ada, make())
         (suite.agents / "own.json").write_text(json.dumps({"mode": "ONESHOT", "modelConfig": MODEL, "plain": {}}))
-
-        async def has_come() -> bool:
-            return (await keys_of(ada)).get("own") == "operator"
-
-        await until(has_come)
+        await wait_for_owner(ada, "own", "operator")
         assert only(await run(ada), "run.start")["agentVersion"] == 1
         assert not plans.system(suite.llm.requests[-1]).startswith("Own.")
         [problem] = await ada.agent_problems()
@@ -183,11 +166,7 @@ async def test_files_win_and_the_later_file_takes_the_key(serve: Serve) -> None:
         [stored] = await ada.stored_agents()
         assert [one.field for one in stored.problems] == ["key"]
         (suite.agents / "own.json").unlink()
-
-        async def is_back() -> bool:
-            return (await keys_of(ada)).get("own") == "tenant"
-
-        await until(is_back)
+        await wait_for_owner(ada, "own", "tenant")
 
 
 async def test_a_grant_that_is_withdrawn_takes_its_agents_out_of_force(serve: Serve) -> None:
@@ -195,11 +174,7 @@ async def test_a_grant_that_is_withdrawn_takes_its_agents_out_of_force(serve: Se
         await put(ada, make())
         await put(ada, make("plain", toolConfig={}))
         grant(suite, {"grants": [GRANTS["grants"][0] | {"tools": []}]})
-
-        async def is_out() -> bool:
-            return "own" not in await keys_of(ada)
-
-        await until(is_out)
+        await wait_for_owner(ada, "own", "")
         assert (await keys_of(ada))["plain"] == "tenant"
         for refused in (run(ada), run(ada, agent_version=1)):
             with pytest.raises(PermissionDenied, match=r"toolConfig\.backends\.0: tool 'look' is not granted"):
@@ -249,10 +224,3 @@ async def test_errors_are_said_at_once_and_there_is_no_agent_then(serve: Serve) 
         assert "key" in [problem.field for problem in (await suite.client.validate_agent("{}")).problems]
         with pytest.raises(InvalidRequest, match="definition"):
             await suite.client.validate_agent("")
-
-
-async def test_who_may_not_publish_is_refused(serve: Serve) -> None:
-    keys = {"key-of-ada": "acme/ada", "key-of-bob": "acme/bob - publish"}
-    async with serve(ANSWER, keys=keys) as suite:
-        with pytest.raises(PermissionDenied, match="publish"):
-            await suite.client.validate_agent(json.dumps(DEFINITION))

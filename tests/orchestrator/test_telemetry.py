@@ -1,20 +1,21 @@
-"""The spans of runs: what is below what, how each ended, and nothing of what was said."""
+"""What operators see of runs: spans, what is below what, how each ended, nothing of what was said; and metrics."""
 
 from __future__ import annotations
 
-import json
+import asyncio
 from collections.abc import Generator
-from pathlib import Path
 
 import pytest
 from opentelemetry.trace.status import StatusCode
+from prometheus_client import REGISTRY
 
+from headrace.errors import Overloaded
 from headrace.v1 import tools_pb2
-from tests.support.orchestrator import Serve
+from tests.support.orchestrator import Serve, answer, ask, call_tool, cancels, content, finish
 from tests.support.orchestrator.compaction import ANSWER, SMALL, compacted_at
-from tests.support.orchestrator.steps import answer, call_tool, content, finish
 from tests.support.orchestrator.subagents import HELPER, PARENT, delegated, replying
 from tests.support.spans import Recorded, recording
+from tests.support.waiting import wait_until
 
 EXECUTE = "headrace.v1.ToolService/Execute"
 
@@ -30,11 +31,9 @@ async def ended(recorded: Recorded, name: str) -> None:
 
 
 async def test_calls_are_below_their_run_and_those_of_a_sub_agent_below_its_work(
-    serve: Serve, tmp_path: Path, recorded: Recorded
+    serve: Serve, recorded: Recorded
 ) -> None:
-    (tmp_path / "agents").mkdir()
-    (tmp_path / "agents" / "helper.json").write_text(json.dumps(HELPER))
-    async with serve(**PARENT) as suite:
+    async with serve(beside={"helper": HELPER}, **PARENT) as suite:
         replying(
             suite,
             hello=[delegated(agentKey="helper") + finish("tool_calls"), answer("done")],
@@ -80,14 +79,8 @@ async def test_a_tool_that_fails_is_marked_and_its_run_is_not(serve: Serve, reco
 
 
 async def test_a_run_that_is_cancelled_has_not_failed(serve: Serve, recorded: Recorded) -> None:
-    run_id = ""
     async with serve([*content("a"), 10.0]) as suite:
-        async with suite.client.ask("hello", agent_key="react") as deltas:
-            async for delta in deltas:
-                if delta.HasField("run_start"):
-                    run_id = delta.run_start.run_id
-                elif delta.HasField("content_delta"):
-                    await suite.client.cancel(run_id)
+        await ask(suite, ("content.delta", cancels(suite)))
         await ended(recorded, "invoke_agent react")
     run = recorded.only("invoke_agent react")
     assert run.attributes is not None
@@ -103,3 +96,45 @@ async def test_a_compaction_is_a_span_of_its_run_with_the_calls_that_it_makes(se
     assert span.attributes == {"headrace.compaction.trigger": "auto", "headrace.compaction.outcome": "complete"}
     assert recorded.above(span)[0] == "invoke_agent react"
     assert recorded.above(recorded.only("headrace.v1.MemoryService/Compact"))[0] == "compact_context"
+
+
+CHAT = "22222222-2222-4222-8222-222222222222"
+
+
+def value(name: str, **labels: str) -> float:
+    return REGISTRY.get_sample_value(name, labels) or 0.0
+
+
+def live() -> dict[str, float]:
+    return {state: value("headrace_runs", state=state) for state in ("queued", "running", "waiting")}
+
+
+async def test_live_runs_are_shown_by_what_they_do(serve: Serve) -> None:
+    before = value("headrace_runs_ended_total", state="completed", error="")
+    async with serve([*content("a"), 1.0, *finish()], answer("b")) as suite:
+        first = asyncio.create_task(suite.ask("one", chat_id=CHAT))
+        async with asyncio.timeout(50):
+            await wait_until(lambda: live() == {"queued": 0, "running": 1, "waiting": 0})
+            second = asyncio.create_task(suite.ask("two", chat_id=CHAT))
+            await wait_until(lambda: live() == {"queued": 1, "running": 1, "waiting": 0})
+            await first
+            await second
+            await wait_until(lambda: not any(live().values()))
+    assert value("headrace_runs_ended_total", state="completed", error="") == before + 2
+    assert REGISTRY.get_sample_value("headrace_runs", {"state": "running"}) is None
+
+
+async def test_a_run_that_failed_is_counted_by_its_error(serve: Serve) -> None:
+    before = value("headrace_runs_ended_total", state="failed", error="OVERLOADED")
+    async with serve([Overloaded("full")]) as suite:
+        await suite.ask()
+    assert value("headrace_runs_ended_total", state="failed", error="OVERLOADED") == before + 1
+
+
+async def test_compactions_are_counted(serve: Serve) -> None:
+    before = value("headrace_compactions_total", trigger="auto", outcome="complete")
+    async with serve(ANSWER) as suite:
+        suite.llm.models = [SMALL]
+        await compacted_at(suite)
+    # Once before the last run's turn; and perhaps once more behind it already.
+    assert value("headrace_compactions_total", trigger="auto", outcome="complete") - before in (1, 2)

@@ -1,9 +1,9 @@
-"""Embeddings through the orchestrator: passed on with their errors, a bounded number at a time."""
+"""Embeddings through the orchestrator, a bounded number at a time; and answers of peers that hold for a while."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grpc
 import pytest
@@ -12,11 +12,10 @@ from headrace.errors import NotFound, Overloaded
 from headrace.streams import rpc_errors
 from headrace.v1 import agent_pb2_grpc, llm_pb2
 from services.orchestrator.peers.embeddings import CALLS_MAX
+from services.orchestrator.peers.ttl_cache import ANSWERS_MAX, TtlCache
+from tests.support.orchestrator import Serve
 from tests.support.timing import within
 from tests.support.waiting import wait_until
-
-if TYPE_CHECKING:
-    from tests.support.orchestrator.suite import Serve
 
 ASKED = llm_pb2.EmbedRequest(model="e", inputs=[llm_pb2.EmbeddingInput(text="a")], dimensions=2)
 REPLY = llm_pb2.EmbedResponse(provider_key="p", model="e", embeddings=[llm_pb2.Embedding(vector=b"12345678")])
@@ -52,3 +51,43 @@ async def test_calls_above_the_places_are_refused_and_a_caller_that_leaves_gives
                     return
                 except Overloaded:
                     await asyncio.sleep(0.01)
+
+
+class Source:
+    """Says how often it was asked."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def __call__(self) -> list[int]:
+        self.asked += 1
+        return [self.asked]
+
+
+async def test_a_fresh_answer_is_not_asked_for_again_and_an_old_one_is() -> None:
+    source, fresh, old = Source(), TtlCache[str, list[int]](60), TtlCache[str, list[int]](0)
+    assert [await fresh.get_or_ask("a", source) for _ in range(3)] == [[1], [1], [1]]
+    assert await fresh.get_or_ask("b", source) == [2]
+    assert [await old.get_or_ask("a", source) for _ in range(2)] == [[3], [4]]
+
+
+async def test_an_empty_answer_and_an_error_are_not_relied_on() -> None:
+    async def nothing() -> list[int]:
+        return []
+
+    async def refused() -> list[int]:
+        raise Overloaded("no")
+
+    fresh = TtlCache[str, list[int]](60)
+    assert await fresh.get_or_ask("a", nothing) == []
+    with pytest.raises(Overloaded):
+        await fresh.get_or_ask("a", refused)
+    assert await fresh.get_or_ask("a", Source()) == [1]
+
+
+async def test_the_last_answers_are_kept() -> None:
+    source, fresh = Source(), TtlCache[int, list[int]](60)
+    for question in range(ANSWERS_MAX + 1):
+        await fresh.get_or_ask(question, source)
+    assert await fresh.get_or_ask(1, source) == [2]
+    assert await fresh.get_or_ask(0, source) == [ANSWERS_MAX + 2]

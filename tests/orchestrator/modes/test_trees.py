@@ -1,34 +1,25 @@
-"""A budget in money is reserved before it is spent: by a tree of sub-agents, by one call, at whatever prices."""
+"""One budget of a tree of sub-agents, and one end: of calls, tokens, time, and money, which is reserved first."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import random
-from typing import Any
+import re
 
 import pytest
 
 from headrace.errors import Overloaded, ProviderUnavailable, StreamStalled
 from headrace.v1 import common_pb2, llm_pb2, tools_pb2
-from tests.support.orchestrator import MODEL, Serve, results
+from tests.support.orchestrator import CHAT, MODEL, REACT, Serve, Suite, results
 from tests.support.orchestrator.prices import ANSWER_TOKENS, bill, plant, priced, spent_usd, tree
 from tests.support.orchestrator.steps import BREAK, Step, ToolStep, answer, call, call_tool, content, finish
-from tests.support.orchestrator.subagents import cancelled, first_question, texts_of
-from tests.support.orchestrator.suite import REACT
+from tests.support.orchestrator.subagents import CHILDREN, cancelled, delegated, first_question, texts_of
+from tests.support.timing import within
+from tests.support.waiting import wait_until
 
 SMALLEST = 256
 """No call is made for a shorter answer."""
-
-
-async def test_eight_parallel_sub_agents_stay_within_the_limit(serve: Serve) -> None:
-    async with serve(**tree(maxCostUsd=0.05)) as suite:
-        suite.llm.models = [priced(output_usd=12.5)]
-        plant(suite, ["react"] * 8, {"m": 12.5})
-        events = await suite.ask()
-    error = events[-1]["error"]
-    assert (error["code"], error["details"]["limit"]) == ("BUDGET_EXCEEDED", "maxCostUsd")
-    assert spent_usd(events) == pytest.approx(0.05)
 
 
 async def test_one_call_that_the_limit_does_not_allow_is_not_made(serve: Serve) -> None:
@@ -47,21 +38,19 @@ async def test_one_call_that_the_limit_does_not_allow_is_not_made(serve: Serve) 
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_50_sub_agents_of_any_prices_never_pass_the_limit(serve: Serve, seed: int, tmp_path: Any) -> None:
+async def test_50_sub_agents_of_any_prices_never_pass_the_limit(serve: Serve, seed: int) -> None:
     chance = random.Random(seed)
     prices = {f"m{n}": chance.uniform(0, 80) for n in range(6)} | {"m": 3.0}
     limit_usd = chance.uniform(0.05, 2)
-    (tmp_path / "agents").mkdir()
-    for name in prices:
-        agent = REACT | {"key": name, "modelConfig": MODEL | {"model": name}, "toolConfig": {}}
-        (tmp_path / "agents" / f"{name}.json").write_text(json.dumps(agent))
-    async with serve(**(tree(maxCostUsd=limit_usd) | {"subagents": [*prices]})) as suite:
+    agents = {name: REACT | {"modelConfig": MODEL | {"model": name}, "toolConfig": {}} for name in prices}
+    async with serve(beside=agents, **(tree(maxCostUsd=limit_usd) | {"subagents": [*prices]})) as suite:
         suite.llm.models = [priced(name, price) for name, price in prices.items()]
         plant(suite, chance.choices([*prices], k=50), prices)
         events = await suite.ask()
         last = suite.llm.requests[-1]
     assert spent_usd(events) <= limit_usd + 1e-9
     if events[-1]["type"] == "run.error":
+        assert events[-1]["error"]["details"]["limit"] == "maxCostUsd"
         assert limit_usd - spent_usd(events) < SMALLEST * max(prices.values()) / 1e6
     else:
         assert texts_of(last, "tool")
@@ -81,6 +70,7 @@ async def test_calls_that_fit_beside_each_other_are_made_beside_each_other(serve
         events = await suite.ask()
     assert events[-1]["type"] == "run.complete"
     assert spent_usd(events) == pytest.approx(8 * 0.04)
+    assert len({event["subagentId"] for event in events if event["type"] == "subagent.start"}) == 8
 
 
 @pytest.mark.parametrize(
@@ -232,7 +222,134 @@ async def test_what_is_asked_beside_the_turns_shares_the_money(serve: Serve, lim
         )
         suite.llm.aside["insight"] = answer("1. seen")
         events = await suite.ask()
-        assert [request.max_tokens for request in suite.llm.aside_requests if request.stage == "insight"] == [
-            600
-        ] * asides
+        insights = [request for request in suite.llm.aside_requests if request.stage == "insight"]
+        assert [request.max_tokens for request in insights] == [600] * asides
     assert (events[-1]["type"] == "run.complete") is bool(asides)
+
+
+def spent(tokens: int, reason: str = "stop") -> list[Step]:
+    usage = llm_pb2.LlmDelta(usage={"input_tokens": tokens, "output_tokens": 0, "model_calls": 1})  # pyright: ignore[reportArgumentType] - a dict is a message to protobuf
+    return [usage, llm_pb2.LlmDelta(finish=llm_pb2.LlmFinish(reason=reason))]
+
+
+def plant_children(suite: Suite, *child: Step) -> None:
+    """Let the run's first turn call 50 sub-agents, and each of their turns be this; without it, another look."""
+    calls = [step for n in range(CHILDREN) for step in delegated(f"task {n}", index=n)]
+
+    def reply(request: llm_pb2.ChatRequest) -> list[Step]:
+        if first_question(request).startswith("task"):
+            return [*child] or another_look(suite)
+        return answer("that is it") if texts_of(request, "tool") else [*calls, *spent(10, "tool_calls")]
+
+    suite.llm.reply = reply
+
+
+def another_look(suite: Suite) -> list[Step]:
+    """A turn that asks for one more, never for the same."""
+    return [0.01, *call("look", json.dumps({"n": len(suite.llm.requests)})), *spent(1500, "tool_calls")]
+
+
+async def test_50_sub_agents_never_make_more_model_calls_than_there_are(serve: Serve) -> None:
+    async with serve(**tree(maxModelCalls=60)) as suite:
+        plant_children(suite)
+        events = await suite.ask()
+        assert len(suite.llm.requests) == 61
+    assert (events[-1]["type"], events[-1]["finishReason"]) == ("run.complete", "budget")
+    assert events[-1]["usage"]["modelCalls"] == 61  # the last one is the run's own, for its answer
+    told = [json.loads(text) for text, _ in results(events) if "contextId" in text]
+    assert {outcome["error"] for outcome in told} == {"BUDGET_EXCEEDED"}
+    assert len(told) == CHILDREN
+
+
+async def test_50_sub_agents_pass_max_tokens_by_less_than_one_turn(serve: Serve) -> None:
+    async with serve(**tree(maxTokens=40_000)) as suite:
+        plant_children(suite)
+        events = await suite.ask()
+    assert (events[-1]["type"], events[-1]["error"]["code"]) == ("run.error", "BUDGET_EXCEEDED")
+    details = events[-1]["error"]["details"]
+    assert details["limit"] == "maxTokens"
+    assert 40_000 <= int(details["tokens"]) < 41_500
+    assert events[-1]["usage"]["inputTokens"] == int(details["tokens"])
+
+
+async def test_what_others_have_reserved_is_waited_for(serve: Serve) -> None:
+    async with serve(**tree(maxTokens=100_000)) as suite:
+        plant_children(suite, 0.01, *content("found"), *spent(100))
+        events = await suite.ask()
+    assert events[-1]["type"] == "run.complete"
+    assert [ok for _, ok in results(events)] == [True] * CHILDREN
+
+
+@pytest.mark.parametrize("limit", [{"timeoutMs": 700}, {"maxTokens": 30_000}])
+async def test_any_other_limit_ends_the_whole_tree(serve: Serve, limit: dict[str, int]) -> None:
+    async with serve(**tree(**limit)) as suite:
+        plant_children(suite)
+        events = await suite.ask()
+        async with within(1):  # the run's end is told by one service and the end of its calls by another
+            await wait_until(lambda: not suite.llm.open)
+        again = await suite.ask("task of my own", agent="oneshot")
+    assert events[-1]["error"]["details"]["limit"] == next(iter(limit))
+    assert again[0]["type"] == "request.query"
+
+
+@pytest.mark.parametrize("timeout_ms", [20, 40, 60, 80])
+async def test_sub_agents_that_have_only_just_begun_end_with_their_run(serve: Serve, timeout_ms: int) -> None:
+    async with serve(**tree(timeoutMs=timeout_ms)) as suite:
+        plant_children(suite)
+        events = await suite.ask()  # whose order is checked
+    assert events[-1]["error"]["details"]["limit"] == "timeoutMs"
+
+
+async def test_a_cancelled_tree_ends_within_a_second_with_all_connections_closed(serve: Serve) -> None:
+    async with serve(**tree()) as suite:
+        plant_children(suite, *content("one ", "moment"), 3600.0)
+        events = await cancelled(suite, "now", within_s=1)
+        async with within(1):
+            await wait_until(lambda: not suite.llm.open)
+    assert events[-1]["type"] == "run.cancel"
+    assert sum(event["type"] == "subagent.end" for event in events) == CHILDREN
+
+
+async def test_after_step_lets_every_sub_agent_finish_its_turn(serve: Serve) -> None:
+    async with serve(**tree()) as suite:
+        met = asyncio.Barrier(CHILDREN + 1)
+        plant_children(suite, met, *call("look", '{"n":1}'), *spent(10, "tool_calls"))
+        events = await cancelled(suite, "after_step", within_s=60, met=met)
+        assert len(suite.llm.requests) == CHILDREN + 1
+    assert events[-1]["type"] == "run.cancel"
+    looked = [text for text, _ in results(events) if text.startswith("seen")]
+    assert len(looked) == CHILDREN
+    assert [json.loads(text)["error"] for text, _ in results(events) if "contextId" in text] == ["cancelled"] * CHILDREN
+
+
+async def test_the_model_is_told_what_is_left_where_the_agent_asks_for_it(serve: Serve) -> None:
+    looks = call("look") + spent(1000, "tool_calls")
+    limits = {"maxModelCalls": 4, "maxToolCalls": 3, "maxTokens": 5000, "maxCostUsd": 1.0}
+    budget = {"tellModel": True, "unknownPrice": "MAX_TOKENS"} | limits
+    started_s = asyncio.get_running_loop().time()
+    async with serve(looks, answer("done"), budget=budget) as suite:
+        await suite.ask()
+        took_s = asyncio.get_running_loop().time() - started_s
+        reminders = [request.messages[-1].content[-1].text for request in suite.llm.requests]
+    whole = r"Left of the budget: 4 model calls, this one included, 3 tool calls, (\d+) s, 5000 tokens"
+    left = re.search(whole, reminders[0])
+    assert left is not None
+    assert 119 - took_s <= int(left[1]) <= 120
+    assert "Left of the budget: 3 model calls, this one included, 2 tool calls" in reminders[1]
+    assert "4000 tokens, 1.0000 US dollars." in reminders[1]
+
+
+async def test_what_is_left_is_in_get_run(serve: Serve) -> None:
+    async with serve(**tree(maxModelCalls=60, maxTokens=10_000_000)) as suite:
+        plant_children(suite, *content("one ", "moment"), 3600.0)
+        run_id = ""
+        async with suite.client.ask("hello", agent_key="react", chat_id=CHAT) as deltas:
+            async for delta in deltas:
+                run_id = run_id or delta.run_start.run_id
+                if suite.llm.open >= CHILDREN:
+                    break
+            run = await suite.client.run(run_id)
+            assert run.budget_left.model_calls == 60 - 51
+            assert run.budget_left.tool_calls == 1000 - CHILDREN
+            assert run.budget_left.tokens == 10_000_000 - 10
+            await suite.client.cancel(run.run_id)
