@@ -31,6 +31,9 @@ CODES = {
     "INTERNAL": "server_error",
 }
 
+AGENT = "agentKey"
+"""Our name of the field that is OpenAI's `model`."""
+
 TYPES = {401: "authentication_error", 403: "permission_error", 409: "conflict_error", 429: "rate_limit_error"}
 
 
@@ -74,7 +77,7 @@ def build_failure_error(failure: common_pb2.Failure) -> dict[str, Any]:
 
 
 def map_code(reason: str, details: dict[str, Any]) -> str:
-    if reason == "NOT_FOUND" and ("agentKey" in details or "model" in details):
+    if reason == "NOT_FOUND" and ("model" in details or details.get("field") == AGENT):
         return "model_not_found"
     return CODES.get(reason, reason.lower())
 
@@ -86,4 +89,6 @@ def _is_from_behind(reason: str, details: dict[str, Any]) -> bool:
 
 def build_error(status: int, reason: str, message: str, details: dict[str, Any]) -> dict[str, Any]:
     kind = TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
-    return {"message": message, "type": kind, "param": details.get("field"), "code": map_code(reason, details)}
+    param = details.get("field")
+    param = "model" if param == AGENT else param
+    return {"message": message, "type": kind, "param": param, "code": map_code(reason, details)}

@@ -13,11 +13,11 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from headrace.errors import ChatBusy, InvalidRequest, NotFound, Overloaded, RateLimited
 from headrace.v1 import agent_pb2, common_pb2
+from services.facade.faces.call_ids import CallId, parse_call_id
 from tests.support.facade.fronts import Timing
 from tests.support.facade.openai_api import (
     ANSWERED,
     FUNCTION,
-    RUN_HEX,
     a_run,
     answer_from,
     asked_again,
@@ -45,7 +45,7 @@ async def test_agents_are_models(tmp_path: Path) -> None:
         assert [model.id async for model in api.models.list()] == ["helper"]
         with pytest.raises(openai.NotFoundError) as caught:
             await api.models.retrieve("nobody")
-    assert caught.value.code == "model_not_found"
+    assert (caught.value.code, caught.value.param) == ("model_not_found", "model")
 
 
 async def test_a_stream_has_text_and_reasoning_and_none_of_the_agents_own_calls(tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ async def test_a_function_is_called_and_its_result_goes_to_the_run_that_waits(tm
         assert asked.usage is not None
         assert asked.usage.total_tokens == 0, "the answer that ends the run has them all"
         assert [(call.function.name, call.function.arguments) for call in calls] == [("thermometer", '{"room":1}')] * 2
-        assert calls[0].id == f"call_{RUN_HEX}_0000000a_9"
+        assert calls[0].id == str(CallId(RUN, "t_0000000a", 9))
         answer = await api.chat.completions.create(model="helper", messages=answer_calls(asked), tools=TOOLS)
         query, first, second, attach = facade.script.requests
         assert not facade.script.cancelled.is_set()
@@ -251,7 +251,9 @@ async def test_a_streamed_function_call_ends_the_answer_while_the_run_goes_on(tm
         chunks = [chunk async for chunk in stream]
         assert not facade.script.cancelled.is_set()
     (call,) = chunks[0].choices[0].delta.tool_calls or []
-    assert int((call.id or "").rpartition("_")[2]) < 40
+    parsed = parse_call_id(call.id or "")
+    assert parsed is not None
+    assert parsed.last_seq < 40
     assert call.function is not None
     assert (call.index, call.function.name, call.function.arguments) == (0, "thermometer", '{"room":1}')
     assert chunks[-1].choices[0].finish_reason == "tool_calls"
@@ -265,7 +267,7 @@ async def test_a_call_is_told_with_its_answers_other_calls_however_long_the_mode
     async with client(tmp_path, Script(query=[*steps, asyncio.Event()])) as (api, _), within(3):
         answer = await api.chat.completions.create(**ASK, tools=TOOLS)
     assert [call.id for call in answer.choices[0].message.tool_calls or []] == [
-        f"call_{RUN_HEX}_{call}_13" for call in ("0000000a", "0000000b")
+        str(CallId(RUN, f"t_{call}", 13)) for call in ("0000000a", "0000000b")
     ]
 
 
@@ -325,7 +327,7 @@ async def test_a_body_that_is_none_is_refused(tmp_path: Path, body: bytes) -> No
 
 
 async def test_results_for_some_of_the_calls_alone_are_refused(tmp_path: Path) -> None:
-    calls = [{"id": f"call_{RUN_HEX}_0000000{n}_9", "type": "function", "function": {"name": "f"}} for n in "ab"]
+    calls = [{"id": str(CallId(RUN, f"t_0000000{n}", 9)), "type": "function", "function": {"name": "f"}} for n in "ab"]
     asking = {"role": "assistant", "content": None, "tool_calls": calls}
     messages: Any = [*ANSWERED, asking, {"role": "tool", "tool_call_id": calls[0]["id"], "content": "1"}]
     async with client(tmp_path, Script(query=answering())) as (api, _):
@@ -336,7 +338,7 @@ async def test_results_for_some_of_the_calls_alone_are_refused(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("error", "status", "code"),
     [
-        (NotFound("no agent 'x'", agentKey="x"), 404, "model_not_found"),
+        (NotFound("no agent 'x'", field="agentKey"), 404, "model_not_found"),
         (ChatBusy("the chat has a run"), 409, "chat_busy"),
         (RateLimited("slow down", retry_after_s=3), 429, "rate_limit_exceeded"),
         (KeyError("secret"), 500, "server_error"),
@@ -402,9 +404,9 @@ async def test_a_call_that_broke_off_is_forgotten_for_the_one_that_is_asked_for_
         chunks = [chunk async for chunk in await api.chat.completions.create(**ASK, tools=TOOLS, stream=True)]
     message = answer.choices[0].message
     assert message.content == "I look."
-    assert [call.id for call in message.tool_calls or []] == [f"call_{RUN_HEX}_0000000c_20"]
+    assert [call.id for call in message.tool_calls or []] == [str(CallId(RUN, "t_0000000c", 20))]
     streamed = [call for chunk in chunks for call in chunk.choices[0].delta.tool_calls or []]
-    assert [(call.index, call.id) for call in streamed] == [(0, f"call_{RUN_HEX}_0000000c_20")]
+    assert [(call.index, call.id) for call in streamed] == [(0, str(CallId(RUN, "t_0000000c", 20)))]
     assert said(chunks) == "I lo\n\nI look."  # what was sent stays, and a blank line parts it from what counts
 
 
@@ -417,7 +419,7 @@ async def test_a_reset_forgets_the_calls_of_its_own_task_alone(tmp_path: Path) -
     steps += [reset(9, 3, task_id="k2"), asyncio.Event()]
     async with client(tmp_path, Script(query=steps)) as (api, _), within(3):
         answer = await api.chat.completions.create(**ASK, tools=TOOLS)
-    assert [call.id for call in answer.choices[0].message.tool_calls or []] == [f"call_{RUN_HEX}_0000000a_9"]
+    assert [call.id for call in answer.choices[0].message.tool_calls or []] == [str(CallId(RUN, "t_0000000a", 9))]
 
 
 @pytest.mark.parametrize(

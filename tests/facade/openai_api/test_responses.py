@@ -12,6 +12,7 @@ import pytest
 
 from headrace.errors import HeadraceError, InvalidRequest, NotFound, Overloaded, RateLimited
 from headrace.v1 import agent_pb2, common_pb2
+from services.facade.faces.call_ids import CallId
 from tests.support.facade.fronts import Timing
 from tests.support.facade.openai_api import (
     FUNCTION,
@@ -247,7 +248,7 @@ async def test_a_streamed_function_call_is_folded_by_the_official_client(tmp_pat
         looked_at = await api.responses.retrieve(folded.id)
     (call,) = folded.output
     assert call.type == "function_call"
-    assert (call.call_id, call.arguments) == (f"call_{RUN_HEX}_0000000a_6", '{"room":1}')
+    assert (call.call_id, call.arguments) == (str(CallId(RUN, "t_0000000a", 6)), '{"room":1}')
     assert looked_at.status == "completed"
     assert [item.model_dump() for item in looked_at.output] == [call.model_dump(exclude={"parsed_arguments"})]
 

@@ -283,7 +283,7 @@ class Script(_AgentServicer, _GateServicer):
 
     async def GetAgent(self, request: Any, context: Context) -> agent_pb2.GetAgentResponse:
         self.hear(request, context)
-        raise NotFound(f"no agent {request.agent_key!r}", agentKey=request.agent_key)
+        raise NotFound(f"no agent {request.agent_key!r}", field="agentKey")
 
     async def ValidateAgent(self, request: Any, context: Context) -> agent_pb2.ValidateAgentResponse:
         self.hear(request, context)
