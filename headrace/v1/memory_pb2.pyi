@@ -2080,6 +2080,7 @@ class ModelLimits(_message.Message):
     OUTPUT_TOKENS_FIELD_NUMBER: _builtins.int
     CAPABILITIES_FIELD_NUMBER: _builtins.int
     ENCODING_FIELD_NUMBER: _builtins.int
+    KEEPS_REASONING_FIELD_NUMBER: _builtins.int
     provider_key: _builtins.str
     """Key of the provider."""
     model: _builtins.str
@@ -2090,6 +2091,8 @@ class ModelLimits(_message.Message):
     """Kept free for the answer; 0: the model's greatest answer, as far as it is known."""
     encoding: _builtins.str
     """As in ModelInfo: the encoding that counts its tokens exactly; empty: not known, and counts are estimates."""
+    keeps_reasoning: _builtins.bool
+    """As in ModelInfo: calls of earlier runs have their reasoning."""
     @_builtins.property
     def capabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """As in ModelInfo: images, sounds and files that the model does not take stand as text. Empty: not known."""
@@ -2103,10 +2106,11 @@ class ModelLimits(_message.Message):
         output_tokens: _builtins.int = ...,
         capabilities: _abc.Iterable[_builtins.str] | None = ...,
         encoding: _builtins.str = ...,
+        keeps_reasoning: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "context_window_tokens", b"context_window_tokens", "encoding", b"encoding", "model", b"model", "output_tokens", b"output_tokens", "provider_key", b"provider_key"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "context_window_tokens", b"context_window_tokens", "encoding", b"encoding", "keeps_reasoning", b"keeps_reasoning", "model", b"model", "output_tokens", b"output_tokens", "provider_key", b"provider_key"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -77,4 +77,5 @@ def _build_model_info(provider: Provider, model: Model, prices: Sequence[Price |
         input_usd_per_mtok_max=max(price.dearest_input_per_m_tok for price in known) if are_known else None,
         output_usd_per_mtok_max=max(price.output_per_m_tok for price in known) if are_known else None,
         encoding=choose_exact_encoding(model) or "",
+        keeps_reasoning=provider.keeps_reasoning,
     )

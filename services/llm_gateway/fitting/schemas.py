@@ -8,9 +8,9 @@ says, and the tool's own schema judges the call.
 
 from __future__ import annotations
 
+import json
+from functools import lru_cache
 from typing import Any
-
-import orjson
 
 DEPTH_MAX = 64
 
@@ -26,15 +26,16 @@ _IN_MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependen
 _INSIDE = ("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames")
 
 
+@lru_cache(maxsize=4096)  # the same tools come with each turn
 def fit_schema(text: str) -> tuple[str, str]:
     """Return the schema as providers take it, and what it has lost in words; both as they came where it fits."""
     try:
-        given = orjson.loads(text) if text else {}
-    except orjson.JSONDecodeError:
+        given = json.loads(text) if text else {}  # numbers of any size stay as they are
+    except (ValueError, RecursionError):
         given = {}
     root, lost = _fit_root(given if isinstance(given, dict) else {})
     fitted = _fit_inner(root, 0)
-    return (text if fitted == given else orjson.dumps(fitted).decode()), _describe(lost)
+    return (text if fitted == given else _write(fitted)), _describe(lost)
 
 
 def _fit_root(given: Schema) -> tuple[Schema, Schema]:
@@ -128,7 +129,11 @@ def _get_names(schema: Schema) -> list[str]:
 def _describe(lost: Schema) -> str:
     if not lost:
         return ""
-    words = orjson.dumps(lost).decode()
+    words = _write(lost)
     if len(words) > LOST_CHARS_MAX:
         words = f"{words[:LOST_CHARS_MAX]}…"
     return f"The arguments fit this JSON Schema, too: {words}"
+
+
+def _write(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from dataclasses import dataclass
-from importlib import resources
+from pathlib import Path
 
 from headrace.errors import BY_REASON, HeadraceError
 
@@ -24,7 +24,7 @@ class Row:
 
 
 def _load_rows() -> tuple[Row, ...]:
-    text = (resources.files(__package__) / "vendor_words.toml").read_text()
+    text = Path(__file__).with_name("vendor_words.toml").read_text()
     return tuple(
         Row(
             row["vendor"],

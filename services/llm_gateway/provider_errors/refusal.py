@@ -6,7 +6,7 @@ import re
 import zlib
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -110,7 +110,8 @@ def _read_behind(error: ErrorObject) -> str:
         return ""
     if not isinstance(found, dict):
         return found if isinstance(found, str) else ""
-    inner = found.get("error") if isinstance(found.get("error"), dict) else found
+    error_of_it: Any = found.get("error")
+    inner: dict[str, Any] = error_of_it if isinstance(error_of_it, dict) else found
     words = [inner.get(name) for name in ("type", "code", "message")]
     return " ".join(str(word) for word in words if isinstance(word, str | int) and word)
 

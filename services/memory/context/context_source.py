@@ -20,6 +20,7 @@ from services.memory.context.message_pairing import (
     MessagePairing,
     PairedMessage,
     Position,
+    Reasoning,
     make_text_message,
 )
 from services.memory.context.notices import LEFT_OUT, format_notice
@@ -85,6 +86,8 @@ class ContextSource:
     """The last of them, behind which the context begins; None if it is read as if there were none."""
     instructions: Sequence[str] = ()
     """System messages that callers brought along, of all runs that the context sees; no compaction takes them away."""
+    keeps_reasoning: bool = False
+    """Whether calls of earlier runs have their reasoning."""
     has_speakers: bool = False
     """Whether more than one user has asked in it, so that messages say who speaks."""
 
@@ -104,7 +107,7 @@ class ContextSource:
         return [*earlier, *self.read_own_run()]
 
     def read_own_run(self) -> list[MessageGroup]:
-        groups = self._pair_lines(self.lines, self.scope, HIDDEN_STAGES, with_reasoning=True)
+        groups = self._pair_lines(self.lines, self.scope, HIDDEN_STAGES, "all")
         return self._cut_compacted(groups, self.lines)
 
     def read_earlier(self) -> list[MessageGroup]:
@@ -117,15 +120,16 @@ class ContextSource:
 
     def _read_earlier_run(self, lines: Sequence[Line]) -> list[MessageGroup]:
         scope = ContextScope(None)
-        groups = self._cut_compacted(self._pair_lines(lines, scope, HIDDEN_STAGES_LATER), lines)
+        reasoning: Reasoning = "of calls" if self.keeps_reasoning else "none"
+        groups = self._cut_compacted(self._pair_lines(lines, scope, HIDDEN_STAGES_LATER, reasoning), lines)
         first_n = 0 if self.compacted is None or not _holds(lines, self.compacted.start) else self.compacted.start.n
         hidden = [line.n for line in lines if line.n >= first_n and _is_before_answer(line, scope)]
         return _note_hidden(groups, hidden[0], hidden[-1]) if hidden else groups
 
     def _pair_lines(
-        self, lines: Sequence[Line], scope: ContextScope, untold: frozenset[str], *, with_reasoning: bool = False
+        self, lines: Sequence[Line], scope: ContextScope, untold: frozenset[str], reasoning: Reasoning = "none"
     ) -> list[MessageGroup]:
-        groups = _pair_lines(lines, scope, untold, with_reasoning=with_reasoning)
+        groups = _pair_lines(lines, scope, untold, reasoning)
         if self.has_speakers:
             name_speakers(groups, lines)
         return groups
@@ -225,9 +229,9 @@ def _note_hidden(groups: list[MessageGroup], first_n: int, last_n: int) -> list[
 
 
 def _pair_lines(
-    lines: Iterable[Line], scope: ContextScope, untold: frozenset[str], *, with_reasoning: bool = False
+    lines: Iterable[Line], scope: ContextScope, untold: frozenset[str], reasoning: Reasoning
 ) -> list[MessageGroup]:
-    pairing = MessagePairing(with_reasoning=with_reasoning)
+    pairing = MessagePairing(reasoning)
     for line in lines:
         if isinstance(line, Query) and scope.includes(None, line.n):
             query = QUERY_TEXTS.decode(line.query)

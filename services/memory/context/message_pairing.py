@@ -7,7 +7,7 @@ is dropped. Equal lines give equal bytes, which keeps a provider's prefix cache 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from headrace.v1 import llm_pb2
 from services.memory.context.reminder_text import format_reminder, has_reminder_tag, neutralise_tag
@@ -30,6 +30,10 @@ SUMMARY = "summary"
 
 INTERRUPTED = '{"ok":false,"error":"interrupted"}'
 """Result that a model sees for a call that has none."""
+
+
+Reasoning: TypeAlias = Literal["all", "of calls", "none"]
+"""Of which answers the reasoning is shown."""
 
 
 class Position(NamedTuple):
@@ -100,10 +104,10 @@ class MessageGroup:
 class MessagePairing:
     """Joins and pairs the messages of a run, added in log order."""
 
-    def __init__(self, *, with_reasoning: bool) -> None:
+    def __init__(self, reasoning: Reasoning) -> None:
         """Without reasoning, its text and the provider's data with it are dropped: another provider may have
         answered."""
-        self._with_reasoning = with_reasoning
+        self._reasoning = reasoning
         self._units: list[MessageGroup] = []
         self._open: dict[str, list[tuple[MessageGroup, int]]] = {}
         """Unanswered calls by id; ids may repeat between answers."""
@@ -128,7 +132,12 @@ class MessagePairing:
 
     def list_groups(self) -> list[MessageGroup]:
         """Return all groups but those with reasoning alone, which providers refuse."""
-        return [group for group in self._units if group.head.message.content or group.head.message.tool_calls]
+        groups = [group for group in self._units if group.head.message.content or group.head.message.tool_calls]
+        if self._reasoning == "of calls":
+            for group in groups:
+                if not group.head.message.tool_calls:
+                    _drop_reasoning(group.head)
+        return groups
 
     def add_reminders(self, texts: Mapping[str, str]) -> None:
         """Add what the model was told behind the last message."""
@@ -155,7 +164,7 @@ class MessagePairing:
             message.tool_calls.add(id=call.id, name=call.function.name, arguments=call.function.arguments)
 
     def _add_reasoning(self, said: PairedMessage, piece: StoredMessage) -> None:
-        if not self._with_reasoning:
+        if self._reasoning == "none":
             if piece.reasoning_content:
                 said.form = WITHOUT_REASONING
             else:
@@ -176,6 +185,14 @@ class MessagePairing:
             result = _make_result(call_id, group.head.message.tool_calls[index].name)
             result.content.extend(decode_content(piece.content) or [llm_pb2.ContentPart(text="")])
             group.results[index] = PairedMessage(result, at, is_error=piece.ok is False, tokens=[piece.tokens])
+
+
+def _drop_reasoning(said: PairedMessage) -> None:
+    message = said.message
+    if message.reasoning_content:
+        said.form, said.tokens = WITHOUT_REASONING, []
+    message.ClearField("reasoning_content")
+    message.ClearField("provider_state")
 
 
 def make_text_message(role: str, text: str) -> llm_pb2.Message:

@@ -77,6 +77,7 @@ class ContextLoader:
             pending.n = len(chat.log) + 1
             runs[request.run_id] = [pending]
         source = select_source(runs, request.run_id, request.context_id or None)
+        source = replace(source, keeps_reasoning=request.limits.keeps_reasoning)
         counter = self._counting.create_counter(chat, request.limits)
         build = partial(_build_response, runs, source, request, window)
         built: tuple[memory_pb2.LoadContextResponse, int] | None = None

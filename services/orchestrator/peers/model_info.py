@@ -86,4 +86,5 @@ def make_limits(info: llm_pb2.ModelInfo, max_tokens: int = 0) -> memory_pb2.Mode
         output_tokens=max_tokens or info.output_tokens_max,
         capabilities=info.capabilities,
         encoding=info.encoding,
+        keeps_reasoning=info.keeps_reasoning,
     )

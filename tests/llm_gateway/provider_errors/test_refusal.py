@@ -13,7 +13,9 @@ from headrace.streams import reading
 from services.llm_gateway.protocols.openai.reader import FRAME_BYTES_MAX
 from tests.support.llm_gateway.answering import HELLO, http_answer, raw_provider
 from tests.support.llm_gateway.conversation import SHORT
-from tests.support.llm_gateway.gateway import Asking, Heard
+from tests.support.llm_gateway.gateway import Asking, Heard, text_message
+
+FINISHED = 'data: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\n'
 
 LONGER: dict[str, Any] = {"timeouts": {"connectMs": 10_000, "firstDeltaMs": 10_000, "idleMs": 2000}}
 """For those that must not fall silent, on a busy machine either."""
@@ -262,3 +264,48 @@ async def test_a_packed_refusal_is_unpacked_up_to_a_bound(asking: Asking) -> Non
 async def test_a_refusal_that_claims_to_be_packed_is_said_as_it_is(asking: Asking) -> None:
     heard = await hear(asking, http_answer(500, b"no room", Content_Type="text/plain", Content_Encoding="gzip"))
     assert heard.failure.message == ANSWERED.format(status=500, what="no room")
+
+
+def behind(raw: Any) -> dict[str, Any]:
+    return {"error": {"message": "Provider returned error", "metadata": {"raw": raw}}}
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "reason"),
+    [
+        (429, [{"error": {"message": "slow", "details": [{"retryDelay": "34.5s"}]}}], "RATE_LIMITED"),
+        (400, behind('{"error":{"message":"prompt is too long"}}'), "CONTEXT_LENGTH_EXCEEDED"),
+        (400, behind({"code": "data_inspection_failed"}), "CONTENT_FILTERED"),
+        (400, behind("{"), "INVALID_REQUEST"),
+        (400, {"error": {"message": "Failed to call a function.", "code": "tool_use_failed"}}, "PROVIDER_UNAVAILABLE"),
+        (413, "Payload too large", "CONTEXT_LENGTH_EXCEEDED"),
+    ],
+)
+async def test_what_a_vendor_hides_in_its_error_is_read(asking: Asking, status: int, body: Any, reason: str) -> None:
+    async with asking([{"steps": [{"status": status, "body": body}]}]) as gateway:
+        heard = await gateway.hear()
+    assert heard.reason == reason
+    assert heard.failure.retry_after_s == (34.5 if status == 429 else None)
+
+
+@pytest.mark.parametrize(("words", "reason"), [(10, "INVALID_REQUEST"), (900, "CONTEXT_LENGTH_EXCEEDED")])
+async def test_an_unknown_refusal_of_a_request_near_the_window_is_a_full_one(
+    asking: Asking, words: int, reason: str
+) -> None:
+    step = {"status": 400, "body": {"error": {"message": "Kein Zugriff"}}}
+    async with asking([{"steps": [step]}]) as gateway:
+        heard = await gateway.hear(text_message("user", "word " * words))
+    assert heard.reason == reason
+
+
+async def test_an_answer_with_a_finish_reason_is_over_soon_whatever_comes_behind_it(asking: Asking) -> None:
+    usage = 'data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":1}}\n\n'
+    beats = [step for _ in range(60) for step in ({"waitMs": 1000}, {"raw": ": heartbeat\n\n"})]
+    steps = [{"content": "a"}, {"raw": f"{FINISHED}{usage}"}, *beats, {"end": True}]
+    clock = asyncio.get_running_loop().time
+    async with asking([{"steps": steps}]) as gateway:
+        begun_s = clock()
+        heard = await gateway.hear()
+        assert clock() - begun_s < 10
+    assert heard.kinds == ["started", "content", "usage", "finish"]
+    assert heard.usage.input_tokens == 7

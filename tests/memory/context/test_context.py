@@ -14,6 +14,7 @@ from headrace.errors import InvalidRequest, NotFound
 from headrace.v1 import llm_pb2, memory_pb2
 from services.memory.context.message_pairing import INTERRUPTED
 from services.memory.log.media import PARTS_MAX, PARTS_STEP, UNSEEN
+from services.runtime.tokens import count
 from tests.support.memory.contexts import check_paired, left_out, list_texts, log_messages, text_of, to_tuples
 from tests.support.memory.engines import Serve
 from tests.support.memory.messages import PICTURE, call, content, image, reasoning, result, user
@@ -282,6 +283,23 @@ async def test_a_model_is_told_once_what_is_new_and_requests_begin_alike(memory:
     assert texts_of(fourth.messages[-1]) == ["more", told("12:04", "No longer so: what was said of todos before.")]
     for before, after in ((first, second), (second, third), (third, fourth)):
         assert after.messages[: len(before.messages)] == before.messages
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+async def test_calls_of_earlier_runs_have_their_reasoning_where_the_provider_wants_it(
+    memory: Memory, keeps: bool
+) -> None:
+    chat_id, run_id = await memory.begin("hi")
+    told = [reasoning("I look"), call("t1")]
+    await memory.append(chat_id, run_id, step_line(*told), step_line(result("t1", "sun")))
+    answer = [reasoning("so", msg_id="m_00000002"), content("Sun.", msg_id="m_00000002")]
+    await memory.append(chat_id, run_id, step_line(*answer), run_line())
+    _, later = await memory.begin("more", chat_id)
+    limits = memory_pb2.ModelLimits(model="gpt-4o", context_window_tokens=10_000, keeps_reasoning=keeps)
+    loaded = await memory.call("LoadContext", chat_id=chat_id, run_id=later, limits=limits)
+    thoughts = [message.reasoning_content for message in loaded.messages if message.role == "assistant"]
+    assert thoughts == [("I look" if keeps else ""), ""]
+    assert loaded.tokens == count.count_request(loaded.messages, (), "o200k_base")
 
 
 async def test_what_comes_from_outside_is_no_reminder(memory: Memory) -> None:

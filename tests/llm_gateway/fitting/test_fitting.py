@@ -1,0 +1,172 @@
+"""What a provider is sent of a conversation that does not fit as it was said."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import orjson
+import pytest
+
+from headrace.v1 import llm_pb2
+from services.simulator.protocols.anthropic.signatures import sign_thinking
+from tests.support.llm_gateway.conversation import TOOL, USER, answers, asks, call, read_body
+from tests.support.llm_gateway.gateway import Asking, text_message
+
+IMAGE = llm_pb2.ContentPart(image=llm_pb2.ImagePart(data=b"png", mime_type="image/png"))
+
+
+def named(call_id: str, name: str) -> tuple[llm_pb2.Message, llm_pb2.Message]:
+    result = text_message("tool", "done", tool_call_id=call_id, name=name)
+    return asks(llm_pb2.ToolCall(id=call_id, name=name, arguments="{}")), result
+
+
+def seen(call_id: str) -> llm_pb2.Message:
+    result = answers(call_id)
+    result.content.append(IMAGE)
+    return result
+
+
+@pytest.mark.parametrize(
+    ("messages", "roles"),
+    [
+        ([USER, USER], ["user"]),
+        ([USER, text_message("assistant", "a"), text_message("assistant", "b"), USER], ["user", "assistant", "user"]),
+        ([USER, llm_pb2.Message(role="assistant"), USER], ["user"]),
+        ([text_message("assistant", "a"), USER], ["user", "assistant", "user"]),
+        ([USER, asks(call("a")), answers("a"), USER], ["user", "assistant", "tool", "assistant", "user"]),
+        ([USER, asks(call("a")), seen("a")], ["user", "assistant", "tool", "assistant", "user"]),
+        ([USER, text_message("assistant", "a")], ["user", "assistant", "user"]),
+    ],
+)
+async def test_turns_alternate_where_a_provider_is_strict(
+    asking: Asking, messages: list[llm_pb2.Message], roles: list[str]
+) -> None:
+    async with asking(turnOrder="strict") as gateway:
+        body = await read_body(gateway, *messages)
+    assert [message["role"] for message in body["messages"]] == roles
+
+
+@pytest.mark.parametrize("protocol", ["openai", "anthropic"])
+async def test_texts_beside_each_other_have_a_blank_line_between_them(asking: Asking, protocol: str) -> None:
+    user = text_message("user", '{"a":1}')
+    user.content.add(text="[File: b.json]")
+    result = answers("a", "sun")
+    result.content.add(text="and wind")
+    async with asking(protocol=protocol) as gateway:
+        body = await read_body(gateway, user, text_message("user", "Well?"), asks(call("a")), result, tools=[TOOL])
+    said = orjson.dumps(body["messages"]).decode()
+    assert r"{\"a\":1}\n\n[File: b.json]\n\nWell?" in said
+    assert r"sun\n\nand wind" in said
+    if protocol == "openai":
+        assert body["messages"][1]["content"] is None, "some gateways make a word of an empty text"
+
+
+@pytest.mark.parametrize(
+    ("name", "sent"), [("browser.tabs.open", "browser_tabs_open"), ("", "_"), ("é", "_"), ("f" * 70, f"{'f' * 55}_")]
+)
+@pytest.mark.parametrize("protocol", ["openai", "anthropic"])
+async def test_a_name_that_a_model_made_up_is_one_that_providers_take(
+    asking: Asking, name: str, sent: str, protocol: str
+) -> None:
+    async with asking(protocol=protocol) as gateway:
+        body = await read_body(gateway, USER, *named("a", name), tools=[TOOL])
+    [found] = [
+        called.get("name") or called["function"]["name"]
+        for called in (body["messages"][1].get("tool_calls") or body["messages"][1]["content"])
+    ]
+    assert found.startswith(sent)
+    assert len(found) == (64 if len(name) > 64 else len(sent))
+
+
+async def test_tools_have_different_names_in_a_request_and_their_own_in_its_answer(asking: Asking) -> None:
+    tools = [llm_pb2.ToolSchema(name=name) for name in ("web.search", "web_search", "web search")]
+    async with asking([{"steps": [{"toolCall": "web_search", "id": "c1", "arguments": ["{}"]}]}]) as gateway:
+        heard = await gateway.hear(tools=tools, tool_choice="web_search")
+        names = [tool["function"]["name"] for tool in gateway.sim.requests[-1].body["tools"]]
+        assert names[1] == "web_search"
+        assert len({*names}) == 3
+        assert gateway.sim.requests[-1].body["tool_choice"]["function"]["name"] == "web_search"
+    assert heard.calls[0].name == "web_search"
+    async with asking([{"steps": [{"toolCall": "web_search", "id": "c1", "arguments": ["{}"]}]}]) as gateway:
+        heard = await gateway.hear(tools=tools[:1])
+    assert heard.calls[0].name == "web.search", "its own name is another"
+
+
+@pytest.mark.parametrize("protocol", ["openai", "anthropic"])
+@pytest.mark.parametrize("given", ["c" * 53, "functions.f:0", "ö"])
+async def test_an_id_that_another_provider_made_fits_with_its_result(asking: Asking, given: str, protocol: str) -> None:
+    async with asking(protocol=protocol) as gateway:
+        body = await read_body(gateway, USER, *named(given, "f"), tools=[TOOL])
+    called, result = body["messages"][1:]
+    if protocol == "openai":
+        ids = {called["tool_calls"][0]["id"], result["tool_call_id"]}
+    else:
+        ids = {called["content"][0]["id"], result["content"][0]["tool_use_id"]}
+    [found] = ids
+    assert len(found) <= 40
+    assert found.isascii()
+
+
+NO_ARGUMENTS = {"type": "object", "properties": {}}
+A: dict[str, Any] = {"properties": {"a": {"type": "string"}}, "required": ["a"]}
+B: dict[str, Any] = {"properties": {"b": True}, "required": ["b"]}
+BOTH: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "string"}, "b": {}}}
+DEFINED = {"A": A | {"type": "object"}}
+
+
+def an_object(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties}
+
+
+@pytest.mark.parametrize(
+    ("given", "sent", "lost"),
+    [
+        ("", NO_ARGUMENTS, ""),
+        (True, NO_ARGUMENTS, ""),
+        ({"type": "object"}, NO_ARGUMENTS, ""),
+        ({"type": ["object", "null"]}, NO_ARGUMENTS, ""),
+        ({"type": "string"}, NO_ARGUMENTS, "string"),
+        ({"anyOf": [A, B]}, BOTH, "anyOf"),
+        ({"allOf": [A, B]}, BOTH | {"required": ["a", "b"]}, "allOf"),
+        ({"$ref": "#/$defs/A", "$defs": DEFINED}, A | {"type": "object", "$defs": DEFINED}, ""),
+        (an_object(a={"type": "array"}), an_object(a={"type": "array", "items": {}}), ""),
+        (an_object(a={"items": [{}, True]}), an_object(a={"prefixItems": [{}, {}]}), ""),
+        (an_object(b=True) | {"required": ["c"]}, an_object(c={}, b={}) | {"required": ["c"]}, ""),
+    ],
+)
+async def test_a_schema_has_a_form_that_providers_take(asking: Asking, given: Any, sent: Any, lost: str) -> None:
+    tool = llm_pb2.ToolSchema(name="f", description="does it", parameters=given and json.dumps(given))
+    async with asking() as gateway:
+        [offered] = (await read_body(gateway, tools=[tool]))["tools"]
+    assert offered["function"]["parameters"] == sent
+    assert (offered["function"]["description"] == "does it") == (not lost)
+    assert lost in offered["function"]["description"]
+
+
+async def test_calls_have_a_reasoning_wherever_the_provider_wants_one(asking: Asking) -> None:
+    async with asking(reasoning="thinking") as gateway:
+        body = await read_body(gateway, USER, asks(call("a")), answers("a"), text_message("assistant", "so"), USER)
+    assert [message.get("reasoning_content") for message in body["messages"][1:4:2]] == ["", None]
+
+
+async def test_blocks_of_an_answer_go_back_in_the_order_in_which_they_came(asking: Asking) -> None:
+    blocks = [
+        {"type": "thinking", "thinking": "Hm", "signature": sign_thinking("Hm")},
+        {"type": "text", "chars": 7},
+        {"type": "thinking", "thinking": "Now", "signature": sign_thinking("Now")},
+        {"type": "tool_use"},
+        {"type": "text", "chars": 3},
+    ]
+    state = orjson.dumps({"provider": "sim", "thinking_blocks": blocks}).decode()
+    answer = asks(call("a"), text="I look.Yes", provider_state=state)
+    other = asks(call("a"), text="I look. Yes, I do.", provider_state=state)
+    async with asking(protocol="anthropic", reasoning="adaptive") as gateway:
+        sent = [
+            [block["type"] for block in (await read_body(gateway, USER, said, answers("a")))["messages"][1]["content"]]
+            for said in (answer, other)
+        ]
+    assert sent == [
+        ["thinking", "text", "thinking", "tool_use", "text"],
+        ["thinking", "thinking", "text", "tool_use"],
+    ]
