@@ -156,20 +156,6 @@ def test_no_value_of_a_field_is_more_than_a_refused_file(field: str) -> None:
                 parsed(**changes)
 
 
-def test_what_is_off_in_every_agent_so_far_may_be_said() -> None:
-    agent = parsed(
-        output="PLAIN",
-        verify="NONE",
-        skills=[],
-        subagents=[],
-        toolConfig={"backends": ["city_datetime"], "frontends": [], "actions": []},
-        budget={"maxDepth": 5},
-        memory={"recap": {"enabled": False, "maxRecursionDepth": 3}},
-        react={"output": "PLAIN", "verify": "NONE"},
-    )
-    assert agent.tools == ("city_datetime",)
-
-
 def test_a_stage_overrides_tools_and_budget_field_by_field() -> None:
     agent = parsed(
         budget={"maxCostUsd": 0.5, "timeoutMs": 5000}, react={"toolConfig": {}, "budget": {"timeoutMs": 100}}

@@ -34,8 +34,21 @@ def fields(definition: Any) -> list[str]:
     return [problem.field for problem in problems if not problem.is_warning]
 
 
-def test_the_definition_without_mistakes_has_none() -> None:
-    agent, problems = find_problems(json.dumps(BASE).encode())
+OFF: dict[str, Any] = {
+    "verify": "NONE",
+    "skills": [],
+    "subagents": [],
+    "toolConfig": {"backends": ["look"], "frontends": [], "actions": []},
+    "budget": {"maxDepth": 5},
+    "memory": {"recap": {"enabled": False, "maxRecursionDepth": 3}},
+    "react": {"output": "PLAIN", "verify": "NONE"},
+}
+"""What is off where nobody says it."""
+
+
+@pytest.mark.parametrize("changes", [{}, OFF, {"output": "PLAIN"}])
+def test_a_definition_without_mistakes_has_none(changes: dict[str, Any]) -> None:
+    agent, problems = find_problems(json.dumps(BASE | changes).encode())
     assert agent is not None
     assert problems == []
 

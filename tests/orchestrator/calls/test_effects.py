@@ -153,7 +153,7 @@ async def test_an_error_of_the_tools_own_is_a_result_at_once(serve: Serve, error
 
 async def test_a_call_that_is_still_running_or_finds_no_room_is_made_again(serve: Serve) -> None:
     async with serve(ACT, ANSWER, **LISTED) as suite:
-        refusals = [[Overloaded("this very call is running")], [Overloaded("full")]]
+        refusals: list[list[ToolStep]] = [[Overloaded("this very call is running")], [Overloaded("full")]]
         offer(suite, "once", [OUTPUT, BREAK], *refusals, [done("acted")])
         suite.tools.effects = [state("not_done")]
         await ask(suite)

@@ -1,21 +1,41 @@
-"""Runs end to end through the orchestrator's RPCs, with a scripted model and scripted tools."""
+"""Runs end to end through the orchestrator's RPCs, with a scripted model and scripted tools, and readers that stop."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+import structlog
+from structlog.testing import capture_logs
 
 from headrace.errors import ChatBusy, InvalidRequest, NotFound, OutOfRange, Overloaded, ProviderUnavailable
-from headrace.v1 import llm_pb2
-from tests.support.orchestrator import ONESHOT, Serve, ask, assert_paired, cancels, list_notices, read, results, types
+from headrace.streams import reading
+from headrace.v1 import agent_pb2, agent_pb2_grpc, llm_pb2, memory_pb2
+from services.orchestrator.run.events.feed import QUEUE_MAX
+from services.runtime.rpc.channels import open_channel
+from tests.support.orchestrator import (
+    ONESHOT,
+    Serve,
+    Suite,
+    answer,
+    as_json,
+    ask,
+    assert_paired,
+    cancels,
+    list_notices,
+    read,
+    results,
+    types,
+)
 from tests.support.orchestrator.events import ask_for, ask_until
 from tests.support.orchestrator.own_agents import wait_for_owner
 from tests.support.orchestrator.steps import ANSWER, call, call_tool, content, finish, reasoning
 from tests.support.orchestrator.suite import write_agent
 from tests.support.order import Event, fold, texts
 from tests.support.timing import within
-from tests.support.waiting import until
+from tests.support.waiting import until, wait_until
 
 
 async def test_deltas_pass_one_by_one_byte_for_byte(serve: Serve) -> None:
@@ -296,3 +316,107 @@ async def test_the_same_request_again_is_attached_to_its_run_when_its_agent_is_g
         assert fold(again) == fold(first)
         with pytest.raises(NotFound, match="oneshot"):
             await suite.ask(request_id="r2", agent="oneshot")
+
+
+TRIES = 20
+"""What there is of tools and models is relied on for two seconds, which a slow machine may take for a run."""
+
+
+def list_memory_calls(lines: list[structlog.typing.EventDict]) -> list[str]:
+    methods = [line["method"] for line in lines if line["event"] == "rpc done"]
+    return [method.rpartition("/")[2] for method in methods if method.startswith("/headrace.v1.MemoryService/")]
+
+
+async def ask_until_called(suite: Suite, agent: str, expected: list[str]) -> None:
+    """Ask until a query took these calls of memory."""
+    calls: list[str] = []
+    for _ in range(TRIES):
+        with capture_logs() as lines:
+            events = await suite.ask("two", agent)
+        assert events[-1]["type"] == "run.complete"
+        if sorted(calls := list_memory_calls(lines)) == sorted(expected):
+            return
+    raise AssertionError(calls)
+
+
+@pytest.mark.parametrize("agent", ["oneshot", "react"])
+async def test_a_plain_run_makes_two_calls_of_memory(serve: Serve, agent: str) -> None:
+    async with serve(answer("Hel", "lo")) as suite:
+        await suite.ask("one", agent)
+        await ask_until_called(suite, agent, ["BeginRun", "Append"])
+        told = [message for message in suite.llm.requests[-1].messages if message.role != "system"]
+        texts = ["".join(part.text for part in message.content).split("\n")[0] for message in told]
+        assert texts[:3] == ["one", "Hello", "two"]
+        assert texts[-1] == "two"
+
+
+async def test_a_chats_state_is_seen_though_the_work_began_without_it(serve: Serve) -> None:
+    todos = '{"todos":[{"id":"1","content":"write the paper","status":"pending"}]}'
+    async with serve(answer("ok")) as suite:
+        await suite.ask("one")
+        await suite.memory.UpdateState(memory_pb2.UpdateStateRequest(chat_id=suite.chat_id, state=todos), None)
+        with capture_logs() as lines:
+            await suite.ask("two")
+        assert {*list_memory_calls(lines)} == {"Append", "BeginRun", "LoadContext"}
+        assert "write the paper" in str(suite.llm.requests[-1])
+        await ask_until_called(suite, "react", ["Append", "GetState", "LoadContext", "Append"])
+        assert "write the paper" in str(suite.llm.requests[-1])
+
+
+async def test_the_last_answer_and_the_runs_end_are_one_append(serve: Serve) -> None:
+    appended: list[list[str | None]] = []
+
+    async def note(request: memory_pb2.AppendRequest) -> None:
+        appended.append([line.WhichOneof("line") for line in request.lines])
+
+    turns = [call_tool("look"), answer("done")]
+    async with serve(*turns, before_append=note) as suite:
+        assert (await suite.ask("go"))[-1]["type"] == "run.complete"
+    assert (appended[0], appended[-1]) == (["query"], ["step", "run"])
+    assert ["step"] in appended[1:-1], "an answer with calls is stored before they run"
+
+
+CHUNKS = [f"{number:0300}" for number in range(QUEUE_MAX * 3 // 2)]
+"""More than the queue, and what is on the way to a reader."""
+
+
+@asynccontextmanager
+async def asking(suite: Suite, on_disconnect: str = "continue") -> AsyncGenerator[AsyncIterator[agent_pb2.AgentDelta]]:
+    """The events of a query, over a channel between services: a client's own takes megabytes ahead of its reader."""
+    request = agent_pb2.QueryRequest(message="hi", agent_key="oneshot", on_disconnect=on_disconnect)
+    async with (
+        open_channel(suite.address) as channel,
+        reading(agent_pb2_grpc.AgentServiceStub(channel).Query(request)) as events,
+    ):
+        yield events
+
+
+async def begin(events: AsyncIterator[agent_pb2.AgentDelta]) -> list[agent_pb2.AgentDelta]:
+    seen = [await anext(events) for _ in range(3)]
+    assert seen[-1].HasField("run_start")
+    return seen
+
+
+async def test_a_reader_that_stops_reading_holds_up_nobody_and_gets_everything(serve: Serve) -> None:
+    async with serve(answer(*CHUNKS)) as suite, asking(suite) as events:
+        seen = await begin(events)
+        quick = await read(suite.client, seen[-1].run_start.run_id)
+        assert quick[-1]["type"] == "run.complete"
+        slow = [as_json(event) for event in seen] + [as_json(event) async for event in events]
+    assert fold(slow) == fold(quick)
+    assert 10 < len(slow) < len(CHUNKS)
+
+
+async def test_a_caller_that_stops_reading_and_leaves_ends_the_run_that_only_it_wanted(serve: Serve) -> None:
+    async with serve([*content(*CHUNKS), 3600.0]) as suite:
+        async with asking(suite, on_disconnect="cancel") as events:
+            run_id = (await begin(events))[-1].run_start.run_id
+            async with suite.client.attach(run_id) as others:
+                async for event in others:
+                    if CHUNKS[-1] in event.content_delta.delta:
+                        break
+            assert suite.llm.open == 1
+        async with suite.client.attach(run_id) as others:
+            assert as_json([event async for event in others][-1])["type"] == "run.cancel"
+        async with within(2):
+            await wait_until(lambda: not suite.llm.open)

@@ -162,44 +162,47 @@ async def kill_at_lines(suite: Suite, take: Take) -> None:
 
 DONE: list[ToolStep] = [tools_pb2.ToolDelta(result=tools_pb2.ToolOutcome(ok=True, result="{}"))]
 
+ASK, LOOK = 'await mode.ask("a", tools="none")', 'await mode.call_tool("look", at=1)'
+X = 'await mode.once("x", lambda: 1)'
+
 CHANGES = {
     "another message": (
-        'await mode.ask("a", tools="none"); await mode.once("x", lambda: 1); await mode.call_tool("look", at=1)',
-        'await mode.ask("other", tools="none"); await mode.call_tool("look", at=1)',
+        f"{ASK}; {X}; {LOOK}",
+        f'await mode.ask("other", tools="none"); {LOOK}',
         "step 1 of the run: recorded is another message, of 1 characters, the mode's code asks for a message of 5",
     ),
     "another tool": (
-        'await mode.call_tool("look", at=1); await mode.ask("a", tools="none")',
-        'await mode.call_tool("slow", at=1); await mode.ask("a", tools="none")',
+        f"{LOOK}; {ASK}",
+        f'await mode.call_tool("slow", at=1); {ASK}',
         "step 1 of the run: recorded is a call of look, the mode's code asks for a call of slow",
     ),
     "other arguments": (
-        'await mode.call_tool("look", at=1); await mode.ask("a", tools="none")',
-        'await mode.call_tool("look", at=2); await mode.ask("a", tools="none")',
+        f"{LOOK}; {ASK}",
+        f'await mode.call_tool("look", at=2); {ASK}',
         "step 1 of the run: recorded is a call of look with other arguments, the mode's code asks for a call of look",
     ),
     "a call in the place of a question": (
-        'await mode.ask("a", tools="none"); await mode.call_tool("look", at=1)',
-        'await mode.call_tool("look", at=1)',
+        f"{ASK}; {LOOK}",
+        LOOK,
         "step 1 of the run: recorded is a message to the model, the mode's code asks for a call of look",
     ),
     "another value": (
-        'await mode.once("x", lambda: 1); await mode.call_tool("look", at=1)',
-        'await mode.once("y", lambda: 1); await mode.call_tool("look", at=1)',
+        f"{X}; {LOOK}",
+        f'await mode.once("y", lambda: 1); {LOOK}',
         "step 1 of the run: recorded is the value 'x', the mode's code asks for the value 'y'",
     ),
     "a value less": (
-        'await mode.ask("a", tools="none"); await mode.once("x", lambda: 1); await mode.call_tool("look", at=1)',
-        'await mode.ask("a", tools="none"); await mode.call_tool("look", at=1)',
+        f"{ASK}; {X}; {LOOK}",
+        f"{ASK}; {LOOK}",
         "step 2 of the run: recorded is the value 'x', the mode's code asks for a call of look",
     ),
     "no value any more": (
-        'await mode.once("x", lambda: 1); await mode.ask("a", tools="none")',
-        'await mode.ask("a", tools="none")',
+        f"{X}; {ASK}",
+        ASK,
         "step 1 of the run: recorded is the value 'x', the mode's code asks for a model's answer",
     ),
     "an end too early": (
-        'await mode.ask("a", tools="none"); await mode.call_tool("look", at=1)',
+        f"{ASK}; {LOOK}",
         "return 'done'",
         "step 1 of the run: recorded is a message to the model, the mode's code asks for a text of the mode",
     ),

@@ -98,7 +98,8 @@ async def in_order(suite: Suite, events: list[Event]) -> None:
 async def goes_on(suite: Suite, events: list[Event]) -> None:
     """The chat takes a message after `events`, and its model is told nothing that is open."""
 
-    model, suite.llm.reply = suite.llm.reply, lambda _: answer("Next.")
+    model = suite.llm.reply
+    suite.llm.reply = lambda _: answer("Next.")
     suite.chat_id = events[0]["chatId"]
     after = await suite.ask("and now?", agent="oneshot")
     plans.check_pairs(suite)

@@ -40,7 +40,7 @@ def describe(remote: ScriptedRemote, **section: Any) -> dict[str, Any]:
 
 @asynccontextmanager
 async def far_agent(
-    serve: Serve, *plays: list[Step], turns: Iterable[list[Step]] = (), **section: Any
+    serve: Serve, *plays: list[Step], turns: Iterable[list[Any]] = (), **section: Any
 ) -> AsyncGenerator[tuple[Suite, ScriptedRemote]]:
     """A suite with the agent `far`, which is elsewhere and plays these steps, and which `react` may call."""
     async with scripted_remote() as remote:
@@ -164,7 +164,7 @@ async def test_what_it_asks_our_user_is_asked_and_the_answer_goes_to_the_same_ta
 
 
 async def test_a_sub_agent_elsewhere_asks_the_user_and_its_failure_is_a_value(serve: Serve) -> None:
-    plays = [WHICH], [status("FAILED", "no such city")]
+    plays: list[list[Step]] = [[WHICH], [status("FAILED", "no such city")]]
     async with far_agent(serve, *plays, turns=[DELEGATE, answer("I could not.")]) as (suite, remote):
         events = await ask(suite, "hello", "react", which="Atlantis")
     assert read_said(remote) == ["look it up", "Atlantis"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,6 +50,15 @@ def make_spending(max_cost_usd: float, **budget: Any) -> Spending:
     return Spending(parse_agent(json.dumps(agent).encode(), "a"))
 
 
+def run_together(works: Iterable[Coroutine[Any, Any, None]]) -> None:
+    async def run() -> None:
+        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+            for work in works:
+                group.create_task(work)
+
+    asyncio.run(run())
+
+
 async def ask(spending: Spending, work: Work) -> None:
     async with spending.model_call(work.needs) as reservation:
         for _ in range(work.turns):
@@ -78,12 +88,7 @@ def test_no_tree_at_any_price_passes_its_limit(max_cost_usd: float, tree: list[l
                 return
             assert spending.usage.cost_usd <= max_cost_usd * (1 + 1e-9)
 
-    async def run_tree() -> None:
-        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
-            for calls in tree:
-                group.create_task(branch(calls))
-
-    asyncio.run(run_tree())
+    run_together(branch(calls) for calls in tree)
     assert limits_hit <= {"maxCostUsd"}
     left_usd = max_cost_usd - spending.usage.cost_usd
     if left_usd > 1e-6:
@@ -125,12 +130,7 @@ def test_calls_at_the_same_time_pass_the_limit_by_one_of_them(rates: Rates | Non
                 await asyncio.sleep(0)
                 spending.settle(common_pb2.Usage(output_tokens=9, cost_usd=cost_usd), ORIGIN, reservation)
 
-    async def ask_eight() -> None:
-        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
-            for _ in range(8):
-                group.create_task(ask_once())
-
-    asyncio.run(ask_eight())
+    run_together(ask_once() for _ in range(8))
     assert 0.04 <= spending.usage.cost_usd < 0.05 + cost_usd
 
 
@@ -144,13 +144,8 @@ def test_models_that_say_nothing_of_cost_are_asked_at_the_same_time() -> None:
                 await barrier.wait()
             spending.settle(common_pb2.Usage(output_tokens=9), ORIGIN, reservation)
 
-    async def ask_all() -> None:
-        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
-            await ask_once(None)
-            for _ in range(4):
-                group.create_task(ask_once(together))
-
-    asyncio.run(ask_all())
+    asyncio.run(ask_once(None))
+    run_together(ask_once(together) for _ in range(4))
     assert spending.usage.model_calls == 5
 
 

@@ -25,11 +25,7 @@ ids = st.one_of(st.none(), st.text(max_size=140))
 seqs = st.integers(1, 2**63 - 1)
 
 
-def start(kind: str, block_id: str, subagent_id: str | None, task_id: str | None) -> Delta:
-    if kind == "content":
-        event = Delta(content_start=agent_pb2.ContentStart(content_id=block_id))
-    else:
-        event = Delta(reasoning_start=agent_pb2.ReasoningStart(reasoning_id=block_id))
+def scope(event: Delta, subagent_id: str | None, task_id: str | None) -> Delta:
     if subagent_id is not None:
         event.subagent_id = subagent_id
     if task_id is not None:
@@ -41,17 +37,16 @@ def start(kind: str, block_id: str, subagent_id: str | None, task_id: str | None
 def test_a_delta_written_by_hand_is_what_protobuf_writes(
     kind: str, block_id: str, subagent_id: str | None, task_id: str | None, seq: int, timestamp: int, text: str
 ) -> None:
-    block = TextBlock(kind, start(kind, block_id, subagent_id, task_id))
-    block.add(text.encode(), seq, timestamp)
     if kind == "content":
+        begun = Delta(content_start=agent_pb2.ContentStart(content_id=block_id))
         event = Delta(content_delta=agent_pb2.ContentDelta(content_id=block_id, delta=text))
     else:
+        begun = Delta(reasoning_start=agent_pb2.ReasoningStart(reasoning_id=block_id))
         event = Delta(reasoning_delta=agent_pb2.ReasoningDelta(reasoning_id=block_id, delta=text))
+    block = TextBlock(kind, scope(begun, subagent_id, task_id))
+    block.add(text.encode(), seq, timestamp)
     event.seq, event.timestamp = seq, timestamp
-    if subagent_id is not None:
-        event.subagent_id = subagent_id
-    if task_id is not None:
-        event.task_id = task_id
+    scope(event, subagent_id, task_id)
     assert block.delta(text.encode()) == event.SerializeToString()
 
 

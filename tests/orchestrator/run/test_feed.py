@@ -359,29 +359,6 @@ async def test_a_reader_that_lags_is_told_every_word() -> None:
     assert ear.heard[-1]["type"] == "run.complete"
 
 
-async def test_one_that_is_set_is_not_waited_for() -> None:
-    flag = SingleWaiterEvent()
-    flag.set()
-    flag.set()
-    async with asyncio.timeout(50):
-        await flag.wait()
-        await flag.wait()
-
-
-async def test_setting_it_wakes_who_waits_and_clearing_it_makes_the_next_one_wait() -> None:
-    flag = SingleWaiterEvent()
-    waiting = asyncio.create_task(flag.wait())
-    await asyncio.sleep(0)
-    assert not waiting.done()
-    flag.set()
-    async with asyncio.timeout(50):
-        await waiting
-    flag.clear()
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.01):
-            await flag.wait()
-
-
 async def test_a_waiter_that_was_cancelled_leaves_it_to_the_next() -> None:
     flag = SingleWaiterEvent()
     left = asyncio.create_task(flag.wait())

@@ -1,7 +1,8 @@
-"""Recap as the orchestrator does its part: settings, insights and goal in the log, and nothing of it when it is off."""
+"""Recap: settings, insights and goals in the log, nothing of it when it is off; and what a prefix cache finds again."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,18 @@ from headrace.errors import Overloaded
 from headrace.v1 import llm_pb2
 from services.orchestrator.agents.definition import parse_agent
 from services.orchestrator.agents.registry import Registry
-from tests.support.orchestrator import ANSWER, REACT, Serve, Step, Suite, assert_paired, call_tool, content, finish
+from tests.support.orchestrator import (
+    ANSWER,
+    REACT,
+    Serve,
+    Step,
+    Suite,
+    answer,
+    assert_paired,
+    call_tool,
+    content,
+    finish,
+)
 
 ON = {"recap": {"enabled": True, "insightsWindowSize": 2}}
 TURNS = 9
@@ -160,3 +172,47 @@ def test_a_prompt_that_leaves_no_room_is_warned_about_when_it_is_read(tmp_path: 
 def test_the_depth_may_be_given_under_its_other_name(budget: Any, recap: Any, depth: int | None) -> None:
     agent = parse_agent(orjson.dumps(REACT | {"budget": budget, "memory": {"recap": recap}}), "a")
     assert agent.limits.max_depth == depth
+
+
+PROMPT = "Be brief. " * 800
+"""2,000 tokens, as an agent with some tools and skills has."""
+
+LONG_ANSWER = answer("It was good. ", "They went home. " * 20)
+WORDS = "one two three four five six seven eight nine ten " * 8
+
+
+def measure_share(requests: Sequence[llm_pb2.ChatRequest]) -> float:
+    """Return the share of all requests' bytes that stood at the beginning of the one before, too."""
+    texts, shared = [serialize(request) for request in requests], 0
+    for before, text in pairwise(texts):
+        shared += next((at for at, (a, b) in enumerate(zip(before, text, strict=False)) if a != b), len(before))
+    return shared / sum(map(len, texts))
+
+
+async def test_the_time_stands_once_behind_each_question_and_requests_begin_alike(serve: Serve) -> None:
+    async with serve(call_tool("look", "{}", call_id="c1"), LONG_ANSWER) as suite:
+        await suite.ask("go", agent="react")
+        await suite.ask("again", agent="react")
+        requests = suite.llm.raw_requests
+    asked = [message for message in requests[-1].messages if message.role == "user"]
+    assert [len(message.content) for message in asked] == [2, 2]
+    assert all(message.content[1].text.startswith("<system_reminder>\nCurrent time: 2") for message in asked)
+    assert str(requests[-1]).count("Current time") == 2
+    for before, after in pairwise(requests):
+        assert after.messages[: len(before.messages)] == before.messages
+
+
+async def test_a_chat_of_twenty_runs_is_read_from_the_cache(serve: Serve) -> None:
+    async with serve(LONG_ANSWER, react={"systemPrompt": PROMPT}) as suite:
+        for number in range(20):
+            await suite.ask(f"{number}: {WORDS}", agent="react")
+        assert len({request.messages[0].SerializeToString() for request in suite.llm.raw_requests}) == 1
+        assert measure_share(suite.llm.raw_requests) >= 0.9
+
+
+async def test_a_run_of_twelve_steps_is_read_from_the_cache(serve: Serve) -> None:
+    turns = [call_tool("look", f'{{"n":{n}}}', call_id=f"c{n}") for n in range(12)]
+    async with serve(*turns, LONG_ANSWER, react={"maxSteps": 13, "systemPrompt": PROMPT}) as suite:
+        suite.tools.result_chars = 200
+        await suite.ask(WORDS * 10, agent="react")
+        assert measure_share(suite.llm.raw_requests) >= 0.9

@@ -8,43 +8,7 @@ from tests.support.orchestrator.scripted_tools import tool
 from tests.support.orchestrator.steps import ANSWER, Step, answer, call, call_tool, content, finish, reasoning
 from tests.support.orchestrator.suite import MODEL, NO_DRAIN, ONESHOT, REACT, Serve, Suite
 
-__all__ = [
-    "ANSWER",
-    "CHAT",
-    "MODEL",
-    "NO_DRAIN",
-    "ONESHOT",
-    "REACT",
-    "Replica",
-    "Serve",
-    "Step",
-    "Suite",
-    "answer",
-    "answers",
-    "as_json",
-    "ask",
-    "ask_for",
-    "assert_paired",
-    "call",
-    "call_tool",
-    "cancels",
-    "content",
-    "finish",
-    "kinds",
-    "last_result",
-    "list_notices",
-    "only",
-    "read",
-    "reasoning",
-    "reminder",
-    "replica",
-    "results",
-    "run_of",
-    "shown",
-    "state",
-    "submit",
-    "submits",
-    "tool",
-    "two_replicas",
-    "types",
-]
+__all__ = ["ANSWER", "CHAT", "MODEL", "NO_DRAIN", "ONESHOT", "REACT", "Replica", "Serve", "Step", "Suite", "answer"]
+__all__ += ["answers", "as_json", "ask", "ask_for", "assert_paired", "call", "call_tool", "cancels", "content"]
+__all__ += ["finish", "kinds", "last_result", "list_notices", "only", "read", "reasoning", "reminder", "replica"]
+__all__ += ["results", "run_of", "shown", "state", "submit", "submits", "tool", "two_replicas", "types"]

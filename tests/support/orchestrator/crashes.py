@@ -154,7 +154,8 @@ def changes_of(changes: dict[str, Any]) -> dict[str, Any]:
 async def run_until(suite: Suite, until: str, **fields: Any) -> list[Event]:
     """What was seen of a run whose process died at the first event of this type."""
     crashes = Crashes(suite)
-    async with suite.client.ask("hello", **({"agent_key": "react", "chat_id": CHAT} | fields)) as deltas:
+    given: dict[str, Any] = {"agent_key": "react", "chat_id": CHAT} | fields
+    async with suite.client.ask("hello", **given) as deltas:
         seen = await read_until(deltas, until)
         crashes.kill(run_of(seen))
     await suite.stop()
