@@ -85,7 +85,7 @@ async def test_a_caller_that_leaves_without_a_word_leaves_the_run_going(suite: S
         (2, [{"status": 500}], "PROVIDER_UNAVAILABLE"),
         (3, [{"content": "Hel"}, {"cut": True}], "PROVIDER_UNAVAILABLE"),
         (4, [{"content": "Hel"}, {"raw": ["data: {nonsense\n\n"]}], "BAD_FRAME"),
-        (5, [{"content": "Hel"}, {"raw": ["data: " + "x" * (1 << 20) + "\n\n"]}], "BAD_FRAME"),
+        (5, [{"content": "Hel"}, {"raw": ["data: {" + "x" * (1 << 20) + "\n\n"]}], "BAD_FRAME"),
     ],
 )
 async def test_a_provider_that_fails_gives_one_honest_end(suite: Suite, number: int, steps: Any, code: str) -> None:

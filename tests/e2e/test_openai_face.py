@@ -91,13 +91,6 @@ async def test_a_picture_is_shown_to_the_model_and_kept_for_the_chat(suite: Suit
     assert url not in log.read_text()
 
 
-def drop_reminder(messages: list[Any]) -> list[Any]:
-    """Return a request's messages without the reminder at their end."""
-    *before, last = messages
-    text = last["content"].partition("<system_reminder>")[0]
-    return [*before, last | {"content": text}] if text else before
-
-
 async def test_a_conversation_of_another_program_keeps_its_roles_up_to_the_provider(suite: Suite) -> None:
     suite.play({"steps": [{"content": "Yes."}]})
     called = LOCATE["function"] | {"arguments": "{}"}
@@ -121,15 +114,17 @@ async def test_a_conversation_of_another_program_keeps_its_roles_up_to_the_provi
         await api.chat.completions.create(model="react", messages=last, metadata={"chat_id": chat_id})
         with pytest.raises(openai.BadRequestError) as caught:
             await api.chat.completions.create(model="react", messages=[*looked[:2], *looked[3:]])
-        behind, before, later = (drop_reminder(request["messages"]) for request in suite.requests()[-3:])
+        behind, before, later = (request["messages"] for request in suite.requests()[-3:])
     assert caught.value.param == "messages[2].tool_call_id"
     assert [message["role"] for message in behind] == ["system", "user", "assistant", "tool", "tool"]
-    assert [message["content"] for message in behind[3:]] == ["Lyon", "France"]
+    assert [message["content"].partition("\n\n<system_reminder>")[0] for message in behind[3:]] == ["Lyon", "France"]
     assert [call["id"] for call in behind[2]["tool_calls"]] == [message["tool_call_id"] for message in behind[3:]]
     assert [message["role"] for message in before] == [message["role"] for message in behind] + ["user"]
     assert before[0]["content"].endswith("\n\nSpeak French.\n\nBe brief.")
     assert later[: len(before)] == before
-    assert [message["content"] for message in later[len(before) :]] == ["Yes.", "Really?"]
+    said, asked_again = later[len(before) :]
+    assert said["content"] == "Yes."
+    assert asked_again["content"].startswith("Really?\n\n<system_reminder>")
 
 
 async def test_texts_become_vectors_and_those_of_near_texts_are_near(suite: Suite) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -102,7 +103,12 @@ async def test_more_commands_than_may_run_are_refused_at_once_and_places_come_ba
                 await suite.execute("_bash_", '{"command": "true"}')
             assert (await suite.execute("list_files"))[1].ok
         await nothing_running()
-        assert (await suite.execute("_bash_", '{"command": "true"}'))[1].ok
+        async with within(100):
+            while True:
+                with suppress(Overloaded):  # a command is gone a moment before its place is free
+                    assert (await suite.execute("_bash_", '{"command": "true"}'))[1].ok
+                    break
+                await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize(

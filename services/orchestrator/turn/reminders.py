@@ -24,9 +24,10 @@ def make_facts(scope: Scope) -> list[memory_pb2.Reminder]:
 
 
 def make_asides(scope: Scope) -> list[str]:
-    """Make what the model is told in this turn alone: the draft that it is to check."""
+    """Make what the model is told with each request, and no log keeps: notes, and the draft that it is to check."""
     draft = scope.attention.draft
-    return [prompts.fill_placeholders(prompts.load_text("verify"), {"draft": draft})] if draft else []
+    check = prompts.fill_placeholders(prompts.load_text("verify"), {"draft": draft}) if draft else ""
+    return [text for text in (scope.attention.describe_notes(), check) if text]
 
 
 def _describe_budget(scope: Scope) -> str:

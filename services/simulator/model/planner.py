@@ -32,6 +32,9 @@ REPORTS = (
 """Description and result of a task that has ended, as a planner is told."""
 
 DRAFT_TASK = re.compile(r"^\d+\. (.+)$", re.MULTILINE)
+NEXT_REPORT = re.compile(rf"\n\n(?=Task [0-9a-f]{{8}} has ended: |Back from task |{SUMMARY_ASKED})")
+"""What the suite says to a model in a row comes as one message."""
+
 SUMMARY_HEAD = "Here is what came of it:"
 
 TOGETHER = "at the same time"
@@ -114,6 +117,8 @@ def _list_reports(request: ModelRequest) -> list[tuple[str, str]]:
     for said in request.dialogue:
         if said.role == "assistant" and said.text.startswith(SUMMARY_HEAD):
             reports.clear()  # of an earlier plan of the same chat
-        elif match := next((match for report in REPORTS if (match := report.search(said.text))), None):
-            reports.append((match[1].strip(), match[2].strip()))
+            continue
+        for text in NEXT_REPORT.split(said.text):
+            if match := next((match for report in REPORTS if (match := report.search(text))), None):
+                reports.append((match[1].strip(), match[2].strip()))
     return reports
