@@ -39,8 +39,6 @@ from services.runtime.tokens.encodings import is_loaded
 RECAP = "recap"
 """Key of what recap tells again."""
 
-NO_MORE = "No longer so: what was said of {key} before."
-
 MARGIN_RATIO = 0.01
 """Share of the greatest request that stays free when one is fitted, for what providers add and we do not count."""
 
@@ -107,10 +105,9 @@ def _build_response(
     view = build_view(source, window)
     system = "\n\n".join(text for text in (request.system, *source.instructions) if text)
     facts = list(request.facts)
-    if request.HasField("recap"):
-        facts.append(memory_pb2.Reminder(key=RECAP, text=_apply_recap(runs, source, view, request, counter)))
-    news = select_news(view, facts, request.facts_of_run)
-    texts = {fact.key: fact.text or NO_MORE.format(key=fact.key) for fact in news}
+    if request.HasField("recap") and (text := _apply_recap(runs, source, view, request, counter)):
+        facts.append(memory_pb2.Reminder(key=RECAP, text=text))
+    texts = select_news(view, facts, request.facts_of_run)
     aside = {str(number): text for number, text in enumerate(request.reminders) if text}
     view = tell(view, texts | aside)
     if request.HasField("limits"):

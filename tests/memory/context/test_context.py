@@ -281,6 +281,8 @@ async def test_a_model_is_told_once_what_is_new_and_requests_begin_alike(memory:
     _, later = await memory.begin("more", chat_id)
     fourth = await load(later, 4, "")
     assert texts_of(fourth.messages[-1]) == ["more", told("12:04", "No longer so: what was said of todos before.")]
+    await memory.append(chat_id, later, step_line(call("t3"), reminders=fourth.reminded), step_line(result("t3", "z")))
+    assert [*(await load(later, 5, "")).reminded] == []
     for before, after in ((first, second), (second, third), (third, fourth)):
         assert after.messages[: len(before.messages)] == before.messages
 

@@ -18,17 +18,19 @@ if TYPE_CHECKING:
     from services.memory.context.window.context_view import ContextView
 
 
-def select_news(
-    view: ContextView, facts: Iterable[memory_pb2.Reminder], of_run: Collection[str]
-) -> list[memory_pb2.Reminder]:
-    """Return those of the facts that the model does not see in the view, or for keys `of_run` in its own run."""
+NO_MORE = "No longer so: what was said of {key} before."
+
+
+def select_news(view: ContextView, facts: Iterable[memory_pb2.Reminder], of_run: Collection[str]) -> dict[str, str]:
+    """Return the texts of those facts that the model does not see in the view, or for keys `of_run` in its own run."""
     seen, seen_in_run = _read_told(view.groups), _read_told(view.own)
-    return [
-        fact
-        for fact in facts
-        if (fact.key not in seen_in_run if fact.key in of_run else seen.get(fact.key, "") != fact.text)
-        and (fact.text or fact.key in seen)
-    ]
+    news: dict[str, str] = {}
+    for fact in facts:
+        text = fact.text or (NO_MORE.format(key=fact.key) if fact.key in seen else "")
+        is_known = fact.key in seen_in_run if fact.key in of_run else seen.get(fact.key, "") == text
+        if text and not is_known:
+            news[fact.key] = text
+    return news
 
 
 def tell(view: ContextView, texts: Mapping[str, str]) -> ContextView:
