@@ -1897,8 +1897,8 @@ class LoadContextRequest(_message.Message):
     MESSAGE_HISTORY_MAX_FIELD_NUMBER: _builtins.int
     LIMITS_FIELD_NUMBER: _builtins.int
     REMINDERS_FIELD_NUMBER: _builtins.int
-    FACTS_FIELD_NUMBER: _builtins.int
-    FACTS_OF_RUN_FIELD_NUMBER: _builtins.int
+    CURRENT_FIELD_NUMBER: _builtins.int
+    CURRENT_OF_RUN_FIELD_NUMBER: _builtins.int
     TOOLS_FIELD_NUMBER: _builtins.int
     RECAP_FIELD_NUMBER: _builtins.int
     PENDING_QUERY_FIELD_NUMBER: _builtins.int
@@ -1931,12 +1931,12 @@ class LoadContextRequest(_message.Message):
         """What the model is told with this request alone, behind its last message, in order."""
 
     @_builtins.property
-    def facts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Reminder]:
-        """What the model is to know now, in order. Of these it is told what it does not see from an earlier request already."""
+    def current(self) -> _containers.RepeatedCompositeFieldContainer[Global___Reminder]:
+        """What is so now, in order. Of these the model is told what it does not see from an earlier request already."""
 
     @_builtins.property
-    def facts_of_run(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Keys of facts that it is told anew in each run."""
+    def current_of_run(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Keys of those that it is told anew in each run."""
 
     @_builtins.property
     def tools(self) -> _containers.RepeatedCompositeFieldContainer[_llm_pb2.ToolSchema]:
@@ -1970,8 +1970,8 @@ class LoadContextRequest(_message.Message):
         message_history_max: _builtins.int = ...,
         limits: Global___ModelLimits | None = ...,
         reminders: _abc.Iterable[_builtins.str] | None = ...,
-        facts: _abc.Iterable[Global___Reminder] | None = ...,
-        facts_of_run: _abc.Iterable[_builtins.str] | None = ...,
+        current: _abc.Iterable[Global___Reminder] | None = ...,
+        current_of_run: _abc.Iterable[_builtins.str] | None = ...,
         tools: _abc.Iterable[_llm_pb2.ToolSchema] | None = ...,
         recap: Global___RecapSettings | None = ...,
         pending_query: _agent_pb2.QueryRequest | None = ...,
@@ -1982,7 +1982,7 @@ class LoadContextRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_context_id", b"_context_id", "context_id", b"context_id", "limits", b"limits", "pending_query", b"pending_query", "recap", b"recap", "window", b"window"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_context_id", b"_context_id", "chat_id", b"chat_id", "context_id", b"context_id", "facts", b"facts", "facts_of_run", b"facts_of_run", "history_tools", b"history_tools", "limits", b"limits", "message_history_max", b"message_history_max", "pending_query", b"pending_query", "recap", b"recap", "reminders", b"reminders", "run_id", b"run_id", "system", b"system", "tools", b"tools", "unfitted", b"unfitted", "window", b"window", "with_parts", b"with_parts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_context_id", b"_context_id", "chat_id", b"chat_id", "context_id", b"context_id", "current", b"current", "current_of_run", b"current_of_run", "history_tools", b"history_tools", "limits", b"limits", "message_history_max", b"message_history_max", "pending_query", b"pending_query", "recap", b"recap", "reminders", b"reminders", "run_id", b"run_id", "system", b"system", "tools", b"tools", "unfitted", b"unfitted", "window", b"window", "with_parts", b"with_parts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__context_id: _TypeAlias = _typing.Literal["context_id"]  # noqa: Y015
     _WhichOneofArgType__context_id: _TypeAlias = _typing.Literal["_context_id", b"_context_id"]  # noqa: Y015

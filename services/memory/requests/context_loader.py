@@ -104,10 +104,10 @@ def _build_response(
         return memory_pb2.LoadContextResponse(messages=list_texts(source)), 0
     view = build_view(source, window)
     system = "\n\n".join(text for text in (request.system, *source.instructions) if text)
-    facts = list(request.facts)
+    current = list(request.current)
     if request.HasField("recap") and (text := _apply_recap(runs, source, view, request, counter)):
-        facts.append(memory_pb2.Reminder(key=RECAP, text=text))
-    texts = select_news(view, facts, request.facts_of_run)
+        current.append(memory_pb2.Reminder(key=RECAP, text=text))
+    texts = select_news(view, current, request.current_of_run)
     aside = {str(number): text for number, text in enumerate(request.reminders) if text}
     view = tell(view, texts | aside)
     if request.HasField("limits"):

@@ -15,7 +15,7 @@ from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
 from services.orchestrator.run.scope import Scope
 from services.orchestrator.turn import insight_writer
 from services.orchestrator.turn.compacting.compaction import Compaction, RequestFrame, make_window_settings
-from services.orchestrator.turn.reminders import OF_RUN, make_asides, make_facts
+from services.orchestrator.turn.reminders import OF_RUN, make_asides, make_reminders
 from services.runtime.rpc.call_ids import forward_metadata
 from services.runtime.rpc.peer_calls import translating_peer_errors
 
@@ -139,8 +139,8 @@ def make_load_request(
         history_tools=history_tools,
         recap=recap_settings,
         reminders=make_asides(scope),
-        facts=make_facts(scope),
-        facts_of_run=OF_RUN,
+        current=make_reminders(scope),
+        current_of_run=OF_RUN,
     )
 
 

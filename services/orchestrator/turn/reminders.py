@@ -12,15 +12,15 @@ from services.orchestrator.run.scope import Scope
 from services.runtime.clock import now_utc
 
 OF_RUN = ("time", *MENTIONS)
-"""Facts of a query, which are told once in its run."""
+"""Keys of what belongs to a query, which is told once in its run."""
 
 
-def make_facts(scope: Scope) -> list[memory_pb2.Reminder]:
+def make_reminders(scope: Scope) -> list[memory_pb2.Reminder]:
     attention = scope.attention.without_todos() if scope.depth else scope.attention
-    facts = {"time": f"Current time: {now_utc():%Y-%m-%d %H:%M} UTC", **attention.describe()}
+    texts = {"time": f"Current time: {now_utc():%Y-%m-%d %H:%M} UTC", **attention.describe()}
     if scope.agent.limits.tell_model:
-        facts["budget"] = _describe_budget(scope)
-    return [memory_pb2.Reminder(key=key, text=text) for key, text in facts.items()]
+        texts["budget"] = _describe_budget(scope)
+    return [memory_pb2.Reminder(key=key, text=text) for key, text in texts.items()]
 
 
 def make_asides(scope: Scope) -> list[str]:

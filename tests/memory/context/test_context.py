@@ -237,7 +237,7 @@ async def test_a_query_that_waits_is_not_shown_to_the_run_before_it(memory: Memo
     ]  # fmt: skip
 
 
-def fact(key: str, text: str) -> memory_pb2.Reminder:
+def reminder(key: str, text: str) -> memory_pb2.Reminder:
     return memory_pb2.Reminder(key=key, text=text)
 
 
@@ -264,8 +264,8 @@ async def test_a_model_is_told_once_what_is_new_and_requests_begin_alike(memory:
     chat_id, run_id = await memory.begin("hi")
 
     async def load(run_id: str, minute: int, todos: str) -> memory_pb2.LoadContextResponse:
-        facts = [fact("time", f"12:0{minute}"), fact("todos", todos)]
-        given: dict[str, Any] = {"facts": facts, "facts_of_run": ["time"]}
+        current = [reminder("time", f"12:0{minute}"), reminder("todos", todos)]
+        given: dict[str, Any] = {"current": current, "current_of_run": ["time"]}
         return await memory.call("LoadContext", chat_id=chat_id, run_id=run_id, **given)
 
     first = await load(run_id, 1, "")

@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 NO_MORE = "No longer so: what was said of {key} before."
 
 
-def select_news(view: ContextView, facts: Iterable[memory_pb2.Reminder], of_run: Collection[str]) -> dict[str, str]:
-    """Return the texts of those facts that the model does not see in the view, or for keys `of_run` in its own run."""
+def select_news(view: ContextView, current: Iterable[memory_pb2.Reminder], of_run: Collection[str]) -> dict[str, str]:
+    """Return the texts of those that the model does not see in the view, or for keys `of_run` in its own run."""
     seen, seen_in_run = _read_told(view.groups), _read_told(view.own)
     news: dict[str, str] = {}
-    for fact in facts:
-        text = fact.text or (NO_MORE.format(key=fact.key) if fact.key in seen else "")
-        is_known = fact.key in seen_in_run if fact.key in of_run else seen.get(fact.key, "") == text
+    for reminder in current:
+        text = reminder.text or (NO_MORE.format(key=reminder.key) if reminder.key in seen else "")
+        is_known = reminder.key in seen_in_run if reminder.key in of_run else seen.get(reminder.key, "") == text
         if text and not is_known:
-            news[fact.key] = text
+            news[reminder.key] = text
     return news
 
 
