@@ -1932,11 +1932,11 @@ class LoadContextRequest(_message.Message):
 
     @_builtins.property
     def current(self) -> _containers.RepeatedCompositeFieldContainer[Global___Reminder]:
-        """What is so now, in order. Of these the model is told what it does not see from an earlier request already."""
+        """The present state, in order. The model is told whatever its request does not show already."""
 
     @_builtins.property
     def current_of_run(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Keys of those that it is told anew in each run."""
+        """Keys of what each run is told anew."""
 
     @_builtins.property
     def tools(self) -> _containers.RepeatedCompositeFieldContainer[_llm_pb2.ToolSchema]:

@@ -127,7 +127,9 @@ class Attempt:
             self._record_failure(error)
             if self.has_begun:
                 self._sink.send_delta(self._build_usage_delta())
-            raise error from given.__cause__
+            if error is not given:
+                raise error from given
+            raise
         finally:
             self._report_end()
 

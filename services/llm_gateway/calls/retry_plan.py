@@ -1,8 +1,8 @@
 """The retry policy of a call.
 
 Before anything has reached the caller, a provider's failure is repeated after full jitter or Retry-After, then fails
-over along `fallback`. A refused key (401) or an empty account (402, or 429 that says so) is replaced by the next key at
-once, an empty account by `fallback` then. Any other 4xx is final.
+over along `fallback`. A refused key (401) or an empty account (402, or by the vendor's words) is replaced by the next
+key at once, an empty account by `fallback` then. Any other 4xx is final.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ _HASH_LENGTH = 8
 
 
 class ToolNames:
-    """The names in a request of the tools that are offered, and of those that were called before."""
+    """Maps the names of tools, offered now or called before, to those in a request."""
 
     def __init__(self, offered: Iterable[str]) -> None:
         self._fitted: dict[str, str] = {}

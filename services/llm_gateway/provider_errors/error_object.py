@@ -14,7 +14,7 @@ class ErrorObject(msgspec.Struct):
     code: str | int | None = None
 
     metadata: msgspec.Raw = msgspec.Raw()
-    """OpenRouter's: what the provider behind it has said."""
+    """OpenRouter puts the error of the provider behind it here."""
 
     details: msgspec.Raw = msgspec.Raw()
-    """Google's, with the time to wait."""
+    """Google puts the time to wait here."""

@@ -18,7 +18,7 @@ def format_reminder(texts: Iterable[str]) -> str:
 
 
 def has_reminder_tag(text: str) -> bool:
-    return _NAME in text.lower() if "_" in text else False
+    return _TAG.search(text) is not None
 
 
 def neutralise_tag(text: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 REMINDER = re.compile(r"(?:\n\n)?<system_reminder>.*?</system_reminder>", re.DOTALL)
 UPLOAD = re.compile(r"(?:^|\n\n)\[(?:(?:File|image|audio|pdf): |in the result of )[^\]\n]*\].*", re.DOTALL)
-"""Label of a file that is shown to the model, an upload or one of a tool's result, and what stands behind it."""
+"""Matches the label of a file that the model is shown, and all text behind it."""
 
 
 def read_texts(content: Any) -> list[str]:

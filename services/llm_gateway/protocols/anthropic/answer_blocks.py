@@ -13,6 +13,8 @@ import orjson
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from services.llm_gateway.protocols.anthropic.events import Block
+
 KIND: Final = "thinking_blocks"
 
 THINKING = ("thinking", "redacted_thinking")
@@ -24,18 +26,21 @@ class AnswerBlocks:
         self._texts: dict[int, list[str]] = {}
         """What is still being written of a block, by its index: thoughts, or the input of a tool of the provider's."""
 
-    def begin_block(self, index: int, kind: str, raw: bytes) -> None:
-        match kind:
+    def begin_block(self, index: int, block: Block, raw: bytes) -> None:
+        """Begin a block, whose fields `raw` has all."""
+        match block.type:
             case "text":
-                self._blocks[index] = {"type": kind, "chars": 0}
+                self._blocks[index] = {"type": "text", "chars": 0}
             case "tool_use":
-                self._blocks[index] = {"type": kind}
+                self._blocks[index] = {"type": "tool_use"}
             case _:
-                self._blocks[index] = block = orjson.loads(raw)
-                self._texts[index] = [block.get("thinking") or ""]
+                self._blocks[index] = orjson.loads(raw)
+                self._texts[index] = [block.thinking or ""]
 
     def count_text(self, index: int, text: str) -> None:
-        self._blocks.setdefault(index, {"type": "text", "chars": 0})["chars"] += len(text)
+        """Count a piece of a text block; what stands in no such block has no place in the order."""
+        if (block := self._blocks.get(index)) is not None and "chars" in block:
+            block["chars"] += len(text)
 
     def add_text(self, index: int, text: str) -> None:
         if (texts := self._texts.get(index)) is not None:
@@ -43,7 +48,7 @@ class AnswerBlocks:
 
     def add_signature(self, index: int, signature: str) -> None:
         if (block := self._blocks.get(index)) is not None:
-            block["signature"] = block.get("signature", "") + signature
+            block["signature"] = (block.get("signature") or "") + signature
 
     def build_items(self) -> list[dict[str, Any]]:
         """Return the blocks; none where nothing but a text before calls has come."""
@@ -53,22 +58,18 @@ class AnswerBlocks:
 
     def _complete(self, index: int, block: dict[str, Any]) -> dict[str, Any]:
         written = "".join(self._texts.get(index, ()))
-        match block["type"]:
-            case "thinking":
-                return {"type": "thinking", "thinking": written} | {
-                    key: value for key, value in block.items() if key not in ("type", "thinking")
-                }
-            case _ if written:
-                return block | {"input": _parse_input(written)}
-            case _:
-                return block
+        if block.get("type") == "thinking":
+            return block | {"thinking": written}
+        return block | {"input": parse_input(written)} if written else block
 
 
-def _parse_input(text: str) -> Any:
+def parse_input(text: str) -> Any:
+    """Return the input of a tool, numbers as the model wrote them; an empty one of an answer that was cut."""
     try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError:  # the answer was cut
-        return {}
+        is_object = isinstance(orjson.loads(text), dict)
+    except orjson.JSONDecodeError:
+        is_object = False
+    return orjson.Fragment(text) if is_object else {}
 
 
 def order_blocks(

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 from services.llm_gateway.fitting.turns import is_media, join_parts
-from services.llm_gateway.protocols.anthropic.answer_blocks import KIND, THINKING, order_blocks
+from services.llm_gateway.protocols.anthropic.answer_blocks import KIND, THINKING, order_blocks, parse_input
 from services.llm_gateway.protocols.common.media import encode_media
 from services.llm_gateway.protocols.common.provider_state import unpack_state
 
@@ -49,7 +47,7 @@ def _build_blocks(message: llm_pb2.Message, provider: str) -> list[Block]:
     if message.role != "assistant":
         return blocks
     calls = [
-        {"type": "tool_use", "id": call.id, "name": call.name, "input": _parse_input(call.arguments)}
+        {"type": "tool_use", "id": call.id, "name": call.name, "input": parse_input(call.arguments)}
         for call in message.tool_calls
     ]
     items = unpack_state(message.provider_state, provider, KIND)
@@ -58,7 +56,7 @@ def _build_blocks(message: llm_pb2.Message, provider: str) -> list[Block]:
     if ordered is not None:
         return ordered
     # An answer that was cut, or one of an earlier version's log, whose thoughts alone are known.
-    return [*(item for item in items if item["type"] in THINKING), *blocks, *calls]
+    return [*(item for item in items if item.get("type") in THINKING), *blocks, *calls]
 
 
 def _build_part(part: llm_pb2.ContentPart) -> Block | None:
@@ -86,12 +84,3 @@ def _build_result(message: llm_pb2.Message) -> Block:
     elif text := join_parts(message.content):
         result["content"] = text
     return result
-
-
-def _parse_input(arguments: str) -> Any:
-    # The arguments of an answer that was cut off are no JSON; numbers stay as the model wrote them.
-    try:
-        is_object = isinstance(orjson.loads(arguments), dict)
-    except orjson.JSONDecodeError:
-        is_object = False
-    return orjson.Fragment(arguments) if is_object else {}

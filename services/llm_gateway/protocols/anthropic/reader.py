@@ -81,7 +81,7 @@ class AnthropicReader(AnswerReader):
             block = self._decode_again(Block, raw, error)
             if block is None:
                 return
-        self._blocks.begin_block(index, block.type, raw)
+        self._blocks.begin_block(index, block, raw)
         if block.type == "tool_use":
             self._begin_call(index, block)
         elif block.thinking:

@@ -52,6 +52,7 @@ class AnswerSource:
 
 class AnswerReader:
     __slots__ = (
+        "_frames_passed_over",
         "_halves",
         "_model",
         "_passed_over",
@@ -62,7 +63,6 @@ class AnswerReader:
         "_send",
         "_tool_names",
         "deltas",
-        "frames_passed_over",
         "has_finish",
         "is_over",
     )
@@ -79,7 +79,7 @@ class AnswerReader:
         self._passed_over = b""
         """The first frame that decided nothing."""
         self.deltas = 0
-        self.frames_passed_over = 0
+        self._frames_passed_over = 0
         self.has_finish = False
         """Whether a frame has said how the answer ended; usage may follow."""
         self.is_over = False
@@ -106,6 +106,8 @@ class AnswerReader:
             ContextLengthExceeded: The window had no room for a token.
         """
         reason = self._map_finish_reason()
+        if count := self._frames_passed_over:
+            log.warning("frames passed over", provider=self._provider, model=self._model, count=count)
         if reason is None and self._passed_over:
             raise make_error(read_refusal(self._provider, self._model, 200, {}, self._passed_over), *self._secrets)
         if reason is None:
@@ -124,17 +126,10 @@ class AnswerReader:
         # One that wrote something that is not shown, as hidden reasoning, had room.
         if reason == "length" and not (self.deltas or self.build_usage().output_tokens):
             raise ContextLengthExceeded(
-                f"model {self._model!r} had no room left for an answer",
-                provider=self._provider,
-                model=self._model,
+                f"model {self._model!r} had no room left for an answer", provider=self._provider, model=self._model
             )
         if not is_known_finish(reason):
-            log.warning(
-                "unknown finish reason",
-                provider=self._provider,
-                model=self._model,
-                finish_reason=reason,
-            )
+            log.warning("unknown finish reason", provider=self._provider, model=self._model, finish_reason=reason)
         return LlmFinish(reason=reason)
 
     def build_usage(self) -> common_pb2.Usage:
@@ -149,17 +144,15 @@ class AnswerReader:
         text = block.strip()
         name, _, value = text.partition(b":")
         if name == b"error":
-            self._read_error_line(value.strip())
-        elif text.startswith(b"{"):
+            body = b'{"error":%b}' % value.strip()
+            raise make_error(read_refusal(self._provider, self._model, 200, {}, body), *self._secrets)
+        if text.startswith(b"{"):
             self._read_frame(text, None, None)
         else:
             self._pass_over(text)
 
-    def _read_error_line(self, value: bytes) -> None:
-        raise make_error(read_refusal(self._provider, self._model, 200, {}, b'{"error":%b}' % value), *self._secrets)
-
     def _pass_over(self, data: bytes) -> None:
-        self.frames_passed_over += 1
+        self._frames_passed_over += 1
         self._passed_over = self._passed_over or data[:PASSED_OVER_BYTES_MAX]
 
     def _flush_held(self) -> None:
@@ -199,7 +192,7 @@ class AnswerReader:
                 raise self._make_bad_frame(data) from error
             self._pass_over(data)
             return None
-        if marked is not data and marked != data:
+        if marked != data:
             self._halves = self._halves or HalfJoiner()
         return frame
 

@@ -72,7 +72,6 @@ def build_history_fields(message: llm_pb2.Message, provider: Provider) -> dict[s
             case _:
                 fields["reasoning_content"] = message.reasoning_content
     elif message.tool_calls and provider.keeps_reasoning:
-        fields["reasoning_content"] = (
-            ""  # the model may have called without a thought; the field is wanted all the same
-        )
+        # The model may have called without a thought; the field is wanted all the same.
+        fields["reasoning_content"] = ""
     return fields

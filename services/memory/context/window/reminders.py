@@ -1,4 +1,4 @@
-"""What a model is told beside what was said: what it does not see already, behind the last message of its request.
+"""Adds reminders behind the last message of a request: whatever the request does not show already.
 
 The step with its answer keeps it, so that later requests begin with the same bytes.
 """
