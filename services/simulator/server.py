@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -60,8 +61,8 @@ class Simulator:
 
     def build_app(self) -> web.Application:
         app = web.Application(client_max_size=BODY_SIZE_BYTES_MAX)
-        for path in PROTOCOLS:
-            app.router.add_post(path, self._handle_chat)
+        for path, protocol in PROTOCOLS.items():
+            app.router.add_post(path, partial(self._handle_chat, protocol))
         app.router.add_post(embeddings.PATH, self._handle_embeddings)
         app.router.add_get("/v1/models", self._handle_models)
         app.router.add_get("/simulator/requests", self._handle_requests)
@@ -69,12 +70,11 @@ class Simulator:
         add_routes(app)
         return app
 
-    async def _handle_chat(self, request: web.Request) -> web.StreamResponse:
-        protocol = PROTOCOLS[request.path]
+    async def _handle_chat(self, protocol: WireProtocol, request: web.Request) -> web.StreamResponse:
         with self._request_log.recording(request.path, request.headers) as record:
             try:
                 record.body = orjson.loads(await request.read())
-                model_request = protocol.parse_request(record.body, record.headers)
+                model_request = protocol.parse_request(record.body, record.headers, request.match_info)
                 cached_tokens = self._prefix_cache.measure(record.body, model_request.prompt_tokens)
                 model_request = replace(model_request, cached_tokens=cached_tokens)
             except (RequestRefused, orjson.JSONDecodeError) as error:
@@ -114,7 +114,7 @@ class Simulator:
     ) -> None:
         if reply.one_byte_writes or not model_request.stream:
             reply = reply.expand_repeats()
-        response.content_type = "text/event-stream" if model_request.stream else "application/json"
+        response.content_type = protocol.stream_type if model_request.stream else "application/json"
         actions = (
             protocol.stream_reply(model_request, reply, pace_ms=self._pace_ms)
             if model_request.stream

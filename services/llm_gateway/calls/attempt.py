@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import orjson
+
 from headrace.errors import (
     BadFrame,
     ContextLengthExceeded,
@@ -22,6 +24,7 @@ from services.llm_gateway.fitting.fitted_request import fit_request
 from services.llm_gateway.http.client import ProviderRequest, opening_stream
 from services.llm_gateway.limits.token_estimate import estimate_input, estimate_total
 from services.llm_gateway.protocols.common.answer_reader import AnswerSource
+from services.llm_gateway.protocols.common.request_rules import merge_extra_body
 from services.llm_gateway.protocols.registry import PROTOCOLS
 from services.llm_gateway.telemetry import metrics
 from services.llm_gateway.telemetry.interaction_log import CallRecord
@@ -95,7 +98,7 @@ class Attempt:
         """Send the provider's answer to the caller; usage precedes the error of a broken stream."""
         call, target = self.call, self._target
         try:
-            body = self._protocol.build_body(self._request, target.provider, target.entry)
+            body = self._build_body()
             endpoint = target.endpoint
             headers = self._protocol.build_headers(target.provider, self._key) | dict(endpoint.headers)
             request = ProviderRequest(
@@ -132,6 +135,11 @@ class Attempt:
             raise
         finally:
             self._report_end()
+
+    def _build_body(self) -> bytes:
+        provider, entry = self._target.provider, self._target.entry
+        body = self._protocol.build_body(self._request, provider, entry)
+        return orjson.dumps(merge_extra_body(body, provider, entry))
 
     def _take_chunk(self, chunk: bytes) -> bool:
         """Read a chunk in the socket's callback; return False to stop reading."""

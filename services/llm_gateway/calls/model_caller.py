@@ -80,8 +80,8 @@ class ModelCaller:
 
     def _find_target(self, key: str, model: str, request: ChatRequest) -> Target:
         provider, entry = self.catalogue.find_model(key, model)
-        check_media(request, entry, PROTOCOLS[provider.protocol].media)
+        protocol = PROTOCOLS[provider.protocol]
+        check_media(request, entry, protocol.media)
         keys = self.credentials.find_keys(provider)
-        path = provider.path or PROTOCOLS[provider.protocol].path
-        endpoint = self.credentials.find_endpoint(provider, model, path)
+        endpoint = self.credentials.find_endpoint(provider, model, provider.path or protocol.path, protocol.query)
         return Target(provider, entry, model, endpoint, keys, self.breakers.get_breaker(key, entry.name))

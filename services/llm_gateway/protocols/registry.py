@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from services.llm_gateway.protocols.anthropic import request as anthropic_request
 from services.llm_gateway.protocols.anthropic.reader import AnthropicReader
@@ -21,17 +21,22 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class WireProtocol:
     path: str
+    """Behind `baseUrl`; `{model}` stands for the model's name."""
+
     key_header: str
     headers: Mapping[str, str]
 
     media: frozenset[str]
     """Kinds of parts beside text that a request may have."""
 
-    build_body: Callable[[ChatRequest, Provider, Model], bytes]
-    """Builds the JSON body; InvalidRequest where the protocol cannot express the request."""
+    build_body: Callable[[ChatRequest, Provider, Model], dict[str, Any]]
+    """Builds the body for orjson; InvalidRequest where the protocol cannot express the request."""
 
     make_reader: Callable[[AnswerSource, SendBytes], AnswerReader]
     """Takes who answers, and the receiver of deltas."""
+
+    query: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Parameters of each request's address."""
 
     results_hold_media: bool = False
     """Whether a tool's result may have images and files; otherwise they stand in a user's message behind it."""

@@ -65,7 +65,9 @@ class Credentials:
             provider=provider.key,
         )
 
-    def find_endpoint(self, provider: Provider, model: str, path: str) -> Endpoint:
+    def find_endpoint(
+        self, provider: Provider, model: str, path: str, protocol_query: Mapping[str, str] | None = None
+    ) -> Endpoint:
         """Return where a model is asked; `{model}` in `path` stands for its name.
 
         Raises:
@@ -82,7 +84,7 @@ class Credentials:
         proxy = self._find_proxy(provider, url)
         if proxy is not None and proxy.authorization:
             secrets.append(proxy.authorization)
-        if query:
+        if query := {**(protocol_query or {}), **query}:
             url += f"?{urlencode(query, quote_via=quote)}"
         certificate = provider.cert_file or ""
         tls = Tls(provider.ca_file or "", certificate, certificate and (provider.key_file or certificate))

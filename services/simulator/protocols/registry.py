@@ -1,4 +1,4 @@
-"""The simulator's protocols, by path."""
+"""The simulator's protocols, by path, in which `{name}` stands for any text without a slash."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ class Streamed(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WireProtocol:
-    parse_request: Callable[[Any, Mapping[str, str]], ModelRequest]
-    """Takes the decoded body and lower-case headers; raises RequestRefused."""
+    parse_request: Callable[[Any, Mapping[str, str], Mapping[str, str]], ModelRequest]
+    """Takes the decoded body, lower-case headers, and the names in the path; raises RequestRefused."""
 
     stream_reply: Streamed
     build_whole_reply: Callable[[ModelRequest, Reply], Iterator[Action]]
     build_error: Callable[[str, int], dict[str, Any]]
+    stream_type: str = "text/event-stream"
 
 
 CHAT_PATH = "/v1/chat/completions"

@@ -13,7 +13,7 @@ from services.llm_gateway.protocols.anthropic.answer_blocks import THINKING
 from services.llm_gateway.protocols.anthropic.cache_marks import mark_cache
 from services.llm_gateway.protocols.anthropic.messages import Turn, build_turns, join_system_text
 from services.llm_gateway.protocols.common.output_format import describe_form, has_form_in_words
-from services.llm_gateway.protocols.common.request_rules import THINKING_TOKENS, check_tool_choice, merge_extra_body
+from services.llm_gateway.protocols.common.request_rules import THINKING_TOKENS, check_tool_choice
 
 if TYPE_CHECKING:
     from headrace.v1 import llm_pb2
@@ -34,7 +34,7 @@ TOP_P_MIN_THINKING = 0.95
 """Smaller values are refused with thinking."""
 
 
-def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -> bytes:
+def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -> dict[str, Any]:
     conversation = build_turns(request.messages, provider.key)
     body: dict[str, Any] = {
         "model": request.model,
@@ -62,7 +62,7 @@ def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -
         body["top_p"] = request.top_p
     if provider.prompt_cache:
         mark_cache(body)
-    return orjson.dumps(merge_extra_body(body, provider, model))
+    return body
 
 
 def _build_tools(request: llm_pb2.ChatRequest) -> dict[str, Any]:

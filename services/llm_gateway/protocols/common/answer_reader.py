@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 import structlog
 
@@ -20,6 +20,7 @@ from services.llm_gateway.provider_errors.refusal import make_error, read_refusa
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from headrace.sse import Take
     from headrace.v1 import common_pb2
     from services.llm_gateway.providers.provider_file import Provider
 
@@ -31,6 +32,18 @@ PASSED_OVER_BYTES_MAX = 64 * 1024
 """Of a frame that decided nothing, kept for the error of a stream without a decision."""
 
 SendBytes: TypeAlias = "Callable[[bytes], object]"
+
+
+class FrameReader(Protocol):
+    """Cuts a body into frames."""
+
+    def push(self, chunk: bytes, take: Take) -> None:
+        """Pass each frame that `chunk` completes to `take`; BadFrame if one is too large or malformed."""
+        ...
+
+    def push_rest(self, take: Take) -> None:
+        """Pass on what is left at the body's end."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +80,20 @@ class AnswerReader:
         "is_over",
     )
 
-    def __init__(self, source: AnswerSource, give: SendBytes, frame_bytes_max: int = FRAME_SIZE_BYTES_MAX) -> None:
+    def __init__(
+        self,
+        source: AnswerSource,
+        give: SendBytes,
+        frame_bytes_max: int = FRAME_SIZE_BYTES_MAX,
+        frames: FrameReader | None = None,
+    ) -> None:
+        """Read the frames that `frames` cuts, or else Server-Sent Events."""
         self._provider = source.provider.key
         self._model = source.model
         self._secrets = source.secrets
         self._tool_names = source.tool_names
         self._send = give
-        self._reader = SseReader(size_bytes_max=frame_bytes_max, take_other=self._read_other)
+        self._reader: FrameReader = frames or SseReader(size_bytes_max=frame_bytes_max, take_other=self._read_other)
         self._saw_end_mark = False
         self._halves: HalfJoiner | None = None
         self._passed_over = b""

@@ -17,7 +17,7 @@ from services.llm_gateway.protocols.common.output_format import (
     is_any_object,
 )
 from services.llm_gateway.protocols.common.provider_state import unpack_state
-from services.llm_gateway.protocols.common.request_rules import check_tool_choice, merge_extra_body
+from services.llm_gateway.protocols.common.request_rules import check_tool_choice
 from services.llm_gateway.protocols.openai.opaque_fields import AT, CALL_KIND, MESSAGE_KIND
 from services.llm_gateway.protocols.openai.reasoning_forms import build_history_fields, build_wish_fields
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 PATH = "/chat/completions"
 
 
-def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -> bytes:
+def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -> dict[str, Any]:
     body: dict[str, Any] = {
         "model": request.model,
         "messages": [_build_message(message, provider) for message in request.messages],
@@ -49,7 +49,7 @@ def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -
         body[provider.output_limit] = request.max_tokens
     if "reasoning" in model.capabilities:
         body |= build_wish_fields(request, provider)
-    return orjson.dumps(merge_extra_body(body, provider, model))
+    return body
 
 
 def _add_instruction(messages: list[dict[str, Any]], text: str) -> None:

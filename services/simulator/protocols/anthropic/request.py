@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 THINKING = ("thinking", "redacted_thinking")
 
 
-def parse_request(body: Any, headers: Mapping[str, str]) -> ModelRequest:
+def parse_request(body: Any, headers: Mapping[str, str], _names: Mapping[str, str]) -> ModelRequest:
     """Check the request.
 
     Raises:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
-def parse_request(body: Any, _: Mapping[str, str]) -> ModelRequest:
+def parse_request(body: Any, _headers: Mapping[str, str], _names: Mapping[str, str]) -> ModelRequest:
     """Check the request.
 
     Raises:
