@@ -1067,6 +1067,7 @@ class ModelHealth(_message.Message):
     ERROR_RATIO_FIELD_NUMBER: _builtins.int
     FIRST_DELTA_MS_FIELD_NUMBER: _builtins.int
     FIRST_DELTA_MS_P95_FIELD_NUMBER: _builtins.int
+    LEFT_OUT_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """Name."""
     breaker: _builtins.str
@@ -1081,6 +1082,12 @@ class ModelHealth(_message.Message):
     """Median time in milliseconds from an attempt's begin to its first delta; absent: none began to answer."""
     first_delta_ms_p95: _builtins.int
     """Likewise the time that one in twenty exceeded."""
+    @_builtins.property
+    def left_out(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Fields of requests that it has refused since the gateway began, and that are left out where they have the value that
+        was refused.
+        """
+
     def __init__(
         self,
         *,
@@ -1091,10 +1098,11 @@ class ModelHealth(_message.Message):
         error_ratio: _builtins.float | None = ...,
         first_delta_ms: _builtins.int | None = ...,
         first_delta_ms_p95: _builtins.int | None = ...,
+        left_out: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_error_ratio", b"_error_ratio", "_first_delta_ms", b"_first_delta_ms", "_first_delta_ms_p95", b"_first_delta_ms_p95", "error_ratio", b"error_ratio", "first_delta_ms", b"first_delta_ms", "first_delta_ms_p95", b"first_delta_ms_p95"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_error_ratio", b"_error_ratio", "_first_delta_ms", b"_first_delta_ms", "_first_delta_ms_p95", b"_first_delta_ms_p95", "attempts", b"attempts", "blocked_ms", b"blocked_ms", "breaker", b"breaker", "error_ratio", b"error_ratio", "first_delta_ms", b"first_delta_ms", "first_delta_ms_p95", b"first_delta_ms_p95", "model", b"model"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_error_ratio", b"_error_ratio", "_first_delta_ms", b"_first_delta_ms", "_first_delta_ms_p95", b"_first_delta_ms_p95", "attempts", b"attempts", "blocked_ms", b"blocked_ms", "breaker", b"breaker", "error_ratio", b"error_ratio", "first_delta_ms", b"first_delta_ms", "first_delta_ms_p95", b"first_delta_ms_p95", "left_out", b"left_out", "model", b"model"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__error_ratio: _TypeAlias = _typing.Literal["error_ratio"]  # noqa: Y015
     _WhichOneofArgType__error_ratio: _TypeAlias = _typing.Literal["_error_ratio", b"_error_ratio"]  # noqa: Y015

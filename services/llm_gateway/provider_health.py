@@ -9,28 +9,37 @@ from services.llm_gateway.providers.provider_file import Quota
 from services.runtime.auth.identity import require_identity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
+    from services.llm_gateway.calls.refused_fields import RefusedFields
     from services.llm_gateway.limits.breaker import Breaker, Breakers
     from services.llm_gateway.limits.quota import Accounts
     from services.llm_gateway.providers.provider_file import Provider
 
 
 def list_providers(
-    providers: Iterable[Provider], accounts: Accounts, breakers: Breakers
+    providers: Iterable[Provider], accounts: Accounts, breakers: Breakers, refused_fields: RefusedFields
 ) -> llm_pb2.ListProvidersResponse:
     tenant = require_identity().tenant
     return llm_pb2.ListProvidersResponse(
-        providers=[_show_provider(provider, accounts, breakers, tenant) for provider in providers]
+        providers=[_show_provider(provider, accounts, breakers, refused_fields, tenant) for provider in providers]
     )
 
 
-def _show_provider(provider: Provider, accounts: Accounts, breakers: Breakers, tenant: str) -> llm_pb2.ProviderHealth:
+def _show_provider(
+    provider: Provider, accounts: Accounts, breakers: Breakers, refused_fields: RefusedFields, tenant: str
+) -> llm_pb2.ProviderHealth:
     use, quota = accounts.get_account(provider).get_use(tenant), provider.quota or Quota()
     return llm_pb2.ProviderHealth(
         provider_key=provider.key,
         models=[
-            _show_model(model.name, breakers.get_breaker(provider.key, model.name), tenant) for model in provider.models
+            _show_model(
+                model.name,
+                breakers.get_breaker(provider.key, model.name),
+                refused_fields.list_fields(provider, model),
+                tenant,
+            )
+            for model in provider.models
         ],
         running=use.running,
         waiting=len(use.waiters),
@@ -43,7 +52,7 @@ def _show_provider(provider: Provider, accounts: Accounts, breakers: Breakers, t
     )
 
 
-def _show_model(name: str, breaker: Breaker, tenant: str) -> llm_pb2.ModelHealth:
+def _show_model(name: str, breaker: Breaker, left_out: Sequence[str], tenant: str) -> llm_pb2.ModelHealth:
     recent = breaker.summarise_recent(tenant)
     return llm_pb2.ModelHealth(
         model=name,
@@ -53,6 +62,7 @@ def _show_model(name: str, breaker: Breaker, tenant: str) -> llm_pb2.ModelHealth
         error_ratio=recent.error_ratio,
         first_delta_ms=_to_ms(recent.first_delta_s),
         first_delta_ms_p95=_to_ms(recent.first_delta_s_p95),
+        left_out=left_out,
     )
 
 

@@ -49,7 +49,9 @@ class LlmService(llm_pb2_grpc.LlmServiceServicer):
     ) -> llm_pb2.ListProvidersResponse:
         self._catalogue.check_loaded()
         caller = self._model_caller
-        return provider_health.list_providers(self._catalogue.providers, caller.accounts, caller.breakers)
+        return provider_health.list_providers(
+            self._catalogue.providers, caller.accounts, caller.breakers, caller.refused_fields
+        )
 
     async def ListLimits(
         self, request: limits_pb2.ListLimitsRequest, context: Context

@@ -80,7 +80,7 @@ class Simulator:
             except (RequestRefused, orjson.JSONDecodeError) as error:
                 record.status = 400
                 return _make_json_response(protocol.build_error(str(error), 400), status=400)
-            rule = find_rule(self.rules, model_request)
+            rule = find_rule(self.rules, model_request, record.body)
             reply = rule or build_load_reply(model_request) or build_reply(model_request)
             if isinstance(refusal := reply.steps[0] if reply.steps else None, Refusal):
                 record.status = refusal.status

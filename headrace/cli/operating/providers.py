@@ -18,6 +18,7 @@ class _Model(msgspec.Struct, frozen=True, rename="camel"):
     error_ratio: float | None = None
     first_delta_ms: int | None = None
     first_delta_ms_p95: int | None = None
+    left_out: list[str] = []
 
     @property
     def cells(self) -> list[str]:
@@ -33,19 +34,31 @@ class _Provider(msgspec.Struct, frozen=True, rename="camel"):
     running: int = 0
     waiting: int = 0
 
+    @property
+    def cells(self) -> list[str]:
+        return [str(self.running), str(self.waiting)]
+
 
 @click.command()
 @url_option
 def providers(url: str) -> None:
     """Show how each model does: its breaker, and of the last five minutes errors and times to the first delta (ms).
 
+    `refused` are fields of requests that the model does not take.
+
     Attempts, and calls that run and wait, are those of the tenant; needs a credential with the scope operate.
     """
     data = make_request(url, lambda facade: facade.get("/api/operator/providers"))
     rows = [
-        [f"{provider.provider_key}/{model.model}", *model.cells, str(provider.running), str(provider.waiting)]
+        [
+            f"{provider.provider_key}/{model.model}",
+            *model.cells,
+            str(provider.running),
+            str(provider.waiting),
+            ", ".join(model.left_out),
+        ]
         for provider in msgspec.json.decode(data, type=list[_Provider])
         for model in provider.models
     ]
-    head = ("model", "breaker", "attempts", "errors", "median", "p95", "running", "waiting")
-    print_table(head, rows, right=head[2:])
+    head = ("model", "breaker", "attempts", "errors", "median", "p95", "running", "waiting", "refused")
+    print_table(head, rows, right=head[2:-1])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -20,18 +20,21 @@ from headrace.errors import (
 )
 from headrace.v1.llm_pb2 import LlmDelta, LlmStarted
 from services.llm_gateway.calls.delta_sink import DeltaSink
+from services.llm_gateway.calls.refused_fields import find_optional_fields, find_refused_field
 from services.llm_gateway.fitting.fitted_request import fit_request
 from services.llm_gateway.http.client import ProviderRequest, opening_stream
 from services.llm_gateway.limits.token_estimate import estimate_input, estimate_total
 from services.llm_gateway.protocols.common.answer_reader import AnswerSource
 from services.llm_gateway.protocols.common.request_rules import merge_extra_body
 from services.llm_gateway.protocols.registry import PROTOCOLS
+from services.llm_gateway.providers.provider_file import find_window
 from services.llm_gateway.telemetry import metrics
 from services.llm_gateway.telemetry.interaction_log import CallRecord
 from services.runtime.clock import monotonic_s
 
 if TYPE_CHECKING:
     from headrace.v1.llm_pb2 import ChatRequest
+    from services.llm_gateway.calls.refused_fields import Path, RefusedFields
     from services.llm_gateway.calls.retry_plan import PlannedAttempt
     from services.llm_gateway.http.client import ProviderStream
     from services.llm_gateway.http.pool import Pool
@@ -58,6 +61,7 @@ class Attempt:
         account: Account,
         caller: MessageSink,
         interaction_log: InteractionLog,
+        refused_fields: RefusedFields,
     ) -> None:
         target = planned.target
         self._target = target
@@ -69,6 +73,10 @@ class Attempt:
         self._key, self._breaker_call = planned.key, planned.breaker_call
         self._account = account
         self._log = interaction_log
+        self._refused_fields = refused_fields
+        self._optional: dict[Path, Any] = {}
+        """Fields of the body that the model may refuse."""
+        self._refused: Path | None = None
         self.call = CallRecord(request.stage, target.provider.key, target.model, planned.number)
         self._secrets = (planned.key, *target.endpoint.secrets)
         self._sink = DeltaSink(caller, interaction_log.wrap_send(caller.send, self._secrets))
@@ -126,7 +134,8 @@ class Attempt:
                 self._sink.send_delta(LlmDelta(finish=finish))
                 await self._stream.read_end()
         except HeadraceError as given:
-            error = self._take_for_full_window(given)
+            self._refused = find_refused_field(self._optional, given)
+            error = given if self._refused else self._take_for_full_window(given)
             self._record_failure(error)
             if self.has_begun:
                 self._sink.send_delta(self._build_usage_delta())
@@ -136,9 +145,19 @@ class Attempt:
         finally:
             self._report_end()
 
+    def remember_refused_field(self, error: HeadraceError) -> bool:
+        """Return whether the model refused a field that the next attempt leaves out."""
+        if self._refused is None:
+            return False
+        provider, entry = self._target.provider, self._target.entry
+        value = self._optional[self._refused]
+        return self._refused_fields.remember(provider, entry, self._refused, value, error.message)
+
     def _build_body(self) -> bytes:
         provider, entry = self._target.provider, self._target.entry
         body = self._protocol.build_body(self._request, provider, entry)
+        self._refused_fields.leave_out(provider, entry, body)
+        self._optional = find_optional_fields(body)
         return orjson.dumps(merge_extra_body(body, provider, entry))
 
     def _take_chunk(self, chunk: bytes) -> bool:
@@ -169,7 +188,7 @@ class Attempt:
 
     def _take_for_full_window(self, error: HeadraceError) -> HeadraceError:
         """Return a full window's error for a refusal that says nothing we know, of a request near the window."""
-        window = self._target.entry.context_window
+        window = find_window(self._target.entry)
         is_unknown = isinstance(error, InvalidRequest) and error.metadata.get("httpStatus") in UNKNOWN_STATUSES
         if not (is_unknown and window and estimate_input(self._request) >= NEAR_WINDOW * window):
             return error
@@ -184,7 +203,7 @@ class Attempt:
         if isinstance(error, ContextLengthExceeded):
             # The provider's own numbers go before ours; `role` is the last message's.
             known = {"currentTokens": str(estimate_input(self._request)), "role": self._request.messages[-1].role}
-            if window := self._target.entry.context_window:
+            if window := find_window(self._target.entry):
                 known["maxTokens"] = str(window)
             error.metadata = known | error.metadata
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.errors import HeadraceError
 from services.llm_gateway.calls.attempt import Attempt
 from services.llm_gateway.calls.message_pairs import check_pairs
+from services.llm_gateway.calls.refused_fields import RefusedFields
 from services.llm_gateway.calls.retry_plan import RetryPlan, Target, find_unless_unusable
 from services.llm_gateway.protocols.common.media import check_media
 from services.llm_gateway.protocols.registry import PROTOCOLS
@@ -38,6 +39,7 @@ class ModelCaller:
     breakers: Breakers
     pool: Pool
     interaction_log: InteractionLog
+    refused_fields: RefusedFields = field(default_factory=RefusedFields)
 
     async def stream_chat(self, request: ChatRequest, caller: MessageSink, remaining_s: float | None = None) -> int:
         """Send one answer's deltas to `caller` and return their number; cancellation closes the provider's connection.
@@ -55,7 +57,7 @@ class ModelCaller:
             while True:
                 planned = plan.start_attempt()
                 account = self.accounts.get_account(planned.target.provider)
-                attempt = Attempt(request, planned, account, caller, self.interaction_log)
+                attempt = Attempt(request, planned, account, caller, self.interaction_log, self.refused_fields)
                 try:
                     with tracing.tracing_attempt(attempt.call):
                         await attempt.run_attempt(self.pool, due_s)
@@ -64,7 +66,7 @@ class ModelCaller:
                     if attempt.has_begun:
                         raise
                     sent += attempt.sent
-                    wait_s = plan.plan_retry(error)
+                    wait_s = 0.0 if attempt.remember_refused_field(error) else plan.plan_retry(error)
                 await asyncio.sleep(wait_s)
 
     def _iterate_targets(self, request: ChatRequest) -> Iterator[Target]:

@@ -10,13 +10,14 @@ from services.llm_gateway.fitting.call_ids import fit_call_id
 from services.llm_gateway.fitting.schemas import fit_schema
 from services.llm_gateway.fitting.tool_names import ToolNames
 from services.llm_gateway.fitting.turns import BLANK_LINE, fit_turns
+from services.llm_gateway.fitting.unsupported import FREE_CHOICES, leave_out_unsupported, list_unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from services.llm_gateway.providers.provider_file import Model, Provider
 
-CHOICES = ("", "none", "auto", "required")
+CHOICES = (*FREE_CHOICES, "required")
 """Of `tool_choice`, beside the names of tools."""
 
 
@@ -47,6 +48,7 @@ def fit_request(
         fitted.max_tokens = entry.max_output
     if given.tool_choice not in CHOICES:
         fitted.tool_choice = names.fit(given.tool_choice)
+    leave_out_unsupported(fitted, list_unsupported(provider, entry, model), has_tools=bool(given.tools))
     turns = fit_turns(given.messages, is_strict=provider.turn_order == "strict", results_hold_media=results_hold_media)
     fitted.messages.extend(_fit_calls(turn, names, provider) for turn in turns)
     fitted.tools.extend(_fit_tool(tool, names) for tool in given.tools)

@@ -12,6 +12,8 @@ class ErrorObject(msgspec.Struct):
     message: str | None = None
     type: str | None = None
     code: str | int | None = None
+    param: msgspec.Raw = msgspec.Raw()
+    """The field of the request that is wrong; mostly a text."""
 
     metadata: msgspec.Raw = msgspec.Raw()
     """OpenRouter puts the error of the provider behind it here."""

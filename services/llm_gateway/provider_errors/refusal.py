@@ -37,6 +37,8 @@ ACCOUNT, EMPTY = "account", "empty"
 MESSAGE_CHARS_MAX = 500
 """A longer message is a page of HTML, or repeats the request."""
 
+PARAM_CHARS_MAX = 128
+
 
 _RETRY_DELAY = re.compile(rb'"retryDelay"\s*:\s*"(\d{1,6}(?:\.\d{1,9})?)s"')
 
@@ -57,6 +59,8 @@ class Refusal:
     type_and_code: str
 
     retry_after_s: float | None = None
+    param: str = ""
+    """The field of the request that it names."""
 
 
 class _ErrorBody(msgspec.Struct):
@@ -65,6 +69,7 @@ class _ErrorBody(msgspec.Struct):
     detail: str | None = None
     code: str | int | None = None
     type: str | None = None
+    param: msgspec.Raw = msgspec.Raw()
 
 
 def read_refusal(provider: str, model: str, status: int, headers: Mapping[str, str], body: bytes) -> Refusal:
@@ -72,7 +77,7 @@ def read_refusal(provider: str, model: str, status: int, headers: Mapping[str, s
     error = (
         error_body.error
         if isinstance(error_body.error, ErrorObject)
-        else ErrorObject(code=error_body.code, type=error_body.type)
+        else ErrorObject(code=error_body.code, type=error_body.type, param=error_body.param)
     )
     text = (
         error_body.error
@@ -84,7 +89,7 @@ def read_refusal(provider: str, model: str, status: int, headers: Mapping[str, s
     words = f"{error.type or ''} {error.code or ''}"
     retry_after_s = _parse_retry_after(headers)
     retry_after_s = _find_retry_delay(error) if retry_after_s is None else retry_after_s
-    return Refusal(provider, model, status, text, words, retry_after_s)
+    return Refusal(provider, model, status, text, words, retry_after_s, _read_param(error))
 
 
 def _decode_body(headers: Mapping[str, str], body: bytes) -> _ErrorBody:
@@ -114,6 +119,14 @@ def _read_behind(error: ErrorObject) -> str:
     inner: dict[str, Any] = error_of_it if isinstance(error_of_it, dict) else found
     words = [inner.get(name) for name in ("type", "code", "message")]
     return " ".join(str(word) for word in words if isinstance(word, str | int) and word)
+
+
+def _read_param(error: ErrorObject) -> str:
+    try:
+        param = msgspec.json.decode(error.param) if error.param else ""
+    except UNREADABLE:
+        return ""
+    return param[:PARAM_CHARS_MAX] if isinstance(param, str) else ""
 
 
 def _find_retry_delay(error: ErrorObject) -> float | None:
@@ -179,6 +192,8 @@ def make_error(refusal: Refusal, *secrets: str) -> HeadraceError:
         model=refusal.model,
         httpStatus=refusal.status,
     )
+    if refusal.param:
+        error.metadata["param"] = mask_secrets(refusal.param, *secrets)
     if cls is ContextLengthExceeded:
         error.metadata |= parse_window_tokens(refusal.message)
     if cls is ProviderAuthentication and (refusal.status == 402 or (row is not None and row.account_is_empty)):

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 from pydantic.alias_generators import to_camel
 
+from services.runtime.tokens.model_table import known_facts
+
 if TYPE_CHECKING:
     from headrace.v1.common_pb2 import Usage
 
@@ -52,6 +54,20 @@ TenantName = Annotated[str, StringConstraints(pattern=r"^[!-~]+$", max_length=12
 Weight = Annotated[int, Field(ge=1, le=1000)]
 
 Capability = Literal["tools", "reasoning", "vision", "audio", "files", "json_schema", "embeddings"]
+
+Unsupported = Literal[
+    "temperature",
+    "temperature_with_reasoning",
+    "top_p",
+    "top_p_with_reasoning",
+    "parallel_tool_calls",
+    "tool_choice",
+    "tool_choice_with_reasoning",
+    "tools_with_reasoning",
+    "reasoning",
+    "reasoning_budget",
+    "reasoning_off",
+]
 
 Fallback = Annotated[str, StringConstraints(pattern=r"^[\w.-]+/.+$", max_length=128 + 1 + 256)]
 """`provider/model`; the model's own name may hold further slashes."""
@@ -165,6 +181,14 @@ class Model(_Entry):
     words, and their answer is checked before it is streamed. A model gives vectors (`/v1/embeddings`) only if it lists
     `embeddings`. `tools` is for people."""
 
+    unsupported: tuple[Unsupported, ...] | None = None
+    """What the model does not take. `temperature`, `top_p` and `parallel_tool_calls` are left out, those
+    `_with_reasoning` where the request wishes reasoning. With `tool_choice`, a forced call becomes a free one; with
+    `tool_choice_with_reasoning`, a forced call is asked for without reasoning; with `tools_with_reasoning`, reasoning
+    is not wished where tools are offered (protocol openai only). `reasoning`: no wish is sent at all;
+    `reasoning_budget`: no budget of tokens, which protocol anthropic sends unless `reasoning` is `adaptive`;
+    `reasoning_off`: no wish to do without. Left out, what the built-in table says of the model."""
+
     price: Price | None = None
     """Prices of the model's tokens. Left out, no cost is reported, and an agent with maxCostUsd asks neither this model
     nor one that may fall back to it, unless its unknownPrice says otherwise."""
@@ -181,6 +205,12 @@ class Model(_Entry):
 
     def answers_for(self, name: str) -> bool:
         return name == self.name or (name.startswith(self.name) and name[len(self.name)] in SEPARATORS)
+
+
+def find_window(model: Model) -> int:
+    """Return the tokens of request and answer together; 0 where neither the entry nor the built-in table says."""
+    known = known_facts(model.name)
+    return model.context_window or (0 if known is None else known.context_window)
 
 
 class Provider(_Entry):

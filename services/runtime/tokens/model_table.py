@@ -1,12 +1,11 @@
-"""Encoding, window and greatest answer of models, by the beginning of their name.
-
-The provider file takes precedence. Figures are from the vendors' documentation, 2026-10; for a family, the smallest in
-service.
-"""
+"""What is known of models, by the beginning of their name: models.toml. The provider file takes precedence."""
 
 from __future__ import annotations
 
+import re
+import tomllib
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
@@ -27,56 +26,34 @@ class ModelFacts(NamedTuple):
     max_output: int
     """Tokens of one answer."""
 
+    unsupported: frozenset[str] = frozenset()
+    """What of a request it refuses, in the words of the provider file."""
+
 
 UNKNOWN = ModelFacts(None, 32_768, 4_096)
 
-_K128 = 131_072
+_BEFORE_NAME = re.compile(
+    r"^(?:ft:|(?:[a-z]+\.)?(?:anthropic|amazon|deepseek|google|minimax|mistral|moonshotai?|openai|qwen|zai)\.)"
+)
+"""What stands before the name of a tuned model, and of Bedrock's."""
 
-_TABLE: dict[str, ModelFacts] = {
-    "gpt-3.5": ModelFacts("cl100k_base", 16_385, 4_096),
-    "gpt-4": ModelFacts("cl100k_base", 8_192, 4_096),
-    "gpt-4-32k": ModelFacts("cl100k_base", 32_768, 4_096),
-    "gpt-4-turbo": ModelFacts("cl100k_base", 128_000, 4_096),
-    "gpt-4-1106": ModelFacts("cl100k_base", 128_000, 4_096),
-    "gpt-4-0125": ModelFacts("cl100k_base", 128_000, 4_096),
-    "gpt-4o": ModelFacts("o200k_base", 128_000, 16_384),
-    "chatgpt-4o": ModelFacts("o200k_base", 128_000, 16_384),
-    "gpt-4.1": ModelFacts("o200k_base", 1_047_576, 32_768),
-    "gpt-4.5": ModelFacts("o200k_base", 128_000, 16_384),
-    "gpt-5": ModelFacts("o200k_base", 400_000, 128_000),
-    "o1": ModelFacts("o200k_base", 200_000, 100_000),
-    "o1-preview": ModelFacts("o200k_base", 128_000, 32_768),
-    "o1-mini": ModelFacts("o200k_base", 128_000, 65_536),
-    "o3": ModelFacts("o200k_base", 200_000, 100_000),
-    "o4": ModelFacts("o200k_base", 200_000, 100_000),
-    "qwen": ModelFacts(None, 8_192, 2_048),
-    "qwen-max": ModelFacts(None, 32_768, 8_192),
-    "qwen-plus": ModelFacts(None, _K128, 8_192),
-    "qwen-turbo": ModelFacts(None, _K128, 8_192),
-    "qwen-long": ModelFacts(None, _K128, 8_192),
-    "qwen1.5": ModelFacts(None, 32_768, 2_048),
-    "qwen2": ModelFacts(None, 32_768, 8_192),
-    "qwen2.5": ModelFacts(None, _K128, 8_192),
-    "qwq": ModelFacts(None, _K128, 8_192),
-    "qwen3": ModelFacts(None, 262_144, 32_768),
-    "deepseek": ModelFacts(None, 65_536, 8_192),
-    "deepseek-chat": ModelFacts(None, _K128, 8_192),
-    "deepseek-reasoner": ModelFacts(None, _K128, 65_536),
-    "deepseek-v3.1": ModelFacts(None, _K128, 32_768),
-    "deepseek-v3.2": ModelFacts(None, _K128, 32_768),
-    "claude": ModelFacts(None, 200_000, 4_096),
-    "claude-3-5": ModelFacts(None, 200_000, 8_192),
-    "claude-3-7": ModelFacts(None, 200_000, 64_000),
-    "claude-opus-4": ModelFacts(None, 200_000, 32_000),
-    "claude-sonnet-4": ModelFacts(None, 200_000, 64_000),
-    "claude-haiku-4": ModelFacts(None, 200_000, 64_000),
-}
+
+def _load_table() -> dict[str, ModelFacts]:
+    vendors = tomllib.loads(Path(__file__).with_name("models.toml").read_text())["vendor"]
+    return {
+        name: ModelFacts(row.get("encoding"), row["window"], row["output"], frozenset(row.get("unsupported", ())))
+        for vendor in vendors
+        for name, row in vendor["models"].items()
+    }
+
+
+_TABLE = _load_table()
 
 
 @lru_cache(maxsize=1024)  # names come from requests
 def known_facts(model: str) -> ModelFacts | None:
     """Return the facts of the longest name that `model`, without vendor/, begins with, if any."""
-    name = model.rpartition("/")[2].lower()
+    name = _BEFORE_NAME.sub("", model.rpartition("/")[2].lower()).replace(".", "-")
     fitting = [known for known in _TABLE if name.startswith(known)]
     return _TABLE[max(fitting, key=len)] if fitting else None
 

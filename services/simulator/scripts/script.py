@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import orjson
 from pydantic import TypeAdapter, ValidationError
@@ -55,15 +55,24 @@ def parse_script(data: object) -> tuple[Rule, ...]:
     return rules
 
 
-def find_rule(rules: Sequence[Rule], request: ModelRequest) -> Rule | None:
+def find_rule(rules: Sequence[Rule], request: ModelRequest, body: Any) -> Rule | None:
     """Return the first rule that fits, or None."""
-    return next((rule for rule in rules if _matches_rule(rule, request)), None)
+    return next((rule for rule in rules if _matches_rule(rule, request, body)), None)
 
 
-def _matches_rule(rule: Rule, request: ModelRequest) -> bool:
+def _matches_rule(rule: Rule, request: ModelRequest, body: Any) -> bool:
     match = rule.match
     return (
         (match.model is None or match.model == request.model)
         and (match.turn is None or match.turn == request.turn)
         and (match.text is None or re.search(match.text, request.text) is not None)
+        and (match.field is None or _has_field(body, match.field.split(".")))
     )
+
+
+def _has_field(body: Any, names: Sequence[str]) -> bool:
+    for name in names:
+        if not isinstance(body, dict) or name not in body:
+            return False
+        body = body[name]
+    return True

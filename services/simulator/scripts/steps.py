@@ -190,6 +190,9 @@ class Match(_ScriptModel):
     turn: int | None = None
     """1 for the answer to a user message, 2 after its first tool results, and so on."""
 
+    field: str | None = None
+    """A field that the request's body has, as in `reasoning.effort`."""
+
 
 class Rule(Reply):
     """A reply and its conditions."""

@@ -51,8 +51,8 @@ async def test_providers_and_replicas_are_shown(tmp_path: Path) -> None:
         full = (await run("limits", "--full", url=facade.url))[1].decode().splitlines()
         replicas = (await run("replicas", url=facade.url))[1].decode().splitlines()
     assert [line.split() for line in providers] == [
-        ["model", "breaker", "attempts", "errors", "median", "p95", "running", "waiting"],
-        ["prov/fine", "closed", "12", "25%", "420", "-", "2", "1"],
+        ["model", "breaker", "attempts", "errors", "median", "p95", "running", "waiting", "refused"],
+        ["prov/fine", "closed", "12", "25%", "420", "-", "2", "1", "temperature"],
         ["prov/idle", "open", "for", "5", "s", "0", "-", "-", "-", "2", "1"],
     ]
     assert [line.split()[:3] for line in replicas[1:]] == [["a:7001", "alive", "2"], ["b:7001", "answers", "0"]]

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import tomllib
+from pathlib import Path
+from typing import get_args
+
 import pytest
 from structlog.testing import capture_logs
 
+from services.llm_gateway.providers.provider_file import Unsupported
 from services.runtime.tokens.model_table import UNKNOWN, facts, known_facts
 
 
@@ -24,6 +29,12 @@ from services.runtime.tokens.model_table import UNKNOWN, facts, known_facts
         ("qwen3-max-preview", 262_144, None),
         ("deepseek-coder", 65_536, None),
         ("deepseek-ai/DeepSeek-V3.2", 131_072, None),
+        ("Qwen/Qwen3-8B", 131_072, None),
+        ("gpt-5.4-mini-2026-03-17", 400_000, "o200k_base"),
+        ("ft:gpt-4o-2024-08-06", 128_000, "o200k_base"),
+        ("eu.anthropic.claude-opus-4-7-v1:0", 1_000_000, None),
+        ("anthropic/claude-opus-4.7", 1_000_000, None),
+        ("global.amazon.nova-2-lite-v1:0", 1_000_000, None),
         ("anthropic/claude-sonnet-4-5", 200_000, None),
     ],
 )
@@ -43,3 +54,12 @@ def test_an_unknown_model_gets_a_small_window_and_one_warning() -> None:
         assert facts("my-own-model") == facts("my-own-model") == UNKNOWN
     assert [(line["log_level"], line["model"]) for line in lines] == [("warning", "my-own-model")]
     assert known_facts("my-own-model") is None
+
+
+def test_every_row_has_its_source_and_words_that_the_provider_file_has() -> None:
+    path = Path(__file__).parents[3] / "services/runtime/tokens/models.toml"
+    vendors = tomllib.loads(path.read_text())["vendor"]
+    assert len(vendors) >= 10
+    assert all(vendor["source"].startswith("https://") and vendor["date"] for vendor in vendors)
+    rows = [row for vendor in vendors for row in vendor["models"].values()]
+    assert {word for row in rows for word in row.get("unsupported", ())} <= {*get_args(Unsupported)}

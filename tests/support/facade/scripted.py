@@ -642,7 +642,14 @@ class ScriptedOperator(operator_pb2_grpc.OperatorServiceServicer):
 
     async def ListProviders(self, request: llm_pb2.ListProvidersRequest, context: Any) -> llm_pb2.ListProvidersResponse:
         models = [
-            llm_pb2.ModelHealth(model="fine", breaker="closed", attempts=12, error_ratio=0.25, first_delta_ms=420),
+            llm_pb2.ModelHealth(
+                model="fine",
+                breaker="closed",
+                attempts=12,
+                error_ratio=0.25,
+                first_delta_ms=420,
+                left_out=["temperature"],
+            ),
             llm_pb2.ModelHealth(model="idle", breaker="open", blocked_ms=5000),
         ]
         return llm_pb2.ListProvidersResponse(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from services.llm_gateway.fitting.unsupported import FREE_CHOICES, list_unsupported
 from services.llm_gateway.protocols.anthropic.answer_blocks import THINKING
 from services.llm_gateway.protocols.anthropic.cache_marks import mark_cache
 from services.llm_gateway.protocols.anthropic.messages import Turn, build_turns, join_system_text
@@ -50,7 +51,7 @@ def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -
     if request.tools:
         body |= _build_tools(request)
     if "reasoning" in model.capabilities:
-        body |= _build_thinking(request, provider, body["max_tokens"], conversation)
+        body |= _build_thinking(request, provider, model, body["max_tokens"], conversation)
     if request.HasField("output_format") and model.keeps_to_schemas:
         form = {"type": "json_schema", "schema": orjson.Fragment(request.output_format.schema)}
         body["output_config"] = body.get("output_config", {}) | {"format": form}
@@ -88,16 +89,17 @@ def _build_tools(request: llm_pb2.ChatRequest) -> dict[str, Any]:
 
 
 def _build_thinking(
-    request: llm_pb2.ChatRequest, provider: Provider, max_tokens: int, conversation: list[Turn]
+    request: llm_pb2.ChatRequest, provider: Provider, model: Model, max_tokens: int, conversation: list[Turn]
 ) -> dict[str, Any]:
     reasoning = request.reasoning
     if not request.HasField("reasoning"):
         return {}
     # A forced tool and thinking exclude each other; the tool is what the caller insists on.
-    enabled = reasoning.enabled and request.tool_choice in ("", "none", "auto")
-    if provider.reasoning == "adaptive":
+    enabled = reasoning.enabled and request.tool_choice in FREE_CHOICES
+    unsupported = list_unsupported(provider, model, request.model)
+    if provider.reasoning == "adaptive" or "reasoning_budget" in unsupported:
         if not enabled:
-            return {"thinking": {"type": "disabled"}}
+            return {} if "reasoning_off" in unsupported else {"thinking": {"type": "disabled"}}
         effort = {"output_config": {"effort": reasoning.effort.lower()}} if reasoning.effort else {}
         return {"thinking": {"type": "adaptive", "display": "summarized"}} | effort
     # Half of the limit is left for the answer.

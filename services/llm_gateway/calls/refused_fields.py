@@ -1,0 +1,139 @@
+"""Fields that a model has refused: a request is made again without them, and later ones go out without them at once."""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import orjson
+import structlog
+
+from headrace.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.errors import HeadraceError
+    from services.llm_gateway.providers.provider_file import Model, Provider
+
+log = structlog.get_logger()
+
+Path: TypeAlias = "tuple[str, ...]"
+"""Names of a field of the body, the outermost first."""
+
+REMEMBERED_MAX = 64
+"""Of one model; the oldest is forgotten first, and costs a request more."""
+
+STATUSES = ("400", "422")
+
+_OPTIONAL = frozenset(
+    {
+        "temperature",
+        "topp",
+        "paralleltoolcalls",
+        "disableparalleltooluse",
+        "toolchoice",
+        "functioncallingconfig",
+        "reasoning",
+        "reasoningeffort",
+        "effort",
+        "enablethinking",
+        "thinking",
+        "thinkingbudget",
+        "thinkingconfig",
+        "chattemplatekwargs",
+        "reasoningsplit",
+        "additionalmodelrequestfields",
+        "streamoptions",
+    }
+)
+"""Without one of these an answer is the same in kind. Names have no underscores and capitals here."""
+
+_OTHER_NAMES = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
+
+_SAYS_UNSUPPORTED = re.compile(
+    r"unsupported|not? (?:be )?support|not (?:permitted|allowed|compatible|available)|unrecognized|unknown|unexpected"
+    r"|deprecated|extra[_ ](?:inputs|forbidden)|only the default|only \S{1,20} is allowed|may only be",
+    re.IGNORECASE,
+)
+_WORD = re.compile(r"[A-Za-z_]+")
+
+
+class RefusedFields:
+    """Of all models, by provider and entry.
+
+    A value is remembered with its field: a caller whose value is refused must not take the field from all others.
+    """
+
+    def __init__(self) -> None:
+        self._by_model: dict[tuple[str, str], OrderedDict[tuple[Path, bytes], None]] = {}
+
+    def list_fields(self, provider: Provider, entry: Model) -> list[str]:
+        remembered = self._by_model.get((provider.key, entry.name), {})
+        return sorted({".".join(path) for path, _ in remembered})
+
+    def leave_out(self, provider: Provider, entry: Model, body: dict[str, Any]) -> None:
+        """Take what was refused before out of `body`."""
+        for path, value in self._by_model.get((provider.key, entry.name), {}):
+            parent = _find_parent(body, path)
+            if parent is None or path[-1] not in parent:
+                continue
+            if other := _OTHER_NAMES.get(path[-1]):
+                parent[other] = parent.pop(path[-1])
+            elif orjson.dumps(parent[path[-1]]) == value:
+                del parent[path[-1]]
+
+    def remember(self, provider: Provider, entry: Model, path: Path, value: Any, said: str) -> bool:
+        """Leave the field with this value out from now on; False if that was so already."""
+        remembered = self._by_model.setdefault((provider.key, entry.name), OrderedDict())
+        key = (path, b"" if path[-1] in _OTHER_NAMES else orjson.dumps(value))
+        if key in remembered:
+            return False
+        remembered[key] = None
+        if len(remembered) > REMEMBERED_MAX:
+            remembered.popitem(last=False)
+        log.warning("field left out", provider=provider.key, model=entry.name, field=".".join(path), said=said)
+        return True
+
+
+def find_optional_fields(body: Mapping[str, Any]) -> dict[Path, Any]:
+    """Return the fields of `body`, and those one level below, that may be left out or have another name."""
+    found: dict[Path, Any] = {}
+    for name, value in body.items():
+        if _normalise(name) in _OPTIONAL or name in _OTHER_NAMES:
+            found[(name,)] = value
+        if isinstance(value, dict):
+            below: dict[str, Any] = value
+            found |= {(name, inner): below[inner] for inner in below if _normalise(inner) in _OPTIONAL}
+    return found
+
+
+def find_refused_field(optional: Mapping[Path, Any], error: HeadraceError) -> Path | None:
+    """Return which of the optional fields the error names: by `param`, or else in words that say that it is refused."""
+    if not isinstance(error, InvalidRequest) or error.metadata.get("httpStatus") not in STATUSES:
+        return None
+    words = [_normalise(word) for word in _WORD.findall(error.message)]
+    named = [_normalise(word) for word in _WORD.findall(error.metadata.get("param", ""))]
+    by_name: dict[str, Path] = {}
+    for path in optional:
+        other = _OTHER_NAMES.get(path[-1])
+        if other is None or _normalise(other) in words:
+            by_name[_normalise(path[-1])] = path
+    # "reasoning.effort" names the innermost last.
+    if (name := next((name for name in reversed(named) if name in by_name), None)) is not None:
+        return by_name[name]
+    if named or not _SAYS_UNSUPPORTED.search(error.message):
+        return None
+    return next((by_name[word] for word in words if word in by_name), None)
+
+
+def _find_parent(body: dict[str, Any], path: Path) -> dict[str, Any] | None:
+    parent: Any = body
+    for name in path[:-1]:
+        parent = parent.get(name) if isinstance(parent, dict) else None
+    return parent if isinstance(parent, dict) else None
+
+
+def _normalise(name: str) -> str:
+    return name.replace("_", "").lower()

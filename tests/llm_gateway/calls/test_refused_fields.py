@@ -1,0 +1,170 @@
+"""What a 400 names is left out of the next request, which is made at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from headrace.v1 import llm_pb2
+from tests.support.llm_gateway.conversation import TOOL
+from tests.support.llm_gateway.gateway import Asking, Gateway
+
+HELLO: dict[str, Any] = {"steps": [{"content": ["hello"]}]}
+WISHES: dict[str, Any] = {
+    "temperature": 0.2,
+    "tools": [TOOL],
+    "tool_choice": "required",
+    "parallel_tool_calls": False,
+    "max_tokens": 64,
+    "reasoning": llm_pb2.Reasoning(enabled=True, effort="LOW"),
+}
+
+
+def refuse(field: str, error: dict[str, Any] | str, status: int = 400) -> dict[str, Any]:
+    return {"match": {"field": field}, "steps": [{"status": status, "body": {"error": error}}]}
+
+
+def openai_error(message: str, param: str | None = None, code: str | None = None) -> dict[str, Any]:
+    return {"message": message, "type": "invalid_request_error", "param": param, "code": code}
+
+
+async def list_left_out(gateway: Gateway) -> list[str]:
+    [provider] = (await gateway.llm.ListProviders(llm_pb2.ListProvidersRequest())).providers
+    return [*provider.models[0].left_out]
+
+
+@pytest.mark.parametrize(
+    ("field", "error", "fields"),
+    [
+        (
+            "temperature",
+            openai_error(
+                "Unsupported value: 'temperature' does not support 0.2 with this model. Only the default (1) value is "
+                "supported.",
+                "temperature",
+                "unsupported_value",
+            ),
+            {},
+        ),
+        ("temperature", openai_error("invalid temperature: only 1 is allowed for this model"), {}),
+        (
+            "parallel_tool_calls",
+            openai_error("Unrecognized request argument supplied: parallel_tool_calls"),
+            {},
+        ),
+        (
+            "reasoning_effort",
+            openai_error(
+                "Function tools with reasoning_effort are not supported for gpt-5.6-luna in /v1/chat/completions.",
+                "reasoning_effort",
+            ),
+            {},
+        ),
+        (
+            "tool_choice",
+            openai_error(
+                "<400> InternalError.Algo.InvalidParameter: The tool_choice parameter does not support being set to "
+                "required or object in thinking mode",
+                code="invalid_parameter_error",
+            ),
+            {"reasoning": "enable_thinking"},
+        ),
+        ("stream_options", openai_error("Extra inputs are not permitted", "stream_options"), {}),
+        (
+            "reasoning.effort",
+            openai_error("Unsupported value: 'low' is not supported with this model.", "reasoning.effort"),
+            {"reasoning": "reasoning"},
+        ),
+        (
+            "tool_choice",
+            {
+                "type": "invalid_request_error",
+                "message": 'tool_choice: type "tool" and "any" are not supported for this model.',
+            },
+            {"protocol": "anthropic"},
+        ),
+        (
+            "thinking",
+            {
+                "type": "invalid_request_error",
+                "message": '"thinking.type.enabled" is not supported for this model. Use "thinking.type.adaptive".',
+            },
+            {"protocol": "anthropic"},
+        ),
+    ],
+)
+async def test_a_field_that_is_refused_is_left_out_at_once_and_from_then_on(
+    asking: Asking, field: str, error: dict[str, Any], fields: dict[str, Any]
+) -> None:
+    wishes = WISHES | ({"tool_choice": "auto", "max_tokens": 8192} if field == "thinking" else {})
+    async with asking([refuse(field, error), HELLO], **fields) as gateway:
+        with capture_logs() as lines:
+            heard = await gateway.hear(**wishes)
+        again = await gateway.hear(**wishes)
+        assert (heard.content, again.content, heard.error, again.error) == (["hello"], ["hello"], None, None)
+        assert [request.status for request in gateway.sim.requests] == [400, 200, 200]
+        assert await list_left_out(gateway) == [field]
+    [line] = [line for line in lines if line["event"] == "field left out"]
+    assert (line["field"], line["log_level"], line["model"]) == (field, "warning", "sim-1")
+    assert error["message"][:40] in line["said"]
+
+
+async def test_another_value_of_a_refused_field_is_sent(asking: Asking) -> None:
+    error = openai_error("temperature must be at most 1", "temperature", "invalid_value")
+    async with asking([refuse("temperature", error), HELLO]) as gateway:
+        await gateway.hear(temperature=1.5)
+        gateway.sim.rules = gateway.sim.rules[1:]
+        await gateway.hear(temperature=0.5)
+        await gateway.hear(temperature=1.5)
+        assert [request.body.get("temperature") for request in gateway.sim.requests] == [1.5, None, 0.5, None]
+
+
+async def test_a_limit_is_sent_under_the_name_that_the_model_wants(asking: Asking) -> None:
+    error = openai_error(
+        "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
+        "max_tokens",
+        "unsupported_parameter",
+    )
+    async with asking([refuse("max_tokens", error), HELLO]) as gateway:
+        await gateway.hear(max_tokens=64)
+        await gateway.hear(max_tokens=65)
+        sent = [(body.get("max_tokens"), body.get("max_completion_tokens")) for body in bodies(gateway)]
+    assert sent == [(64, None), (None, 64), (None, 65)]
+
+
+def bodies(gateway: Gateway) -> list[dict[str, Any]]:
+    return [request.body for request in gateway.sim.requests]
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (openai_error("Invalid 'messages[0].content': unknown", "messages[0].content"), 400),
+        (openai_error("max_tokens is too large: 64", "max_tokens", "invalid_value"), 400),
+        (openai_error("The temperature of this room is fine."), 400),
+        (openai_error("temperature is not supported", "temperature"), 404),
+    ],
+)
+async def test_what_names_nothing_optional_is_final(asking: Asking, error: dict[str, Any], status: int) -> None:
+    async with asking([refuse("model", error, status), HELLO]) as gateway:
+        heard = await gateway.hear(**WISHES)
+        assert (heard.reason, len(gateway.sim.requests)) == ("INVALID_REQUEST", 1)
+        assert heard.failure.metadata.get("param", "") == (error["param"] or "")
+        assert await list_left_out(gateway) == []
+
+
+async def test_a_model_that_refuses_everything_ends_in_its_last_error(asking: Asking) -> None:
+    script = [refuse(field, openai_error("no", field)) for field in ("temperature", "tool_choice", "model")]
+    async with asking(script) as gateway:
+        heard = await gateway.hear(**WISHES)
+        assert (heard.reason, heard.failure.metadata["param"]) == ("INVALID_REQUEST", "model")
+        assert len(gateway.sim.requests) == 3
+
+
+async def test_a_refused_field_is_no_full_window(asking: Asking) -> None:
+    error = openai_error("temperature is not supported", "temperature")
+    models = [{"name": "sim-1", "contextWindow": 10}]
+    async with asking([refuse("temperature", error), HELLO], models=models) as gateway:
+        assert (await gateway.hear(temperature=0.2)).content == ["hello"]
