@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from tests.judges.models.conversations import CONVERSATIONS, Capture
+from tests.judges.models.conversations import Capture
 from tests.support.order import Event, check_order, texts
 from tests.support.suite import Suite
 from tests.support.timing import within
-from trials.real_model.server import RealServer
+from trials.real_model.server import RealServer, serving_model
+from trials.real_model.templates import TEMPLATES, Template, render_all
 
 SLOT_TOKENS = 1536
 """Window of the server. It holds two tools that each compacted chat gets, and some messages."""
@@ -48,9 +49,6 @@ CALL = '<tool_call>{"name": "%s", "arguments": {"city": "Oslo", "days": 1}}</too
 EXCHANGES_MAX = 100
 """Requests of all cases together; far fewer are needed until a window is full."""
 
-UNSEEING = ("picture",)
-"""Conversations that the model cannot have: it has no eyes."""
-
 
 @dataclass(frozen=True)
 class Stage:
@@ -73,7 +71,9 @@ def write_config(folder: Path, base_url: str) -> None:
         # The window that somebody has written down is larger than the one that the server has.
         {"name": "boastful"} | short | {"contextWindow": 32_768},
         # Where the server's grammar would let the model go on with further calls.
-        {"name": "calling"} | short | {"extraBody": sampling | {"stop": ["</tool_call>"]}},
+        {"name": "calling", "unsupported": ["tool_choice_by_name"]}
+        | short
+        | {"extraBody": sampling | {"stop": ["</tool_call>"]}},
         {"name": "endless"} | short | {"extraBody": {"ignore_eos": True}},
     ]
     patient = {"firstDeltaMs": 600_000, "idleMs": 600_000}
@@ -172,19 +172,9 @@ async def free_the_slot_of_a_cancelled_run(stage: Stage) -> None:
             await asyncio.sleep(0.05)
 
 
-def render_by_the_template(name: str) -> Case:
-    """The server's own engine takes each request of a conversation, and shows the model what everybody said."""
-
+def render_by(template: Template) -> Case:
     async def render(stage: Stage) -> None:
-        for request in await stage.capture.get_requests("open", name):
-            status, answer = await stage.server.post("/apply-template", request)
-            assert status == 200, answer
-            for message in request["messages"]:
-                content = message["content"]
-                assert not isinstance(content, str) or content in answer["prompt"], f"left out: {content[:200]}"
-                for call in message.get("tool_calls") or ():
-                    written = f'<tool_call>{{"name": "{call["function"]["name"]}"'
-                    assert written in answer["prompt"], f"left out: {written}"
+        await render_all(template, stage.capture, lambda file: serving_model(SLOT_TOKENS, file))
 
     return render
 
@@ -197,10 +187,5 @@ CASES: dict[str, Case] = {
     "json_schema": answer_by_a_schema,
     "overflow": compact_when_the_window_is_full,
     "cancel": free_the_slot_of_a_cancelled_run,
-    **{f"template_{name}": render_by_the_template(name) for name in CONVERSATIONS if name not in UNSEEING},
+    **{f"template_{name}": render_by(template) for name, template in TEMPLATES.items()},
 }
-
-EXPECTED = {
-    "tool_call_by_name": "owned by 'Models as they are', kind F: llama.cpp reads a tool_choice with a name as auto",
-}
-"""By case: why it is expected to fail, until the issue that owns it is done."""

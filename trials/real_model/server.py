@@ -73,10 +73,10 @@ class RealServer:
 
 
 @asynccontextmanager
-async def serving_model(slot_tokens: int) -> AsyncGenerator[RealServer]:
+async def serving_model(slot_tokens: int, template: Path = TEMPLATE) -> AsyncGenerator[RealServer]:
     """Serve the model inside the block, each of two slots with a window of so many tokens."""
     program = (make_environment("llama_cpp"), PROGRAMS / "serve_llama.py")
-    command = (*program, BUILD, str(slot_tokens), TEMPLATE)
+    command = (*program, BUILD, str(slot_tokens), template)
     pipe = asyncio.subprocess.PIPE
     with (BUILD / "llama_cpp.log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=log)

@@ -48,10 +48,10 @@ def fit_request(
         fitted.max_tokens = entry.max_output
     if given.tool_choice not in CHOICES:
         fitted.tool_choice = names.fit(given.tool_choice)
-    leave_out_unsupported(fitted, list_unsupported(provider, entry, model), has_tools=bool(given.tools))
+    fitted.tools.extend(_fit_tool(tool, names) for tool in given.tools)
+    leave_out_unsupported(fitted, list_unsupported(provider, entry, model))
     turns = fit_turns(given.messages, is_strict=provider.turn_order == "strict", results_hold_media=results_hold_media)
     fitted.messages.extend(_fit_calls(turn, names, provider) for turn in turns)
-    fitted.tools.extend(_fit_tool(tool, names) for tool in given.tools)
     return FittedRequest(fitted, names.list_replaced())
 
 

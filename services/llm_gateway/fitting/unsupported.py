@@ -28,7 +28,7 @@ def list_unsupported(provider: Provider, entry: Model, model: str) -> Collection
     return found if provider.protocol == CHAT_COMPLETIONS else found - {"tools_with_reasoning"}
 
 
-def leave_out_unsupported(request: ChatRequest, unsupported: Collection[str], *, has_tools: bool) -> None:
+def leave_out_unsupported(request: ChatRequest, unsupported: Collection[str]) -> None:
     if not unsupported:
         return
     if request.tool_choice not in FREE_CHOICES:
@@ -38,7 +38,12 @@ def leave_out_unsupported(request: ChatRequest, unsupported: Collection[str], *,
             # Many of these models reason unless they are told not to.
             request.reasoning.enabled = False
             request.reasoning.ClearField("effort")
-    if _is_reasoning_unsupported(request, unsupported, has_tools=has_tools):
+    forced = [tool for tool in request.tools if tool.name == request.tool_choice]
+    if forced and "tool_choice_by_name" in unsupported:
+        request.tool_choice = "required"
+        del request.tools[:]
+        request.tools.extend(forced)
+    if _is_reasoning_unsupported(request, unsupported):
         request.ClearField("reasoning")
     for field in ("temperature", "top_p"):
         if field in unsupported or (request.reasoning.enabled and f"{field}_with_reasoning" in unsupported):
@@ -47,9 +52,9 @@ def leave_out_unsupported(request: ChatRequest, unsupported: Collection[str], *,
         request.ClearField("parallel_tool_calls")
 
 
-def _is_reasoning_unsupported(request: ChatRequest, unsupported: Collection[str], *, has_tools: bool) -> bool:
+def _is_reasoning_unsupported(request: ChatRequest, unsupported: Collection[str]) -> bool:
     if not request.HasField("reasoning"):
         return False
     if not request.reasoning.enabled:
         return "reasoning" in unsupported or "reasoning_off" in unsupported
-    return "reasoning" in unsupported or (has_tools and "tools_with_reasoning" in unsupported)
+    return "reasoning" in unsupported or ("tools_with_reasoning" in unsupported and bool(request.tools))

@@ -62,6 +62,7 @@ Unsupported = Literal[
     "top_p_with_reasoning",
     "parallel_tool_calls",
     "tool_choice",
+    "tool_choice_by_name",
     "tool_choice_with_reasoning",
     "tools_with_reasoning",
     "reasoning",
@@ -184,6 +185,7 @@ class Model(_Entry):
     unsupported: tuple[Unsupported, ...] | None = None
     """What the model does not take. `temperature`, `top_p` and `parallel_tool_calls` are left out, those
     `_with_reasoning` where the request wishes reasoning. With `tool_choice`, a forced call becomes a free one; with
+    `tool_choice_by_name`, the tool that is forced is offered alone, as llama.cpp's server wants it; with
     `tool_choice_with_reasoning`, a forced call is asked for without reasoning; with `tools_with_reasoning`, reasoning
     is not wished where tools are offered (protocol openai only). `reasoning`: no wish is sent at all;
     `reasoning_budget`: no budget of tokens, which protocol anthropic sends unless `reasoning` is `adaptive`;

@@ -74,3 +74,13 @@ async def test_the_entry_goes_before_the_table(asking: Asking) -> None:
         for model, sent in (("o3", 0.5), ("mine", None)):
             body = await read_body(gateway, model=model, temperature=0.5)
             assert body.get("temperature") == sent
+
+
+async def test_a_tool_that_cannot_be_forced_by_its_name_is_offered_alone(asking: Asking) -> None:
+    models = [{"name": "sim-1", "unsupported": ["tool_choice_by_name"]}]
+    tools = [TOOL, llm_pb2.ToolSchema(name="g")]
+    async with asking([{"steps": [{"content": ["hello"]}]}], models=models) as gateway:
+        body = await read_body(gateway, tools=tools, tool_choice="g")
+        assert (body["tool_choice"], [tool["function"]["name"] for tool in body["tools"]]) == ("required", ["g"])
+        body = await read_body(gateway, tools=tools, tool_choice="required")
+        assert (body["tool_choice"], len(body["tools"])) == ("required", 2)
