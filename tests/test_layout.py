@@ -43,6 +43,7 @@ ROOMS = {
         "calls",
         "protocols",
         "protocols/openai",
+        "protocols/openai_responses",
         "protocols/anthropic",
         "protocols/common",
         "http",
@@ -55,8 +56,10 @@ ROOMS = {
     "services/simulator": (
         ".",
         "protocols",
+        "protocols/openai_responses",
         "protocols/openai",
         "protocols/anthropic",
+        "protocols/common",
         "playback",
         "model",
         "scripts",

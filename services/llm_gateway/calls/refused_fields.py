@@ -37,6 +37,8 @@ _OPTIONAL = frozenset(
         "functioncallingconfig",
         "reasoning",
         "reasoningeffort",
+        "summary",
+        "include",
         "effort",
         "enablethinking",
         "thinking",

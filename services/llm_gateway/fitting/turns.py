@@ -45,6 +45,12 @@ def join_parts(parts: Iterable[llm_pb2.ContentPart]) -> str:
     return BLANK_LINE.join(part.text for part in parts if part.text)
 
 
+def join_system_text(messages: Iterable[llm_pb2.Message]) -> str:
+    return BLANK_LINE.join(
+        text for message in messages if message.role == "system" and (text := join_parts(message.content))
+    )
+
+
 def is_media(part: llm_pb2.ContentPart) -> bool:
     return part.WhichOneof("part") in ("image", "audio", "file")
 

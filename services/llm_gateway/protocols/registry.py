@@ -9,6 +9,8 @@ from services.llm_gateway.protocols.anthropic import request as anthropic_reques
 from services.llm_gateway.protocols.anthropic.reader import AnthropicReader
 from services.llm_gateway.protocols.openai import request as openai_request
 from services.llm_gateway.protocols.openai.reader import OpenAiReader
+from services.llm_gateway.protocols.openai_responses import request as responses_request
+from services.llm_gateway.protocols.openai_responses.reader import ResponsesReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -61,6 +63,15 @@ PROTOCOLS: Mapping[str, WireProtocol] = {
         frozenset({"image", "audio", "file"}),
         openai_request.build_body,
         OpenAiReader,
+    ),
+    "openai_responses": WireProtocol(
+        responses_request.PATH,
+        "Authorization",
+        {},
+        frozenset({"image", "file"}),
+        responses_request.build_body,
+        ResponsesReader,
+        results_hold_media=True,
     ),
     "anthropic": WireProtocol(
         anthropic_request.PATH,

@@ -9,6 +9,8 @@ from services.simulator.protocols.anthropic import reply as anthropic_reply
 from services.simulator.protocols.anthropic import request as anthropic_request
 from services.simulator.protocols.openai import reply as openai_reply
 from services.simulator.protocols.openai import request as openai_request
+from services.simulator.protocols.openai_responses import reply as responses_reply
+from services.simulator.protocols.openai_responses import request as responses_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -43,6 +45,12 @@ PROTOCOLS: Mapping[str, WireProtocol] = {
         openai_reply.stream_reply,
         openai_reply.build_whole_reply,
         openai_reply.build_error,
+    ),
+    "/v1/responses": WireProtocol(
+        responses_request.parse_request,
+        responses_reply.stream_reply,
+        responses_reply.build_whole_reply,
+        responses_reply.build_error,
     ),
     "/v1/messages": WireProtocol(
         anthropic_request.parse_request,

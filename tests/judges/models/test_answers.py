@@ -46,6 +46,9 @@ CITY: dict[str, Any] = {"type": "object", "properties": {"city": {"type": "strin
 OPENAI_TOOLS: Any = [
     {"type": "function", "function": {"name": name, "parameters": CITY}} for name in ("weather", "time")
 ]
+RESPONSES_TOOLS: Any = [
+    {"type": "function", "name": name, "parameters": CITY, "strict": False} for name in ("weather", "time")
+]
 ANTHROPIC_TOOLS: Any = [{"name": name, "input_schema": CITY} for name in ("weather", "time")]
 THINKING: Any = {"type": "enabled", "budget_tokens": 1024}
 
@@ -112,6 +115,51 @@ async def test_openai_answers_whole_and_takes_results(openai_client: openai.Asyn
     assert answer.choices[0].message.content == "It snows."
     assert answer.usage is not None
     assert answer.usage.total_tokens > 0
+
+
+async def test_responses_stream_text_reasoning_and_usage(openai_client: openai.AsyncOpenAI) -> None:
+    async with openai_client.responses.stream(model="sim-1", input="hello", store=False) as stream:
+        texts = [event.delta async for event in stream if event.type == "response.output_text.delta"]
+        done = await stream.get_final_response()
+    assert texts == ["水", "车 ", "\n\n"]
+    assert [item.type for item in done.output] == ["reasoning", "message"]
+    assert (done.status, done.output_text) == ("completed", "水车 \n\n")
+    assert done.usage is not None
+    assert (done.usage.input_tokens, done.usage.output_tokens) == (2, 5)
+
+
+@pytest.mark.parametrize("is_stream", [True, False])
+async def test_responses_have_tool_calls_and_take_results(openai_client: openai.AsyncOpenAI, is_stream: bool) -> None:
+    asked: dict[str, Any] = {"model": "sim-1", "tools": RESPONSES_TOOLS, "store": False}
+    items: list[Any] = user("weather")
+    for text in ("Let me see.", "It snows."):
+        if is_stream:
+            async with openai_client.responses.stream(input=items, **asked) as stream:
+                done: Any = await stream.get_final_response()
+        else:
+            done = await openai_client.responses.create(input=items, **asked)
+        assert done.output_text == text
+        calls = [item for item in done.output if item.type == "function_call"]
+        items += [item.to_dict() for item in done.output]
+        items += [{"type": "function_call_output", "call_id": call.call_id, "output": "snow"} for call in calls]
+        if calls:
+            assert [(call.call_id, call.name, json.loads(call.arguments)) for call in calls] == [
+                ("toolu_1", "weather", {"city": "Paris"}),
+                ("toolu_2", "time", {"city": "Oslo"}),
+            ]
+
+
+async def test_responses_say_why_they_are_incomplete_and_refuse_as_openai_does(
+    openai_client: openai.AsyncOpenAI,
+) -> None:
+    done = await openai_client.responses.create(model="sim-1", input="long", store=False)
+    assert done.incomplete_details is not None
+    assert (done.status, done.incomplete_details.reason) == ("incomplete", "max_output_tokens")
+    with pytest.raises(openai.RateLimitError):
+        await openai_client.responses.create(model="sim-1", input="busy", store=False)
+    thought: Any = {"type": "reasoning", "id": "rs_1", "summary": []}
+    with pytest.raises(openai.BadRequestError, match="not persisted"):
+        await openai_client.responses.create(model="sim-1", input=[thought, *user("x")], store=False)
 
 
 async def test_anthropic_streams_text_thinking_and_usage(anthropic_client: anthropic.AsyncAnthropic) -> None:

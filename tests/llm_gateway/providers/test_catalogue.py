@@ -40,7 +40,10 @@ def write(tmp_path: Path, *entries: dict[str, Any]) -> None:
     ("entry", "problem"),
     [
         (provider_entry("ftp://x"), "providers.0.baseUrl"),
-        (provider_entry(URL, protocol="smtp"), "providers.0.protocol: Input should be 'openai' or 'anthropic'"),
+        (
+            provider_entry(URL, protocol="smtp"),
+            "providers.0.protocol: Input should be 'openai', 'openai_responses' or 'anthropic'",
+        ),
         (provider_entry(URL, models=[]), "providers.0.models"),
         (provider_entry(URL, timeouts={"idleMs": 0}), "providers.0.timeouts.idleMs"),
         (provider_entry(URL, timeout={}), "providers.0.timeout: Extra inputs are not permitted"),

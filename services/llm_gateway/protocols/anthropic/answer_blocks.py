@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from services.llm_gateway.protocols.anthropic.events import Block
 
 KIND: Final = "thinking_blocks"
@@ -70,23 +68,3 @@ def parse_input(text: str) -> Any:
     except orjson.JSONDecodeError:
         is_object = False
     return orjson.Fragment(text) if is_object else {}
-
-
-def order_blocks(
-    items: Sequence[dict[str, Any]], text: str, calls: Sequence[dict[str, Any]]
-) -> list[dict[str, Any]] | None:
-    """Return an answer's blocks as they came; None where its text or calls are not what they were."""
-    blocks: list[dict[str, Any]] = []
-    at = 0
-    rest = iter(calls)
-    for item in items:
-        match item.get("type"):
-            case "text":
-                piece = text[at : at + item.get("chars", 0)]
-                at += len(piece)
-                blocks += [{"type": "text", "text": piece}] if piece.strip() else []
-            case "tool_use":
-                blocks += [call] if (call := next(rest, None)) is not None else []
-            case _:
-                blocks.append(item)
-    return blocks if at == len(text) and next(rest, None) is None else None

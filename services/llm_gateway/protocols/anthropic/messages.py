@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from services.llm_gateway.fitting.turns import is_media, join_parts
-from services.llm_gateway.protocols.anthropic.answer_blocks import KIND, THINKING, order_blocks, parse_input
+from services.llm_gateway.protocols.anthropic.answer_blocks import KIND, THINKING, parse_input
+from services.llm_gateway.protocols.common.answer_order import order_blocks
 from services.llm_gateway.protocols.common.media import encode_media
 from services.llm_gateway.protocols.common.provider_state import unpack_state
 
@@ -19,12 +20,6 @@ if TYPE_CHECKING:
 
 Block = dict[str, Any]
 Turn = dict[str, Any]
-
-
-def join_system_text(messages: Iterable[llm_pb2.Message]) -> str:
-    return "\n\n".join(
-        text for message in messages if message.role == "system" and (text := join_parts(message.content))
-    )
 
 
 def build_turns(messages: Iterable[llm_pb2.Message], provider: str) -> list[Turn]:

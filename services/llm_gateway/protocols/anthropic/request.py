@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from services.llm_gateway.fitting.turns import join_system_text
 from services.llm_gateway.fitting.unsupported import FREE_CHOICES, list_unsupported
 from services.llm_gateway.protocols.anthropic.answer_blocks import THINKING
 from services.llm_gateway.protocols.anthropic.cache_marks import mark_cache
-from services.llm_gateway.protocols.anthropic.messages import Turn, build_turns, join_system_text
+from services.llm_gateway.protocols.anthropic.messages import Turn, build_turns
 from services.llm_gateway.protocols.common.output_format import describe_form, has_form_in_words
 from services.llm_gateway.protocols.common.request_rules import THINKING_TOKENS, check_tool_choice
 

@@ -47,6 +47,11 @@ def encode_media(part: llm_pb2.ImagePart | llm_pb2.AudioPart | llm_pb2.FilePart)
     return Encoded(match["type"], match["data"]) if match else None
 
 
+def make_url(part: llm_pb2.ImagePart | llm_pb2.FilePart) -> str:
+    """Return the address, or the content as a data: URL."""
+    return part.url or f"data:{part.mime_type};base64,{base64.b64encode(part.data).decode()}"
+
+
 def check_media(request: llm_pb2.ChatRequest, model: Model, kinds: Collection[str]) -> None:
     """Check what the model is shown, with a protocol that has these `kinds`.
 

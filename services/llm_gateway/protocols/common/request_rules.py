@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
 from headrace.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -18,6 +20,15 @@ def check_tool_choice(request: llm_pb2.ChatRequest) -> None:
     choice = request.tool_choice
     if choice not in {tool.name for tool in request.tools}:
         raise InvalidRequest.of("toolChoice", f"{choice!r} is neither none, auto, required nor an offered tool")
+
+
+def replace_bad_arguments(text: str) -> str:
+    """Return arguments that are JSON: some providers refuse the whole chat for those of an answer that was cut."""
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return "{}"
+    return text
 
 
 def merge_extra_body(body: dict[str, Any], provider: Provider, model: Model) -> dict[str, Any]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from services.llm_gateway.fitting.fitted_request import CHOICES
 from services.llm_gateway.fitting.turns import is_media, join_parts
-from services.llm_gateway.protocols.common.media import encode_media, get_audio_format
+from services.llm_gateway.protocols.common.media import encode_media, get_audio_format, make_url
 from services.llm_gateway.protocols.common.output_format import (
     DEFAULT_NAME,
     describe_form,
@@ -17,7 +16,7 @@ from services.llm_gateway.protocols.common.output_format import (
     is_any_object,
 )
 from services.llm_gateway.protocols.common.provider_state import unpack_state
-from services.llm_gateway.protocols.common.request_rules import check_tool_choice
+from services.llm_gateway.protocols.common.request_rules import check_tool_choice, replace_bad_arguments
 from services.llm_gateway.protocols.openai.opaque_fields import AT, CALL_KIND, MESSAGE_KIND
 from services.llm_gateway.protocols.openai.reasoning_forms import build_history_fields, build_wish_fields
 
@@ -80,7 +79,7 @@ def _build_message(message: llm_pb2.Message, provider: Provider) -> dict[str, An
             | {
                 "id": call.id,
                 "type": "function",
-                "function": {"name": call.name, "arguments": _replace_bad_arguments(call.arguments)},
+                "function": {"name": call.name, "arguments": replace_bad_arguments(call.arguments)},
             }
             for at, call in enumerate(message.tool_calls)
         ]
@@ -102,28 +101,15 @@ def _build_part(part: llm_pb2.ContentPart) -> dict[str, Any]:
     match part.WhichOneof("part"):
         case "image":
             detail = {"detail": part.image.detail} if part.image.detail else {}
-            return {"type": "image_url", "image_url": {"url": _make_url(part.image)} | detail}
+            return {"type": "image_url", "image_url": {"url": make_url(part.image)} | detail}
         case "audio":
             encoded = encode_media(part.audio)
             sound = {"data": encoded.base64 if encoded else "", "format": get_audio_format(part.audio)}
             return {"type": "input_audio", "input_audio": sound}
         case "file":
-            return {"type": "file", "file": {"filename": part.file.name, "file_data": _make_url(part.file)}}
+            return {"type": "file", "file": {"filename": part.file.name, "file_data": make_url(part.file)}}
         case _:
             return {"type": "text", "text": part.text}
-
-
-def _make_url(part: llm_pb2.ImagePart | llm_pb2.FilePart) -> str:
-    return part.url or f"data:{part.mime_type};base64,{base64.b64encode(part.data).decode()}"
-
-
-def _replace_bad_arguments(text: str) -> str:
-    # The arguments of an answer that was cut off are no JSON, for which some providers refuse the whole chat.
-    try:
-        orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return "{}"
-    return text
 
 
 def _build_tools(request: llm_pb2.ChatRequest) -> dict[str, Any]:

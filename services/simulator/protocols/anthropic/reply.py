@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from services.simulator.playback.repeated_frames import RepeatedFrame
-from services.simulator.protocols.anthropic.signatures import sign_thinking
+from services.simulator.protocols.common.signatures import sign_thinking
 from services.simulator.scripts.steps import (
     Content,
     Cut,

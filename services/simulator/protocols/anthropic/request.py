@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from services.simulator.protocols.anthropic.signatures import sign_thinking
+from services.simulator.protocols.common.signatures import sign_thinking
 from services.simulator.requests.model_request import ModelRequest, RequestRefused, SaidText, ToolResult
 from services.simulator.requests.user_texts import drop_reminders, read_reminder, read_texts
 

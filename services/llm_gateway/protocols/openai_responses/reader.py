@@ -1,0 +1,201 @@
+"""Reads the answer: each event becomes deltas at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from headrace.v1 import common_pb2
+from services.llm_gateway.protocols.common.answer_reader import AnswerReader
+from services.llm_gateway.protocols.common.call_ids import CallIds
+from services.llm_gateway.protocols.common.finish_reasons import translate_finish
+from services.llm_gateway.protocols.common.provider_state import pack_state
+from services.llm_gateway.protocols.common.token_numbers import drop_impossible
+from services.llm_gateway.protocols.openai_responses.answer_items import KIND, AnswerItems
+from services.llm_gateway.protocols.openai_responses.events import (
+    Event,
+    Item,
+    Response,
+    decode_event,
+    decode_item,
+    decode_response,
+)
+from services.llm_gateway.provider_errors.error_object import UNREADABLE, ErrorObject
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from services.llm_gateway.protocols.common.answer_reader import AnswerSource, SendBytes
+    from services.llm_gateway.protocols.openai_responses.events import UsageReport
+
+FRAME_BYTES_MAX = 16 * 1024 * 1024
+"""Size of a frame; the last one repeats the whole answer and the tools."""
+
+DONE: Final = b"[DONE]"
+
+TEXT = ("response.output_text.delta", "response.refusal.delta")
+THOUGHT = ("response.reasoning_summary_text.delta", "response.reasoning_text.delta")
+ENDS = ("response.completed", "response.incomplete", "response.failed", "response.cancelled")
+
+
+class ResponsesReader(AnswerReader):
+    __slots__ = ("_calls", "_done", "_ids", "_items", "_status", "_told", "_usage", "_with_arguments")
+
+    def __init__(self, source: AnswerSource, give: SendBytes) -> None:
+        super().__init__(source, give, FRAME_BYTES_MAX)
+        self._ids = CallIds(source.call_ids)
+        self._items = AnswerItems()
+        self._calls: dict[Hashable, int] = {}
+        """Our index of each call, by the item's place."""
+        self._with_arguments: set[Hashable] = set()
+        self._told: set[Hashable] = set()
+        """Items of whose text or thoughts something has come in deltas."""
+        self._done: set[Hashable] = set()
+        self._status: str | None = None
+        """How the answer ended, in the provider's word."""
+        self._usage: UsageReport | None = None
+
+    def _read_frame(self, data: bytes, event: str | None, frame_id: str | None) -> None:
+        if data == DONE:
+            self.is_over = True
+            self._flush_held()
+            return
+        try:
+            payload = decode_event(data)
+        except UNREADABLE as error:
+            payload = self._decode_again(Event, data, error)
+            if payload is None:
+                return
+        kind = payload.type
+        if kind in TEXT:
+            self._add_content(_get_place(payload), payload.delta or "")
+        elif kind in THOUGHT:
+            self._add_reasoning(_get_place(payload), payload.delta or "")
+        elif kind == "response.function_call_arguments.delta":
+            self._add_arguments(_get_place(payload), payload.delta or "")
+        elif kind == "response.reasoning_summary_part.added" and payload.summary_index:
+            self._add_reasoning(_get_place(payload), "\n\n")
+        elif kind in ("response.output_item.added", "response.output_item.done") and payload.item:
+            self._read_item(payload.output_index, bytes(payload.item), is_done=kind.endswith("done"))
+        elif kind in ENDS and payload.response is not None:
+            self._read_end(payload.response, kind.removeprefix("response."))
+        elif payload.error or kind == "error":
+            raise self._make_provider_error(
+                payload.error or ErrorObject(payload.message, code=payload.code, param=payload.param)
+            )
+        elif payload.object == "response":
+            self._read_whole(data)
+
+    def _read_whole(self, data: bytes) -> None:
+        try:
+            response = decode_response(data)
+        except UNREADABLE as error:
+            response = self._decode_again(Response, data, error)
+        if response is not None:
+            self._read_end(response, "")
+
+    def _read_item(self, output_index: int | None, raw: bytes, *, is_done: bool) -> None:
+        try:
+            item = decode_item(raw)
+        except UNREADABLE as error:
+            item = self._decode_again(Item, raw, error)
+            if item is None:
+                return
+        place: Hashable = item.id if output_index is None else output_index
+        if item.type == "function_call" and place not in self._calls:
+            self._begin_call(place, item)
+        if not is_done or place in self._done:
+            return
+        self._done.add(place)
+        if item.type == "function_call" and item.arguments and place not in self._with_arguments:
+            self._add_arguments(place, item.arguments)
+        elif item.type in ("message", "reasoning") and place not in self._told:
+            for piece in item.content or item.summary or ():
+                text = piece.text or piece.refusal or ""
+                if item.type == "message":
+                    self._add_content(place, text)
+                else:
+                    self._add_reasoning(place, text)
+        self._items.add_item(place, item.type, raw)
+
+    def _begin_call(self, place: Hashable, item: Item) -> None:
+        index = self._calls[place] = len(self._calls)
+        self._items.begin_call(place)
+        arguments = item.arguments or ""
+        if arguments:
+            self._with_arguments.add(place)
+        self._send_call(index, arguments, self._ids.make_unique(item.call_id or ""), item.name or "")
+
+    def _add_arguments(self, place: Hashable, text: str) -> None:
+        if (index := self._calls.get(place)) is None:
+            return
+        self._with_arguments.add(place)
+        if self._halves is not None:
+            text = self._halves.join_text(index, text)
+        if text:
+            self._send_call(index, text)
+
+    def _add_content(self, place: Hashable, text: str) -> None:
+        self._told.add(place)
+        if self._halves is not None:
+            text = self._halves.join_text("content", text)
+        if text:
+            self._items.count_text(place, text)
+            self._send_content(text)
+
+    def _add_reasoning(self, place: Hashable, text: str) -> None:
+        self._told.add(place)
+        if self._halves is not None:
+            text = self._halves.join_text("reasoning", text)
+        if text:
+            self._send_reasoning(text)
+
+    def _read_end(self, response: Response, kind: str) -> None:
+        for place, raw in enumerate(response.output or ()):
+            self._read_item(place, bytes(raw), is_done=True)
+        if (usage := response.usage) is not None:
+            drop_impossible(usage)
+            self._usage = usage
+        status = response.status or kind
+        if status == "failed" or (response.error and status != "completed"):
+            self._flush_held()
+            raise self._make_provider_error(response.error or ErrorObject("the response failed"))
+        details = response.incomplete_details
+        self._status = (details.reason if details is not None else None) or status
+        self.has_finish = self.is_over = True
+        self._flush_held()
+
+    def _flush_held(self) -> None:
+        if self._halves is not None:
+            for channel, text in self._halves.take_rest():
+                if channel == "reasoning":
+                    self._send_reasoning(text)
+                elif channel == "content":
+                    self._send_content(text)
+        if items := self._items.build_items():
+            self._send_state(pack_state(self._provider, {KIND: items}))
+        self._items = AnswerItems()
+
+    def _map_finish_reason(self) -> str | None:
+        if self._status == "completed":
+            return "tool_calls" if self._calls else "stop"
+        return None if self._status is None else translate_finish(self._status)
+
+    def build_usage(self) -> common_pb2.Usage:
+        report = self._usage
+        if report is None:
+            return common_pb2.Usage(output_tokens=self.deltas, model_calls=1, estimated=True)
+        usage = common_pb2.Usage(
+            input_tokens=report.input_tokens or 0, output_tokens=report.output_tokens or 0, model_calls=1
+        )
+        if (read := report.input_tokens_details) is not None:
+            if read.cached_tokens is not None:
+                usage.cached_tokens = read.cached_tokens
+            if read.cache_write_tokens:
+                usage.cache_write_tokens = read.cache_write_tokens
+        if (written := report.output_tokens_details) is not None and written.reasoning_tokens is not None:
+            usage.reasoning_tokens = written.reasoning_tokens
+        return usage
+
+
+def _get_place(event: Event) -> Hashable:
+    return event.item_id if event.output_index is None else event.output_index
