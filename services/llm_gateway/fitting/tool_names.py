@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 LENGTH_MAX = 64
 
 _UNFIT = re.compile(r"[^A-Za-z0-9_-]")
+_BEGIN = re.compile(r"[A-Za-z_]")
 _HASH_LENGTH = 8
 
 
@@ -40,7 +41,8 @@ class ToolNames:
 
 
 def fit_name(name: str) -> str:
-    fitted = _UNFIT.sub("_", name) or "_"
+    fitted = _UNFIT.sub("_", name)
+    fitted = fitted if _BEGIN.match(fitted) else f"_{fitted}"
     return fitted if len(fitted) <= LENGTH_MAX else _add_hash(fitted, name)
 
 

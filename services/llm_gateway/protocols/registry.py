@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from services.llm_gateway.protocols.anthropic import request as anthropic_request
 from services.llm_gateway.protocols.anthropic.reader import AnthropicReader
+from services.llm_gateway.protocols.gemini import request as gemini_request
+from services.llm_gateway.protocols.gemini.reader import GeminiReader
 from services.llm_gateway.protocols.openai import request as openai_request
 from services.llm_gateway.protocols.openai.reader import OpenAiReader
 from services.llm_gateway.protocols.openai_responses import request as responses_request
@@ -72,6 +74,15 @@ PROTOCOLS: Mapping[str, WireProtocol] = {
         responses_request.build_body,
         ResponsesReader,
         results_hold_media=True,
+    ),
+    "gemini": WireProtocol(
+        gemini_request.PATH,
+        gemini_request.KEY_HEADER,
+        {},
+        frozenset({"image", "audio", "file"}),
+        gemini_request.build_body,
+        GeminiReader,
+        query=gemini_request.QUERY,
     ),
     "anthropic": WireProtocol(
         anthropic_request.PATH,

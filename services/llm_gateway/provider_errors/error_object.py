@@ -15,8 +15,11 @@ class ErrorObject(msgspec.Struct):
     param: msgspec.Raw = msgspec.Raw()
     """The field of the request that is wrong; mostly a text."""
 
+    status: str | int | None = None
+    """Google's word for the kind."""
+
     metadata: msgspec.Raw = msgspec.Raw()
     """OpenRouter puts the error of the provider behind it here."""
 
     details: msgspec.Raw = msgspec.Raw()
-    """Google puts the time to wait here."""
+    """Google puts the time to wait here, and the fields that are wrong."""

@@ -42,6 +42,8 @@ PARAM_CHARS_MAX = 128
 
 _RETRY_DELAY = re.compile(rb'"retryDelay"\s*:\s*"(\d{1,6}(?:\.\d{1,9})?)s"')
 
+_VIOLATION = re.compile(rb'"field"\s*:\s*"([^"\\]{1,128})"')
+
 _TAG = re.compile(r"<[^<>]*>")
 
 _GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
@@ -86,7 +88,7 @@ def read_refusal(provider: str, model: str, status: int, headers: Mapping[str, s
     )
     behind = _read_behind(error)
     text = f"{text}: {behind}" if behind and behind not in text else text
-    words = f"{error.type or ''} {error.code or ''}"
+    words = f"{error.type or ''} {error.status or ''} {error.code or ''}"
     retry_after_s = _parse_retry_after(headers)
     retry_after_s = _find_retry_delay(error) if retry_after_s is None else retry_after_s
     return Refusal(provider, model, status, text, words, retry_after_s, _read_param(error))
@@ -126,7 +128,10 @@ def _read_param(error: ErrorObject) -> str:
         param = msgspec.json.decode(error.param) if error.param else ""
     except UNREADABLE:
         return ""
-    return param[:PARAM_CHARS_MAX] if isinstance(param, str) else ""
+    if isinstance(param, str) and param:
+        return param[:PARAM_CHARS_MAX]
+    match = _VIOLATION.search(bytes(error.details))
+    return match[1].decode(errors="replace") if match else ""
 
 
 def _find_retry_delay(error: ErrorObject) -> float | None:
@@ -178,7 +183,9 @@ def read_stream_error(provider: str, model: str, error: ErrorObject | str) -> Re
     code = str(error.code or "")
     status = int(code) if re.fullmatch(r"[45]\d\d", code) else 200
     message = ": ".join(filter(None, (error.message, _read_behind(error))))
-    return Refusal(provider, model, status, message, f"{error.type or ''} {code}", _find_retry_delay(error))
+    return Refusal(
+        provider, model, status, message, f"{error.type or ''} {error.status or ''} {code}", _find_retry_delay(error)
+    )
 
 
 def make_error(refusal: Refusal, *secrets: str) -> HeadraceError:

@@ -31,7 +31,7 @@ OWN_HEADERS = frozenset(
 )
 """Headers that the gateway alone sets."""
 
-OWN_BODY_FIELDS = frozenset({"model", "messages", "input", "stream"})
+OWN_BODY_FIELDS = frozenset({"model", "messages", "input", "contents", "stream"})
 """Fields of a request's body that the gateway alone sets."""
 
 
@@ -221,10 +221,10 @@ class Provider(_Entry):
     key: Key
     """Names the provider in agent files; 1 to 128 letters, digits, `_`, `.` or `-`, unique in the file."""
 
-    protocol: Literal["openai", "openai_responses", "anthropic"]
+    protocol: Literal["openai", "openai_responses", "anthropic", "gemini"]
     """`openai`: chat completions (OpenAI, Bailian, SiliconFlow, DeepSeek, vLLM, OpenRouter, MiniMax …).
     `openai_responses`: OpenAI's Responses, which GPT-5.4 and later need for tools with reasoning. `anthropic`:
-    messages."""
+    messages. `gemini`: Gemini's own, of the developer platform and of Vertex AI."""
 
     base_url: str = Field(pattern=r"^(https?://[^\s/?#]+[^\s?#]*|env:\w+)$")
     """Address as the provider's documentation gives it, with the version at its end (`https://api.openai.com/v1`); or
@@ -256,8 +256,9 @@ class Provider(_Entry):
     """Parameters of each request's address, such as `api-version`; values as in `headers`."""
 
     path: str | None = Field(default=None, pattern=r"^/[^\s?#]*$")
-    """Path behind `baseUrl`. Left out, the protocol's own: `/chat/completions`, `/responses`, `/messages`. `{model}` in
-    it stands for the model's name, as in classic Azure's `/openai/deployments/{model}/chat/completions`."""
+    """Path behind `baseUrl`. Left out, the protocol's own: `/chat/completions`, `/responses`, `/messages`,
+    `/models/{model}:streamGenerateContent`. `{model}` in it stands for the model's name, as in classic Azure's
+    `/openai/deployments/{model}/chat/completions`."""
 
     extra_body: ExtraBody = {}
     """Further fields of each request's body, over those that the gateway writes; null takes a field away."""

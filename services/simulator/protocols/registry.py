@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from services.simulator.protocols.anthropic import reply as anthropic_reply
 from services.simulator.protocols.anthropic import request as anthropic_request
+from services.simulator.protocols.gemini import reply as gemini_reply
+from services.simulator.protocols.gemini import request as gemini_request
 from services.simulator.protocols.openai import reply as openai_reply
 from services.simulator.protocols.openai import request as openai_request
 from services.simulator.protocols.openai_responses import reply as responses_reply
@@ -51,6 +53,12 @@ PROTOCOLS: Mapping[str, WireProtocol] = {
         responses_reply.stream_reply,
         responses_reply.build_whole_reply,
         responses_reply.build_error,
+    ),
+    "/{version}/models/{model}:{method}": WireProtocol(
+        gemini_request.parse_request,
+        gemini_reply.stream_reply,
+        gemini_reply.build_whole_reply,
+        gemini_reply.build_error,
     ),
     "/v1/messages": WireProtocol(
         anthropic_request.parse_request,

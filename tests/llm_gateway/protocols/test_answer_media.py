@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from services.llm_gateway.protocols.openai.answer_media import (
+from services.llm_gateway.protocols.common.answer_media import (
     BYTES_MAX,
     IMAGE_BYTES_MAX,
     PARTS_MAX,

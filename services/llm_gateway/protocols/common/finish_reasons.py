@@ -13,6 +13,12 @@ FAILURES: Final = frozenset(
         "function_call_filter",  # Gemini, as the next two, for a call that it could not read
         "malformed_function_call",
         "unexpected_tool_call",
+        "too_many_tool_calls",  # Gemini, as the next five
+        "malformed_response",
+        "missing_thought_signature",
+        "no_image",
+        "image_other",
+        "other",
         "insufficient_system_resource",  # DeepSeek
         "network_error",  # Zhipu
         "server_error",
@@ -40,6 +46,20 @@ _MEANINGS: Final = {
     "refusal": "content_filter",
     "safety": "content_filter",
     "sensitive": "content_filter",
+    **dict.fromkeys(
+        (  # Gemini
+            "recitation",
+            "language",
+            "blocklist",
+            "prohibited_content",
+            "spii",
+            "model_armor",
+            "image_safety",
+            "image_prohibited_content",
+            "image_recitation",
+        ),
+        "content_filter",
+    ),
 }
 
 _WORD_CHARS_MAX = 64

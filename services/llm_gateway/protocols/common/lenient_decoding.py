@@ -16,6 +16,12 @@ import orjson
 DECISIVE = frozenset(
     {
         "choices",
+        "candidates",
+        "parts",
+        "function_call",
+        "response",
+        "output",
+        "arguments",
         "delta",
         "message",
         "content",
@@ -46,11 +52,11 @@ def decode_leniently(data: bytes, kind: type[Decoded]) -> Decoded:
 
 def _read_struct(kind: type[Decoded], value: dict[str, Any]) -> Decoded:
     fields: dict[str, Any] = {}
-    for name, field_kind in _get_fields(kind).items():
-        if value.get(name) is None:
+    for name, field_kind, given_name in _list_fields(kind):
+        if value.get(given_name) is None:
             continue
         try:
-            fields[name] = _read(field_kind, value[name])
+            fields[name] = _read(field_kind, value[given_name])
         except ValueError:
             if name in DECISIVE:
                 raise
@@ -87,5 +93,7 @@ def _read_one_of(kinds: list[Any], value: Any) -> Any:
 
 
 @cache
-def _get_fields(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind)
+def _list_fields(kind: type[msgspec.Struct]) -> list[tuple[str, Any, str]]:
+    """Return each field's name, type and name in the frame."""
+    kinds = get_type_hints(kind)
+    return [(field.name, kinds[field.name], field.encode_name) for field in msgspec.structs.fields(kind)]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.v1 import common_pb2
+from services.llm_gateway.protocols.common.answer_media import AnswerMedia
 from services.llm_gateway.protocols.common.answer_reader import AnswerReader
 from services.llm_gateway.protocols.common.finish_reasons import translate_finish
 from services.llm_gateway.protocols.common.provider_state import pack_state
 from services.llm_gateway.protocols.common.token_numbers import drop_impossible
-from services.llm_gateway.protocols.openai.answer_media import AnswerMedia
 from services.llm_gateway.protocols.openai.frames import Frame, UsageReport, decode_frame, decode_top_level_error
 from services.llm_gateway.protocols.openai.inline_thinking import InlineThinking
 from services.llm_gateway.protocols.openai.opaque_fields import OpaqueFields

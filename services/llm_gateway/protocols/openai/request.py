@@ -16,7 +16,7 @@ from services.llm_gateway.protocols.common.output_format import (
     is_any_object,
 )
 from services.llm_gateway.protocols.common.provider_state import unpack_state
-from services.llm_gateway.protocols.common.request_rules import check_tool_choice, replace_bad_arguments
+from services.llm_gateway.protocols.common.request_rules import build_limits, check_tool_choice, replace_bad_arguments
 from services.llm_gateway.protocols.openai.opaque_fields import AT, CALL_KIND, MESSAGE_KIND
 from services.llm_gateway.protocols.openai.reasoning_forms import build_history_fields, build_wish_fields
 
@@ -40,12 +40,7 @@ def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -
         body["response_format"] = _build_response_format(request.output_format)
     if request.tools:
         body |= _build_tools(request)
-    if request.HasField("temperature"):
-        body["temperature"] = request.temperature
-    if request.HasField("top_p"):
-        body["top_p"] = request.top_p
-    if request.HasField("max_tokens"):
-        body[provider.output_limit] = request.max_tokens
+    body |= build_limits(request, "temperature", "top_p", provider.output_limit)
     if "reasoning" in model.capabilities:
         body |= build_wish_fields(request, provider)
     return body

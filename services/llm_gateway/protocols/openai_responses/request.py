@@ -17,7 +17,7 @@ from services.llm_gateway.protocols.common.output_format import (
     has_form_in_words,
     is_any_object,
 )
-from services.llm_gateway.protocols.common.request_rules import check_tool_choice
+from services.llm_gateway.protocols.common.request_rules import build_limits, check_tool_choice
 from services.llm_gateway.protocols.openai_responses.input_items import build_input
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from services.llm_gateway.providers.provider_file import Model, Provider
 
 PATH = "/responses"
+
+LIMIT = "max_output_tokens"
 
 OUTPUT_TOKENS_MIN = 16
 """A smaller limit is refused."""
@@ -48,12 +50,9 @@ def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -
         body["instructions"] = text
     if request.tools:
         body |= _build_tools(request)
-    if request.HasField("temperature"):
-        body["temperature"] = request.temperature
-    if request.HasField("top_p"):
-        body["top_p"] = request.top_p
-    if request.HasField("max_tokens"):
-        body["max_output_tokens"] = max(request.max_tokens, OUTPUT_TOKENS_MIN)
+    body |= build_limits(request, "temperature", "top_p", LIMIT)
+    if LIMIT in body:
+        body[LIMIT] = max(body[LIMIT], OUTPUT_TOKENS_MIN)
     if "reasoning" in model.capabilities:
         # Without a state there, the model sees its thoughts again only if we keep them.
         body["include"] = ["reasoning.encrypted_content"]

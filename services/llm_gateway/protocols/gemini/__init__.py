@@ -1,0 +1,1 @@
+"""Google's Gemini API, of the developer platform and of Vertex AI."""
