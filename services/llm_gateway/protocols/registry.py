@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from services.llm_gateway.protocols.anthropic import request as anthropic_request
 from services.llm_gateway.protocols.anthropic.reader import AnthropicReader
+from services.llm_gateway.protocols.bedrock import request as bedrock_request
+from services.llm_gateway.protocols.bedrock.reader import BedrockReader
 from services.llm_gateway.protocols.gemini import request as gemini_request
 from services.llm_gateway.protocols.gemini.reader import GeminiReader
 from services.llm_gateway.protocols.openai import request as openai_request
@@ -83,6 +85,15 @@ PROTOCOLS: Mapping[str, WireProtocol] = {
         gemini_request.build_body,
         GeminiReader,
         query=gemini_request.QUERY,
+    ),
+    "bedrock": WireProtocol(
+        bedrock_request.PATH,
+        "Authorization",
+        bedrock_request.HEADERS,
+        frozenset({"image", "file"}),
+        bedrock_request.build_body,
+        BedrockReader,
+        results_hold_media=True,
     ),
     "anthropic": WireProtocol(
         anthropic_request.PATH,

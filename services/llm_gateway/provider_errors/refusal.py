@@ -88,7 +88,9 @@ def read_refusal(provider: str, model: str, status: int, headers: Mapping[str, s
     )
     behind = _read_behind(error)
     text = f"{text}: {behind}" if behind and behind not in text else text
-    words = f"{error.type or ''} {error.status or ''} {error.code or ''}"
+    # AWS names the kind of an error in a header.
+    kind = error.type or headers.get("x-amzn-errortype", "").partition(":")[0]
+    words = f"{kind} {error.status or ''} {error.code or ''}"
     retry_after_s = _parse_retry_after(headers)
     retry_after_s = _find_retry_delay(error) if retry_after_s is None else retry_after_s
     return Refusal(provider, model, status, text, words, retry_after_s, _read_param(error))
@@ -224,7 +226,7 @@ def _choose_class(refusal: Refusal, by_words: type[HeadraceError] | None) -> typ
             return ContextLengthExceeded  # LiteLLM passes a provider's 400 on as a 503
         case 503 | 529:
             return Overloaded
-        case 408 | 409:
+        case 408 | 409 | 424:
             return ProviderUnavailable
         case status:
             is_callers_fault = 400 <= status < 500 or "invalid_request" in refusal.type_and_code

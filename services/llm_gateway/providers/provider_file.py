@@ -221,10 +221,11 @@ class Provider(_Entry):
     key: Key
     """Names the provider in agent files; 1 to 128 letters, digits, `_`, `.` or `-`, unique in the file."""
 
-    protocol: Literal["openai", "openai_responses", "anthropic", "gemini"]
+    protocol: Literal["openai", "openai_responses", "anthropic", "gemini", "bedrock"]
     """`openai`: chat completions (OpenAI, Bailian, SiliconFlow, DeepSeek, vLLM, OpenRouter, MiniMax …).
     `openai_responses`: OpenAI's Responses, which GPT-5.4 and later need for tools with reasoning. `anthropic`:
-    messages. `gemini`: Gemini's own, of the developer platform and of Vertex AI."""
+    messages. `gemini`: Gemini's own, of the developer platform and of Vertex AI. `bedrock`: Amazon Bedrock's
+    Converse."""
 
     base_url: str = Field(pattern=r"^(https?://[^\s/?#]+[^\s?#]*|env:\w+)$")
     """Address as the provider's documentation gives it, with the version at its end (`https://api.openai.com/v1`); or

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from services.simulator.protocols.anthropic import reply as anthropic_reply
 from services.simulator.protocols.anthropic import request as anthropic_request
+from services.simulator.protocols.bedrock import reply as bedrock_reply
+from services.simulator.protocols.bedrock import request as bedrock_request
+from services.simulator.protocols.bedrock.event_stream import STREAM_TYPE
 from services.simulator.protocols.gemini import reply as gemini_reply
 from services.simulator.protocols.gemini import request as gemini_request
 from services.simulator.protocols.openai import reply as openai_reply
@@ -41,6 +44,14 @@ class WireProtocol:
 
 CHAT_PATH = "/v1/chat/completions"
 
+_BEDROCK = WireProtocol(
+    bedrock_request.parse_request,
+    bedrock_reply.stream_reply,
+    bedrock_reply.build_whole_reply,
+    bedrock_reply.build_error,
+    STREAM_TYPE,
+)
+
 PROTOCOLS: Mapping[str, WireProtocol] = {
     CHAT_PATH: WireProtocol(
         openai_request.parse_request,
@@ -60,6 +71,8 @@ PROTOCOLS: Mapping[str, WireProtocol] = {
         gemini_reply.build_whole_reply,
         gemini_reply.build_error,
     ),
+    "/model/{model}/{method}": _BEDROCK,
+    "/v1/model/{model}/{method}": _BEDROCK,
     "/v1/messages": WireProtocol(
         anthropic_request.parse_request,
         anthropic_reply.stream_reply,

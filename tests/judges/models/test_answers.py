@@ -340,7 +340,11 @@ async def test_both_refuse_what_has_not_their_form(
             await streamed.get_final_message()
 
 
-@pytest.mark.parametrize(("environment", "program"), [("google_genai", "ask_gemini.py")], ids=["gemini"])
+@pytest.mark.parametrize(
+    ("environment", "program"),
+    [("google_genai", "ask_gemini.py"), ("boto3", "ask_bedrock.py")],
+    ids=["gemini", "bedrock"],
+)
 async def test_the_vendors_client_streams_an_answer_and_has_a_tool_loop(
     sim: Simulator, environment: str, program: str
 ) -> None:

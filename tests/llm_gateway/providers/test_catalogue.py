@@ -42,7 +42,7 @@ def write(tmp_path: Path, *entries: dict[str, Any]) -> None:
         (provider_entry("ftp://x"), "providers.0.baseUrl"),
         (
             provider_entry(URL, protocol="smtp"),
-            "providers.0.protocol: Input should be 'openai', 'openai_responses', 'anthropic' or 'gemini'",
+            "providers.0.protocol: Input should be 'openai', 'openai_responses', 'anthropic', 'gemini' or 'bedrock'",
         ),
         (provider_entry(URL, models=[]), "providers.0.models"),
         (provider_entry(URL, timeouts={"idleMs": 0}), "providers.0.timeouts.idleMs"),

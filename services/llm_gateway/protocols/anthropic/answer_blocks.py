@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from services.llm_gateway.protocols.common.call_input import parse_input
+
 if TYPE_CHECKING:
     from services.llm_gateway.protocols.anthropic.events import Block
 
@@ -59,12 +61,3 @@ class AnswerBlocks:
         if block.get("type") == "thinking":
             return block | {"thinking": written}
         return block | {"input": parse_input(written)} if written else block
-
-
-def parse_input(text: str) -> Any:
-    """Return the input of a tool, numbers as the model wrote them; an empty one of an answer that was cut."""
-    try:
-        is_object = isinstance(orjson.loads(text), dict)
-    except orjson.JSONDecodeError:
-        is_object = False
-    return orjson.Fragment(text) if is_object else {}

@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from services.llm_gateway.fitting.turns import is_media, join_parts
-from services.llm_gateway.protocols.anthropic.answer_blocks import KIND, THINKING, parse_input
+from services.llm_gateway.protocols.anthropic.answer_blocks import KIND, THINKING
 from services.llm_gateway.protocols.common.answer_order import order_blocks
+from services.llm_gateway.protocols.common.call_input import parse_input
 from services.llm_gateway.protocols.common.media import encode_media
 from services.llm_gateway.protocols.common.provider_state import unpack_state
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from services.llm_gateway.fitting.turns import join_system_text
-from services.llm_gateway.fitting.unsupported import FREE_CHOICES, list_unsupported
 from services.llm_gateway.protocols.anthropic.answer_blocks import THINKING
 from services.llm_gateway.protocols.anthropic.cache_marks import mark_cache
 from services.llm_gateway.protocols.anthropic.messages import Turn, build_turns
+from services.llm_gateway.protocols.common.claude_thinking import build_thinking
 from services.llm_gateway.protocols.common.output_format import describe_form, has_form_in_words
-from services.llm_gateway.protocols.common.request_rules import THINKING_TOKENS, check_tool_choice
+from services.llm_gateway.protocols.common.request_rules import check_tool_choice
 
 if TYPE_CHECKING:
     from headrace.v1 import llm_pb2
@@ -28,9 +28,6 @@ VERSION = "2023-06-01"
 
 OUTPUT_TOKENS_MAX = 8_192
 """Default of the required limit; every model since 2024 accepts it."""
-
-THINKING_TOKENS_MIN = 1_024
-"""Smaller thinking budgets are refused."""
 
 TOP_P_MIN_THINKING = 0.95
 """Smaller values are refused with thinking."""
@@ -52,7 +49,8 @@ def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -
     if request.tools:
         body |= _build_tools(request)
     if "reasoning" in model.capabilities:
-        body |= _build_thinking(request, provider, model, body["max_tokens"], conversation)
+        lacks_thoughts = _lacks_thoughts(conversation)
+        body |= build_thinking(request, provider, model, body["max_tokens"], lacks_thoughts=lacks_thoughts)
     if request.HasField("output_format") and model.keeps_to_schemas:
         form = {"type": "json_schema", "schema": orjson.Fragment(request.output_format.schema)}
         body["output_config"] = body.get("output_config", {}) | {"format": form}
@@ -89,32 +87,8 @@ def _build_tools(request: llm_pb2.ChatRequest) -> dict[str, Any]:
     return {"tools": tools} | ({"tool_choice": choice} if choice else {})
 
 
-def _build_thinking(
-    request: llm_pb2.ChatRequest, provider: Provider, model: Model, max_tokens: int, conversation: list[Turn]
-) -> dict[str, Any]:
-    reasoning = request.reasoning
-    if not request.HasField("reasoning"):
-        return {}
-    # A forced tool and thinking exclude each other; the tool is what the caller insists on.
-    enabled = reasoning.enabled and request.tool_choice in FREE_CHOICES
-    unsupported = list_unsupported(provider, model, request.model)
-    if provider.reasoning == "adaptive" or "reasoning_budget" in unsupported:
-        if not enabled:
-            return {} if "reasoning_off" in unsupported else {"thinking": {"type": "disabled"}}
-        effort = {"output_config": {"effort": reasoning.effort.lower()}} if reasoning.effort else {}
-        return {"thinking": {"type": "adaptive", "display": "summarized"}} | effort
-    # Half of the limit is left for the answer.
-    budget = min(THINKING_TOKENS[reasoning.effort or "MEDIUM"], max_tokens // 2)
-    if not enabled or budget < THINKING_TOKENS_MIN or _lacks_thoughts(conversation):
-        return {}
-    return {"thinking": {"type": "enabled", "budget_tokens": budget}}
-
-
 def _lacks_thoughts(conversation: list[Turn]) -> bool:
-    """Whether results answer calls without thinking blocks, as another provider's are.
-
-    With thinking on, that is refused: "Expected `thinking` or `redacted_thinking`, but found `tool_use`" (2025-08).
-    """
+    """Whether results answer calls without thinking blocks, as another provider's are."""
     results = conversation[-1]["content"] if conversation else []
     if len(conversation) < 2 or not any(block["type"] == "tool_result" for block in results):
         return False

@@ -18,6 +18,8 @@ FAILURES: Final = frozenset(
         "missing_thought_signature",
         "no_image",
         "image_other",
+        "malformed_model_output",  # Bedrock, as the next
+        "malformed_tool_use",
         "other",
         "insufficient_system_resource",  # DeepSeek
         "network_error",  # Zhipu
@@ -43,6 +45,8 @@ _MEANINGS: Final = {
     "tool_use": "tool_calls",
     "function_call": "tool_calls",
     "content_filter": "content_filter",
+    "content_filtered": "content_filter",
+    "guardrail_intervened": "content_filter",
     "refusal": "content_filter",
     "safety": "content_filter",
     "sensitive": "content_filter",

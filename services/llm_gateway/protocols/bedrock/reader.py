@@ -1,0 +1,153 @@
+"""Reads the answer: each event becomes deltas at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.v1 import common_pb2
+from services.llm_gateway.protocols.bedrock.answer_blocks import KIND, AnswerBlocks
+from services.llm_gateway.protocols.bedrock.event_stream import DOCUMENT, EVENT, EventStreamReader
+from services.llm_gateway.protocols.bedrock.events import (
+    Block,
+    Event,
+    Problem,
+    UsageReport,
+    decode_event,
+    decode_problem,
+    decode_text,
+)
+from services.llm_gateway.protocols.common.answer_reader import AnswerReader
+from services.llm_gateway.protocols.common.call_ids import CallIds
+from services.llm_gateway.protocols.common.finish_reasons import translate_finish
+from services.llm_gateway.protocols.common.provider_state import pack_state
+from services.llm_gateway.protocols.common.token_numbers import drop_impossible
+from services.llm_gateway.provider_errors.error_object import UNREADABLE, ErrorObject
+
+if TYPE_CHECKING:
+    from services.llm_gateway.protocols.bedrock.events import Reasoning, ToolUse
+    from services.llm_gateway.protocols.common.answer_reader import AnswerSource, SendBytes
+
+STATUSES = {
+    "throttlingException": 429,
+    "validationException": 400,
+    "internalServerException": 500,
+    "modelStreamErrorException": 500,
+    "serviceUnavailableException": 503,
+}
+"""Of exceptions in mid-stream, by their names."""
+
+
+class BedrockReader(AnswerReader):
+    __slots__ = ("_blocks", "_by_index", "_ids", "_stop_reason", "_usage")
+
+    def __init__(self, source: AnswerSource, give: SendBytes) -> None:
+        super().__init__(source, give, frames=EventStreamReader())
+        self._ids = CallIds(source.call_ids)
+        self._blocks = AnswerBlocks()
+        self._by_index: dict[int, int] = {}
+        """Our index of each call, by the block's."""
+        self._stop_reason: str | None = None
+        self._usage: UsageReport | None = None
+
+    def _read_frame(self, data: bytes, event: str | None, frame_id: str | None) -> None:
+        if frame_id not in (EVENT, DOCUMENT):
+            raise self._make_provider_error(_read_problem(event or "", data))
+        try:
+            payload = decode_event(data)
+        except UNREADABLE as error:
+            payload = self._decode_again(Event, data, error)
+            if payload is None:
+                return
+        index = payload.content_block_index or 0
+        if (block := payload.delta or payload.start) is not None:
+            self._read_block(index, block)
+        elif payload.output is not None and payload.output.message is not None:
+            for at, whole in enumerate(payload.output.message.content or ()):
+                self._read_block(at, whole)
+        if payload.stop_reason:
+            self._stop_reason = payload.stop_reason
+            self.has_finish = True
+        if payload.usage is not None:
+            drop_impossible(payload.usage)
+            self._usage = payload.usage
+            self.is_over = self.has_finish
+        if self.is_over or frame_id == DOCUMENT:
+            self._flush_held()
+
+    def _read_block(self, index: int, block: Block) -> None:
+        if block.tool_use is not None:
+            self._read_call(index, block.tool_use)
+        elif block.reasoning_content is not None:
+            self._read_reasoning(index, block.reasoning_content)
+        elif block.text:
+            text = block.text
+            if self._halves is not None:
+                text = self._halves.join_text("content", text)
+            if text:
+                self._blocks.count_text(index, text)
+                self._send_content(text)
+
+    def _read_call(self, index: int, call: ToolUse) -> None:
+        arguments = bytes(call.input).decode()
+        if arguments.startswith('"'):
+            arguments = decode_text(call.input)
+        if call.name or index not in self._by_index:
+            self._blocks.begin_call(index)
+            self._by_index[index] = len(self._by_index)
+            self._send_call(
+                self._by_index[index], arguments, self._ids.make_unique(call.tool_use_id or ""), call.name or ""
+            )
+            return
+        if self._halves is not None:
+            arguments = self._halves.join_text(index, arguments)
+        if arguments:
+            self._send_call(self._by_index[index], arguments)
+
+    def _read_reasoning(self, index: int, piece: Reasoning) -> None:
+        whole = piece.reasoning_text
+        text = (piece.text if whole is None else whole.text) or ""
+        if self._halves is not None:
+            text = self._halves.join_text("reasoning", text)
+        self._blocks.add_reasoning(index, piece)
+        if text:
+            self._send_reasoning(text)
+
+    def _flush_held(self) -> None:
+        if self._halves is not None:
+            for channel, text in self._halves.take_rest():
+                if channel == "reasoning":
+                    self._send_reasoning(text)
+                elif channel == "content":
+                    self._send_content(text)
+        if items := self._blocks.build_items():
+            self._send_state(pack_state(self._provider, {KIND: items}))
+        self._blocks = AnswerBlocks()
+
+    def _map_finish_reason(self) -> str | None:
+        return None if self._stop_reason is None else translate_finish(self._stop_reason)
+
+    def build_usage(self) -> common_pb2.Usage:
+        report = self._usage
+        if report is None:
+            return common_pb2.Usage(output_tokens=self.deltas, model_calls=1, estimated=True)
+        read, written = report.cache_read_input_tokens, report.cache_write_input_tokens
+        usage = common_pb2.Usage(
+            input_tokens=(report.input_tokens or 0) + (read or 0) + (written or 0),
+            output_tokens=report.output_tokens or 0,
+            model_calls=1,
+        )
+        if read is not None:
+            usage.cached_tokens = read
+        if written:
+            usage.cache_write_tokens = written
+        return usage
+
+
+def _read_problem(name: str, data: bytes) -> ErrorObject:
+    try:
+        problem = decode_problem(data)
+    except UNREADABLE:
+        problem = Problem(data.decode(errors="replace"))
+    message = ": ".join(filter(None, (problem.message, problem.original_message)))
+    status = problem.original_status_code or STATUSES.get(name)
+    return ErrorObject(message, type=name, code=status)
