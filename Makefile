@@ -80,7 +80,7 @@ RULES := deploy/kubernetes/components/prometheus-operator/rules.yaml
 # What of the client for browsers the console loads is committed as it is built: Python alone serves it.
 CONSOLE_CLIENT := services/facade/console/static/client
 CONSOLE_FILES := errors fold json pauses reading run_stream sse transport
-# Which files are the versions of constraints.txt: what the suite needs, what [data] adds, and what builds the image.
+# Which files are the versions of constraints.txt: what the suite needs, what each extra adds, and what builds the image.
 HASHES := packaging/hashes
 COMPILE := $(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	--no-emit-index-url --no-config -c constraints.txt
@@ -110,8 +110,9 @@ else
 endif
 ifneq ($(HASHES),)
 	$(COMPILE) pyproject.toml >build/suite.txt && mv build/suite.txt $(HASHES)
-	$(COMPILE) $$(sed -n 's/^\([A-Za-z0-9._-]*\)==.*/--no-emit-package \1/p' $(HASHES)/suite.txt) --extra data pyproject.toml \
-		>build/data.txt && mv build/data.txt $(HASHES)
+	for extra in cloud data; do \
+		$(COMPILE) $$(sed -n 's/^\([A-Za-z0-9._-]*\)==.*/--no-emit-package \1/p' $(HASHES)/suite.txt) --extra $$extra \
+			pyproject.toml >build/$$extra.txt && mv build/$$extra.txt $(HASHES) || exit; done
 	printf 'buf-bin\nsetuptools\n' | $(COMPILE) - >build/build.txt && mv build/build.txt $(HASHES)
 endif
 

@@ -106,7 +106,7 @@ BREAKS: dict[str, Break] = {
 """How a line of the report begins, and what is broken for it. None of them hides another's line."""
 
 ALONE: dict[str, Break] = {
-    "providers.json: providers.9.models: ": edit_provider(models=[]),
+    "providers.json: providers.11.models: ": edit_provider(models=[]),
     "providers.json: provider 'broken': fallback 'nobody/m' names": edit_provider(
         models=[{"name": "m"}], fallback=["nobody/m"]
     ),

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from services.llm_gateway.http.client import ProviderStream
     from services.llm_gateway.http.pool import Pool
     from services.llm_gateway.limits.quota import Account
+    from services.llm_gateway.providers.cloud_credentials import CloudCredentials
     from services.llm_gateway.telemetry.interaction_log import InteractionLog
     from services.runtime.rpc.push_stream import MessageSink
 
@@ -62,6 +63,7 @@ class Attempt:
         caller: MessageSink,
         interaction_log: InteractionLog,
         refused_fields: RefusedFields,
+        cloud_credentials: CloudCredentials,
     ) -> None:
         target = planned.target
         self._target = target
@@ -74,6 +76,7 @@ class Attempt:
         self._account = account
         self._log = interaction_log
         self._refused_fields = refused_fields
+        self._cloud_credentials = cloud_credentials
         self._optional: dict[Path, Any] = {}
         """Fields of the body that the model may refuse."""
         self._refused: Path | None = None
@@ -108,9 +111,12 @@ class Attempt:
         try:
             body = self._build_body()
             endpoint = target.endpoint
-            headers = self._protocol.build_headers(target.provider, self._key) | dict(endpoint.headers)
+            cloud = await self._cloud_credentials.make_headers(target.provider, endpoint.url, body)
+            own = self._protocol.build_headers(target.provider, self._key)
+            headers = {**own, **endpoint.headers, **cloud.headers}
+            secrets = (*self._secrets, *cloud.secrets)
             request = ProviderRequest(
-                target.provider, target.model, endpoint.url, headers, body, self._secrets, endpoint.route
+                target.provider, target.model, endpoint.url, headers, body, secrets, endpoint.route
             )
             del body  # the request lets go of it when the provider answers
             self._sink.send_delta(

@@ -128,10 +128,11 @@ class EmbeddingCaller:
     async def _post(self, request: llm_pb2.EmbedRequest, planned: PlannedAttempt) -> bytes:
         target = planned.target
         protocol = PROTOCOLS[target.provider.protocol]
-        headers = protocol.build_headers(target.provider, planned.key) | dict(target.endpoint.headers)
-        body = embeddings.build_body(request, target.entry)
-        secrets = (planned.key, *target.endpoint.secrets)
         endpoint = target.endpoint
+        body = embeddings.build_body(request, target.entry)
+        cloud = await self.models.cloud_credentials.make_headers(target.provider, endpoint.url, body)
+        headers = {**protocol.build_headers(target.provider, planned.key), **endpoint.headers, **cloud.headers}
+        secrets = (planned.key, *endpoint.secrets, *cloud.secrets)
         asked = ProviderRequest(target.provider, target.model, endpoint.url, headers, body, secrets, endpoint.route)
         answer = bytearray()
 

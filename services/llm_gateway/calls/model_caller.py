@@ -14,6 +14,7 @@ from services.llm_gateway.calls.refused_fields import RefusedFields
 from services.llm_gateway.calls.retry_plan import RetryPlan, Target, find_unless_unusable
 from services.llm_gateway.protocols.common.media import check_media
 from services.llm_gateway.protocols.registry import PROTOCOLS
+from services.llm_gateway.providers.cloud_credentials import CloudCredentials
 from services.llm_gateway.telemetry import tracing
 from services.llm_gateway.telemetry.metrics import OPEN_STREAMS
 from services.runtime.auth.identity import current_tenant
@@ -40,6 +41,7 @@ class ModelCaller:
     pool: Pool
     interaction_log: InteractionLog
     refused_fields: RefusedFields = field(default_factory=RefusedFields)
+    cloud_credentials: CloudCredentials = field(default_factory=CloudCredentials)
 
     async def stream_chat(self, request: ChatRequest, caller: MessageSink, remaining_s: float | None = None) -> int:
         """Send one answer's deltas to `caller` and return their number; cancellation closes the provider's connection.
@@ -57,7 +59,9 @@ class ModelCaller:
             while True:
                 planned = plan.start_attempt()
                 account = self.accounts.get_account(planned.target.provider)
-                attempt = Attempt(request, planned, account, caller, self.interaction_log, self.refused_fields)
+                attempt = Attempt(
+                    request, planned, account, caller, self.interaction_log, self.refused_fields, self.cloud_credentials
+                )
                 try:
                     with tracing.tracing_attempt(attempt.call):
                         await attempt.run_attempt(self.pool, due_s)

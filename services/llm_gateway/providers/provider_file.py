@@ -235,6 +235,14 @@ class Provider(_Entry):
     """Where the keys are: `env:NAME` or `file:/path`, never a key itself. The first that is set is used, the next one
     when the provider refuses it with 401. Left out, calls carry no credential."""
 
+    credentials: Literal["keys", "aws", "google"] = "keys"
+    """Where credentials come from: `keys`, from apiKeys; `aws`, from AWS's chain (environment, files, identity of the
+    pod, metadata), which sign each request; `google`, from Google's default credentials, for Vertex AI. The last two
+    need the extra `cloud`."""
+
+    region: str | None = Field(default=None, pattern=r"^[a-z0-9-]+$", max_length=64)
+    """Region that requests are signed for, with credentials `aws`. Left out, that of AWS's chain."""
+
     key_header: HeaderName | None = None
     """Header that carries the key. Left out, `Authorization`, and `x-api-key` for protocol anthropic; classic Azure has
     `api-key`."""
