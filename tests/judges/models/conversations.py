@@ -26,10 +26,16 @@ TIMEOUT_S = 300.0
 PROVIDERS: dict[str, dict[str, Any]] = {
     "mistral": {"callIds": "nine_characters", "turnOrder": "strict"},
     "open": {"reasoning": "chat_template_kwargs"},
+    "responses": {"protocol": "openai_responses"},
+    "anthropic": {"protocol": "anthropic"},
+    "gemini": {"protocol": "gemini"},
+    "bedrock": {"protocol": "bedrock"},
 }
-"""Settings as docs/reference/providers.md advises: Mistral's service, and vLLM or llama.cpp before any open model."""
+"""Settings as docs/reference/providers.md advises: Mistral's service, vLLM or llama.cpp before any open model, and the
+other protocols."""
 
-CAPABILITIES = {"mistral": ["tools", "vision", "json_schema"], "open": ["tools", "reasoning", "vision", "json_schema"]}
+CAPABILITIES = ["tools", "reasoning", "vision", "json_schema"]
+"""Of all models but Mistral's, which have no wish for reasoning."""
 
 TOOLS = ["mock_city_weather", "city_datetime", "_bash_"]
 
@@ -240,6 +246,10 @@ def name_agent(provider: str, conversation: str) -> str:
     return f"{provider}-{conversation}".replace("_", "-")
 
 
+def list_capabilities(provider: str) -> list[str]:
+    return [name for name in CAPABILITIES if provider != "mistral" or name != "reasoning"]
+
+
 def make_rules() -> list[dict[str, Any]]:
     """The simulator's script: each conversation's rules, for its models alone."""
     return [
@@ -255,7 +265,7 @@ def write_config(folder: Path, base_url: str) -> None:
     providers: list[dict[str, Any]] = []
     for provider, settings in PROVIDERS.items():
         models = [
-            {"name": name_agent(provider, name), "capabilities": CAPABILITIES[provider]} for name in CONVERSATIONS
+            {"name": name_agent(provider, name), "capabilities": list_capabilities(provider)} for name in CONVERSATIONS
         ]
         entry: dict[str, Any] = {"key": provider, "protocol": "openai", "baseUrl": base_url, "models": models}
         providers.append(entry | settings | {"retry": {"maxAttempts": 1}})
@@ -263,7 +273,7 @@ def write_config(folder: Path, base_url: str) -> None:
             agent = name_agent(provider, name)
             plain: dict[str, Any] = {"mode": "REACT", "react": {"systemPrompt": "Answer."}}
             model: dict[str, Any] = {"providerKey": provider, "model": agent}
-            if "reasoning" in CAPABILITIES[provider]:
+            if "reasoning" in list_capabilities(provider):
                 model["reasoning"] = {"enabled": True}
             defined = plain | {"toolConfig": {"backends": TOOLS}} | conversation.agent | {"modelConfig": model}
             (folder / "agents" / f"{agent}.json").write_text(json.dumps(defined))
@@ -283,8 +293,12 @@ class Capture:
             agent = name_agent(provider, name)
             await CONVERSATIONS[name].play(Chat(self._suite, agent))
             await self._suite.simulator.until_idle()
-            bodies = [body for body in self._suite.requests() if body["model"] == agent]
-            self._requests[provider, name] = bodies
+            asked = self._suite.simulator.requests
+            # Some protocols name the model in the path.
+            own = [request for request in asked if f"{request.path}:{request.body.get('model')}:".find(agent) >= 0]
+            refused = [request.body for request in own if request.status == 400]
+            assert len(refused) == (1 if CONVERSATIONS[name].is_failure else 0), refused
+            self._requests[provider, name] = [request.body for request in own]
         return self._requests[provider, name]
 
 

@@ -101,7 +101,7 @@ async def test_a_tool_loop_gives_each_part_back_with_its_signature(asking: Askin
     assert [content["role"] for content in body["contents"]] == ["user", "model", "user", "user"]
     assert body["contents"][1]["parts"] == [
         {"text": "I look."},
-        {"functionCall": {"name": "f", "args": {"n": 1.1}, "id": "c1"}, "thoughtSignature": sign_thinking("f")},
+        {"functionCall": {"name": "f", "args": {"n": 1.1}, "id": "c1"}, "thoughtSignature": sign_thinking("")},
         {"functionCall": {"name": "f", "args": {}, "id": "c2"}},
     ]
     assert body["contents"][2]["parts"] == [

@@ -46,6 +46,9 @@ _REASONS = {"stop": "STOP", "tool_calls": "STOP", "length": "MAX_TOKENS", "conte
 
 Part = dict[str, Any]
 
+SIGNATURE = sign_thinking("")
+"""Of all calls: nothing that the suite may change of one is in it."""
+
 
 def build_error(message: str, status: int) -> dict[str, Any]:
     return {"error": {"code": status, "message": message, "status": _STATUSES.get(status, "UNKNOWN")}}
@@ -89,7 +92,7 @@ def _list_parts(step: Step) -> Iterator[Part]:
         case ToolCall():
             arguments = orjson.loads("".join(step.arguments) or "{}")
             call = {"id": step.id, "name": step.tool_call, "args": arguments}
-            yield {"functionCall": call} | ({} if step.index else {"thoughtSignature": sign_thinking(step.tool_call)})
+            yield {"functionCall": call} | ({} if step.index else {"thoughtSignature": SIGNATURE})
         case _:
             pass
 

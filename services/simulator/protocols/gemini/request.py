@@ -87,10 +87,9 @@ def _check_signatures(parts: list[dict[str, Any]]) -> None:
     if called is not None and not called.get("thoughtSignature"):
         raise RequestRefused("Function call is missing a thought_signature in functionCall parts.")
     for part in parts:
-        name = (part.get("functionCall") or {}).get("name", "")
         # Its own client writes bytes in the other alphabet of base64.
         signature = (part.get("thoughtSignature") or NO_SIGNATURE).translate(_ALPHABET)
-        if signature not in (NO_SIGNATURE.translate(_ALPHABET), sign_thinking(name)):
+        if signature not in (NO_SIGNATURE.translate(_ALPHABET), sign_thinking("")):
             raise RequestRefused("Thought signature is not valid.")
 
 
