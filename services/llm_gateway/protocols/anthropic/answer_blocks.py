@@ -37,10 +37,10 @@ class AnswerBlocks:
                 self._blocks[index] = orjson.loads(raw)
                 self._texts[index] = [block.thinking or ""]
 
-    def count_text(self, index: int, text: str) -> None:
-        """Count a piece of a text block; what stands in no such block has no place in the order."""
+    def count_text(self, index: int, chars: int) -> None:
+        """Count what came of a text block; what stands in no such block has no place in the order."""
         if (block := self._blocks.get(index)) is not None and "chars" in block:
-            block["chars"] += len(text)
+            block["chars"] += chars
 
     def add_text(self, index: int, text: str) -> None:
         if (texts := self._texts.get(index)) is not None:

@@ -20,7 +20,17 @@ if TYPE_CHECKING:
 
 
 class AnthropicReader(AnswerReader):
-    __slots__ = ("_blocks", "_by_index", "_complete_calls", "_ids", "_is_output_known", "_stop_reason", "_usage")
+    __slots__ = (
+        "_blocks",
+        "_by_index",
+        "_chars",
+        "_complete_calls",
+        "_ids",
+        "_is_output_known",
+        "_stop_reason",
+        "_text_index",
+        "_usage",
+    )
 
     def __init__(self, source: AnswerSource, give: SendBytes) -> None:
         super().__init__(source, give)
@@ -28,6 +38,9 @@ class AnthropicReader(AnswerReader):
         self._by_index: dict[int, int] = {}
         self._complete_calls: set[int] = set()
         self._blocks = AnswerBlocks()
+        self._text_index = -1
+        self._chars = 0
+        """Characters of that block's text that are not counted yet."""
         self._stop_reason: str | None = None
         self._usage = UsageReport()
         self._is_output_known = False
@@ -58,7 +71,9 @@ class AnthropicReader(AnswerReader):
 
     def _read_delta(self, index: int, delta: Delta) -> None:
         if delta.text:
-            self._blocks.count_text(index, delta.text)
+            if index != self._text_index:
+                self._count_text(index)
+            self._chars += len(delta.text)
             self._add_content(delta.text)
         elif delta.thinking:
             self._blocks.add_text(index, delta.thinking)
@@ -87,8 +102,12 @@ class AnthropicReader(AnswerReader):
         elif block.thinking:
             self._add_reasoning(block.thinking)
         elif block.text:
-            self._blocks.count_text(index, block.text)
+            self._blocks.count_text(index, len(block.text))
             self._add_content(block.text)
+
+    def _count_text(self, next_index: int) -> None:
+        self._blocks.count_text(self._text_index, self._chars)
+        self._text_index, self._chars = next_index, 0
 
     def _begin_call(self, index: int, block: Block) -> None:
         arguments = bytes(block.input).decode()
@@ -127,6 +146,7 @@ class AnthropicReader(AnswerReader):
                     self._send_reasoning(text)
                 elif channel == "content":
                     self._send_content(text)
+        self._count_text(-1)
         if items := self._blocks.build_items():
             self._send_state(pack_state(self._provider, {KIND: items}))
         self._blocks = AnswerBlocks()
