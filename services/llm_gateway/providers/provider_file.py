@@ -47,6 +47,9 @@ def _refuse_own_fields(fields: dict[str, Any]) -> dict[str, Any]:
     return fields
 
 
+KEEPING_PROTOCOLS = frozenset({"openai_responses", "gemini", "bedrock"})
+"""Each request begins with the one before, for the provider's cache, only if the thoughts stay in it."""
+
 Headers = Annotated[dict[HeaderName, HeaderValue], Field(max_length=64), AfterValidator(_refuse_own_headers)]
 ExtraBody = Annotated[dict[str, Any], Field(max_length=64), AfterValidator(_refuse_own_fields)]
 
@@ -313,7 +316,8 @@ class Provider(_Entry):
     reasoning_kept: Literal["run", "chat"] | None = None
     """How long a model is shown its reasoning: `run`, until the run has its answer; `chat`, as long as the chat shows
     the calls that it made, for providers that refuse calls without (DeepSeek, Kimi K3, GLM's coding endpoint). Left
-    out, `chat` where `reasoning` is `thinking`, else `run`."""
+    out, `chat` where `reasoning` is `thinking`, and for protocols openai_responses, gemini and bedrock, whose thoughts
+    are secret and cost nothing there; else `run`."""
 
     begins_in_reasoning: bool = False
     """Whether the model's template opens its reasoning itself, so that an answer begins with it and `</think>` ends it.
@@ -344,7 +348,8 @@ class Provider(_Entry):
 
     @property
     def keeps_reasoning(self) -> bool:
-        return (self.reasoning_kept or ("chat" if self.reasoning == "thinking" else "run")) == "chat"
+        is_default = self.reasoning == "thinking" or self.protocol in KEEPING_PROTOCOLS
+        return (self.reasoning_kept or ("chat" if is_default else "run")) == "chat"
 
     def find_entry(self, model: str) -> Model | None:
         """Return the entry of that name, or else its longest prefix."""
