@@ -74,13 +74,15 @@ class AnthropicReader(AnswerReader):
             if index != self._text_index:
                 self._count_text(index)
             self._chars += len(delta.text)
-            self._add_content(delta.text)
+            self._add_text("content", delta.text)
         elif delta.thinking:
             self._blocks.add_text(index, delta.thinking)
-            self._add_reasoning(delta.thinking)
+            self._add_text("reasoning", delta.thinking)
         elif delta.partial_json:
-            if index in self._by_index:
-                self._add_arguments(index, delta.partial_json)
+            if index in self._complete_calls:
+                pass  # they came with the call
+            elif index in self._by_index:
+                self._add_arguments(self._by_index[index], delta.partial_json)
             else:
                 self._blocks.add_text(index, delta.partial_json)
         elif delta.signature:
@@ -100,10 +102,10 @@ class AnthropicReader(AnswerReader):
         if block.type == "tool_use":
             self._begin_call(index, block)
         elif block.thinking:
-            self._add_reasoning(block.thinking)
+            self._add_text("reasoning", block.thinking)
         elif block.text:
             self._blocks.count_text(index, len(block.text))
-            self._add_content(block.text)
+            self._add_text("content", block.text)
 
     def _count_text(self, next_index: int) -> None:
         self._blocks.count_text(self._text_index, self._chars)
@@ -118,34 +120,8 @@ class AnthropicReader(AnswerReader):
         call_index = self._by_index[index] = len(self._by_index)
         self._send_call(call_index, arguments, self._ids.make_unique(block.id or ""), block.name or "")
 
-    def _add_arguments(self, index: int, text: str) -> None:
-        call_index = self._by_index[index]
-        if index in self._complete_calls:
-            return
-        if self._halves is not None:
-            text = self._halves.join_text(call_index, text)
-        if text:
-            self._send_call(call_index, text)
-
-    def _add_reasoning(self, text: str) -> None:
-        if self._halves is not None:
-            text = self._halves.join_text("reasoning", text)
-        if text:
-            self._send_reasoning(text)
-
-    def _add_content(self, text: str) -> None:
-        if self._halves is not None:
-            text = self._halves.join_text("content", text)
-        if text:
-            self._send_content(text)
-
     def _flush_held(self) -> None:
-        if self._halves is not None:
-            for channel, text in self._halves.take_rest():
-                if channel == "reasoning":
-                    self._send_reasoning(text)
-                elif channel == "content":
-                    self._send_content(text)
+        self._flush_halves()
         self._count_text(-1)
         if items := self._blocks.build_items():
             self._send_state(pack_state(self._provider, {KIND: items}))

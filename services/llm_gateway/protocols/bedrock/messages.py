@@ -6,10 +6,11 @@ One user turn holds all results and the user's text. Blank texts are refused.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from services.llm_gateway.fitting.turns import is_media, join_parts
 from services.llm_gateway.protocols.bedrock.answer_blocks import KIND, REASONING
+from services.llm_gateway.protocols.common.alternating_turns import Block, Turn, join_turns
 from services.llm_gateway.protocols.common.answer_order import order_blocks
 from services.llm_gateway.protocols.common.call_input import parse_input
 from services.llm_gateway.protocols.common.media import encode_media
@@ -20,24 +21,12 @@ if TYPE_CHECKING:
 
     from headrace.v1 import llm_pb2
 
-Block = dict[str, Any]
-Turn = dict[str, Any]
-
 _UNFIT_NAME = re.compile(r"[^A-Za-z0-9()\[\]-]+")
 """What the name of a document may not have, or not twice in a row."""
 
 
 def build_turns(messages: Iterable[llm_pb2.Message], provider: str) -> list[Turn]:
-    turns: list[Turn] = []
-    for message in messages:
-        if message.role == "system" or not (blocks := _build_blocks(message, provider)):
-            continue
-        role = "assistant" if message.role == "assistant" else "user"
-        if turns and turns[-1]["role"] == role:
-            turns[-1]["content"] += blocks
-        else:
-            turns.append({"role": role, "content": blocks})
-    return turns
+    return join_turns(messages, lambda message: _build_blocks(message, provider))
 
 
 def lacks_thoughts(turns: list[Turn]) -> bool:

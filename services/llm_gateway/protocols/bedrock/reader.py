@@ -80,12 +80,7 @@ class BedrockReader(AnswerReader):
         elif block.reasoning_content is not None:
             self._read_reasoning(index, block.reasoning_content)
         elif block.text:
-            text = block.text
-            if self._halves is not None:
-                text = self._halves.join_text("content", text)
-            if text:
-                self._blocks.count_text(index, text)
-                self._send_content(text)
+            self._blocks.count_text(index, self._add_text("content", block.text))
 
     def _read_call(self, index: int, call: ToolUse) -> None:
         arguments = bytes(call.input).decode()
@@ -98,27 +93,15 @@ class BedrockReader(AnswerReader):
                 self._by_index[index], arguments, self._ids.make_unique(call.tool_use_id or ""), call.name or ""
             )
             return
-        if self._halves is not None:
-            arguments = self._halves.join_text(index, arguments)
-        if arguments:
-            self._send_call(self._by_index[index], arguments)
+        self._add_arguments(self._by_index[index], arguments)
 
     def _read_reasoning(self, index: int, piece: Reasoning) -> None:
         whole = piece.reasoning_text
-        text = (piece.text if whole is None else whole.text) or ""
-        if self._halves is not None:
-            text = self._halves.join_text("reasoning", text)
         self._blocks.add_reasoning(index, piece)
-        if text:
-            self._send_reasoning(text)
+        self._add_text("reasoning", (piece.text if whole is None else whole.text) or "")
 
     def _flush_held(self) -> None:
-        if self._halves is not None:
-            for channel, text in self._halves.take_rest():
-                if channel == "reasoning":
-                    self._send_reasoning(text)
-                elif channel == "content":
-                    self._send_content(text)
+        self._flush_halves()
         if items := self._blocks.build_items():
             self._send_state(pack_state(self._provider, {KIND: items}))
         self._blocks = AnswerBlocks()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypeVar
 
 import structlog
 
@@ -32,6 +32,8 @@ PASSED_OVER_BYTES_MAX = 64 * 1024
 """Of a frame that decided nothing, kept for the error of a stream without a decision."""
 
 SendBytes: TypeAlias = "Callable[[bytes], object]"
+
+Channel: TypeAlias = Literal["content", "reasoning"]
 
 
 class FrameReader(Protocol):
@@ -190,6 +192,29 @@ class AnswerReader:
     def _send_call(self, index: int, arguments: str, call_id: str = "", name: str = "") -> None:
         self.deltas += 1
         self._send(encode_call(index, arguments, call_id, self._tool_names.get(name, name)))
+
+    def _add_text(self, channel: Channel, text: str) -> str:
+        """Send a text without halves of characters that its end may have; return what was sent."""
+        if self._halves is not None:
+            text = self._halves.join_text(channel, text)
+        if text and channel == "content":
+            self._send_content(text)
+        elif text:
+            self._send_reasoning(text)
+        return text
+
+    def _add_arguments(self, index: int, text: str) -> None:
+        """Send a piece of a call's arguments likewise."""
+        if self._halves is not None:
+            text = self._halves.join_text(index, text)
+        if text:
+            self._send_call(index, text)
+
+    def _flush_halves(self) -> None:
+        if self._halves is not None:
+            for channel, text in self._halves.take_rest():
+                if not isinstance(channel, int):
+                    self._add_text("content" if channel == "content" else "reasoning", text)
 
     def _send_media(self, media: LlmMedia) -> None:
         self.deltas += 1

@@ -85,20 +85,8 @@ class GeminiReader(AnswerReader):
         self._send_call(self._calls, "{}" if arguments in ("", "null") else arguments, call_id, call.name or "")
         self._calls += 1
 
-    def _add_text(self, channel: str, text: str) -> str:
-        """Send a text and return what of it was sent."""
-        if self._halves is not None:
-            text = self._halves.join_text(channel, text)
-        if text and channel == "content":
-            self._send_content(text)
-        elif text:
-            self._send_reasoning(text)
-        return text
-
     def _flush_held(self) -> None:
-        if self._halves is not None:
-            for channel, text in self._halves.take_rest():
-                self._add_text(str(channel), text)
+        self._flush_halves()
         if items := self._parts.build_items():
             self._send_state(pack_state(self._provider, {KIND: items}))
         self._parts = AnswerParts()

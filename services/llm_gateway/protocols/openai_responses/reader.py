@@ -24,7 +24,7 @@ from services.llm_gateway.provider_errors.error_object import UNREADABLE, ErrorO
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from services.llm_gateway.protocols.common.answer_reader import AnswerSource, SendBytes
+    from services.llm_gateway.protocols.common.answer_reader import AnswerSource, Channel, SendBytes
     from services.llm_gateway.protocols.openai_responses.events import UsageReport
 
 FRAME_BYTES_MAX = 16 * 1024 * 1024
@@ -67,13 +67,13 @@ class ResponsesReader(AnswerReader):
                 return
         kind = payload.type
         if kind in TEXT:
-            self._add_content(_get_place(payload), payload.delta or "")
+            self._read_text(_get_place(payload), "content", payload.delta or "")
         elif kind in THOUGHT:
-            self._add_reasoning(_get_place(payload), payload.delta or "")
+            self._read_text(_get_place(payload), "reasoning", payload.delta or "")
         elif kind == "response.function_call_arguments.delta":
-            self._add_arguments(_get_place(payload), payload.delta or "")
+            self._read_arguments(_get_place(payload), payload.delta or "")
         elif kind == "response.reasoning_summary_part.added" and payload.summary_index:
-            self._add_reasoning(_get_place(payload), "\n\n")
+            self._read_text(_get_place(payload), "reasoning", "\n\n")
         elif kind in ("response.output_item.added", "response.output_item.done") and payload.item:
             self._read_item(payload.output_index, bytes(payload.item), is_done=kind.endswith("done"))
         elif kind in ENDS and payload.response is not None:
@@ -107,14 +107,11 @@ class ResponsesReader(AnswerReader):
             return
         self._done.add(place)
         if item.type == "function_call" and item.arguments and place not in self._with_arguments:
-            self._add_arguments(place, item.arguments)
+            self._read_arguments(place, item.arguments)
         elif item.type in ("message", "reasoning") and place not in self._told:
             for piece in item.content or item.summary or ():
-                text = piece.text or piece.refusal or ""
-                if item.type == "message":
-                    self._add_content(place, text)
-                else:
-                    self._add_reasoning(place, text)
+                channel = "content" if item.type == "message" else "reasoning"
+                self._read_text(place, channel, piece.text or piece.refusal or "")
         self._items.add_item(place, item.type, raw)
 
     def _begin_call(self, place: Hashable, item: Item) -> None:
@@ -125,29 +122,16 @@ class ResponsesReader(AnswerReader):
             self._with_arguments.add(place)
         self._send_call(index, arguments, self._ids.make_unique(item.call_id or ""), item.name or "")
 
-    def _add_arguments(self, place: Hashable, text: str) -> None:
-        if (index := self._calls.get(place)) is None:
-            return
-        self._with_arguments.add(place)
-        if self._halves is not None:
-            text = self._halves.join_text(index, text)
-        if text:
-            self._send_call(index, text)
+    def _read_arguments(self, place: Hashable, text: str) -> None:
+        if (index := self._calls.get(place)) is not None:
+            self._with_arguments.add(place)
+            self._add_arguments(index, text)
 
-    def _add_content(self, place: Hashable, text: str) -> None:
+    def _read_text(self, place: Hashable, channel: Channel, text: str) -> None:
         self._told.add(place)
-        if self._halves is not None:
-            text = self._halves.join_text("content", text)
-        if text:
+        text = self._add_text(channel, text)
+        if channel == "content":
             self._items.count_text(place, text)
-            self._send_content(text)
-
-    def _add_reasoning(self, place: Hashable, text: str) -> None:
-        self._told.add(place)
-        if self._halves is not None:
-            text = self._halves.join_text("reasoning", text)
-        if text:
-            self._send_reasoning(text)
 
     def _read_end(self, response: Response, kind: str) -> None:
         for place, raw in enumerate(response.output or ()):
@@ -165,12 +149,7 @@ class ResponsesReader(AnswerReader):
         self._flush_held()
 
     def _flush_held(self) -> None:
-        if self._halves is not None:
-            for channel, text in self._halves.take_rest():
-                if channel == "reasoning":
-                    self._send_reasoning(text)
-                elif channel == "content":
-                    self._send_content(text)
+        self._flush_halves()
         if items := self._items.build_items():
             self._send_state(pack_state(self._provider, {KIND: items}))
         self._items = AnswerItems()
