@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -78,6 +80,35 @@ def test_any_cuts_give_the_same(stream: Recorded, draw: st.DataObject) -> None:
     cuts = sorted(draw.draw(st.lists(st.integers(0, len(data)), max_size=12)))
     chunks = [data[a:b] for a, b in zip([0, *cuts], [*cuts, len(data)], strict=True)]
     assert read(stream, chunks) == read(stream, [data])
+
+
+ODD: list[Any] = [None, 0, -1, 1.5, "", "x", "11", [], [None], {}, {"a": 1}, True, "\ud83d"]
+
+
+@given(st.sampled_from(STREAMS), st.data())
+def test_odd_values_anywhere_make_an_answer_or_an_error_of_ours(stream: Recorded, draw: st.DataObject) -> None:
+    lines = stream.data.split(b"\n")
+    frames = [at for at, line in enumerate(lines) if line.startswith(b"data: {")]
+    if not frames or stream.protocol == "bedrock":
+        return
+    at = draw.draw(st.sampled_from(frames))
+    try:
+        value: Any = json.loads(lines[at].removeprefix(b"data: "))
+    except ValueError:
+        return
+    places = [(value, "more"), *list_places(value)]
+    for holder, key in draw.draw(st.lists(st.sampled_from(places), min_size=1, max_size=3)):
+        holder[key] = draw.draw(st.sampled_from(ODD))
+    lines[at] = b"data: " + json.dumps(value).encode()
+    read(stream, [b"\n".join(lines)])  # fails by any exception that is none of ours
+
+
+def list_places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Where a JSON value has values: the object or list, and the key."""
+    for key in [*value] if isinstance(value, dict) else range(len(value)):
+        yield value, key
+        if isinstance(value[key], dict | list):
+            yield from list_places(value[key])
 
 
 def test_every_stream_has_its_expectation() -> None:

@@ -48,7 +48,8 @@ class AnswerBlocks:
 
     def add_signature(self, index: int, signature: str) -> None:
         if (block := self._blocks.get(index)) is not None:
-            block["signature"] = (block.get("signature") or "") + signature
+            given = block.get("signature")
+            block["signature"] = (given if isinstance(given, str) else "") + signature
 
     def build_items(self) -> list[dict[str, Any]]:
         """Return the blocks; none where nothing but a text before calls has come."""

@@ -75,4 +75,3 @@ class Problem(msgspec.Struct, rename="camel"):
 
 decode_event = msgspec.json.Decoder(Event).decode
 decode_problem = msgspec.json.Decoder(Problem).decode
-decode_text = msgspec.json.Decoder(str).decode

@@ -14,10 +14,10 @@ from services.llm_gateway.protocols.bedrock.events import (
     UsageReport,
     decode_event,
     decode_problem,
-    decode_text,
 )
 from services.llm_gateway.protocols.common.answer_reader import AnswerReader
 from services.llm_gateway.protocols.common.call_ids import CallIds
+from services.llm_gateway.protocols.common.call_input import read_arguments
 from services.llm_gateway.protocols.common.finish_reasons import translate_finish
 from services.llm_gateway.protocols.common.provider_state import pack_state
 from services.llm_gateway.protocols.common.token_numbers import drop_impossible
@@ -83,9 +83,7 @@ class BedrockReader(AnswerReader):
             self._blocks.count_text(index, self._add_text("content", block.text))
 
     def _read_call(self, index: int, call: ToolUse) -> None:
-        arguments = bytes(call.input).decode()
-        if arguments.startswith('"'):
-            arguments = decode_text(call.input)
+        arguments = read_arguments(call.input)
         if call.name or index not in self._by_index:
             self._blocks.begin_call(index)
             self._by_index[index] = len(self._by_index)

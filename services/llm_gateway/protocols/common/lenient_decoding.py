@@ -58,7 +58,7 @@ def _read_struct(kind: type[Decoded], value: dict[str, Any]) -> Decoded:
         try:
             fields[name] = _read(field_kind, value[given_name])
         except ValueError:
-            if name in DECISIVE:
+            if name in DECISIVE and value[given_name]:  # what is empty decides nothing
                 raise
     return kind(**fields)
 

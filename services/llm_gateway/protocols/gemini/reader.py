@@ -9,6 +9,7 @@ from headrace.v1 import common_pb2
 from services.llm_gateway.protocols.common.answer_media import AnswerMedia
 from services.llm_gateway.protocols.common.answer_reader import AnswerReader
 from services.llm_gateway.protocols.common.call_ids import CallIds
+from services.llm_gateway.protocols.common.call_input import read_arguments
 from services.llm_gateway.protocols.common.finish_reasons import translate_finish
 from services.llm_gateway.protocols.common.provider_state import pack_state
 from services.llm_gateway.protocols.common.token_numbers import drop_impossible
@@ -80,9 +81,8 @@ class GeminiReader(AnswerReader):
     def _add_call(self, call: FunctionCall, part: Part) -> None:
         given_id = call.id or ""
         self._parts.add_call(given_id, part)
-        arguments = bytes(call.args).decode()
-        call_id = self._ids.make_unique(given_id)
-        self._send_call(self._calls, "{}" if arguments in ("", "null") else arguments, call_id, call.name or "")
+        arguments = read_arguments(call.args) or "{}"
+        self._send_call(self._calls, arguments, self._ids.make_unique(given_id), call.name or "")
         self._calls += 1
 
     def _flush_held(self) -> None:

@@ -8,16 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from services.llm_gateway.protocols.common.call_ids import CallIds
+from services.llm_gateway.protocols.common.call_input import read_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from services.llm_gateway.protocols.openai.frames import CallPart
-
-_decode_text = msgspec.json.Decoder(str).decode
 
 _NULL = "null"
 
@@ -53,10 +50,7 @@ class ToolCalls:
         """Normalize a fragment; None when it carries nothing new."""
         function = part.function
         name = (function and function.name) or ""
-        raw = bytes(function.arguments) if function is not None else b""
-        if raw == b"null":
-            raw = b""
-        arguments = _decode_text(raw) if raw.startswith(b'"') else raw.decode()
+        arguments = read_arguments(function.arguments) if function is not None else ""
         index = self._find_call(part, name)
         if index is None:
             piece = self._begin_call(part, name, arguments)

@@ -48,7 +48,9 @@ class Item(msgspec.Struct):
     id: str | None = None
     call_id: str | None = None
     name: str | None = None
-    arguments: str | None = None
+    arguments: msgspec.Raw = msgspec.Raw()
+    """A text, of some servers an object."""
+
     content: list[Content] | None = None
     summary: list[Content] | None = None
 

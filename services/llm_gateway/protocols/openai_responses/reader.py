@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from headrace.v1 import common_pb2
 from services.llm_gateway.protocols.common.answer_reader import AnswerReader
 from services.llm_gateway.protocols.common.call_ids import CallIds
+from services.llm_gateway.protocols.common.call_input import read_arguments
 from services.llm_gateway.protocols.common.finish_reasons import translate_finish
 from services.llm_gateway.protocols.common.provider_state import pack_state
 from services.llm_gateway.protocols.common.token_numbers import drop_impossible
@@ -106,8 +107,8 @@ class ResponsesReader(AnswerReader):
         if not is_done or place in self._done:
             return
         self._done.add(place)
-        if item.type == "function_call" and item.arguments and place not in self._with_arguments:
-            self._read_arguments(place, item.arguments)
+        if item.type == "function_call" and place not in self._with_arguments:
+            self._read_arguments(place, read_arguments(item.arguments))
         elif item.type in ("message", "reasoning") and place not in self._told:
             for piece in item.content or item.summary or ():
                 channel = "content" if item.type == "message" else "reasoning"
@@ -117,7 +118,7 @@ class ResponsesReader(AnswerReader):
     def _begin_call(self, place: Hashable, item: Item) -> None:
         index = self._calls[place] = len(self._calls)
         self._items.begin_call(place)
-        arguments = item.arguments or ""
+        arguments = read_arguments(item.arguments)
         if arguments:
             self._with_arguments.add(place)
         self._send_call(index, arguments, self._ids.make_unique(item.call_id or ""), item.name or "")
