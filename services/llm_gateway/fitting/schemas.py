@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 DEPTH_MAX = 64
 
@@ -25,6 +28,23 @@ _IN_LISTS = (*_CHOICES, "prefixItems")
 _IN_MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 _INSIDE = ("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames")
 
+_TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
+
+
+def _is_type(value: Any) -> bool:
+    kinds = value if isinstance(value, list) else [value]
+    return bool(kinds) and all(isinstance(kind, str) and kind in _TYPES for kind in kinds)
+
+
+_FORMS: dict[str, Callable[[Any], bool]] = {
+    "type": _is_type,
+    "required": lambda value: isinstance(value, list) and all(isinstance(name, str) for name in value),
+    "properties": lambda value: isinstance(value, dict),
+    **dict.fromkeys(("enum", *_CHOICES), lambda value: isinstance(value, list) and bool(value)),
+    "description": lambda value: isinstance(value, str),
+}
+"""What has another form says nothing, as `required: true` of draft 3, and is refused by providers."""
+
 
 @lru_cache(maxsize=4096)  # the same tools come with each turn
 def fit_schema(text: str) -> tuple[str, str]:
@@ -33,7 +53,7 @@ def fit_schema(text: str) -> tuple[str, str]:
         given = json.loads(text) if text else {}  # numbers of any size stay as they are
     except (ValueError, RecursionError):
         given = {}
-    root, lost = _fit_root(given if isinstance(given, dict) else {})
+    root, lost = _fit_root(_drop_odd(given) if isinstance(given, dict) else {})
     fitted = _fit_inner(root, 0)
     return (text if fitted == given else _write(fitted)), _describe(lost)
 
@@ -81,7 +101,7 @@ def _follow_reference(schema: Schema, root: Schema) -> Schema:
             found = found.get(key.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
         if not isinstance(found, dict):
             return schema
-        schema = {**found, **{key: value for key, value in schema.items() if key != "$ref"}}
+        schema = {**_drop_odd(found), **{key: value for key, value in schema.items() if key != "$ref"}}
     return {}
 
 
@@ -94,7 +114,7 @@ def _fit_inner(schema: Any, depth: int) -> Any:
     if not isinstance(schema, dict):
         return schema
     fitted: Schema = {}
-    for key, value in schema.items():
+    for key, value in _drop_odd(schema).items():
         if key in _IN_MAPS and isinstance(value, dict):
             fitted[key] = {name: _fit_inner(inner, depth + 1) for name, inner in value.items()}
         elif key in _IN_LISTS and isinstance(value, list):
@@ -114,6 +134,10 @@ def _fit_inner(schema: Any, depth: int) -> Any:
         if isinstance(properties, dict):
             fitted["properties"] = {**{name: {} for name in _get_names(fitted) if name not in properties}, **properties}
     return fitted
+
+
+def _drop_odd(schema: Schema) -> Schema:
+    return {key: value for key, value in schema.items() if key not in _FORMS or _FORMS[key](value)}
 
 
 def _get_map(schema: Schema, key: str) -> Schema:

@@ -132,6 +132,9 @@ def an_object(**properties: Any) -> dict[str, Any]:
         ({"$ref": "#/$defs/A", "$defs": DEFINED}, A | {"type": "object", "$defs": DEFINED}, ""),
         (an_object(a={"type": "array"}), an_object(a={"type": "array", "items": {}}), ""),
         (an_object(a={"items": [{}, True]}), an_object(a={"prefixItems": [{}, {}]}), ""),
+        (an_object(a={"type": "any", "required": True}), an_object(a={}), ""),
+        ({"type": "any"} | {"properties": BOTH["properties"], "oneOf": True}, BOTH, ""),
+        ({"properties": None, "required": False, "type": None}, NO_ARGUMENTS, ""),
         (an_object(b=True) | {"required": ["c"]}, an_object(c={}, b={}) | {"required": ["c"]}, ""),
     ],
 )
