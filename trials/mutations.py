@@ -25,7 +25,7 @@ from trials.support.steps import name_checkout
 CLONE = ROOT / "build" / "mutations"
 PAGE = ROOT / "tests/mutations.md"
 SEED, COUNT = 44, 20
-TEST_S_MAX = 300
+TEST_S_MAX = 120
 """A mutation that makes a test wait for ever is noticed, too."""
 
 NEAREST = 20

@@ -52,8 +52,8 @@ class ModelConfig(Part):
     """Overridden field by field, too."""
 
     temperature: float | None = None
-    """Sampling temperature, passed on as it is; protocol anthropic takes at most 1. Left out, the provider's
-    default."""
+    """Sampling temperature; protocol anthropic takes at most 1, and models that take none are sent none. Left out, the
+    provider's default."""
 
     top_p: float | None = Field(default=None, alias="top_p")
     """Nucleus sampling, passed on as it is. Left out, the provider's default."""
