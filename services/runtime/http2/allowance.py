@@ -32,3 +32,7 @@ class RateLimit:
         self._at_s = now_s
         if self._left < 0:
             raise RateExceeded(f"too many {self._what}")
+
+    def earn(self, tokens: int) -> None:
+        """Put tokens back, up to the burst."""
+        self._left = min(self._burst, self._left + tokens)

@@ -46,7 +46,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, *, client_side: bool, connection_limits: Limits) -> None:
         self.limits = connection_limits
         self.h2 = H2State(client_side=client_side, streams_max=connection_limits.streams_max)
-        self.out = FrameWriter(self.h2)
+        self.out = FrameWriter(self.h2, self._forgive)
         self.streams: dict[int, Stream] = {}
         """Streams that can receive or send, by id."""
         self.control = RateLimit("control frames", limits.CONTROL_BURST, connection_limits.control_per_s)
@@ -66,6 +66,14 @@ class Connection(asyncio.Protocol):
         )
         self.incoming = FrameReader(self, self._watch, preface_bytes=0 if client_side else frames.PREFACE_BYTES)
         self._abort_timer: asyncio.TimerHandle | None = None
+
+    def _forgive(self) -> None:
+        """Let the peer answer DATA: by a ping, with which it measures the bandwidth, and by two window updates.
+
+        https://github.com/grpc/proposal/blob/master/A8-client-side-keepalive.md: pings after DATA are no strikes.
+        """
+        self.control.earn(1)
+        self.idle_frames.earn(2)
 
     # What the two ends do differently.
 

@@ -110,7 +110,7 @@ class Limits:
     """Time for a peer to take a connection's last bytes."""
 
     control_per_s: float = 100.0
-    """Control frames a second beyond CONTROL_BURST; grpc's clients ping a few times a second."""
+    """Control frames a second beyond CONTROL_BURST and one for each write with DATA, which grpc-go answers by a ping."""
 
     resets_per_s: float = 200.0
     """Resets a second beyond RESET_BURST."""

@@ -145,6 +145,7 @@ class Stream(Inbox):
             state.outbound_flow_control_window -= length
             out.h2.outbound_flow_control_window -= length
             out.write(frames.encode_message_head(self.id, size), message)
+            out.has_data = True
         return True
 
     def send_last(self, message: bytes) -> None:
@@ -159,6 +160,7 @@ class Stream(Inbox):
         state.outbound_flow_control_window -= length
         out.h2.outbound_flow_control_window -= length
         out.write(frames.encode_message_head(self.id, len(message), frames.END_STREAM), message)
+        out.has_data = True
         self.is_local_open = False
         self._connection.finish_local(self)
 
@@ -201,6 +203,7 @@ class Stream(Inbox):
             state.outbound_flow_control_window -= size
             out.h2.outbound_flow_control_window -= size
             out.write(frames.encode_data_head(self.id, size), bytes(memoryview(backlog)[:size]))
+            out.has_data = True
             del backlog[:size]
         if backlog:
             out.blocked[self.id] = self.send_backlog
