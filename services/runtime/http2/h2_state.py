@@ -36,8 +36,7 @@ class H2State(H2Connection):
         self.encoder = _NoEncoder()  # pyright: ignore[reportAttributeAccessIssue] - h2 only sets its table's size
         self._has_no_table = False
         self._table_blocks_left = limits.TABLE_BLOCKS_MAX
-        # A server's clients are strangers; servers may send long errors.
-        self.decoder.max_header_list_size = limits.HEADERS_BYTES_TAKEN_MAX if client_side else limits.HEADERS_BYTES_MAX
+        self.decoder.max_header_list_size = limits.HEADERS_BYTES_TAKEN_MAX
         self.local_settings = Settings(
             client=client_side,
             initial_values={

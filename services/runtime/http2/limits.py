@@ -23,8 +23,8 @@ HEADERS_BYTES_MAX = 16 * 1024
 """Size of a header list, by HPACK's count, that peers are told (gRPC's default is 8 to 16 KiB)."""
 
 HEADERS_BYTES_TAKEN_MAX = 64 * 1024
-"""Size of a server's header list, such as a long error, that a client still takes. A larger one ends the connection,
-as skipping it leaves HPACK's table unknown."""
+"""Size of a header list that is still read: a client takes it, such as a long error; a server refuses its call alone. A
+larger one ends the connection, as skipping it leaves HPACK's table unknown."""
 
 OUT_PIECES_MAX = 1024
 """Pieces of at most 16 KiB collected before the socket is asked to take them."""
@@ -110,7 +110,7 @@ class Limits:
     """Time for a peer to take a connection's last bytes."""
 
     control_per_s: float = 100.0
-    """Control frames a second beyond CONTROL_BURST and one for each write with DATA, which grpc-go answers by a ping."""
+    """Control frames a second, beyond CONTROL_BURST and one for each write with DATA: grpc-go answers it by a ping."""
 
     resets_per_s: float = 200.0
     """Resets a second beyond RESET_BURST."""

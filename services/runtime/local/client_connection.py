@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import chain
 from typing import Protocol
 
 import grpc
@@ -12,12 +11,10 @@ from services.runtime.calls.client_call import Call
 from services.runtime.calls.ends import ClientEnd
 from services.runtime.calls.metadata import Headers
 from services.runtime.calls.status import Status
+from services.runtime.http2.codec.header_blocks import measure_headers
 from services.runtime.http2.limits import HEADERS_BYTES_MAX, Limits
 from services.runtime.local.link import Link
 from services.runtime.local.stream import LocalStream
-
-HEADER_BYTES = 32
-"""Bytes that a header counts for beside its name and value, as HPACK counts them."""
 
 
 class ServerPeer(Protocol):
@@ -61,7 +58,7 @@ class LocalClientConnection:
 
     def open_call(self, call: Call) -> None:
         headers = call.request_headers
-        if sum(map(len, chain.from_iterable(headers))) + len(headers) * HEADER_BYTES > HEADERS_BYTES_MAX:
+        if measure_headers(headers) > HEADERS_BYTES_MAX:
             said = f"the metadata is larger than the {HEADERS_BYTES_MAX} bytes that the server takes"
             call.finish_call(Status(grpc.StatusCode.RESOURCE_EXHAUSTED, said))
             return

@@ -101,12 +101,17 @@ def read_trailers(block: bytes) -> Headers | None:
     return headers if headers is not None and _are_plain(headers, 0) else None
 
 
+def measure_headers(headers: Headers) -> int:
+    """Return a list's size in bytes by HPACK's count: 32 beside each header (RFC 7541, 4.1)."""
+    return sum(len(name) + len(value) for name, value in headers) + 32 * len(headers)
+
+
 def is_oversized(block: bytes, bytes_max: int) -> bool:
     """Whether a list of headers that `encode_block` made is larger than `bytes_max`, by HPACK's count."""
     if len(block) * _GROWTH_MAX <= bytes_max:
         return False
     if (headers := _decode_block(block)) is not None:
-        return sum(len(name) + len(value) + 32 for name, value in headers) > bytes_max
+        return measure_headers(headers) > bytes_max
     try:
         Decoder(bytes_max).decode(block, raw=True)
     except OversizedHeaderListError:

@@ -14,7 +14,8 @@ from services.runtime.calls.addresses import describe_address, parse_target
 from services.runtime.calls.metadata import Headers
 from services.runtime.calls.methods import Methods
 from services.runtime.calls.server_call import ServerCall
-from services.runtime.http2.limits import DEFAULTS, Limits
+from services.runtime.http2.codec.header_blocks import measure_headers
+from services.runtime.http2.limits import DEFAULTS, HEADERS_BYTES_MAX, Limits
 from services.runtime.http2.server.connection import ServerConnection, ServerState
 from services.runtime.http2.server.listener import Listener
 from services.runtime.http2.server.sockets import bind_address
@@ -124,7 +125,7 @@ class Server(grpc.aio.Server):
 
     def _open_call(self, connection: ServerConnection, stream: Stream, headers: Headers) -> ServerCall | None:
         said = dict(headers)
-        if refusal := _find_refusal(said):
+        if refusal := _find_refusal(said) or _refuse_size(headers):
             stream.end_local(refusal)
             connection.note_refused()
             return None
@@ -132,6 +133,16 @@ class Server(grpc.aio.Server):
 
     def _list_connections(self) -> list[ServerConnection | LocalServerConnection]:
         return [*self._state.connections, *self._local.connections]
+
+
+def _refuse_size(headers: Headers) -> Headers:
+    """Return the answer to a call whose metadata is too large; empty if it is not."""
+    if measure_headers(headers) <= HEADERS_BYTES_MAX:
+        return []
+    said = b"the metadata is larger than %d bytes" % HEADERS_BYTES_MAX
+    status = str(grpc.StatusCode.RESOURCE_EXHAUSTED.value[0]).encode()
+    kind = (b"content-type", b"application/grpc")
+    return [(b":status", b"200"), kind, (b"grpc-status", status), (b"grpc-message", said)]
 
 
 def _find_refusal(said: dict[bytes, bytes]) -> Headers:

@@ -151,6 +151,25 @@ async def test_metadata_that_the_server_does_not_take_fails_its_call_alone(serve
         beside.cancel()
 
 
+@pytest.mark.parametrize("size", [15_000, 16_000, 40_000])
+async def test_a_foreign_clients_large_metadata_ends_its_call_alone(size: int) -> None:
+    async def unary(request: bytes, context: Any) -> bytes:
+        return request
+
+    async def stream(request: bytes, context: Any) -> Any:
+        yield b"one"
+        await asyncio.sleep(SILENCE_S)
+
+    async with connecting("grpcio", "ours", handlers(unary=unary, stream=stream)) as caller:
+        beside = caller.stream(b"")
+        await beside.read()
+        refused = caller.unary(b"", metadata=(("key", "x" * size),))
+        assert await refused.code() is (grpc.StatusCode.OK if size == 15_000 else grpc.StatusCode.RESOURCE_EXHAUSTED)
+        assert await caller.unary(b"a") == b"a"
+        assert not beside.done()
+        beside.cancel()
+
+
 @pytest.mark.parametrize("size", [100, 127, 16_000, 16_384, 40_000])
 async def test_headers_of_any_size_pass_between_our_own_ends(size: int) -> None:
     async def unary(request: bytes, context: Any) -> bytes:
