@@ -37,6 +37,11 @@ _UNIT_S = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e
 _MESSAGE_SAFE = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
 
 
+def measure_headers(headers: Headers) -> int:
+    """Return a list's size in bytes by HPACK's count: 32 beside each header (RFC 7541, 4.1)."""
+    return sum(len(name) + len(value) for name, value in headers) + 32 * len(headers)
+
+
 def to_headers(metadata: Iterable[tuple[str, str | bytes]] | None) -> Headers:
     """Return metadata as headers; raises ValueError if HTTP/2 cannot carry them."""
     headers: Headers = []

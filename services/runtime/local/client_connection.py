@@ -9,9 +9,8 @@ import grpc
 
 from services.runtime.calls.client_call import Call
 from services.runtime.calls.ends import ClientEnd
-from services.runtime.calls.metadata import Headers
+from services.runtime.calls.metadata import Headers, measure_headers
 from services.runtime.calls.status import Status
-from services.runtime.http2.codec.header_blocks import measure_headers
 from services.runtime.http2.limits import HEADERS_BYTES_MAX, Limits
 from services.runtime.local.link import Link
 from services.runtime.local.stream import LocalStream

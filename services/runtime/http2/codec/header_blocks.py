@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from hpack.exceptions import HPACKDecodingError, OversizedHeaderListError
 from hpack.hpack import Decoder, decode_integer, encode_integer
 
+from services.runtime.calls.metadata import measure_headers
 from services.runtime.http2 import limits
 
 if TYPE_CHECKING:
@@ -99,11 +100,6 @@ def read_answer(block: bytes) -> Headers | None:
 def read_trailers(block: bytes) -> Headers | None:
     headers = _decode_block(block)
     return headers if headers is not None and _are_plain(headers, 0) else None
-
-
-def measure_headers(headers: Headers) -> int:
-    """Return a list's size in bytes by HPACK's count: 32 beside each header (RFC 7541, 4.1)."""
-    return sum(len(name) + len(value) for name, value in headers) + 32 * len(headers)
 
 
 def is_oversized(block: bytes, bytes_max: int) -> bool:

@@ -11,10 +11,9 @@ from typing import Any, TypeAlias
 import grpc
 
 from services.runtime.calls.addresses import describe_address, parse_target
-from services.runtime.calls.metadata import Headers
+from services.runtime.calls.metadata import Headers, measure_headers
 from services.runtime.calls.methods import Methods
 from services.runtime.calls.server_call import ServerCall
-from services.runtime.http2.codec.header_blocks import measure_headers
 from services.runtime.http2.limits import DEFAULTS, HEADERS_BYTES_MAX, Limits
 from services.runtime.http2.server.connection import ServerConnection, ServerState
 from services.runtime.http2.server.listener import Listener
