@@ -17,6 +17,7 @@ from services.tools.execution.secret_mask import mask_deltas
 from services.tools.toolkit.tool import make_output, make_result
 from tests.support.orchestrator.files import find_text
 from tests.support.tools.mcp_http import http_server
+from tests.support.tools.mcp_suite import Suite as McpSuite
 from tests.support.tools.suite import CHAT, RUN, Serve, Suite
 
 SECRET = 'hunter2-"of"-ada'
@@ -75,6 +76,8 @@ async def test_an_mcp_server_gets_it_as_its_header_and_refuses_it_with_401(serve
         (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"s": {"url": http.url}}}))
         http.refused = "Bearer bad-hunter2"
         async with serve(lasting=True) as suite:
+            # However long it takes to connect: the time of the test may jump meanwhile.
+            await McpSuite(suite.stub, tmp_path).until("s__whoami")
             _, missing = await execute(suite, "s__whoami")
             _, refused = await execute(suite, "s__whoami", "bad-hunter2")
             _, ran = await execute(suite, "s__whoami", "hunter2-of-ada")
