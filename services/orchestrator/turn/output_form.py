@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from jsonschema_rs import Draft202012Validator
+from jsonschema_rs import Validator
 
 from headrace.errors import InvalidRequest, OutputMismatch
 from headrace.v1 import agent_pb2, common_pb2
@@ -48,7 +48,7 @@ class Output:
 @dataclass(frozen=True, slots=True)
 class OutputForm:
     format: common_pb2.OutputFormat
-    validator: Draft202012Validator
+    validator: Validator
 
     def read_output(self, text: str) -> Output:
         text = text.strip()

@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 import structlog
-from jsonschema_rs import Draft202012Validator
+from jsonschema_rs import Validator
 
 from services.runtime.files.refused_files import report_refusal
+from services.runtime.formats.json_schema import compile_validator
 from services.tools.builtin import BUILTIN
 from services.tools.catalogue.command_tool import make_command_tool
 from services.tools.catalogue.definitions import EMPTY_SCHEMA, Definition
 from services.tools.catalogue.tool_tiers import ToolTiers
 from services.tools.catalogue.tools_folder import FileDefinition, ToolsFolder
 from services.tools.catalogue.views import VIEWS_FOLDER, View
-from services.tools.toolkit.arguments import compile_schema
 from services.tools.toolkit.tool import FrontEnd, Tool, answer_ok
 
 log = structlog.get_logger()
@@ -34,7 +34,7 @@ BUILTIN_BY_NAME = {tool.name.casefold(): tool for tool in BUILTIN}
 @dataclass(frozen=True, slots=True)
 class CatalogueEntry:
     tool: Tool
-    schemas: tuple[Draft202012Validator, ...]
+    schemas: tuple[Validator, ...]
     """Where a file replaces a built-in schema, the built-in one applies too, because the code relies on it."""
 
 
@@ -82,8 +82,7 @@ class Catalogue:
                 tools[tool.name.casefold()] = tool
         tools |= {tool.name.casefold(): tool for tool in self._list_source_tools(tools)}
         self._tiers.apply(tools)
-        entries = {key: _make_entry(tool) for key, tool in tools.items()}
-        self._entries = {key: each for key, each in entries.items() if each is not None}
+        self._entries = {key: _make_entry(tool) for key, tool in tools.items()}
         log.info("tools loaded", tools=len(self._entries), views=len(self._folder.views))
 
     def _make_tool(self, stated: FileDefinition) -> Tool | None:
@@ -141,15 +140,10 @@ def _dump_schema(schema: dict[str, Any] | None) -> str:
     return "" if schema is None else json.dumps(schema, ensure_ascii=False)
 
 
-def _make_entry(tool: Tool) -> CatalogueEntry | None:
+def _make_entry(tool: Tool) -> CatalogueEntry:
     builtin = BUILTIN_BY_NAME.get(tool.name.casefold(), tool)
-    try:
-        return CatalogueEntry(
-            tool, tuple(compile_schema(text) for text in dict.fromkeys((tool.parameters, builtin.parameters)))
-        )
-    except ValueError as error:
-        log.error("tool refused", tool=tool.name, problem=f"parameters: {error}")
-        return None
+    schemas = dict.fromkeys((tool.parameters, builtin.parameters))
+    return CatalogueEntry(tool, tuple(compile_validator(schema) for schema in schemas))
 
 
 def _override_builtin(tool: Tool, definition: Definition) -> Tool:

@@ -28,7 +28,7 @@ from headrace.regular_files import read_regular_file
 from headrace.v1 import common_pb2
 from services.runtime.auth.answerer_rule import AnswererRule
 from services.runtime.formats.json_depth import JSON_DEPTH_MAX, measure_json_depth
-from services.tools.toolkit.arguments import compile_schema
+from services.tools.toolkit.arguments import check_schema
 from services.tools.toolkit.tool import Approval, Effect, Kind
 
 KINDS: dict[str, Kind] = {".backend": "backend", ".action": "action", ".frontend": "frontend"}
@@ -116,7 +116,7 @@ class Definition(BaseModel):
     @classmethod
     def _check_schema(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
         if value is not None:
-            compile_schema(json.dumps(value))
+            check_schema(json.dumps(value))
             if value.get("type") != "object":
                 raise ValueError('a JSON Schema of an object is expected: {"type": "object", …}')
         return value
@@ -126,7 +126,7 @@ class Definition(BaseModel):
     def _check_result_schema(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
         if value is not None:
             text = json.dumps(value, ensure_ascii=False)
-            compile_schema(text)
+            check_schema(text)
             if len(text.encode()) > RESULT_SCHEMA_BYTES_MAX:
                 raise ValueError(f"longer than {RESULT_SCHEMA_BYTES_MAX} bytes")
         return value

@@ -45,9 +45,16 @@ class ServerFailed(Exception):
     challenge: Challenge | None = None
     """There when it has refused the credential."""
 
+    may_have_run: bool = False
+    """Whether it may have done what it was asked to."""
+
     @property
     def is_refusal(self) -> bool:
         return self.challenge is not None
+
+
+class RequestNotTaken(ServerFailed):
+    """The server has not got the request, or has not taken it in this session: it can be sent once more."""
 
 
 class CredentialRefused(httpx2.TransportError):
@@ -69,12 +76,12 @@ def server_errors() -> Generator[None]:
             first = first.exceptions[0]
         if not isinstance(first, FOREIGN):
             raise first from group  # ours, of a call in a session of its own, or a bug
-        raise _make_failure(first) from group
+        raise make_failure(first) from group
     except FOREIGN as error:
-        raise _make_failure(error) from error
+        raise make_failure(error) from error
 
 
-def _make_failure(error: Exception) -> ServerFailed:
+def make_failure(error: Exception) -> ServerFailed:
     failure = ServerFailed(_format_reason(error))
     failure.challenge = error.challenge if isinstance(error, CredentialRefused) else None
     return failure

@@ -28,8 +28,11 @@ from services.tools.toolkit.context import ToolContext
 from services.tools.toolkit.credentials import find_authorization
 from services.tools.toolkit.tool import Tool
 
+SLOW_START_S = 20.0
+"""Time after which the log says that a server has not started yet."""
+
 RETRY_S, RETRY_S_MAX = 1.0, 60.0
-"""Delay before the next attempt; doubled each time, with jitter."""
+"""Delay before the next attempt, and from one that failed to the next at a call; doubled each time, with jitter."""
 
 STEADY_S = 30.0
 """Length of a connection after which the delay begins anew."""
@@ -38,6 +41,9 @@ SETTLE_S = 0.2
 """Wait after a change of the tool list, so that several are read at once."""
 
 LIST_S = 20.0
+
+LIST_AGAIN_S = 10.0
+"""Wait before a list that could not be read is asked for again; the one before holds meanwhile."""
 
 TOOLS_MAX = 256
 """Tools of a server: no model chooses well among more, and it bounds the pages read."""
@@ -76,6 +82,14 @@ class McpServer:
         self._is_taken_back = False
         """Whether that user has taken the authorization back."""
         self._problem = "it is not connected yet"
+        self._settled = asyncio.Event()
+        """Set when an attempt to connect has ended well or badly; cleared by whoever waits for the next."""
+        self._wanted = asyncio.Event()
+        """Set by whoever wants the next attempt now."""
+        self._was_listed = False
+        """Whether the last attempt to connect has come as far as a list of tools."""
+        self._wanted_from_s = 0.0
+        """Time of the loop from which calls may want the next attempt, so that they start no server all the time."""
         self._refusal: ServerFailed | None = None
         """What it said when it refused the list of its tools; it is then listed as a user who has agreed."""
 
@@ -87,10 +101,23 @@ class McpServer:
                 yield session
         elif self._refusal is not None:  # the session is another user's
             raise self._refusal
-        elif self._session is not None and not self._session.ended:
-            yield self._session
         else:
+            with (await self._find_session()).lend() as session:
+                yield session
+
+    async def _find_session(self) -> McpSession:
+        """Return the shared session, once it has been tried to open one where there is none."""
+        if self._session is None or self._session.ended:
+            self._settled.clear()
+            asyncio.get_running_loop().call_at(self._wanted_from_s, self.wake)
+            await self._settled.wait()
+        if self._session is None or self._session.ended:
             raise ServerFailed(self._problem)
+        return self._session
+
+    def wake(self) -> None:
+        """Try to connect now, if it is not connected."""
+        self._wanted.set()
 
     async def find_authorization(self, context: ToolContext) -> str:
         """Return the user's Authorization header; empty: there is none."""
@@ -112,50 +139,60 @@ class McpServer:
                 self._user_sessions.end_session(header)
         if self._listed_as in headers and self._session is not None:
             self._is_taken_back = True
-            self._session.list_changed.set()
+            self._session.changed.set()
 
     async def run(self) -> None:
         try:
             async with asyncio.TaskGroup() as group:
                 self._user_sessions = UserSessions(group, self._open_shared_session)
-                await self._keep_connected()
+                await self._keep_connected(group)
         finally:
+            self._problem = "it is not in mcp.json any more"
+            self._settled.set()
             self.live_calls.stop()
             self._offer(())
 
     def _open_shared_session(self, authorization: str = "") -> AbstractAsyncContextManager[McpSession]:
         return open_session(self.settings, self._env, authorization, make_shared_handlers(self.settings))
 
-    async def _keep_connected(self) -> None:
+    async def _keep_connected(self, group: asyncio.TaskGroup) -> None:
         loop = asyncio.get_running_loop()
         delay_s = 0.0
         while True:
             started = loop.time()
-            problem = await self._connect()
-            # A task group of the SDK that breaks in the same moment swallows our own cancellation (anyio 4.16).
-            if (task := asyncio.current_task()) is not None and task.cancelling():
-                raise asyncio.CancelledError
+            self._was_listed = False
+            left = loop.create_future()
+            group.create_task(self._own_session(left))
+            problem = await left
             if loop.time() - started > STEADY_S:
                 delay_s = 0.0
-            self._mark_unavailable(problem)
             self.tried.set()
-            if not delay_s:
-                log.warning("mcp server down", server=self.name, problem=problem)
+            if problem:
+                self._mark_unavailable(problem)
+                if not delay_s:
+                    log.warning("mcp server down", server=self.name, problem=problem)
+            else:
+                log.info("mcp session renewed", server=self.name)
+            if not self._was_listed:
+                self._settled.set()
+                self._wanted_from_s = loop.time() + RETRY_S
             delay_s = min(delay_s * 2 or RETRY_S, RETRY_S_MAX)
             await self._pause(delay_s * random.uniform(0.8, 1.2))
 
     async def _pause(self, delay_s: float) -> None:
-        """Wait, not longer than until a user has agreed."""
-        if self.authorizer is None:
-            await asyncio.sleep(delay_s)
-            return
+        """Wait, not longer than until it is wanted, by a call or a user who has agreed."""
         with suppress(TimeoutError):
             async with asyncio.timeout(delay_s):
-                await self.authorizer.stored.wait()
-        self.authorizer.stored.clear()
+                await self._wanted.wait()
+        self._wanted.clear()
 
-    async def _connect(self) -> str:
-        header = ""
+    async def _own_session(self, left: asyncio.Future[str]) -> None:
+        """Keep a session until it has ended and nobody waits for an answer in it.
+
+        `left` is told as soon as another is to be opened: why, or nothing where its server has only forgotten it.
+        """
+        header, problem, session = "", "internal error", None
+        slow = asyncio.get_running_loop().call_later(SLOW_START_S, self._tell_slow_start)
         try:
             if self.authorizer is not None and self._refusal is not None:
                 header = await self.authorizer.find_newest_header()
@@ -164,51 +201,80 @@ class McpServer:
                 try:
                     await self._follow_session(session)
                 finally:
-                    self._mark_unavailable(ENDED)  # at once: closing takes a process some time
+                    slow.cancel()
+                    if not session.is_forgotten:
+                        self._mark_unavailable(ENDED)  # at once: closing takes a process some time
+                left.set_result("" if session.is_forgotten else ENDED)
+                await session.wait_until_unused()
         except ServerFailed as failure:
+            problem = "" if session is not None and session.is_forgotten else str(failure)
             if self.authorizer is not None and failure.is_refusal and not header:
                 self._refusal = failure
                 self._offer_tools()
-                return "its users have to authorize Headrace first"
-            if self.authorizer is not None and failure.is_refusal:
+                problem = "its users have to authorize Headrace first"
+            elif self.authorizer is not None and failure.is_refusal:
                 await self.authorizer.forget(header)
-            return str(failure)
         except Exception:
             # Ours or the SDK's bug: this server must not take the others and the service with it.
             log.exception("mcp server failed", server=self.name)
-            return "internal error"
-        return ENDED
+        finally:
+            slow.cancel()
+            if not left.done():
+                left.set_result(problem)
+
+    def _tell_slow_start(self) -> None:
+        if not self._was_listed:
+            log.warning("mcp server is slow to start", server=self.name, after_s=SLOW_START_S)
 
     async def _follow_session(self, session: McpSession) -> None:
         async with asyncio.TaskGroup() as group:
             listening = group.create_task(session.follow_changes())
             while not session.ended and not self._is_taken_back:
-                session.list_changed.clear()
-                await self._list_tools(session)
-                await session.list_changed.wait()
+                session.changed.clear()
+                await self._list_again(session)
+                await session.changed.wait()
                 if not session.ended and not self._is_taken_back:
                     await asyncio.sleep(SETTLE_S)
             listening.cancel()
 
+    async def _list_again(self, session: McpSession) -> None:
+        try:
+            await self._list_tools(session)
+        except ServerFailed as failure:
+            if self._session is not session or session.ended or failure.is_refusal:
+                raise
+            log.warning("mcp server not listed", server=self.name, problem=str(failure))
+            asyncio.get_running_loop().call_later(LIST_AGAIN_S, session.changed.set)
+
     async def _list_tools(self, session: McpSession) -> None:
         listed: list[mcp.Tool] = []
         cursor: str | None = None
-        async with asyncio.timeout(LIST_S):
-            while len(listed) < TOOLS_MAX:
-                page = await session.client.list_tools(cursor=cursor)
-                listed += page.tools
-                cursor = page.next_cursor
-                if not cursor or not page.tools:
-                    break
+        session.results.refused.clear()
+        try:
+            async with asyncio.timeout(LIST_S):
+                while len(listed) < TOOLS_MAX:
+                    page = await session.ask(session.client.list_tools(cursor=cursor))
+                    listed += page.tools
+                    cursor = page.next_cursor
+                    if not cursor or not page.tools:
+                        break
+        except TimeoutError:
+            raise ServerFailed(f"it did not list its tools within {LIST_S:g} s") from None
         self._session, self.is_modern = session, session.is_modern
+        self._was_listed = True
         self._tools = map_tools(
-            self.name, listed[:TOOLS_MAX], self.settings, lambda tool, effect: make_execute(self, tool, effect)
+            self.name,
+            listed[:TOOLS_MAX],
+            session.results.refused,
+            self.settings,
+            lambda tool, effect: make_execute(self, tool, effect),
         )
         if self.settings.resources and session.client.server_capabilities.resources:
             taken = {tool.name.casefold() for tool in self._tools}
             self._tools += [tool for tool in make_resource_tools(self) if tool.name.casefold() not in taken]
         self._offer_tools()
         self.tried.set()
+        self._settled.set()
         log.info("mcp server listed", server=self.name, listed=len(listed), offered=len(self._tools))
 
     def _mark_unavailable(self, problem: str) -> None:

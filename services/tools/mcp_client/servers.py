@@ -79,8 +79,8 @@ class McpServers:
     def note_authorization(self, name: str) -> None:
         """A user has authorized Headrace at the server, whose tools may be listed now."""
         _, server, _ = self._running.get(name, (None, None, None))
-        if server is not None and server.authorizer is not None:
-            server.authorizer.stored.set()
+        if server is not None:
+            server.wake()
 
     def note_revocation(self, name: str, headers: Collection[str]) -> None:
         """A user has taken an authorization back: what was opened with it is used no more."""

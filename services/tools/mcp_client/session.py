@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Generator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from mcp import Client, Implementation, MCPError
 from mcp.client.session import ElicitationFnT, IncomingMessage, ListRootsFnT, SamplingFnT
-from mcp_types import CONNECTION_CLOSED, ToolListChangedNotification
+from mcp.client.subscriptions import SubscriptionLost
+from mcp_types import ToolListChangedNotification
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from services.tools.mcp_client.sdk_errors import ServerFailed, server_errors
+from services.tools.mcp_client.result_repair import ResultRepair
+from services.tools.mcp_client.sdk_errors import (
+    CredentialRefused,
+    RequestNotTaken,
+    ServerFailed,
+    make_failure,
+    server_errors,
+)
 from services.tools.mcp_client.settings import Settings
-from services.tools.mcp_client.transports import open_transport
+from services.tools.mcp_client.transport.opening import open_transport
+from services.tools.mcp_client.transport.sent_request import SentRequest, follow_request
 
-OPEN_S = 20.0
-"""Time for a server to start or be reached, and to introduce itself."""
+CHECK_S = 5.0
+"""Wait for a sign of life."""
 
-TERMINATED = "Session terminated"
-"""The SDK has only this message for a session that an HTTP server has forgotten (mcp 2.3), and no code."""
+LISTEN_S, LISTEN_S_MAX = 0.5, 60.0
+"""Wait before a server is listened to again; doubled where it does not let itself."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,37 +48,125 @@ class McpSession:
     client: Client
 
     def __init__(self) -> None:
-        self.list_changed = asyncio.Event()
-        """Set also when `ended` has changed."""
+        self.changed = asyncio.Event()
+        """Set when the list of tools may have changed, the session has ended, or is not used any more."""
         self.ended = False
+        """Whether it takes no more requests."""
+        self.is_forgotten = False
+        """Whether it has ended because the server does not know it any more; the server is there."""
+        self.closed = False
+        """Whether the server's side has ended, so that nothing that was asked is answered."""
+        self.version = ""
+        """The version of the protocol; empty while that is agreed."""
+        self.users = 0
+        """Who has borrowed it."""
+        self.results = ResultRepair()
 
     @property
     def is_modern(self) -> bool:
         """Whether it answers a call with what it asks, and never asks while the call runs."""
-        return self.client.protocol_version in MODERN_PROTOCOL_VERSIONS
+        return self.version in MODERN_PROTOCOL_VERSIONS
 
     def end(self) -> None:
         self.ended = True
-        self.list_changed.set()
+        self.changed.set()
+
+    def close(self) -> None:
+        self.closed = True
+        self.end()
+
+    def repair_result(self, result: dict[str, Any]) -> None:
+        if self.version:
+            self.results.repair(result, self.version)
+
+    @contextmanager
+    def lend(self) -> Generator[McpSession]:
+        self.users += 1
+        try:
+            yield self
+        finally:
+            self.users -= 1
+            self.changed.set()
+
+    async def wait_until_unused(self) -> None:
+        """Wait until nobody waits for an answer that may come."""
+        while self.users and not self.closed:
+            self.changed.clear()
+            await self.changed.wait()
 
     async def on_message(self, message: IncomingMessage) -> None:
         if isinstance(message, ToolListChangedNotification):
-            self.list_changed.set()
+            self.changed.set()
 
-    def on_error(self, error: MCPError) -> None:
-        if error.code == CONNECTION_CLOSED or error.message == TERMINATED:
-            self.end()
+    async def ask(self, request: Awaitable[T]) -> T:
+        """Return what the SDK's `request` returns.
+
+        Raises:
+            RequestNotTaken: It has not been taken.
+            ServerFailed: It has failed otherwise. Either harms no other request, and the session ends where the server
+                is gone or has forgotten it.
+        """
+        with follow_request() as sent, server_errors():
+            try:
+                return await request
+            except MCPError as error:
+                raise await self._explain(error, sent) from error
+
+    async def _explain(self, error: MCPError, sent: SentRequest) -> ServerFailed:
+        if isinstance(sent.error, CredentialRefused):
+            return make_failure(sent.error)
+        if sent.is_unknown_session:
+            self._forget()
+        elif sent.is_refused or sent.error is not None:
+            await self._check()
+        if self.is_forgotten and sent.is_refused:
+            return RequestNotTaken("it has forgotten the session")
+        if sent.is_unsent:
+            return RequestNotTaken(str(sent.error))
+        text = f"it answered with status {sent.status}" if sent.is_plain_failure else str(error)
+        failure = make_failure(sent.error) if sent.error is not None else ServerFailed(text)
+        failure.may_have_run = self.closed or sent.may_have_run
+        return failure
+
+    def _forget(self) -> None:
+        self.is_forgotten = True
+        self.end()
+
+    async def _check(self) -> None:
+        """Ask the server for a sign of life, and end the session where it is gone or has forgotten it."""
+        with follow_request() as sent:
+            try:
+                async with asyncio.timeout(CHECK_S):
+                    if self.is_modern:
+                        await self.client.session.send_discover(self.version)
+                    else:
+                        await self.client.session.send_ping()
+            except TimeoutError:
+                pass  # it is busy
+            except MCPError:
+                if sent.is_refused:
+                    self._forget()
+                elif sent.error is not None and not isinstance(sent.error, CredentialRefused):
+                    self.end()
 
     async def follow_changes(self) -> None:
-        """Follows changes of the tool list; ends at once for servers that need no subscription."""
+        """Follow changes of the tool list; ends at once for servers that need no subscription."""
         capability = self.client.server_capabilities.tools
         if not self.is_modern or not (capability and capability.list_changed):
             return
-        async with self.client.listen(tools_list_changed=True) as subscription:
-            self.list_changed.set()  # nobody reports what changed between the first list and now
-            async for _ in subscription:
-                self.list_changed.set()
-        self.end()  # a server that stops telling is about to stop
+        delay_s = LISTEN_S
+        while not self.ended:
+            try:
+                async with self.client.listen(tools_list_changed=True) as subscription:
+                    delay_s = LISTEN_S
+                    self.changed.set()  # nobody reports what changed meanwhile
+                    async for _ in subscription:
+                        self.changed.set()
+            except (MCPError, SubscriptionLost):
+                await self._check()
+            # Proxies end streams, and servers that are about to stop; calls are requests of their own.
+            await asyncio.sleep(delay_s)
+            delay_s = min(delay_s * 2, LISTEN_S_MAX)
 
 
 @asynccontextmanager
@@ -76,7 +176,7 @@ async def open_session(
     """Opens a session for the block; raises ServerFailed, also when the connection breaks inside it."""
     session = McpSession()
     session.client = Client(
-        open_transport(settings, env, authorization, session.end),
+        open_transport(settings, env, authorization, session.close, session.repair_result),
         message_handler=session.on_message,
         cache=None,  # lists are asked for when they have changed, and kept by us
         client_info=Implementation(name="headrace", version="1"),
@@ -84,14 +184,17 @@ async def open_session(
         elicitation_callback=handlers.elicitation,
         list_roots_callback=handlers.roots,
     )
+    start_s = settings.start_timeout_ms / 1000
     with server_errors():
         async with AsyncExitStack() as stack:
             try:
-                async with asyncio.timeout(OPEN_S):
-                    await stack.enter_async_context(session.client)
+                async with asyncio.timeout(start_s):
+                    with follow_request(is_opening=True):
+                        await stack.enter_async_context(session.client)
             except TimeoutError:
-                raise ServerFailed(f"it did not answer within {OPEN_S:g} s") from None
+                raise ServerFailed(f"it did not answer within {start_s:g} s") from None
+            session.version = session.client.protocol_version
             try:
                 yield session
             finally:
-                session.end()
+                session.close()

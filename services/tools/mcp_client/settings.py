@@ -90,6 +90,10 @@ class Server(BaseModel):
     roots: Annotated[tuple[Root, ...], Field(max_length=32)] = ()
     """Folders that the server is told when it asks for roots."""
 
+    start_timeout_ms: Annotated[int, Field(ge=1_000, le=600_000, alias="startTimeoutMs")] = 120_000
+    """How long the server may take to start, or to be reached, and to introduce itself, in milliseconds. The others go
+    on meanwhile, and after 20 s the log says that it is slow."""
+
     resources: bool = False
     """Offers two more tools, `<server>__list_resources` and `<server>__read_resource`, if the server has resources."""
 

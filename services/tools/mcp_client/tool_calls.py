@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
 from contextlib import AbstractAsyncContextManager, aclosing, contextmanager
 from dataclasses import replace
 from typing import Any, Protocol, TypeAlias
 
 import mcp_types as types
-from mcp import MCPError
 
 from headrace.v1 import common_pb2, tools_pb2
 from services.runtime.auth.identity import require_identity
@@ -19,10 +18,11 @@ from services.tools.mcp_client.asking.live_calls import LIVE, LiveCall, LiveCall
 from services.tools.mcp_client.asking.rounds import Rounds
 from services.tools.mcp_client.asking.sampling import Sampler
 from services.tools.mcp_client.oauth.authorizer import AUTHORIZE, COURSE, Authorizer
-from services.tools.mcp_client.sdk_errors import ServerFailed, server_errors
+from services.tools.mcp_client.sdk_errors import RequestNotTaken, ServerFailed
 from services.tools.mcp_client.session import McpSession, SessionHandlers
 from services.tools.mcp_client.settings import Settings
 from services.tools.mcp_client.tool_results import stream_result
+from services.tools.sandbox.supervised_command import begin_at_once
 from services.tools.toolkit.commands import TIMEOUT_S, TIMEOUT_S_MAX
 from services.tools.toolkit.context import ToolContext
 from services.tools.toolkit.tool import Effect, Execute, make_output
@@ -94,10 +94,16 @@ async def execute_request(
     exchange = Exchange()
 
     async def work() -> types.CallToolResult:
+        try:
+            return await attempt(context.begin)
+        except RequestNotTaken:
+            return await attempt(begin_at_once)
+
+    async def attempt(begin: Callable[[], Awaitable[None]]) -> types.CallToolResult:
         async with server.borrow_session(await server.find_authorization(context)) as session:
             exchange.session = session
-            await context.begin()
-            return await _await_answer(session, send(session, exchange))
+            await begin()
+            return await session.ask(send(session, exchange))
 
     exchange.start(work())
     try:
@@ -110,11 +116,14 @@ async def execute_request(
 
 def _make_send(server: SessionSource, tool: str, context: ToolContext) -> Send:
 
-    def send(session: McpSession, exchange: Exchange) -> Coroutine[Any, Any, types.CallToolResult]:
-        if not server.settings.may_ask:
-            return session.client.call_tool(tool, context.arguments, progress_callback=exchange.note)
-        rounds = Rounds(server.name, server.settings, context.course, context.request)
-        return rounds.call(session.client, tool, context.arguments, exchange.sample, exchange.note)
+    async def send(session: McpSession, exchange: Exchange) -> types.CallToolResult:
+        if server.settings.may_ask:
+            rounds = Rounds(server.name, server.settings, context.course, context.request)
+            answer = await rounds.call(session.client, tool, context.arguments, exchange.sample, exchange.note)
+        else:
+            answer = await session.client.call_tool(tool, context.arguments, progress_callback=exchange.note)
+        session.results.remark_mismatch(tool, answer)
+        return answer
 
     return send
 
@@ -151,7 +160,9 @@ async def _follow(
 ) -> AsyncGenerator[tools_pb2.ToolDelta]:
     """Streams what comes of an exchange; raises InputNeeded where a person is asked, and leaves the exchange then."""
     sampler = Sampler(server.name, server.settings.sampling, context)
-    due_s = asyncio.get_running_loop().time() + _timeout_s(context)
+    loop = asyncio.get_running_loop()
+    due_s = loop.time() + _timeout_s(context)
+    due_s_max = loop.time() + (context.timeout_s or TIMEOUT_S_MAX)
     while True:
         with _translate_errors(server, context, exchange):
             async with asyncio.timeout_at(due_s):
@@ -160,6 +171,7 @@ async def _follow(
             case None:
                 break
             case str():
+                due_s = min(max(due_s, loop.time() + TIMEOUT_S), due_s_max)
                 yield make_output("progress", event)
             case Sampled():
                 result = await sampler.answer(event.params)
@@ -183,10 +195,12 @@ async def _call_live(server: SessionSource, tool: str, context: ToolContext, cal
         call.exchange.session = session
         await context.begin()
 
-        def send() -> Coroutine[Any, Any, types.CallToolResult]:
-            return session.client.call_tool(tool, context.arguments, progress_callback=call.exchange.note)
+        async def send() -> types.CallToolResult:
+            answer = await session.client.call_tool(tool, context.arguments, progress_callback=call.exchange.note)
+            session.results.remark_mismatch(tool, answer)
+            return answer
 
-        return await _await_answer(session, send_after_visits(call, send) if server.settings.elicitation else send())
+        return await session.ask(send_after_visits(call, send) if server.settings.elicitation else send())
 
 
 @contextmanager
@@ -202,18 +216,9 @@ def _translate_errors(server: SessionSource, context: ToolContext, exchange: Exc
             raise CredentialNeeded(context.credentials[0].name, "refused") from failure
         if failure.is_refusal and server.authorizer is not None:
             raise
-        doubt = UNKNOWN if exchange.session is not None and exchange.session.ended else ""
+        doubt = UNKNOWN if failure.may_have_run else ""
         raise ToolFailed(f"MCP server {server.name!r}: {failure}{doubt}") from failure
 
 
 def _timeout_s(context: ToolContext) -> float:
     return min(context.timeout_s or TIMEOUT_S, TIMEOUT_S_MAX)
-
-
-async def _await_answer(session: McpSession, task: Coroutine[Any, Any, types.CallToolResult]) -> types.CallToolResult:
-    with server_errors():
-        try:
-            return await task
-        except MCPError as error:
-            session.on_error(error)
-            raise

@@ -4,14 +4,14 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import mcp
 import mcp_types
 import structlog
 
+from services.runtime.formats.json_depth import JSON_DEPTH_MAX, measure_json_depth
 from services.tools.mcp_client.settings import Http, Server
-from services.tools.toolkit.arguments import compile_schema
 from services.tools.toolkit.tool import Effect, Execute, Tool
 
 NAME_CHARS_MAX = 64
@@ -25,20 +25,29 @@ DESCRIPTION_CHARS_MAX = 4_000
 SCHEMA_CHARS_MAX = 100_000
 """Limit of a schema, likewise."""
 
+EMPTY_SCHEMA = {"type": "object"}
+
 log = structlog.get_logger()
 
 
 def map_tools(
-    server: str, listed: Iterable[mcp.Tool], granted: Server, execute: Callable[[str, Effect], Execute]
+    server: str,
+    listed: Iterable[mcp.Tool],
+    refused: Mapping[str, str],
+    granted: Server,
+    execute: Callable[[str, Effect], Execute],
 ) -> list[Tool]:
-    """Maps tools, leaving out bad ones; `execute` makes the function that calls one, by the server's name for it."""
-    tools = list(listed)
+    """Maps tools; `execute` makes the function that calls one, by the server's name for it.
+
+    Bad ones cannot be used, and say why; `refused` has the problems of those that broke the protocol, by name.
+    """
+    tools = [*listed, *(mcp.Tool(name=name, input_schema=EMPTY_SCHEMA) for name in refused)]
     mapped: list[Tool] = []
     for tool, name in zip(tools, _make_names(server, [tool.name for tool in tools]), strict=True):
         parameters = json.dumps(tool.input_schema, ensure_ascii=False)
-        if problem := _find_problem(tool, parameters):
+        if problem := refused.get(tool.name) or _find_problem(tool, parameters):
             log.error("mcp tool refused", server=server, tool=name, problem=problem)
-            continue
+            parameters = json.dumps(EMPTY_SCHEMA)
         # The hints are believed, because the operator has chosen the server.
         hints = tool.annotations or mcp_types.ToolAnnotations()
         effect: Effect = "read" if hints.read_only_hint else "idempotent" if hints.idempotent_hint else "once"
@@ -55,6 +64,7 @@ def map_tools(
                 begins_itself=True,
                 category="mcp",
                 server=server,
+                unavailable=problem and f"its MCP server {server!r} describes it wrongly: {problem}",
             )
         )
     return mapped
@@ -78,8 +88,6 @@ def _find_problem(tool: mcp.Tool, parameters: str) -> str:
         return 'inputSchema: {"type": "object", …} is expected'
     if len(parameters) > SCHEMA_CHARS_MAX:
         return f"inputSchema: longer than {SCHEMA_CHARS_MAX:,} characters"
-    try:
-        compile_schema(parameters)
-    except ValueError as error:
-        return f"inputSchema: {str(error).splitlines()[0]}"
+    if measure_json_depth(tool.input_schema) > JSON_DEPTH_MAX:
+        return f"inputSchema: nested too deeply, more than {JSON_DEPTH_MAX} levels"
     return ""

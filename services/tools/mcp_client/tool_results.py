@@ -6,7 +6,8 @@ import base64
 import binascii
 import json
 import mimetypes
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
+from typing import Any
 
 import mcp_types as types
 
@@ -53,9 +54,26 @@ async def stream_result(context: ToolContext, answer: types.CallToolResult) -> A
                 yield tools_pb2.ToolDelta(artifact=artifact)
                 if artifact.mime_type in SHOWN_TYPES and artifact.size_bytes <= IMAGE_BYTES_MAX:
                     shown.append(f"{FOLDER}/{artifact.name}")
-    if not texts and answer.structured_content is not None:
+    if answer.structured_content is not None and not _is_told(answer.structured_content, answer.content):
         texts.append(json.dumps(answer.structured_content, ensure_ascii=False))
     yield make_result("\n".join(texts) or "(no output)", ok=not answer.is_error, shown=shown)
+
+
+def _is_told(structured: Any, content: Iterable[types.ContentBlock]) -> bool:
+    """Whether the text blocks say what the structured content says, as JSON or, of a single result, as they are."""
+    texts = [block.text for block in content if isinstance(block, types.TextContent)]
+    results = [structured]
+    if isinstance(structured, dict) and structured.keys() == {"result"}:  # how the Python SDK wraps what is no object
+        results.append(structured["result"])
+    loaded = [_load(text) for text in texts]
+    return any(said in results for said in (*texts, *loaded, loaded))
+
+
+def _load(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
 
 
 async def _save_file(

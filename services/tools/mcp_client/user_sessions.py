@@ -28,6 +28,7 @@ class _UserSession:
     outcome: McpSession | ServerFailed | None = None
 
     calls: int = 0
+    """Who has the session, or waits for it."""
     used_at: float = 0.0
     task: asyncio.Task[None] | None = None
 
@@ -52,7 +53,8 @@ class UserSessions:
             await entry.settled.wait()
             if not isinstance(entry.outcome, McpSession):
                 raise entry.outcome or ServerFailed("the session has ended")
-            yield entry.outcome
+            with entry.outcome.lend() as session:
+                yield session
         finally:
             entry.calls -= 1
             entry.used_at = asyncio.get_running_loop().time()
@@ -80,7 +82,10 @@ class UserSessions:
             async with self._open_session(authorization) as session:
                 entry.outcome = session
                 entry.settled.set()
-                await _wait_until_unused(session, entry)
+                await _wait_until_idle(session, entry)
+                if self._sessions.get(authorization) is entry:
+                    del self._sessions[authorization]
+                await session.wait_until_unused()
         except ServerFailed as failure:
             entry.outcome = failure
         except Exception:
@@ -93,11 +98,11 @@ class UserSessions:
                 del self._sessions[authorization]
 
 
-async def _wait_until_unused(session: McpSession, entry: _UserSession) -> None:
+async def _wait_until_idle(session: McpSession, entry: _UserSession) -> None:
     loop = asyncio.get_running_loop()
     entry.used_at = loop.time()
     while not session.ended and (entry.calls or loop.time() - entry.used_at < IDLE_S):
-        session.list_changed.clear()
+        session.changed.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(IDLE_S):
-                await session.list_changed.wait()
+                await session.changed.wait()

@@ -5,23 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from jsonschema_rs import Draft202012Validator, ValidationError
+from jsonschema_rs import Validator
 
-from services.runtime.formats.json_schema import compile_validator, describe_violations, format_path, load_json
+from services.runtime.formats.json_schema import describe_violations, find_schema_problem, load_json
 from services.tools.errors import ToolFailed
 
 BYTES_MAX = 4 * 1024 * 1024
 """Limit of a call's arguments, the same as the facade's for a message."""
 
 
-def compile_schema(schema: str) -> Draft202012Validator:
-    try:
-        return compile_validator(schema)
-    except ValidationError as error:
-        raise ValueError(f"{format_path(error)}: {error.message}") from error
+def check_schema(schema: str) -> None:
+    """Raise ValueError where a text is no JSON Schema."""
+    if problem := find_schema_problem(schema):
+        raise ValueError(problem)
 
 
-def parse_arguments(text: str, schemas: Iterable[Draft202012Validator]) -> dict[str, Any]:
+def parse_arguments(text: str, schemas: Iterable[Validator]) -> dict[str, Any]:
     """Parses and checks arguments, of which an empty text stands for none; raises ToolFailed."""
     value = _load_json(text or "{}")
     if not isinstance(value, dict):

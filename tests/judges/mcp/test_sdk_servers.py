@@ -17,26 +17,16 @@ from tests.judges.environments import NODE, find_npm_environment, find_python_en
 from tests.judges.mcp.proxy import open_proxy
 from tests.judges.mcp.tool_client import ToolClient, open_tool_client
 
-pytestmark = pytest.mark.nightly
-
 HERE = Path(__file__).parent / "servers"
-SERVERS = ("python 1", "python 2", "typescript")
-
-_OWNED = "owned by 'Other people's programs', kind A"
+ON_ALL_SERVERS = pytest.mark.parametrize(
+    "server", ["python 2", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("python 1", "typescript"))]
+)
 
 BACK_S = 5.0
 LIMIT_S = 3.0
 """How long the proxy lets a connection be silent on the client's side."""
 
 TOOL = "s__say"
-
-
-def parametrize_servers(failing: tuple[str, ...], reason: str) -> pytest.MarkDecorator:
-    """Return parameters for all servers; those that fail today are expected to."""
-    expected = pytest.mark.xfail(strict=True, reason=f"{_OWNED}: {reason}")
-    return pytest.mark.parametrize(
-        "server", [pytest.param(name, marks=[expected] if name in failing else []) for name in SERVERS]
-    )
 
 
 @pytest.fixture
@@ -102,7 +92,7 @@ async def say_until_back(client: ToolClient, text: str) -> str:
     return said
 
 
-@parametrize_servers(("python 1", "typescript"), "a session that is not known any more is not begun anew")
+@ON_ALL_SERVERS
 async def test_a_restart_between_two_calls_is_not_noticed_for_long(server: str, port: int, tmp_path: Path) -> None:
     async with open_proxy(port) as proxy:
         async with run_server(server, port):
@@ -116,7 +106,7 @@ async def test_a_restart_between_two_calls_is_not_noticed_for_long(server: str, 
             await opening.__aexit__(None, None, None)
 
 
-@parametrize_servers(SERVERS, "the end of one call's connection ends the session, and the calls beside it")
+@ON_ALL_SERVERS
 async def test_a_cut_call_alone_is_lost(server: str, port: int, tmp_path: Path) -> None:
     async with (
         open_proxy(port) as proxy,
@@ -134,7 +124,7 @@ async def test_a_cut_call_alone_is_lost(server: str, port: int, tmp_path: Path) 
         assert await cut != ""
 
 
-@parametrize_servers(("python 2",), "the end of the stream that tells of changes ends the session")
+@ON_ALL_SERVERS
 async def test_a_proxy_that_ends_responses_loses_no_call(server: str, port: int, tmp_path: Path) -> None:
     async with (
         run_server(server, port),

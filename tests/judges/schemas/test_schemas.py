@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -25,44 +25,6 @@ SERVER = Path(__file__).with_name("listing_server.py")
 TOOLS_OF_A_SERVER = 200
 FUNCTIONS_OF_A_REQUEST = 32
 
-_OWNED = "owned by 'Other people's programs', kind B"
-PATTERN = f"{_OWNED}: a pattern that does not run in linear time is left out of our check and passed on"
-TUPLE = f"{_OWNED}: draft-07 tuples are checked by $schema, or passed on unchecked"
-
-PATTERNS = ("look-ahead", "look-behind", "back-reference")
-REFUSED = {
-    **{f"{kind}: {name}": PATTERN for kind in ("zod 3", "zod 4", "zod 4, draft-07") for name in PATTERNS},
-    **{
-        f"{kind}: {name}": PATTERN
-        for kind in ("zod 4", "zod 4, draft-07")
-        for name in ("emoji", "duration", "z.iso.duration", "z.hostname", "z.record of patterns")
-    },
-    **{f"{kind}: {name}": TUPLE for kind in ("zod 3", "zod 4, draft-07") for name in ("tuple", "tuple with a rest")},
-    **{
-        f"draft7/{name}": TUPLE
-        for name in (
-            "items.json: an array of schemas for items",
-            "items.json: items with boolean schemas",
-            "items.json: items and subitems",
-            "items.json: array-form items with null instance elements",
-            "additionalItems.json: additionalItems as schema",
-            "additionalItems.json: array of items with no additionalItems permitted",
-            "additionalItems.json: additionalItems are allowed by default",
-            "additionalItems.json: additionalItems does not look in applicators, valid case",
-            "additionalItems.json: additionalItems does not look in applicators, invalid case",
-            "additionalItems.json: items validation adjusts the starting index for additionalItems",
-            "additionalItems.json: additionalItems with heterogeneous array",
-        )
-    },
-}
-"""Schemas that are refused today, and why: one that is taken fails the tests, too."""
-
-
-def check_refusals(refusals: Mapping[str, str]) -> None:
-    """Assert that these are the schemas that are known to be refused; `refusals` has what was said of each."""
-    assert {name: text for name, text in refusals.items() if name not in REFUSED} == {}
-    assert REFUSED.keys() - refusals.keys() == set(), "these are taken now: take them off the list"
-
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def suite(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Running]:
@@ -79,7 +41,7 @@ async def complete(http: aiohttp.ClientSession, suite: Running, **fields: Any) -
         return await response.text() if response.status == 400 else ""
 
 
-def make_function(schema: Any, at: int = 0) -> dict[str, Any]:
+def make_function(schema: Any, at: int) -> dict[str, Any]:
     return {"type": "function", "function": {"name": f"function_{at}", "parameters": make_parameters(schema)}}
 
 
@@ -93,25 +55,21 @@ async def test_tools_of_mcp_servers_are_offered(tmp_path: Path) -> None:
         servers[f"s{number}"] = {"command": "python", "args": ["-I", "-S", str(SERVER), str(file)]}
         places |= {f"s{number}__tool_{at}": name for at, name in enumerate(names)}
     async with within(120), open_tool_client(tmp_path / "service", servers) as client:
-        wanted = [place for place, name in places.items() if name not in REFUSED]
-        offered = await client.wait_for(*wanted, seconds=100)
-    check_refusals({name: "it is not offered" for place, name in places.items() if place not in offered})
+        await client.wait_for(*places, seconds=100)
 
 
 async def test_functions_of_callers_refuse_no_request(suite: Running) -> None:
     schemas = load_schemas()
     async with within(300), aiohttp.ClientSession() as http:
-        for names in _batch([name for name in schemas if name not in REFUSED], FUNCTIONS_OF_A_REQUEST):
+        for names in _batch(schemas, FUNCTIONS_OF_A_REQUEST):
             functions = [make_function(schemas[name], at) for at, name in enumerate(names)]
             assert await complete(http, suite, tools=functions) == ""
-        alone = {name: await complete(http, suite, tools=[make_function(schemas[name])]) for name in REFUSED}
-    check_refusals({name: text for name, text in alone.items() if text})
 
 
 @pytest.mark.parametrize("each", [pytest.param(1, marks=pytest.mark.nightly), 6])
 async def test_forms_of_answers_refuse_no_request(suite: Running, each: int) -> None:
     schemas = load_schemas()
-    names = [*REFUSED, *[name for name in schemas if name not in REFUSED][::each]]
+    names = list(schemas)[::each]
     limit = asyncio.Semaphore(4)
 
     async def ask(http: aiohttp.ClientSession, name: str) -> str:
@@ -121,7 +79,7 @@ async def test_forms_of_answers_refuse_no_request(suite: Running, each: int) -> 
 
     async with within(600), aiohttp.ClientSession() as http:
         said = await asyncio.gather(*(ask(http, name) for name in names))
-    check_refusals({name: text for name, text in zip(names, said, strict=True) if text})
+    assert {name: text for name, text in zip(names, said, strict=True) if text} == {}
 
 
 def _batch(names: Any, size: int) -> list[list[str]]:

@@ -20,6 +20,12 @@ PIXEL = base64.b64decode(
 )
 
 
+JSON = (b"content-type", b"application/json")
+
+UNKNOWN_SESSION = b'{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"Session not found"}}'
+"""The body of servers of the official SDKs."""
+
+
 @dataclass(slots=True)
 class Http:
     """The server as a test sees it."""
@@ -35,6 +41,13 @@ class Http:
     effects: list[str] = field(default_factory=list[str])
     """What its tools have done."""
 
+    _sessions: set[bytes] = field(default_factory=set[bytes])
+    _forgotten: frozenset[bytes] = frozenset()
+
+    def restart(self) -> None:
+        """Forget the sessions that there are, as a server that was started anew has."""
+        self._forgotten = frozenset(self._sessions - {b""})
+
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}/mcp"
@@ -44,6 +57,11 @@ class Http:
 
         async def serve(scope: Any, receive: Any, send: Any) -> None:
             headers = dict(scope.get("headers", ()))
+            if headers.get(b"mcp-session-id") in self._forgotten:
+                await send({"type": "http.response.start", "status": 404, "headers": [JSON]})
+                await send({"type": "http.response.body", "body": UNKNOWN_SESSION})
+                return
+            self._sessions.add(headers.get(b"mcp-session-id", b""))
             if self.is_legacy and headers.get(b"mcp-method") == b"server/discover":
                 await send({"type": "http.response.start", "status": 404, "headers": []})
                 await send({"type": "http.response.body"})
@@ -113,6 +131,14 @@ def _app(http: Http) -> MCPServer:
     def fail() -> str:
         """Fail."""
         raise ToolError("this tool always fails")
+
+    @app.tool()
+    async def work(context: Context) -> str:
+        """Take 140 s, and tell of it once."""
+        await asyncio.sleep(70)
+        await context.report_progress(1, 2)
+        await asyncio.sleep(70)
+        return "done after 140 s"
 
     @app.tool()
     def long() -> str:

@@ -104,8 +104,11 @@ def test_a_bad_file_is_named_with_field_and_reason_and_the_others_go_on(
         ("a.action", {"approval": "maybe"}, "tools[0].approval: "),
         ("a.action", {"kind": "frontend"}, "tools[0].kind: "),
         ("a.action", {"afterCallHint": "1", "after_call_hint": "2"}, "tools[0].after_call_hint: "),
-        ("a.backend", {"parameters": {"properties": {"x": {"pattern": "(?=a)"}}}}, "tools[0].parameters: $.properties"),
-        ("a.backend", {"parameters": {"properties": {"x": {"pattern": "((\\w{99}){99}){99}"}}}}, "tools[0].parameters"),
+        (
+            "a.backend",
+            {"parameters": {"properties": {"x": {"type": "any"}}}},
+            "tools[0].parameters: $.properties.x",
+        ),
         ("a.backend", {"parameters": {"$ref": "http://127.0.0.1:9/x"}}, "tools[0].parameters: $: "),
     ],
 )
@@ -143,11 +146,10 @@ def test_tools_of_other_sources_come_and_go_and_take_no_name_away(tmp_path: Path
     found = catalogue.find("hello")
     assert found is not None
     given = [dataclasses.replace(found.tool, name=name) for name in ("files__read", "HELLO", "Read_File", "twice")]
-    given.append(dataclasses.replace(found.tool, name="bad", parameters='{"type": "nonsense"}'))
     with structlog.testing.capture_logs() as logged:
         catalogue.replace_source("files", given)
         catalogue.replace_source("others", [dataclasses.replace(found.tool, name="TWICE")])
-    assert {entry["tool"] for entry in refusals(logged)} == {"HELLO", "Read_File", "bad", "twice", "TWICE"}
+    assert {entry["tool"] for entry in refusals(logged)} == {"HELLO", "Read_File", "twice", "TWICE"}
     assert catalogue.find("FILES__read") is not None
     own = catalogue.find("hello")
     assert own is not None

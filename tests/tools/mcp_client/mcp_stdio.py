@@ -47,9 +47,33 @@ def call(name: str) -> str:
     return "grown up"
 
 
+ANSWERS: dict[str, Any] = {
+    "limited": b'"error": {"code": -32000, "message": "Rate limit exceeded"}',
+    "half": rb'"result": {"content": [{"type": "text", "text": "cut \ud83d"}]}',
+    "bytes": b'"result": {"content": [{"type": "text", "text": "M\xfcller"}]}',
+    "video": b'"result": {"content": [{"type": "video", "data": "AAAA"}, {"type": "text", "text": "seen"}]}',
+    "listing": b'"result": {"content": [], "structuredContent": [1, 2]}',
+    "mismatched": b"""
+        "result": {"content": [{"type": "text", "text": "created ticket 4711"}], "structuredContent": {"id": "x"}}""",
+    "failed": b"""
+        "result": {"content": [{"type": "text", "text": "no"}], "structuredContent": {"why": 7}, "isError": true}""",
+    "told": b"""
+        "result": {"content": [{"type": "text", "text": "{\\"id\\": 7}"}], "structuredContent": {"id": 7}}""",
+}
+"""Answers of tools, which are sent as they are."""
+
+WRONG: dict[str, dict[str, Any]] = {
+    "unnamed_type": {"inputSchema": {"type": "array"}},
+    "no_schema": {"inputSchema": 7},
+    "wrong_hints": {"annotations": "readOnly"},
+}
+"""What is wrong with the description of a tool."""
+
+
 def listed(name: str) -> dict[str, Any]:
     schema = {"type": "object"} | ({"description": "x" * 200_000} if name == "huge" else {})
-    return {"name": name, "description": "A tool.", "inputSchema": schema}
+    more = {"outputSchema": {"type": "object", "properties": {"id": {"type": "integer"}}}} if name in ANSWERS else {}
+    return {"name": name, "description": "A tool.", "inputSchema": schema} | more | WRONG.get(name, {})
 
 
 def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
@@ -71,7 +95,11 @@ for line in sys.stdin:
         heard.write(method + "\n")
     if "id" not in message or params.get("name") == "hang":
         continue
-    if method in ("initialize", "tools/list", "tools/call"):
+    if params.get("name") in ANSWERS:
+        sys.stdout.buffer.write(b'{"jsonrpc": "2.0", "id": %d, ' % message["id"])
+        sys.stdout.buffer.write(ANSWERS[params["name"]].replace(b"\n", b" ") + b"}\n")
+        sys.stdout.buffer.flush()
+    elif method in ("initialize", "tools/list", "tools/call"):
         send({"id": message["id"], "result": answer(method, params)})
     else:
         send({"id": message["id"], "error": {"code": -32601, "message": "no such method"}})

@@ -109,14 +109,10 @@ async def test_a_server_that_dies_is_said_to_be_down_once_and_comes_back(tmp_pat
             await suite.until("a__die")
             await suite.until("b__noise")
             died = await suite.result("a__die")
-            tools = await suite.tools()
             others = await suite.result("b__noise")
-            refused = await suite.result("a__noise") if tools["a__noise"].unavailable else died
-            await suite.until("a__noise")
             again = await suite.result("a__noise")
     assert (died.ok, died.result[:15]) == (False, "MCP server 'a':")
     assert died.result.endswith("whether it took effect is not known")
-    assert not refused.ok
     assert others.ok
     assert (again.ok, again.result) == (True, "noisy")
     downs = [entry["server"] for entry in logged if entry["event"] == "mcp server down"]
@@ -153,15 +149,52 @@ async def test_a_changed_list_takes_effect(tmp_path: Path, tool: str) -> None:
             assert (await suite.result(f"{server}__grown")).result == "grown up"
 
 
-async def test_a_tool_that_would_fill_each_request_to_a_model_is_left_out(tmp_path: Path) -> None:
+async def test_a_tool_that_is_described_wrongly_is_named_and_the_others_are_offered(tmp_path: Path) -> None:
     server = plain(tmp_path)
-    server["args"].append("huge")
+    server["args"] += ["huge", "unnamed_type", "no_schema", "wrong_hints"]
     with structlog.testing.capture_logs() as logged:
         async with serving(tmp_path, {"s": server}) as suite:
             await suite.until("s__environment")
-            assert "s__huge" not in await suite.tools()
-    [problem] = [line["problem"] for line in logged if line["event"] == "mcp tool refused"]
-    assert problem == "inputSchema: longer than 100,000 characters"
+            tools = await suite.tools()
+    refused = {line["tool"]: line["problem"] for line in logged if line["event"] == "mcp tool refused"}
+    assert {name: problem[:45] for name, problem in refused.items()} == {
+        "s__huge": "inputSchema: longer than 100,000 characters",
+        "s__unnamed_type": "inputSchema.type: Input should be 'object'",
+        "s__no_schema": "inputSchema: Input should be a valid dictiona",
+        "s__wrong_hints": "annotations: Input should be a valid dictiona",
+    }
+    assert {name: tools[name].unavailable for name in refused} == {
+        name: f"its MCP server 's' describes it wrongly: {problem}" for name, problem in refused.items()
+    }
+    assert sum(not tool.unavailable for tool in tools.values()) == 7
+
+
+@pytest.mark.parametrize(
+    ("tool", "ok", "told"),
+    [
+        ("limited", False, "MCP server 'a': Rate limit exceeded"),
+        ("half", True, "cut \ufffd"),
+        ("bytes", True, "M\ufffdller"),
+        ("video", True, "[content of type 'video' left out: it breaks the protocol]\nseen"),
+        ("listing", True, "[1, 2]"),
+        ("mismatched", True, "created ticket 4711\n[its structured content does not fit the tool's outputSchema: "),
+        ("failed", False, 'no\n{"why": 7}'),
+        ("told", True, '{"id": 7}'),
+    ],
+)
+async def test_what_is_wrong_with_one_answer_costs_that_part_alone(
+    tmp_path: Path, tool: str, ok: bool, told: str
+) -> None:
+    server = plain(tmp_path)
+    server["args"].append(tool)
+    async with serving(tmp_path, {"a": server}) as suite:
+        await suite.until("a__environment")
+        outcome = await suite.result(f"a__{tool}")
+        after = await suite.result("a__noise")
+    heard = (tmp_path / "heard").read_text().splitlines()
+    assert (outcome.ok, outcome.result[: len(told)]) == (ok, told)
+    assert len(outcome.result) == len(told) or "outputSchema" in told
+    assert (after.result, heard.count("initialize")) == ("noisy", 1)
 
 
 async def test_answers_of_all_forms_reach_the_model(tmp_path: Path) -> None:
@@ -246,6 +279,35 @@ async def test_an_http_server_that_was_away_is_used_again(tmp_path: Path) -> Non
     assert "MCP server 'h' cannot be used now" in unavailable
     assert not refused.ok
     assert [entry["server"] for entry in logged if entry["event"] == "mcp server down"] in (["h"], ["h", "h"])
+
+
+@pytest.mark.parametrize("is_legacy", [False, True])
+async def test_a_server_that_has_forgotten_its_sessions_gets_the_call_in_a_new_one(
+    tmp_path: Path, is_legacy: bool
+) -> None:
+    with structlog.testing.capture_logs() as logged, reserve_port("port", 0) as port:
+        async with AsyncExitStack() as stack:
+            first = await stack.enter_async_context(http_server(port, is_legacy=is_legacy))
+            suite = await stack.enter_async_context(serving(tmp_path, {"h": {"url": first.url}}))
+            await suite.until("h__whoami")
+            headers = (("x-mcp-h-authorization", "Bearer ann"),)
+            before = [await suite.result("h__whoami"), await suite.result("h__whoami", metadata=headers)]
+            first.restart()
+            after = [await suite.result("h__whoami"), await suite.result("h__whoami", metadata=headers)]
+    assert [outcome.result for outcome in before] == ["nobody", "Bearer ann"]
+    assert [outcome.result for outcome in after] == ["nobody", "Bearer ann"]
+    assert [line["event"] for line in logged if line["event"].startswith("mcp session")] == [
+        "mcp session renewed"
+    ] * is_legacy
+
+
+async def test_progress_extends_the_time_of_a_call(tmp_path: Path) -> None:
+    async with http_server() as http, serving(tmp_path, {"h": {"url": http.url}}) as suite:
+        await suite.until("h__work")
+        worked = await suite.result("h__work")
+        ended = await suite.result("h__work", timeout_ms=130_000)
+    assert (worked.ok, worked.result) == (True, "done after 140 s")
+    assert (ended.ok, ended.result[:21]) == (False, "ended after 130 s: it")
 
 
 async def test_a_changed_file_takes_effect_and_a_bad_one_changes_nothing(tmp_path: Path) -> None:

@@ -103,12 +103,12 @@ def tool(name: str, schema: Any = None, **more: Any) -> mcp.Tool:
 
 def test_names_are_what_models_accept_and_no_two_are_the_same() -> None:
     given = ["read", "read.file", "Same", "same", "a b", "a/b", "x" * 100, "x" * 101, "名"]
-    names = [each.name for each in map_tools("files", [tool(name) for name in given], GRANTED, never)]
+    names = [each.name for each in map_tools("files", [tool(name) for name in given], {}, GRANTED, never)]
     assert names[:2] == ["files__read", "files__read_file"]
     assert names[-1] == "files___"
     assert len({name.casefold() for name in names}) == len(given)
     assert all(len(name) <= 64 and name.replace("_", "").isalnum() for name in names[:-1])
-    assert names == [each.name for each in map_tools("files", [tool(name) for name in given], GRANTED, never)]
+    assert names == [each.name for each in map_tools("files", [tool(name) for name in given], {}, GRANTED, never)]
 
 
 def test_hints_decide_the_effect() -> None:
@@ -118,15 +118,18 @@ def test_hints_decide_the_effect() -> None:
         "once": ToolAnnotations(read_only_hint=False),
         "none": None,
     }
-    found = map_tools("s", [tool(name, annotations=hint) for name, hint in hints.items()], GRANTED, never)
+    found = map_tools("s", [tool(name, annotations=hint) for name, hint in hints.items()], {}, GRANTED, never)
     assert [each.effect for each in found] == ["read", "idempotent", "once", "once"]
 
 
-@pytest.mark.parametrize("schema", [{}, {"type": "array"}, {"type": "object", "properties": {"a": {"type": "x"}}}])
-def test_a_tool_whose_schema_cannot_be_used_is_left_out(schema: Any) -> None:
+DEEP = json.loads('{"type": "object", "not": ' + '{"not": ' * 70 + "{}" + "}" * 71)
+
+
+@pytest.mark.parametrize("schema", [{}, {"type": "array"}, DEEP])
+def test_a_tool_whose_schema_cannot_be_used_says_why(schema: Any) -> None:
     with structlog.testing.capture_logs() as logged:
-        found = map_tools("s", [tool("bad", schema), tool("good")], GRANTED, never)
-    assert [each.name for each in found] == ["s__good"]
+        found = map_tools("s", [tool("bad", schema), tool("good")], {}, GRANTED, never)
+    assert [(each.name, "inputSchema" in each.unavailable) for each in found] == [("s__bad", True), ("s__good", False)]
     assert (logged[0]["tool"], "inputSchema" in logged[0]["problem"]) == ("s__bad", True)
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import time
+from typing import Any
 
 import pytest
 
+from services.runtime.formats.json_schema import compile_validator, describe_violations
 from services.tools.errors import ToolFailed
-from services.tools.toolkit.arguments import compile_schema, parse_arguments
+from services.tools.toolkit.arguments import check_schema, parse_arguments
 
-SCHEMA = compile_schema(
+SCHEMA = compile_validator(
     json.dumps(
         {
             "type": "object",
@@ -69,10 +71,50 @@ def test_what_is_no_json_object_is_a_failure_for_the_model(text: str) -> None:
         parse_arguments(text, [SCHEMA])
 
 
-@pytest.mark.parametrize("schema", ['{"type": "nonsense"}', '{"$ref": "http://127.0.0.1:9/x"}', '{"pattern": "("}'])
-def test_a_schema_that_cannot_be_used_is_refused(schema: str) -> None:
+@pytest.mark.parametrize(
+    "schema",
+    ['{"type": "nonsense"}', '{"$ref": "http://127.0.0.1:9/x"}', '{"required": true}', "7", "[" * 80 + "]" * 80],
+)
+def test_a_schema_that_is_none_in_any_draft_is_refused(schema: str) -> None:
     with pytest.raises(ValueError, match=r"."):
-        compile_schema(schema)
+        check_schema(schema)
+
+
+LOOK_AHEAD = {"pattern": "^(?=x)y"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "fits", "does_not"),
+    [
+        ({"properties": {"a": LOOK_AHEAD | {"type": "string"}}}, {"a": "z"}, {"a": 1}),
+        ({"patternProperties": {"(?!b)c": {}}, "additionalProperties": False, "minProperties": 1}, {"d": 1}, {}),
+        ({"not": LOOK_AHEAD, "type": "string"}, "z", 1),
+        ({"if": {"properties": {"a": LOOK_AHEAD}}, "then": False, "type": "object"}, {"a": "z"}, 1),
+        ({"oneOf": [{"type": "string"}, LOOK_AHEAD], "maxLength": 1}, "z", "zz"),
+        ({"contains": LOOK_AHEAD, "minContains": 2, "maxItems": 3}, ["x"], [1, 1, 1, 1]),
+        ({"anyOf": [LOOK_AHEAD | {"type": "string"}, {"type": "null"}]}, "z", 1),
+        ({"not": {"$ref": "#/$defs/a"}, "$defs": {"a": LOOK_AHEAD}, "type": "string"}, "z", 1),
+        ({"allOf": [{"properties": {"not": LOOK_AHEAD}}], "unevaluatedProperties": False}, {"not": "z", "b": 1}, None),
+        ({"items": [{"type": "string"}], "additionalItems": False}, ["x"], ["x", 1]),
+        ({"properties": {"a": {"type": "integer", "required": True}}}, {"a": 1}, {"a": "x"}),
+        (
+            {"properties": {"a": {"type": "any"}, "b": "text"}, "additionalProperties": False},
+            {"a": 1, "b": 1},
+            {"c": 1},
+        ),
+        ({"prefixItems": "text", "items": False, "minItems": 1}, [1], []),
+        ({"properties": {"a": {"$ref": "https://example.org/a"}}, "required": ["a"]}, {"a": 1}, {}),
+        ({"properties": {"a": {"$ref": "#/$defs/nowhere"}}, "required": ["a"]}, {"a": 1}, {}),
+        ({"type": "integer", "maximum": 3, "exclusiveMaximum": True}, 2, 3),
+        ({"$schema": "http://json-schema.org/draft-07/schema#", "items": [{}, {"type": "string"}]}, [1, "x"], [1, 1]),
+        ({"anyOf": [LOOK_AHEAD for _ in range(200)], "type": "string"}, 1, None),
+        ("text", 1, None),
+    ],
+)
+def test_what_cannot_be_applied_refuses_nothing_and_the_rest_is_checked(schema: Any, fits: Any, does_not: Any) -> None:
+    validator = compile_validator(json.dumps(schema))
+    assert describe_violations(fits, validator) == ""
+    assert does_not is None or describe_violations(does_not, validator) != ""
 
 
 def test_a_large_value_that_is_all_wrong_is_refused_at_once() -> None:

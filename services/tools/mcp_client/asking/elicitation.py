@@ -9,7 +9,7 @@ import re
 import mcp_types as types
 
 from headrace.v1 import common_pb2, tools_pb2
-from services.tools.toolkit.arguments import compile_schema
+from services.tools.toolkit.arguments import check_schema
 
 MESSAGE_CHARS_MAX, SCHEMA_CHARS_MAX, URL_CHARS_MAX = 4_000, 32_000, 2_000
 
@@ -32,7 +32,7 @@ def make_need(server: str, asked: str, params: types.ElicitRequestParams) -> com
     else:
         schema = json.dumps(params.requested_schema, ensure_ascii=False)
         try:
-            compile_schema(schema)
+            check_schema(schema)
         except ValueError as error:
             return _refuse(f"requestedSchema: {str(error).splitlines()[0][:200]}")
         if len(schema) > SCHEMA_CHARS_MAX or params.requested_schema.get("type") != "object":

@@ -29,8 +29,6 @@ log = structlog.get_logger()
 
 class Authorizer:
     def __init__(self, server: str, settings: Http, store: TokenStore) -> None:
-        self.stored = asyncio.Event()
-        """Set when a user has agreed."""
         self._server = server
         self._settings = settings
         self._store = store

@@ -7,7 +7,7 @@ import asyncio
 import httpx2
 
 from services.runtime.net.authorization_code import is_safe_url
-from services.tools.mcp_client.bounded_stream import BoundedStream
+from services.tools.mcp_client.transport.bounded_stream import BoundedStream
 
 TIMEOUT_S = 15.0
 

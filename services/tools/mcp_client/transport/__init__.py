@@ -1,0 +1,1 @@
+"""How a server is reached, and what became of each request."""
