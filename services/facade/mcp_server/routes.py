@@ -171,7 +171,8 @@ class _McpHandlers:
         source = await self._open_run(agent, message, call)
 
         async def follow() -> None:
-            await pipe_run(source, call)
+            async with call.tell_time():
+                await pipe_run(source, call)
             await writer.write_frame(encode_frame(build_result(message, view.build_result(), SERVER)))
 
         key = self._make_key(request, message.id)
@@ -197,7 +198,8 @@ class _McpHandlers:
             for gate, _ in [*view.gates.values()]:
                 call.ask(gate)
             if not view.is_over:
-                await pipe_run(self._runs.attach_run(run.run_id, view.fold.last_seq), call)
+                async with call.tell_time():
+                    await pipe_run(self._runs.attach_run(run.run_id, view.fold.last_seq), call)
             result = view.build_result() | {"_meta": related}
             await writer.write_frame(encode_frame(build_result(message, result, SERVER)))
 

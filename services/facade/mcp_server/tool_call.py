@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import orjson
@@ -11,6 +14,9 @@ from services.facade.mcp_server.elicitation import build_elicitation
 from services.facade.mcp_server.protocol import Message
 from services.facade.mcp_server.run_view import RunView
 from services.facade.responses.frame_writer import FrameWriter
+
+PROGRESS_S = 15.0
+"""Time without news after which the client is told that the run goes on: SDKs give up after 60 s, or less."""
 
 
 class ToolCall:
@@ -44,6 +50,22 @@ class ToolCall:
     async def wait_until_ready(self) -> None:
         if self._writer.has_frames:
             await self._writer.wait_until_drained()
+
+    @asynccontextmanager
+    async def tell_time(self) -> AsyncGenerator[None]:
+        """Tell progress inside the block, also while the model thinks."""
+        telling = asyncio.create_task(self._tell_time())
+        try:
+            yield
+        finally:
+            telling.cancel()
+
+    async def _tell_time(self) -> None:
+        while True:
+            told = self._progress
+            await asyncio.sleep(PROGRESS_S)
+            if self._progress == told:
+                self._tell("at work")
 
     def take(self, delta: agent_pb2.AgentDelta) -> bool:
         self._view.take(delta)

@@ -230,3 +230,15 @@ async def test_files_of_a_call_are_references_of_its_query(tmp_path: Path) -> No
         facade.tools.refused = InvalidRequest.of("file", "is larger than 10 MiB")
         _, answer = await post(facade, call(arguments={"message": "Compare", "files": files}))
         assert (answer["error"]["code"], "files[0]" in answer["error"]["message"]) == (-32602, True)
+
+
+@pytest.mark.parametrize("token", ["mine", None])
+async def test_a_client_that_wants_progress_is_told_that_the_run_goes_on(tmp_path: Path, token: str | None) -> None:
+    first, *rest = answering("x")[3:]
+    script = Script(query=[*opening(), first, 40.0, *rest], publish=["mcp"])
+    body = call() if token is None else call(_meta={"progressToken": token})
+    async with suite(tmp_path, script) as facade, facade.http.post("/mcp", json=body, headers=HEADERS) as response:
+        *told, answer = [json.loads(frame.data) for frame in await frames_of(response)]
+    expected = [{"progressToken": token, "progress": number, "message": "at work"} for number in (1, 2)]
+    assert [one["params"] for one in told] == (expected if token else [])
+    assert answer["result"]["content"][0]["text"] == "x"
