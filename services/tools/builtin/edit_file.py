@@ -1,4 +1,4 @@
-"""Replaces passages of a text file.
+"""Replaces passages of a text file, and keeps its charset and its line ends.
 
 Text that already is the new text is left alone, so a call may be repeated after a crash.
 """
@@ -14,6 +14,7 @@ from services.tools.errors import ToolFailed
 from services.tools.toolkit.context import ToolContext
 from services.tools.toolkit.file_work import run_in_thread
 from services.tools.toolkit.tool import Tool, make_result
+from services.tools.workspace.charsets import Charset, detect_charset
 from services.tools.workspace.workspace import Workspace
 
 BYTES_MAX = 8 * 1024 * 1024
@@ -28,7 +29,7 @@ PARAMETERS = {
         "oldText": {
             "type": "string",
             "minLength": 1,
-            "description": "The passage to replace, exactly as it stands in the file, with its spaces and line ends; "
+            "description": "The passage to replace, exactly as it stands in the file, with its spaces; "
             "long enough to occur once",
         },
         "newText": {"type": "string", "description": "What takes its place; empty to delete it"},
@@ -45,60 +46,74 @@ async def execute(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
         raise ToolFailed("oldText and newText are the same: there is nothing to change")
     every = context.arguments.get("replaceAll", False)
     workspace = await run_in_thread(path, context.open_workspace)
-    yield make_result(
-        await run_in_thread(path, lambda: _replace_text(workspace, path, old.encode(), new.encode(), every))
-    )
+    yield make_result(await run_in_thread(path, lambda: _replace_text(workspace, path, old, new, every)))
 
 
-def _replace_text(workspace: Workspace, path: str, old: bytes, new: bytes, every: bool) -> str:
+def _replace_text(workspace: Workspace, path: str, old: str, new: str, every: bool) -> str:
     with workspace.lock:
-        content = _read_content(workspace, path)
+        content, charset = _read_content(workspace, path)
+        old, new = _fit_line_ends(content, old, new)
         # Where the new text contains the old one, what has been replaced already is not replaced again.
         pieces = content.split(new) if old in new else [content]
         count = sum(piece.count(old) for piece in pieces)
-        if count == 0 and new and new in content:
-            return f"nothing to change: {path} has newText already"
         if count == 0:
-            raise ToolFailed(_explain_no_match(path, content, old))
+            raise ToolFailed(_explain_no_match(path, content, old, new))
         if count > 1 and not every:
             raise ToolFailed(
                 f"oldText occurs {count} times in {path!r} (lines {_find_lines(content, old)}); "
                 "add lines around it until it occurs once, or set replaceAll"
             )
         # Before it is made: each letter of a file may become a megabyte.
-        if (size_bytes := len(content) + count * (len(new) - len(old))) > max(BYTES_MAX, len(content)):
-            raise ToolFailed(f"{path!r} would be too large to edit ({size_bytes} bytes); use a command")
-        workspace.write_file(path, new.join(piece.replace(old, new) for piece in pieces))
-    return f"replaced {count} occurrence{'s' if count > 1 else ''} in {path}"
+        if (size := len(content) + count * (len(new) - len(old))) > max(BYTES_MAX, len(content)):
+            raise ToolFailed(f"{path!r} would be too large to edit ({size} characters); use a command")
+        text = new.join(piece.replace(old, new) for piece in pieces)
+        try:
+            workspace.write_file(path, charset.encode(text))
+        except UnicodeEncodeError as error:
+            missing = text[error.start : error.start + 1]
+            raise ToolFailed(
+                f"{path!r} is in {charset.name}, which has no {missing!r}; write the file anew, in UTF-8"
+            ) from None
+    kept = "" if charset.is_utf8 else f", which stays in {charset.name}"
+    return f"replaced {count} occurrence{'s' if count > 1 else ''} in {path}{kept}"
 
 
-def _read_content(workspace: Workspace, path: str) -> bytes:
+def _fit_line_ends(content: str, old: str, new: str) -> tuple[str, str]:
+    """Return both texts with the line ends of the file, where it has one kind of them."""
+    if "\r\n" not in content:
+        return (old, new) if old in content else (old.replace("\r\n", "\n"), new.replace("\r\n", "\n"))
+    if content.count("\n") > content.count("\r\n"):
+        return old, new
+    return old.replace("\r\n", "\n").replace("\n", "\r\n"), new.replace("\r\n", "\n").replace("\n", "\r\n")
+
+
+def _read_content(workspace: Workspace, path: str) -> tuple[str, Charset]:
     with workspace.open_file(path) as fd:
         size_bytes = os.fstat(fd).st_size
         if size_bytes > BYTES_MAX:
             raise ToolFailed(f"{path!r} is too large to edit ({size_bytes} bytes); use a command")
+        charset = detect_charset(fd)
+        if charset is None:
+            raise ToolFailed(f"{path!r} is not a text file")
         with open(fd, "rb", closefd=False) as file:
-            content = file.read(BYTES_MAX)
-    if b"\0" in content[:8192]:
-        raise ToolFailed(f"{path!r} is not a text file")
-    return content
+            return charset.decode(file.read(BYTES_MAX)), charset
 
 
-def _explain_no_match(path: str, content: bytes, old: bytes) -> str:
+def _explain_no_match(path: str, content: str, old: str, new: str) -> str:
     text = f"oldText occurs 0 times in {path!r}"
-    if b"\r\n" in content and b"\r\n" not in old and old.replace(b"\n", b"\r\n") in content:
-        return f"{text}: its lines end with \\r\\n, those of oldText with \\n"
-    if b"".join(old.split()) in b"".join(content.split()):
+    if new and new in content:
+        return f"{text}, which has newText already (lines {_find_lines(content, new)}); nothing was changed"
+    if "".join(old.split()) in "".join(content.split()):
         return f"{text}, but would without its spaces and line ends: copy them exactly"
     return f"{text}: read the file and copy the passage exactly"
 
 
-def _find_lines(content: bytes, old: bytes) -> str:
+def _find_lines(content: str, old: str) -> str:
     numbers, at, line = list[str](), 0, 1
     while (position := content.find(old, at)) >= 0 and len(numbers) < LINES_SHOWN_MAX:
-        line += content.count(b"\n", at, position)
+        line += content.count("\n", at, position)
         numbers.append(str(line))
-        line += content.count(b"\n", position, position + len(old))
+        line += content.count("\n", position, position + len(old))
         at = position + len(old)
     return ", ".join(numbers) + (", …" if position >= 0 else "")
 

@@ -14,6 +14,7 @@ from services.tools.errors import ToolFailed
 from services.tools.toolkit.context import ToolContext
 from services.tools.toolkit.file_work import run_in_thread
 from services.tools.toolkit.tool import Tool, make_output, make_result
+from services.tools.workspace.charsets import detect_charset
 from services.tools.workspace.globs import compile_glob
 from services.tools.workspace.workspace import Workspace, WorkspaceFile
 
@@ -97,11 +98,14 @@ def _search_file(workspace: Workspace, file: WorkspaceFile, pattern: Any) -> lis
     """Returns the matching lines; a file that is not text, or has gone, has none."""
     try:
         with workspace.open_file(file.path) as fd, open(fd, "rb", closefd=False) as opened:
+            charset = detect_charset(fd)
             content = opened.read(FILE_BYTES_MAX)
     except (OSError, ValueError):
         return []
-    if b"\0" in content[:8192]:
+    if charset is None:
         return []
+    if not charset.is_utf8:
+        content = charset.decode(content).encode(errors="replace")
     return list(_format_matches(_printable(file.path), content, pattern))
 
 

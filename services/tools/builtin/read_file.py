@@ -3,9 +3,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import AsyncGenerator, Iterable, Iterator
-from itertools import islice
-from typing import TextIO
+from collections.abc import AsyncGenerator
+from typing import NamedTuple, TextIO
 
 from headrace.v1 import tools_pb2
 from services.runtime.tokens.image_size import image_size
@@ -13,6 +12,7 @@ from services.tools.errors import ToolFailed
 from services.tools.toolkit.context import ToolContext
 from services.tools.toolkit.file_work import run_in_thread
 from services.tools.toolkit.tool import RESULT_CHARS_MAX, Tool, make_result
+from services.tools.workspace.charsets import detect_charset
 from services.tools.workspace.content_types import HEAD_BYTES, IMAGE_BYTES_MAX, detect_type
 from services.tools.workspace.workspace import Workspace
 
@@ -25,6 +25,7 @@ PARAMETERS = {
     "properties": {
         "path": {"type": "string", "minLength": 1, "description": "Path in the workspace, for example uploads/a.txt"},
         "firstLine": {"type": "integer", "minimum": 1, "description": "Line to start at; 1 is the first"},
+        "firstChar": {"type": "integer", "minimum": 1, "description": "Character of that line to start at"},
         "lines": {"type": "integer", "minimum": 1, "description": "Most lines to read"},
     },
     "required": ["path"],
@@ -32,14 +33,22 @@ PARAMETERS = {
 }
 
 
+class _Place(NamedTuple):
+    """Where to start reading, counted from 1."""
+
+    line: int
+    char: int
+
+
 async def execute(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
     path = context.arguments["path"]
-    first, lines = context.arguments.get("firstLine", 1), context.arguments.get("lines")
+    start = _Place(int(context.arguments.get("firstLine", 1)), int(context.arguments.get("firstChar", 1)))
+    lines = context.arguments.get("lines")
     workspace = await run_in_thread(path, context.open_workspace)
     if picture := await run_in_thread(path, lambda: _describe_picture(workspace, path)):
         yield make_result(picture, shown=[path])
         return
-    yield make_result(await run_in_thread(path, lambda: _read_lines(workspace, path, int(first), lines and int(lines))))
+    yield make_result(await run_in_thread(path, lambda: _read_lines(workspace, path, start, lines and int(lines))))
 
 
 def _describe_picture(workspace: Workspace, path: str) -> str:
@@ -54,45 +63,66 @@ def _describe_picture(workspace: Workspace, path: str) -> str:
         return f"[{detect_type(fd, path).mime_type}: {path}, {size[0]} x {size[1]} pixels, {size_bytes} bytes]"
 
 
-def _read_lines(workspace: Workspace, path: str, first: int, lines: int | None) -> str:
+def _read_lines(workspace: Workspace, path: str, start: _Place, lines: int | None) -> str:
     with workspace.open_file(path) as fd:
         size_bytes = os.fstat(fd).st_size
-        if b"\0" in os.pread(fd, 8192, 0):
+        charset = detect_charset(fd)
+        if charset is None:
             raise ToolFailed(f"{path!r} is not a text file ({size_bytes} bytes)")
         if size_bytes > BYTES_READ_MAX:
             raise ToolFailed(f"{path!r} is too large to read ({size_bytes} bytes); search it with a command")
-        with open(fd, encoding="utf-8", errors="replace", newline="", closefd=False) as file:
-            return _take_lines(_iterate_lines(file), first, lines)
+        os.lseek(fd, len(charset.mark), os.SEEK_SET)
+        with open(fd, encoding=charset.name, errors="replace", newline="", closefd=False) as file:
+            text, notes = _take_lines(file, start, lines)
+    notes += [] if charset.is_utf8 else [f"decoded from {charset.name}"]
+    return text + (f"\n[… {'; '.join(notes)} …]" if notes else "").removeprefix("" if text else "\n")
 
 
-def _iterate_lines(file: TextIO) -> Iterator[str]:
-    """Yields lines, and no more of a long one than a result may hold, so that none is ever whole in memory."""
-    while line := file.readline(RESULT_CHARS_MAX):
-        yield line
-        while line and line[-1] not in "\r\n":
-            line = file.readline(RESULT_CHARS_MAX)
+def _take_lines(file: TextIO, start: _Place, lines: int | None) -> tuple[str, list[str]]:
+    """Return the text from a place on that fits, and notes: where to go on, or that the place is behind the end."""
+    for _ in range(min(start.line - 1, sys.maxsize)):
+        if not _skip_line(file):
+            return "", [f"the file ends before line {start.line}"]
+    if _skip_chars(file, start.char - 1):
+        return "", [f"line {start.line} ends before character {start.char}"]
+    taken, room = list[str](), RESULT_CHARS_MAX - NOTE_CHARS
+    line, char = start.line, start.char
+    while lines is None or line - start.line < lines:
+        piece = file.readline(room + 1)
+        if not piece:
+            return "".join(taken), [f"the file ends before line {line}"] if not taken and start.line > 1 else []
+        if len(piece) > room:
+            if taken:
+                return "".join(taken), [f"cut here; go on with firstLine {line}"]
+            return piece[:room], [f"cut here; go on with firstLine {line}, firstChar {char + room}"]
+        room -= len(piece)
+        taken.append(piece)
+        line, char = line + 1, 1
+    return "".join(taken), []
 
 
-def _take_lines(file: Iterable[str], first: int, lines: int | None) -> str:
-    """Returns the lines that fit; a note after them says where to go on."""
-    room, taken = RESULT_CHARS_MAX - NOTE_CHARS, list[str]()
-    start = min(first - 1, sys.maxsize)
-    stop = None if lines is None else min(start + lines, sys.maxsize)
-    for number, line in enumerate(islice(file, start, stop), start=first):
-        if len(line) > room:
-            if not taken:
-                taken.append(line[:room])
-                number += 1
-            return f"{''.join(taken)}\n[… cut here; go on with firstLine {number} …]"
-        room -= len(line)
-        taken.append(line)
-    return "".join(taken) if taken or first == 1 else f"[… the file ends before line {first} …]"
+def _skip_line(file: TextIO) -> bool:
+    """Skip a line of any length in little memory; returns whether there was one."""
+    piece = first = file.readline(RESULT_CHARS_MAX)
+    while piece and piece[-1] not in "\r\n":
+        piece = file.readline(RESULT_CHARS_MAX)
+    return first != ""
+
+
+def _skip_chars(file: TextIO, count: int) -> bool:
+    """Skip characters of a line; returns whether it ends before."""
+    while count > 0:
+        piece = file.readline(min(count, RESULT_CHARS_MAX))
+        if not piece or piece[-1] in "\r\n":
+            return True
+        count -= len(piece)
+    return False
 
 
 TOOL = Tool(
     name="read_file",
-    description="Read a text file of the chat's workspace; long files come in parts: go on with firstLine. A picture "
-    "(PNG, JPEG, GIF, WebP) is shown to you, if you see images.",
+    description="Read a text file of the chat's workspace; long files come in parts: go on where the note says. "
+    "A picture (PNG, JPEG, GIF, WebP) is shown to you, if you see images.",
     parameters=json.dumps(PARAMETERS),
     effect="read",
     execute=execute,

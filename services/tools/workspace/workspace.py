@@ -128,8 +128,11 @@ class Workspace:
             os.close(fd)
 
     def write_file(self, path: str, data: bytes) -> None:
-        """Replaces a file whole or not at all, making folders on the way; raises WorkspaceFull."""
-        folder, _, name = path.rstrip("/").rpartition("/")
+        """Replaces a file whole or not at all, making folders on the way; raises WorkspaceFull.
+
+        It keeps its rights, and a link that leads to another file of the workspace stays one.
+        """
+        name = path.rstrip("/").rpartition("/")[2]
         if name in ("", ".", "..") or path.endswith("/"):
             raise ValueError("must end with a file name")
         if path.startswith("/"):
@@ -138,6 +141,7 @@ class Workspace:
             raise ValueError(f"must not lie in more than {DEPTH_MAX - 1} folders")
         with self.lock, self.open_root() as root_fd:
             self.check_room(root_fd, len(data))
+            folder, _, name = _follow_links(root_fd, path).rpartition("/")
             folder_fd = _make_folders(root_fd, folder)
             try:
                 _replace_file(folder_fd, name, data)
@@ -240,12 +244,39 @@ def _make_folders(root_fd: int, path: str) -> int:
     return fd
 
 
+def _follow_links(root_fd: int, path: str) -> str:
+    """Return the path of the file that a link leads to; the link's where that is none of the workspace."""
+    try:
+        fd = open_beneath(root_fd, path, os.O_PATH)
+    except OSError:
+        return path
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode) or not os.fstat(fd).st_nlink:
+            return path
+        return os.path.relpath(os.readlink(f"/proc/self/fd/{fd}"), os.readlink(f"/proc/self/fd/{root_fd}"))
+    finally:
+        os.close(fd)
+
+
+def _copy_rights(folder_fd: int, name: str, fd: int) -> None:
+    """Give a new file the mode and the owner of the one that it replaces, where there is one."""
+    try:
+        before = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return
+    if stat.S_ISREG(before.st_mode):
+        with suppress(PermissionError):  # it is ours then
+            os.fchown(fd, before.st_uid, before.st_gid)
+        os.fchmod(fd, before.st_mode & 0o777)
+
+
 def _replace_file(folder_fd: int, name: str, data: bytes) -> None:
     temporary = f".{secrets.token_hex(8)}.tmp"
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=folder_fd)
     try:
         with open(fd, "wb") as file:
             file.write(data)
+            _copy_rights(folder_fd, name, file.fileno())
         os.rename(temporary, name, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
     except OSError:
         os.unlink(temporary, dir_fd=folder_fd)

@@ -66,7 +66,7 @@ async def test_an_ambiguous_edit_says_where_and_changes_nothing(serve: Serve) ->
 @pytest.mark.parametrize(
     ("content", "old", "said"),
     [
-        ("one\r\ntwo\r\n", "one\ntwo", "its lines end with \\r\\n"),
+        ("a new one", "one two", "has newText already (lines 1); nothing was changed"),
         ("if x:\n\treturn", "if x:\n    return", "without its spaces and line ends"),
         ("other", "one", "occurs 0 times in 'a': read the file"),
         (b"one\0", "one", "not a text file"),
@@ -98,7 +98,7 @@ async def test_an_edit_that_is_repeated_changes_nothing_more(
         file = put(suite, "a", content)
         await call(suite, "edit_file", **arguments)
         once = file.read_text()
-        assert "nothing to change" in await call(suite, "edit_file", **arguments)
+        assert "has newText already" in await refused(suite, "edit_file", **arguments)
         assert file.read_text() == once == content.replace(old, new)
 
 
@@ -287,7 +287,7 @@ async def test_a_line_of_any_length_is_read_in_little_memory(serve: Serve) -> No
         _, start = await suite.execute("read_file", '{"path": "long"}')
         _, end = await suite.execute("read_file", '{"path": "long", "firstLine": 2}')
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kb < 16 * 1024
-    assert start.result.endswith("[… cut here; go on with firstLine 2 …]")
+    assert start.result.endswith("[… cut here; go on with firstLine 1, firstChar 29801 …]")
     assert end.result == "short\n"
 
 
@@ -310,7 +310,7 @@ async def test_an_edit_that_would_make_the_file_too_large_changes_nothing(serve:
         file = put(suite, "a", "x" * 100_000)
         said = await refused(suite, "edit_file", path="a", oldText="x", newText="y" * 1000, replaceAll=True)
         assert file.read_text() == "x" * 100_000
-    assert said == "'a' would be too large to edit (100000000 bytes); use a command"
+    assert said == "'a' would be too large to edit (100000000 characters); use a command"
 
 
 @pytest.mark.parametrize("first", [5, 10**30])
@@ -341,3 +341,101 @@ async def test_a_pattern_that_matches_everywhere_takes_no_longer_than_the_lines(
         took_s = time.process_time() - began_s
     assert [line[-3:] for line in lines] == ["aa…", ": b", "3: "]
     assert took_s < 3, "it took 8 s, a microsecond for each byte"
+
+
+async def test_every_character_of_a_long_line_can_be_read(serve: Serve) -> None:
+    async with serve() as suite:
+        text = "".join(f"{number:07}" for number in range(30_000))
+        put(suite, "a", f"first\n{text}\nlast\n")
+        seen, place = "", {"firstLine": 2, "firstChar": 1}
+        while len(seen) < len(text):
+            said = await call(suite, "read_file", path="a", lines=1, **place)
+            piece, _, note = said.partition("\n[…")
+            seen += piece
+            place["firstChar"] += len(piece)
+            assert not note or f"firstLine 2, firstChar {place['firstChar']} " in note
+        behind = await call(suite, "read_file", path="a", firstLine=3, firstChar=9)
+    assert seen == text + "\n"
+    assert behind == "[… line 3 ends before character 9 …]"
+
+
+CSV = "Name;Stadt\nMüller;Köln\n"
+
+
+@pytest.mark.parametrize(
+    ("charset", "text", "told"),
+    [
+        ("cp1252", CSV, "windows-1252"),
+        ("cp1252", "Müller", "windows-1252"),
+        ("cp1252", "x" * 200_000 + "\nnaïve – “quoted”\n", "windows-1252"),
+        ("cp1251", "Имя;Город\nИван;Москва\n", "windows-1251"),
+        ("shift_jis", "名前,都市\n田中,東京\n", "cp932"),
+        ("gb18030", "姓名,城市\n王伟,北京\n", "gb18030"),
+        ("utf-16", CSV, "utf-16-le"),
+        ("utf-16-be", CSV, "utf-16-be"),
+        ("utf-32", CSV, "utf-32-le"),
+        ("utf-8-sig", CSV, ""),
+        ("utf-8", CSV, ""),
+    ],
+)
+async def test_a_file_is_read_searched_and_edited_in_its_charset(
+    serve: Serve, charset: str, text: str, told: str
+) -> None:
+    last = text.splitlines()[-1]
+    line = text.count("\n", 0, -1) + 1
+    async with serve() as suite:
+        file = put(suite, "a.csv", text.encode(charset))
+        read = await call(suite, "read_file", path="a.csv", firstLine=line)
+        found = await call(suite, "grep", pattern=last)
+        said = await call(suite, "edit_file", path="a.csv", oldText=last, newText=f"{last};!")
+        assert file.read_bytes() == text.replace(last, f"{last};!").encode(charset)
+    assert read.splitlines()[0] == last
+    assert (f"[… decoded from {told} …]" in read) is bool(told)
+    assert found == f"a.csv:{line}: {last}"
+    assert said == "replaced 1 occurrence in a.csv" + (f", which stays in {told}" if told else "")
+
+
+async def test_a_character_that_the_charset_does_not_have_changes_nothing(serve: Serve) -> None:
+    async with serve() as suite:
+        file = put(suite, "a", CSV.encode("cp1252"))
+        said = await refused(suite, "edit_file", path="a", oldText="Köln", newText="Łódź")
+        assert file.read_bytes() == CSV.encode("cp1252")
+    assert said == "'a' is in windows-1252, which has no 'Ł'; write the file anew, in UTF-8"
+
+
+async def test_bytes_that_are_no_characters_stay_as_they_are(serve: Serve) -> None:
+    async with serve() as suite:
+        file = put(suite, "a", "Größe, Höhe, Länge: ".encode() + b"\xff\n")
+        await call(suite, "edit_file", path="a", oldText="Höhe", newText="Breite")
+        assert file.read_bytes() == "Größe, Breite, Länge: ".encode() + b"\xff\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "old", "new", "after"),
+    [
+        (b"one\r\ntwo\r\n", "one\ntwo", "1\n2", b"1\r\n2\r\n"),
+        (b"one\r\ntwo\r\n", "two", "2\n3", b"one\r\n2\r\n3\r\n"),
+        (b"one\ntwo\n", "one\r\ntwo", "1\r\n2", b"1\n2\n"),
+        (b"one\r\ntwo\n", "one\r\ntwo", "1\n2", b"1\n2\n"),
+    ],
+)
+async def test_an_edit_keeps_the_line_ends(serve: Serve, content: bytes, old: str, new: str, after: bytes) -> None:
+    async with serve() as suite:
+        file = put(suite, "a", content)
+        await call(suite, "edit_file", path="a", oldText=old, newText=new)
+        assert file.read_bytes() == after
+
+
+@pytest.mark.parametrize("tool", ["edit_file", "write_file"])
+async def test_a_file_keeps_its_rights_and_a_link_leads_on_to_it(serve: Serve, tool: str) -> None:
+    arguments = {"oldText": "echo", "newText": "printf"} if tool == "edit_file" else {"content": "printf hi\n"}
+    async with serve() as suite:
+        script = put(suite, "bin/run.sh", "echo hi\n")
+        script.chmod(0o755)
+        put(suite, "outputs/other")
+        (suite.workspace / "outputs" / "again").symlink_to("run")
+        (suite.workspace / "outputs" / "run").symlink_to("../bin/run.sh")
+        await call(suite, tool, path="outputs/again", **arguments)
+        assert (suite.workspace / "outputs" / "again").is_symlink()
+        assert (script.read_text(), script.stat().st_mode & 0o777) == ("printf hi\n", 0o755)
+        assert [each.name for each in script.parent.iterdir()] == ["run.sh"]
