@@ -787,7 +787,8 @@ class SubmitRequest(_message.Message):
     run ends or changes its owner; wherever the answer stands after that, log, events, recordings, it has `***`. Whoever
     submits is the caller that was authenticated: a name in `by` is a remark, which stands in the log with the rest of the
     payload. `grant` makes an approve hold for later calls (GrantMake): run or chat; `grantMs` is how long one for the chat
-    lasts, in milliseconds, 60,000 to 2,592,000,000, when absent 28,800,000 (8 hours).
+    lasts, in milliseconds, 60,000 to 2,592,000,000, when absent 28,800,000 (8 hours). The model reads a frontend tool's
+    payload as it is, and of a JSON string the text.
     """
     request_id: _builtins.str
     """The caller's id of this request."""

@@ -18,12 +18,22 @@ from services.runtime.clock import now_ms
 async def execute_frontend(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
     submission = await (_wait_for_program if call.is_programs else _wait_for_person)(scope, call)
     if submission is not None:
-        return tools_pb2.ToolOutcome(ok=True, result=outcomes.truncate_result(submission.payload))
+        return tools_pb2.ToolOutcome(ok=True, result=outcomes.truncate_result(_read_text(submission.payload)))
     if call.name.casefold() == ASK_HUMAN:
         question = msgspec.json.decode(call.effective, type=Question)
         if question.default and not question.required:
             return outcomes.make_success(answer=question.default, expired=True)
     return outcomes.make_failure("expired")
+
+
+def _read_text(payload: str) -> str:
+    """Return what a submission says: a JSON string's text, which models read better than its escapes, else the JSON."""
+    if not payload.startswith('"'):
+        return payload
+    try:
+        return msgspec.json.decode(payload, type=str)
+    except msgspec.DecodeError:
+        return payload
 
 
 def find_answerers(call: Call) -> common_pb2.Answerers | None:

@@ -189,7 +189,7 @@ async def test_a_payload_that_does_not_fit_is_refused_and_the_gate_stays_open(
             await answers(suite, good)(opened)
 
         events = await ask(suite, ("gate.open", answer))
-        assert json.loads(last_result(suite)) == good
+        assert last_result(suite) == (good if isinstance(good, str) else json.dumps(good))
     assert kinds(events, "gate", "request.submit") == ["gate.open", "request.submit", "gate.close"]
     opened = only(events, "gate.open")
     assert opened["resultSchema"] == SCHEMA if name == "confirm" else "if" in opened["resultSchema"]
@@ -213,5 +213,5 @@ async def test_without_a_schema_any_json_is_taken(payload: Any, serve: Serve) ->
     async with serve(call_with("confirm", {}), ANSWER, **FORMS) as suite:
         offer_form(suite)
         events = await ask(suite, ("gate.open", answers(suite, payload)))
-        assert json.loads(last_result(suite)) == payload
+        assert last_result(suite) == (payload if isinstance(payload, str) else json.dumps(payload))
     assert "resultSchema" not in only(events, "gate.open")
