@@ -88,6 +88,8 @@ COMPILE := $(UV) pip compile -q --universal --python-version 3.11 --generate-has
 # In this order: each is made of those before it.
 gen: $(VENV)/dev build/image.binpb ## Write all that is generated (HASHES=: without the network)
 	$(PROTO_RUN) --python_out=. --mypy_out=quiet:. $(PROTOS) $(FOREIGN)
+	sed -i 's/_descriptor_pool\.Default()/_POOL/; s/^from google.protobuf import descriptor_pool as .*/from headrace.a2a import POOL as _POOL/' \
+		headrace/a2a/a2a_pb2.py
 	$(PROTO_RUN) --grpc_python_out=. --mypy_grpc_out=quiet:. $(SERVICES) $(FOREIGN)
 	$(PROTO_VENV)/bin/python protos/comments build/image.binpb headrace/v1/comments.json
 	$(BIN)/python packaging/client/make_sync.py

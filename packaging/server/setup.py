@@ -14,7 +14,7 @@ setup(
     description=PROJECT["description"],
     python_requires=PROJECT["requires-python"],
     install_requires=[f"headrace-client=={PROJECT['version']}", *PROJECT["dependencies"]],
-    extras_require={"data": PROJECT["optional-dependencies"]["data"]},
+    extras_require={extra: PROJECT["optional-dependencies"][extra] for extra in ("cloud", "data")},
     entry_points={"console_scripts": [f"{name} = {target}" for name, target in PROJECT["scripts"].items()]},
     package_dir={"": "../.."},
     packages=find_packages("../..", include=["headrace.cli*", "headrace.a2a*", "services*"]),

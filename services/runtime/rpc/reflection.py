@@ -16,6 +16,8 @@ from google.protobuf.message import Message
 from google.rpc import error_details_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
+from headrace.a2a import POOL
+
 ALPHA = "grpc.reflection.v1alpha.ServerReflection"
 V1 = "grpc.reflection.v1.ServerReflection"
 
@@ -136,10 +138,10 @@ class _FileIndex:
 
 def _load_files(services: Iterable[str]) -> list[descriptor_pb2.FileDescriptorProto]:
     """Return the services' files and all that they need, the details of our errors among them."""
-    pool = descriptor_pool.Default()
     found: dict[str, descriptor_pb2.FileDescriptorProto] = {}
     for name in services:
         if name != V1:
+            pool = POOL if name.startswith("lf.a2a.") else descriptor_pool.Default()
             _copy_file(pool.FindServiceByName(name).file, found)
     _copy_file(error_details_pb2.DESCRIPTOR, found)
     # The two versions differ in their package alone.
