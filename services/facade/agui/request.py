@@ -22,7 +22,9 @@ from services.facade.openai_api.request import (
     Conversation,
     EarlierCall,
     EarlierMessage,
+    ToolResult,
     find_results,
+    list_results,
     split_conversation,
 )
 from services.runtime.auth import identity
@@ -139,16 +141,18 @@ def parse_run_request(body: bytes, agent_key: str, cursor: Cursor | None) -> Run
     raw = msgspec.json.decode(body, type=_Messages).messages
     segment = Segment(given.thread_id, given.run_id, raw, cursor=cursor)
     chat_id = find_chat_id(given.thread_id)
+    entries = [_read_message(message, f"messages[{at}]") for at, message in enumerate(given.messages)]
+    entries = [entry for entry in entries if entry.role in ROLES]
     if given.resume:
         ids = [_parse_interrupt(entry, at) for at, entry in enumerate(given.resume)]
         answers = [
             _read_resume(entry, gate, at) for at, (entry, gate) in enumerate(zip(given.resume, ids, strict=True))
         ]
+        # Functions of the same turn may come with them; a result that came before changes nothing.
+        answers += [_make_result(result) for result in list_results(entries) if result.call.run_id == ids[0].run_id]
         return _make_answering(chat_id, segment, answers, max(id.last_seq for id in ids))
-    entries = [_read_message(message, f"messages[{at}]") for at, message in enumerate(given.messages)]
-    entries = [entry for entry in entries if entry.role in ROLES]
     if results := find_results(entries, "messages"):
-        answers = [Answer(result.call.run_id, result.call.tool_id, False, result.payload) for result in results]
+        answers = [_make_result(result) for result in results]
         return _make_answering(chat_id, segment, answers, min(result.call.last_seq for result in results))
     conversation = split_conversation(entries, "messages")
     query = _make_query(given, agent_key, chat_id, conversation)
@@ -161,6 +165,10 @@ def find_chat_id(thread_id: str) -> str:
         return str(uuid.UUID(thread_id))
     except ValueError:
         return str(uuid.uuid5(THREADS, f"{identity.current_tenant()}/{thread_id}"))
+
+
+def _make_result(result: ToolResult) -> Answer:
+    return Answer(result.call.run_id, result.call.tool_id, False, result.payload)
 
 
 def _make_answering(chat_id: str, segment: Segment, answers: Sequence[Answer], seq: int) -> RunRequest:

@@ -145,18 +145,27 @@ def find_results(entries: Sequence[EarlierMessage], name: str) -> list[ToolResul
     Raises:
         InvalidRequest: They belong to several runs, or calls of the same answer have none.
     """
-    behind = next((at for at in range(len(entries), 0, -1) if entries[at - 1].role != "tool"), 0)
-    calls = [call_ids.parse_call_id(entry.call_id) for entry in entries[behind:]]
-    ours = [call for call in calls if call is not None]
-    if not ours:
+    behind = _find_last_results(entries)
+    results = list_results(entries)
+    if not results:
         return []
-    if len(ours) < len(calls) or len({call.run_id for call in ours}) > 1:
+    if len(results) < len(entries) - behind or len({result.call.run_id for result in results}) > 1:
         raise InvalidRequest.of(name, "must end with results of the calls of one answer")
     answered = {entry.call_id for entry in entries[behind:]}
     asked = entries[behind - 1].calls if behind else ()
     if missing := [call.id for call in asked if call.id not in answered]:
         raise InvalidRequest.of(name, f"must have a result for each tool call; {len(missing)} of them have none")
-    return [ToolResult(call, _to_json(entry.text)) for call, entry in zip(ours, entries[behind:], strict=True)]
+    return results
+
+
+def list_results(entries: Sequence[EarlierMessage]) -> list[ToolResult]:
+    """Return the results that end the conversation, of calls of runs here."""
+    calls = [(call_ids.parse_call_id(entry.call_id), entry.text) for entry in entries[_find_last_results(entries) :]]
+    return [ToolResult(call, _to_json(text)) for call, text in calls if call is not None]
+
+
+def _find_last_results(entries: Sequence[EarlierMessage]) -> int:
+    return next((at for at in range(len(entries), 0, -1) if entries[at - 1].role != "tool"), 0)
 
 
 def find_query(entries: Sequence[EarlierMessage]) -> int:

@@ -231,6 +231,34 @@ async def test_a_call_that_the_frontend_has_answered_is_not_told_once_more(tmp_p
     assert list(fold(events).values()) == ["20 °C"]
 
 
+async def test_an_approval_and_a_function_are_answered_by_one_request(tmp_path: Path) -> None:
+    approval = delta(7, gate_open=agent_pb2.GateOpen(gate_id="approval_x", kind="approval", tool_id="t_0000000b"))
+    waiting: list[Step] = [*opening(), *client_call(4, "t_0000000a"), approval, asyncio.Event()]
+    script = Script(query=waiting, publish=PUBLISH, run=a_run("waiting"))
+    async with suite(tmp_path, script) as facade:
+        told = await read_events(facade, ask(tools=TOOLS))
+        (interrupt,) = told[-1]["outcome"]["interrupts"]
+        call_id = next(event["toolCallId"] for event in told if event["type"] == "TOOL_CALL_START")
+        script.attaches = [[*waiting[:-1], result(8, "t_0000000a"), *answer_from(9, "20 °C")]]
+        calls = [
+            {"id": id, "type": "function", "function": {"name": name, "arguments": "{}"}}
+            for id, name in ((call_id, "thermometer"), ("t_0000000b", "pay"))
+        ]
+        said = [
+            {"id": "a", "role": "assistant", "toolCalls": calls},
+            {"id": "t", "role": "tool", "toolCallId": call_id, "content": "20 °C"},
+        ]
+        resume = [{"interruptId": interrupt["id"], "status": "resolved", "payload": {"decision": "approve"}}]
+        messages = [*ask()["messages"], *said]
+        events = await read_events(facade, ask(runId="r-2", messages=messages, resume=resume))
+        submits = [one for one in script.requests if isinstance(one, agent_pb2.SubmitRequest)]
+    assert [(one.approval_id, one.tool_id, json.loads(one.payload)) for one in submits] == [
+        ("approval_x", "", {"decision": "approve"}),
+        ("", "t_0000000a", "20 °C"),
+    ]
+    assert list(fold(events).values()) == ["20 °C"]
+
+
 async def test_a_call_is_one_for_who_comes_back_while_it_is_told(tmp_path: Path) -> None:
     steps = [*opening(), *client_call(4, "t_0000000a"), asyncio.Event()]
     script = Script(query=steps, publish=PUBLISH)
