@@ -74,8 +74,8 @@ class ProcessSettings:
 
     transport: str = field(default=transport.DEFAULT, metadata={"name": transport.VARIABLE})
     """gRPC implementation of this process: `h2`, our own transport; `local`, which is h2 to other processes and memory
-    to the servers of this one, and knows addresses of the form `local:name`, without a socket; or `grpcio`, which has
-    neither certificates nor several replicas behind one address."""
+    to the servers of this one, and knows addresses of the form `local:name`, without a socket; or `grpcio`, to
+    compare with, which has neither certificates nor several replicas behind one address."""
 
     tls_cert: str = field(default="", metadata={"name": tls.CERT})
     """File in PEM with this process's certificate, for its servers and its channels alike; read again for each
