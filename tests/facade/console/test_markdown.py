@@ -13,6 +13,7 @@ DRAW = """async (pieces) => {
     const markdown = new Markdown(document.createElement('div'));
     let text = '';
     for (const piece of pieces) markdown.draw(text += piece);
+    markdown.end();
     return markdown.element.innerHTML;
 }"""
 
@@ -24,7 +25,7 @@ CASES = {
     "a\nb\n\nc": "<p>a<br>b</p><p>c</p>",
     "# One\n### Three ###\n#no": "<h3>One</h3><h5>Three</h5><p>#no</p>",
     "**a** *b* __c__ _d_ ~~e~~": "<p><strong>a</strong> <em>b</em> <strong>c</strong> <em>d</em> <del>e</del></p>",
-    "***a*** snake_case_word 2 * 3 * 4": "<p><strong><em>a</em></strong> snake_case_word 2 * 3 * 4</p>",
+    "***a*** snake_case_word 2 * 3 * 4": "<p><em><strong>a</strong></em> snake_case_word 2 * 3 * 4</p>",
     "`a < b` ``c ` d`` `open": "<p><code>a &lt; b</code> <code>c ` d</code> `open</p>",
     r"\*a\* \\": "<p>*a* \\</p>",
     "```py\nx = 1\n\n# y\n```\nend": PRE.format(", py", "x = 1\n\n# y") + "<p>end</p>",
@@ -32,11 +33,11 @@ CASES = {
     "* * *\n- - -\n* a": "<hr><hr><ul><li><p>a</p></li></ul>",
     "> a\n> - b\n\n---": "<blockquote><p>a</p><ul><li><p>b</p></li></ul></blockquote><hr>",
     "- a\n  - b\n- c": "<ul><li><p>a</p><ul><li><p>b</p></li></ul></li><li><p>c</p></li></ul>",
-    "1. a\n  - b\n    - c\n2. d": (
+    "1. a\n   - b\n     - c\n2. d": (
         "<ol><li><p>a</p><ul><li><p>b</p><ul><li><p>c</p></li></ul></li></ul></li><li><p>d</p></li></ol>"
     ),
     "3. a\n\n   more\n4. b\n\nout": ('<ol start="3"><li><p>a</p><p>more</p></li><li><p>b</p></li></ol><p>out</p>'),
-    "| a | b |\n|:-:|--:|\n| 1 | `2` |\nend": TABLE.format(
+    "| a | b |\n|:-:|--:|\n| 1 | `2` |\n\nend": TABLE.format(
         '<thead><tr><th class="to-center">a</th><th class="to-end">b</th></tr></thead>'
         '<tbody><tr><td class="to-center">1</td><td class="to-end"><code>2</code></td></tr></tbody>'
     )
@@ -55,6 +56,16 @@ CASES = {
         + A.format("https://x.org/", "https://x.org")
         + ")</p>"
     ),
+    "[[1]](https://x.org/) [a][b]\n\n[b]: https://x.org/b": (
+        "<p>" + A.format("https://x.org/", "[1]") + " " + A.format("https://x.org/b", "a") + "</p>"
+    ),
+    "One\n===\n\n    code\n    more": "<h3>One</h3>" + PRE.format("", "code\nmore"),
+    "- [x] a\n- [ ] b": (
+        '<ul><li class="task"><p><input type="checkbox" disabled=""> a</p></li>'
+        '<li class="task"><p><input type="checkbox" disabled=""> b</p></li></ul>'
+    ),
+    "a &lt; b &amp;&#x41; &nope;": "<p>a &lt; b &amp;A &amp;nope;</p>",
+    "> " * 40 + "deep": "<p>" + "&gt; " * 40 + "deep</p>",
     "![p](https://x.org/p.png)": "<p>" + A.format("https://x.org/p.png", "p") + "</p>",
     "<b onclick=x>no</b>": "<p>&lt;b onclick=x&gt;no&lt;/b&gt;</p>",
     "[x](javascript:alert(1)) [y](data:text/html,z) [z](/etc)": ("<p><span>x</span> <span>y</span> <span>z</span></p>"),
@@ -92,6 +103,9 @@ async def test_a_finished_block_is_not_drawn_again(opening: Opening) -> None:
         assert await console.page.evaluate(draw_after) == [True, True, "x\ny"]
 
 
+MARKS = ("[", "*", "`", "**a ", "![a](", "> ", "- ", "<http://", "| a ", "_a*", "~~~\n", "1. ", "[[1]](https://x.org) ")
+
+
 @pytest.mark.nightly
 async def test_no_text_makes_it_slow(opening: Opening) -> None:
     async with opening() as console:
@@ -108,6 +122,6 @@ async def test_no_text_makes_it_slow(opening: Opening) -> None:
             await console.page.evaluate(DRAW, [text])
             return await thread_s() - before_s
 
-        for mark in ("[", "*", "`", "**a ", "![a](", "> ", "- ", "<http://", "| a ", "_a*", "~~~\n", "1. "):
+        for mark in MARKS:
             assert await draw(mark * (9_990 // len(mark))) < 3, mark
             assert await draw(mark * 100_000) < 3, mark

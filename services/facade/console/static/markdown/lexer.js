@@ -1,0 +1,47 @@
+// Splits Markdown into tokens: marked's lexer, within bounds. What is beyond them is shown as it is.
+
+import { Lexer } from "../vendor/marked.js";
+
+const OPTIONS = { gfm: true, breaks: true };
+const CHARS_MAX = 10_000; // of a paragraph
+const EMPHASIS_MAX = 1000; // marks of a paragraph: finding their ends is quadratic at worst
+const EMPHASIS = /[*_~]/g;
+
+// A line that begins more than twelve quotes and lists, whose inside is read once for each; a rule begins none.
+const DEEP = /^(?![ \t]*([-*])(?:[ \t]*\1)*[ \t]*$)(?:[ \t]*(?:>|[-*+](?=\s)|\d{1,9}[.)](?=\s))){13}/m;
+
+/** Return the tokens of blocks, and whether there are targets of reference links among them. */
+export function lexBlocks(text) {
+  const found = { tokens: [], definesLinks: false };
+  for (let rest = text; rest;) {
+    const deep = DEEP.exec(rest);
+    const at = deep ? deep.index : rest.length;
+    if (at) lexShallow(rest.slice(0, at), found);
+    const blank = rest.indexOf("\n\n", at);
+    const end = blank < 0 ? rest.length : blank + 2;
+    if (deep) found.tokens.push(makePlain(rest.slice(at, end)));
+    rest = rest.slice(deep ? end : at);
+  }
+  return found;
+}
+
+const makePlain = (text) => ({ type: "html", raw: text, text });
+
+function lexShallow(text, found) {
+  const lexer = new Lexer(OPTIONS);
+  try {
+    const tokens = lexer.blockTokens(text, []);
+    for (const inline of lexer.inlineQueue) lexInline(lexer, inline.src, inline.tokens);
+    found.tokens.push(...tokens);
+    found.definesLinks ||= Object.keys(lexer.tokens.links).length > 0;
+  } catch (error) {
+    if (!(error instanceof RangeError)) throw error; // else the stack is too small
+    found.tokens.push(makePlain(text));
+  }
+}
+
+function lexInline(lexer, text, tokens) {
+  const isLong = text.length > CHARS_MAX || (text.match(EMPHASIS)?.length ?? 0) > EMPHASIS_MAX;
+  if (isLong) tokens.push({ type: "text", raw: text, text });
+  else lexer.inlineTokens(text, tokens);
+}
