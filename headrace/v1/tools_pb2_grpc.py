@@ -204,7 +204,7 @@ class ToolServiceServicer(object):
         """Store a file in a chat's workspace; one message names it, the others carry its bytes in order.
 
         Effect: the file appears whole or not at all, under its name, or as `name (2).ext` when another one has it.
-        Uploaded pictures with a side above 2048 px are stored smaller. Without a chat_id a chat id is made and returned.
+        Uploaded pictures with a side above 2000 px are stored smaller. Without a chat_id a chat id is made and returned.
         Limits by content: images 10 MiB, audio 25, text 5, PDF 50, office 20, other files 10.
         Errors: INVALID_REQUEST (size over the type's limit, name, damaged picture); QUOTA_EXCEEDED (the workspace is
         full); OVERLOADED (too many uploads at a time, disk full); STREAM_STALLED (not at its end after 10 minutes); ERASING.

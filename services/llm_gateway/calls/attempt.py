@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from headrace.v1.llm_pb2 import ChatRequest
     from services.llm_gateway.calls.refused_fields import Path, RefusedFields
     from services.llm_gateway.calls.retry_plan import PlannedAttempt
+    from services.llm_gateway.fitting.pictures import PictureFitter
     from services.llm_gateway.http.client import ProviderStream
     from services.llm_gateway.http.pool import Pool
     from services.llm_gateway.limits.quota import Account
@@ -63,6 +64,7 @@ class Attempt:
         caller: MessageSink,
         interaction_log: InteractionLog,
         refused_fields: RefusedFields,
+        pictures: PictureFitter,
         cloud_credentials: CloudCredentials,
     ) -> None:
         target = planned.target
@@ -76,6 +78,7 @@ class Attempt:
         self._account = account
         self._log = interaction_log
         self._refused_fields = refused_fields
+        self._pictures = pictures
         self._cloud_credentials = cloud_credentials
         self._optional: dict[Path, Any] = {}
         """Fields of the body that the model may refuse."""
@@ -109,6 +112,7 @@ class Attempt:
         """Send the provider's answer to the caller; usage precedes the error of a broken stream."""
         call, target = self.call, self._target
         try:
+            await self._pictures.fit(self._request)
             body = self._build_body()
             endpoint = target.endpoint
             cloud = await self._cloud_credentials.make_headers(target.provider, endpoint.url, body)

@@ -12,6 +12,7 @@ from services.llm_gateway.calls.attempt import Attempt
 from services.llm_gateway.calls.message_pairs import check_pairs
 from services.llm_gateway.calls.refused_fields import RefusedFields
 from services.llm_gateway.calls.retry_plan import RetryPlan, Target, find_unless_unusable
+from services.llm_gateway.fitting.pictures import PictureFitter
 from services.llm_gateway.protocols.common.media import check_media
 from services.llm_gateway.protocols.registry import PROTOCOLS
 from services.llm_gateway.providers.cloud_credentials import CloudCredentials
@@ -41,6 +42,7 @@ class ModelCaller:
     pool: Pool
     interaction_log: InteractionLog
     refused_fields: RefusedFields = field(default_factory=RefusedFields)
+    pictures: PictureFitter = field(default_factory=PictureFitter)
     cloud_credentials: CloudCredentials = field(default_factory=CloudCredentials)
 
     async def stream_chat(self, request: ChatRequest, caller: MessageSink, remaining_s: float | None = None) -> int:
@@ -60,7 +62,8 @@ class ModelCaller:
                 planned = plan.start_attempt()
                 account = self.accounts.get_account(planned.target.provider)
                 attempt = Attempt(
-                    request, planned, account, caller, self.interaction_log, self.refused_fields, self.cloud_credentials
+                    *(request, planned, account, caller, self.interaction_log),
+                    *(self.refused_fields, self.pictures, self.cloud_credentials),
                 )
                 try:
                     with tracing.tracing_attempt(attempt.call):

@@ -114,7 +114,7 @@ class Uploads:
             content = await run_to_end(partial(_check_content, file, start.name))
             if content.kind == "image" and start.folder != "outputs":
                 async with self._reducing:
-                    await run_to_end(partial(pictures.shrink_picture, file.path))
+                    await run_to_end(partial(pictures.shrink_file, file.path))
             if self._rights is not None:
                 # After the last piece, which may come long after the first one.
                 await self._rights.check_new_work()

@@ -1,0 +1,80 @@
+"""Pictures of a request, made as small as any provider takes them; the log keeps what came."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from services.runtime.tokens.pictures import BYTES_MAX, HEAD_BYTES, BadPicture, fit_picture, is_large
+
+if TYPE_CHECKING:
+    from headrace.v1.llm_pb2 import ChatRequest, ContentPart
+
+KEPT_MAX = 256
+KEPT_BYTES_MAX = 64 * 1024 * 1024
+"""Number and size of the pictures that are kept, as each request of a run has them."""
+
+DATA_URL = "data:image/"
+
+
+class PictureFitter:
+    def __init__(self) -> None:
+        self._kept: OrderedDict[bytes, tuple[bytes, str]] = OrderedDict()
+        """What became of a picture, by its hash; without content, why it cannot be shown."""
+        self._kept_bytes = 0
+        self._working = asyncio.Lock()
+        """One at a time: a picture takes up to 256 MB."""
+
+    async def fit(self, request: ChatRequest) -> None:
+        """Put smaller pictures in the place of those that are too large, or a remark where one cannot be shown."""
+        for message in request.messages:
+            for part in message.content:
+                if part.WhichOneof("part") == "image" and (data := _find_large(part)):
+                    content, kind = await self._fit_picture(data)
+                    if not content:
+                        part.text = f"[not shown: {kind}]"
+                        continue
+                    part.image.ClearField("url")
+                    part.image.data, part.image.mime_type = content, kind
+
+    async def _fit_picture(self, data: bytes) -> tuple[bytes, str]:
+        digest = hashlib.sha256(data).digest()
+        async with self._working:
+            if (kept := self._kept.get(digest)) is None:
+                kept = await asyncio.to_thread(_try_to_fit, data)
+                self._keep(digest, kept)
+            self._kept.move_to_end(digest)
+        return kept
+
+    def _keep(self, digest: bytes, picture: tuple[bytes, str]) -> None:
+        self._kept[digest] = picture
+        self._kept_bytes += len(picture[0])
+        while (self._kept_bytes > KEPT_BYTES_MAX or len(self._kept) > KEPT_MAX) and len(self._kept) > 1:
+            _, (content, _) = self._kept.popitem(last=False)
+            self._kept_bytes -= len(content)
+
+
+def _find_large(part: ContentPart) -> bytes:
+    """Return the content of a picture that is too large; empty for others, and where it is not known."""
+    image = part.image
+    if not image.url:
+        return image.data if len(image.data) > BYTES_MAX or is_large(image.data[:HEAD_BYTES]) else b""
+    start, comma, encoded = image.url.partition(";base64,")
+    if not comma or not start.startswith(DATA_URL):
+        return b""
+    try:
+        if len(encoded) * 3 // 4 <= BYTES_MAX and not is_large(base64.b64decode(encoded[: HEAD_BYTES // 4 * 4])):
+            return b""
+        return base64.b64decode(encoded)
+    except ValueError:
+        return b""  # the provider says so
+
+
+def _try_to_fit(data: bytes) -> tuple[bytes, str]:
+    try:
+        return fit_picture(data)
+    except BadPicture as error:
+        return b"", str(error)

@@ -1,0 +1,90 @@
+"""Pictures as providers take them, wherever they come from."""
+
+from __future__ import annotations
+
+import base64
+import io
+import random
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from headrace.v1 import llm_pb2
+from services.runtime.tokens.pictures import BYTES_MAX, SIDE_PX_MAX
+from tests.support.llm_gateway.conversation import USER, answers, asks, call, read_body
+from tests.support.llm_gateway.gateway import Asking
+
+
+def draw(kind: str, width: int, height: int, *, is_noisy: bool = False) -> bytes:
+    picture = Image.new("RGBA" if kind == "PNG" else "RGB", (width, height), "red")
+    if is_noisy:
+        picture = Image.frombytes("RGB", (width, height), random.Random(1).randbytes(width * height * 3))
+    file = io.BytesIO()
+    picture.save(file, format=kind)
+    return file.getvalue()
+
+
+def show(data: bytes, kind: str, *, as_url: bool = False) -> llm_pb2.ContentPart:
+    if as_url:
+        url = f"data:{kind};base64,{base64.b64encode(data).decode()}"
+        return llm_pb2.ContentPart(image=llm_pb2.ImagePart(url=url, detail="high"))
+    return llm_pb2.ContentPart(image=llm_pb2.ImagePart(data=data, mime_type=kind, detail="high"))
+
+
+async def read_parts(asking: Asking, *parts: llm_pb2.ContentPart, in_result: bool = False) -> list[dict[str, Any]]:
+    """The content that a provider is sent of a message, or a tool's result, with these parts."""
+    said = answers("a") if in_result else llm_pb2.Message(role="user")
+    said.content.extend(parts)
+    messages = (USER, asks(call("a")), said) if in_result else (said,)
+    async with asking() as gateway:
+        body = await read_body(gateway, *messages)
+    contents = [message["content"] or [] for message in body["messages"]]
+    return [part for content in contents for part in ([{"text": content}] if isinstance(content, str) else content)]
+
+
+def open_shown(part: dict[str, Any]) -> tuple[str, bytes]:
+    start, _, encoded = part["image_url"]["url"].partition(";base64,")
+    return start.removeprefix("data:"), base64.b64decode(encoded)
+
+
+@pytest.mark.parametrize("as_url", [False, True])
+@pytest.mark.parametrize("in_result", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "size", "shown"),
+    [("PNG", (1280, 12_000), (213, 2000)), ("JPEG", (2560, 1440), (2000, 1125)), ("WEBP", (2001, 10), (2000, 10))],
+)
+async def test_a_picture_that_is_too_large_is_made_smaller(
+    asking: Asking, kind: str, size: tuple[int, int], shown: tuple[int, int], in_result: bool, as_url: bool
+) -> None:
+    part = show(draw(kind, *size), f"image/{kind.lower()}", as_url=as_url)
+    [image] = [found for found in await read_parts(asking, part, in_result=in_result) if "image_url" in found]
+    mime_type, data = open_shown(image)
+    assert (mime_type, Image.open(io.BytesIO(data)).size) == (f"image/{kind.lower()}", shown)
+    assert image["image_url"]["detail"] == "high"
+
+
+async def test_a_picture_of_too_many_bytes_becomes_a_jpeg(asking: Asking) -> None:
+    noisy = draw("PNG", 1900, 1900, is_noisy=True)
+    assert len(noisy) > BYTES_MAX
+    [image] = await read_parts(asking, show(noisy, "image/png"))
+    mime_type, data = open_shown(image)
+    assert (mime_type, len(data) <= BYTES_MAX) == ("image/jpeg", True)
+
+
+async def test_a_picture_that_fits_stays_as_it_is(asking: Asking) -> None:
+    data = draw("PNG", SIDE_PX_MAX, 10)
+    [image, other] = await read_parts(asking, show(data, "image/png"), show(b"what is it?", "image/png"))
+    assert open_shown(image) == ("image/png", data)
+    assert open_shown(other)[1] == b"what is it?"
+
+
+async def test_a_picture_that_cannot_be_shown_leaves_a_remark(asking: Asking) -> None:
+    huge = bytearray(draw("PNG", 10, 10))
+    huge[16:24] = (30_000).to_bytes(4, "big") * 2
+    cut = draw("JPEG", 3000, 3000)[:2000]
+    said = await read_parts(asking, show(bytes(huge), "image/png"), show(cut, "image/jpeg"))
+    assert "".join(part["text"] for part in said).split("\n\n") == [
+        "[not shown: the picture has more than 64 megapixels]",
+        "[not shown: the picture is damaged and cannot be read]",
+    ]
