@@ -165,6 +165,7 @@ class GetChatRequest(_message.Message):
     WITHOUT_EVENTS_FIELD_NUMBER: _builtins.int
     INCLUDE_LINES_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     chat_id: _builtins.str
     """The chat; may be left empty when run_id is given."""
     run_id: _builtins.str
@@ -177,6 +178,8 @@ class GetChatRequest(_message.Message):
     """Whether lines are wanted; run_id must be given."""
     request_id: _builtins.str
     """With without_events: the run of the query with this request_id is wanted, too."""
+    page_token: _builtins.str
+    """The earlier_page_token of the page before which this one ends; empty: the newest page."""
     def __init__(
         self,
         *,
@@ -186,10 +189,11 @@ class GetChatRequest(_message.Message):
         without_events: _builtins.bool = ...,
         include_lines: _builtins.bool = ...,
         request_id: _builtins.str | None = ...,
+        page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_request_id", b"_request_id", "_run_id", b"_run_id", "request_id", b"request_id", "run_id", b"run_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_request_id", b"_request_id", "_run_id", b"_run_id", "chat_id", b"chat_id", "include_lines", b"include_lines", "include_raw_messages", b"include_raw_messages", "request_id", b"request_id", "run_id", b"run_id", "without_events", b"without_events"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_request_id", b"_request_id", "_run_id", b"_run_id", "chat_id", b"chat_id", "include_lines", b"include_lines", "include_raw_messages", b"include_raw_messages", "page_token", b"page_token", "request_id", b"request_id", "run_id", b"run_id", "without_events", b"without_events"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__request_id: _TypeAlias = _typing.Literal["request_id"]  # noqa: Y015
     _WhichOneofArgType__request_id: _TypeAlias = _typing.Literal["_request_id", b"_request_id"]  # noqa: Y015
@@ -221,13 +225,14 @@ class GetChatResponse(_message.Message):
     PARTICIPANTS_FIELD_NUMBER: _builtins.int
     ACCESS_FIELD_NUMBER: _builtins.int
     REQUEST_RUN_ID_FIELD_NUMBER: _builtins.int
+    EARLIER_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     chat_id: _builtins.str
     """Its id."""
     chat_name: _builtins.str
     """Its name."""
     raw_messages: _builtins.str
-    """JSON array of the log's messages as they are stored, each run's query before them as a user message; absent when
-    not asked for.
+    """JSON array of the log's messages as they are stored, each run's query before them as a user message, of the runs that
+    begin on the page; absent when not asked for.
     """
     last_agent_key: _builtins.str
     """The agent of its last run; only given with without_events."""
@@ -241,13 +246,15 @@ class GetChatResponse(_message.Message):
     """
     request_run_id: _builtins.str
     """The run of the query with the request_id that was asked for; absent: there is none."""
+    earlier_page_token: _builtins.str
+    """The page_token of the page before; empty: this one begins with the chat."""
     @_builtins.property
     def events(self) -> _containers.RepeatedCompositeFieldContainer[_agent_pb2.AgentDelta]:
-        """History events."""
+        """History events of the page."""
 
     @_builtins.property
     def references(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Reference]:
-        """All references of its queries, in order, each id once."""
+        """All references of queries whose runs begin on the page, in order, each id once."""
 
     @_builtins.property
     def lines(self) -> _containers.RepeatedCompositeFieldContainer[Global___LogLine]:
@@ -277,10 +284,11 @@ class GetChatResponse(_message.Message):
         participants: _abc.Iterable[_builtins.str] | None = ...,
         access: _builtins.str = ...,
         request_run_id: _builtins.str | None = ...,
+        earlier_page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_last_agent_key", b"_last_agent_key", "_raw_messages", b"_raw_messages", "_request_run_id", b"_request_run_id", "last_agent_key", b"last_agent_key", "raw_messages", b"raw_messages", "request_run_id", b"request_run_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_agent_key", b"_last_agent_key", "_raw_messages", b"_raw_messages", "_request_run_id", b"_request_run_id", "access", b"access", "chat_id", b"chat_id", "chat_name", b"chat_name", "events", b"events", "last_agent_key", b"last_agent_key", "lines", b"lines", "owner", b"owner", "participants", b"participants", "raw_messages", b"raw_messages", "references", b"references", "request_run_id", b"request_run_id", "shared_with", b"shared_with", "title", b"title"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_agent_key", b"_last_agent_key", "_raw_messages", b"_raw_messages", "_request_run_id", b"_request_run_id", "access", b"access", "chat_id", b"chat_id", "chat_name", b"chat_name", "earlier_page_token", b"earlier_page_token", "events", b"events", "last_agent_key", b"last_agent_key", "lines", b"lines", "owner", b"owner", "participants", b"participants", "raw_messages", b"raw_messages", "references", b"references", "request_run_id", b"request_run_id", "shared_with", b"shared_with", "title", b"title"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__last_agent_key: _TypeAlias = _typing.Literal["last_agent_key"]  # noqa: Y015
     _WhichOneofArgType__last_agent_key: _TypeAlias = _typing.Literal["_last_agent_key", b"_last_agent_key"]  # noqa: Y015

@@ -186,7 +186,9 @@ class MemoryService(
         log = await self._engine.chats.export(chat) if request.include_raw_messages else None
         shown = chat_history.ChatHistory.from_chat(chat, run_id)
         # A long chat takes longer than others should wait.
-        response = await asyncio.to_thread(shown.build_response, log, partial(self._engine.blobs.find, chat_id))
+        response = await asyncio.to_thread(
+            shown.build_response, request.page_token, log, partial(self._engine.blobs.find, chat_id)
+        )
         info = chat.info
         access = describe_access(info.owner, info.shared_with, info.participants)
         response.MergeFrom(memory_pb2.GetChatResponse(**access))

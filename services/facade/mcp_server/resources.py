@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlencode
 
 import grpc
 
+from headrace.chat_pages import merge_pages
 from headrace.errors import NotFound
 from headrace.streams import reading, rpc_errors
 from headrace.v1 import memory_pb2, memory_pb2_grpc, tools_pb2, tools_pb2_grpc
@@ -77,9 +78,16 @@ class Resources:
             raise McpError(missing, NOT_HERE, {"uri": uri}) from None
 
     async def _get_chat(self, chat_id: str, agent_keys: Collection[str]) -> memory_pb2.GetChatResponse:
-        request = memory_pb2.GetChatRequest(chat_id=chat_id)
-        with rpc_errors():
-            chat = await self._memory.GetChat(request, timeout=UNARY_TIMEOUT_S, metadata=call_ids.forward_metadata())
+        pages: list[memory_pb2.GetChatResponse] = []
+        token = ""
+        while token or not pages:
+            request = memory_pb2.GetChatRequest(chat_id=chat_id, page_token=token)
+            metadata = call_ids.forward_metadata()
+            with rpc_errors():
+                page = await self._memory.GetChat(request, timeout=UNARY_TIMEOUT_S, metadata=metadata)
+            pages.append(page)
+            token = page.earlier_page_token
+        chat = merge_pages(pages)
         runs = {event.run_start.agent_key for event in chat.events if event.HasField("run_start")}
         if not runs or not runs <= set(agent_keys):
             raise NotFound(NOT_HERE)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from headrace.errors import InvalidRequest
 from headrace.v1 import agent_pb2, common_pb2, memory_pb2
 from services.memory.context.earlier_messages import EarlierMessage, QueryTexts
 from services.memory.log.lines import Event, Line, Query, Run, Step
@@ -33,6 +34,21 @@ class _RawMessages(msgspec.Struct, rename="camel"):
     messages: list[msgspec.Raw] = []
 
 
+PAGE_BYTES_MAX = 3 * 1024 * 1024
+"""Size of a page's events, with which an answer is below the 4 MiB that gRPC's clients take by default."""
+
+EVENT_BYTES = 5
+"""What an event takes beside its content."""
+
+
+@dataclass(slots=True)
+class _Page:
+    events: list[agent_pb2.AgentDelta]
+    begun: list[list[Line]]
+    """The lines of runs whose first event is on it."""
+    earlier_token: str
+
+
 _RAW_MESSAGES = msgspec.json.Decoder(_RawMessages)
 
 
@@ -43,36 +59,62 @@ class ChatHistory:
     chat_id: str
     name: str
     title: str
-    run_id: str | None
     runs: list[list[Line]]
-    numbers: frozenset[int] | None
-    """Numbers of the visible lines; None if all are."""
 
     @classmethod
     def from_chat(cls, chat: Chat, run_id: str | None) -> ChatHistory:
         runs = [list(lines) for key, lines in chat.visible_runs.items() if run_id in (None, key)]
-        numbers = frozenset(line.n for lines in runs for line in lines) if chat.is_reverted else None
-        return cls(chat.chat_id, chat.info.name, chat.info.title, run_id, runs, numbers)
+        return cls(chat.chat_id, chat.info.name, chat.info.title, runs)
 
-    def build_response(self, log: bytes | None, find: FindBlob) -> memory_pb2.GetChatResponse:
+    def build_response(self, page_token: str, log: bytes | None, find: FindBlob) -> memory_pb2.GetChatResponse:
+        """Build the page before `page_token`, the newest where it is empty. Raises InvalidRequest for one of a run that
+        is not there."""
+        page = self._find_page(page_token)
+        begun = [line for lines in page.begun for line in lines]
         return memory_pb2.GetChatResponse(
             chat_id=self.chat_id,
             chat_name=self.name,
             title=self.title,
-            events=[event for lines in self.runs for event in list_events(lines)],
-            references=list_references(line for lines in self.runs for line in lines),
-            raw_messages=None if log is None else fill_json_media(self._join_raw_messages(log), find),
+            events=page.events,
+            references=list_references(begun),
+            raw_messages=None if log is None else fill_json_media(self._join_raw_messages(log, begun), find),
+            earlier_page_token=page.earlier_token,
         )
 
-    def _join_raw_messages(self, log: bytes) -> str:
-        """Join the visible lines' messages to a JSON array; queries become user messages, with those they bring."""
+    def _find_page(self, token: str) -> _Page:
+        """A token names a run, and how many of its events, the first ones, are before the page."""
+        runs, count = self.runs, None
+        if token:
+            run_id, _, number = token.partition(":")
+            at = next((at for at, lines in enumerate(runs) if lines[0].run_id == run_id), None)
+            if at is None or not number.isdecimal():
+                raise InvalidRequest.of("pageToken", "must be of a page of this chat, as it is now")
+            runs, count = runs[: at + 1], int(number)
+        page, room = _Page([], [], ""), PAGE_BYTES_MAX
+        for lines in reversed(runs):
+            events = list_events(lines)[:count]
+            count = None
+            while events and (not page.events or room >= events[-1].ByteSize()):
+                room -= events[-1].ByteSize() + EVENT_BYTES
+                page.events.append(events.pop())
+            if events:
+                page.earlier_token = f"{lines[0].run_id}:{len(events)}"
+                break
+            page.begun.append(lines)
+        page.events.reverse()
+        page.begun.reverse()
+        return page
+
+    def _join_raw_messages(self, log: bytes, lines: Iterable[Line]) -> str:
+        """Join the lines' messages to a JSON array; queries become user messages, with those they bring."""
+        numbers = frozenset(line.n for line in lines)
         messages: list[msgspec.Raw] = []
         for text in log.splitlines():
             try:
                 line = _RAW_MESSAGES.decode(text)
             except (ValueError, RecursionError):
                 continue  # A damaged line is left out, so that the others can still be read.
-            if self.run_id not in (None, line.run_id) or (self.numbers is not None and line.n not in self.numbers):
+            if line.n not in numbers:
                 continue
             if line.query is not None:
                 messages += _encode_query(line.query, line.updated_at)

@@ -140,8 +140,11 @@ class SupervisedCommand(asyncio.SubprocessProtocol):
             return
         self.link.recv(1)
         await allow_begin()
-        with suppress(OSError):  # it has just died
-            self.link.send(GO)
+        assert self._transport is not None
+        # Below one that was killed, a process of the sandbox may live on for a moment, and would begin.
+        if self._transport.get_returncode() is None:
+            with suppress(OSError):  # it has just died
+                self.link.send(GO)
 
     async def read_piece(self) -> tuple[Stream, bytes] | None:
         while not self._pieces:

@@ -149,3 +149,45 @@ async def test_the_run_of_a_request_is_found_whether_or_not_it_has_ended(memory:
     for request_id, run_id in (("r1", first), ("r2", second), ("r3", ""), ("", "")):
         chat = await memory.chat(chat_id=chat_id, request_id=request_id, without_events=True)
         assert (chat.request_run_id, chat.HasField("request_run_id")) == (run_id, bool(run_id))
+
+
+async def read_pages(memory: Memory, **fields: Any) -> list[Any]:
+    """The pages of a chat, the newest first."""
+    pages, token = list[Any](), ""
+    while token or not pages:
+        pages.append(await memory.chat(**fields, page_token=token))
+        token = pages[-1].earlier_page_token
+    return pages
+
+
+async def test_a_long_chat_comes_in_pages_that_any_client_takes(memory: Memory) -> None:
+    chat_id, first = await memory.begin("first", references=[common_pb2.Reference(id="a", name="a.txt")])
+    for at in range(40):
+        text = content("x" * 250_000, content_id=f"c_{at}", events=events(4 + at))
+        await memory.append(chat_id, first, step_line(text))
+    await memory.append(chat_id, first, run_line("completed", 50))
+    _, second = await memory.begin("second", chat_id, references=[common_pb2.Reference(id="b", name="b.txt")])
+    await memory.append(chat_id, second, run_line("completed", 4))
+
+    pages = await read_pages(memory, chat_id=chat_id)
+    assert len(pages) > 3
+    assert all(page.ByteSize() < 4 * 1024 * 1024 for page in pages)
+    told = [event for page in reversed(pages) for event in page.events]
+    assert [event.seq for event in told] == [1, 2, 3, *range(4, 44), 50, 1, 2, 4]
+    assert [[reference.id for reference in page.references] for page in pages] == [
+        ["b"], *[[]] * (len(pages) - 2), ["a"]
+    ]  # fmt: skip
+    assert [page.chat_name for page in pages] == ["first"] * len(pages)
+    raw = [
+        orjson.loads(page.raw_messages) for page in await read_pages(memory, chat_id=chat_id, include_raw_messages=True)
+    ]
+    assert [len(messages) for messages in raw] == [1, *[0] * (len(pages) - 2), 41]
+    of_first = await read_pages(memory, run_id=first)
+    assert [event.seq for page in reversed(of_first) for event in page.events] == [1, 2, 3, *range(4, 44), 50]
+
+
+@pytest.mark.parametrize("token", ["x", ":1", "11111111-1111-4111-8111-111111111111:2"])
+async def test_a_page_of_another_chat_is_refused(memory: Memory, token: str) -> None:
+    chat_id, _ = await memory.begin()
+    with pytest.raises(InvalidRequest, match="pageToken"):
+        await memory.chat(chat_id=chat_id, page_token=token)

@@ -59,10 +59,11 @@ class Hit(msgspec.Struct, frozen=True, rename="camel"):
     excerpt: str
 
 
-class History(msgspec.Struct, frozen=True):
-    """A chat as GET /api/chat has it."""
+class History(msgspec.Struct, frozen=True, rename="camel"):
+    """A page of a chat as GET /api/chat has it."""
 
     events: tuple[msgspec.Raw, ...]
+    earlier_page_token: str = ""
 
 
 @click.group()
@@ -130,16 +131,27 @@ def search(url: str, words: tuple[str, ...]) -> None:
         print_text(f"{hit.chat_id}  {hit.title}\n    {hit.excerpt}")
 
 
+def _load_events(url: str, chat_id: str) -> list[msgspec.Raw]:
+    """Return the events of all pages, which come the newest first."""
+    events: list[msgspec.Raw] = []
+    token: str | None = ""
+    while token is not None:
+        given = {"chatId": chat_id} | ({"pageToken": token} if token else {})
+        data = make_request(url, lambda facade, given=given: facade.get("/api/chat", **given))
+        page = msgspec.json.decode(data, type=History)
+        events = [*page.events, *events]
+        token = page.earlier_page_token or None
+    return events
+
+
 @chats.command()
 @url_option
 @click.argument("chat_id")
 def show(url: str, chat_id: str) -> None:
     """Show everything that happened in the chat CHAT_ID."""
-    data = make_request(url, lambda facade: facade.get("/api/chat", chatId=chat_id))
-    history = msgspec.json.decode(data, type=History)
     view = choose_view()
     display = RunDisplay(view)
-    events = [*map(parse_event, map(bytes, history.events))]
+    events = [parse_event(bytes(event)) for event in _load_events(url, chat_id)]
     is_of_several = len({event.request_query.by for event in events if event.HasField("request_query")}) > 1
     for event in events:
         if event.HasField("request_query"):

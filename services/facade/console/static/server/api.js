@@ -49,7 +49,17 @@ export const searchChats = async (query) =>
   (await getEnvelope("/api/search", { query, scope: "chats", limit: 50 })).data;
 export const renameChat = (chatId, title) =>
   fetchEnvelope("/api/chat", buildPost({ chatId, title, requestId: createId() }));
-export const getChat = async (chatId, parameters) => (await getEnvelope("/api/chat", { chatId, ...parameters })).data;
+/** Return a chat, with the events of all its pages. */
+export async function getChat(chatId, parameters) {
+  const chat = (await getEnvelope("/api/chat", { chatId, ...parameters })).data;
+  const pages = [chat.events ?? []];
+  for (let pageToken = chat.earlierPageToken; pageToken;) {
+    const earlier = (await getEnvelope("/api/chat", { chatId, ...parameters, pageToken })).data;
+    pages.unshift(earlier.events);
+    pageToken = earlier.earlierPageToken;
+  }
+  return { ...chat, events: pages.flat() };
+}
 /** Say with whom a chat is shared: names that may read, and names that may take part. */
 export const shareChat = (chatId, { sharedWith, participants }) =>
   fetchEnvelope("/api/chat/share", buildPost({ chatId, sharedWith, participants, requestId: createId() }));
