@@ -5,11 +5,17 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
+import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from importlib.metadata import packages_distributions
 from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 FILES = [path.relative_to(ROOT) for top in ("headrace", "services") for path in sorted((ROOT / top).rglob("*.py"))]
@@ -339,6 +345,17 @@ def test_a_folder_of_a_part_is_taken_in_at_a_glance() -> None:
 
 def find_part(file: Path) -> str | None:
     return next((part for part in ROOMS if str(file).startswith(f"{part}/")), None)
+
+
+def test_what_is_imported_is_declared() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    lines = [*project["dependencies"], *extras["cloud"], *extras["data"]]
+    declared = {canonicalize_name(Requirement(line).name) for line in lines}
+    known = sys.stdlib_module_names | {"headrace", "services", "google", "pytest"}  # pytest's are those of its users
+    used = {name.partition(".")[0] for file in FILES for name in read(file).imports} - known
+    packages = packages_distributions()
+    assert [name for name in sorted(used) if not declared & {*map(canonicalize_name, packages.get(name, ()))}] == []
 
 
 def test_the_runtime_knows_no_service() -> None:
