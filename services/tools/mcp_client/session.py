@@ -86,7 +86,8 @@ class McpSession:
             yield self
         finally:
             self.users -= 1
-            self.changed.set()
+            if self.ended:
+                self.changed.set()
 
     async def wait_until_unused(self) -> None:
         """Wait until nobody waits for an answer that may come."""

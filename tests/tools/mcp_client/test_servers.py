@@ -191,10 +191,11 @@ async def test_what_is_wrong_with_one_answer_costs_that_part_alone(
         await suite.until("a__environment")
         outcome = await suite.result(f"a__{tool}")
         after = await suite.result("a__noise")
+        await asyncio.sleep(2)
     heard = (tmp_path / "heard").read_text().splitlines()
     assert (outcome.ok, outcome.result[: len(told)]) == (ok, told)
     assert len(outcome.result) == len(told) or "outputSchema" in told
-    assert (after.result, heard.count("initialize")) == ("noisy", 1)
+    assert (after.result, heard.count("initialize"), heard.count("tools/list")) == ("noisy", 1, 1)
 
 
 async def test_answers_of_all_forms_reach_the_model(tmp_path: Path) -> None:
