@@ -21,6 +21,7 @@ from services.tools.documents.blocks import (
     join_text,
     parse_blocks,
 )
+from services.tools.workspace.charsets import detect_content_charset
 
 TITLE_CHARS_MAX = 200
 
@@ -123,7 +124,9 @@ def _place_file(picture: Picture, read: ReadFile, pictures: dict[str, bytes], ta
 
 
 def _read_table(data: bytes) -> Table | None:
-    text = data.decode("utf-8-sig", errors="replace")
+    if (charset := detect_content_charset(data)) is None:
+        return None
+    text = charset.decode(data).encode(errors="replace").decode()
     try:
         dialect: type[csv.Dialect] | str = csv.Sniffer().sniff(text[:4096], ",;\t|")
     except csv.Error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import chardet
@@ -55,21 +56,30 @@ UTF8 = Charset()
 
 def detect_charset(fd: int) -> Charset | None:
     """Return the charset of an open file, whose position stays; None where it is no text. Blocks."""
-    head = os.pread(fd, HEAD_BYTES, 0)
+    return _detect(lambda size, at: os.pread(fd, size, at))
+
+
+def detect_content_charset(content: bytes) -> Charset | None:
+    return _detect(lambda size, at: content[at : at + size])
+
+
+def _detect(read: Callable[[int, int], bytes]) -> Charset | None:
+    """`read` gives so many bytes from a place on, fewer at the end."""
+    head = read(HEAD_BYTES, 0)
     for mark, name in _MARKS:
         if head.startswith(mark):
             return Charset(name, mark)
     if b"\0" in head:
         name = _guess(head)
         return Charset(name) if name.startswith(("utf-16", "utf-32")) else None
-    at = _find_invalid(fd)
-    return UTF8 if at is None else Charset(_guess(os.pread(fd, SAMPLE_BYTES, max(0, at - SAMPLE_BYTES // 2))))
+    at = _find_invalid(read)
+    return UTF8 if at is None else Charset(_guess(read(SAMPLE_BYTES, max(0, at - SAMPLE_BYTES // 2))))
 
 
-def _find_invalid(fd: int) -> int | None:
+def _find_invalid(read: Callable[[int, int], bytes]) -> int | None:
     decoder, at = codecs.getincrementaldecoder("utf-8")(), 0
     while True:
-        piece = os.pread(fd, PIECE_BYTES, at)
+        piece = read(PIECE_BYTES, at)
         try:
             decoder.decode(piece, final=not piece)
         except UnicodeDecodeError as error:

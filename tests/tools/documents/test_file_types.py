@@ -183,6 +183,13 @@ async def test_a_picture_and_a_csv_file_are_placed_and_what_is_none_is_said() ->
     assert 'href="https://x.example/d.png"' in page
 
 
+@pytest.mark.parametrize("charset", ["cp1252", "utf-16", "utf-8-sig"])
+async def test_a_csv_file_is_read_in_its_charset(charset: str) -> None:
+    read = read_files(**{"a.csv": "Stadt;mm\nKöln;53.5\nMünchen;87\n".encode(charset)})
+    page = (await render_file("# T\n\n![Rain](outputs/a.csv)\n", "html", read)).data.decode()
+    assert [f">{cell}<" in page for cell in ("Stadt", "Köln", "München")] == [True] * 3
+
+
 async def test_words_that_no_font_can_show_make_no_pdf_and_symbols_are_counted() -> None:
     with pytest.raises(ToolFailed, match=r"no font for PHAGS-PA characters was found .*headrace\[data\]"):
         await render_file("# T ꡀ", "pdf")
