@@ -47,7 +47,7 @@ class ResultRepair:
     def _take_tool(self, tool: Any, rest: dict[str, Any], version: str) -> bool:
         name = str(tool.get("name", "")) if isinstance(tool, dict) else ""
         if isinstance(tool, dict):
-            if isinstance(schema := tool.get("inputSchema"), dict):
+            if isinstance(schema := tool.setdefault("inputSchema", {}), dict):
                 schema.setdefault("type", "object")
             self.output_schemas[name] = tool.pop("outputSchema", None)
         problem = _find_problem("tools/list", version, rest | {"tools": [tool]})

@@ -73,7 +73,8 @@ WRONG: dict[str, dict[str, Any]] = {
 def listed(name: str) -> dict[str, Any]:
     schema = {"type": "object"} | ({"description": "x" * 200_000} if name == "huge" else {})
     more = {"outputSchema": {"type": "object", "properties": {"id": {"type": "integer"}}}} if name in ANSWERS else {}
-    return {"name": name, "description": "A tool.", "inputSchema": schema} | more | WRONG.get(name, {})
+    described = {"name": name, "description": "A tool.", "inputSchema": schema} | more | WRONG.get(name, {})
+    return {key: value for key, value in described.items() if (name, key) != ("bare", "inputSchema")}
 
 
 def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:

@@ -151,7 +151,7 @@ async def test_a_changed_list_takes_effect(tmp_path: Path, tool: str) -> None:
 
 async def test_a_tool_that_is_described_wrongly_is_named_and_the_others_are_offered(tmp_path: Path) -> None:
     server = plain(tmp_path)
-    server["args"] += ["huge", "unnamed_type", "no_schema", "wrong_hints"]
+    server["args"] += ["huge", "unnamed_type", "no_schema", "wrong_hints", "bare"]
     with structlog.testing.capture_logs() as logged:
         async with serving(tmp_path, {"s": server}) as suite:
             await suite.until("s__environment")
@@ -166,7 +166,8 @@ async def test_a_tool_that_is_described_wrongly_is_named_and_the_others_are_offe
     assert {name: tools[name].unavailable for name in refused} == {
         name: f"its MCP server 's' describes it wrongly: {problem}" for name, problem in refused.items()
     }
-    assert sum(not tool.unavailable for tool in tools.values()) == 7
+    assert sum(not tool.unavailable for tool in tools.values()) == 8
+    assert json.loads(tools["s__bare"].parameters) == {"type": "object"}
 
 
 @pytest.mark.parametrize(
