@@ -44,7 +44,17 @@ def test_it_needs_what_the_light_client_brings_and_nothing_more() -> None:
                 "calls.schedules",
                 "calls.spend",
             ),
-            *("calls.unary", "calls.webhooks", "client", "errors", "event_json", "fold", "regular_files", "run_stream"),
+            *(
+                "calls.unary",
+                "calls.webhooks",
+                "chat_pages",
+                "client",
+                "errors",
+                "event_json",
+                "fold",
+                "regular_files",
+                "run_stream",
+            ),
             *("streams", "tls", "v1"),
         )
     }

@@ -40,7 +40,7 @@ async def test_an_early_submit_is_kept_and_the_first_one_wins(serve: Serve) -> N
             assert (first, second, again) == ("accepted", "duplicate", "accepted")
 
         events = await ask(suite, ("tool.start", answer))
-        assert last_result(suite) == '"first"'
+        assert last_result(suite) == "first"
         history = await read_recorded(suite, suite.run_ids[0])
     assert kinds(events, "request.submit", "tool.end") == ["request.submit", "tool.end"]
     assert fold(history) == fold(events)
@@ -159,7 +159,7 @@ async def test_a_submit_is_in_the_log_before_it_is_answered_and_counts_though_it
             assert not stored.is_set()
 
         events = await ask(suite, ("tool.start", answer))
-        assert last_result(suite) == '"in time"'
+        assert last_result(suite) == "in time"
     assert only(events, "request.submit")["payload"] == "in time"
 
 
