@@ -63,7 +63,7 @@ async def test_two_calls_of_one_answer_come_together_unless_the_caller_wants_one
     assert request.get("parallel_tool_calls") == (parallel is None)
     told = [message["content"] for message in request["messages"] if message["role"] == "tool"]
     assert told[0] == "Lyon"
-    assert told[1] == '"Paris"' if parallel is None else "only one tool runs at a time" in told[1]
+    assert told[1] == "Paris" if parallel is None else "only one tool runs at a time" in told[1]
 
 
 def draw_square() -> bytes:
