@@ -25,7 +25,10 @@ NAMES = (
 )
 """The commands, each of the module of that name."""
 
-OPERATING = ("agents", "audit", "backups", "check", "data", "keys", "limits", "providers", "replicas", "runs", "spend")
+OPERATING = (
+    *("agents", "audit", "backups", "check", "data", "keys", "limits", "providers", "replicas", "runs", "spend"),
+    "tools",
+)
 """Commands of those who operate, in a folder of their own."""
 
 TESTING = ("eval", "fork", "record", "replay")

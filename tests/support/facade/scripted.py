@@ -508,6 +508,11 @@ class ScriptedTools(ScriptedAuthorizations, _ToolServicer):
     refused: HeadraceError | None = None
     """What UploadFile raises."""
 
+    listed: Sequence[tools_pb2.Tool] = ()
+
+    async def ListTools(self, request: Any, context: Context) -> tools_pb2.ListToolsResponse:
+        return tools_pb2.ListToolsResponse(tools=self.listed)
+
     async def ReadFile(self, request: Any, context: Context) -> AsyncGenerator[tools_pb2.ReadFileResponse]:
         for start, data in self.uploaded:
             if request.path == f"uploads/{start.name}" and request.chat_id == CHAT:
