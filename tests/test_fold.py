@@ -35,6 +35,7 @@ def test_it_needs_what_the_light_client_brings_and_nothing_more() -> None:
                 "calls",
                 "calls.audit",
                 "calls.agents",
+                "calls.chat_pages",
                 "calls.chats",
                 "calls.data",
                 "calls.facts",
@@ -47,7 +48,6 @@ def test_it_needs_what_the_light_client_brings_and_nothing_more() -> None:
             *(
                 "calls.unary",
                 "calls.webhooks",
-                "chat_pages",
                 "client",
                 "errors",
                 "event_json",

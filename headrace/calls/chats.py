@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from headrace.calls.chat_pages import read_chat
 from headrace.calls.unary import UnaryCalls
-from headrace.chat_pages import merge_pages
 from headrace.v1 import memory_pb2
 
 
@@ -22,14 +22,7 @@ class ChatCalls(UnaryCalls):
 
     async def chat(self, chat_id: str) -> memory_pb2.GetChatResponse:
         """Return a chat as history events, all of its pages."""
-        pages: list[memory_pb2.GetChatResponse] = []
-        token = ""
-        while token or not pages:
-            request = memory_pb2.GetChatRequest(chat_id=chat_id, page_token=token)
-            page: memory_pb2.GetChatResponse = await self._send(self._memory.GetChat, request)
-            pages.append(page)
-            token = page.earlier_page_token
-        return merge_pages(pages)
+        return await read_chat(lambda request: self._send(self._memory.GetChat, request), chat_id)
 
     async def fork(self, chat_id: str, *, run_id: str | None = None, n: int | None = None) -> str:
         """Copy a chat, up to a run or a line where one is given, and return the id of the copy."""

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlencode
 
 import grpc
 
-from headrace.chat_pages import merge_pages
+from headrace.calls.chat_pages import read_chat
 from headrace.errors import NotFound
 from headrace.streams import reading, rpc_errors
 from headrace.v1 import memory_pb2, memory_pb2_grpc, tools_pb2, tools_pb2_grpc
@@ -78,20 +78,15 @@ class Resources:
             raise McpError(missing, NOT_HERE, {"uri": uri}) from None
 
     async def _get_chat(self, chat_id: str, agent_keys: Collection[str]) -> memory_pb2.GetChatResponse:
-        pages: list[memory_pb2.GetChatResponse] = []
-        token = ""
-        while token or not pages:
-            request = memory_pb2.GetChatRequest(chat_id=chat_id, page_token=token)
-            metadata = call_ids.forward_metadata()
-            with rpc_errors():
-                page = await self._memory.GetChat(request, timeout=UNARY_TIMEOUT_S, metadata=metadata)
-            pages.append(page)
-            token = page.earlier_page_token
-        chat = merge_pages(pages)
+        chat = await read_chat(self._get_page, chat_id)
         runs = {event.run_start.agent_key for event in chat.events if event.HasField("run_start")}
         if not runs or not runs <= set(agent_keys):
             raise NotFound(NOT_HERE)
         return chat
+
+    async def _get_page(self, request: memory_pb2.GetChatRequest) -> memory_pb2.GetChatResponse:
+        with rpc_errors():
+            return await self._memory.GetChat(request, timeout=UNARY_TIMEOUT_S, metadata=call_ids.forward_metadata())
 
     async def _read_file(self, chat_id: str, path: str) -> dict[str, Any]:
         request = tools_pb2.ReadFileRequest(chat_id=chat_id, path=path)

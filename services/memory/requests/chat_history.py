@@ -26,14 +26,6 @@ if TYPE_CHECKING:
     from services.memory.log.chat import Chat
 
 
-class _RawMessages(msgspec.Struct, rename="camel"):
-    run_id: str = ""
-    n: int = msgspec.field(default=0, name="_n")
-    updated_at: int = 0
-    query: QueryTexts | None = None
-    messages: list[msgspec.Raw] = []
-
-
 PAGE_BYTES_MAX = 3 * 1024 * 1024
 """Size of a page's events, with which an answer is below the 4 MiB that gRPC's clients take by default."""
 
@@ -47,6 +39,14 @@ class _Page:
     begun: list[list[Line]]
     """The lines of runs whose first event is on it."""
     earlier_token: str
+
+
+class _RawMessages(msgspec.Struct, rename="camel"):
+    run_id: str = ""
+    n: int = msgspec.field(default=0, name="_n")
+    updated_at: int = 0
+    query: QueryTexts | None = None
+    messages: list[msgspec.Raw] = []
 
 
 _RAW_MESSAGES = msgspec.json.Decoder(_RawMessages)
@@ -94,8 +94,11 @@ class ChatHistory:
         for lines in reversed(runs):
             events = list_events(lines)[:count]
             count = None
-            while events and (not page.events or room >= events[-1].ByteSize()):
-                room -= events[-1].ByteSize() + EVENT_BYTES
+            while events:
+                size = events[-1].ByteSize()  # which encodes it
+                if page.events and size > room:
+                    break
+                room -= size + EVENT_BYTES
                 page.events.append(events.pop())
             if events:
                 page.earlier_token = f"{lines[0].run_id}:{len(events)}"

@@ -133,15 +133,15 @@ def search(url: str, words: tuple[str, ...]) -> None:
 
 def _load_events(url: str, chat_id: str) -> list[msgspec.Raw]:
     """Return the events of all pages, which come the newest first."""
-    events: list[msgspec.Raw] = []
-    token: str | None = ""
-    while token is not None:
-        given = {"chatId": chat_id} | ({"pageToken": token} if token else {})
-        data = make_request(url, lambda facade, given=given: facade.get("/api/chat", **given))
-        page = msgspec.json.decode(data, type=History)
-        events = [*page.events, *events]
-        token = page.earlier_page_token or None
-    return events
+    pages = [_load_page(url, chatId=chat_id)]
+    while token := pages[-1].earlier_page_token:
+        pages.append(_load_page(url, chatId=chat_id, pageToken=token))
+    return [event for page in reversed(pages) for event in page.events]
+
+
+def _load_page(url: str, **parameters: str) -> History:
+    data = make_request(url, lambda facade: facade.get("/api/chat", **parameters))
+    return msgspec.json.decode(data, type=History)
 
 
 @chats.command()

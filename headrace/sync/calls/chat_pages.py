@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 
 from headrace.v1 import memory_pb2
 
 
-def merge_pages(pages: Sequence[memory_pb2.GetChatResponse]) -> memory_pb2.GetChatResponse:
-    """Return the newest page, which comes first, with the events and references of all."""
+def read_chat(
+    get_page: Callable[[memory_pb2.GetChatRequest], memory_pb2.GetChatResponse], chat_id: str
+) -> memory_pb2.GetChatResponse:
+    """Return a chat's newest page, with the events and references of all its pages."""
+    pages = [get_page(memory_pb2.GetChatRequest(chat_id=chat_id))]
+    while token := pages[-1].earlier_page_token:
+        pages.append(get_page(memory_pb2.GetChatRequest(chat_id=chat_id, page_token=token)))
     chat = memory_pb2.GetChatResponse()
     chat.CopyFrom(pages[0])
     del chat.events[:], chat.references[:]
