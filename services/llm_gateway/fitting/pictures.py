@@ -29,7 +29,7 @@ class PictureFitter:
         """One at a time: a picture takes up to 256 MB."""
 
     async def fit(self, request: ChatRequest) -> None:
-        """Put smaller pictures in the place of those that are too large, or a remark where one cannot be shown."""
+        """Replace each picture that is too large by a smaller one, or by a remark if it cannot be shown."""
         for message in request.messages:
             for part in message.content:
                 if part.WhichOneof("part") == "image" and (data := _find_large(part)):
@@ -61,7 +61,8 @@ def _find_large(part: ContentPart) -> bytes:
     """Return the content of a picture that is too large; empty for others, and where it is not known."""
     image = part.image
     if not image.url:
-        return image.data if len(image.data) > BYTES_MAX or is_large(image.data[:HEAD_BYTES]) else b""
+        data = image.data  # a copy each time
+        return data if len(data) > BYTES_MAX or is_large(data[:HEAD_BYTES]) else b""
     start, comma, encoded = image.url.partition(";base64,")
     if not comma or not start.startswith(DATA_URL):
         return b""

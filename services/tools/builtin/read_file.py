@@ -66,11 +66,11 @@ def _describe_picture(workspace: Workspace, path: str) -> str:
 def _read_lines(workspace: Workspace, path: str, start: _Place, lines: int | None) -> str:
     with workspace.open_file(path) as fd:
         size_bytes = os.fstat(fd).st_size
+        if size_bytes > BYTES_READ_MAX:  # before its charset, for which all of it is read
+            raise ToolFailed(f"{path!r} is too large to read ({size_bytes} bytes); search it with a command")
         charset = detect_charset(fd)
         if charset is None:
             raise ToolFailed(f"{path!r} is not a text file ({size_bytes} bytes)")
-        if size_bytes > BYTES_READ_MAX:
-            raise ToolFailed(f"{path!r} is too large to read ({size_bytes} bytes); search it with a command")
         os.lseek(fd, len(charset.mark), os.SEEK_SET)
         with open(fd, encoding=charset.name, errors="replace", newline="", closefd=False) as file:
             text, notes = _take_lines(file, start, lines)
@@ -79,7 +79,7 @@ def _read_lines(workspace: Workspace, path: str, start: _Place, lines: int | Non
 
 
 def _take_lines(file: TextIO, start: _Place, lines: int | None) -> tuple[str, list[str]]:
-    """Return the text from a place on that fits, and notes: where to go on, or that the place is behind the end."""
+    """Return the text that fits, from `start` on, and notes: where to go on, or that `start` is past the end."""
     for _ in range(min(start.line - 1, sys.maxsize)):
         if not _skip_line(file):
             return "", [f"the file ends before line {start.line}"]

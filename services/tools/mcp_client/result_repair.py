@@ -9,6 +9,7 @@ import mcp_types as types
 from mcp_types import methods
 from pydantic import ValidationError
 
+from services.runtime.formats.json_depth import JSON_DEPTH_MAX, measure_json_depth
 from services.runtime.formats.json_schema import compile_validator, describe_violations
 
 LISTED_MAX = 512
@@ -23,8 +24,8 @@ class ResultRepair:
     def __init__(self) -> None:
         self.refused: dict[str, str] = {}
         """Why a tool was left out, by its name."""
-        self.output_schemas: dict[str, Any] = {}
-        """What a tool says of its structured content, against which the SDK would refuse all of a result."""
+        self.output_schemas: dict[str, str] = {}
+        """What a tool says of its structured content, as JSON; the SDK would refuse all of a result that breaks it."""
 
     def repair(self, result: dict[str, Any], version: str) -> None:
         """Change a result of tools/list or tools/call; others stay as they are."""
@@ -38,9 +39,9 @@ class ResultRepair:
     def remark_mismatch(self, tool: str, answer: types.CallToolResult) -> None:
         """Add to an answer that its structured content does not fit what the tool says of it."""
         schema = self.output_schemas.get(tool)
-        if answer.is_error or answer.structured_content is None or not isinstance(schema, dict):
+        if answer.is_error or answer.structured_content is None or schema is None:
             return
-        if problem := describe_violations(answer.structured_content, compile_validator(json.dumps(schema))):
+        if problem := describe_violations(answer.structured_content, compile_validator(schema)):
             text = f"[its structured content does not fit the tool's outputSchema: {problem}]"
             answer.content.append(types.TextContent(text=text))
 
@@ -49,11 +50,16 @@ class ResultRepair:
         if isinstance(tool, dict):
             if isinstance(schema := tool.setdefault("inputSchema", {}), dict):
                 schema.setdefault("type", "object")
-            self.output_schemas[name] = tool.pop("outputSchema", None)
+            self._keep_output_schema(name, tool.pop("outputSchema", None))
         problem = _find_problem("tools/list", version, rest | {"tools": [tool]})
         if problem:
             self.refused[name] = problem
         return not problem
+
+    def _keep_output_schema(self, name: str, schema: Any) -> None:
+        self.output_schemas.pop(name, None)
+        if isinstance(schema, dict) and measure_json_depth(schema) <= JSON_DEPTH_MAX:
+            self.output_schemas[name] = json.dumps(schema)
 
 
 def _repair_content(result: dict[str, Any], version: str) -> None:

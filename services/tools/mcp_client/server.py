@@ -65,6 +65,7 @@ class McpServer:
         """`tokens` are there where the settings have users authorize."""
         self.name = name
         self.tried = asyncio.Event()
+        """Set when an attempt to connect has ended well or badly; cleared by whoever waits for the next."""
         self.authorizer: Authorizer | None = None
         if isinstance(settings, Http) and settings.oauth is not None and tokens is not None:
             self.authorizer = Authorizer(name, settings, tokens)
@@ -82,10 +83,8 @@ class McpServer:
         self._is_taken_back = False
         """Whether that user has taken the authorization back."""
         self._problem = "it is not connected yet"
-        self._settled = asyncio.Event()
-        """Set when an attempt to connect has ended well or badly; cleared by whoever waits for the next."""
         self._wanted = asyncio.Event()
-        """Set by whoever wants the next attempt now."""
+        """Set to make the next attempt start now."""
         self._was_listed = False
         """Whether the last attempt to connect has come as far as a list of tools."""
         self._wanted_from_s = 0.0
@@ -108,9 +107,9 @@ class McpServer:
     async def _find_session(self) -> McpSession:
         """Return the shared session, once it has been tried to open one where there is none."""
         if self._session is None or self._session.ended:
-            self._settled.clear()
+            self.tried.clear()
             asyncio.get_running_loop().call_at(self._wanted_from_s, self.wake)
-            await self._settled.wait()
+            await self.tried.wait()
         if self._session is None or self._session.ended:
             raise ServerFailed(self._problem)
         return self._session
@@ -148,7 +147,7 @@ class McpServer:
                 await self._keep_connected(group)
         finally:
             self._problem = "it is not in mcp.json any more"
-            self._settled.set()
+            self.tried.set()
             self.live_calls.stop()
             self._offer(())
 
@@ -166,7 +165,6 @@ class McpServer:
             problem = await left
             if loop.time() - started > STEADY_S:
                 delay_s = 0.0
-            self.tried.set()
             if problem:
                 self._mark_unavailable(problem)
                 if not delay_s:
@@ -174,7 +172,7 @@ class McpServer:
             else:
                 log.info("mcp session renewed", server=self.name)
             if not self._was_listed:
-                self._settled.set()
+                self.tried.set()
                 self._wanted_from_s = loop.time() + RETRY_S
             delay_s = min(delay_s * 2 or RETRY_S, RETRY_S_MAX)
             await self._pause(delay_s * random.uniform(0.8, 1.2))
@@ -274,7 +272,6 @@ class McpServer:
             self._tools += [tool for tool in make_resource_tools(self) if tool.name.casefold() not in taken]
         self._offer_tools()
         self.tried.set()
-        self._settled.set()
         log.info("mcp server listed", server=self.name, listed=len(listed), offered=len(self._tools))
 
     def _mark_unavailable(self, problem: str) -> None:

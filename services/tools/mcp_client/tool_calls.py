@@ -117,11 +117,10 @@ async def execute_request(
 def _make_send(server: SessionSource, tool: str, context: ToolContext) -> Send:
 
     async def send(session: McpSession, exchange: Exchange) -> types.CallToolResult:
-        if server.settings.may_ask:
-            rounds = Rounds(server.name, server.settings, context.course, context.request)
-            answer = await rounds.call(session.client, tool, context.arguments, exchange.sample, exchange.note)
-        else:
-            answer = await session.client.call_tool(tool, context.arguments, progress_callback=exchange.note)
+        if not server.settings.may_ask:
+            return await _call_tool(session, tool, context, exchange)
+        rounds = Rounds(server.name, server.settings, context.course, context.request)
+        answer = await rounds.call(session.client, tool, context.arguments, exchange.sample, exchange.note)
         session.results.remark_mismatch(tool, answer)
         return answer
 
@@ -195,12 +194,16 @@ async def _call_live(server: SessionSource, tool: str, context: ToolContext, cal
         call.exchange.session = session
         await context.begin()
 
-        async def send() -> types.CallToolResult:
-            answer = await session.client.call_tool(tool, context.arguments, progress_callback=call.exchange.note)
-            session.results.remark_mismatch(tool, answer)
-            return answer
+        def send() -> Coroutine[Any, Any, types.CallToolResult]:
+            return _call_tool(session, tool, context, call.exchange)
 
         return await session.ask(send_after_visits(call, send) if server.settings.elicitation else send())
+
+
+async def _call_tool(session: McpSession, tool: str, context: ToolContext, exchange: Exchange) -> types.CallToolResult:
+    answer = await session.client.call_tool(tool, context.arguments, progress_callback=exchange.note)
+    session.results.remark_mismatch(tool, answer)
+    return answer
 
 
 @contextmanager

@@ -57,6 +57,8 @@ ANSWERS: dict[str, Any] = {
         "result": {"content": [{"type": "text", "text": "created ticket 4711"}], "structuredContent": {"id": "x"}}""",
     "failed": b"""
         "result": {"content": [{"type": "text", "text": "no"}], "structuredContent": {"why": 7}, "isError": true}""",
+    "deep": b"""
+        "result": {"content": [{"type": "text", "text": "done"}], "structuredContent": {"id": 1}}""",
     "told": b"""
         "result": {"content": [{"type": "text", "text": "{\\"id\\": 7}"}], "structuredContent": {"id": 7}}""",
 }
@@ -66,6 +68,7 @@ WRONG: dict[str, dict[str, Any]] = {
     "unnamed_type": {"inputSchema": {"type": "array"}},
     "no_schema": {"inputSchema": 7},
     "wrong_hints": {"annotations": "readOnly"},
+    "deep": {"outputSchema": json.loads('{"type": "object", "not": ' + '{"not": ' * 70 + "{}" + "}" * 71)},
 }
 """What is wrong with the description of a tool."""
 

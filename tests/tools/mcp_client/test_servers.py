@@ -181,6 +181,7 @@ async def test_a_tool_that_is_described_wrongly_is_named_and_the_others_are_offe
         ("mismatched", True, "created ticket 4711\n[its structured content does not fit the tool's outputSchema: "),
         ("failed", False, 'no\n{"why": 7}'),
         ("told", True, '{"id": 7}'),
+        ("deep", True, 'done\n{"id": 1}'),
     ],
 )
 async def test_what_is_wrong_with_one_answer_costs_that_part_alone(
