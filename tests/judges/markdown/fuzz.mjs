@@ -1,16 +1,10 @@
 // Draws random Markdown whole and in random pieces, and prints where the two differ or take long. Arguments: the folder
 // of packages, the console's markdown.js, how many texts, the seed.
 
-import { createRequire } from "node:module";
-import path from "node:path";
-import { pathToFileURL } from "node:url";
+import { draw, loadMarkdown } from "./page.mjs";
 
 const [packages, module, count, seed] = process.argv.slice(2);
-const require = createRequire(path.join(packages, "package.json"));
-const { parseHTML } = await import(pathToFileURL(require.resolve("linkedom")));
-const page = "<!doctype html><html><body></body></html>";
-Object.assign(globalThis, { document: parseHTML(page).document, location: { href: "http://127.0.0.1/console/" } });
-const { Markdown } = await import(pathToFileURL(module));
+const { Markdown } = await loadMarkdown(packages, module);
 
 const PARTS = [
   "a", "b c", "\n", "\n\n", " ", "    ", "\t", "*", "**", "_", "__", "~~", "`", "```", "~~~", "[", "]", "(", ")", "[x]",
@@ -25,19 +19,11 @@ function pick(below) {
   return Math.floor((state / 0x80000000) * below);
 }
 
-function draw(pieces) {
-  const element = document.createElement("div");
-  const markdown = new Markdown(element);
-  for (const text of pieces) markdown.draw(text);
-  markdown.end();
-  return element.innerHTML;
-}
-
 for (let number = 0; number < Number(count); number += 1) {
   const text = Array.from({ length: 1 + pick(25) }, () => PARTS[pick(PARTS.length)]).join("");
   const pieces = [];
   for (let end = 1; end < text.length; end += 1 + pick(4)) pieces.push(text.slice(0, end));
   const before = performance.now();
-  const isSame = draw([text]) === draw([...pieces, text]);
+  const isSame = draw(Markdown, [text]).innerHTML === draw(Markdown, [...pieces, text]).innerHTML;
   if (!isSame || performance.now() - before > SLOW_MS) process.stdout.write(`${JSON.stringify(text)}\n`);
 }

@@ -140,7 +140,7 @@ class _ReceiveStream:
 
 
 class _Transport(httpx2.AsyncHTTPTransport):
-    """An HTTP transport that tells whoever has sent a request what became of it.
+    """An HTTP transport that tells the sender of a request what became of it.
 
     The SDK would end the session of all users where one request's connection fails: it is given a response instead.
     """

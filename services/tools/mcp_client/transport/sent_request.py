@@ -1,8 +1,8 @@
 """What the transport saw of one request.
 
-A shared session is the SDK's, which tells a caller a code and a text only, and ends as a whole where a request's
-connection fails. Whoever sends a request follows it here; the transport notes what became of it, in the caller's
-context.
+The SDK owns a shared session. It gives a caller only a code and a text, and ends the whole session when the connection
+of one request fails. A caller therefore follows its request: the transport writes what became of it into an object of
+the caller's context.
 """
 
 from __future__ import annotations
