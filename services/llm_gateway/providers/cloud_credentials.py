@@ -1,7 +1,7 @@
 """Headers by the credentials of a cloud: AWS signs each request, Google gives a token that lasts.
 
-Both are found as the vendor's own libraries find them, in the extra `cloud`: in the environment, in files, from the
-metadata service of the machine or the identity of the pod.
+Both are found as the vendor's own libraries find them: in the environment, in files, from the metadata service of the
+machine or the identity of the pod. Google's library is in the extra `cloud`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from services.llm_gateway.providers.provider_file import Provider
+    from services.runtime.net.aws import AwsSession
 
 TIMEOUT_S = 10.0
 """Longest wait for a metadata or token service."""
@@ -41,7 +42,7 @@ class CloudCredentials:
     """One chain of each cloud for all providers; what takes time is done in a thread, by one at a time."""
 
     def __init__(self) -> None:
-        self._aws: Any = None
+        self._aws: AwsSession | None = None
         self._google: Any = None
         self._turn = asyncio.Lock()
 
@@ -63,21 +64,17 @@ class CloudCredentials:
             raise _make_error(provider, f"{error.name} is not installed: pip install 'headrace[cloud]'") from None
 
     def _sign(self, provider: Provider, url: str, body: bytes) -> CloudHeaders:
-        session, auth = import_module("botocore.session"), import_module("botocore.auth")
-        make_request = import_module("botocore.awsrequest").AWSRequest
+        # Imported only here: most providers do not need it.
+        from services.runtime.net.aws import AwsSession, NoCredentials
+
         try:
-            self._aws = self._aws or session.Session()
-            found = self._aws.get_credentials()
-            region = provider.region or self._aws.get_config_variable("region")
-            if found is None or not region:
-                what = "AWS's chain has no credentials" if found is None else "no region is set"
-                raise _make_error(provider, what)
-            keys = found.get_frozen_credentials()
-            request = make_request("POST", url, data=body)
-            auth.SigV4Auth(keys, AWS_SERVICE, region).add_auth(request)
-        except import_module("botocore.exceptions").BotoCoreError as error:
+            self._aws = self._aws or AwsSession()
+            if not (region := provider.region or self._aws.find_region()):
+                raise NoCredentials("no region is set")
+            signed = self._aws.sign(AWS_SERVICE, region, "POST", url, {}, body)
+        except NoCredentials as error:
             raise _make_error(provider, str(error)) from None
-        return CloudHeaders(dict(request.headers.items()), tuple(filter(None, (keys.secret_key, keys.token))))
+        return CloudHeaders(signed.headers, signed.secrets)
 
     def _get_token(self, provider: Provider, url: str, body: bytes) -> CloudHeaders:
         auth, transport = import_module("google.auth"), import_module("google.auth.transport.urllib3")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,8 @@ from headrace.errors import DiskFull, Overloaded
 from services.memory.config import Config
 from services.memory.storage.s3.bucket import open_bucket
 from services.memory.storage.s3.errors import make_refusal_error, read_refusal
-from services.memory.storage.s3.settings import S3Settings
+from services.memory.storage.s3.requests import open_requests
+from services.memory.storage.s3.settings import S3Settings, parse_place
 from services.runtime.ending import CannotServe
 from services.runtime.process.config import ConfigError, load_settings
 from tests.support.s3_store import QUICK, Place, needs_s3, proxying
@@ -73,7 +75,7 @@ async def test_what_has_gone_or_changed_is_not_replaced(place: Place) -> None:
 async def test_a_bucket_that_refuses_is_no_bucket_to_start_with(
     place: Place, wrong: dict[str, str], url: str, code: str
 ) -> None:
-    with pytest.raises(CannotServe, match=rf"HEADRACE_MEMORY_BLOBS: {url}: the store refuses: ({code})"):
+    with pytest.raises(CannotServe, match=rf"HEADRACE_MEMORY_BLOBS: {url}: cannot be used: ({code})"):
         async with open_bucket(url, replace(place.settings, **wrong)):
             pass
 
@@ -92,35 +94,107 @@ def test_a_full_store_is_a_full_disk() -> None:
     assert read_refusal(413, b"<html>").code == "status 413"
 
 
-async def test_a_pod_takes_a_role_over_with_its_token(place: Place, tmp_path: Path) -> None:
+def make_key(settings: S3Settings, **others: str) -> dict[str, str]:
+    ends = {"Expiration": "2999-01-01T00:00:00Z"}
+    return {"AccessKeyId": settings.access_key_id, "SecretAccessKey": settings.secret_access_key, **ends, **others}
+
+
+@pytest.fixture
+def env(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
+    """An environment in which AWS's chain finds nothing."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    return monkeypatch
+
+
+async def test_a_pod_takes_a_role_over_with_its_token(place: Place, tmp_path: Path, env: pytest.MonkeyPatch) -> None:
     token, asked = tmp_path / "token", list[dict[str, str]]()
     token.write_text("a token\n")
-    parts = {
-        "AccessKeyId": place.settings.access_key_id,
-        "SecretAccessKey": place.settings.secret_access_key,
-        "SessionToken": "",
-        "Expiration": "2999-01-01T00:00:00Z",
-    }
-    key = "".join(f"<{name}>{value}</{name}>" for name, value in parts.items())
-    answer = f"<R xmlns='https://sts.amazonaws.com/doc/2011-06-15/'><Credentials>{key}</Credentials></R>"
+    key = "".join(f"<{name}>{value}</{name}>" for name, value in make_key(place.settings, SessionToken="").items())
+    result = f"<AssumeRoleWithWebIdentityResult><Credentials>{key}</Credentials></AssumeRoleWithWebIdentityResult>"
+    answer = f"<R xmlns='https://sts.amazonaws.com/doc/2011-06-15/'>{result}</R>"
     refusal = "<ErrorResponse><Error><Code>InvalidIdentityToken</Code></Error></ErrorResponse>"
 
     async def give_key(request: web.Request) -> web.Response:
         asked.append({name: str(value) for name, value in (await request.post()).items()})
-        is_known = asked[-1]["WebIdentityToken"] == "a token"
+        is_known = asked[-1]["WebIdentityToken"].strip() == "a token"
         return web.Response(text=answer if is_known else refusal, status=200 if is_known else 400)
 
     async with proxying(place.settings.endpoint_url) as proxy:
         proxy.sts = give_key
-        of_role = S3Settings(endpoint_url=proxy.url, role_arn="arn:aws:iam::1:role/r", web_identity_token_file=token)
+        env.setenv("AWS_ROLE_ARN", "arn:aws:iam::1:role/r")
+        env.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(token))
+        env.setenv("AWS_ENDPOINT_URL_STS", proxy.url)
+        of_role = S3Settings(endpoint_url=proxy.url)
         async with open_bucket(place.url, of_role) as bucket:
             await bucket.put("a", b"b")
             assert await bucket.get("a") is not None
         assert [one["RoleArn"] for one in asked] == ["arn:aws:iam::1:role/r"]
         token.write_text("another token")
-        with pytest.raises(CannotServe, match="the store refuses: InvalidIdentityToken"):
+        with pytest.raises(CannotServe, match=r"cannot be used: .*InvalidIdentityToken"):
             async with open_bucket(place.url, of_role, QUICK):
                 pass
+
+
+async def test_a_pod_asks_its_agent_for_a_key(place: Place, tmp_path: Path, env: pytest.MonkeyPatch) -> None:
+    statuses = [503, 200]
+
+    async def give_key(request: web.Request) -> web.Response:
+        assert request.headers["Authorization"] == "of the pod"
+        return web.json_response(make_key(place.settings, Token=""), status=statuses.pop())
+
+    app = web.Application()
+    app.router.add_get("/v1/credentials", give_key)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        env.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"http://127.0.0.1:{runner.addresses[0][1]}/v1/credentials")
+        (tmp_path / "token").write_text("of the pod")
+        env.setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", str(tmp_path / "token"))
+        async with open_bucket(place.url, S3Settings(endpoint_url=place.settings.endpoint_url)) as bucket:
+            await bucket.put("a", b"b")
+            assert await bucket.get("a") is not None
+        assert statuses == [503]
+    finally:
+        await runner.cleanup()
+
+
+async def test_a_profile_has_key_and_region(place: Place, tmp_path: Path, env: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "credentials"
+    key, secret = place.settings.access_key_id, place.settings.secret_access_key
+    file.write_text(f"[chats]\naws_access_key_id={key}\naws_secret_access_key={secret}\nregion=eu-central-1\n")
+    env.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
+    settings = S3Settings(endpoint_url=place.settings.endpoint_url)
+    for problem in ("AWS's chain has no credentials", "AWS_PROFILE, AWS_REGION: .*absent"):
+        with pytest.raises(CannotServe, match=problem):
+            async with open_bucket(place.url, settings, QUICK):
+                pass
+        env.setenv("AWS_PROFILE", "absent")
+    env.setenv("AWS_PROFILE", "chats")
+    async with open_bucket(place.url, settings, QUICK) as bucket:
+        assert await bucket.get("a") is None
+
+
+@pytest.mark.parametrize(
+    ("region", "host"),
+    [
+        ("eu-central-1", "chats.s3.eu-central-1.amazonaws.com"),
+        ("cn-north-1", "chats.s3.cn-north-1.amazonaws.com.cn"),
+    ],
+)
+async def test_a_bucket_is_in_its_partition(region: str, host: str) -> None:
+    settings = S3Settings(region=region, access_key_id="a", secret_access_key="b")
+    async with open_requests(parse_place("s3://chats"), settings, QUICK) as requests:
+        assert requests.address == f"https://{host}"
+
+
+async def test_an_unknown_region_is_named() -> None:
+    with pytest.raises(CannotServe, match="AWS_REGION: 'moon-1' is no region"):
+        async with open_bucket("s3://chats", S3Settings(region="moon-1"), QUICK):
+            pass
 
 
 @pytest.mark.parametrize("mode", ["slow_down", "hang_up", "hang", "cut"])
@@ -157,5 +231,3 @@ def test_a_wrong_setting_is_named(variable: str, value: str, problem: str) -> No
     assert load_settings(Config, "MEMORY", good).blobs == "s3://chats/a"
     with pytest.raises(ConfigError, match=re.escape(problem)):
         load_settings(Config, "MEMORY", good | {variable: value})
-    with pytest.raises(ConfigError, match="AWS_SECRET_ACCESS_KEY: a bucket needs"):
-        load_settings(Config, "MEMORY", {"HEADRACE_MEMORY_BLOBS": "s3://chats"})

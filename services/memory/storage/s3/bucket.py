@@ -89,7 +89,7 @@ class Bucket:
         try:
             await self._requests.ask(Request("list", "GET", query=query))
         except Refused as refused:
-            raise CannotServe(f"HEADRACE_MEMORY_BLOBS: {url}: the store refuses: {refused.code}") from refused
+            raise CannotServe(f"HEADRACE_MEMORY_BLOBS: {url}: cannot be used: {refused.code}") from refused
         except HeadraceError as error:
             log.warning("started without the bucket of the blobs", url=url, problem=error.message)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import io
 import socket
 import ssl
@@ -12,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 import aiohttp
 import structlog
@@ -20,7 +19,6 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from services.memory.storage.s3.availability import REST_S, SECONDS, Availability
-from services.memory.storage.s3.credentials import NoKey, open_keys
 from services.memory.storage.s3.errors import (
     PASSING,
     Passing,
@@ -29,20 +27,20 @@ from services.memory.storage.s3.errors import (
     make_refusal_error,
     read_refusal,
 )
-from services.memory.storage.s3.signing import Unsigned, quote_path, quote_query, sign_request
-from services.runtime.clock import monotonic_s, now_utc
+from services.runtime.clock import monotonic_s
+from services.runtime.ending import CannotServe
+from services.runtime.net.aws import AwsSession, NoCredentials
 from services.runtime.net.bounded_body import read_bounded_body
 from services.runtime.randomness import choose_uniform
 
 if TYPE_CHECKING:
-    from services.memory.storage.s3.credentials import Keys
     from services.memory.storage.s3.settings import Place, S3Settings
 
 BODY_BYTES_MAX = 128 * 1024 * 1024
 """Largest object that is read: more than a message of a call has room for."""
 
-HASHED_AT_ONCE_BYTES = 256 * 1024
-"""A larger body is hashed in a thread."""
+DEFAULT_REGION = "us-east-1"
+"""Region of stores that have none."""
 
 BACKOFF_S = 0.1
 """Pause before a request is sent again for the first time; it doubles."""
@@ -98,9 +96,14 @@ class Requests:
         limits: Limits,
     ) -> None:
         self._http, self._threads, self._limits = http, threads, limits
-        self._keys: Keys = open_keys(settings)
-        self._region = settings.region
-        self._base, self._path = _find_address(place, settings)
+        self._session = AwsSession()
+        if settings.access_key_id:
+            self._session.set_key(settings.access_key_id, settings.secret_access_key, settings.session_token)
+        try:
+            self._region = settings.region or self._session.find_region() or DEFAULT_REGION
+            self.address, self._path = self._find_address(place, settings)
+        except (NoCredentials, ValueError) as error:
+            raise CannotServe(f"AWS_PROFILE, AWS_REGION: {error}") from error
         self._slots = asyncio.Semaphore(limits.requests_max)
         self._availability = Availability(limits.rest_s)
 
@@ -129,8 +132,8 @@ class Requests:
             outcome = "refused"
             self._availability.note_success()
             raise refused
-        except (aiohttp.ClientError, NoKey, OSError) as error:  # a timeout is an OSError
-            kind = str(error) if isinstance(error, NoKey | Passing) else type(error).__name__
+        except (aiohttp.ClientError, OSError) as error:  # a timeout is an OSError
+            kind = str(error) if isinstance(error, Passing) else type(error).__name__
             self._availability.note_failure(kind)
             raise make_away_error(kind) from error
         else:
@@ -143,25 +146,33 @@ class Requests:
             SECONDS.labels(request.operation, outcome).observe(monotonic_s() - began_s)
 
     async def _try(self, request: Request) -> Answer | None:
-        digest = await self._hash(request.body)
         async with self._slots:
             for attempt in range(1, self._limits.attempts_max):
                 try:
-                    return await self._send_once(request, digest)
+                    return await self._send_once(request)
                 except (aiohttp.ClientError, OSError, Passing):
                     await asyncio.sleep(BACKOFF_S * 2 ** (attempt - 1) * choose_uniform(0.5, 1.5))
-            return await self._send_once(request, digest)
+            return await self._send_once(request)
 
-    async def _send_once(self, request: Request, digest: str) -> Answer | None:
-        path = quote_path(f"{self._path}/{request.key}" if request.key else self._path or "/")
-        unsigned = Unsigned(
-            request.method, self._base.partition("://")[2], path, request.query, request.headers, digest
-        )
-        headers = sign_request(unsigned, await self._keys.read_key(self._http), self._region, now_utc())
-        query = quote_query(request.query)
-        url = URL(f"{self._base}{path}{'?' if query else ''}{query}", encoded=True)
+    async def _send_once(self, request: Request) -> Answer | None:
+        path = quote(f"{self._path}/{request.key}", safe="/-_.~")
+        query = urlencode(request.query, quote_via=quote, safe="-_.~")
+        url = f"{self.address}{path}{'?' if query else ''}{query}"
+
+        def sign() -> dict[str, str]:
+            try:
+                signed = self._session.sign("s3", self._region, request.method, url, request.headers, request.body)
+            except NoCredentials as error:
+                raise (Passing(str(error)) if error.may_pass else Refused(401, str(error))) from error
+            return signed.headers
+
+        headers = await asyncio.get_running_loop().run_in_executor(self._threads, sign)
         async with self._http.request(
-            request.method, url, data=io.BytesIO(request.body), headers=headers, allow_redirects=False
+            request.method,
+            URL(url, encoded=True),
+            data=io.BytesIO(request.body),
+            headers=headers,
+            allow_redirects=False,
         ) as response:
             try:
                 body = await read_bounded_body(response, BODY_BYTES_MAX)
@@ -176,10 +187,15 @@ class Requests:
                 return None
             raise refused
 
-    async def _hash(self, body: bytes) -> str:
-        if len(body) <= HASHED_AT_ONCE_BYTES:
-            return hashlib.sha256(body).hexdigest()
-        return await asyncio.get_running_loop().run_in_executor(self._threads, lambda: hashlib.sha256(body).hexdigest())
+    def _find_address(self, place: Place, settings: S3Settings) -> tuple[str, str]:
+        """Return scheme and host of the bucket, and the path before its keys, without a slash at its end."""
+        if settings.endpoint_url:
+            parts = urlsplit(settings.endpoint_url)
+            return f"{parts.scheme}://{parts.netloc}", f"{parts.path.rstrip('/')}/{place.bucket}"
+        host = self._session.find_s3_host(self._region)
+        if "." in place.bucket:  # no certificate is for such a name
+            return f"https://{host}", f"/{place.bucket}"
+        return f"https://{place.bucket}.{host}", ""
 
 
 class _Resolver(AbstractResolver):
@@ -207,7 +223,7 @@ class _Resolver(AbstractResolver):
 
 @asynccontextmanager
 async def open_requests(place: Place, settings: S3Settings, limits: Limits) -> AsyncGenerator[Requests]:
-    """Raises OSError where the file of CAs cannot be read."""
+    """Raises OSError where the file of CAs cannot be read, CannotServe for a profile or region that is not known."""
     tls = ssl.create_default_context(cafile=str(settings.ca_bundle)) if settings.ca_bundle else True
     threads = ThreadPoolExecutor(2, "bucket")
     connector = aiohttp.TCPConnector(
@@ -225,13 +241,3 @@ async def open_requests(place: Place, settings: S3Settings, limits: Limits) -> A
             yield Requests(http, threads, place, settings, limits)
     finally:
         threads.shutdown(wait=False, cancel_futures=True)
-
-
-def _find_address(place: Place, settings: S3Settings) -> tuple[str, str]:
-    """Return scheme and host of the bucket, and the path before its keys, without a slash at its end."""
-    if settings.endpoint_url:
-        parts = urlsplit(settings.endpoint_url)
-        return f"{parts.scheme}://{parts.netloc}", f"{parts.path.rstrip('/')}/{place.bucket}"
-    if "." in place.bucket:  # no certificate is for such a name
-        return f"https://s3.{settings.region}.amazonaws.com", f"/{place.bucket}"
-    return f"https://{place.bucket}.s3.{settings.region}.amazonaws.com", ""

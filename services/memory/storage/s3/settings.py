@@ -1,4 +1,4 @@
-"""Where the bucket is and how it is reached: in the variables that AWS' own clients read."""
+"""Where the bucket is and how it is reached: in the variables that AWS's own clients read."""
 
 from __future__ import annotations
 
@@ -39,27 +39,21 @@ def parse_place(url: str) -> Place:
 class S3Settings:
     """How a bucket is reached. Without an endpoint it is one of AWS."""
 
-    region: str = setting("us-east-1", name="AWS_REGION", aliases=("AWS_DEFAULT_REGION",))
-    """Region of the bucket of HEADRACE_MEMORY_BLOBS; stores that have none take the default."""
+    region: str = setting("", name="AWS_REGION", aliases=("AWS_DEFAULT_REGION",))
+    """Region of the bucket of HEADRACE_MEMORY_BLOBS; empty: the profile's, else us-east-1."""
 
     endpoint_url: str = setting("", name="AWS_ENDPOINT_URL", aliases=("AWS_ENDPOINT_URL_S3",))
     """Address of a store that is not AWS, such as `https://minio.storage:9000`; empty: AWS, in that region."""
 
     access_key_id: str = setting("", name="AWS_ACCESS_KEY_ID")
-    """Name of the key that requests to the bucket are signed with."""
+    """Name of the key that requests to the bucket are signed with; empty: what AWS's own clients find, such as the role
+    of a pod or an instance, or AWS_PROFILE."""
 
     secret_access_key: str = setting("", name="AWS_SECRET_ACCESS_KEY", secret=True)
     """The key itself."""
 
     session_token: str = setting("", name="AWS_SESSION_TOKEN", secret=True)
     """What belongs to a key that ends; empty: it does not."""
-
-    role_arn: str = setting("", name="AWS_ROLE_ARN")
-    """Role to take over with the token of the next file, where there is no key; Kubernetes sets both for a service
-    account that has a role."""
-
-    web_identity_token_file: Path | None = setting(None, name="AWS_WEB_IDENTITY_TOKEN_FILE")
-    """File with the token of the pod's service account; read for each new key."""
 
     ca_bundle: Path | None = setting(None, name="AWS_CA_BUNDLE")
     """File in PEM with the CAs of the store's certificate; empty: the machine's."""
@@ -72,8 +66,3 @@ class S3Settings:
             parts = urlsplit(self.endpoint_url)
             if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
                 raise ValueError(f"AWS_ENDPOINT_URL: {self.endpoint_url!r}: expected http://host:port or https://host")
-        if not self.access_key_id and not (self.role_arn and self.web_identity_token_file):
-            raise ValueError(
-                "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY: a bucket needs both, or AWS_ROLE_ARN and"
-                " AWS_WEB_IDENTITY_TOKEN_FILE"
-            )
