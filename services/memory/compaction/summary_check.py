@@ -24,7 +24,7 @@ REPEATED_RATIO = 0.1
 REPEATED_BYTES_MIN = 2000
 """Size of a shorter text says nothing about it."""
 
-_HEADING = re.compile(r"^[\s#*_>]*([1-9])[\s*_]*[.):、．：]", re.MULTILINE)
+_HEADING = re.compile(r"^[ \t\u3000#*_>]*([1-9])[ \t*_]*[.):、．：]", re.MULTILINE)
 """A section's number, whatever the language and the form of its name."""
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from headrace.v1 import llm_pb2
-from services.memory.context.reminder_text import format_reminder, has_reminder_tag, neutralise_tag
 from services.memory.log.messages import decode_content
+from services.runtime.formats.own_tags import format_reminder, has_tag, neutralise_tag
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -205,13 +205,13 @@ def flatten_groups(groups: Iterable[MessageGroup]) -> list[llm_pb2.Message]:
 
 def _mark_outside(message: llm_pb2.Message) -> llm_pb2.Message:
     """Return a message in which nothing from outside looks like a reminder: itself, where nothing does."""
-    if message.role == "assistant" or not any(has_reminder_tag(part.text) for part in message.content):
+    if not any(has_tag(part.text, "system_reminder") for part in message.content):
         return message
     marked = llm_pb2.Message()
     marked.CopyFrom(message)
     for part in marked.content:
         if part.WhichOneof("part") == "text":
-            part.text = neutralise_tag(part.text)
+            part.text = neutralise_tag(part.text, "system_reminder")
     return marked
 
 

@@ -63,8 +63,9 @@ class Question:
         return long, [term for term in self.terms if len(term) < _TRIGRAM]
 
     def make_excerpt(self, text: str) -> str:
-        found = (re.search(re.escape(term), text, re.IGNORECASE) for term in self.terms)
-        at = min((match.start() for match in found if match), default=0)
+        lowered = text.lower()
+        found = (lowered.find(term.lower()) for term in self.terms)
+        at = min((place for place in found if place >= 0), default=0)
         start = max(0, min(at - EXCERPT_CHARS // 3, len(text) - EXCERPT_CHARS))
         end = start + EXCERPT_CHARS
         part = " ".join(text[start:end].split())

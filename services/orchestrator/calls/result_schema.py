@@ -8,7 +8,7 @@ import msgspec
 
 from headrace.errors import InvalidRequest
 from services.orchestrator.run.answers.call import Call
-from services.runtime.formats.json_schema import compile_validator, describe_violations, load_json
+from services.runtime.formats.json_schema import compile_schema, describe_violations, load_json
 
 ASK_HUMAN = "ask_human"
 
@@ -51,7 +51,7 @@ def check_payload(schema: str, payload: str) -> None:
     """Raise InvalidRequest with the path and the rule where the payload of a submit does not fit."""
     if not schema:
         return
-    validator = compile_validator(schema, mask="it")  # what a person wrote is in no error
+    validator = compile_schema(schema, mask="it")  # what a person wrote is in no error
     try:
         problem = describe_violations(load_json(payload), validator)
     except (ValueError, RecursionError):

@@ -14,6 +14,7 @@ from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
 from services.orchestrator.run.run import Run
 from services.orchestrator.turn import side_question
 from services.orchestrator.turn.compacting import compact_command
+from services.runtime.formats.fences import find_between
 from services.runtime.rpc.call_ids import forward_metadata
 from services.runtime.rpc.peer_calls import translating_peer_errors
 
@@ -65,9 +66,9 @@ async def extract_facts(run: Run, peers: Peers, query_n: int) -> None:
 
 def read_facts(answer: str, message: str) -> list[_Found]:
     """Return the facts of a model's answer that the user's message proves; none where it is no JSON array."""
-    start, end = answer.find("["), answer.rfind("]")  # some models put a fence around it
     try:
-        found = msgspec.json.decode(answer[start : end + 1], type=list[_Found])
+        # Some models put a fence around it.
+        found = msgspec.json.decode(find_between(answer, "[", "]"), type=list[_Found])
     except msgspec.DecodeError:
         return []
     said = _fold(message)

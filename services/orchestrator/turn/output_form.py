@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-
-from jsonschema_rs import Validator
 
 from headrace.errors import InvalidRequest, OutputMismatch
 from headrace.v1 import agent_pb2, common_pb2
 from services.orchestrator.agents.definition.modes import STAGES
 from services.orchestrator.run.scope import Scope
+from services.runtime.formats.fences import strip_fence
 from services.runtime.formats.json_schema import (
-    compile_validator,
+    CompiledSchema,
+    compile_schema,
     describe_violations,
     find_schema_problem,
     load_json,
@@ -22,8 +21,6 @@ REPAIR_PROMPT = (
     "Your answer does not have the form that was asked for: {problem}. Answer again with one JSON value that fits the"
     " schema, and nothing else."
 )
-
-_FENCED = re.compile(r"```[\w-]*\s*\n(.*?)\n?```", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +45,15 @@ class Output:
 @dataclass(frozen=True, slots=True)
 class OutputForm:
     format: common_pb2.OutputFormat
-    validator: Validator
+    schema: CompiledSchema
 
     def read_output(self, text: str) -> Output:
-        text = text.strip()
-        if fenced := _FENCED.fullmatch(text):
-            text = fenced[1].strip()
+        text = strip_fence(text).strip()
         try:
             value = load_json(text)
         except (ValueError, RecursionError):
             return Output(text, "$: not valid JSON")
-        return Output(text, describe_violations(value, self.validator))
+        return Output(text, describe_violations(value, self.schema))
 
 
 def find_form(scope: Scope) -> OutputForm | None:
@@ -83,4 +78,4 @@ def check_output_format(query: agent_pb2.QueryRequest) -> None:
 
 
 def _make_form(wanted: common_pb2.OutputFormat) -> OutputForm:
-    return OutputForm(wanted, compile_validator(wanted.schema))
+    return OutputForm(wanted, compile_schema(wanted.schema))

@@ -1,4 +1,4 @@
-"""The nesting and the size of parsed JSON, which a parser may take and a later reader may not."""
+"""The nesting of parsed JSON, which a parser may take and a later reader may not."""
 
 from __future__ import annotations
 
@@ -15,14 +15,3 @@ def measure_json_depth(value: Any) -> int:
         depth += 1
         level = [item for one in containers for item in (one.values() if isinstance(one, dict) else one)]
     return depth
-
-
-def has_more_values(value: Any, count: int) -> bool:
-    """Return whether parsed JSON has more than `count` values, in lists and objects that it holds too."""
-    seen, waiting = 1, [value]
-    while waiting and seen <= count:
-        container = waiting.pop()
-        if isinstance(container, (dict, list)):
-            seen += len(container)
-            waiting += container.values() if isinstance(container, dict) else container
-    return seen > count

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -16,7 +17,8 @@ from jsonschema_rs import (
     validator_cls_for,
 )
 
-from services.runtime.formats.json_depth import JSON_DEPTH_MAX, has_more_values, measure_json_depth
+from services.runtime.formats.json_depth import JSON_DEPTH_MAX, measure_json_depth
+from services.runtime.formats.schema_cost import PARTS_MAX, PATTERNS_MAX, SchemaCost
 from services.runtime.formats.schema_parts import leave_out_part, leave_out_references
 
 PATTERN_BYTES_MAX = 1024 * 1024
@@ -28,8 +30,11 @@ MESSAGE_CHARS_MAX = 400
 VIOLATIONS_SHOWN_MAX = 5
 """Enough for a model to correct all at once."""
 
-VALUES_LISTED_MAX = 1000
-"""Size of a value of which all violations are looked for: the library makes them all at once, 15 µs and 1.5 kB each."""
+LISTED_EVALUATIONS_MAX = 1000
+"""Cost of a check of which all violations are told: the library makes them all at once, 10 to 40 µs each."""
+
+FOUND_EVALUATIONS_MAX = 5000
+"""Cost of a check of which the first violation is told, where it holds those of each alternative."""
 
 SCHEMAS_KEPT = 256
 """Installations have fewer tools."""
@@ -46,35 +51,79 @@ PARTS_LEFT_OUT_MAX = 100
 """Parts of a schema that are left out one by one; what has more is not checked at all."""
 
 
-def compile_validator(schema: str, mask: str | None = None) -> Validator:
-    """Return a validator of a JSON Schema of any draft, which fetches nothing and whose patterns run in linear time.
+class NotChecked(Exception):
+    """A value cannot be checked; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledSchema:
+    validator: Validator
+    cost: SchemaCost
+    has_alternatives: bool
+    """Whether an error repeats those of each alternative."""
+    problem: str
+    """Why its text is a schema in no draft; empty: it is one."""
+
+    def find_errors(self, value: Any) -> list[ValidationError]:
+        """Return what is wrong with a parsed value, all of it where that is cheap, else the first; empty: nothing.
+
+        Raises:
+            NotChecked: The value, or what is wrong with it, is too large.
+        """
+        if measure_json_depth(value) > JSON_DEPTH_MAX:
+            raise NotChecked(f"nested too deeply, more than {JSON_DEPTH_MAX} levels")
+        if not self.cost.is_affordable(value):
+            raise NotChecked("too large to be checked against its schema")
+        if self.validator.is_valid(value):
+            return []
+        if self.cost.is_affordable(value, LISTED_EVALUATIONS_MAX):
+            return list(self.validator.iter_errors(value))
+        if not self.has_alternatives or self.cost.is_affordable(value, FOUND_EVALUATIONS_MAX):
+            return [_find_first(self.validator, value)]
+        raise NotChecked("does not fit its schema, and is too large to say where")
+
+
+def compile_schema(schema: str, mask: str | None = None) -> CompiledSchema:
+    """Return a JSON Schema of any draft, which fetches nothing and whose patterns run in linear time.
 
     What it cannot apply it does not check, and it refuses nothing for that: a pattern that has no linear form, as a
-    look-ahead, a reference to nowhere, a keyword of a wrong form. Its messages repeat the value, or have `mask` in its
-    place.
+    look-ahead, a reference to nowhere, a keyword of a wrong form, all of a schema that is too large. Its messages
+    repeat the value, or have `mask` in its place.
 
     Raises:
         ValueError: The text is no JSON, or nested too deeply.
     """
-    return _compile(schema, mask)[0]
+    return _compile(schema, mask)
 
 
 def find_schema_problem(schema: str) -> str:
-    """Return why a JSON text is a schema in no draft; empty when it is one, even if its patterns cannot be run here."""
+    """Return why a JSON text is a schema in no draft, or too large; empty: it is one, even if not all of it can be
+    applied."""
     try:
-        return _compile(schema, None)[1]
+        return _compile(schema, None).problem
     except ValueError as error:
         return f"$: {error}"
 
 
 @lru_cache(SCHEMAS_KEPT)
-def _compile(schema: str, mask: str | None) -> tuple[Validator, str]:
+def _compile(schema: str, mask: str | None) -> CompiledSchema:
     parsed = json.loads(schema)
     if measure_json_depth(parsed) > JSON_DEPTH_MAX:
         raise ValueError(f"nested too deeply, more than {JSON_DEPTH_MAX} levels")
     if not isinstance(parsed, dict):
         problem = "" if isinstance(parsed, bool) else "$: an object or a boolean is expected"
-        return Draft202012Validator(parsed is not False), problem
+        return CompiledSchema(Draft202012Validator(parsed is not False), SchemaCost({}), False, problem)
+    cost = SchemaCost(parsed)
+    if cost.parts > PARTS_MAX or cost.patterns > PATTERNS_MAX:
+        limits = f"{PARTS_MAX} parts, each reference counted as what it refers to, or {PATTERNS_MAX} patterns"
+        problem = f"$: has more than {limits}"
+        return CompiledSchema(Draft202012Validator(True), SchemaCost({}), False, problem)
+    has_alternatives = '"anyOf"' in schema or '"oneOf"' in schema
+    validator, problem = _compile_draft(parsed, schema, mask)
+    return CompiledSchema(validator, cost, has_alternatives, problem)
+
+
+def _compile_draft(parsed: dict[str, Any], schema: str, mask: str | None) -> tuple[Validator, str]:
     draft = validator_cls_for(parsed)
     try:
         try:
@@ -85,7 +134,7 @@ def _compile(schema: str, mask: str | None) -> tuple[Validator, str]:
             older = OLDER_FORMS[str(error.instance_path[-1])]
             return _compile_parts(older, json.loads(schema), mask, needs_form=True), ""
     except ValidationError as error:
-        return _compile_parts(draft, parsed, mask, needs_form=False), format_violation(error)
+        return _compile_parts(draft, json.loads(schema), mask, needs_form=False), format_violation(error)
 
 
 def _compile_parts(draft: type[Validator], parsed: dict[str, Any], mask: str | None, needs_form: bool) -> Validator:
@@ -104,24 +153,21 @@ def _compile_parts(draft: type[Validator], parsed: dict[str, Any], mask: str | N
     return draft(True)
 
 
-def describe_violations(value: Any, *validators: Validator) -> str:
+def describe_violations(value: Any, *schemas: CompiledSchema) -> str:
     """Return for a model what is wrong with a parsed value; empty when nothing is."""
-    if measure_json_depth(value) > JSON_DEPTH_MAX:
-        return f"$: nested too deeply, more than {JSON_DEPTH_MAX} levels"
-    is_large = has_more_values(value, VALUES_LISTED_MAX)
-    errors = (
-        error for one in validators for error in (_find_first(one, value) if is_large else one.iter_errors(value))
-    )
-    violations = [format_violation(error) for error in errors]
-    return "; ".join([*dict.fromkeys(violations)][:VIOLATIONS_SHOWN_MAX])
+    try:
+        found = [format_violation(error) for one in schemas for error in one.find_errors(value)]
+    except NotChecked as problem:
+        return f"$: {problem}"
+    return "; ".join([*dict.fromkeys(found)][:VIOLATIONS_SHOWN_MAX])
 
 
-def _find_first(validator: Validator, value: Any) -> list[ValidationError]:
+def _find_first(validator: Validator, value: Any) -> ValidationError:
     try:
         validator.validate(value)
     except ValidationError as error:
-        return [error]
-    return []
+        return error
+    raise AssertionError("it is not valid")
 
 
 def load_json(text: str) -> Any:

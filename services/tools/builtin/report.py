@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 
 from headrace.v1 import tools_pb2
+from services.runtime.formats.fences import strip_fence
 from services.tools.documents.file_types import FILE_TYPES, RenderedFile, render_file
 from services.tools.documents.report import PLACEABLE
 from services.tools.errors import ToolFailed
@@ -107,9 +108,8 @@ def _describe_flaws(file: RenderedFile) -> str:
 
 
 async def _save_report(context: ToolContext, kind: str, text: str, path: str) -> RenderedFile:
-    block = re.fullmatch(r"\s*```(?:markdown|md)?\n(.*)\n```\s*", text, re.DOTALL)
-    if block and "\n```" not in block[1]:
-        text = block[1]  # some models put the whole report into a code block
+    if "\n```" not in (block := strip_fence(text)):
+        text = block  # some models put the whole report into a code block
     if not text.strip():
         raise ModelFailed("the model wrote nothing")
     workspace = await run_in_thread(path, context.open_workspace)

@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import structlog
-from jsonschema_rs import Validator
 
 from services.runtime.files.refused_files import report_refusal
-from services.runtime.formats.json_schema import compile_validator
+from services.runtime.formats.json_schema import CompiledSchema, compile_schema
 from services.tools.builtin import BUILTIN
 from services.tools.catalogue.command_tool import make_command_tool
 from services.tools.catalogue.definitions import EMPTY_SCHEMA, Definition
@@ -34,7 +33,7 @@ BUILTIN_BY_NAME = {tool.name.casefold(): tool for tool in BUILTIN}
 @dataclass(frozen=True, slots=True)
 class CatalogueEntry:
     tool: Tool
-    schemas: tuple[Validator, ...]
+    schemas: tuple[CompiledSchema, ...]
     """Where a file replaces a built-in schema, the built-in one applies too, because the code relies on it."""
 
 
@@ -143,7 +142,7 @@ def _dump_schema(schema: dict[str, Any] | None) -> str:
 def _make_entry(tool: Tool) -> CatalogueEntry:
     builtin = BUILTIN_BY_NAME.get(tool.name.casefold(), tool)
     schemas = dict.fromkeys((tool.parameters, builtin.parameters))
-    return CatalogueEntry(tool, tuple(compile_validator(schema) for schema in schemas))
+    return CatalogueEntry(tool, tuple(compile_schema(schema) for schema in schemas))
 
 
 def _override_builtin(tool: Tool, definition: Definition) -> Tool:

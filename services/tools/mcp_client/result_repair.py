@@ -10,7 +10,7 @@ from mcp_types import methods
 from pydantic import ValidationError
 
 from services.runtime.formats.json_depth import JSON_DEPTH_MAX, measure_json_depth
-from services.runtime.formats.json_schema import compile_validator, describe_violations
+from services.runtime.formats.json_schema import compile_schema, describe_violations
 
 LISTED_MAX = 512
 """Tools of a page that are looked at."""
@@ -41,7 +41,7 @@ class ResultRepair:
         schema = self.output_schemas.get(tool)
         if answer.is_error or answer.structured_content is None or schema is None:
             return
-        if problem := describe_violations(answer.structured_content, compile_validator(schema)):
+        if problem := describe_violations(answer.structured_content, compile_schema(schema)):
             text = f"[its structured content does not fit the tool's outputSchema: {problem}]"
             answer.content.append(types.TextContent(text=text))
 

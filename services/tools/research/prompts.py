@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import msgspec
 
+from services.runtime.formats.fences import find_between
 from services.tools.research.findings import Findings
 
 QUERIES_MAX = 4
@@ -34,8 +34,6 @@ REPORT = (
     "to you."
 )
 
-ARRAY, OBJECT = re.compile(r"\[.*\]", re.DOTALL), re.compile(r"\{.*\}", re.DOTALL)
-
 
 class Verdict(msgspec.Struct, frozen=True):
     enough: bool = True
@@ -63,8 +61,8 @@ def make_report_prompt(question: str, findings: Findings) -> Prompt:
 
 def parse_queries(answer: str, question: str) -> list[str]:
     try:
-        match = ARRAY.search(answer)
-        queries = msgspec.json.decode(match[0], type=list[str]) if match else []
+        found = find_between(answer, "[", "]")
+        queries = msgspec.json.decode(found, type=list[str]) if found else []
     except msgspec.DecodeError:
         queries = []
     return _clean_queries(queries) or [question[:QUERY_CHARS_MAX]]
@@ -73,8 +71,8 @@ def parse_queries(answer: str, question: str) -> list[str]:
 def parse_verdict(answer: str, past_queries: set[str]) -> list[str]:
     """Returns the queries that are still needed; none means that it is enough."""
     try:
-        match = OBJECT.search(answer)
-        verdict = msgspec.json.decode(match[0], type=Verdict) if match else Verdict()
+        found = find_between(answer, "{", "}")
+        verdict = msgspec.json.decode(found, type=Verdict) if found else Verdict()
     except msgspec.DecodeError:
         return []
     return [] if verdict.enough else [query for query in _clean_queries(verdict.queries) if query not in past_queries]

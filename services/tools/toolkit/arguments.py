@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from jsonschema_rs import Validator
-
-from services.runtime.formats.json_schema import describe_violations, find_schema_problem, load_json
+from services.runtime.formats.json_schema import CompiledSchema, describe_violations, find_schema_problem, load_json
 from services.tools.errors import ToolFailed
 
 BYTES_MAX = 4 * 1024 * 1024
@@ -20,7 +18,7 @@ def check_schema(schema: str) -> None:
         raise ValueError(problem)
 
 
-def parse_arguments(text: str, schemas: Iterable[Validator]) -> dict[str, Any]:
+def parse_arguments(text: str, schemas: Iterable[CompiledSchema]) -> dict[str, Any]:
     """Parses and checks arguments, of which an empty text stands for none; raises ToolFailed."""
     value = _load_json(text or "{}")
     if not isinstance(value, dict):

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from services.memory.context.reminder_text import format_reminder
 from services.memory.log.lines import Insight
+from services.runtime.formats.own_tags import format_reminder
 
 if TYPE_CHECKING:
     from headrace.v1 import memory_pb2

@@ -17,11 +17,11 @@ import msgspec
 
 from headrace.v1 import llm_pb2, memory_pb2
 from services.memory.context.message_pairing import SUMMARY, WITHOUT_REASONING
-from services.memory.context.reminder_text import format_reminder
 from services.memory.context.window.token_ratios import CountedRequest, ModelKey, TokenRatios
 from services.memory.log.lines import Tokens
 from services.memory.log.media import copy_with_media
 from services.runtime.auth import identity
+from services.runtime.formats.own_tags import format_reminder
 from services.runtime.tokens import count, model_table
 from services.runtime.tokens.encodings import EncodingName
 

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from services.orchestrator.run.answers.call import Call
-from services.runtime.formats.json_schema import compile_validator, describe_violations, format_path, load_json
+from services.runtime.formats.json_schema import (
+    NotChecked,
+    compile_schema,
+    describe_violations,
+    format_path,
+    load_json,
+)
 
 
 def violation(call: Call) -> str:
@@ -15,7 +21,7 @@ def violation(call: Call) -> str:
     if not isinstance(value, dict):
         return "invalid arguments: $: must be a JSON object"
     assert call.tool is not None, "a call without a tool is refused before"
-    problem = describe_violations(value, compile_validator(call.tool.parameters or "{}"))
+    problem = describe_violations(value, compile_schema(call.tool.parameters or "{}"))
     return f"invalid arguments: {problem}" if problem else ""
 
 
@@ -29,6 +35,8 @@ def find_violation(call: Call) -> tuple[str, str] | None:
         value = load_json(call.effective)
     except RecursionError:
         return "", "it is nested too deeply"
-    validator = compile_validator(call.tool.parameters or "{}", mask="the value")
-    error = next(iter(validator.iter_errors(value)), None)
-    return None if error is None else (format_path(error)[1:], error.message)
+    try:
+        errors = compile_schema(call.tool.parameters or "{}", mask="the value").find_errors(value)
+    except NotChecked as problem:
+        return "", f"it is {problem}"
+    return (format_path(errors[0])[1:], errors[0].message) if errors else None

@@ -26,8 +26,8 @@ _NAMES_MAX = 4
 _SPLIT = re.compile(r"[\w./+-]{2}", re.ASCII)
 """Matches between two characters of one name."""
 
-_QUOTED = re.compile(r"[`\"“]([^`\"”\n]{1,255})[`\"”]")
-"""Matches names with spaces."""
+_QUOTE = re.compile(r"[`\"“”\n]")
+"""Stands around names with spaces."""
 
 
 @dataclass(slots=True)
@@ -78,8 +78,8 @@ class PathMentions:
                 yield from self._find_in_word(match[0])
         yield from (
             path
-            for quoted in _QUOTED.findall(text)
-            if " " in quoted and (path := _normalize_path(quoted)) in self._paths
+            for quoted in _QUOTE.split(text)
+            if " " in quoted and len(quoted) <= _NAME_CHARS_MAX and (path := _normalize_path(quoted)) in self._paths
         )
 
     def _find_in_word(self, word: str) -> Iterator[str]:

@@ -1,0 +1,149 @@
+"""Every pattern of `re` takes linear time, whatever text it meets: it holds the interpreter that serves all callers.
+
+Texts are made of a pattern's own parts, repeated. What needs a look-behind or backtracking is written with RE2
+(`import re2`) or by hand.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import time
+from collections.abc import Iterator
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+METHODS = {"search", "match", "fullmatch", "sub", "subn", "findall", "finditer", "split"}
+
+DYNAMIC = {
+    "services/tools/documents/slide_theme.py": "our own theme, our own names",
+    "headrace/cli/evaluation/checks.py": "the pattern of whoever runs the program, in its own process",
+    "headrace/cli/evaluation/suite.py": "the same",
+    "headrace/testing.py": "our own word",
+    "services/tools/sandbox/leftovers.py": "our own names in /proc",
+    "services/llm_gateway/provider_errors/error_patterns.py": "collected from its table",
+}
+"""Files that build patterns, and why they may."""
+
+CHARS = 1500
+SECONDS_MAX = 0.002
+"""CPU time of a pattern on CHARS: ten times what the slowest needs, a tenth of what a quadratic one does."""
+
+Parsed = tuple[str, ast.Module]
+
+
+def parse_sources() -> list[Parsed]:
+    files = [path for top in ("headrace", "services") for path in sorted((ROOT / top).rglob("*.py"))]
+    names = [str(path.relative_to(ROOT)) for path in files]
+    ours = [name for name in names if not name.startswith(("headrace/v1/", "headrace/a2a/", "services/simulator/"))]
+    return [(name, ast.parse((ROOT / name).read_text())) for name in ours]
+
+
+SOURCES = parse_sources()
+
+
+def find_calls(name: str) -> Iterator[tuple[str, ast.Call]]:
+    """Yield the calls of a method of `re`, or of a pattern, with the name of what it is called on."""
+    for node in ast.walk(dict(SOURCES)[name]):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            yield ast.unparse(node.func.value).rpartition(".")[2], node
+
+
+def collect_patterns() -> Iterator[tuple[str, re.Pattern[Any], set[str]]]:
+    """Yield the patterns of all modules with where they are and how they are used."""
+    calls = [(name, on, call) for name, _ in SOURCES for on, call in find_calls(name)]
+    usage: dict[str, set[str]] = {}
+    for name, on, call in calls:
+        method = getattr(call.func, "attr", "")
+        if on == "re" and method in METHODS and isinstance(call.args[0], ast.Constant):
+            flags = sum(getattr(re, flag) for flag in ("DOTALL", "MULTILINE") if flag in ast.unparse(call))
+            yield f"{name}:{call.lineno}", re.compile(call.args[0].value, flags), {method}
+        usage.setdefault(on, set()).update({method} & METHODS)
+    for name, tree in SOURCES:
+        if "re.compile" in ast.unparse(tree):
+            module = importlib.import_module(name.removesuffix(".py").replace("/", "."))
+            for variable, value in vars(module).items():
+                values = (
+                    value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else [value]
+                )
+                for pattern in find_patterns(values):
+                    yield f"{name}:{variable}", pattern, usage.get(variable) or METHODS
+
+
+def find_patterns(values: Any) -> Iterator[re.Pattern[Any]]:
+    for value in values:
+        for part in [value, *(getattr(value, name, None) for name in getattr(value, "__dataclass_fields__", ()))]:
+            if isinstance(part, re.Pattern):
+                yield part
+
+
+def make_texts(pattern: str) -> Iterator[str]:
+    plain = re.sub(r"\\[sSwWdDbBAZ]|\{\d+(,\d*)?\}|\(\?[:=!<>iP]*", "\0", pattern)
+    words = [word for word in re.split(r"[\0\[\]()*+?|.^$]+", plain.replace("\\", "")) if word][:12]
+    letters = dict.fromkeys([*plain.replace("\\", "").replace("\0", ""), *" \n\ta1A_-!<{`“"])
+    units = [*list(letters)[:16], *(word for word in words if len(word) > 1)]
+    for unit in [*units, *map("".join, permutations(units[:5], 2))]:
+        for head in ("", *words):
+            for tail in ("", "\0"):
+                yield head + unit * (CHARS // len(unit)) + tail
+
+
+def measure_s(pattern: re.Pattern[Any], method: str, text: str | bytes) -> float:
+    call = getattr(pattern, method)
+    began_s = time.process_time()
+    found = call(text[:0], text) if method in ("sub", "subn") else call(text)
+    if method == "finditer":
+        list(found)
+    return time.process_time() - began_s
+
+
+def find_slow_text(pattern: re.Pattern[Any], methods: set[str]) -> str | None:
+    is_bytes = isinstance(pattern.pattern, bytes)
+    for text in make_texts(pattern.pattern.decode("latin-1") if is_bytes else pattern.pattern):
+        told = text.encode() if is_bytes else text
+        for method in methods:
+            # The least of three is the pattern's own time, whatever else the machine does.
+            if measure_s(pattern, method, told) > SECONDS_MAX and all(
+                measure_s(pattern, method, told) > SECONDS_MAX for _ in range(2)
+            ):
+                return f"{method}: {text[:20]!r}…"
+    return None
+
+
+def test_every_pattern_takes_linear_time() -> None:
+    patterns = list(collect_patterns())
+    assert len(patterns) > 100
+    found = {place: find_slow_text(pattern, methods) for place, pattern, methods in patterns}
+    assert {place: text for place, text in found.items() if text} == {}
+
+
+def test_patterns_stand_where_they_are_tried() -> None:
+    hidden: list[str] = []
+    for name, tree in SOURCES:
+        constants = {
+            id(node)
+            for statement in tree.body
+            if isinstance(statement, ast.Assign | ast.AnnAssign)
+            for node in ast.walk(statement)
+        }
+        for on, call in find_calls(name):
+            is_compiled = on == "re" and getattr(call.func, "attr", "") == "compile" and id(call) not in constants
+            is_built = (
+                on == "re" and getattr(call.func, "attr", "") in METHODS and not isinstance(call.args[0], ast.Constant)
+            )
+            if (is_compiled or is_built) and name not in DYNAMIC:
+                hidden.append(f"{name}:{call.lineno}")
+    assert hidden == []
+
+
+@pytest.mark.parametrize(
+    "pattern", [r"<(?=\s*/?\s*speaker\b)", r"```[\w-]*\s*\n(.*?)\n?```", r"^[\s#]*([1-9])[\s*]*[.):]"]
+)
+def test_a_slow_pattern_is_found(pattern: str) -> None:
+    assert find_slow_text(re.compile(pattern, re.DOTALL | re.MULTILINE), METHODS)
