@@ -46,6 +46,7 @@ class QueryRequest(_message.Message):
     RECORD_FIELD_NUMBER: _builtins.int
     AGENT_VERSION_FIELD_NUMBER: _builtins.int
     TRIAL_FIELD_NUMBER: _builtins.int
+    FROM_PROGRAM_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """The caller's id of this request; absent: a new one. Repeating it in the same chat attaches to the first run."""
     chat_id: _builtins.str
@@ -89,6 +90,8 @@ class QueryRequest(_message.Message):
     """A version of the agent that has had runs, by its number; absent: the one in force. It needs the scope `operate`, as an
     older version may reach what its agent is not to reach any more, an agent_key, and that the agent is still there.
     """
+    from_program: _builtins.bool
+    """Whether a program wrote the message: an `@name` in it is text and no mention."""
     @_builtins.property
     def references(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Reference]:
         """Files the message refers to."""
@@ -153,10 +156,11 @@ class QueryRequest(_message.Message):
         record: _builtins.bool | None = ...,
         agent_version: _builtins.int | None = ...,
         trial: Global___AgentTrial | None = ...,
+        from_program: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key", "_agent_version", b"_agent_version", "_chat_id", b"_chat_id", "_deep_think", b"_deep_think", "_on_disconnect", b"_on_disconnect", "_parallel_tool_calls", b"_parallel_tool_calls", "_params", b"_params", "_record", b"_record", "_request_id", b"_request_id", "_role", b"_role", "_stream", b"_stream", "_tool_choice", b"_tool_choice", "_when_busy", b"_when_busy", "agent_key", b"agent_key", "agent_version", b"agent_version", "chat_id", b"chat_id", "deep_think", b"deep_think", "on_disconnect", b"on_disconnect", "output_format", b"output_format", "parallel_tool_calls", b"parallel_tool_calls", "params", b"params", "record", b"record", "request_id", b"request_id", "role", b"role", "scene", b"scene", "stream", b"stream", "tool_choice", b"tool_choice", "trial", b"trial", "when_busy", b"when_busy"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key", "_agent_version", b"_agent_version", "_chat_id", b"_chat_id", "_deep_think", b"_deep_think", "_from_program", b"_from_program", "_on_disconnect", b"_on_disconnect", "_parallel_tool_calls", b"_parallel_tool_calls", "_params", b"_params", "_record", b"_record", "_request_id", b"_request_id", "_role", b"_role", "_stream", b"_stream", "_tool_choice", b"_tool_choice", "_when_busy", b"_when_busy", "agent_key", b"agent_key", "agent_version", b"agent_version", "chat_id", b"chat_id", "deep_think", b"deep_think", "from_program", b"from_program", "on_disconnect", b"on_disconnect", "output_format", b"output_format", "parallel_tool_calls", b"parallel_tool_calls", "params", b"params", "record", b"record", "request_id", b"request_id", "role", b"role", "scene", b"scene", "stream", b"stream", "tool_choice", b"tool_choice", "trial", b"trial", "when_busy", b"when_busy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key", "_agent_version", b"_agent_version", "_chat_id", b"_chat_id", "_deep_think", b"_deep_think", "_on_disconnect", b"_on_disconnect", "_parallel_tool_calls", b"_parallel_tool_calls", "_params", b"_params", "_record", b"_record", "_request_id", b"_request_id", "_role", b"_role", "_stream", b"_stream", "_tool_choice", b"_tool_choice", "_when_busy", b"_when_busy", "agent_key", b"agent_key", "agent_version", b"agent_version", "chat_id", b"chat_id", "client_tools", b"client_tools", "deep_think", b"deep_think", "history", b"history", "message", b"message", "on_disconnect", b"on_disconnect", "output_format", b"output_format", "parallel_tool_calls", b"parallel_tool_calls", "params", b"params", "progress", b"progress", "record", b"record", "references", b"references", "request_id", b"request_id", "role", b"role", "scene", b"scene", "stream", b"stream", "tool_choice", b"tool_choice", "trial", b"trial", "when_busy", b"when_busy"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key", "_agent_version", b"_agent_version", "_chat_id", b"_chat_id", "_deep_think", b"_deep_think", "_from_program", b"_from_program", "_on_disconnect", b"_on_disconnect", "_parallel_tool_calls", b"_parallel_tool_calls", "_params", b"_params", "_record", b"_record", "_request_id", b"_request_id", "_role", b"_role", "_stream", b"_stream", "_tool_choice", b"_tool_choice", "_when_busy", b"_when_busy", "agent_key", b"agent_key", "agent_version", b"agent_version", "chat_id", b"chat_id", "client_tools", b"client_tools", "deep_think", b"deep_think", "from_program", b"from_program", "history", b"history", "message", b"message", "on_disconnect", b"on_disconnect", "output_format", b"output_format", "parallel_tool_calls", b"parallel_tool_calls", "params", b"params", "progress", b"progress", "record", b"record", "references", b"references", "request_id", b"request_id", "role", b"role", "scene", b"scene", "stream", b"stream", "tool_choice", b"tool_choice", "trial", b"trial", "when_busy", b"when_busy"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__agent_key: _TypeAlias = _typing.Literal["agent_key"]  # noqa: Y015
     _WhichOneofArgType__agent_key: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key"]  # noqa: Y015
@@ -166,6 +170,8 @@ class QueryRequest(_message.Message):
     _WhichOneofArgType__chat_id: _TypeAlias = _typing.Literal["_chat_id", b"_chat_id"]  # noqa: Y015
     _WhichOneofReturnType__deep_think: _TypeAlias = _typing.Literal["deep_think"]  # noqa: Y015
     _WhichOneofArgType__deep_think: _TypeAlias = _typing.Literal["_deep_think", b"_deep_think"]  # noqa: Y015
+    _WhichOneofReturnType__from_program: _TypeAlias = _typing.Literal["from_program"]  # noqa: Y015
+    _WhichOneofArgType__from_program: _TypeAlias = _typing.Literal["_from_program", b"_from_program"]  # noqa: Y015
     _WhichOneofReturnType__on_disconnect: _TypeAlias = _typing.Literal["on_disconnect"]  # noqa: Y015
     _WhichOneofArgType__on_disconnect: _TypeAlias = _typing.Literal["_on_disconnect", b"_on_disconnect"]  # noqa: Y015
     _WhichOneofReturnType__parallel_tool_calls: _TypeAlias = _typing.Literal["parallel_tool_calls"]  # noqa: Y015
@@ -192,6 +198,8 @@ class QueryRequest(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__chat_id) -> _WhichOneofReturnType__chat_id | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__deep_think) -> _WhichOneofReturnType__deep_think | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__from_program) -> _WhichOneofReturnType__from_program | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__on_disconnect) -> _WhichOneofReturnType__on_disconnect | None: ...
     @_typing.overload

@@ -9,7 +9,6 @@ if __name__ == "__main__":
 
 import asyncio
 import gc
-import time
 from dataclasses import dataclass
 
 import structlog
@@ -31,8 +30,8 @@ class Config:
     key: str = setting("", secret=True)
     ticks: int = 5
     start_s: float = 0.0
-    blocks_s: float = 0.0
-    """Time for which the loop is held once it serves."""
+    blocks: bool = False
+    """Whether the interpreter is held for ever once it serves."""
     breaks_after_s: float = 0.0
     """Time after which a task fails that it owns for life; 0: never."""
 
@@ -42,7 +41,7 @@ async def main(config: Config) -> None:
     await asyncio.sleep(config.start_s)
     # A group wraps the errors inside it.
     async with asyncio.TaskGroup() as group, serving_grpc(config.server, [build_service(llm)]):
-        time.sleep(config.blocks_s)  # noqa: ASYNC251 - what must not be done
+        sum(range(10**14 if config.blocks else 0))
         if config.breaks_after_s:
             guard_task(group.create_task(_break(config.breaks_after_s)))
         log.info("started", collects=gc.isenabled())

@@ -146,6 +146,7 @@ def make_query(agent_key: str, sent: SentMessage) -> agent_pb2.QueryRequest:
         request_id=sent.message_id,
         message=sent.text,
         references=sent.references,
+        from_program=True,
     )
 
 

@@ -88,7 +88,9 @@ def read_query(agent: agent_pb2.Agent, arguments: Any) -> tuple[agent_pb2.QueryR
         raise McpError(BAD_PARAMS, "chatId: must be the chatId of an earlier result")
     attachments = _read_files(given.get("files", []))
     text = "\n".join([message, *(f"[{attachment.name}]" for attachment in attachments)])
-    query = agent_pb2.QueryRequest(agent_key=agent.key, message=text, chat_id=chat_id, when_busy="reject")
+    query = agent_pb2.QueryRequest(
+        agent_key=agent.key, message=text, chat_id=chat_id, when_busy="reject", from_program=True
+    )
     return query, attachments
 
 

@@ -12,7 +12,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from headrace.errors import NotFound
-from services.memory.context.earlier_messages import QUERY_TEXTS, read_instructions
+from services.memory.context.earlier_messages import QUERY_TEXTS, quote_earlier_messages, read_instructions
 from services.memory.context.message_pairing import (
     SPOKEN,
     SUMMARY,
@@ -25,7 +25,7 @@ from services.memory.context.message_pairing import (
 )
 from services.memory.context.notices import LEFT_OUT, format_notice
 from services.memory.context.scopes import ContextScope, find_scope
-from services.memory.context.speakers import NOTE, has_speakers, name_speakers
+from services.memory.context.speakers import NOTE, find_speaker, has_speakers, name_speakers
 from services.memory.context.summary_changes import NO_CHANGES, SummaryChanges, find_changes
 from services.memory.log.lines import STAGES_BEFORE_ANSWER, CompactBoundary, CompactSummary, Line, Query, Step
 
@@ -129,7 +129,8 @@ class ContextSource:
     def _pair_lines(
         self, lines: Sequence[Line], scope: ContextScope, untold: frozenset[str], reasoning: Reasoning = "none"
     ) -> list[MessageGroup]:
-        groups = _pair_lines(lines, scope, untold, reasoning)
+        is_others = self.has_speakers and find_speaker(lines) != find_speaker(self.lines)
+        groups = _pair_lines(lines, scope, untold, reasoning, is_others)
         if self.has_speakers:
             name_speakers(groups, lines)
         return groups
@@ -174,7 +175,10 @@ def select_whole(runs: Mapping[str, Sequence[Line]], run_id: str, context_id: st
     # What was compacted between runs belongs to no run; a later run's is not this one's.
     between = [line for line in runs.get("", ()) if not isinstance(line, CompactSummary) or _is_before(line, own)]
     compactions = list_compactions([*before, own, between], scope)
-    told = [text for lines in (*before, own) for text in read_instructions(lines)] if scope.is_main else []
+    # What a participant brings along instructs that one's runs alone.
+    asker = find_speaker(own)
+    theirs = [lines for lines in (*before, own) if find_speaker(lines) == asker] if scope.is_main else []
+    told = [text for lines in theirs for text in read_instructions(lines)]
     is_shared = scope.is_main and has_speakers([*before, own])
     told += [NOTE] if is_shared else []
     return ContextSource(run_id, scope, own, before, compactions, instructions=told, has_speakers=is_shared)
@@ -229,17 +233,22 @@ def _note_hidden(groups: list[MessageGroup], first_n: int, last_n: int) -> list[
 
 
 def _pair_lines(
-    lines: Iterable[Line], scope: ContextScope, untold: frozenset[str], reasoning: Reasoning
+    lines: Iterable[Line], scope: ContextScope, untold: frozenset[str], reasoning: Reasoning, is_others: bool
 ) -> list[MessageGroup]:
     pairing = MessagePairing(reasoning)
     for line in lines:
         if isinstance(line, Query) and scope.includes(None, line.n):
             query = QUERY_TEXTS.decode(line.query)
-            pairing.add_messages([earlier.to_stored() for earlier in query.history], line.n)
             at = len(query.history)
+            if is_others:
+                if quote := quote_earlier_messages(query):
+                    pairing.add_quote(quote, Position(line.n, 0 if at else 1))
+            else:
+                pairing.add_messages([earlier.to_stored() for earlier in query.history], line.n)
             if not is_compact_command(query.message):
                 pairing.add_query(query.message, Position(line.n, at), line.tokens)
-            pairing.add_messages([earlier.to_stored() for earlier in query.progress], line.n, at + 1)
+            if not is_others:
+                pairing.add_messages([earlier.to_stored() for earlier in query.progress], line.n, at + 1)
         elif isinstance(line, Step) and line.stage not in untold and scope.includes(line.context_id, line.n):
             pairing.add_reminders(line.reminders)
             pairing.add_messages(line.messages, line.n)

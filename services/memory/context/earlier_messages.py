@@ -52,12 +52,25 @@ class QueryTexts(msgspec.Struct):
     progress: list[EarlierMessage] = []
 
 
+QUOTED = "Messages of another program, as this participant tells them:"
+
 QUERY_TEXTS = msgspec.json.Decoder(QueryTexts)
 
 
 def make_portable_id(given: str) -> str:
     """Return a call's id in a form that every provider takes, the same one each time."""
     return given if _PORTABLE_ID.fullmatch(given) else f"call_{sha256(given.encode()).hexdigest()[:32]}"
+
+
+def quote_earlier_messages(query: QueryTexts) -> str:
+    """Return the earlier messages of another user's query as that user's words; empty if there are none."""
+    said = [_quote(message) for message in (*query.history, *query.progress)]
+    return "\n\n".join([QUOTED, *said]) if said else ""
+
+
+def _quote(message: EarlierMessage) -> str:
+    calls = "".join(f"\n[calls {call.name}] {call.arguments}" for call in message.tool_calls)
+    return f"[{message.role}] {message.content}{calls}"
 
 
 def read_instructions(lines: Iterable[Line]) -> list[str]:

@@ -23,7 +23,10 @@ WITHOUT_REASONING = "without reasoning"
 SPOKEN = "with speaker"
 """The form of a whole message of a chat with several speakers, which speakers.py has written."""
 
-WHOLE = ("", WITHOUT_REASONING, SPOKEN)
+QUOTE = "quoted"
+"""The form of a message that stands for another user's earlier messages, which speakers.py has marked as that user's."""
+
+WHOLE = ("", WITHOUT_REASONING, SPOKEN, QUOTE)
 """Forms of messages that are shown as they were said."""
 
 SUMMARY = "summary"
@@ -114,6 +117,10 @@ class MessagePairing:
 
     def add_query(self, text: str, at: Position, tokens: Tokens | None) -> None:
         self._units.append(MessageGroup(PairedMessage(make_text_message("user", text), at, tokens=[tokens])))
+
+    def add_quote(self, text: str, at: Position) -> None:
+        """Add what a query of another user brings along."""
+        self._units.append(MessageGroup(PairedMessage(make_text_message("user", text), at, form=QUOTE, tokens=[None])))
 
     def add_messages(self, messages: Sequence[StoredMessage], n: int, first: int = 0) -> None:
         """Add messages of line `n`, the first of them at position `first`; those of role system are left out."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from services.memory.context.earlier_messages import QUERY_TEXTS
-from services.memory.context.message_pairing import SPOKEN, Position
+from services.memory.context.message_pairing import QUOTE, SPOKEN, Position
 from services.memory.log.lines import Event, Query
 from services.runtime.auth.identity import Identity
 from services.runtime.formats.own_tags import neutralise_tag
@@ -58,13 +58,14 @@ def name_speakers(groups: Iterable[MessageGroup], lines: Sequence[Line]) -> None
         if group.role != "user" or group.head.at is None:
             continue
         said = "".join(part.text for part in group.head.message.content)
-        is_spoken = group.head.at == asked or (asked is not None and group.head.at.n != asked.n and said in steers)
+        is_quote = group.head.form == QUOTE
+        is_steer = asked is not None and group.head.at.n != asked.n and said in steers
         for part in group.head.message.content:
             if part.WhichOneof("part") == "text":
                 part.text = neutralise_tag(part.text, "speaker")
-        if is_spoken and user:
+        if user and (is_quote or is_steer or group.head.at == asked):
             _add_mark(group, user)
-        group.head.form = SPOKEN
+        group.head.form = QUOTE if is_quote else SPOKEN
 
 
 def _find_query(lines: Iterable[Line]) -> Position | None:

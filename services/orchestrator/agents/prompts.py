@@ -7,13 +7,16 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 
-from headrace.errors import UnknownPlaceholder
+from headrace.errors import ContextLengthExceeded, UnknownPlaceholder
+from services.runtime.formats.own_tags import neutralise_tag
 
 _PLACEHOLDER = re.compile(r"\{\{\s*([\w-]+)\s*\}\}")
 """Names with a dot are tool templates and do not match."""
 
 _TEMPLATE_OFFSET = re.compile(r"\{\{\s*[\w-]+\.[\w-]+(?!\+\d{1,6}d\s*\}\})\s*\+[^{}]*\}\}")
 """A template whose days are written wrongly. It would be refused in each call that a model makes after the prompt."""
+
+FILLED_CHARS_MAX = 4_000_000
 
 _TEXTS = files("services.orchestrator.agents") / "texts"
 
@@ -44,8 +47,22 @@ def uses_placeholder(prompt: str, name: str) -> bool:
 
 
 def fill_placeholders(prompt: str, values: Mapping[str, str]) -> str:
-    """Fill the placeholders; a name without a value becomes empty."""
-    return _PLACEHOLDER.sub(lambda match: values.get(_resolve_name(match), ""), prompt)
+    """Fill the placeholders; a name without a value becomes empty, and no value has a tag of ours.
+
+    Raises:
+        ContextLengthExceeded: What is filled in has more characters than any model's window.
+    """
+    room = FILLED_CHARS_MAX
+
+    def fill(match: re.Match[str]) -> str:
+        nonlocal room
+        value = neutralise_tag(values.get(_resolve_name(match), ""), "system_reminder")
+        room -= len(value)
+        if room < 0:
+            raise ContextLengthExceeded(f"placeholders fill a prompt with more than {FILLED_CHARS_MAX} characters")
+        return value
+
+    return _PLACEHOLDER.sub(fill, prompt)
 
 
 def _resolve_name(match: re.Match[str]) -> str:

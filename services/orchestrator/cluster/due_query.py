@@ -27,6 +27,7 @@ def make_query(due: schedule_pb2.DueSchedule) -> agent_pb2.QueryRequest:
         chat_id=chat_id,
         agent_key=schedule.agent_key,
         message=_build_message(due),
+        from_program=True,
         when_busy="enqueue" if schedule.overlap == "queue" else "reject",
     )
 

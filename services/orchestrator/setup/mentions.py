@@ -19,7 +19,11 @@ _ENDING = re.compile(r"[^.]\.[A-Za-z][A-Za-z0-9]{0,7}$")
 
 
 def find_names(message: str) -> list[str]:
-    found = {match[1].casefold(): match[1] for match in _NAME.finditer(message)}
+    """Return the names behind `@` in what the user says, without code and what is quoted (`> `)."""
+    parts = message.split("```")[::2]  # every other one is a code block
+    lines = (line for part in parts for line in part.split("\n") if not line.lstrip().startswith(">"))
+    said = "\n".join(" ".join(line.split("`")[::2]) for line in lines)
+    found = {match[1].casefold(): match[1] for match in _NAME.finditer(said)}
     return [*found.values()][:MENTIONS_MAX]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -17,7 +17,13 @@ from services.orchestrator.run.granted import may_call_agent
 from services.orchestrator.run.run import Run
 from services.orchestrator.setup import chat_preferences, client_tools, mentions, model_choice, skills, uploads
 from services.orchestrator.setup.recalled_facts import recall_for_query
-from services.orchestrator.setup.tool_selection import ToolCatalogue, load_catalogue, select_tools
+from services.orchestrator.setup.tool_selection import (
+    ToolCatalogue,
+    describe_unnameable,
+    find_nameable,
+    load_catalogue,
+    select_tools,
+)
 
 
 @dataclass(slots=True)
@@ -73,11 +79,11 @@ async def _load_state(run: Run, peers: Peers) -> session_state.State:
         state = session_state.State(0, {})
     else:
         state = await session_state.load(run.main, peers)
-    wished = chat_preferences.read_preferences(run.query)
-    if not wished:
-        return state
-    await session_state.change(run.main, peers, **wished)
-    return replace(state, values=state.values | wished)
+    is_owner = run.chat.owner in ("", run.identity.user)
+    state, changed = chat_preferences.apply_preferences(state, run.query, run.identity.user, is_owner)
+    if changed:
+        await session_state.change(run.main, peers, **{chat_preferences.FIELD: changed})
+    return state
 
 
 async def _report_missing(run: Run, offered: list[tools_pb2.Skill]) -> None:
@@ -132,19 +138,29 @@ async def _find_mentioned_files(run: Run, peers: Peers, missing: list[str]) -> N
 async def _resolve_mentions(
     run: Run, there_are: ToolCatalogue, offered: list[tools_pb2.Skill]
 ) -> list[tools_pb2.Skill]:
+    """Read whom and what the user asks for, of what the agent allows; what a program wrote asks for nothing."""
     attention, found = run.main.attention, list[tools_pb2.Skill]()
+    if run.query.from_program:
+        return found
     unknown: list[str] = []
+    tools = find_nameable(run.agent, there_are)
+    agents = {key.casefold() for key in (*run.agent.subagents, *run.agent.mentionable)}
     for name in mentions.find_names(run.query.message):
         tool = there_are.find_mentioned(name)
         skill = next((skill for skill in offered if is_named(skill, [name.casefold()])), None)
         there_is = (key for key, agent in run.services.agents.items() if may_call_agent(run.main, agent))
         agent = next((key for key in there_is if key.casefold() == name.casefold()), None)
-        if tool is not None:
+        if tool is not None and name.casefold() in tools:
             attention.tools.append(tool.name)
         elif skill is not None:
             found.append(skill)
-        elif agent is not None:
+        elif agent is not None and agent.casefold() in agents:
             attention.agents.append(agent)
+        elif tool is not None:
+            await run.main.notice("TOOL_UNAVAILABLE", describe_unnameable(tool.name))
+        elif agent is not None:
+            problem = f"agent {agent!r} cannot be called: neither subagents nor mentionable of this agent names it"
+            await run.main.notice("AGENT_UNAVAILABLE", problem)
         else:
             unknown.append(name)
     if unknown:

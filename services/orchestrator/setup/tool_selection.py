@@ -9,6 +9,7 @@ import structlog
 
 from headrace.errors import ProviderUnavailable
 from headrace.v1 import tools_pb2
+from services.orchestrator.agents.definition import Definition
 from services.orchestrator.agents.grants.rules import TenantGrants
 from services.orchestrator.agents.version import TIERS, AgentVersion
 from services.orchestrator.calls.executor import KINDS
@@ -116,16 +117,13 @@ def find_usable_tools(
     scope: Scope, there_are: ToolCatalogue, named: Iterable[str]
 ) -> tuple[list[tools_pb2.Tool], list[str]]:
     """Return the tools, and why others cannot be had."""
-    named = tuple(named)
-    wanted: dict[str, None] = {}
-    for name in scope.agent.working_tools:
-        tier = TIERS.get(name.casefold())
-        wanted |= dict.fromkeys([name] if tier is None else there_are.list_tier(tier))
-    wanted |= dict.fromkeys([*there_are.list_core(), *named])
+    may_name = find_nameable(scope.agent, there_are)
+    others = {name.casefold(): name for name in named}
+    problems = [describe_unnameable(name) for key, name in others.items() if key not in may_name]
+    wanted = dict.fromkeys([*_expand(scope.agent.working_tools, there_are), *there_are.list_core()])
+    wanted |= dict.fromkeys(name for key, name in others.items() if key in may_name)
     wanted.pop(subagent.NAME, None)
     usable: dict[str, tools_pb2.Tool] = {}
-    problems: list[str] = []
-    others = {name.casefold() for name in named}
     for name in wanted:
         tool = there_are.find_mentioned(name) if name.casefold() in others else there_are.find_tool(name)
         if tool is None:
@@ -139,6 +137,22 @@ def find_usable_tools(
     if facts.are_offered(scope):
         usable |= {tool.name: tool for tool in facts.TOOLS}
     return [*usable.values()], problems
+
+
+def find_nameable(agent: Definition, there_are: ToolCatalogue) -> set[str]:
+    """Return the names, without regard to case, of the tools that a user may ask for."""
+    listed = _expand((*agent.working_tools, *agent.mentionable), there_are)
+    return {name.casefold() for name in (*listed, *there_are.list_core())}
+
+
+def describe_unnameable(name: str) -> str:
+    return f"tool {name!r} cannot be used: neither toolConfig nor mentionable of the agent names it"
+
+
+def _expand(names: Iterable[str], there_are: ToolCatalogue) -> list[str]:
+    """Return the names with those of the tools that a tier has in its place."""
+    tiers = ((name, TIERS.get(name.casefold())) for name in names)
+    return [each for name, tier in tiers for each in ([name] if tier is None else there_are.list_tier(tier))]
 
 
 def _pin_tool(pinned: tools_pb2.Tool, live: tools_pb2.Tool | None, is_resumed: bool) -> tools_pb2.Tool:

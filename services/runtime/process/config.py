@@ -65,8 +65,7 @@ class ProcessSettings:
     """DEBUG, INFO, WARNING or ERROR."""
 
     stall_s: float = field(default=30.0, metadata={"name": "HEADRACE_STALL_S"})
-    """Seconds without a turn of the event loop after which the process ends itself with code 71, to be started anew;
-    0: never."""
+    """Seconds without a turn of the event loop after which the process is killed, to be started anew; 0: never."""
 
     drain_s: float = field(default=10.0, metadata={"name": "HEADRACE_DRAIN_S"})
     """Seconds that a stopping server gives running RPCs to finish; the grace period of what stops it (Docker,

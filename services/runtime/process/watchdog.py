@@ -1,57 +1,53 @@
-"""Ends a process whose event loop has stood still for too long, so that whoever runs it starts it anew."""
+"""Ends a process whose event loop has stood still for too long, so that whoever runs it starts it anew.
+
+A process of its own looks at the heartbeats of the loop: a thread could not look while an extension in C holds the
+interpreter.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import faulthandler
 import os
-import threading
+import signal
+import subprocess
+import sys
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
-from services.runtime.ending import end_process
+BEATS = 20
+"""Heartbeats in the time after which the loop counts as stalled."""
 
-STALLED = 71
-"""Exit code of a process that the watchdog ended."""
-
-CHECKS = 10
-"""Looks at the loop before it counts as stalled. They are counted, not timed: a process that was suspended for an hour
-has had one look."""
+_PROGRAM = Path(__file__).with_name("watchdog_process.py")
 
 
 @asynccontextmanager
 async def watching_loop(stall_s: float) -> AsyncGenerator[None]:
-    """End the process when its loop has not turned for `stall_s` seconds inside the block; 0 never does."""
+    """Kill the process when its loop has not turned for `stall_s` seconds inside the block; 0 never does."""
     if not stall_s:
         yield
         return
-    stopped, turned = threading.Event(), threading.Event()
-    loop = asyncio.get_running_loop()
-    thread = threading.Thread(target=_watch, args=(loop, stopped, turned, stall_s), name="watchdog", daemon=True)
-    thread.start()
+    loop, threads = asyncio.get_running_loop(), os.memfd_create("threads")
+    faulthandler.register(signal.SIGUSR2, file=threads)
+    command = [sys.executable, "-I", "-S", _PROGRAM, str(stall_s), str(threads)]
+    watchdog = await asyncio.to_thread(subprocess.Popen[bytes], command, stdin=subprocess.PIPE, pass_fds=[threads])
+    assert watchdog.stdin is not None
+    heart = watchdog.stdin.fileno()
+    os.set_blocking(heart, False)
+
+    def beat() -> None:
+        nonlocal timer
+        with suppress(OSError):  # it has not read for long, or is gone
+            os.write(heart, b".")
+        timer = loop.call_later(stall_s / BEATS, beat)
+
+    timer = loop.call_soon(beat)
     try:
         yield
     finally:
-        stopped.set()
-
-
-def _watch(loop: asyncio.AbstractEventLoop, stopped: threading.Event, turned: threading.Event, stall_s: float) -> None:
-    missed = 0
-    try:
-        loop.call_soon_threadsafe(turned.set)
-        while not stopped.wait(stall_s / CHECKS):
-            if turned.is_set():
-                missed = 0
-                turned.clear()
-                loop.call_soon_threadsafe(turned.set)
-            elif (missed := missed + 1) >= CHECKS:
-                _end_process(stall_s)
-    except RuntimeError:  # the loop is closed
-        return
-
-
-def _end_process(stall_s: float) -> None:
-    with os.fdopen(os.memfd_create("threads"), "r+") as threads:
-        faulthandler.dump_traceback(threads)
-        threads.seek(0)
-        end_process(STALLED, "event loop stalled", seconds=stall_s, threads=threads.read().splitlines())
+        timer.cancel()
+        watchdog.stdin.close()
+        await asyncio.to_thread(watchdog.wait)
+        faulthandler.unregister(signal.SIGUSR2)
+        os.close(threads)

@@ -15,7 +15,7 @@ import pytest
 
 from headrace.client import Client
 from headrace.errors import ChatBusy, HeadraceError, NotFound, PermissionDenied
-from headrace.v1 import tools_pb2
+from headrace.v1 import agent_pb2, tools_pb2
 from tests.support.orchestrator import Serve, Suite, as_json, ask_for, kinds, only, read, tool, two_replicas
 from tests.support.orchestrator.answerers import as_member
 from tests.support.orchestrator.crashes import Crashes
@@ -371,3 +371,17 @@ async def test_a_colleague_reads_what_has_ended_until_it_is_shared_no_more(serve
             for refused in (read(bob, run_id), bob.run(run_id), bob.chat_runs(suite.chat_id)):
                 with pytest.raises(NotFound):
                     await refused
+
+
+async def test_a_participants_own_function_is_answered_by_that_participant(serve: Serve) -> None:
+    locate = agent_pb2.ClientTool(name="locate")
+    async with serve(ANSWER, call_tool("locate", "{}"), ANSWER, keys=KEYS) as suite, shared(suite) as (chat_id, users):
+        ada, bob = users
+        async with bob.ask("Where?", chat_id=chat_id, agent_key="react", client_tools=[locate]) as deltas:
+            async for event in (as_json(delta) async for delta in deltas):
+                if event["type"] == "tool.start":
+                    with pytest.raises(PermissionDenied, match="it is for requester"):
+                        await ada.submit(event["runId"], '"forged"', tool_id=event["toolId"])
+                    await bob.submit(event["runId"], '"here"', tool_id=event["toolId"])
+        told = suite.llm.requests[-1].messages[-1]
+        assert (told.role, told.content[0].text) == ("tool", "here")

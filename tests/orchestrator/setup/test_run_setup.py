@@ -55,7 +55,7 @@ async def test_an_agent_that_may_use_no_tools_sees_none(serve: Serve) -> None:
 
 async def test_a_mentioned_tool_is_there_for_this_run_and_the_text_stays(serve: Serve) -> None:
     message = "请用@Deep查\n\n a@look.com "
-    async with serve(ANSWER) as suite:
+    async with serve(ANSWER, mentionable=["deep"]) as suite:
         offer(suite)
         events = await ask(suite, message=message)
         assert "deep" in shown(suite)
@@ -70,15 +70,52 @@ async def test_a_mentioned_tool_is_there_for_this_run_and_the_text_stays(serve: 
     assert only(events, "request.query")["message"] == message
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"message": "@deep"},
+        {"message": "hello", "params": '{"persistentTools": ["Deep"]}'},
+        {"message": "> @fetch\n`@fetch`\n```\n@fetch\n``` @deep"},
+    ],
+)
+async def test_a_tool_that_the_agent_does_not_allow_cannot_be_had(serve: Serve, query: dict[str, str]) -> None:
+    async with serve(ANSWER, mentionable=["@enabled"]) as suite:
+        offer(suite)
+        events = await ask(suite, **query)
+        assert shown(suite) & {"deep", "fetch"} == set()
+    [(reason, text)] = list_notices(events)
+    assert (reason, text.casefold()) == (
+        "TOOL_UNAVAILABLE",
+        "tool 'deep' cannot be used: neither toolconfig nor mentionable of the agent names it",
+    )
+
+
+@pytest.mark.parametrize(("from_program", "visible"), [(True, set[str]()), (False, {"fetch"})])
+async def test_what_a_program_wrote_mentions_nothing(serve: Serve, from_program: bool, visible: set[str]) -> None:
+    async with serve(ANSWER, mentionable=["fetch"]) as suite:
+        offer(suite)
+        events = await ask(suite, message="@fetch and @nobody", from_program=from_program)
+        assert shown(suite) & {"fetch"} == visible
+    assert len(list_notices(events)) == len(visible)
+
+
+async def test_an_agent_is_called_by_mention_where_it_may_be(serve: Serve) -> None:
+    async with serve(ANSWER, mentionable=["fetch"]) as suite:
+        events = await ask(suite, message="@oneshot")
+        assert "call_subagent" not in shown(suite)
+    [(reason, text)] = list_notices(events)
+    assert (reason, "'oneshot' cannot be called" in text) == ("AGENT_UNAVAILABLE", True)
+
+
 async def test_what_nobody_knows_is_told_to_the_user(serve: Serve) -> None:
-    async with serve(ANSWER) as suite:
+    async with serve(ANSWER, mentionable=["oneshot"]) as suite:
         events = await ask(suite, message="@nobody and @oneshot and @nothing")
         assert "The user asks for these agents: oneshot." in reminder(suite)
     assert list_notices(events) == [("UNKNOWN_MENTION", "no tool, skill or agent has the name @nobody, @nothing")]
 
 
 async def test_persistent_tools_last_for_the_chat(serve: Serve) -> None:
-    async with serve(ANSWER) as suite:
+    async with serve(ANSWER, mentionable=["deep"]) as suite:
         offer(suite)
         await ask(suite)
         state = memory_pb2.UpdateStateRequest(chat_id=CHAT, state='{"persistent_tools":["deep"]}')
@@ -88,7 +125,7 @@ async def test_persistent_tools_last_for_the_chat(serve: Serve) -> None:
 
 
 async def test_a_query_may_say_which_tools_last_for_the_chat(serve: Serve) -> None:
-    async with serve(ANSWER) as suite:
+    async with serve(ANSWER, mentionable=["deep"]) as suite:
         offer(suite)
         await ask(suite, params='{"persistentTools":["deep"],"theme":"dark"}')
         await ask(suite)

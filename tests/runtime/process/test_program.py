@@ -18,7 +18,6 @@ from headrace.streams import reading
 from headrace.v1 import llm_pb2, llm_pb2_grpc
 from services.runtime.ending import LOST_TASK
 from services.runtime.process.program import wait_for_stop
-from services.runtime.process.watchdog import STALLED
 from services.runtime.rpc.channels import open_channel
 from tests.support.scripted_llm import REQUEST
 from tests.support.service_process import PROCESS_TIMEOUT_S, small_service
@@ -133,10 +132,10 @@ async def test_a_closed_standard_error_is_no_other_file(tmp_path: Path) -> None:
 
 async def test_a_loop_that_stands_still_ends_its_process(tmp_path: Path) -> None:
     settings = {"HEADRACE_MEMORY_LISTEN": f"unix:{tmp_path}/socket", "HEADRACE_STALL_S": "1"}
-    async with small_service(**settings, HEADRACE_MEMORY_BLOCKS_S="3600") as small:
+    async with small_service(**settings, HEADRACE_MEMORY_BLOCKS="true") as small:
         stalled = await small.logged("event loop stalled")
         assert any("small_service.py" in line for line in stalled["threads"])
-        assert (await small.ended())[0] == STALLED
+        assert (await small.ended())[0] == -signal.SIGKILL
 
 
 async def test_a_lost_task_ends_its_process_without_a_drain(tmp_path: Path) -> None:

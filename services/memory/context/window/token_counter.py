@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from headrace.v1 import llm_pb2, memory_pb2
-from services.memory.context.message_pairing import SUMMARY, WITHOUT_REASONING
+from services.memory.context.message_pairing import INTERRUPTED, SUMMARY, WITHOUT_REASONING
 from services.memory.context.window.token_ratios import CountedRequest, ModelKey, TokenRatios
 from services.memory.log.lines import Tokens
 from services.memory.log.media import copy_with_media
@@ -104,7 +104,9 @@ class TokenCounter:
         )
 
     def count_group(self, group: MessageGroup) -> int:
-        return sum(map(self.count_paired, group.list_messages())) + self.count_reminders(group)
+        missing = len(group.head.message.tool_calls) - len(group.results)
+        said = sum(map(self.count_paired, (group.head, *group.results.values())))
+        return said + missing * _count_interrupted(self.encoding) + self.count_reminders(group)
 
     def count_reminders(self, group: MessageGroup) -> int:
         return sum(self.count_text(format_reminder(told.values())) for told in group.reminders)
@@ -128,6 +130,12 @@ class TokenCounter:
 @cache
 def _count_empty_message(role: str, encoding: EncodingName) -> int:
     return count.count_message(llm_pb2.Message(role=role), encoding)
+
+
+@cache
+def _count_interrupted(encoding: EncodingName) -> int:
+    message = llm_pb2.Message(role="tool", content=[llm_pb2.ContentPart(text=INTERRUPTED)])
+    return count.count_message(message, encoding)
 
 
 @lru_cache(maxsize=FRAMES_MAX)

@@ -123,6 +123,10 @@ class Definition(Part):
     """Keys of agents to call with call_subagent. With any, or with `call_subagent` in toolConfig, the agent may also,
     naming none, call one with its own model and backend tools."""
 
+    mentionable: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=128)], ...], Field(max_length=1000)] = ()
+    """Tools and agents that a user may add to those of toolConfig and subagents: tools by `@name` in a message or by
+    `persistentTools`, agents by `@key`. `@core` and `@enabled` stand for all usable tools of those tiers."""
+
     budget: Budget = Budget()
     """Limits of a run."""
 

@@ -18,7 +18,7 @@ from services.orchestrator.run import session_state
 from services.orchestrator.run.answers.toolbox import Toolbox
 from services.orchestrator.run.attention import Todo, Upload
 from services.orchestrator.run.run import Run, RunServices
-from services.orchestrator.setup import skills
+from services.orchestrator.setup import chat_preferences, skills
 from services.orchestrator.setup.run_setup import RunSetup
 from services.orchestrator.setup.system_message import make_prompt_context
 from services.orchestrator.setup.tool_selection import find_catalogue, find_usable_tools
@@ -73,7 +73,8 @@ async def _prepare_run(peers: Peers, registry: Registry, pins: Pins, request: ag
     agents = version.overlay_agents(there_are) if version is not None else there_are
     services = RunServices(peers, agents, grants=registry.grants)
     run = Run(request.run_id or new_uuid(), agent, query, services, version=version)
-    state = await session_state.load(run.main, peers)
+    loaded = await session_state.load(run.main, peers)
+    state, _ = chat_preferences.apply_preferences(loaded, query, run.identity.user, is_owner=True)
     run.main.attention.todos = state.read("todos", list[Todo], [])
     run.main.attention.uploads = state.read("uploaded_files", list[Upload], [])
     setup = RunSetup()

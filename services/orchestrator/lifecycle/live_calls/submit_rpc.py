@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import partial
 
 from headrace.errors import InvalidRequest, NotFound, Overloaded
-from headrace.v1 import agent_pb2, gates_pb2, memory_pb2
+from headrace.v1 import agent_pb2, common_pb2, gates_pb2, memory_pb2
 from services.orchestrator import ids
 from services.orchestrator.calls.frontend import find_answerers
 from services.orchestrator.calls.gates import ask_person
@@ -15,7 +15,12 @@ from services.orchestrator.calls.gates.ask_credential import hide_secret, parse_
 from services.orchestrator.calls.gates.ask_input import check_answer
 from services.orchestrator.calls.result_schema import check_payload, find_result_schema, is_schema_known
 from services.orchestrator.lifecycle.live_calls import approval_answers, approval_grants, live_input
-from services.orchestrator.lifecycle.live_calls.approval_answers import check_answerer, check_scope, is_answerer
+from services.orchestrator.lifecycle.live_calls.approval_answers import (
+    check_answerer,
+    check_rule,
+    check_scope,
+    is_answerer,
+)
 from services.orchestrator.lifecycle.live_calls.unknown_gates import OPEN
 from services.orchestrator.lifecycle.live_runs import LiveRuns
 from services.orchestrator.peers import stored_runs
@@ -87,6 +92,8 @@ async def submit(run: Run, request: agent_pb2.SubmitRequest, tasks: asyncio.Task
         raise Overloaded("the run is being taken over and has not come to this call yet; try again")
     if not run.is_waited_for(wait_id) or run.feed.ended:
         return response(run.id, wait_id, "unmatched")
+    if gate is None:  # a function of the program that asked
+        check_rule(wait_id, common_pb2.Answerers(), run.identity, caller)
     if gate is not None and wait_id.startswith(ids.INPUT):
         check_answer(gate.opened, request.payload)
     else:

@@ -1,0 +1,57 @@
+"""The program of the watchdog: `watchdog_process.py SECONDS FILE`, with heartbeats on its standard input.
+
+It imports little, because there is one beside each service.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+
+CHECKS = 10
+"""Looks at the heartbeats before the loop counts as stalled. They are counted, not timed: a machine that was suspended
+for an hour has had one look."""
+
+DUMP_S = 1.0
+"""Time for the process to say where its threads stand."""
+
+
+def _watch(stall_s: float, threads: int) -> None:
+    """Look at the heartbeats of the parent on standard input until it closes that."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # the parent is told, too
+    missed = 0
+    while missed < CHECKS:
+        if select.select([0], [], [], stall_s / CHECKS)[0]:
+            if not os.read(0, 4096):
+                return
+            missed = 0
+        elif not _is_stopped(os.getppid()):
+            missed += 1
+    os.kill(os.getppid(), signal.SIGUSR2)
+    time.sleep(DUMP_S)
+    said = os.pread(threads, 1 << 20, 0).decode(errors="replace").splitlines()
+    _report(stall_s, said)
+    os.kill(os.getppid(), signal.SIGKILL)
+
+
+def _report(stall_s: float, threads: list[str]) -> None:
+    import json  # only now: they are needed once
+    from contextlib import suppress
+
+    moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    told = {"timestamp": moment, "level": "critical", "event": "event loop stalled", "seconds": stall_s}
+    with suppress(OSError):  # nobody reads the log
+        os.write(2, json.dumps(told | {"threads": threads}).encode() + b"\n")
+
+
+def _is_stopped(pid: int) -> bool:
+    with open(f"/proc/{pid}/stat") as file:
+        return file.read().rpartition(")")[2].split()[0] in "Tt"
+
+
+if __name__ == "__main__":
+    _watch(float(sys.argv[1]), int(sys.argv[2]))
