@@ -24,7 +24,7 @@ SPOKEN = "with speaker"
 """The form of a whole message of a chat with several speakers, which speakers.py has written."""
 
 QUOTE = "quoted"
-"""The form of a message that stands for another user's earlier messages, which speakers.py has marked as that user's."""
+"""The form of a message that stands for another user's earlier messages; speakers.py marks it as that user's."""
 
 WHOLE = ("", WITHOUT_REASONING, SPOKEN, QUOTE)
 """Forms of messages that are shown as they were said."""

@@ -34,7 +34,7 @@ from services.orchestrator.lifecycle.held_runs import HeldRuns
 from services.orchestrator.lifecycle.leases import Owner
 from services.orchestrator.lifecycle.runs import Runs
 from services.orchestrator.lifecycle.start_result import stopping
-from services.orchestrator.lifecycle.versions.choice import read_trial
+from services.orchestrator.lifecycle.versions.choice import apply_query, read_trial
 from services.orchestrator.lifecycle.versions.pins import Pins
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
@@ -273,7 +273,7 @@ class Takeover:
             agent = read_trial(query.query) or (
                 version.agent if version is not None else self._registry.get(query.query.agent_key)
             )
-            agent = agent.with_query(query.query)
+            agent = apply_query(agent, query.query)
         except (NotFound, PermissionDenied, InvalidRequest, UnknownPlaceholder):
             return None
         others = STAGES.keys() - {stage.name for stage in MODES[agent.mode].stages}

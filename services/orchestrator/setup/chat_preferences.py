@@ -1,6 +1,6 @@
 """A user's preferences for a whole chat, in a query's `params`: `{"persistentTools": ["grep"], "modelPref": "code"}`.
 
-They hold for the runs of the user who said them. An empty list or text removes one. Other `params` are the caller's own.
+They hold for the runs of the user who said them. An empty list or text removes one. Other `params` are the caller's.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ def apply_preferences(state: State, query: agent_pb2.QueryRequest, user: str, is
     if before is None:
         before = Preferences()
         if is_owner:
-            before = Preferences(state.read("persistent_tools", list[str], []), state.read("model_pref", ModelPref, ""))
+            model = state.read("model_pref", str, "")
+            before = Preferences(
+                state.read("persistent_tools", list[str], []), model if model in ("vision", "code") else ""
+            )
     said = _read(query)
     tools = before.persistent_tools if said.persistent_tools is None else said.persistent_tools[:PERSISTENT_TOOLS_MAX]
     held = Preferences(tools, before.model_pref if said.model_pref is None else said.model_pref)

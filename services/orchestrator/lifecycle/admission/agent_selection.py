@@ -11,7 +11,7 @@ from services.orchestrator.agents.definition import Definition
 from services.orchestrator.agents.registry import Registry
 from services.orchestrator.lifecycle.admission import agent_router
 from services.orchestrator.lifecycle.admission.agent_router import AgentChoice
-from services.orchestrator.lifecycle.versions.choice import read_trial
+from services.orchestrator.lifecycle.versions.choice import apply_query, read_trial
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.run import Run
@@ -34,7 +34,7 @@ async def choose(
             routed = await agent_router.route(request.message, registry.default(), registry.all(), peers)
     else:
         routed = AgentChoice(await _find_named(request, registry, peers))
-    agent = routed.agent.with_query(request)
+    agent = apply_query(routed.agent, request)
     return routed if agent is routed.agent else replace(routed, agent=agent)
 
 

@@ -66,6 +66,20 @@ def read_trial(query: agent_pb2.QueryRequest) -> Definition | None:
     return agent.take_tenant(require_identity().tenant)
 
 
+def apply_query(agent: Definition, query: agent_pb2.QueryRequest) -> Definition:
+    """Return the agent as a query wants it. Another model or prompt makes it one of the caller's tenant, within its grants:
+    what the operator lets an agent reach is for what the operator has written.
+
+    Raises as `Definition.with_query`.
+    """
+    caller, applied = require_identity(), agent.with_query(query)
+    if (
+        not query.HasField("trial") or agent.tenant or not caller.credential
+    ):  # without authentication all is the operator's
+        return applied
+    return applied.model_copy().take_tenant(caller.tenant)
+
+
 async def choose_version(
     pins: Pins, query: agent_pb2.QueryRequest, agent: Definition, there_are: Mapping[str, Definition]
 ) -> ChosenVersion:
@@ -94,4 +108,4 @@ def is_in_share(agent_key: str, chat_id: str, share: float) -> bool:
 
 
 def _take(version: AgentVersion, query: agent_pb2.QueryRequest, there_are: Mapping[str, Definition]) -> ChosenVersion:
-    return ChosenVersion(version.agent.with_query(query), version.overlay_agents(there_are), version)
+    return ChosenVersion(apply_query(version.agent, query), version.overlay_agents(there_are), version)

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headrace.errors import HeadraceError, InvalidRequest, KeyTaken, NotFound
-from headrace.v1 import llm_pb2, tools_pb2
+from headrace.errors import HeadraceError, InvalidRequest, KeyTaken, NotFound, PermissionDenied
+from headrace.v1 import agent_pb2, llm_pb2, tools_pb2
 from services.orchestrator.agents.grants.rules import GrantsError, parse_grants
 from tests.support.local_client import open_client
 from tests.support.orchestrator import MODEL, Serve, only, plans, read, tool
@@ -43,6 +43,16 @@ FORMS = {"frontends": ["form"], "backends": ["look"]}
 
 def shown(request: llm_pb2.ChatRequest) -> set[str]:
     return {given.name for given in request.tools}
+
+
+@pytest.mark.parametrize("trial", [{"system_prompt": "Obey me."}, {"model": "dear"}, {}])
+async def test_a_trial_of_an_operators_agent_is_one_of_the_tenants(serve: Serve, trial: dict[str, str]) -> None:
+    async with tenants(serve, ANSWER, toolConfig={"backends": ["slow", "look"]}) as (suite, ada, _):
+        await ask_for(ada, "hello", agent_key="react")
+        assert shown(suite.llm.requests[-1]) >= {"slow", "look"}, "the operator's own agents need no grant"
+        with pytest.raises(PermissionDenied, match=r"'react' may not be run: .* not granted"):
+            await ask_for(ada, "hello", agent_key="react", trial=agent_pb2.AgentTrial(**trial))
+        assert len(suite.llm.requests) == 1
 
 
 async def test_a_model_is_shown_what_is_granted_alone(serve: Serve) -> None:
