@@ -47,6 +47,7 @@ class QueryRequest(_message.Message):
     AGENT_VERSION_FIELD_NUMBER: _builtins.int
     TRIAL_FIELD_NUMBER: _builtins.int
     FROM_PROGRAM_FIELD_NUMBER: _builtins.int
+    CHAT_KEY_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """The caller's id of this request; absent: a new one. Repeating it in the same chat attaches to the first run."""
     chat_id: _builtins.str
@@ -92,6 +93,10 @@ class QueryRequest(_message.Message):
     """
     from_program: _builtins.bool
     """Whether a program wrote the message: an `@name` in it is text and no mention."""
+    chat_key: _builtins.str
+    """In place of chat_id, the user's own key of the chat: a new chat at first, then the same one. Another user's chat of the
+    same key is another one.
+    """
     @_builtins.property
     def references(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Reference]:
         """Files the message refers to."""
@@ -157,10 +162,11 @@ class QueryRequest(_message.Message):
         agent_version: _builtins.int | None = ...,
         trial: Global___AgentTrial | None = ...,
         from_program: _builtins.bool | None = ...,
+        chat_key: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key", "_agent_version", b"_agent_version", "_chat_id", b"_chat_id", "_deep_think", b"_deep_think", "_from_program", b"_from_program", "_on_disconnect", b"_on_disconnect", "_parallel_tool_calls", b"_parallel_tool_calls", "_params", b"_params", "_record", b"_record", "_request_id", b"_request_id", "_role", b"_role", "_stream", b"_stream", "_tool_choice", b"_tool_choice", "_when_busy", b"_when_busy", "agent_key", b"agent_key", "agent_version", b"agent_version", "chat_id", b"chat_id", "deep_think", b"deep_think", "from_program", b"from_program", "on_disconnect", b"on_disconnect", "output_format", b"output_format", "parallel_tool_calls", b"parallel_tool_calls", "params", b"params", "record", b"record", "request_id", b"request_id", "role", b"role", "scene", b"scene", "stream", b"stream", "tool_choice", b"tool_choice", "trial", b"trial", "when_busy", b"when_busy"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key", "_agent_version", b"_agent_version", "_chat_id", b"_chat_id", "_chat_key", b"_chat_key", "_deep_think", b"_deep_think", "_from_program", b"_from_program", "_on_disconnect", b"_on_disconnect", "_parallel_tool_calls", b"_parallel_tool_calls", "_params", b"_params", "_record", b"_record", "_request_id", b"_request_id", "_role", b"_role", "_stream", b"_stream", "_tool_choice", b"_tool_choice", "_when_busy", b"_when_busy", "agent_key", b"agent_key", "agent_version", b"agent_version", "chat_id", b"chat_id", "chat_key", b"chat_key", "deep_think", b"deep_think", "from_program", b"from_program", "on_disconnect", b"on_disconnect", "output_format", b"output_format", "parallel_tool_calls", b"parallel_tool_calls", "params", b"params", "record", b"record", "request_id", b"request_id", "role", b"role", "scene", b"scene", "stream", b"stream", "tool_choice", b"tool_choice", "trial", b"trial", "when_busy", b"when_busy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key", "_agent_version", b"_agent_version", "_chat_id", b"_chat_id", "_deep_think", b"_deep_think", "_from_program", b"_from_program", "_on_disconnect", b"_on_disconnect", "_parallel_tool_calls", b"_parallel_tool_calls", "_params", b"_params", "_record", b"_record", "_request_id", b"_request_id", "_role", b"_role", "_stream", b"_stream", "_tool_choice", b"_tool_choice", "_when_busy", b"_when_busy", "agent_key", b"agent_key", "agent_version", b"agent_version", "chat_id", b"chat_id", "client_tools", b"client_tools", "deep_think", b"deep_think", "from_program", b"from_program", "history", b"history", "message", b"message", "on_disconnect", b"on_disconnect", "output_format", b"output_format", "parallel_tool_calls", b"parallel_tool_calls", "params", b"params", "progress", b"progress", "record", b"record", "references", b"references", "request_id", b"request_id", "role", b"role", "scene", b"scene", "stream", b"stream", "tool_choice", b"tool_choice", "trial", b"trial", "when_busy", b"when_busy"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key", "_agent_version", b"_agent_version", "_chat_id", b"_chat_id", "_chat_key", b"_chat_key", "_deep_think", b"_deep_think", "_from_program", b"_from_program", "_on_disconnect", b"_on_disconnect", "_parallel_tool_calls", b"_parallel_tool_calls", "_params", b"_params", "_record", b"_record", "_request_id", b"_request_id", "_role", b"_role", "_stream", b"_stream", "_tool_choice", b"_tool_choice", "_when_busy", b"_when_busy", "agent_key", b"agent_key", "agent_version", b"agent_version", "chat_id", b"chat_id", "chat_key", b"chat_key", "client_tools", b"client_tools", "deep_think", b"deep_think", "from_program", b"from_program", "history", b"history", "message", b"message", "on_disconnect", b"on_disconnect", "output_format", b"output_format", "parallel_tool_calls", b"parallel_tool_calls", "params", b"params", "progress", b"progress", "record", b"record", "references", b"references", "request_id", b"request_id", "role", b"role", "scene", b"scene", "stream", b"stream", "tool_choice", b"tool_choice", "trial", b"trial", "when_busy", b"when_busy"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__agent_key: _TypeAlias = _typing.Literal["agent_key"]  # noqa: Y015
     _WhichOneofArgType__agent_key: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key"]  # noqa: Y015
@@ -168,6 +174,8 @@ class QueryRequest(_message.Message):
     _WhichOneofArgType__agent_version: _TypeAlias = _typing.Literal["_agent_version", b"_agent_version"]  # noqa: Y015
     _WhichOneofReturnType__chat_id: _TypeAlias = _typing.Literal["chat_id"]  # noqa: Y015
     _WhichOneofArgType__chat_id: _TypeAlias = _typing.Literal["_chat_id", b"_chat_id"]  # noqa: Y015
+    _WhichOneofReturnType__chat_key: _TypeAlias = _typing.Literal["chat_key"]  # noqa: Y015
+    _WhichOneofArgType__chat_key: _TypeAlias = _typing.Literal["_chat_key", b"_chat_key"]  # noqa: Y015
     _WhichOneofReturnType__deep_think: _TypeAlias = _typing.Literal["deep_think"]  # noqa: Y015
     _WhichOneofArgType__deep_think: _TypeAlias = _typing.Literal["_deep_think", b"_deep_think"]  # noqa: Y015
     _WhichOneofReturnType__from_program: _TypeAlias = _typing.Literal["from_program"]  # noqa: Y015
@@ -196,6 +204,8 @@ class QueryRequest(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__agent_version) -> _WhichOneofReturnType__agent_version | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__chat_id) -> _WhichOneofReturnType__chat_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__chat_key) -> _WhichOneofReturnType__chat_key | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__deep_think) -> _WhichOneofReturnType__deep_think | None: ...
     @_typing.overload

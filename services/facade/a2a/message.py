@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
 import orjson
@@ -17,9 +17,7 @@ from services.facade.a2a.push_configs import PushConfig, parse_push_config
 from services.facade.faces.attachments.attachment import Attachment, check_number, decode_base64, make_attachment
 from services.facade.faces.gate_answers import APPROVAL, Answer, GateRef, make_answer
 from services.runtime.auth import identity
-
-CONTEXTS = uuid.UUID("0c6f5b0e-5b7e-5d57-8f5a-2b1f9a4c7d63")
-"""Namespace of chats whose first message names no context."""
+from services.runtime.auth.keyed_chats import find_keyed_chat
 
 _URL_SAFE = str.maketrans("-_", "+/")
 
@@ -134,15 +132,21 @@ def find_context(agent_key: str, sent: SentMessage) -> str:
     """
     if sent.context_id:
         return sent.context_id
-    caller = identity.require_identity()
-    name = "\0".join((caller.tenant, caller.user, agent_key, sent.message_id, sent.text))
-    return str(uuid.uuid5(CONTEXTS, name))
+    return find_keyed_chat(identity.require_identity(), _name_context(agent_key, sent))
+
+
+def _name_context(agent_key: str, sent: SentMessage) -> str:
+    told = "\0".join((agent_key, sent.message_id, sent.text))
+    return f"a2a/{sha256(told.encode()).hexdigest()}"
 
 
 def make_query(agent_key: str, sent: SentMessage) -> agent_pb2.QueryRequest:
+    name = _name_context(agent_key, sent)
+    is_named = sent.context_id == find_keyed_chat(identity.require_identity(), name)
     return agent_pb2.QueryRequest(
         agent_key=agent_key,
         chat_id=sent.context_id or None,
+        chat_key=name if is_named else None,
         request_id=sent.message_id,
         message=sent.text,
         references=sent.references,

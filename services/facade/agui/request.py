@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -28,6 +29,7 @@ from services.facade.openai_api.request import (
     split_conversation,
 )
 from services.runtime.auth import identity
+from services.runtime.auth.keyed_chats import find_keyed_chat
 
 THREADS = uuid.UUID("5f0c2f6e-8c3b-5c0e-9a51-2b7f7c0a4c11")
 """Namespace of chats whose threads have a name that is no UUID."""
@@ -140,7 +142,7 @@ def parse_run_request(body: bytes, agent_key: str, cursor: Cursor | None) -> Run
             raise InvalidRequest.of(name, f"must have 1 to {NAME_CHARS_MAX} characters")
     raw = msgspec.json.decode(body, type=_Messages).messages
     segment = Segment(given.thread_id, given.run_id, raw, cursor=cursor)
-    chat_id = find_chat_id(given.thread_id)
+    chat_id, name = find_chat(given.thread_id)
     entries = [_read_message(message, f"messages[{at}]") for at, message in enumerate(given.messages)]
     entries = [entry for entry in entries if entry.role in ROLES]
     if given.resume:
@@ -156,15 +158,23 @@ def parse_run_request(body: bytes, agent_key: str, cursor: Cursor | None) -> Run
         return _make_answering(chat_id, segment, answers, min(result.call.last_seq for result in results))
     conversation = split_conversation(entries, "messages")
     query = _make_query(given, agent_key, chat_id, conversation)
+    if name:
+        query.chat_key = name
     return RunRequest(chat_id, segment, query, conversation, has_context=bool(given.context))
 
 
-def find_chat_id(thread_id: str) -> str:
-    """Return the thread's chat: the thread itself where it is a UUID, else one of its tenant."""
+def find_chat(thread_id: str) -> tuple[str, str]:
+    """Return the thread's chat, and its name: without one the thread itself, where that is a UUID."""
     try:
-        return str(uuid.UUID(thread_id))
+        return str(uuid.UUID(thread_id)), ""
     except ValueError:
-        return str(uuid.uuid5(THREADS, f"{identity.current_tenant()}/{thread_id}"))
+        name = f"ag-ui/{sha256(thread_id.encode()).hexdigest()}"
+        return find_keyed_chat(identity.require_identity(), name), name
+
+
+def find_older_chat_id(thread_id: str) -> str:
+    """Return the id that a named thread's chat had before 2026-11-29, when it was one of the whole tenant."""
+    return str(uuid.uuid5(THREADS, f"{identity.current_tenant()}/{thread_id}"))
 
 
 def _make_result(result: ToolResult) -> Answer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -14,7 +15,7 @@ from headrace.v1 import agent_pb2, common_pb2
 from services.facade.agui.cursor import LAST_EVENT_ID, parse_cursor
 from services.facade.agui.follow import follow_run
 from services.facade.agui.frames import encode_frame
-from services.facade.agui.request import RunRequest, parse_run_request
+from services.facade.agui.request import RunRequest, find_older_chat_id, parse_run_request
 from services.facade.agui.run_encoder import RunEncoder
 from services.facade.faces.attachments.uploads import Uploads
 from services.facade.faces.chat_states import ChatStates
@@ -68,7 +69,7 @@ class _AguiHandlers:
         agent = await self._published.get_agent(request.match_info["agent"])
         given = read_single_header(request, LAST_EVENT_ID)
         cursor = parse_cursor(given) if given else None
-        run_request = parse_run_request(await read_body(request), agent.key, cursor)
+        run_request = await self._find_older_chat(parse_run_request(await read_body(request), agent.key, cursor))
         if run_request.answers:
             run = await self._runs.get_run(run_request.answers[0].run_id, [agent.key])
             await self._runs.answer_run(run_request.answers)
@@ -82,6 +83,18 @@ class _AguiHandlers:
             return await send_stream(writer, following, encode_failure, tells_breaks=True)
         except InvalidRequest as error:
             raise run_request.conversation.rename_field(error) from error
+
+    async def _find_older_chat(self, run_request: RunRequest) -> RunRequest:
+        """Go on in the chat that the thread had before threads were a user's own, where that is the caller's."""
+        query = run_request.query
+        if query is None or not query.HasField("chat_key") or await self._states.owns_chat(run_request.chat_id):
+            return run_request
+        older = find_older_chat_id(run_request.segment.thread_id)
+        if not await self._states.owns_chat(older):
+            return run_request
+        query.chat_id = older
+        query.ClearField("chat_key")
+        return replace(run_request, chat_id=older)
 
     async def _make_query(self, run_request: RunRequest, *, is_known: bool) -> agent_pb2.QueryRequest:
         """Return the query, its files uploaded; one that `is_known` attaches to its run, which has them."""

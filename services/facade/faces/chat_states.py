@@ -20,6 +20,16 @@ class ChatStates:
         # Any: the stubs' types know the RPCs of synchronous channels too.
         self._memory: Any = memory_pb2_grpc.MemoryServiceStub(memory)
 
+    async def owns_chat(self, chat_id: str) -> bool:
+        """Return whether the chat is there, and the caller's own."""
+        request = memory_pb2.GetChatRequest(chat_id=chat_id, without_events=True)
+        try:
+            with rpc_errors():
+                reply = await self._memory.GetChat(request, timeout=TIMEOUT_S, metadata=call_ids.forward_metadata())
+        except NotFound:
+            return False
+        return reply.access == "own"
+
     async def load_state(self, chat_id: str) -> dict[str, Any] | None:
         """Return a chat's state; None if the chat is not there, or not the caller's."""
         request = memory_pb2.GetStateRequest(chat_id=chat_id)

@@ -27,6 +27,7 @@ from services.memory.log.views.session_state import SessionState
 from services.memory.log.views.timeline import Timeline
 from services.runtime.auth.access import find_access
 from services.runtime.auth.identity import Identity
+from services.runtime.auth.keyed_chats import find_keyed_chat, is_keyed_chat
 from services.runtime.clock import now_ms
 
 if TYPE_CHECKING:
@@ -214,6 +215,8 @@ class Chat:
             self._check_run(first, lease_generation)
         if isinstance(first, Revert):
             self._check_revert(first)
+        if isinstance(first, Query) and not self.info.last_n and is_keyed_chat(chat_id):
+            _check_key(chat_id, first)
         self._check_position(first)
 
     def _check_run(self, first: Known, lease_generation: int) -> None:
@@ -296,3 +299,10 @@ def _group_by_run(lines: Sequence[Line]) -> dict[str, list[Line]]:
     for line in lines:
         runs.setdefault(line.run_id, []).append(line)
     return runs
+
+
+def _check_key(chat_id: str, first: Query) -> None:
+    """Refuse a new chat under an id that is made of a key, unless it is the key and the user of its query."""
+    key = QUERY_FIELDS.decode(first.query).chat_key
+    if not key or find_keyed_chat(Identity.from_stored(first.tenant, first.user), key) != chat_id:
+        raise InvalidRequest.of("chatId", "must be a chat that exists: ids of version 8 are made of a chatKey")

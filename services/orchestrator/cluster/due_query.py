@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import uuid
-
 from headrace.v1 import agent_pb2, schedule_pb2
+from services.runtime.auth.identity import Identity
+from services.runtime.auth.keyed_chats import find_keyed_chat
 
 PLACE = "{{payload}}"
 """Where the payload stands in a schedule's message."""
@@ -21,13 +21,15 @@ DATA = """\
 def make_query(due: schedule_pb2.DueSchedule) -> agent_pb2.QueryRequest:
     """Make the query of a due time, which is the same wherever it is made."""
     schedule = due.schedule
-    chat_id = schedule.chat_id or str(uuid.uuid5(uuid.UUID(schedule.schedule_id), str(due.due_at)))
+    # A time's own chat has a name, and the schedule's user's: nobody can have taken it before.
+    name = "" if schedule.chat_id else f"schedule/{schedule.schedule_id}:{due.due_at}"
     return agent_pb2.QueryRequest(
         request_id=f"{schedule.schedule_id}:{due.due_at}",
-        chat_id=chat_id,
         agent_key=schedule.agent_key,
         message=_build_message(due),
         from_program=True,
+        chat_id=schedule.chat_id or find_keyed_chat(Identity(due.tenant, due.user), name),
+        chat_key=name or None,
         when_busy="enqueue" if schedule.overlap == "queue" else "reject",
     )
 

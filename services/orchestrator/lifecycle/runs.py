@@ -24,7 +24,7 @@ from services.orchestrator.lifecycle.live_calls import steer_rpc
 from services.orchestrator.lifecycle.live_calls.gate_calls import note_received
 from services.orchestrator.lifecycle.live_runs import LiveRuns, may_end
 from services.orchestrator.lifecycle.persist import Caller, QueryLog
-from services.orchestrator.lifecycle.query_copies import query_event, steer_query
+from services.orchestrator.lifecycle.query_copies import find_chat, query_event, steer_query
 from services.orchestrator.lifecycle.start_result import OwnedElsewhere, RepeatedQuery, StartResult
 from services.orchestrator.lifecycle.subagents import run_subagent
 from services.orchestrator.peers import stored_runs
@@ -107,6 +107,7 @@ class Runs:
 
     async def start(self, request: agent_pb2.QueryRequest) -> StartResult:
         """Raises what `Admission.admit` raises."""
+        request = find_chat(request)
         # The router costs a call to a model, which a repeated query must not make.
         if request.agent_key == agent_router.KEY and (repeated := await self._find_repeated(request)):
             return repeated

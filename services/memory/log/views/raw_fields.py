@@ -14,6 +14,7 @@ class QueryFields(msgspec.Struct, rename="camel", gc=False):
     message: str = ""
     request_id: str = ""
     agent_key: str = ""
+    chat_key: str = ""
 
 
 class Answerers(msgspec.Struct, rename="camel", gc=False):

@@ -67,8 +67,9 @@ def read_trial(query: agent_pb2.QueryRequest) -> Definition | None:
 
 
 def apply_query(agent: Definition, query: agent_pb2.QueryRequest) -> Definition:
-    """Return the agent as a query wants it. Another model or prompt makes it one of the caller's tenant, within its grants:
-    what the operator lets an agent reach is for what the operator has written.
+    """Return the agent as a query wants it: another model or prompt makes it one of the caller's tenant.
+
+    What the operator lets an agent reach is for what the operator has written.
 
     Raises as `Definition.with_query`.
     """

@@ -1,0 +1,57 @@
+"""A front end's thread that has a name is its user's own chat."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from pathlib import Path
+
+from headrace.v1 import agent_pb2, memory_pb2
+from services.facade.agui.request import find_older_chat_id
+from services.runtime.auth.identity import Identity, acting_as
+from services.runtime.auth.keyed_chats import find_keyed_chat
+from tests.support.contract import RPCS
+from tests.support.tenants.suite import ADA, BOB, KEYS, TenantSuite, serving_tenants
+
+QUERY, CHAT = RPCS["AgentService.Query"], RPCS["MemoryService.GetChat"]
+
+
+async def say(suite: TenantSuite, who: Identity, thread: str, text: str) -> None:
+    body = {"threadId": thread, "runId": str(uuid.uuid4()), "messages": [{"id": "1", "role": "user", "content": text}]}
+    async with suite.http.post("/agui/plain", json=body, headers={"x-api-key": KEYS[who]}) as answer:
+        assert b"RUN_FINISHED" in await answer.read()
+
+
+async def count_runs(suite: TenantSuite, who: Identity, chat_id: str) -> int:
+    found = await suite.call(CHAT, who, [memory_pb2.GetChatRequest(chat_id=chat_id)])
+    return sum(event.HasField("run_start") for event in found.reply.events) if found.code == "OK" else 0
+
+
+async def test_a_named_thread_is_a_chat_of_its_user(tmp_path: Path) -> None:
+    async with serving_tenants(tmp_path) as suite:
+        for who in (ADA, BOB, ADA):
+            await say(suite, who, "main", "hello")
+        listed = RPCS["MemoryService.ListChats"]
+        for who, runs in ((ADA, 2), (BOB, 1)):
+            [chat] = (await suite.call(listed, who, [memory_pb2.ListChatsRequest()])).reply.chats
+            assert await count_runs(suite, who, chat.chat_id) == runs
+            assert chat.chat_id[14] == "8"
+
+
+async def test_a_thread_from_before_goes_on_where_it_is_the_users_own(tmp_path: Path) -> None:
+    async with serving_tenants(tmp_path) as suite:
+        with acting_as(ADA):
+            older = find_older_chat_id("main")
+        await suite.call(QUERY, ADA, [agent_pb2.QueryRequest(message="hi", agent_key="plain", chat_id=older)])
+        await say(suite, ADA, "main", "hello")
+        assert await count_runs(suite, ADA, older) == 2
+
+
+async def test_a_key_is_of_one_chat(tmp_path: Path) -> None:
+    async with serving_tenants(tmp_path) as suite:
+        wrong = agent_pb2.QueryRequest(message="hi", agent_key="plain", chat_key="a", chat_id=str(uuid.uuid4()))
+        refused = await suite.call(QUERY, ADA, [wrong])
+        assert (refused.reason, "chatKey" in refused.message) == ("INVALID_REQUEST", True)
+        taken = agent_pb2.QueryRequest(message="hi", agent_key="plain", chat_id=find_keyed_chat(BOB, "a"))
+        refused = await suite.call(QUERY, ADA, [taken])
+        assert (refused.reason, "chatId" in json.dumps(refused.message)) == ("INVALID_REQUEST", True)
