@@ -782,13 +782,14 @@ class SubmitRequest(_message.Message):
     approval_id: _builtins.str
     """The approval; or else tool_id."""
     payload: _builtins.str
-    """JSON: the frontend tool's result; for an approval {decision, arguments?, note?, by?, grant?, grantMs?}; for a credential
-    {decision: supply, secret} or {decision: reject, note?}. The secret is kept in the memory of the run's owner until the
-    run ends or changes its owner; wherever the answer stands after that, log, events, recordings, it has `***`. Whoever
-    submits is the caller that was authenticated: a name in `by` is a remark, which stands in the log with the rest of the
-    payload. `grant` makes an approve hold for later calls (GrantMake): run or chat; `grantMs` is how long one for the chat
-    lasts, in milliseconds, 60,000 to 2,592,000,000, when absent 28,800,000 (8 hours). The model reads a frontend tool's
-    payload as it is, and of a JSON string the text.
+    """JSON: the frontend tool's result; for an approval {decision, arguments?, argumentsSha256?, note?, by?, grant?,
+    grantMs?}; for a credential {decision: supply, secret} or {decision: reject, note?}. `argumentsSha256` says which
+    arguments an approve is for, and is needed where the gate has arguments_chars (GateOpen). The secret is kept in the
+    memory of the run's owner until the run ends or changes its owner; wherever the answer stands after that, log,
+    events, recordings, it has `***`. Whoever submits is the caller that was authenticated: a name in `by` is a remark,
+    which stands in the log with the rest of the payload. `grant` makes an approve hold for later calls (GrantMake): run
+    or chat; `grantMs` is how long one for the chat lasts, in milliseconds, 60,000 to 2,592,000,000, when absent
+    28,800,000 (8 hours). The model reads a frontend tool's payload as it is, and of a JSON string the text.
     """
     request_id: _builtins.str
     """The caller's id of this request."""
@@ -4488,9 +4489,11 @@ Global___ApprovalAnswer: _TypeAlias = ApprovalAnswer  # noqa: Y015
 
 @_typing.final
 class GateOpen(_message.Message):
-    """The run waits for a person. With an approval it comes before approval.ask, with a form or a question after tool.end. A
-    tool whose server asks (`ask`) has a form of its own for each question, while its call runs. An answer that comes
-    before the run waits opens no gate, and calls of the query's own functions (tool_api `client`) do not.
+    """The run waits for a person. What people are to read of it (`reason`, `need`, `ask`) has escapes, such as \\u202e, for
+    characters that show nothing or reorder text. With an approval it comes before approval.ask, with a form or a question
+    after tool.end. A tool whose server asks (`ask`) has a form of its own for each question, while its call runs. An
+    answer that comes before the run waits opens no gate, and calls of the query's own functions (tool_api `client`) do
+    not.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -4512,6 +4515,7 @@ class GateOpen(_message.Message):
     GROUNDS_FIELD_NUMBER: _builtins.int
     NEED_FIELD_NUMBER: _builtins.int
     ASK_FIELD_NUMBER: _builtins.int
+    ARGUMENTS_CHARS_FIELD_NUMBER: _builtins.int
     gate_id: _builtins.str
     """Unique in its run: the approval's id, or the call's. Pass it to AnswerGate or Submit."""
     kind: _builtins.str
@@ -4538,6 +4542,11 @@ class GateOpen(_message.Message):
     """When people are reminded of it, Unix milliseconds, unless it is answered before; absent: never."""
     escalate_at: _builtins.int
     """When others may answer too, Unix milliseconds, unless it is answered before; absent: never."""
+    arguments_chars: _builtins.int
+    """Approvals: how many characters the call's arguments have, where they are more than 32,768. Who approves them then says
+    which ones, by `argumentsSha256` in the payload; GetGate returns it along with the whole arguments. Absent: no hash is
+    needed.
+    """
     @_builtins.property
     def answerers(self) -> _common_pb2.Answerers:
         """Who may answer, as the rules said when it was opened; absent: the requester."""
@@ -4576,13 +4585,16 @@ class GateOpen(_message.Message):
         grounds: _abc.Iterable[_builtins.str] | None = ...,
         need: _common_pb2.CredentialNeed | None = ...,
         ask: _common_pb2.InputNeed | None = ...,
+        arguments_chars: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_answerers", b"_answerers", "_ask", b"_ask", "_escalate_at", b"_escalate_at", "_need", b"_need", "_on_expiry", b"_on_expiry", "_reason", b"_reason", "_remind_at", b"_remind_at", "_result_schema", b"_result_schema", "_risk", b"_risk", "_viewport_key", b"_viewport_key", "answerers", b"answerers", "ask", b"ask", "escalate_at", b"escalate_at", "need", b"need", "on_expiry", b"on_expiry", "reason", b"reason", "remind_at", b"remind_at", "result_schema", b"result_schema", "risk", b"risk", "viewport_key", b"viewport_key"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_answerers", b"_answerers", "_arguments_chars", b"_arguments_chars", "_ask", b"_ask", "_escalate_at", b"_escalate_at", "_need", b"_need", "_on_expiry", b"_on_expiry", "_reason", b"_reason", "_remind_at", b"_remind_at", "_result_schema", b"_result_schema", "_risk", b"_risk", "_viewport_key", b"_viewport_key", "answerers", b"answerers", "arguments_chars", b"arguments_chars", "ask", b"ask", "escalate_at", b"escalate_at", "need", b"need", "on_expiry", b"on_expiry", "reason", b"reason", "remind_at", b"remind_at", "result_schema", b"result_schema", "risk", b"risk", "viewport_key", b"viewport_key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answerers", b"_answerers", "_ask", b"_ask", "_escalate_at", b"_escalate_at", "_need", b"_need", "_on_expiry", b"_on_expiry", "_reason", b"_reason", "_remind_at", b"_remind_at", "_result_schema", b"_result_schema", "_risk", b"_risk", "_viewport_key", b"_viewport_key", "agent_key", b"agent_key", "answerers", b"answerers", "ask", b"ask", "escalate_at", b"escalate_at", "expires_at", b"expires_at", "gate_id", b"gate_id", "grounds", b"grounds", "kind", b"kind", "need", b"need", "on_expiry", b"on_expiry", "reason", b"reason", "remind_at", b"remind_at", "result_schema", b"result_schema", "risk", b"risk", "tool_id", b"tool_id", "tool_name", b"tool_name", "viewport_key", b"viewport_key"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answerers", b"_answerers", "_arguments_chars", b"_arguments_chars", "_ask", b"_ask", "_escalate_at", b"_escalate_at", "_need", b"_need", "_on_expiry", b"_on_expiry", "_reason", b"_reason", "_remind_at", b"_remind_at", "_result_schema", b"_result_schema", "_risk", b"_risk", "_viewport_key", b"_viewport_key", "agent_key", b"agent_key", "answerers", b"answerers", "arguments_chars", b"arguments_chars", "ask", b"ask", "escalate_at", b"escalate_at", "expires_at", b"expires_at", "gate_id", b"gate_id", "grounds", b"grounds", "kind", b"kind", "need", b"need", "on_expiry", b"on_expiry", "reason", b"reason", "remind_at", b"remind_at", "result_schema", b"result_schema", "risk", b"risk", "tool_id", b"tool_id", "tool_name", b"tool_name", "viewport_key", b"viewport_key"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__answerers: _TypeAlias = _typing.Literal["answerers"]  # noqa: Y015
     _WhichOneofArgType__answerers: _TypeAlias = _typing.Literal["_answerers", b"_answerers"]  # noqa: Y015
+    _WhichOneofReturnType__arguments_chars: _TypeAlias = _typing.Literal["arguments_chars"]  # noqa: Y015
+    _WhichOneofArgType__arguments_chars: _TypeAlias = _typing.Literal["_arguments_chars", b"_arguments_chars"]  # noqa: Y015
     _WhichOneofReturnType__ask: _TypeAlias = _typing.Literal["ask"]  # noqa: Y015
     _WhichOneofArgType__ask: _TypeAlias = _typing.Literal["_ask", b"_ask"]  # noqa: Y015
     _WhichOneofReturnType__escalate_at: _TypeAlias = _typing.Literal["escalate_at"]  # noqa: Y015
@@ -4603,6 +4615,8 @@ class GateOpen(_message.Message):
     _WhichOneofArgType__viewport_key: _TypeAlias = _typing.Literal["_viewport_key", b"_viewport_key"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__answerers) -> _WhichOneofReturnType__answerers | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__arguments_chars) -> _WhichOneofReturnType__arguments_chars | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__ask) -> _WhichOneofReturnType__ask | None: ...
     @_typing.overload

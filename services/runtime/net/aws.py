@@ -85,7 +85,9 @@ class AwsSession:
             with self._finding:
                 found = self._session.get_credentials()
             if found is None:
-                raise NoCredentials("AWS's chain has no credentials, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
+                raise NoCredentials(
+                    "AWS's chain has no credentials, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+                )
             keys = found.get_frozen_credentials()
             request = _AWSRequest(method, url, dict(headers), body)
             _SIGNERS.get(service, _auth.SigV4Auth)(keys, service, region).add_auth(request)

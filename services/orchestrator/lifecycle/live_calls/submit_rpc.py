@@ -120,6 +120,7 @@ async def _answer_approval(
         needed = await approval_answers.judge_answer(run, gate, answer, caller)
         if gate.has_step(VOTE, caller.user, request.request_id):
             return response(run.id, wait_id, "voted", max(0, needed - len(gate.votes)))
+        await approval_answers.check_seen(gate, answer)
         await approval_grants.check_grant(run, gate, answer, caller)
         if answer.decision != "reject":
             run.claims.find(wait_id, caller.user, request.holder)
