@@ -15,13 +15,17 @@ SHOWN_CHARS_MAX = 32_768
 _ISOLATE, _END = "\u2068", "\u2069"
 
 _BLANK = frozenset(
-    [0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, *range(0x180B, 0x1810), 0x2800, 0x3164, *range(0xFE00, 0xFE10), 0xFFA0]
-    + [*range(0xE0100, 0xE01F0)]
+    [
+        *(0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0),
+        *(*range(0x180B, 0x1810), *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)),
+    ]
 )
 """Characters that count as printable and show nothing: Unicode's Default_Ignorable_Code_Point, and Braille's blank."""
 
-_RIGHT_TO_LEFT = (range(0x0590, 0x0900), range(0xFB1D, 0xFE00), range(0xFE70, 0xFEFF))
-_RIGHT_TO_LEFT += (range(0x10800, 0x11000), range(0x1E800, 0x1F000))
+_RIGHT_TO_LEFT = (
+    *(range(0x0590, 0x0900), range(0xFB1D, 0xFE00), range(0xFE70, 0xFEFF)),
+    *(range(0x10800, 0x11000), range(0x1E800, 0x1F000)),
+)
 """Blocks of scripts that are written from right to left."""
 
 
@@ -39,7 +43,7 @@ _ESCAPES = _Escapes({code: code for code in (*b"\t\n", *range(0x20, 0x7F))})
 
 
 def make_visible(text: str) -> str:
-    """Return the text with an escape for each character that shows nothing, or moves others, but for tab and newline."""
+    """Return the text with an escape for each character that shows nothing or moves others; tab and newline stay."""
     return text.translate(_ESCAPES)
 
 
@@ -58,6 +62,6 @@ def _is_right_to_left(char: str) -> bool:
 
 def shorten_line(text: str, chars_max: int) -> str:
     """Return the text on one line, and where it is cut, how much is missing."""
-    line = make_visible(" ".join(text.split()))
+    line = " ".join(make_visible(text).split())
     missing = len(line) - chars_max
     return line if missing <= 0 else f"{line[:chars_max]}… ({missing:,} more characters)"

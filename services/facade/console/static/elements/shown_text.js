@@ -1,6 +1,10 @@
 // Shows what others have written as it is: what would hide or reorder text becomes a visible escape. The package's
 // headrace/shown_text.py does the same; tests/shown_text_cases.json holds both.
 
+import { formatCount } from "./format.js";
+
+export const SHOWN_CHARS_MAX = 100_000; // about 2,000 lines; more take a browser long to lay out
+
 const ISOLATE = "\u2068";
 const END = "\u2069";
 
@@ -17,3 +21,9 @@ export const showText = (text) =>
   makeVisible(text)
     .replace(RIGHT_TO_LEFT, (run) => ISOLATE + run + END)
     .replaceAll(`${END} ${ISOLATE}`, " ");
+
+/** Put the first `max` characters on one line, and say how many are missing. */
+export function shortenLine(text, max) {
+  const line = makeVisible(text).replace(/\s+/g, " ").trim();
+  return line.length > max ? `${line.slice(0, max)}… (${formatCount(line.length - max, "more character")})` : line;
+}
