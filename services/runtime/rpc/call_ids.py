@@ -57,6 +57,10 @@ def find_mcp_credentials(given: Iterable[tuple[str, str]]) -> tuple[tuple[str, s
     return found
 
 
+def is_credential(key: str) -> bool:
+    return _CREDENTIAL.fullmatch(key) is not None
+
+
 def find_mcp_credential(server: str) -> str:
     return dict(_forwarded.get()).get(f"x-mcp-{server.lower()}-authorization", "")
 
@@ -78,7 +82,7 @@ def list_tool_credentials() -> tuple[str, ...]:
 
 def list_credentials() -> tuple[str, ...]:
     """Return the values of users' credentials, with and without their scheme."""
-    values = [value for key, value in _forwarded.get() if _CREDENTIAL.fullmatch(key)]
+    values = [value for key, value in _forwarded.get() if is_credential(key)]
     return tuple(part for value in values for part in (value, value.rpartition(" ")[2]))
 
 
