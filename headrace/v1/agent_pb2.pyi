@@ -4808,11 +4808,12 @@ class GrantMake(_message.Message):
     """An approval holds for later calls: one that the same rules ask about runs, and nobody is asked. Committed with the answer
     that makes it (request.submit).
 
-    It covers calls of the same tool, by any agent of the run or chat, about which nothing but `grounds` asks, whose risk is no
-    graver, and about which the rules would ask the same answerers. What a rule denies it never covers, nor a call that was
-    cut off and may have had its effect, nor one about which somebody is asked already. Where several must approve, it is what
-    all of them have granted: for the run where one has said so, for the shortest time, and none where one has granted nothing.
-    It ends with its run or at its time, by RevokeGrant, and by a revert of the chat to before it; a copy of the chat has none.
+    It covers calls of the same tool, as long as that is defined as it was, by any agent of the run or chat, about which
+    nothing but `grounds` asks, whose risk is no graver, and about which the rules would ask the same answerers. What a
+    rule denies it never covers, nor a call that was cut off and may have had its effect, nor one about which somebody is
+    asked already. Where several must approve, it is what all of them have granted: for the run where one has said so, for
+    the shortest time, and none where one has granted nothing. It ends with its run or at its time, by RevokeGrant, and by
+    a revert of the chat to before it; a copy of the chat has none.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -4826,6 +4827,7 @@ class GrantMake(_message.Message):
     ANSWERERS_FIELD_NUMBER: _builtins.int
     MADE_BY_FIELD_NUMBER: _builtins.int
     EXPIRES_AT_FIELD_NUMBER: _builtins.int
+    TOOL_SHA256_FIELD_NUMBER: _builtins.int
     grant_id: _builtins.str
     """Unique in its chat."""
     gate_id: _builtins.str
@@ -4838,6 +4840,10 @@ class GrantMake(_message.Message):
     """The call's risk: critical, high, medium or low."""
     expires_at: _builtins.int
     """When it ends, Unix milliseconds; absent: with its run."""
+    tool_sha256: _builtins.str
+    """SHA-256 of the tool as it was approved, in hexadecimal: description, schema, kind and effect. Absent in logs of earlier
+    versions: any tool of the name.
+    """
     @_builtins.property
     def grounds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """What has asked, as in gate.open."""
@@ -4862,19 +4868,24 @@ class GrantMake(_message.Message):
         answerers: _common_pb2.Answerers | None = ...,
         made_by: _abc.Iterable[_builtins.str] | None = ...,
         expires_at: _builtins.int | None = ...,
+        tool_sha256: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_answerers", b"_answerers", "_expires_at", b"_expires_at", "answerers", b"answerers", "expires_at", b"expires_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_answerers", b"_answerers", "_expires_at", b"_expires_at", "_tool_sha256", b"_tool_sha256", "answerers", b"answerers", "expires_at", b"expires_at", "tool_sha256", b"tool_sha256"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answerers", b"_answerers", "_expires_at", b"_expires_at", "answerers", b"answerers", "expires_at", b"expires_at", "gate_id", b"gate_id", "grant_id", b"grant_id", "grounds", b"grounds", "made_by", b"made_by", "risk", b"risk", "scope", b"scope", "tool_name", b"tool_name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answerers", b"_answerers", "_expires_at", b"_expires_at", "_tool_sha256", b"_tool_sha256", "answerers", b"answerers", "expires_at", b"expires_at", "gate_id", b"gate_id", "grant_id", b"grant_id", "grounds", b"grounds", "made_by", b"made_by", "risk", b"risk", "scope", b"scope", "tool_name", b"tool_name", "tool_sha256", b"tool_sha256"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__answerers: _TypeAlias = _typing.Literal["answerers"]  # noqa: Y015
     _WhichOneofArgType__answerers: _TypeAlias = _typing.Literal["_answerers", b"_answerers"]  # noqa: Y015
     _WhichOneofReturnType__expires_at: _TypeAlias = _typing.Literal["expires_at"]  # noqa: Y015
     _WhichOneofArgType__expires_at: _TypeAlias = _typing.Literal["_expires_at", b"_expires_at"]  # noqa: Y015
+    _WhichOneofReturnType__tool_sha256: _TypeAlias = _typing.Literal["tool_sha256"]  # noqa: Y015
+    _WhichOneofArgType__tool_sha256: _TypeAlias = _typing.Literal["_tool_sha256", b"_tool_sha256"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__answerers) -> _WhichOneofReturnType__answerers | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__expires_at) -> _WhichOneofReturnType__expires_at | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__tool_sha256) -> _WhichOneofReturnType__tool_sha256 | None: ...
 
 Global___GrantMake: _TypeAlias = GrantMake  # noqa: Y015
 

@@ -869,6 +869,7 @@ class Grant(_message.Message):
     MADE_AT_FIELD_NUMBER: _builtins.int
     EXPIRES_AT_FIELD_NUMBER: _builtins.int
     REQUESTER_FIELD_NUMBER: _builtins.int
+    TOOL_SHA256_FIELD_NUMBER: _builtins.int
     grant_id: _builtins.str
     """Unique in its chat."""
     chat_id: _builtins.str
@@ -887,6 +888,8 @@ class Grant(_message.Message):
     """When it ends, Unix milliseconds; absent: with its run."""
     requester: _builtins.str
     """The user whose run has asked for it: it holds for calls of runs of that user alone."""
+    tool_sha256: _builtins.str
+    """The tool as it was approved (GrantMake); absent: any tool of the name."""
     @_builtins.property
     def grounds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """What has asked, in words."""
@@ -914,19 +917,24 @@ class Grant(_message.Message):
         made_at: _builtins.int = ...,
         expires_at: _builtins.int | None = ...,
         requester: _builtins.str = ...,
+        tool_sha256: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_answerers", b"_answerers", "_expires_at", b"_expires_at", "answerers", b"answerers", "expires_at", b"expires_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_answerers", b"_answerers", "_expires_at", b"_expires_at", "_tool_sha256", b"_tool_sha256", "answerers", b"answerers", "expires_at", b"expires_at", "tool_sha256", b"tool_sha256"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answerers", b"_answerers", "_expires_at", b"_expires_at", "answerers", b"answerers", "chat_id", b"chat_id", "expires_at", b"expires_at", "grant_id", b"grant_id", "grounds", b"grounds", "made_at", b"made_at", "made_by", b"made_by", "requester", b"requester", "risk", b"risk", "run_id", b"run_id", "scope", b"scope", "tool_name", b"tool_name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answerers", b"_answerers", "_expires_at", b"_expires_at", "_tool_sha256", b"_tool_sha256", "answerers", b"answerers", "chat_id", b"chat_id", "expires_at", b"expires_at", "grant_id", b"grant_id", "grounds", b"grounds", "made_at", b"made_at", "made_by", b"made_by", "requester", b"requester", "risk", b"risk", "run_id", b"run_id", "scope", b"scope", "tool_name", b"tool_name", "tool_sha256", b"tool_sha256"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__answerers: _TypeAlias = _typing.Literal["answerers"]  # noqa: Y015
     _WhichOneofArgType__answerers: _TypeAlias = _typing.Literal["_answerers", b"_answerers"]  # noqa: Y015
     _WhichOneofReturnType__expires_at: _TypeAlias = _typing.Literal["expires_at"]  # noqa: Y015
     _WhichOneofArgType__expires_at: _TypeAlias = _typing.Literal["_expires_at", b"_expires_at"]  # noqa: Y015
+    _WhichOneofReturnType__tool_sha256: _TypeAlias = _typing.Literal["tool_sha256"]  # noqa: Y015
+    _WhichOneofArgType__tool_sha256: _TypeAlias = _typing.Literal["_tool_sha256", b"_tool_sha256"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__answerers) -> _WhichOneofReturnType__answerers | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__expires_at) -> _WhichOneofReturnType__expires_at | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__tool_sha256) -> _WhichOneofReturnType__tool_sha256 | None: ...
 
 Global___Grant: _TypeAlias = Grant  # noqa: Y015
 

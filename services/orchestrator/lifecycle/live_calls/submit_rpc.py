@@ -133,7 +133,7 @@ async def _answer_approval(
             return response(run.id, wait_id, "voted", missing)
     elif gate.has_step(VOTE, caller.user, request.request_id):
         return response(run.id, wait_id, "voted", 0)
-    return await _take(run, wait_id, request, tasks, approval_grants.make_grant(run, gate, answer, caller))
+    return await _take(run, wait_id, request, tasks, await approval_grants.make_grant(run, gate, answer, caller))
 
 
 async def _take(
