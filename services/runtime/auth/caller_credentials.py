@@ -9,8 +9,8 @@ import grpc
 
 from services.runtime.auth.authenticator import CALLER, TOKEN
 from services.runtime.auth.identity import forward_identity
+from services.runtime.auth.passed_credentials import is_credential, takes_credentials
 from services.runtime.auth.settings import AuthSettings
-from services.runtime.rpc.call_ids import is_credential
 
 CallerMetadata = tuple[tuple[str, str], ...]
 """Metadata of every call of a service; empty if a certificate names it, or nothing does."""
@@ -18,10 +18,6 @@ CallerMetadata = tuple[tuple[str, str], ...]
 
 def build_caller_metadata(settings: AuthSettings, service: str) -> CallerMetadata:
     return ((CALLER, service), (TOKEN, settings.internal_token)) if settings.internal_token else ()
-
-
-_TAKE_CREDENTIALS = ("/headrace.v1.AgentService/", "/headrace.v1.GateService/", "/headrace.v1.ToolService/Execute")
-"""Methods that users' credentials for tools go on to: runs keep them, and a tool's call shows them to its server."""
 
 
 class AuthenticatedChannel(grpc.aio.Channel):
@@ -61,10 +57,10 @@ class AuthenticatedChannel(grpc.aio.Channel):
         await self._channel.channel_ready()
 
     def _with_metadata(self, method: str, start: Callable[..., Any]) -> Callable[..., Any]:
-        takes_credentials = method.startswith(_TAKE_CREDENTIALS)
+        takes_all = takes_credentials(method)
 
         def start_call(request: Any = None, *, metadata: Any = None, **settings: Any) -> Any:
-            passed = [pair for pair in metadata or () if takes_credentials or not is_credential(pair[0])]
+            passed = [pair for pair in metadata or () if takes_all or not is_credential(pair[0])]
             return start(request, metadata=(*passed, *self._caller_metadata, *forward_identity()), **settings)
 
         return start_call
