@@ -69,6 +69,8 @@ class Cassette:
     """The code of modes of the operator's own, by name."""
     version: dict[str, Any] | None = None
     """The version that the run was pinned to: its number (`version`), and the tools and skills that it has."""
+    withheld: str = ""
+    """The scope that its reader lacked: definitions, files and code are not in it; empty: it is whole."""
     tape: list[TapeLine] = field(default_factory=list[TapeLine])
 
     @property
@@ -123,6 +125,7 @@ def _check_header(number: int, header: dict[str, Any]) -> None:
 
 
 def _take_line(cassette: Cassette, pool: PoolReader, number: int, given: dict[str, Any]) -> None:
+    cassette.withheld = given.get("withheld") or cassette.withheld
     kind: Kind | None = next((name for name in KINDS if name in given), None)
     if kind is not None:
         cassette.tape.append(TapeLine(number, given["at"], kind, pool.put_back(given)))

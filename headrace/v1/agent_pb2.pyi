@@ -800,13 +800,14 @@ class SubmitRequest(_message.Message):
     approval_id: _builtins.str
     """The approval; or else tool_id."""
     payload: _builtins.str
-    """JSON: the frontend tool's result; for an approval {decision, arguments?, note?, by?, grant?, grantMs?}; for a credential
-    {decision: supply, secret} or {decision: reject, note?}. The secret is kept in the memory of the run's owner until the
-    run ends or changes its owner; wherever the answer stands after that, log, events, recordings, it has `***`. Whoever
-    submits is the caller that was authenticated: a name in `by` is a remark, which stands in the log with the rest of the
-    payload. `grant` makes an approve hold for later calls (GrantMake): run or chat; `grantMs` is how long one for the chat
-    lasts, in milliseconds, 60,000 to 2,592,000,000, when absent 28,800,000 (8 hours). The model reads a frontend tool's
-    payload as it is, and of a JSON string the text.
+    """JSON: the frontend tool's result; for an approval {decision, arguments?, argumentsSha256?, note?, by?, grant?,
+    grantMs?}; for a credential {decision: supply, secret} or {decision: reject, note?}. `argumentsSha256` says which
+    arguments an approve is for, and is needed where the gate has arguments_chars (GateOpen). The secret is kept in the
+    memory of the run's owner until the run ends or changes its owner; wherever the answer stands after that, log,
+    events, recordings, it has `***`. Whoever submits is the caller that was authenticated: a name in `by` is a remark,
+    which stands in the log with the rest of the payload. `grant` makes an approve hold for later calls (GrantMake): run
+    or chat; `grantMs` is how long one for the chat lasts, in milliseconds, 60,000 to 2,592,000,000, when absent
+    28,800,000 (8 hours). The model reads a frontend tool's payload as it is, and of a JSON string the text.
     """
     request_id: _builtins.str
     """The caller's id of this request."""
@@ -4506,9 +4507,11 @@ Global___ApprovalAnswer: _TypeAlias = ApprovalAnswer  # noqa: Y015
 
 @_typing.final
 class GateOpen(_message.Message):
-    """The run waits for a person. With an approval it comes before approval.ask, with a form or a question after tool.end. A
-    tool whose server asks (`ask`) has a form of its own for each question, while its call runs. An answer that comes
-    before the run waits opens no gate, and calls of the query's own functions (tool_api `client`) do not.
+    """The run waits for a person. What people are to read of it (`reason`, `need`, `ask`) has escapes, such as \\u202e, for
+    characters that show nothing or reorder text. With an approval it comes before approval.ask, with a form or a question
+    after tool.end. A tool whose server asks (`ask`) has a form of its own for each question, while its call runs. An
+    answer that comes before the run waits opens no gate, and calls of the query's own functions (tool_api `client`) do
+    not.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -4530,6 +4533,7 @@ class GateOpen(_message.Message):
     GROUNDS_FIELD_NUMBER: _builtins.int
     NEED_FIELD_NUMBER: _builtins.int
     ASK_FIELD_NUMBER: _builtins.int
+    ARGUMENTS_CHARS_FIELD_NUMBER: _builtins.int
     gate_id: _builtins.str
     """Unique in its run: the approval's id, or the call's. Pass it to AnswerGate or Submit."""
     kind: _builtins.str
@@ -4556,6 +4560,11 @@ class GateOpen(_message.Message):
     """When people are reminded of it, Unix milliseconds, unless it is answered before; absent: never."""
     escalate_at: _builtins.int
     """When others may answer too, Unix milliseconds, unless it is answered before; absent: never."""
+    arguments_chars: _builtins.int
+    """Approvals: how many characters the call's arguments have, where they are more than 32,768. Who approves them then says
+    which ones, by `argumentsSha256` in the payload; GetGate returns it along with the whole arguments. Absent: no hash is
+    needed.
+    """
     @_builtins.property
     def answerers(self) -> _common_pb2.Answerers:
         """Who may answer, as the rules said when it was opened; absent: the requester."""
@@ -4594,13 +4603,16 @@ class GateOpen(_message.Message):
         grounds: _abc.Iterable[_builtins.str] | None = ...,
         need: _common_pb2.CredentialNeed | None = ...,
         ask: _common_pb2.InputNeed | None = ...,
+        arguments_chars: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_answerers", b"_answerers", "_ask", b"_ask", "_escalate_at", b"_escalate_at", "_need", b"_need", "_on_expiry", b"_on_expiry", "_reason", b"_reason", "_remind_at", b"_remind_at", "_result_schema", b"_result_schema", "_risk", b"_risk", "_viewport_key", b"_viewport_key", "answerers", b"answerers", "ask", b"ask", "escalate_at", b"escalate_at", "need", b"need", "on_expiry", b"on_expiry", "reason", b"reason", "remind_at", b"remind_at", "result_schema", b"result_schema", "risk", b"risk", "viewport_key", b"viewport_key"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_answerers", b"_answerers", "_arguments_chars", b"_arguments_chars", "_ask", b"_ask", "_escalate_at", b"_escalate_at", "_need", b"_need", "_on_expiry", b"_on_expiry", "_reason", b"_reason", "_remind_at", b"_remind_at", "_result_schema", b"_result_schema", "_risk", b"_risk", "_viewport_key", b"_viewport_key", "answerers", b"answerers", "arguments_chars", b"arguments_chars", "ask", b"ask", "escalate_at", b"escalate_at", "need", b"need", "on_expiry", b"on_expiry", "reason", b"reason", "remind_at", b"remind_at", "result_schema", b"result_schema", "risk", b"risk", "viewport_key", b"viewport_key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answerers", b"_answerers", "_ask", b"_ask", "_escalate_at", b"_escalate_at", "_need", b"_need", "_on_expiry", b"_on_expiry", "_reason", b"_reason", "_remind_at", b"_remind_at", "_result_schema", b"_result_schema", "_risk", b"_risk", "_viewport_key", b"_viewport_key", "agent_key", b"agent_key", "answerers", b"answerers", "ask", b"ask", "escalate_at", b"escalate_at", "expires_at", b"expires_at", "gate_id", b"gate_id", "grounds", b"grounds", "kind", b"kind", "need", b"need", "on_expiry", b"on_expiry", "reason", b"reason", "remind_at", b"remind_at", "result_schema", b"result_schema", "risk", b"risk", "tool_id", b"tool_id", "tool_name", b"tool_name", "viewport_key", b"viewport_key"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answerers", b"_answerers", "_arguments_chars", b"_arguments_chars", "_ask", b"_ask", "_escalate_at", b"_escalate_at", "_need", b"_need", "_on_expiry", b"_on_expiry", "_reason", b"_reason", "_remind_at", b"_remind_at", "_result_schema", b"_result_schema", "_risk", b"_risk", "_viewport_key", b"_viewport_key", "agent_key", b"agent_key", "answerers", b"answerers", "arguments_chars", b"arguments_chars", "ask", b"ask", "escalate_at", b"escalate_at", "expires_at", b"expires_at", "gate_id", b"gate_id", "grounds", b"grounds", "kind", b"kind", "need", b"need", "on_expiry", b"on_expiry", "reason", b"reason", "remind_at", b"remind_at", "result_schema", b"result_schema", "risk", b"risk", "tool_id", b"tool_id", "tool_name", b"tool_name", "viewport_key", b"viewport_key"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__answerers: _TypeAlias = _typing.Literal["answerers"]  # noqa: Y015
     _WhichOneofArgType__answerers: _TypeAlias = _typing.Literal["_answerers", b"_answerers"]  # noqa: Y015
+    _WhichOneofReturnType__arguments_chars: _TypeAlias = _typing.Literal["arguments_chars"]  # noqa: Y015
+    _WhichOneofArgType__arguments_chars: _TypeAlias = _typing.Literal["_arguments_chars", b"_arguments_chars"]  # noqa: Y015
     _WhichOneofReturnType__ask: _TypeAlias = _typing.Literal["ask"]  # noqa: Y015
     _WhichOneofArgType__ask: _TypeAlias = _typing.Literal["_ask", b"_ask"]  # noqa: Y015
     _WhichOneofReturnType__escalate_at: _TypeAlias = _typing.Literal["escalate_at"]  # noqa: Y015
@@ -4621,6 +4633,8 @@ class GateOpen(_message.Message):
     _WhichOneofArgType__viewport_key: _TypeAlias = _typing.Literal["_viewport_key", b"_viewport_key"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__answerers) -> _WhichOneofReturnType__answerers | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__arguments_chars) -> _WhichOneofReturnType__arguments_chars | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__ask) -> _WhichOneofReturnType__ask | None: ...
     @_typing.overload
@@ -4812,11 +4826,12 @@ class GrantMake(_message.Message):
     """An approval holds for later calls: one that the same rules ask about runs, and nobody is asked. Committed with the answer
     that makes it (request.submit).
 
-    It covers calls of the same tool, by any agent of the run or chat, about which nothing but `grounds` asks, whose risk is no
-    graver, and about which the rules would ask the same answerers. What a rule denies it never covers, nor a call that was
-    cut off and may have had its effect, nor one about which somebody is asked already. Where several must approve, it is what
-    all of them have granted: for the run where one has said so, for the shortest time, and none where one has granted nothing.
-    It ends with its run or at its time, by RevokeGrant, and by a revert of the chat to before it; a copy of the chat has none.
+    It covers calls of the same tool, as long as that is defined as it was, by any agent of the run or chat, about which
+    nothing but `grounds` asks, whose risk is no graver, and about which the rules would ask the same answerers. What a
+    rule denies it never covers, nor a call that was cut off and may have had its effect, nor one about which somebody is
+    asked already. Where several must approve, it is what all of them have granted: for the run where one has said so, for
+    the shortest time, and none where one has granted nothing. It ends with its run or at its time, by RevokeGrant, and by
+    a revert of the chat to before it; a copy of the chat has none.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -4830,6 +4845,7 @@ class GrantMake(_message.Message):
     ANSWERERS_FIELD_NUMBER: _builtins.int
     MADE_BY_FIELD_NUMBER: _builtins.int
     EXPIRES_AT_FIELD_NUMBER: _builtins.int
+    TOOL_SHA256_FIELD_NUMBER: _builtins.int
     grant_id: _builtins.str
     """Unique in its chat."""
     gate_id: _builtins.str
@@ -4842,6 +4858,10 @@ class GrantMake(_message.Message):
     """The call's risk: critical, high, medium or low."""
     expires_at: _builtins.int
     """When it ends, Unix milliseconds; absent: with its run."""
+    tool_sha256: _builtins.str
+    """SHA-256 of the tool as it was approved, in hexadecimal: description, schema, kind and effect. Absent in logs of earlier
+    versions: any tool of the name.
+    """
     @_builtins.property
     def grounds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """What has asked, as in gate.open."""
@@ -4866,19 +4886,24 @@ class GrantMake(_message.Message):
         answerers: _common_pb2.Answerers | None = ...,
         made_by: _abc.Iterable[_builtins.str] | None = ...,
         expires_at: _builtins.int | None = ...,
+        tool_sha256: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_answerers", b"_answerers", "_expires_at", b"_expires_at", "answerers", b"answerers", "expires_at", b"expires_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_answerers", b"_answerers", "_expires_at", b"_expires_at", "_tool_sha256", b"_tool_sha256", "answerers", b"answerers", "expires_at", b"expires_at", "tool_sha256", b"tool_sha256"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answerers", b"_answerers", "_expires_at", b"_expires_at", "answerers", b"answerers", "expires_at", b"expires_at", "gate_id", b"gate_id", "grant_id", b"grant_id", "grounds", b"grounds", "made_by", b"made_by", "risk", b"risk", "scope", b"scope", "tool_name", b"tool_name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answerers", b"_answerers", "_expires_at", b"_expires_at", "_tool_sha256", b"_tool_sha256", "answerers", b"answerers", "expires_at", b"expires_at", "gate_id", b"gate_id", "grant_id", b"grant_id", "grounds", b"grounds", "made_by", b"made_by", "risk", b"risk", "scope", b"scope", "tool_name", b"tool_name", "tool_sha256", b"tool_sha256"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__answerers: _TypeAlias = _typing.Literal["answerers"]  # noqa: Y015
     _WhichOneofArgType__answerers: _TypeAlias = _typing.Literal["_answerers", b"_answerers"]  # noqa: Y015
     _WhichOneofReturnType__expires_at: _TypeAlias = _typing.Literal["expires_at"]  # noqa: Y015
     _WhichOneofArgType__expires_at: _TypeAlias = _typing.Literal["_expires_at", b"_expires_at"]  # noqa: Y015
+    _WhichOneofReturnType__tool_sha256: _TypeAlias = _typing.Literal["tool_sha256"]  # noqa: Y015
+    _WhichOneofArgType__tool_sha256: _TypeAlias = _typing.Literal["_tool_sha256", b"_tool_sha256"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__answerers) -> _WhichOneofReturnType__answerers | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__expires_at) -> _WhichOneofReturnType__expires_at | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__tool_sha256) -> _WhichOneofReturnType__tool_sha256 | None: ...
 
 Global___GrantMake: _TypeAlias = GrantMake  # noqa: Y015
 

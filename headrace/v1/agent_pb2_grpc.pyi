@@ -198,7 +198,8 @@ class AgentServiceStub:
     and when, and its events. docs/reference/cassette.md has the format.
 
     Changes nothing. Complete over its pages, which are stable. Without secrets: no headers and keys were kept, and what
-    looks like a credential is masked. The code of an operator's own modes is there with the scope `operate` alone.
+    looks like a credential is masked. What the operator has written is there with the scope `operate` alone: definitions
+    of agents, the code of modes, and files such as approvals.yaml.
     Errors: NOT_FOUND (run; also one that was not recorded, or could not be: the message says why); INVALID_REQUEST for a
     page_token that this service has not given, or a run that has not ended.
     """
@@ -377,7 +378,8 @@ class AgentServiceAsyncStub(AgentServiceStub):
     and when, and its events. docs/reference/cassette.md has the format.
 
     Changes nothing. Complete over its pages, which are stable. Without secrets: no headers and keys were kept, and what
-    looks like a credential is masked. The code of an operator's own modes is there with the scope `operate` alone.
+    looks like a credential is masked. What the operator has written is there with the scope `operate` alone: definitions
+    of agents, the code of modes, and files such as approvals.yaml.
     Errors: NOT_FOUND (run; also one that was not recorded, or could not be: the message says why); INVALID_REQUEST for a
     page_token that this service has not given, or a run that has not ended.
     """
@@ -685,7 +687,8 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
         and when, and its events. docs/reference/cassette.md has the format.
 
         Changes nothing. Complete over its pages, which are stable. Without secrets: no headers and keys were kept, and what
-        looks like a credential is masked. The code of an operator's own modes is there with the scope `operate` alone.
+        looks like a credential is masked. What the operator has written is there with the scope `operate` alone: definitions
+        of agents, the code of modes, and files such as approvals.yaml.
         Errors: NOT_FOUND (run; also one that was not recorded, or could not be: the message says why); INVALID_REQUEST for a
         page_token that this service has not given, or a run that has not ended.
         """

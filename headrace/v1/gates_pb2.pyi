@@ -319,8 +319,8 @@ class AnswerGateRequest(_message.Message):
     gate_id: _builtins.str
     """The gate's id in the run."""
     payload: _builtins.str
-    """JSON: for an approval {decision, arguments?, note?, by?, grant?, grantMs?}, for a form or a question its result, for a
-    credential {decision, secret?, note?}; see SubmitRequest.
+    """JSON: for an approval {decision, arguments?, argumentsSha256?, note?, by?, grant?, grantMs?}, for a form or a
+    question its result, for a credential {decision, secret?, note?}; see SubmitRequest.
     """
     request_id: _builtins.str
     """The caller's id of this request."""
@@ -869,6 +869,7 @@ class Grant(_message.Message):
     MADE_AT_FIELD_NUMBER: _builtins.int
     EXPIRES_AT_FIELD_NUMBER: _builtins.int
     REQUESTER_FIELD_NUMBER: _builtins.int
+    TOOL_SHA256_FIELD_NUMBER: _builtins.int
     grant_id: _builtins.str
     """Unique in its chat."""
     chat_id: _builtins.str
@@ -887,6 +888,8 @@ class Grant(_message.Message):
     """When it ends, Unix milliseconds; absent: with its run."""
     requester: _builtins.str
     """The user whose run has asked for it: it holds for calls of runs of that user alone."""
+    tool_sha256: _builtins.str
+    """The tool as it was approved (GrantMake); absent: any tool of the name."""
     @_builtins.property
     def grounds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """What has asked, in words."""
@@ -914,19 +917,24 @@ class Grant(_message.Message):
         made_at: _builtins.int = ...,
         expires_at: _builtins.int | None = ...,
         requester: _builtins.str = ...,
+        tool_sha256: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_answerers", b"_answerers", "_expires_at", b"_expires_at", "answerers", b"answerers", "expires_at", b"expires_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_answerers", b"_answerers", "_expires_at", b"_expires_at", "_tool_sha256", b"_tool_sha256", "answerers", b"answerers", "expires_at", b"expires_at", "tool_sha256", b"tool_sha256"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answerers", b"_answerers", "_expires_at", b"_expires_at", "answerers", b"answerers", "chat_id", b"chat_id", "expires_at", b"expires_at", "grant_id", b"grant_id", "grounds", b"grounds", "made_at", b"made_at", "made_by", b"made_by", "requester", b"requester", "risk", b"risk", "run_id", b"run_id", "scope", b"scope", "tool_name", b"tool_name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answerers", b"_answerers", "_expires_at", b"_expires_at", "_tool_sha256", b"_tool_sha256", "answerers", b"answerers", "chat_id", b"chat_id", "expires_at", b"expires_at", "grant_id", b"grant_id", "grounds", b"grounds", "made_at", b"made_at", "made_by", b"made_by", "requester", b"requester", "risk", b"risk", "run_id", b"run_id", "scope", b"scope", "tool_name", b"tool_name", "tool_sha256", b"tool_sha256"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__answerers: _TypeAlias = _typing.Literal["answerers"]  # noqa: Y015
     _WhichOneofArgType__answerers: _TypeAlias = _typing.Literal["_answerers", b"_answerers"]  # noqa: Y015
     _WhichOneofReturnType__expires_at: _TypeAlias = _typing.Literal["expires_at"]  # noqa: Y015
     _WhichOneofArgType__expires_at: _TypeAlias = _typing.Literal["_expires_at", b"_expires_at"]  # noqa: Y015
+    _WhichOneofReturnType__tool_sha256: _TypeAlias = _typing.Literal["tool_sha256"]  # noqa: Y015
+    _WhichOneofArgType__tool_sha256: _TypeAlias = _typing.Literal["_tool_sha256", b"_tool_sha256"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__answerers) -> _WhichOneofReturnType__answerers | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__expires_at) -> _WhichOneofReturnType__expires_at | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__tool_sha256) -> _WhichOneofReturnType__tool_sha256 | None: ...
 
 Global___Grant: _TypeAlias = Grant  # noqa: Y015
 
@@ -962,6 +970,7 @@ class Gate(_message.Message):
     IS_GRANTABLE_FIELD_NUMBER: _builtins.int
     NEED_FIELD_NUMBER: _builtins.int
     ASK_FIELD_NUMBER: _builtins.int
+    ARGUMENTS_SHA256_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """The run that waits."""
     gate_id: _builtins.str
@@ -1004,6 +1013,8 @@ class Gate(_message.Message):
     """When the claim ends unless it is renewed, Unix milliseconds."""
     is_grantable: _builtins.bool
     """Whether an approve can be granted for later calls, too; in GetGate only."""
+    arguments_sha256: _builtins.str
+    """Approvals: the SHA-256 of `arguments`, in hexadecimal, for the answer; in GetGate only."""
     @_builtins.property
     def answerers(self) -> _common_pb2.Answerers:
         """Who may answer: as the rules said when it was opened, and those to whom it was passed on since."""
@@ -1053,15 +1064,18 @@ class Gate(_message.Message):
         is_grantable: _builtins.bool = ...,
         need: _common_pb2.CredentialNeed | None = ...,
         ask: _common_pb2.InputNeed | None = ...,
+        arguments_sha256: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_answered_by", b"_answered_by", "_arguments", b"_arguments", "_ask", b"_ask", "_claimed_by", b"_claimed_by", "_claimed_until", b"_claimed_until", "_closed_at", b"_closed_at", "_credential", b"_credential", "_need", b"_need", "_reason", b"_reason", "_risk", b"_risk", "_viewport_key", b"_viewport_key", "answered_by", b"answered_by", "answerers", b"answerers", "arguments", b"arguments", "ask", b"ask", "claimed_by", b"claimed_by", "claimed_until", b"claimed_until", "closed_at", b"closed_at", "credential", b"credential", "need", b"need", "reason", b"reason", "risk", b"risk", "viewport_key", b"viewport_key"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_answered_by", b"_answered_by", "_arguments", b"_arguments", "_arguments_sha256", b"_arguments_sha256", "_ask", b"_ask", "_claimed_by", b"_claimed_by", "_claimed_until", b"_claimed_until", "_closed_at", b"_closed_at", "_credential", b"_credential", "_need", b"_need", "_reason", b"_reason", "_risk", b"_risk", "_viewport_key", b"_viewport_key", "answered_by", b"answered_by", "answerers", b"answerers", "arguments", b"arguments", "arguments_sha256", b"arguments_sha256", "ask", b"ask", "claimed_by", b"claimed_by", "claimed_until", b"claimed_until", "closed_at", b"closed_at", "credential", b"credential", "need", b"need", "reason", b"reason", "risk", b"risk", "viewport_key", b"viewport_key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answered_by", b"_answered_by", "_arguments", b"_arguments", "_ask", b"_ask", "_claimed_by", b"_claimed_by", "_claimed_until", b"_claimed_until", "_closed_at", b"_closed_at", "_credential", b"_credential", "_need", b"_need", "_reason", b"_reason", "_risk", b"_risk", "_viewport_key", b"_viewport_key", "agent_key", b"agent_key", "answered_by", b"answered_by", "answerers", b"answerers", "arguments", b"arguments", "ask", b"ask", "chat_id", b"chat_id", "claimed_by", b"claimed_by", "claimed_until", b"claimed_until", "closed_at", b"closed_at", "credential", b"credential", "expires_at", b"expires_at", "gate_id", b"gate_id", "is_grantable", b"is_grantable", "kind", b"kind", "need", b"need", "opened_at", b"opened_at", "reason", b"reason", "requester", b"requester", "risk", b"risk", "run_id", b"run_id", "state", b"state", "steps", b"steps", "tool_id", b"tool_id", "tool_name", b"tool_name", "viewport_key", b"viewport_key", "voters", b"voters"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answered_by", b"_answered_by", "_arguments", b"_arguments", "_arguments_sha256", b"_arguments_sha256", "_ask", b"_ask", "_claimed_by", b"_claimed_by", "_claimed_until", b"_claimed_until", "_closed_at", b"_closed_at", "_credential", b"_credential", "_need", b"_need", "_reason", b"_reason", "_risk", b"_risk", "_viewport_key", b"_viewport_key", "agent_key", b"agent_key", "answered_by", b"answered_by", "answerers", b"answerers", "arguments", b"arguments", "arguments_sha256", b"arguments_sha256", "ask", b"ask", "chat_id", b"chat_id", "claimed_by", b"claimed_by", "claimed_until", b"claimed_until", "closed_at", b"closed_at", "credential", b"credential", "expires_at", b"expires_at", "gate_id", b"gate_id", "is_grantable", b"is_grantable", "kind", b"kind", "need", b"need", "opened_at", b"opened_at", "reason", b"reason", "requester", b"requester", "risk", b"risk", "run_id", b"run_id", "state", b"state", "steps", b"steps", "tool_id", b"tool_id", "tool_name", b"tool_name", "viewport_key", b"viewport_key", "voters", b"voters"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__answered_by: _TypeAlias = _typing.Literal["answered_by"]  # noqa: Y015
     _WhichOneofArgType__answered_by: _TypeAlias = _typing.Literal["_answered_by", b"_answered_by"]  # noqa: Y015
     _WhichOneofReturnType__arguments: _TypeAlias = _typing.Literal["arguments"]  # noqa: Y015
     _WhichOneofArgType__arguments: _TypeAlias = _typing.Literal["_arguments", b"_arguments"]  # noqa: Y015
+    _WhichOneofReturnType__arguments_sha256: _TypeAlias = _typing.Literal["arguments_sha256"]  # noqa: Y015
+    _WhichOneofArgType__arguments_sha256: _TypeAlias = _typing.Literal["_arguments_sha256", b"_arguments_sha256"]  # noqa: Y015
     _WhichOneofReturnType__ask: _TypeAlias = _typing.Literal["ask"]  # noqa: Y015
     _WhichOneofArgType__ask: _TypeAlias = _typing.Literal["_ask", b"_ask"]  # noqa: Y015
     _WhichOneofReturnType__claimed_by: _TypeAlias = _typing.Literal["claimed_by"]  # noqa: Y015
@@ -1084,6 +1098,8 @@ class Gate(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__answered_by) -> _WhichOneofReturnType__answered_by | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__arguments) -> _WhichOneofReturnType__arguments | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__arguments_sha256) -> _WhichOneofReturnType__arguments_sha256 | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__ask) -> _WhichOneofReturnType__ask | None: ...
     @_typing.overload

@@ -172,10 +172,10 @@ class ScheduleServiceServicer(object):
         may call it.
         Effect: the payload is stored before this is answered, and its run begins within some seconds, by the schedule's
         overlap; the agent is given it as data. Idempotent by webhook_id among the last 200 that were taken: a repetition
-        is answered `duplicate`.
+        is answered `duplicate`. A post that was signed before those is refused: it may be a repetition.
         Errors: UNAUTHENTICATED, always the same, where the schedule is not there or takes no posts, the signature does not
         fit, or the time is more than five minutes away; INVALID_REQUEST for a payload that is no JSON; QUEUE_FULL when 16
-        wait for their runs.
+        wait for their runs, or 200 that were taken were signed after this one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

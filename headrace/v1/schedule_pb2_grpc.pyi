@@ -86,10 +86,10 @@ class ScheduleServiceStub:
     may call it.
     Effect: the payload is stored before this is answered, and its run begins within some seconds, by the schedule's
     overlap; the agent is given it as data. Idempotent by webhook_id among the last 200 that were taken: a repetition
-    is answered `duplicate`.
+    is answered `duplicate`. A post that was signed before those is refused: it may be a repetition.
     Errors: UNAUTHENTICATED, always the same, where the schedule is not there or takes no posts, the signature does not
     fit, or the time is more than five minutes away; INVALID_REQUEST for a payload that is no JSON; QUEUE_FULL when 16
-    wait for their runs.
+    wait for their runs, or 200 that were taken were signed after this one.
     """
     ListDueSchedules: _grpc.UnaryUnaryMultiCallable[_schedule_pb2.ListDueSchedulesRequest, _schedule_pb2.ListDueSchedulesResponse]
     """List what is due now, of all users: the first time of each user, then the second ones.
@@ -162,10 +162,10 @@ class ScheduleServiceAsyncStub(ScheduleServiceStub):
     may call it.
     Effect: the payload is stored before this is answered, and its run begins within some seconds, by the schedule's
     overlap; the agent is given it as data. Idempotent by webhook_id among the last 200 that were taken: a repetition
-    is answered `duplicate`.
+    is answered `duplicate`. A post that was signed before those is refused: it may be a repetition.
     Errors: UNAUTHENTICATED, always the same, where the schedule is not there or takes no posts, the signature does not
     fit, or the time is more than five minutes away; INVALID_REQUEST for a payload that is no JSON; QUEUE_FULL when 16
-    wait for their runs.
+    wait for their runs, or 200 that were taken were signed after this one.
     """
     ListDueSchedules: _aio.UnaryUnaryMultiCallable[_schedule_pb2.ListDueSchedulesRequest, _schedule_pb2.ListDueSchedulesResponse]  # type: ignore[assignment]
     """List what is due now, of all users: the first time of each user, then the second ones.
@@ -283,10 +283,10 @@ class ScheduleServiceServicer(metaclass=_abc_1.ABCMeta):
         may call it.
         Effect: the payload is stored before this is answered, and its run begins within some seconds, by the schedule's
         overlap; the agent is given it as data. Idempotent by webhook_id among the last 200 that were taken: a repetition
-        is answered `duplicate`.
+        is answered `duplicate`. A post that was signed before those is refused: it may be a repetition.
         Errors: UNAUTHENTICATED, always the same, where the schedule is not there or takes no posts, the signature does not
         fit, or the time is more than five minutes away; INVALID_REQUEST for a payload that is no JSON; QUEUE_FULL when 16
-        wait for their runs.
+        wait for their runs, or 200 that were taken were signed after this one.
         """
 
     @_abc_1.abstractmethod

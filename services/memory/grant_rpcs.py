@@ -101,4 +101,5 @@ def _make_grant(entry: GrantEntry) -> gates_pb2.Grant:
         made_at=entry.made_at,
         expires_at=entry.expires_at or None,
         requester=entry.requester,
+        tool_sha256=made.tool_sha256 or None,
     )

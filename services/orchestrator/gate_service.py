@@ -7,6 +7,7 @@ from headrace.v1 import agent_pb2, gates_pb2, gates_pb2_grpc, memory_pb2
 from services.orchestrator import ids
 from services.orchestrator.cluster.forwarding import Forwarder
 from services.orchestrator.lifecycle.live_calls import claim_rpc, gate_steps
+from services.orchestrator.lifecycle.live_calls.approval_answers import hash_arguments
 from services.orchestrator.lifecycle.live_calls.gate_calls import GateCalls
 from services.orchestrator.lifecycle.live_calls.unknown_gates import AboutGate, check_closed
 from services.orchestrator.peers import stored_runs
@@ -69,6 +70,8 @@ class GateService(gates_pb2_grpc.GateServiceServicer):
                 response.gate.steps.add(at=event.timestamp).MergeFrom(event.gate_step)
         if edits := [step.arguments for step in response.gate.steps if step.decision == "edit"]:
             response.gate.arguments = edits[-1]
+        if response.gate.kind == "approval" and response.gate.HasField("arguments"):
+            response.gate.arguments_sha256 = hash_arguments(response.gate.arguments)
         return response
 
     async def AnswerGate(self, request: gates_pb2.AnswerGateRequest, context: Context) -> gates_pb2.AnswerGateResponse:

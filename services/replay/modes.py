@@ -6,13 +6,14 @@ from headrace.cassette.lines import Cassette
 
 
 def find_refusal(cassette: Cassette, *, runs_modes: bool) -> str:
-    """Return why the cassette's code is not to be run; empty: it may be, or there is none."""
+    """Return why the cassette is not to be replayed; empty: it may be."""
+    if cassette.withheld:
+        return f"its agents' definitions were withheld: `headrace record` needs the scope {cassette.withheld}"
     for name, mode in sorted(cassette.modes.items()):
         if not mode.is_whole:
             return (
                 f"the code of its mode {name!r} is not what ran (SHA-256 {mode.sha256}): what looked like a secret in"
-                " it was masked when it was recorded, or it was withheld from who lacks the scope operate, or it was"
-                " changed since"
+                " it was masked when it was recorded, or it was changed since"
             )
         if not runs_modes:
             return (

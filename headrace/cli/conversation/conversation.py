@@ -19,7 +19,7 @@ from headrace.cli.run_view.context_view import print_context
 from headrace.cli.run_view.lists.agent_list import print_agents
 from headrace.cli.run_view.lists.checkpoint_list import print_checkpoints, revert_chat
 from headrace.cli.run_view.lists.pin_list import KINDS, pin_message, print_pins
-from headrace.cli.run_view.printing import print_text
+from headrace.cli.run_view.printing import print_shown
 from headrace.cli.run_view.view import choose_view
 
 HELP = """\
@@ -153,8 +153,10 @@ class Conversation:
             return False
         body = pending.build_submission(line)
         if body is None:
-            print_text(pending.prompt)
+            print_shown(pending.prompt)
             return True
         run.pending_inputs.remove(pending.id)
+        if pending.needs_hash and body["payload"]["decision"] == "approve":
+            body["payload"]["argumentsSha256"] = await run.fetch_arguments_hash(pending.id)
         await run.submit(body)
         return True

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from headrace.fold import Fold
+from headrace.shown_text import SHOWN_CHARS_MAX
 from headrace.v1 import agent_pb2
 
 ASK_HUMAN = "ask_human"
@@ -34,6 +35,8 @@ class PendingInput:
     form: Form = Form()
     details: str = ""
     """The call's arguments and an approval's reason."""
+    needs_hash: bool = False
+    """Whether an approve says which arguments it is for: they are long."""
 
     @property
     def prompt(self) -> str:
@@ -99,7 +102,11 @@ class PendingInputs:
                 call = state.blocks.get(request.tool_id)
                 name, arguments = (call.name, call.params) if call is not None else ("", "")
                 details = f"{arguments}\n{reason}".strip()
-                return self._add(PendingInput(request.approval_id, name or "a tool", is_approval=True, details=details))
+                is_long = len(arguments) > SHOWN_CHARS_MAX
+                name = name or "a tool"
+                return self._add(
+                    PendingInput(request.approval_id, name, is_approval=True, details=details, needs_hash=is_long)
+                )
             case "approval_answer":
                 self.remove(delta.approval_answer.approval_id)
             case "tool_result":

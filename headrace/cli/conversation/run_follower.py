@@ -53,6 +53,12 @@ class RunSnapshot(msgspec.Struct, frozen=True, rename="camel"):
     budget_left: BudgetLeft | None = None
 
 
+class _Gate(msgspec.Struct, frozen=True):
+    """A gate as GET /api/gate has it."""
+
+    arguments_sha256: str = msgspec.field(default="", name="argumentsSha256")
+
+
 class RunFollower:
     def __init__(
         self,
@@ -136,6 +142,11 @@ class RunFollower:
 
     async def submit(self, body: dict[str, Any]) -> None:
         await self._facade.post("/api/submit", {"runId": self._run_id} | body)
+
+    async def fetch_arguments_hash(self, gate_id: str) -> str:
+        """Return what an approve of long arguments, all of which are shown here, says of them."""
+        data = await self._facade.get("/api/gate", runId=self._run_id, gateId=gate_id)
+        return msgspec.json.decode(data, type=_Gate).arguments_sha256
 
     async def _read_events(self) -> None:
         """Read to the run's end, attaching again after each break."""

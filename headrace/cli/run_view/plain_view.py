@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import BinaryIO
 
+from headrace.cli.run_view.printing import show_text
 from headrace.cli.run_view.scopes import RUN, ScopeLabel
+from headrace.shown_text import shorten_line
 from headrace.v1 import agent_pb2
 
 RESULT_CHARS_MAX = 500
@@ -60,15 +62,14 @@ class PlainView:
     def show_result(self, call_id: str, result: str, ok: bool) -> None:
         name, *arguments = self._calls.pop(call_id, ["tool"])
         outcome = "" if ok else "failed: "
-        self._write_line(
-            f"{self._prefix}[tool] {name}({_join_lines(''.join(arguments))}) -> {outcome}{_join_lines(result)}"
-        )
+        called = show_text(f"{name}({shorten_line(''.join(arguments), RESULT_CHARS_MAX)})")
+        self._write_line(f"{self._prefix}[tool] {called} -> {outcome}{_join_lines(result)}")
 
     def show_notice(self, text: str) -> None:
-        self._write_line(f"{self._prefix}[notice] {_join_lines(text)}")
+        self._write_line(f"{self._prefix}[notice] {show_text(shorten_line(text, RESULT_CHARS_MAX))}")
 
     def show_prompt(self, text: str) -> None:
-        self._write_line("\n".join(f"? {line}" for line in text.splitlines()))
+        self._write_line("\n".join(f"? {line}" for line in show_text(text).split("\n")))
 
     def set_budget(self, text: str) -> None:
         pass

@@ -11,6 +11,7 @@ from rich.console import Console
 from headrace.cli.run_view.costs import describe_usage
 from headrace.cli.run_view.printing import CONTROLS
 from headrace.cli.run_view.scopes import RUN, ScopeLabel
+from headrace.shown_text import isolate, make_visible
 from headrace.v1 import agent_pb2
 
 STATUS_AFTER_S = 1.0
@@ -67,7 +68,7 @@ class TerminalView:
         self._write(f"╭─ {name}\n", "cyan")
 
     def write_arguments(self, call_id: str, text: str) -> None:
-        self._write_in_box(call_id, text, "cyan")
+        self._write_in_box(call_id, isolate(make_visible(text)), "cyan")
 
     def close_arguments(self, call_id: str) -> None:
         if self._section == call_id:
@@ -90,11 +91,11 @@ class TerminalView:
 
     def show_notice(self, text: str) -> None:
         self._start_section("")
-        self._write(f"• {text}\n", "yellow")
+        self._write(f"• {isolate(make_visible(text))}\n", "yellow")
 
     def show_prompt(self, text: str) -> None:
         self._start_section("")
-        self._write("".join(f"? {line}\n" for line in text.splitlines()), "bold")
+        self._write("".join(f"? {line}\n" for line in isolate(make_visible(text)).split("\n")), "bold")
 
     def set_budget(self, text: str) -> None:
         self._budget = text

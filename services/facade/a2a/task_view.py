@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import orjson
 
 from headrace.fold import TERMINAL, Fold
+from headrace.shown_text import make_visible
 from headrace.v1 import agent_pb2
 from services.facade.faces.gate_answers import APPROVAL, CREDENTIAL
 from services.runtime.formats.times import format_time
@@ -208,7 +209,7 @@ class TaskView:
         block = self.fold.blocks.get(gate.tool_id)
         arguments = (block.params or block.text) if block else ""
         data: dict[str, Any] = {"gateId": gate.gate_id, "kind": gate.kind, "toolName": gate.tool_name}
-        data |= {"arguments": arguments, "expiresAt": gate.expires_at}
+        data |= {"arguments": make_visible(arguments), "expiresAt": gate.expires_at}  # JSON text: its value is the same
         if gate.kind == APPROVAL:
             data |= {"answers": ["approve", "reject"], "risk": gate.risk}
         elif gate.result_schema:

@@ -20,6 +20,7 @@ APPROVAL_SCHEMA = {
     "properties": {
         "decision": {"enum": ["approve", "edit", "reject"]},
         "arguments": {"type": "object", "description": "edit: the arguments to call with"},
+        "argumentsSha256": {"type": "string", "description": "approve: needed for arguments that are long"},
         "note": {"type": "string"},
     },
     "required": ["decision"],
@@ -61,6 +62,7 @@ def _build_interrupt(gate: agent_pb2.GateOpen, subagent_id: str, call_id: str, r
     ours = {"kind": gate.kind, "gateId": gate.gate_id, "runId": run_id, "toolName": gate.tool_name}
     ours |= {"viewportKey": gate.viewport_key} if gate.viewport_key else {}
     ours |= {"risk": gate.risk} if gate.risk else {}
+    ours |= {"argumentsChars": gate.arguments_chars} if gate.HasField("arguments_chars") else {}
     interrupt = {
         "id": str(GateRef(run_id, seq, gate.gate_id, is_approval)),
         "reason": "tool_call" if is_approval else "input_required",

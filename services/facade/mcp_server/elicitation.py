@@ -6,6 +6,7 @@ from typing import Any
 
 import orjson
 
+from headrace.shown_text import SHOWN_CHARS_MAX, make_visible, shorten_line
 from headrace.v1 import agent_pb2
 from services.facade.faces.gate_answers import APPROVAL, Answer, GateRef, make_answer
 
@@ -20,11 +21,6 @@ DECISION = {
     "required": ["decision"],
 }
 CREDENTIAL = "credential"
-WITHOUT = {
-    "type": "object",
-    "properties": {"decision": {"type": "string", "enum": ["reject"], "title": "Go on without it"}},
-    "required": ["decision"],
-}
 ANY_ANSWER = {
     "type": "object",
     "properties": {"answer": {"type": "string", "title": "Answer", "description": "Text, or JSON"}},
@@ -38,11 +34,21 @@ def build_elicitation(gate: agent_pb2.GateOpen, arguments: str) -> dict[str, Any
     if gate.kind == CREDENTIAL:
         # A form must not ask for a secret: programs are told where it is to be supplied.
         message = f"{gate.tool_name}: {gate.reason}. Supply it in the console's inbox, or go on without it."
-        return {"mode": "form", "message": message, "requestedSchema": WITHOUT}
+        return {"mode": "form", "message": message, "requestedSchema": _offer_reject("Go on without it")}
+    if gate.kind == APPROVAL and len(arguments) > SHOWN_CHARS_MAX:
+        why = f"its arguments have {len(arguments):,} characters, too many to be shown here"
+        message = f"{gate.tool_name}: {gate.reason}; {why}. Approve it in the console's inbox, or reject it."
+        return {"mode": "form", "message": message, "requestedSchema": _offer_reject("Decision")}
     schema: Any = DECISION if gate.kind == APPROVAL else orjson.loads(gate.result_schema or "null")
-    what = f"{gate.tool_name}({arguments[:2000]})"
+    shown = make_visible(arguments) if gate.kind == APPROVAL else shorten_line(arguments, SHOWN_CHARS_MAX)
+    what = f"{gate.tool_name}({shown})"
     text = f"{what}: {gate.reason or 'may it run?'}" if gate.kind == APPROVAL or gate.reason else what
     return {"mode": "form", "message": text, "requestedSchema": schema if _is_plain(schema) else ANY_ANSWER}
+
+
+def _offer_reject(title: str) -> dict[str, Any]:
+    decision = {"type": "string", "enum": ["reject"], "title": title}
+    return {"type": "object", "properties": {"decision": decision}, "required": ["decision"]}
 
 
 def read_response(gate: GateRef, result: dict[str, Any], name: str) -> Answer:

@@ -22,7 +22,7 @@ POSTS_MAX = 16
 """Posts of a schedule that wait for their runs."""
 
 TAKEN_MAX = 200
-"""Ids of posts by which repetitions are known."""
+"""Ids of posts by which repetitions are known. What was signed before the oldest of them is no longer taken."""
 
 TOLERANCE_S = 300
 """How far a sender's clock may be from ours, and how old a post may be."""
@@ -76,15 +76,27 @@ def check_payload(payload: bytes) -> str:
         raise InvalidRequest.of("payload", "must be JSON in UTF-8") from None
 
 
-def add_post(schedule: Schedule, webhook_id: str, payload: str, now_ms: int) -> Schedule:
-    """Return the schedule with the post, which is kept until its run has begun. Raises QueueFull."""
+def add_post(schedule: Schedule, posted: Posted, payload: str, now_ms: int) -> Schedule:
+    """Return the schedule with the post, which is kept until its run has begun.
+
+    Raises:
+        QueueFull: Too many wait, or it may be a repetition: those that were signed then are known no more.
+    """
+    signed_at = int(posted.timestamp)
+    if signed_at <= schedule.forgotten_at:
+        raise QueueFull(f"{TAKEN_MAX} posts were signed after this one; sign it again", retry_after_s=RETRY_AFTER_S)
     if len(schedule.posts) >= POSTS_MAX:
         raise QueueFull(f"{POSTS_MAX} posts wait for their runs; try again later", retry_after_s=RETRY_AFTER_S)
     due_at = find_free_time(schedule, max([now_ms, *(post.due_at + 1 for post in schedule.posts)]))
+    times = (*schedule.taken_times, *[0] * len(schedule.taken_ids))
+    taken = [(signed_at, posted.webhook_id), *zip(times, schedule.taken_ids, strict=False)]
+    taken.sort(key=lambda one: one[0], reverse=True)  # stable: of those of one second the last to come is first
     return replace(
         schedule,
-        posts=(*schedule.posts, Post(due_at, webhook_id, payload)),
-        taken_ids=(webhook_id, *schedule.taken_ids)[:TAKEN_MAX],
+        posts=(*schedule.posts, Post(due_at, posted.webhook_id, payload)),
+        taken_ids=tuple(webhook_id for _, webhook_id in taken[:TAKEN_MAX]),
+        taken_times=tuple(at for at, _ in taken[:TAKEN_MAX]),
+        forgotten_at=max([schedule.forgotten_at, *(at for at, _ in taken[TAKEN_MAX:])]),
     )
 
 

@@ -185,7 +185,7 @@ class ScheduleStore:
                 status = PAUSED
             else:
                 status = ACCEPTED
-                return posts.add_post(stored, posted.webhook_id, payload, self._clock())
+                return posts.add_post(stored, posted, payload, self._clock())
             return stored
 
         await self._change(schedule, change)
@@ -323,6 +323,8 @@ def _check_same(stored: Schedule, schedule: Schedule) -> Schedule:
                 "secrets",
                 "posts",
                 "taken_ids",
+                "taken_times",
+                "forgotten_at",
                 "triggers",
             )
         },

@@ -1,4 +1,4 @@
-"""Channels whose calls name the calling service and the current identity."""
+"""Channels whose calls name the calling service and the current identity, and carry no more than is needed there."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import grpc
 
 from services.runtime.auth.authenticator import CALLER, TOKEN
 from services.runtime.auth.identity import forward_identity
+from services.runtime.auth.passed_credentials import is_credential, takes_credentials
 from services.runtime.auth.settings import AuthSettings
 
 CallerMetadata = tuple[tuple[str, str], ...]
@@ -24,17 +25,17 @@ class AuthenticatedChannel(grpc.aio.Channel):
         self._channel = channel
         self._caller_metadata = caller_metadata
 
-    def unary_unary(self, *args: Any, **kwargs: Any) -> Any:
-        return self._with_metadata(self._channel.unary_unary(*args, **kwargs))
+    def unary_unary(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        return self._with_metadata(method, self._channel.unary_unary(method, *args, **kwargs))
 
-    def unary_stream(self, *args: Any, **kwargs: Any) -> Any:
-        return self._with_metadata(self._channel.unary_stream(*args, **kwargs))
+    def unary_stream(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        return self._with_metadata(method, self._channel.unary_stream(method, *args, **kwargs))
 
-    def stream_unary(self, *args: Any, **kwargs: Any) -> Any:
-        return self._with_metadata(self._channel.stream_unary(*args, **kwargs))
+    def stream_unary(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        return self._with_metadata(method, self._channel.stream_unary(method, *args, **kwargs))
 
-    def stream_stream(self, *args: Any, **kwargs: Any) -> Any:
-        return self._with_metadata(self._channel.stream_stream(*args, **kwargs))
+    def stream_stream(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        return self._with_metadata(method, self._channel.stream_stream(method, *args, **kwargs))
 
     async def __aenter__(self) -> AuthenticatedChannel:
         await self._channel.__aenter__()
@@ -55,8 +56,11 @@ class AuthenticatedChannel(grpc.aio.Channel):
     async def channel_ready(self) -> None:
         await self._channel.channel_ready()
 
-    def _with_metadata(self, start: Callable[..., Any]) -> Callable[..., Any]:
+    def _with_metadata(self, method: str, start: Callable[..., Any]) -> Callable[..., Any]:
+        takes_all = takes_credentials(method)
+
         def start_call(request: Any = None, *, metadata: Any = None, **settings: Any) -> Any:
-            return start(request, metadata=(*(metadata or ()), *self._caller_metadata, *forward_identity()), **settings)
+            passed = [pair for pair in metadata or () if takes_all or not is_credential(pair[0])]
+            return start(request, metadata=(*passed, *self._caller_metadata, *forward_identity()), **settings)
 
         return start_call

@@ -1,8 +1,4 @@
-"""Metadata that calls carry on: ids of request, run and span, and users' credentials for MCP servers and tools.
-
-`x-mcp-<server>-authorization` is the user's Authorization header for that server, `x-tool-<name>-credential` a
-credential of tools.yaml; neither is ever logged.
-"""
+"""Metadata that calls carry on: ids of request, run and span, and users' credentials for MCP servers and tools."""
 
 from __future__ import annotations
 
@@ -12,6 +8,7 @@ from contextvars import ContextVar
 
 import structlog
 
+from services.runtime.auth.passed_credentials import is_credential
 from services.runtime.randomness import new_uuid
 from services.runtime.telemetry import spans
 
@@ -19,8 +16,6 @@ REQUEST_ID, RUN_ID, TRACEPARENT = "x-request-id", "x-run-id", spans.TRACEPARENT
 
 _SAFE = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 """Request ids that cannot forge log lines or headers."""
-
-_CREDENTIAL = re.compile(r"x-mcp-[a-z0-9_-]{1,32}-authorization|x-tool-[a-z0-9_-]{1,32}-credential")
 
 CREDENTIALS_CHARS_MAX = 4096
 """Size of all credentials; gRPC refuses more than 8 KiB of metadata."""
@@ -48,7 +43,7 @@ def find_mcp_credentials(given: Iterable[tuple[str, str]]) -> tuple[tuple[str, s
     known = {
         key.lower(): value
         for key, value in given
-        if _CREDENTIAL.fullmatch(key.lower()) and value.isascii() and value.isprintable()
+        if is_credential(key.lower()) and value.isascii() and value.isprintable()
     }
     found = tuple(known.items())
     if sum(len(key) + len(value) for key, value in found) > CREDENTIALS_CHARS_MAX:
@@ -78,7 +73,7 @@ def list_tool_credentials() -> tuple[str, ...]:
 
 def list_credentials() -> tuple[str, ...]:
     """Return the values of users' credentials, with and without their scheme."""
-    values = [value for key, value in _forwarded.get() if _CREDENTIAL.fullmatch(key)]
+    values = [value for key, value in _forwarded.get() if is_credential(key)]
     return tuple(part for value in values for part in (value, value.rpartition(" ")[2]))
 
 

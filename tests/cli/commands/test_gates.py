@@ -41,6 +41,19 @@ async def test_gates_are_listed_shown_and_answered(tmp_path: Path) -> None:
     assert (question.gate_id, question.note) == (GATE.gate_id, "what for?")
 
 
+async def test_arguments_are_shown_as_they_are_and_long_ones_approved_by_their_hash(tmp_path: Path) -> None:
+    value = {"iban": "DE\u202e98 76\u202c\u200b", "by": "אבג"}
+    script = Script(gate_arguments=json.dumps(value, ensure_ascii=False), gate_sha256="5" * 64)
+    async with suite(tmp_path, script) as facade:
+        _, shown, _ = await run("gates", "show", RUN, GATE.gate_id, url=facade.url)
+        approved = await run("gates", "answer", RUN, GATE.gate_id, "approve", "--sha256", "5" * 64, url=facade.url)
+    assert r'"DE\u202e98 76\u202c\u200b"' in shown.decode()
+    assert json.loads(shown)["arguments"] == value
+    assert json.loads(shown)["argumentsSha256"] == "5" * 64
+    assert approved[0] == 0
+    assert json.loads(facade.script.requests[-1].payload) == {"decision": "approve", "argumentsSha256": "5" * 64}
+
+
 async def test_a_credential_comes_by_standard_input_and_no_other_way(tmp_path: Path) -> None:
     at = ("gates", "answer", RUN, GATE.gate_id)
     async with suite(tmp_path) as facade:

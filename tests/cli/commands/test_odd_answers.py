@@ -85,23 +85,27 @@ async def test_a_file_keeps_its_name(tmp_path: Path, name: bytes, stored: str) -
 
 
 HOSTILE = "rm\x1b[2K\x1b]52;c;aGk=\x07\x9b1A\r\x08\x7f水"
+TAMED = "rm[2K]52;c;aGk=1A水"
 
 
 @pytest.mark.parametrize(
-    ("command", "row"),
+    ("command", "row", "shown"),
     [
-        ("chats list", {"chatId": CHAT, "title": HOSTILE, "firstAgentKey": "a", "updatedAt": 0}),
-        ("chats search x", {"chatId": CHAT, "title": "t", "excerpt": HOSTILE}),
+        ("chats list", {"chatId": CHAT, "title": HOSTILE, "firstAgentKey": "a", "updatedAt": 0}, TAMED),
+        ("chats search x", {"chatId": CHAT, "title": "t", "excerpt": HOSTILE}, TAMED),
         ("gates list", {"runId": "r", "gateId": "g", "agentKey": "a", "kind": "form", "toolName": "t",
-                        "requester": "ann", "openedAt": 0, "reason": HOSTILE}),
-        ("agents", {"key": "a", "name": "a", "mode": "REACT", "description": HOSTILE, "tools": []}),
+                        "requester": "ann", "openedAt": 0, "reason": HOSTILE + "\n2\u202e1"},
+         r"(rm\u001b[2K\u001b]52;c;aGk=\u0007\u009b1A\u000d\u0008\u007f水\n2\u202e1)"),
+        ("agents", {"key": "a", "name": "a", "mode": "REACT", "description": HOSTILE, "tools": []}, TAMED),
     ],
 )  # fmt: skip
-async def test_what_others_have_written_does_not_control_the_terminal(command: str, row: dict[str, object]) -> None:
+async def test_what_others_have_written_does_not_control_the_terminal(
+    command: str, row: dict[str, object], shown: str
+) -> None:
     async with answering_json(json.dumps({"code": 0, "data": [row]}).encode()) as url:
         code, out, complaint = await run(*command.split(), url=url)
     assert (code, complaint) == (0, b"")
-    assert "rm[2K]52;c;aGk=1A水" in out.decode()
+    assert shown in out.decode()
 
 
 async def test_a_machine_that_does_not_know_the_user_claims_by_their_number() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from headrace.shown_text import SHOWN_CHARS_MAX
 from headrace.v1 import agent_pb2
 from tests.support.command_line import CANCELLED, GIVEN_UP_S, run, start
 from tests.support.facade.scripted import CHAT, RUN, Script, Step, answering, complete, delta, opening, suite, text
@@ -87,6 +88,20 @@ async def test_an_approval_is_answered_from_a_line_and_an_odd_one_is_asked_again
     (submit,) = submits(script)
     assert (submit.approval_id, submit.tool_id, json.loads(submit.payload)) == ("approval_1", "", json.loads(payload))
     assert shown.count('Allow shell? {"a":1}') == 2
+
+
+async def test_long_arguments_are_shown_whole_and_approved_by_their_hash(tmp_path: Path) -> None:
+    long = json.dumps({"a": "x" * SHOWN_CHARS_MAX, "to": "mal\u202elory"}, ensure_ascii=False)
+    ask = agent_pb2.ApprovalAsk(approval_id="approval_1", tool_id="t_1", reason="rm", risk="high", expires_at=1)
+    script = Script(gate_sha256="5" * 64)
+    script.query = [
+        *opening(), tool_start(4, "shell", "backend"), tool_end(5, long), delta(6, approval_ask=ask),
+        script.submitted, result(8, "done"), complete(9),
+    ]  # fmt: skip
+    shown = await talked(tmp_path, script, "go", "y")
+    (submit,) = submits(script)
+    assert json.loads(submit.payload) == {"decision": "approve", "argumentsSha256": "5" * 64}
+    assert long.replace("\u202e", "\\u202e") in shown
 
 
 async def test_without_a_person_a_wait_is_only_shown(tmp_path: Path) -> None:

@@ -89,6 +89,24 @@ def test_plain_shortens_a_long_result_and_marks_a_failed_one() -> None:
     assert len(shown) < 600
 
 
+HIDING = make_event("tool_args", tool_id="t", delta='{"to": "DE\u202e98\u202c\u200b", "by": "אבג 1"}')
+ASKED = make_event("approval_ask", approval_id="a", tool_id="t", reason="1\u202e2")
+
+
+def test_arguments_and_what_is_asked_show_what_would_hide_or_move() -> None:
+    events = [CALL[0], HIDING, ASKED, make_event("tool_result", tool_id="t", result="ok", ok=True)]
+    shown = r'{"to": "DE\u202e98\u202c\u200b", "by": "אבג 1"}'
+    assert plain(events) == f"[notice] approval is asked for: 1\\u202e2\n[tool] weather({shown}) -> ok\n"
+    assert shown.replace("אבג", "\u2068אבג\u2069") in terminal(events)
+    assert "1\\u202e2" in terminal(events)
+
+
+def test_plain_says_how_much_of_the_arguments_is_missing() -> None:
+    long = make_event("tool_args", tool_id="t", delta="x" * 10_000)
+    shown = plain([CALL[0], long, make_event("tool_result", tool_id="t", result="ok", ok=True)])
+    assert shown == f"[tool] weather({'x' * 500}… (9,500 more characters)) -> ok\n"
+
+
 def test_terminal_shows_reasoning_dim_tools_as_boxes_and_the_answer_plain() -> None:
     shown = terminal([thought("Hm."), *CALL, START, said("20°"), make_event("run_complete")])
     assert "\x1b[2mHm.\x1b[0m\n" in shown

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from headrace.errors import ChatBusy, InvalidRequest, ProviderUnavailable
+from headrace.shown_text import SHOWN_CHARS_MAX
 from headrace.v1 import agent_pb2
 from services.facade.mcp_server.protocol import META_CAPABILITIES, META_VERSION, MODERN, TASKS
 from tests.support.facade.fronts import Timing
 from tests.support.facade.openai_api import many_runs
-from tests.support.facade.scripted import CHAT, Script, Step, Suite, answering, frames_of, opening, suite, text
+from tests.support.facade.scripted import CHAT, Script, Step, Suite, answering, delta, frames_of, opening, suite, text
 from tests.support.timing import within
 
 META = {META_VERSION: MODERN, META_CAPABILITIES: {}}
@@ -242,3 +243,20 @@ async def test_a_client_that_wants_progress_is_told_that_the_run_goes_on(tmp_pat
     expected = [{"progressToken": token, "progress": number, "message": "at work"} for number in (1, 2)]
     assert [one["params"] for one in told] == (expected if token else [])
     assert answer["result"]["content"][0]["text"] == "x"
+
+
+@pytest.mark.parametrize("chars", [5000, SHOWN_CHARS_MAX])
+async def test_a_client_shows_arguments_whole_or_may_only_reject(tmp_path: Path, chars: int) -> None:
+    given = json.dumps({"a": "x" * chars, "to": "mal\u202elory"}, ensure_ascii=False)
+    gate = agent_pb2.GateOpen(gate_id="approval_1", kind="approval", tool_id="t_1", tool_name="pay", reason="it costs")
+    called = agent_pb2.ToolSnapshot(tool_id="t_1", tool_name="pay", tool_params=given)
+    steps: list[Step] = [*opening(), delta(4, tool_snapshot=called), delta(5, gate_open=gate), asyncio.Event()]
+    meta = META | {META_CAPABILITIES: {"elicitation": {}}}
+    headers = {"MCP_Protocol_Version": MODERN, "Mcp_Method": "tools/call", "Mcp_Name": "helper"}
+    async with suite(tmp_path, Script(query=steps, publish=["mcp"])) as facade:
+        _, answer = await post(facade, call(_meta=meta), **headers)
+    [asked] = answer["result"]["inputRequests"].values()
+    choices = asked["params"]["requestedSchema"]["properties"]["decision"]["enum"]
+    is_whole = given.replace("\u202e", "\\u202e") in asked["params"]["message"]
+    assert (is_whole, choices) == ((True, ["approve", "reject"]) if chars == 5000 else (False, ["reject"]))
+    assert is_whole or f"{len(given):,} characters" in asked["params"]["message"]

@@ -174,12 +174,26 @@ async def test_posts_and_their_ids_are_bounded(memory: Memory, clock: Clock) -> 
     with pytest.raises(QueueFull) as caught:
         await post(memory, schedule_id, secret, "one-more")
     assert caught.value.retry_after_s
-    for number in range(POSTS_MAX, TAKEN_MAX + 1):
+    for number in range(POSTS_MAX, TAKEN_MAX):
         await record(memory, await take_next(memory, clock))
         assert await post(memory, schedule_id, secret, f"e{number}") == "accepted"
-    assert await post(memory, schedule_id, secret, "e1") == "duplicate"
+    for number in range(TAKEN_MAX):
+        assert await post(memory, schedule_id, secret, f"e{number}") == "duplicate"
+
+
+async def test_a_captured_post_begins_nothing_behind_any_number_of_others(memory: Memory, clock: Clock) -> None:
+    schedule_id, secret = await make(memory)
+    captured = sign(secret, "e0", BODY, clock.now - 1000)
+    assert (await memory.call("ReceiveWebhook", schedule_id=schedule_id, **captured)).status == "accepted"
+    for number in range(TAKEN_MAX + 20):
+        await record(memory, await take_next(memory, clock))
+        # Not all of a sender's posts come in the order in which they were signed.
+        signed_at = clock.now + 1000 * (number % 2)
+        assert await post(memory, schedule_id, secret, f"f{number}", now=signed_at) == "accepted"
     await record(memory, await take_next(memory, clock))
-    assert await post(memory, schedule_id, secret, "e0") == "accepted", "it is forgotten behind the last 200"
+    with pytest.raises(QueueFull):
+        await memory.call("ReceiveWebhook", schedule_id=schedule_id, **captured)
+    assert not (await list_due(memory)).due
 
 
 async def test_posts_wait_behind_each_other_and_are_missed_where_nobody_begins_them(

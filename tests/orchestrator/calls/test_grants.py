@@ -109,6 +109,21 @@ async def test_a_grant_for_the_chat_holds_in_later_runs_until_it_is_revoked(serv
         assert list_ran(suite) == ["1", "2", "3", "4"]
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("description", "Now it also pays."), ("parameters", '{"type": "object", "title": "x"}'), ("effect", "once")],
+)
+async def test_a_grant_ends_where_the_tool_behind_its_name_is_another(serve: Serve, field: str, value: str) -> None:
+    turns = [turn for text in "123" for turn in (act(text), ANSWER)]
+    async with serve(*turns, **LISTED) as suite:
+        offer(suite, approval="ask", effect="read")
+        await decide(suite, ("", FOR_CHAT))
+        assert pick(await decide(suite), "grant.use")
+        for offered in suite.tools.tools:
+            setattr(offered, field, value)
+        assert pick(await decide(suite, ("", APPROVE)), "grant.use") == []
+
+
 RULES = """
 tools:
   act:

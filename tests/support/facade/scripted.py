@@ -162,6 +162,8 @@ class Script(_AgentServicer, _GateServicer):
     claim_error: HeadraceError | None = None
     """What ClaimGate fails with."""
 
+    gate_arguments: str = '{"amount": 12345678901234567890}'
+    gate_sha256: str | None = None
     exported: Sequence[str] = ()
     """Lines that ExportGates gives."""
     grants: list[gates_pb2.Grant] = field(default_factory=list[gates_pb2.Grant])
@@ -239,7 +241,7 @@ class Script(_AgentServicer, _GateServicer):
 
     async def GetGate(self, request: Any, context: Context) -> gates_pb2.GetGateResponse:
         self.hear(request, context)
-        gate = gates_pb2.Gate(arguments='{"amount": 12345678901234567890}')
+        gate = gates_pb2.Gate(arguments=self.gate_arguments, arguments_sha256=self.gate_sha256)
         gate.MergeFrom(GATE)
         return gates_pb2.GetGateResponse(gate=gate)
 

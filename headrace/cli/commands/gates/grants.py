@@ -9,7 +9,7 @@ import msgspec
 
 from headrace.cli.facade.client import make_request
 from headrace.cli.facade.options import url_option
-from headrace.cli.run_view.printing import print_text
+from headrace.cli.run_view.printing import print_shown
 from headrace.cli.run_view.times import format_time
 
 
@@ -46,7 +46,7 @@ def grants(url: str, chat_id: str | None, is_tenant: bool, count: int) -> None:
     data = make_request(url, lambda facade: facade.get("/api/grants", **wanted))
     found = msgspec.json.decode(data, type=list[_Grant])
     for grant in found:
-        print_text(grant.line)
+        print_shown(grant.line)
     if len(found) == count:
         click.echo(f"{count} are shown; --count shows more", err=True)
 

@@ -18,7 +18,7 @@ from headrace.cli.commands.gates.rows import Gate
 from headrace.cli.commands.gates.watch import watch
 from headrace.cli.facade.client import make_request
 from headrace.cli.facade.options import url_option
-from headrace.cli.run_view.printing import print_text
+from headrace.cli.run_view.printing import print_shown
 from headrace.cli.run_view.times import format_time
 
 
@@ -83,7 +83,7 @@ def list_gates(
     data = make_request(url, lambda facade: facade.get("/api/gates", **wanted))
     gates = msgspec.json.decode(data, type=list[Gate])
     for gate in gates:
-        print_text(gate.line)
+        print_shown(gate.line)
     if len(gates) == count:
         click.echo(f"{count} are shown; --count shows more", err=True)
 
@@ -95,13 +95,16 @@ def list_gates(
 def show(url: str, run_id: str, gate_id: str) -> None:
     """Show the gate GATE_ID of the run RUN_ID as JSON, with its call's arguments and who has answered."""
     data = make_request(url, lambda facade: facade.get("/api/gate", runId=run_id, gateId=gate_id))
-    click.echo(json.dumps(json.loads(bytes(data)), indent=2, ensure_ascii=False))
+    print_shown(json.dumps(json.loads(bytes(data)), indent=2, ensure_ascii=False))
 
 
 @gates.command()
 @url_option
 @_holder_option
 @click.option("--note", help="A note to the model, with approve and reject.")
+@click.option(
+    "--sha256", "arguments_sha256", metavar="HASH", help="With approve: which arguments, as `show` has argumentsSha256."
+)
 @click.option("--grant", type=click.Choice(["run", "chat"]), help="With approve: hold for later calls of this, too.")
 @click.option(
     "--lasts", "lasts_s", type=click.IntRange(60, 2_592_000), help="How long --grant chat lasts, in s (28800)."
@@ -116,6 +119,7 @@ def answer(
     url: str,
     holder: str,
     note: str | None,
+    arguments_sha256: str | None,
     grant: str | None,
     lasts_s: int | None,
     credential: str | None,
@@ -125,9 +129,10 @@ def answer(
 ) -> None:
     """Answer the gate GATE_ID of the run RUN_ID: approve, reject, or JSON; or supply a --credential.
 
+    Arguments of more than 32,768 characters are approved with --sha256, after `show` has shown them.
     JSON is an approval's whole decision ({"decision": "edit", "arguments": {…}}) or the result of a form or question.
     """
-    beside = {"note": note, "grant": grant, "grantMs": lasts_s and lasts_s * 1000}
+    beside = {"note": note, "argumentsSha256": arguments_sha256, "grant": grant, "grantMs": lasts_s and lasts_s * 1000}
     if (credential is None) == (answer is None):
         raise click.UsageError("either ANSWER or --credential is needed")
     payload: Any
@@ -139,7 +144,7 @@ def answer(
     data = make_request(url, lambda facade: facade.post("/api/gate/answer", body))
     answered = msgspec.json.decode(data, type=_Answered)
     missing = f" ({answered.votes_missing} more)" if answered.votes_missing else ""
-    print_text(f"{answered.status}: {answered.detail}{missing}")
+    print_shown(f"{answered.status}: {answered.detail}{missing}")
     if answered.grant_id:
         click.echo(f"granted for later calls: {answered.grant_id}")
     if not answered.accepted:
@@ -158,7 +163,9 @@ def _read_payload(answer: str, beside: dict[str, Any]) -> Any:
     if answer in ("approve", "reject"):
         return {"decision": answer} | beside
     if beside:
-        raise click.UsageError("--note, --grant and --lasts are for approve and reject; put them into the JSON")
+        raise click.UsageError(
+            "--note, --sha256, --grant and --lasts are for approve and reject; put them into the JSON"
+        )
     try:
         return json.loads(answer)
     except ValueError as error:
@@ -181,7 +188,7 @@ def claim(url: str, holder: str, lease_s: int, run_id: str, gate_id: str) -> Non
     if claim.status != "claimed":
         click.echo("the gate is closed", err=True)
         raise SystemExit(1)
-    print_text(f"claimed by {claim.claimed_by} until {format_time(claim.claimed_until)}")
+    print_shown(f"claimed by {claim.claimed_by} until {format_time(claim.claimed_until)}")
 
 
 @gates.command()

@@ -43,4 +43,5 @@ class Gate(msgspec.Struct, frozen=True, rename="camel"):
         by += f" ({', '.join(self.voters)} approved)" if self.voters else ""
         if self.claimed_by:
             by += f", being answered by {self.claimed_by} until {format_time(self.claimed_until)}"
-        return f"{self.run_id}  {self.gate_id}  {format_time(self.opened_at)}  {self.kind}  {about}{why}{by}"
+        line = f"{self.run_id}  {self.gate_id}  {format_time(self.opened_at)}  {self.kind}  {about}{why}{by}"
+        return line.replace("\n", "\\n")  # what others have written makes no second line, which would look like a gate

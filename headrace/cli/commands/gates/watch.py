@@ -11,7 +11,7 @@ from headrace.cli.commands.gates.rows import Gate
 from headrace.cli.facade.client import FacadeClient
 from headrace.cli.facade.exit_codes import ServerUnreachable, StreamCut
 from headrace.cli.facade.options import url_option
-from headrace.cli.run_view.printing import print_text
+from headrace.cli.run_view.printing import print_shown
 
 RETRY_S = 1.0
 RETRIES_MAX = 60
@@ -75,13 +75,13 @@ class _ShownGates:
             self.has_list = True
             for key in self._lines.keys() - self._listed:
                 del self._lines[key]
-                print_text(f"closed    {'  '.join(key)}")
+                print_shown(f"closed    {'  '.join(key)}")
 
     def _show(self, gate: Gate) -> None:
         key, line = (gate.run_id, gate.gate_id), f"{gate.state:9} {gate.line}"
         self._listed.add(key)
         if self._lines.get(key) != line:
-            print_text(line)
+            print_shown(line)
         if gate.state == "open":
             self._lines[key] = line
         else:

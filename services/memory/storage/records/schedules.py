@@ -86,7 +86,11 @@ class Schedule(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     posts: tuple[Post, ...] = ()
     """The oldest first."""
     taken_ids: tuple[str, ...] = ()
-    """Ids of the last posts that were taken, the newest first."""
+    """Ids of the last posts that were taken, the ones that were signed last first."""
+    taken_times: tuple[int, ...] = ()
+    """When they were signed, Unix seconds; fewer where an earlier version has taken the last of them."""
+    forgotten_at: int = 0
+    """When the last of those was signed whose ids are kept no more."""
     triggers: tuple[Trigger, ...] = ()
     """The last that have an id, the newest first."""
 

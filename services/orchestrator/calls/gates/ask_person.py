@@ -8,6 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from headrace.errors import InvalidRequest
+from headrace.shown_text import SHOWN_CHARS_MAX, make_visible
 from headrace.v1 import agent_pb2
 from services.orchestrator import ids
 from services.orchestrator.calls.gates.gate import wait_at_gate
@@ -32,6 +33,8 @@ GRANT_MS, GRANT_MS_MIN, GRANT_MS_MAX = 8 * 3_600_000, 60_000, 30 * 86_400_000
 class ApprovalAnswer(msgspec.Struct, frozen=True):
     decision: Literal["approve", "edit", "reject"]
     edited: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="arguments")
+    arguments_sha256: str | None = msgspec.field(default=None, name="argumentsSha256")
+    """Which arguments an approve is for, in hexadecimal."""
     note: str = ""
     grant: Literal["", "run", "chat"] = ""
     """What an approve is to hold for beside its call; empty: nothing."""
@@ -55,7 +58,7 @@ def parse_answer(payload: str) -> ApprovalAnswer:
     try:
         answer = msgspec.json.decode(payload, type=ApprovalAnswer)
     except msgspec.DecodeError:
-        fields = "{decision, arguments?, note?, by?, grant?, grantMs?}"
+        fields = "{decision, arguments?, argumentsSha256?, note?, by?, grant?, grantMs?}"
         rule = f"must be {fields} with decision approve, edit or reject, and grant run or chat"
         raise InvalidRequest.of("payload", rule) from None
     is_object = answer.arguments.startswith("{")
@@ -106,6 +109,7 @@ async def ask_person(scope: Scope, call: Call, found: Verdict, question: str = P
     run = scope.run
     # The same for an owner that takes the run over: it goes on waiting with the time that is left.
     approval_id = ids.approval_id(run.id, call.tool_id, question)
+    reason, arguments_chars = make_visible(found.reason), len(call.effective)
     timeout_ms = run.rules.answer_timeout_ms
     asked = _find_asked(scope, approval_id)
     expires_at = asked.expires_at if asked is not None else now_ms() + timeout_ms
@@ -116,14 +120,15 @@ async def ask_person(scope: Scope, call: Call, found: Verdict, question: str = P
         tool_id=call.tool_id,
         tool_name=call.name,
         risk=found.risk,
-        reason=found.reason,
+        reason=reason,
         expires_at=expires_at,
         answerers=found.answerers,
         on_expiry="approve" if found.on_expiry == "approve" else None,
         grounds=found.grounds,
+        arguments_chars=arguments_chars if arguments_chars > SHOWN_CHARS_MAX else None,
     )
     ask = asked or agent_pb2.ApprovalAsk(
-        approval_id=approval_id, tool_id=call.tool_id, reason=found.reason, risk=found.risk, expires_at=expires_at
+        approval_id=approval_id, tool_id=call.tool_id, reason=reason, risk=found.risk, expires_at=expires_at
     )
     end = await wait_at_gate(scope, gate, call, ask)
     submission = end.submission

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from google.protobuf.message import Message
 
+from headrace.shown_text import make_visible
 from headrace.v1 import agent_pb2
 from services.orchestrator.calls.gates.gate_times import list_due, set_times, take_due_steps
 from services.orchestrator.run.answers.call import Call
@@ -38,6 +39,7 @@ async def wait_at_gate(scope: Scope, gate: agent_pb2.GateOpen, call: Call, *besi
     opened = next((known for known in run.recording.find_payloads("gate_open") if known.gate_id == gate.gate_id), None)
     if opened is None:
         set_times(gate)
+        _make_texts_visible(gate)
     run.waits.expect(opened or gate, call)
     with run.waiting():
         if opened is None and not run.waits.is_claimed(gate.gate_id):
@@ -50,6 +52,16 @@ async def wait_at_gate(scope: Scope, gate: agent_pb2.GateOpen, call: Call, *besi
         if submission is None and (known := run.waits.find_gate(gate.gate_id)) is not None:
             await known.settle()  # a vote that came in time is known before the expiry decides
     return GateEnd(submission, [_make_close(gate.gate_id, submission)] if opened else [])
+
+
+def _make_texts_visible(gate: agent_pb2.GateOpen) -> None:
+    """Escape what would hide or reorder what people read of the gate: tools' servers write some of it."""
+    if gate.HasField("reason"):
+        gate.reason = make_visible(gate.reason)
+    if gate.HasField("need"):
+        gate.need.description = make_visible(gate.need.description)
+    if gate.HasField("ask"):
+        gate.ask.message = make_visible(gate.ask.message)
 
 
 async def _wait_in_time(scope: Scope, gate_id: str, timeout_s: float) -> Submission | None:

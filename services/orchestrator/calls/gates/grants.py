@@ -6,10 +6,12 @@ The use of one is a line of the log before the call begins: who takes the run ov
 
 from __future__ import annotations
 
+import hashlib
+
 import structlog
 
 from headrace.errors import HeadraceError
-from headrace.v1 import agent_pb2, common_pb2, gates_pb2
+from headrace.v1 import agent_pb2, common_pb2, gates_pb2, tools_pb2
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.approvals.risks import RISKS, Risk
@@ -40,13 +42,13 @@ async def use_grant(scope: Scope, call: Call, found: Verdict) -> bool:
         return False
     try:
         grants = await list_grants(scope.run)
+        # What others were granted in the chat is theirs, also where this run's user has approved it.
+        own = (grant for grant in grants if grant.requester == scope.run.identity.user)
+        grant = next((grant for grant in own if covers(grant, scope.run.id, call.name, found)), None)
+        if grant is None or not await _is_same_tool(scope.run, grant, call):
+            return False
     except HeadraceError as error:
         log.warning("grants not known, so a person is asked", run_id=scope.run.id, reason=error.reason)
-        return False
-    # What others were granted in the chat is theirs, also where this run's user has approved it.
-    own = (grant for grant in grants if grant.requester == scope.run.identity.user)
-    grant = next((grant for grant in own if covers(grant, scope.run.id, call.name, found)), None)
-    if grant is None:
         return False
     use = agent_pb2.GrantUse(grant_id=grant.grant_id, tool_id=call.tool_id, tool_name=call.name, grounds=found.grounds)
     await scope.record(use)
@@ -61,6 +63,23 @@ async def list_grants(run: Run) -> list[gates_pb2.Grant]:
             request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata()
         )
     return list(response.grants)
+
+
+def hash_tool(tool: tools_pb2.Tool) -> str:
+    """Return the hash of what the tool is said to be and do, which its server may change behind its name."""
+    said = tools_pb2.Tool(description=tool.description, parameters=tool.parameters, kind=tool.kind, effect=tool.effect)
+    return hashlib.sha256(said.SerializeToString(deterministic=True)).hexdigest()
+
+
+async def _is_same_tool(run: Run, grant: gates_pb2.Grant, call: Call) -> bool:
+    """Say whether the tool is the one that was approved, as the model sees it and as its server offers it now."""
+    if not grant.tool_sha256:  # of an earlier version
+        return True
+    request = tools_pb2.ListToolsRequest(names=[call.name])
+    with translating_peer_errors():
+        reply = await run.services.peers.tools.ListTools(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+    offered = (tool for tool in reply.tools if tool.name.casefold() == call.name.casefold())
+    return all(tool is not None and hash_tool(tool) == grant.tool_sha256 for tool in (call.tool, *offered))
 
 
 def covers(grant: gates_pb2.Grant, run_id: str, tool_name: str, found: Verdict) -> bool:

@@ -6,10 +6,12 @@ An edit begins the count of votes anew: all who approve have seen the same argum
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 from functools import partial
 
 from headrace.errors import InvalidRequest, PermissionDenied
+from headrace.shown_text import make_visible
 from headrace.v1 import agent_pb2, common_pb2
 from services.orchestrator.calls.gates.ask_person import ApprovalAnswer
 from services.orchestrator.calls.gates.edited_call import FIELD, judge_edit
@@ -18,6 +20,8 @@ from services.orchestrator.run.control.gate_state import VOTE, GateState
 from services.orchestrator.run.run import Run
 from services.runtime.auth.answerers import REQUESTER, may_answer
 from services.runtime.auth.identity import Identity, acting_as
+
+SHA256_FIELD = "payload.argumentsSha256"
 
 EDIT_BYTES_MAX = 65_536
 """Of the arguments of a vote: a gate keeps as many as it has votes."""
@@ -44,6 +48,25 @@ async def judge_answer(run: Run, gate: GateState, answer: ApprovalAnswer, caller
         why = f"{needed} users must approve, and without authentication everybody is the same user"
         raise PermissionDenied(f"you may not answer this gate: {why}", gateId=gate.gate_id)
     return needed
+
+
+async def check_seen(gate: GateState, answer: ApprovalAnswer) -> None:
+    """Refuse an approve of arguments that are too long to be shown unasked, unless it says which ones they were.
+
+    Raises:
+        InvalidRequest: The hash is missing, or is another's.
+    """
+    given = answer.arguments_sha256
+    if answer.decision != "approve" or (given is None and not gate.opened.arguments_chars):
+        return
+    call = await gate.wait_for_call()
+    if given != hash_arguments(call.effective):
+        what = f"the call's {len(call.effective):,} characters of arguments"
+        raise InvalidRequest.of(SHA256_FIELD, f"must be the SHA-256 of {what}, all of which GetGate returns with it")
+
+
+def hash_arguments(arguments: str) -> str:
+    return hashlib.sha256(arguments.encode()).hexdigest()
 
 
 def find_missing(gate: GateState, answer: ApprovalAnswer, caller: Identity, needed: int) -> int | None:
@@ -109,6 +132,8 @@ async def commit_vote(
 async def commit_step(run: Run, gate: GateState, step: agent_pb2.GateStep, tasks: asyncio.TaskGroup) -> None:
     """Return when the log has the step, of which the caller holds `answering`. Raises QueueFull."""
     gate.check_room(step.step)
+    if step.HasField("note"):
+        step.note = make_visible(step.note)
     with acting_as(run.identity):  # the chat is the requester's, whoever answers
         gate.committing = live_input.publish(run, step, tasks, partial(gate.note, step))
     await gate.settle()

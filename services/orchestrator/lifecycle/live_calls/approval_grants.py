@@ -6,7 +6,7 @@ from headrace.errors import InvalidRequest, PermissionDenied, QueueFull
 from headrace.v1 import agent_pb2
 from services.orchestrator import ids
 from services.orchestrator.calls.gates.ask_person import ApprovalAnswer
-from services.orchestrator.calls.gates.grants import FOR_CHAT, FOR_RUN, GRANTS_MAX, list_grants
+from services.orchestrator.calls.gates.grants import FOR_CHAT, FOR_RUN, GRANTS_MAX, hash_tool, list_grants
 from services.orchestrator.run.control.gate_state import GateState
 from services.orchestrator.run.run import Run
 from services.runtime.auth.answerers import may_answer
@@ -36,11 +36,12 @@ async def check_grant(run: Run, gate: GateState, answer: ApprovalAnswer, caller:
         raise QueueFull(f"{GRANTS_MAX} grants of this chat are in force; revoke some")
 
 
-def make_grant(run: Run, gate: GateState, answer: ApprovalAnswer, caller: Identity) -> agent_pb2.GrantMake | None:
+async def make_grant(run: Run, gate: GateState, answer: ApprovalAnswer, caller: Identity) -> agent_pb2.GrantMake | None:
     """Make what all who have approved have granted, this answer being the last one; None where one has not."""
     wishes = [(vote.grant, vote.grant_ms) for vote in gate.votes] + [(answer.grant, answer.grant_ms)]
     if answer.decision != "approve" or not all(scope for scope, _ in wishes):
         return None
+    tool = (await gate.wait_for_call()).tool
     is_for_run = any(scope == FOR_RUN for scope, _ in wishes)
     opened = gate.opened
     return agent_pb2.GrantMake(
@@ -52,5 +53,6 @@ def make_grant(run: Run, gate: GateState, answer: ApprovalAnswer, caller: Identi
         risk=opened.risk,
         answerers=opened.answerers if opened.HasField("answerers") else None,
         made_by=[*(vote.by for vote in gate.votes), caller.user],
+        tool_sha256=hash_tool(tool) if tool is not None else None,
         expires_at=None if is_for_run else now_ms() + min(ms for _, ms in wishes),
     )

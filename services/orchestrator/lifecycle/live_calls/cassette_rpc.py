@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+from collections.abc import Collection
 
 from headrace.errors import InvalidRequest, NotFound
 from headrace.v1 import agent_pb2, memory_pb2
@@ -16,8 +17,12 @@ from services.runtime.rpc.peer_calls import translating_peer_errors
 
 PAGE_BYTES = 1024 * 1024
 
-_MODE_LINE = b'{"mode":'
-"""Begins the lines that have the code of a mode (docs/reference/cassette.md)."""
+_EMPTIED: dict[bytes, dict[str, object]] = {
+    b'{"agent":': {"definition": {}},
+    b'{"mode":': {"source": ""},
+    b'{"file":': {"text": ""},
+}
+"""What an operator has written (docs/reference/cassette.md), by how its lines begin, and what others get of it."""
 
 WHY = {
     "TOO_LARGE": "it heard and said more than 16 MiB",
@@ -51,16 +56,21 @@ async def get_cassette(peers: Peers, request: agent_pb2.GetCassetteRequest) -> a
             metadata=forward_metadata(),
         )
     lines = (await asyncio.to_thread(gzip.decompress, blob.data)).splitlines()
-    if "operate" not in require_identity().scopes:
-        lines = [_withhold_code(line) for line in lines]
+    if "operate" not in (scopes := require_identity().scopes):
+        lines = [_withhold(line, scopes) for line in lines]
     return _make_page(lines, _read_token(request.page_token, len(lines)))
 
 
-def _withhold_code(line: bytes) -> bytes:
-    """Return a line without the source of a mode, which is the operator's program and none of the user's data."""
-    if not line.startswith(_MODE_LINE):
+def _withhold(line: bytes, scopes: Collection[str]) -> bytes:
+    """Return a line without what is the operator's, or the tenant's own where the caller may not read that either."""
+    emptied = next((left for beginning, left in _EMPTIED.items() if line.startswith(beginning)), None)
+    if emptied is None:
         return line
-    return json.dumps(json.loads(line) | {"source": "", "withheld": "operate"}, separators=(",", ":")).encode()
+    given = json.loads(line)
+    scope = "publish" if given.get("isTenants") else "operate"
+    if scope in scopes:
+        return line
+    return json.dumps(given | emptied | {"withheld": scope}, separators=(",", ":")).encode()
 
 
 def _say_why(run_id: str, problem: str) -> str:

@@ -127,6 +127,7 @@ async def _answer_approval(
         needed = await approval_answers.judge_answer(run, gate, answer, caller)
         if gate.has_step(VOTE, caller.user, request.request_id):
             return response(run.id, wait_id, "voted", max(0, needed - len(gate.votes)))
+        await approval_answers.check_seen(gate, answer)
         await approval_grants.check_grant(run, gate, answer, caller)
         if answer.decision != "reject":
             run.claims.find(wait_id, caller.user, request.holder)
@@ -139,7 +140,7 @@ async def _answer_approval(
             return response(run.id, wait_id, "voted", missing)
     elif gate.has_step(VOTE, caller.user, request.request_id):
         return response(run.id, wait_id, "voted", 0)
-    return await _take(run, wait_id, request, tasks, approval_grants.make_grant(run, gate, answer, caller))
+    return await _take(run, wait_id, request, tasks, await approval_grants.make_grant(run, gate, answer, caller))
 
 
 async def _take(

@@ -1,6 +1,7 @@
-// Draws growing text as one text node and keeps only the end of a text that is too long to lay out.
+// Draws growing text as one text node. Of a text that is too long to lay out it shows the end, and says what is missing.
 
-const CHARS_MAX = 100_000; // about 2,000 lines of a build's output
+import { formatCount } from "./format.js";
+import { SHOWN_CHARS_MAX as CHARS_MAX } from "./shown_text.js";
 
 export class PlainText {
   #node = document.createTextNode("");
@@ -16,8 +17,11 @@ export class PlainText {
     if (text.length <= CHARS_MAX && text.startsWith(this.#drawnText)) {
       this.#node.appendData(text.slice(this.#drawnText.length));
     } else {
-      this.#node.data = text.length > CHARS_MAX ? `… ${text.slice(-CHARS_MAX)}` : text;
+      this.#node.data = text.length > CHARS_MAX ? cutStart(text) : text;
     }
     this.#drawnText = text;
   }
 }
+
+const cutStart = (text) =>
+  `… (${formatCount(text.length - CHARS_MAX, "character")} before this are not shown)\n${text.slice(-CHARS_MAX)}`;

@@ -3,6 +3,7 @@
 import { createButton, createElement } from "../elements/dom.js";
 import { formatAge, formatCount } from "../elements/format.js";
 import { createFrame, createSelect, replaceItems } from "../elements/page.js";
+import { showText } from "../elements/shown_text.js";
 import { formatPageHash, updatePageAddress } from "../navigation/address.js";
 import { GateWatch, getGateKey } from "../people/gate_watch.js";
 import { GateView } from "../people/gate_view.js";
@@ -148,7 +149,7 @@ class InboxPage {
           "data-focus": key,
           "aria-current": key === this.#chosen ? "true" : null,
         },
-        createElement("span", {}, `${KINDS[kind] ?? kind}: ${toolName}`),
+        createElement("span", {}, showText(`${KINDS[kind] ?? kind}: ${toolName}`)),
         risk ? createElement("span", { class: "risk" }, `${risk} risk`) : null,
         createElement("small", {}, `${agentKey} · ${requester} · waits ${formatAge(openedAt)}`),
       ),

@@ -1,7 +1,8 @@
 // Asks whether a call may run: approve it, edit its arguments or reject it, with an optional note to the model.
 
 import { createButton, createElement } from "../elements/dom.js";
-import { formatTime } from "../elements/format.js";
+import { formatCount, formatTime } from "../elements/format.js";
+import { makeVisible, SHOWN_CHARS_MAX, showText } from "../elements/shown_text.js";
 import { parseJson } from "../client/json.js";
 import { formatJson } from "../server/json.js";
 import { submitForm } from "./submission.js";
@@ -10,11 +11,17 @@ function describeAnswerers({ anyOf = [], notRequester = false, count = 1 }) {
   return `To be answered by ${count > 1 ? `${count} of ` : ""}${anyOf.join(" or ")}${notRequester ? ", not by who has asked" : ""}`;
 }
 
+/** Create what shows all of a call's arguments, however long they are. */
+export function createArguments(label, value) {
+  const text = value === undefined ? "There are none." : showText(formatJson(value));
+  return createElement("pre", { class: "arguments", tabindex: 0, role: "group", "aria-label": label }, text);
+}
+
 /** Create the button that approves a call and later ones that the same rules ask about, in its run or chat. */
 function createGrantButton(scope, view) {
   const title = `Approve, and do not ask again in this ${scope} where the same rule asks about this tool`;
   const label = scope === "chat" ? "For this chat (8 h)" : "For this run";
-  return createButton(label, () => view.submitDecision({ decision: "approve", grant: scope }), { title });
+  return createButton(label, () => view.approve({ grant: scope }), { title });
 }
 
 const DECISION_TEXTS = { approve: "Approved", edit: "Approved with other arguments", reject: "Rejected" };
@@ -22,17 +29,24 @@ const DECISION_TEXTS = { approve: "Approved", edit: "Approved with other argumen
 export class ApprovalView {
   /** `ask` is an event approval.ask, or a gate with its steps. `submit(payload)` sends the decision and returns a
    * SubmitResponse; `answerers` is who may decide, if others may; `askBack(note)` asks who has asked for the call, or
-   * replies. With `ask.isGrantable` it can be approved for later calls, too. */
-  constructor(ask, toolName, params, submit, answerers, askBack) {
+   * replies. With `ask.isGrantable` it can be approved for later calls, too. `load()` returns the gate: given where the
+   * page may not show all of the arguments, which are then opened before they can be approved. */
+  constructor(ask, toolName, params, submit, answerers, askBack, load) {
     this.submit = submit;
+    this.load = load;
+    this.sha256 = ask.argumentsSha256; // of arguments that are shown whole
+    this.approving = createButton("Approve", () => this.#approve(), { class: "primary" });
     this.granting = ask.isGrantable ? [createGrantButton("run", this), createGrantButton("chat", this)] : [];
     this.askBack = askBack;
     this.note = createElement("input", { type: "text", maxlength: 4000, autocomplete: "off" });
     this.arguments = createElement("textarea", { rows: 5, spellcheck: "false" });
-    this.arguments.value = formatJson(params ?? {});
+    this.arguments.value = makeVisible(formatJson(params ?? {}));
     this.editor = createElement("label", { hidden: true }, "Arguments to run with (JSON)", this.arguments);
     this.problem = createElement("p", { role: "alert", class: "problem" });
     this.edit = createElement("div", { hidden: true });
+    const chars = Math.max(ask.argumentsChars ?? 0, this.arguments.value.length);
+    const isLong = load && (ask.argumentsChars || chars > SHOWN_CHARS_MAX);
+    this.opening = isLong ? this.#createOpening(chars) : "";
     this.edited = undefined; // by the last vote that has changed them
     this.sent = undefined;
     this.element = createElement(
@@ -41,12 +55,13 @@ export class ApprovalView {
       createElement(
         "p",
         {},
-        createElement("strong", {}, `May ${toolName ?? "this tool"} run?`),
+        createElement("strong", {}, `May ${showText(toolName ?? "this tool")} run?`),
         " ",
         createElement("span", { class: "risk" }, `${ask.risk} risk`),
       ),
-      createElement("p", {}, `${ask.reason} · answer by ${formatTime(ask.expiresAt)}`),
+      createElement("p", {}, `${showText(ask.reason)} · answer by ${formatTime(ask.expiresAt)}`),
       answerers ? createElement("p", {}, describeAnswerers(answerers)) : "",
+      this.opening,
       this.edit,
       this.#createForm(),
     );
@@ -64,13 +79,14 @@ export class ApprovalView {
     const text = formatJson(args);
     const isOwn = text === formatJson(this.sent ?? null);
     this.edited = args;
-    this.arguments.value = text;
+    this.arguments.value = makeVisible(text);
     this.edit.hidden = false;
+    this.approving.disabled = false; // all of them are shown
     for (const button of this.granting) button.hidden = true; // these arguments are approved for this call alone
     const label = "Arguments as a vote has changed them";
     this.edit.replaceChildren(
       createElement("p", {}, `${label}; who approves, approves these:`),
-      createElement("pre", { tabindex: 0, role: "group", "aria-label": label }, text),
+      createArguments(label, args),
     );
     if (isOwn) return;
     this.problem.textContent = "";
@@ -81,7 +97,7 @@ export class ApprovalView {
     const author = by ? ` by ${by}${credential ? "" : " (identity unproven)"}` : "";
     this.element.dataset.decision = decision;
     this.element.replaceChildren(
-      createElement("p", {}, (DECISION_TEXTS[decision] ?? decision) + author + (note ? `: ${note}` : "")),
+      createElement("p", {}, showText((DECISION_TEXTS[decision] ?? decision) + author + (note ? `: ${note}` : ""))),
     );
   }
 
@@ -89,7 +105,7 @@ export class ApprovalView {
     const actions = createElement(
       "div",
       { class: "actions" },
-      createButton("Approve", () => this.#approve(), { class: "primary" }),
+      this.approving,
       ...this.granting,
       createButton("Edit…", (event) => this.#editArguments(event.target)),
       createButton("Reject", () => this.submitDecision({ decision: "reject" })),
@@ -107,7 +123,35 @@ export class ApprovalView {
 
   #approve() {
     const isEdited = this.edited !== undefined;
-    this.submitDecision(isEdited ? { decision: "edit", arguments: this.edited } : { decision: "approve" });
+    if (isEdited) this.submitDecision({ decision: "edit", arguments: this.edited });
+    else this.approve({});
+  }
+
+  /** Approve the arguments as the call has them; `granted` says for which later calls, too. */
+  approve(granted) {
+    const { sha256 } = this;
+    this.submitDecision({ decision: "approve", ...granted, ...(sha256 && { argumentsSha256: sha256 }) });
+  }
+
+  /** Create what shows arguments that are too long for the page; until then nothing approves them. */
+  #createOpening(chars) {
+    for (const button of [this.approving, ...this.granting]) button.disabled = true;
+    const what = `The arguments have ${formatCount(chars, "character")}, of which some are not shown here.`;
+    const button = createButton("Show all of them", () => this.#openArguments(button));
+    return createElement("div", {}, createElement("p", {}, `${what} They can be approved once they are.`), button);
+  }
+
+  async #openArguments(button) {
+    button.disabled = true;
+    try {
+      const gate = await this.load();
+      this.sha256 = gate.argumentsSha256;
+      this.opening.replaceChildren(createArguments("All arguments", gate.arguments));
+      for (const one of [this.approving, ...this.granting]) one.disabled = false;
+    } catch (error) {
+      this.problem.textContent = error.message;
+      button.disabled = false;
+    }
   }
 
   #editArguments(editButton) {

@@ -1,6 +1,7 @@
 // Creates the form by which a person answers what the server of a tool asks: its fields, or an address to visit.
 
 import { createButton, createElement } from "../elements/dom.js";
+import { showText } from "../elements/shown_text.js";
 import { createForm } from "./form_view.js";
 import { submitForm } from "./submission.js";
 
@@ -11,7 +12,7 @@ export function createAskForm({ server = "", message = "", schema, url, authoriz
   const fieldset = createElement(
     "fieldset",
     { class: "ask" },
-    createElement("p", {}, `The server ${server} asks: ${message}`),
+    createElement("p", {}, showText(`The server ${server} asks: ${message}`)),
     url
       ? createElement("p", {}, "It sends you to ", createPlace(url, authorizes))
       : createForm("", schema ?? null, {}, submit),
@@ -27,8 +28,8 @@ export function createAskForm({ server = "", message = "", schema, url, authoriz
 }
 
 function createPlace(url, authorizes) {
-  if (!/^https?:\/\//.test(url)) return url;
+  if (!/^https?:\/\//.test(url)) return showText(url);
   // Of an authorization's address the rest is for machines. It stays in the tab, which alone has the user's credential.
   if (authorizes) return createElement("a", { href: url, rel: "noreferrer" }, new URL(url).origin);
-  return createElement("a", { href: url, target: "_blank", rel: "noopener noreferrer" }, url);
+  return createElement("a", { href: url, target: "_blank", rel: "noopener noreferrer" }, showText(url));
 }

@@ -2,6 +2,7 @@
 
 import { createButton, createElement } from "../elements/dom.js";
 import { createField } from "../elements/page.js";
+import { showText } from "../elements/shown_text.js";
 import { submitForm } from "./submission.js";
 
 const PROBLEMS = { missing: "It is missing.", refused: "The one that was supplied was refused." };
@@ -17,7 +18,7 @@ export function createCredentialForm({ name = "", description = "", obtain, prob
   const fieldset = createElement(
     "fieldset",
     {},
-    createElement("p", {}, `${PROBLEMS[problem] ?? ""} ${description}`.trim()),
+    createElement("p", {}, showText(`${PROBLEMS[problem] ?? ""} ${description}`.trim())),
     obtain ? createElement("p", {}, "To be had at ", createPlace(obtain)) : null,
     createField(`Credential ${name}`, secret, "It is kept for this run alone, in memory, and shown to nobody."),
     createElement(
@@ -36,6 +37,6 @@ export function createCredentialForm({ name = "", description = "", obtain, prob
 }
 
 function createPlace(obtain) {
-  if (!/^https:\/\//.test(obtain)) return obtain;
-  return createElement("a", { href: obtain, target: "_blank", rel: "noopener noreferrer" }, obtain);
+  if (!/^https:\/\//.test(obtain)) return showText(obtain);
+  return createElement("a", { href: obtain, target: "_blank", rel: "noopener noreferrer" }, showText(obtain));
 }

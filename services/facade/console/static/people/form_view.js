@@ -2,6 +2,7 @@
 
 import { createButton, createElement } from "../elements/dom.js";
 import { parseJson } from "../client/json.js";
+import { showText } from "../elements/shown_text.js";
 import { formatJson } from "../server/json.js";
 import { submitForm } from "./submission.js";
 
@@ -41,10 +42,10 @@ function createQuestionForm({ question = "", context, choices = [], default: pre
   // One of the choices alone is accepted.
   const answer = createElement("textarea", { id, rows: 2, required, readOnly: choices.length > 0 });
   answer.value = preset;
-  const choiceButtons = choices.map((choice) => createButton(choice, () => (answer.value = choice)));
+  const choiceButtons = choices.map((choice) => createButton(showText(choice), () => (answer.value = choice)));
   const fields = [
-    createElement("label", { for: id }, question),
-    context ? createElement("p", {}, context) : null,
+    createElement("label", { for: id }, showText(question)),
+    context ? createElement("p", {}, showText(context)) : null,
     choices.length
       ? createElement("div", { class: "choices", role: "group", "aria-label": "Choices" }, ...choiceButtons)
       : null,
@@ -59,8 +60,8 @@ function createSchemaForm(schema, params, submit) {
     createField(name, property, params[name] ?? property.default, required.has(name)),
   );
   const head = [
-    schema.title && createElement("h3", {}, schema.title),
-    schema.description && createElement("p", {}, schema.description),
+    schema.title && createElement("h3", {}, showText(schema.title)),
+    schema.description && createElement("p", {}, showText(schema.description)),
   ];
   const read = () => {
     const entries = fields.map(({ name, value }) => [name, value()]);
@@ -71,7 +72,7 @@ function createSchemaForm(schema, params, submit) {
 
 /** Create a property's element and `value()`, which returns undefined for an empty field. */
 function createField(name, property, preset, required) {
-  const label = property.title ?? name;
+  const label = showText(property.title ?? name);
   const attributes = { name, required };
   if (property.enum) return createChoiceField(name, label, property, preset, attributes);
   if (property.type === "boolean") return createCheckField(name, label, property, preset);
@@ -113,7 +114,7 @@ function createChoiceField(name, label, property, preset, attributes) {
     createElement(
       "option",
       { value: index, selected: value === preset },
-      typeof value === "string" ? value : JSON.stringify(value),
+      showText(typeof value === "string" ? value : JSON.stringify(value)),
     ),
   );
   const empty = createElement("option", { value: "", selected: preset === undefined }, "Choose…");
@@ -124,16 +125,19 @@ function createChoiceField(name, label, property, preset, attributes) {
 
 function createCheckField(name, label, property, preset) {
   const input = createElement("input", { type: "checkbox", name, checked: preset === true });
-  const hint = property.description ? createElement("small", {}, property.description) : null;
+  const hint = createHint(property);
   return { name, value: () => input.checked, element: createElement("label", { class: "check" }, input, label, hint) };
 }
+
+const createHint = ({ description }) =>
+  description ? createElement("small", {}, showText(description)) : null;
 
 function createLabel(label, property, input) {
   return createElement(
     "label",
     {},
     label,
-    property.description ? createElement("small", {}, property.description) : null,
+    createHint(property),
     input,
   );
 }
@@ -144,7 +148,7 @@ function createJsonForm(view, params, submit) {
   answer.value = "{}";
   const read = () => parseField("Answer", answer.value);
   const about = subject
-    ? createElement("pre", { tabindex: "0", role: "group", "aria-label": "What is asked" }, formatJson(subject))
+    ? createElement("pre", { tabindex: "0", role: "group", "aria-label": "What is asked" }, showText(formatJson(subject)))
     : null;
   return buildForm([about, createElement("label", {}, "Answer (JSON)", answer)], read, submit);
 }

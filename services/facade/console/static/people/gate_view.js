@@ -2,11 +2,11 @@
 
 import { createElement } from "../elements/dom.js";
 import { formatAge, formatDate } from "../elements/format.js";
+import { showText } from "../elements/shown_text.js";
 import { formatHash } from "../navigation/address.js";
 import * as api from "../server/api.js";
 import { getHolder } from "../server/holder.js";
-import { formatJson } from "../server/json.js";
-import { ApprovalView } from "./approval_view.js";
+import { ApprovalView, createArguments } from "./approval_view.js";
 import { createAskForm } from "./ask_view.js";
 import { Claim } from "./claim.js";
 import { createCredentialForm } from "./credential_view.js";
@@ -14,6 +14,8 @@ import { createForm } from "./form_view.js";
 import { createStepLine } from "./gate_step.js";
 import { showViewport } from "./viewport.js";
 import { KINDS } from "./waiting_gates.js";
+
+const LABEL = "Arguments of the call";
 
 const STATES = {
   expired: "Nobody has answered in time.",
@@ -29,7 +31,7 @@ export class GateView {
     this.onAnswered = onAnswered;
     this.#isOpen = gate.state === "open";
     this.claim = new Claim(gate.runId, gate.gateId);
-    this.heading = createElement("h3", { tabindex: -1 }, `${KINDS[gate.kind] ?? gate.kind}: ${gate.toolName}`);
+    this.heading = createElement("h3", { tabindex: -1 }, showText(`${KINDS[gate.kind] ?? gate.kind}: ${gate.toolName}`));
     this.prompt = createElement("div", { class: "people" });
     this.outcome = createElement("p", { role: "status", class: "outcome" });
     this.element = createElement(
@@ -37,7 +39,7 @@ export class GateView {
       { class: "gate", "aria-label": "The chosen one" },
       this.heading,
       createFacts(gate, isOwn),
-      gate.kind === "approval" ? createArguments(gate.arguments) : null,
+      ...(gate.kind === "approval" ? [createElement("h4", {}, LABEL), createArguments(LABEL, gate.arguments)] : []),
       ...(gate.steps ?? []).map((step) => createStepLine(step)),
       this.prompt,
       this.outcome,
@@ -101,16 +103,5 @@ function createFacts({ agentKey, requester, openedAt, expiresAt, chatId, runId }
     "dl",
     {},
     ...facts.flatMap(([term, fact]) => [createElement("dt", {}, term), createElement("dd", {}, fact)]),
-  );
-}
-
-function createArguments(value) {
-  const label = "Arguments of the call";
-  const text = value === undefined ? "There are none." : formatJson(value);
-  return createElement(
-    "div",
-    {},
-    createElement("h4", {}, label),
-    createElement("pre", { tabindex: 0, role: "group", "aria-label": label }, text),
   );
 }

@@ -1,6 +1,7 @@
 // Lists what holds for the user until it is revoked: nothing is shown where there is nothing of the kind.
 
 import { createButton, createElement } from "../elements/dom.js";
+import { showText } from "../elements/shown_text.js";
 
 export class RevocableList {
   /**
@@ -39,8 +40,8 @@ export class RevocableList {
     return createElement(
       "li",
       {},
-      createElement("span", {}, title),
-      createElement("small", {}, about),
+      createElement("span", {}, showText(title)),
+      createElement("small", {}, showText(about)),
       createButton("Revoke", () => this.#revoke(one), { "aria-label": `Revoke ${name}` }),
     );
   }

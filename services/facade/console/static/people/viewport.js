@@ -5,6 +5,7 @@
 
 import * as api from "../server/api.js";
 import { createElement } from "../elements/dom.js";
+import { showText } from "../elements/shown_text.js";
 import { createForm } from "./form_view.js";
 import { submitForm } from "./submission.js";
 
@@ -30,7 +31,7 @@ function createFrame(html, toolName, params, submit) {
   const iframe = createElement("iframe", {
     sandbox: "allow-scripts",
     src: "/console/frame.html",
-    title: `View of ${toolName}`,
+    title: `View of ${showText(toolName)}`,
   });
   const problem = createElement("p", { role: "alert", class: "problem" });
   const fieldset = createElement("fieldset", { class: "view" }, iframe, problem);

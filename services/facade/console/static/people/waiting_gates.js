@@ -1,6 +1,7 @@
 // Knows which gates wait for the user, on whichever page: for the tab's title, the list of chats, and notifications.
 
 import { Polling } from "../elements/polling.js";
+import { showText } from "../elements/shown_text.js";
 import { formatPageHash } from "../navigation/address.js";
 import * as api from "../server/api.js";
 import { GateWatch, getGateKey } from "./gate_watch.js";
@@ -70,7 +71,7 @@ export class WaitingGates {
 function notify(gate) {
   if (!canNotify() || document.hasFocus()) return;
   const { runId, gateId, agentKey, kind, toolName, risk } = gate;
-  const notification = new Notification(`${KINDS[kind] ?? kind}: ${toolName}`, {
+  const notification = new Notification(showText(`${KINDS[kind] ?? kind}: ${toolName}`), {
     body: [agentKey, risk && `${risk} risk`].filter(Boolean).join(" · "),
     icon: "/console/icon.svg",
     tag: getGateKey(gate),

@@ -2,6 +2,7 @@
 
 import { createElement, createLink } from "../elements/dom.js";
 import { formatCount, formatSize, formatUsage } from "../elements/format.js";
+import { showText } from "../elements/shown_text.js";
 import { createStepLine } from "../people/gate_step.js";
 
 const createLine = (kind, ...children) => createElement("p", { class: `line ${kind}` }, ...children);
@@ -36,9 +37,9 @@ export const LINE_BUILDERS = {
   "request.steer": (event) => createLine("steered", createElement("strong", {}, "You added: "), event.message),
   "gate.step": createStepLine,
   "grant.make": ({ toolName, scope, madeBy, grantId }) =>
-    createLine("gate-step", `approved ahead by ${madeBy.join(", ")}: ${toolName}, for this ${scope} (${grantId})`),
+    createLine("gate-step", `approved ahead by ${madeBy.join(", ")}: ${showText(toolName)}, for this ${scope} (${grantId})`),
   "grant.use": ({ toolName, grantId }) =>
-    createLine("gate-step", `${toolName} runs without a question, as it was approved ahead (${grantId})`),
+    createLine("gate-step", `${showText(toolName)} runs without a question, as it was approved ahead (${grantId})`),
   "compaction.start": () => createLine("compaction", "Older messages are being summarised…"),
   "compaction.complete": (event) =>
     createLine("compaction", `Older messages were summarised: ${formatTokenChange(event)}`),

@@ -230,9 +230,10 @@ export class RunView {
     const name = tool?.block.name || undefined;
     const submit = (payload) => this.actions.submit({ runId: this.runId, approvalId: event.approvalId, payload });
     const askBack = (note) => api.askBack({ runId: this.runId, gateId: event.approvalId, note });
-    const { answerers, grounds } = this.#gates.get(event.approvalId) ?? {};
-    const ask = { ...event, isGrantable: Boolean(grounds?.length) };
-    const view = new ApprovalView(ask, name, tool?.block.params, submit, answerers, askBack);
+    const load = () => api.getGate(this.runId, event.approvalId);
+    const { answerers, grounds, argumentsChars } = this.#gates.get(event.approvalId) ?? {};
+    const ask = { ...event, isGrantable: Boolean(grounds?.length), argumentsChars };
+    const view = new ApprovalView(ask, name, tool?.block.params, submit, answerers, askBack, load);
     this.#approvals.set(event.approvalId, view);
     tool?.expand();
     (tool?.prompts ?? this.scopes.getBody(event)).append(view.element);

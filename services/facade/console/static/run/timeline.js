@@ -1,7 +1,8 @@
 // Lists a run's events with their times; consecutive deltas of one block share a row.
 
 import { createButton, createElement } from "../elements/dom.js";
-import { formatSeconds, formatTime, shortenText } from "../elements/format.js";
+import { formatSeconds, formatTime } from "../elements/format.js";
+import { shortenLine, showText } from "../elements/shown_text.js";
 
 const ROWS_MAX = 5000; // enough for hours of tool calls; the chat's history has the rest
 
@@ -53,7 +54,7 @@ function createRow(event, id) {
   const gist = GIST_FIELDS.map((field) => event[field]).find((value) => typeof value === "string") ?? "";
   const where = subagentId ?? taskId ?? "";
   const extent = { seq, lastSeq: seq, first: time, last: time, count: 1, chars: delta.length };
-  return { type, id, where, ...extent, gist: shortenText(gist, 80) };
+  return { type, id, where, ...extent, gist: showText(shortenLine(gist, 80)) };
 }
 
 function formatCells(row, start) {

@@ -1,10 +1,10 @@
 // Shows a call of a tool or action: its name and state on one line; arguments, output and result below it.
 
 import { createElement, createHiddenText } from "../elements/dom.js";
-import { shortenText } from "../elements/format.js";
 import { scheduleForFrame } from "../elements/redraw.js";
 import { formatJson, formatJsonText } from "../server/json.js";
 import { PlainText } from "../elements/plain_text.js";
+import { shortenLine, showText } from "../elements/shown_text.js";
 
 const STATES = { writing: "is being called", running: "running", done: "done", failed: "failed" };
 const OUTPUT_CHARS_MAX = 200_000; // kept in memory; a longer output is an artifact
@@ -34,7 +34,7 @@ export class ToolView {
 
   beginCall(block, event) {
     this.block = block;
-    this.#name.textContent = block.name || "tool";
+    this.#name.textContent = showText(block.name || "tool");
     if (event.description) this.#name.title = event.description;
     this.#arguments = this.#output = this.#drawnArguments = "";
     this.result = undefined;
@@ -84,8 +84,8 @@ export class ToolView {
   #drawSections() {
     if (this.#arguments !== this.#drawnArguments) {
       this.#drawnArguments = this.#arguments;
-      this.#argumentsGist.textContent = shortenText(this.#arguments.replace(/^\{\s*|\s*\}$/g, ""), 120);
-      this.#getSection("Arguments").draw(formatJsonText(this.#arguments));
+      this.#argumentsGist.textContent = showText(shortenLine(this.#arguments.replace(/^\{\s*|\s*\}$/g, ""), 120));
+      this.#getSection("Arguments").draw(showText(formatJsonText(this.#arguments)));
     }
     if (this.#output) this.#getSection("Output").draw(this.#output);
     if (this.result !== undefined) this.#getSection("Result").draw(formatJsonText(this.result));

@@ -1,0 +1,67 @@
+"""Shows people what others have written as it is: what would hide or reorder text becomes a visible escape.
+
+What a person approves is what runs, so a right-to-left override, a zero-width space or a control character may not
+change how arguments look. Escapes are JSON's, and in JSON such characters stand in strings alone: escaped JSON text
+has the value it had. The console's elements/shown_text.js does the same; tests/shown_text_cases.json holds both.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+SHOWN_CHARS_MAX = 32_768
+"""Arguments of a call that has to be approved are shown whole up to this length. Longer ones are opened first."""
+
+_ISOLATE, _END = "\u2068", "\u2069"
+
+_BLANK = frozenset(
+    [
+        *(0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0),
+        *(*range(0x180B, 0x1810), *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)),
+    ]
+)
+"""Characters that count as printable and show nothing: Unicode's Default_Ignorable_Code_Point, and Braille's blank."""
+
+_RIGHT_TO_LEFT = (
+    *(range(0x0590, 0x0900), range(0xFB1D, 0xFE00), range(0xFE70, 0xFEFF)),
+    *(range(0x10800, 0x11000), range(0x1E800, 0x1F000)),
+)
+"""Blocks of scripts that are written from right to left."""
+
+
+class _Escapes(dict[int, int | str]):
+    def __missing__(self, code: int) -> int | str:
+        return code if chr(code).isprintable() and code not in _BLANK else _escape(code)
+
+
+def _escape(code: int) -> str:
+    units = chr(code).encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
+
+
+_ESCAPES = _Escapes({code: code for code in (*b"\t\n", *range(0x20, 0x7F))})
+
+
+def make_visible(text: str) -> str:
+    """Return the text with an escape for each character that shows nothing or moves others; tab and newline stay."""
+    return text.translate(_ESCAPES)
+
+
+def isolate(text: str) -> str:
+    """Return the text with an isolate around each run of right-to-left letters: what is next to it keeps its place."""
+    if text.isascii():
+        return text
+    runs = ((is_moving, "".join(run)) for is_moving, run in groupby(text, _is_right_to_left))
+    shown = "".join(f"{_ISOLATE}{run}{_END}" if is_moving else run for is_moving, run in runs)
+    return shown.replace(f"{_END} {_ISOLATE}", " ")  # words of a sentence keep their order
+
+
+def _is_right_to_left(char: str) -> bool:
+    return any(ord(char) in block for block in _RIGHT_TO_LEFT)
+
+
+def shorten_line(text: str, chars_max: int) -> str:
+    """Return the text on one line, and where it is cut, how much is missing."""
+    line = " ".join(make_visible(text).split())
+    missing = len(line) - chars_max
+    return line if missing <= 0 else f"{line[:chars_max]}… ({missing:,} more characters)"

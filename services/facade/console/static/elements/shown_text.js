@@ -1,0 +1,29 @@
+// Shows what others have written as it is: what would hide or reorder text becomes a visible escape. The package's
+// headrace/shown_text.py does the same; tests/shown_text_cases.json holds both.
+
+import { formatCount } from "./format.js";
+
+export const SHOWN_CHARS_MAX = 100_000; // about 2,000 lines; more take a browser long to lay out
+
+const ISOLATE = "\u2068";
+const END = "\u2069";
+
+const HIDDEN = /(?![ \t\n])[\p{C}\p{Z}\p{Default_Ignorable_Code_Point}\u2800]/gu;
+const RIGHT_TO_LEFT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefe\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]+/gu;
+
+const escapeUnit = (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`;
+
+/** Return `text` with an escape, JSON's, for each character that shows nothing, or moves others, but for tab and newline. */
+export const makeVisible = (text) => String(text).replace(HIDDEN, (char) => char.split("").map(escapeUnit).join(""));
+
+/** Return `text` made visible, with an isolate around each run of right-to-left letters: others keep their places. */
+export const showText = (text) =>
+  makeVisible(text)
+    .replace(RIGHT_TO_LEFT, (run) => ISOLATE + run + END)
+    .replaceAll(`${END} ${ISOLATE}`, " ");
+
+/** Put the first `max` characters on one line, and say how many are missing. */
+export function shortenLine(text, max) {
+  const line = makeVisible(text).replace(/\s+/g, " ").trim();
+  return line.length > max ? `${line.slice(0, max)}… (${formatCount(line.length - max, "more character")})` : line;
+}
