@@ -20,12 +20,14 @@ from services.tools.sandbox.tier import Sandbox
 from tests.support.tools.suite import CHAT, RUN
 
 CALL = tools_pb2.ExecuteRequest(
-    run_id=RUN, tool_call_id="1", tool_name="_bash_", arguments='{"command": "echo hello"}', chat_id=CHAT
+    run_id=RUN, tool_call_id="1", tool_name="_bash_", arguments='{"command": "echo hello | tee made"}', chat_id=CHAT
 )
 BROKEN = Sandbox(None, "this kernel has no Landlock")
 
 
 async def test_the_service_starts_serves_and_stops(tmp_path: Path) -> None:
+    (tmp_path / "workspaces").mkdir(mode=0o755)
+    tmp_path.chmod(0o755)
     socket = f"unix:{tmp_path}/tools.sock"
     settings = {
         "HEADRACE_TOOLS_LISTEN": socket,
@@ -43,6 +45,9 @@ async def test_the_service_starts_serves_and_stops(tmp_path: Path) -> None:
                 said = [delta async for delta in deltas]
         process.send_signal(signal.SIGTERM)
         _, logged = await process.communicate()
+    kept = [path for path in tmp_path.rglob("*") if not path.is_socket()]
+    assert [path for path in (tmp_path, *kept) if path.stat().st_mode & 0o077] == []
+    assert (tmp_path / "workspaces" / CHAT / "made").exists()
     assert {"_bash_", "convert_units"} <= {tool.name for tool in listed.tools}
     assert [delta.output.delta for delta in said[:-1]] == ["hello\n"]
     assert said[-1].result.ok
