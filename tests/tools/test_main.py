@@ -17,6 +17,7 @@ from services.runtime.rpc.channels import open_channel
 from services.tools.__main__ import choose_sandbox
 from services.tools.config import Config
 from services.tools.sandbox.tier import Sandbox
+from tests.support.rights import list_wide, make_wide
 from tests.support.tools.suite import CHAT, RUN
 
 CALL = tools_pb2.ExecuteRequest(
@@ -26,8 +27,7 @@ BROKEN = Sandbox(None, "this kernel has no Landlock")
 
 
 async def test_the_service_starts_serves_and_stops(tmp_path: Path) -> None:
-    (tmp_path / "workspaces").mkdir(mode=0o755)
-    tmp_path.chmod(0o755)
+    make_wide(tmp_path, tmp_path / "workspaces")
     socket = f"unix:{tmp_path}/tools.sock"
     settings = {
         "HEADRACE_TOOLS_LISTEN": socket,
@@ -45,8 +45,7 @@ async def test_the_service_starts_serves_and_stops(tmp_path: Path) -> None:
                 said = [delta async for delta in deltas]
         process.send_signal(signal.SIGTERM)
         _, logged = await process.communicate()
-    kept = [path for path in tmp_path.rglob("*") if not path.is_socket()]
-    assert [path for path in (tmp_path, *kept) if path.stat().st_mode & 0o077] == []
+    assert list_wide(tmp_path) == []
     assert (tmp_path / "workspaces" / CHAT / "made").exists()
     assert {"_bash_", "convert_units"} <= {tool.name for tool in listed.tools}
     assert [delta.output.delta for delta in said[:-1]] == ["hello\n"]

@@ -367,7 +367,12 @@ _ENCODER = msgspec.json.Encoder()
 
 
 def encode_line(line: Known) -> bytes:
-    return add_checksum(_ENCODER.encode(line)) + b"\n"
+    return add_checksum(encode_json(line)) + b"\n"
+
+
+def encode_json(line: Known) -> bytes:
+    """Encode a line without checksum and line break."""
+    return _ENCODER.encode(line)
 
 
 def decode_line(data: bytes) -> Line | None:

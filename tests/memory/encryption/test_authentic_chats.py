@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -110,10 +111,8 @@ async def test_a_line_that_is_not_authentic_is_damage_and_shows_nothing(
     await attack(store, chat_id, who)
     async with store.memory() as memory:
         with acting_as(who):
-            try:
+            with suppress(LogDamaged, NotFound):
                 assert "secret" not in str(await memory.chat(chat_id=chat_id))
-            except (LogDamaged, NotFound):
-                pass
             assert await memory.search("secret") == []
         if "plain" in attack.__name__:
             for reader in (ADA, who):

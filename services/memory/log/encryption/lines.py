@@ -23,7 +23,7 @@ from services.memory.encryption.envelope import (
 )
 from services.memory.encryption.keyring import NO_KEYS
 from services.memory.log.checksums import WrongChecksum, add_checksum, remove_checksum
-from services.memory.log.lines import Unknown, decode_line, encode_line
+from services.memory.log.lines import Unknown, decode_line, encode_json
 from services.runtime.auth.identity import Identity
 
 if TYPE_CHECKING:
@@ -128,12 +128,11 @@ def encode_lines(
 
     They are sealed for the `tenant` where `keys` say so; the key is to be ready.
     """
-    texts = [encode_line(line)[:-1] for line in lines]
+    texts = [encode_json(line) for line in lines]
     if not keys.encrypts:
-        return texts, NO_LINK
+        return [add_checksum(text) for text in texts], NO_LINK
     for index, line in enumerate(lines):
-        plain = remove_checksum(texts[index])
-        texts[index], link = _seal_line(line.chat_id, line.n, plain, keys, tenant, link)
+        texts[index], link = _seal_line(line.chat_id, line.n, texts[index], keys, tenant, link)
     return texts, link
 
 
