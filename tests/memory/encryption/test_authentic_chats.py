@@ -14,13 +14,11 @@ from services.memory.encryption.envelope import is_sealed_line
 from services.memory.log.checksums import add_checksum, remove_checksum
 from services.memory.storage.files.encryption.data_keys import FOLDER, FileDataKeys
 from services.runtime.auth.identity import Identity, acting_as
-from tests.memory.encryption.test_reencryption import env, run
+from tests.support.memory.admin_cli import run_command as run
 from tests.support.memory.encrypted_stores import ADA, BOB, Store, opening
 from tests.support.memory.engines import Files, open_engine, open_keys
 from tests.support.memory.messages import user
 from tests.support.memory.writing import Memory, new_id, query_line, run_line, step_line
-
-__all__ = ["env"]
 
 EVE = replace(ADA, user="eve")
 """A colleague; BOB is of another tenant."""
@@ -194,6 +192,20 @@ async def test_chats_of_before_are_read_and_sealed_by_a_pass(store: Store, env: 
     await run(strict, "verify")
     await plain_first(store, chats[0], EVE)
     assert f"{chats[0]}: " in await run(env, "verify", status=1)
+
+
+async def test_a_key_serves_its_own_tenants_chats_alone(store: Store, env: dict[str, str]) -> None:
+    """Also where lines are not sealed yet, so that a plain one may stand before them."""
+    chat_id = new_id()
+    async with store.memory() as memory:
+        await write_chat(memory, ADA, chat_id, "secret")
+    await age(store, chat_id)
+    await set_goal(store, "")
+    await plain_first(store, chat_id, BOB)
+    async with store.memory() as memory:
+        with acting_as(BOB):
+            assert "secret 1" not in str(await memory.chat(chat_id=chat_id))
+    assert "a key of another tenant" in await run(env, "verify", status=1)
 
 
 async def test_a_chat_goes_on_through_off_and_on(store: Store, env: dict[str, str]) -> None:

@@ -91,7 +91,7 @@ class LineReader:
         except WrongCiphertext as error:
             self.problem = str(error) or "is not what was encrypted for this place"
             return None
-        if not is_sealed_line(text):
+        if link is NO_LINK:
             self.unsealed += 1
             if self._keys.is_strict:
                 self.problem = "is not sealed, as all lines are where chats are encrypted"
@@ -108,12 +108,14 @@ class LineReader:
             raise LogDamaged(f"the log of chat {self._chat_id} is damaged: {self.refusal}", chatId=self._chat_id)
 
     def _open(self, text: bytes, before: bytes | None) -> tuple[bytes, bytes, str]:
-        """Return a line as it was before encryption, its link, and whose key it was encrypted with."""
-        if not is_encrypted_line(text):
+        """Return a line as it was before encryption, its link (NO_LINK: it is not sealed), and whose key it was
+        encrypted with."""
+        is_sealed = is_sealed_line(text)
+        if not is_sealed and not is_encrypted_line(text):
             return text, NO_LINK, ""
         n, data = parse_line(text)
         tenant = self._keys.name_tenant(get_key_id(data))
-        if not is_sealed_line(text):
+        if not is_sealed:
             return self._keys.decrypt(_name_line(self._chat_id, n), data), NO_LINK, tenant
         sealed = self._keys.decrypt(_name_sealed(self._chat_id, n, tenant), data)
         if before not in (None, sealed[:TAG_BYTES]):
