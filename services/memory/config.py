@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from services.memory.context.window.context_view import MESSAGES_MIN
-from services.memory.encryption.opening import KINDS
+from services.memory.encryption.opening import KINDS, OpenKeys, make_open_keys
 from services.memory.storage.s3.settings import S3Settings, parse_place
 from services.runtime.net.allow_list import parse_allow_list
 from services.runtime.process.config import ServerSettings, setting
@@ -92,6 +92,10 @@ class Config:
     """Whether what is written is encrypted, where there are master keys; false: it is written in plain text, and what
     is encrypted is decrypted by and by."""
 
+    encryption_strict: bool = False
+    """Whether no line of a chat is taken that is not sealed, whatever the store says of itself; set it once `headrace
+    chats keys` says that all that is stored is encrypted."""
+
     blobs: str = ""
     """`s3://bucket/prefix` keeps what is too large for the logs of chats (pictures, files, recordings) in a bucket of
     AWS, or of another store that speaks S3, with the AWS_* settings; empty: beside the chats."""
@@ -129,6 +133,9 @@ class Config:
             raise ValueError(
                 f"HEADRACE_MEMORY_MESSAGE_HISTORY_MAX: {self.message_history_max}: expected {MESSAGES_MIN} or more"
             )
+
+    def make_open_keys(self) -> OpenKeys:
+        return make_open_keys(self.encryption_keys, encrypts=self.encryption_enabled, is_strict=self.encryption_strict)
 
     @property
     def logs_dir(self) -> Path:

@@ -5,10 +5,10 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, closing
 from typing import TYPE_CHECKING
 
-from services.memory.encryption.opening import make_open_keys
 from services.memory.storage.encrypted.reencryption import running_passes
 from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.engine import open_files
+from services.runtime.files.disk import make_private_folder
 
 if TYPE_CHECKING:
     from services.memory.config import Config
@@ -40,7 +40,7 @@ async def _placing_blobs(config: Config, store: Engine) -> AsyncGenerator[Engine
 
 @asynccontextmanager
 async def _open_store(config: Config) -> AsyncGenerator[Engine]:
-    open_keys = make_open_keys(config.encryption_keys, encrypts=config.encryption_enabled)
+    open_keys = config.make_open_keys()
     if config.database_url:
         # Imported only here: a service over a folder does not need the driver.
         from services.memory.storage.postgres.connection.pool import Limits
@@ -57,6 +57,8 @@ async def _open_store(config: Config) -> AsyncGenerator[Engine]:
         ) as engine:
             yield engine
         return
+    if config.data_dir in config.logs_dir.parents:
+        await asyncio.to_thread(make_private_folder, config.data_dir, is_volume=True)
     with closing(await asyncio.to_thread(Disk, config.logs_dir)) as disk:
         async with open_files(disk, audit_tenant=config.audit_tenant, open_keys=open_keys) as engine:
             yield engine

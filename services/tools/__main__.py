@@ -10,9 +10,11 @@ if __name__ == "__main__":
 import asyncio
 import dataclasses
 import os
+from pathlib import Path
 
 import structlog
 
+from services.runtime.files.disk import make_private_folder
 from services.runtime.net.allow_list import parse_allow_list
 from services.runtime.process import program
 from services.tools.catalogue.catalogue import Catalogue
@@ -27,6 +29,7 @@ log = structlog.get_logger()
 
 
 async def main(config: Config) -> None:
+    await asyncio.to_thread(close_folders, config.data_dir)
     has_tenants = not config.server.auth.is_none
     finding = find_sandbox(
         config.sandbox,
@@ -39,6 +42,13 @@ async def main(config: Config) -> None:
     catalogue = Catalogue(config.config_dir / "tools")
     async with tool_server(config, sandbox, catalogue, env=os.environ):
         await program.wait_for_stop()
+
+
+def close_folders(data_dir: Path) -> None:
+    """Make the service's folders, for its user alone; raises OSError."""
+    make_private_folder(data_dir, is_volume=True)
+    for name in ("workspaces", "effects", "mcp_tokens", "skill_envs"):
+        make_private_folder(data_dir / name)
 
 
 def choose_sandbox(config: Config, sandbox: Sandbox) -> Sandbox:

@@ -13,6 +13,7 @@ import pytest
 from services.memory.config import Config
 from services.runtime.ending import LOST_TASK, WRONG_CONFIGURATION
 from services.runtime.process.config import load_settings
+from tests.support.rights import list_wide, make_wide
 
 
 async def start(folder: Path, **settings: str) -> asyncio.subprocess.Process:
@@ -36,6 +37,20 @@ async def test_a_second_service_over_the_same_folder_ends_with_a_clear_error(tmp
         first.send_signal(signal.SIGTERM)
         _, errors = await first.communicate()
         assert first.returncode == 0, errors
+
+
+async def test_other_users_of_the_machine_reach_nothing(tmp_path: Path) -> None:
+    """What an older version has left open is closed at the start; nothing is made for others."""
+    make_wide(tmp_path, tmp_path / "chats")
+    async with asyncio.timeout(300):
+        process = await start(tmp_path)
+        assert process.stderr is not None
+        while b'"serving"' not in (line := await process.stderr.readline()):
+            assert line, "it must come up"
+        process.send_signal(signal.SIGTERM)
+        await process.communicate()
+    assert (tmp_path / "chats" / "index.sqlite").exists()
+    assert list_wide(tmp_path) == []
 
 
 async def test_a_window_out_of_bounds_is_refused_at_start(tmp_path: Path) -> None:

@@ -17,15 +17,17 @@ from services.runtime.rpc.channels import open_channel
 from services.tools.__main__ import choose_sandbox
 from services.tools.config import Config
 from services.tools.sandbox.tier import Sandbox
+from tests.support.rights import list_wide, make_wide
 from tests.support.tools.suite import CHAT, RUN
 
 CALL = tools_pb2.ExecuteRequest(
-    run_id=RUN, tool_call_id="1", tool_name="_bash_", arguments='{"command": "echo hello"}', chat_id=CHAT
+    run_id=RUN, tool_call_id="1", tool_name="_bash_", arguments='{"command": "echo hello | tee made"}', chat_id=CHAT
 )
 BROKEN = Sandbox(None, "this kernel has no Landlock")
 
 
 async def test_the_service_starts_serves_and_stops(tmp_path: Path) -> None:
+    make_wide(tmp_path, tmp_path / "workspaces")
     socket = f"unix:{tmp_path}/tools.sock"
     settings = {
         "HEADRACE_TOOLS_LISTEN": socket,
@@ -43,6 +45,8 @@ async def test_the_service_starts_serves_and_stops(tmp_path: Path) -> None:
                 said = [delta async for delta in deltas]
         process.send_signal(signal.SIGTERM)
         _, logged = await process.communicate()
+    assert list_wide(tmp_path) == []
+    assert (tmp_path / "workspaces" / CHAT / "made").exists()
     assert {"_bash_", "convert_units"} <= {tool.name for tool in listed.tools}
     assert [delta.output.delta for delta in said[:-1]] == ["hello\n"]
     assert said[-1].result.ok

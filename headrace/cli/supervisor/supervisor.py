@@ -39,7 +39,8 @@ class Question:
 async def run_suite(plan: SuitePlan, question: Question | None, *, is_verbose: bool) -> int:
     logs_dir = plan.data_dir / "logs"
     try:
-        logs_dir.mkdir(parents=True, exist_ok=True)
+        plan.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        logs_dir.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         raise CannotStart(f"--data-dir {plan.data_dir} cannot be written: {error.strerror}") from error
     specs = plan.build_processes()

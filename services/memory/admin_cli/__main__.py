@@ -30,6 +30,7 @@ from services.memory.storage.engine import Engine
 from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.indexing.index_recovery import INDEX_NAME, create_database, open_database
 from services.memory.storage.records import agents, keys, schedules, user_facts
+from services.runtime.files.disk import UMASK
 from services.runtime.process import config as settings
 from services.runtime.process import logs
 from services.runtime.rpc.field_rules import is_uuid
@@ -45,6 +46,7 @@ _DAYS = {"d": 1.0, "h": 1 / 24, "m": 1 / 24 / 60}
 
 
 def main() -> None:
+    os.umask(UMASK)
     arguments = _build_parser().parse_args()
     env = dict(os.environ)
     if arguments.data_dir:

@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from services.memory.encryption.opening import make_open_keys
 from services.memory.storage.encrypted.reencryption import run_pass
 from services.memory.storage.files.encryption.data_keys import FOLDER, FileDataKeys
 
@@ -34,7 +33,7 @@ def add_commands(commands: Any) -> None:
 def open_folder_keys(config: Config) -> Keyring:
     """Open the keyring of a folder, which a service may own."""
     stored = FileDataKeys(config.logs_dir / FOLDER)
-    return make_open_keys(config.encryption_keys, encrypts=config.encryption_enabled)(stored)
+    return config.make_open_keys()(stored)
 
 
 async def reencrypt(engine: Engine, arguments: argparse.Namespace) -> bool:
@@ -83,7 +82,7 @@ KEY_COMMANDS: dict[str, Callable[[Config, argparse.Namespace], Awaitable[bool]]]
 
 @asynccontextmanager
 async def _open_keys(config: Config) -> AsyncGenerator[tuple[Keyring, DataKeys]]:
-    open_keys = make_open_keys(config.encryption_keys, encrypts=config.encryption_enabled)
+    open_keys = config.make_open_keys()
     if not config.database_url:
         folder_keys = FileDataKeys(config.logs_dir / FOLDER)
         yield await asyncio.to_thread(open_keys, folder_keys), folder_keys

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.errors import HeadraceError, KeyUnavailable, Overloaded
+from headrace.errors import HeadraceError, KeyUnavailable, LogDamaged, Overloaded
 from services.memory.importing.older_log import convert_older_log
 from services.memory.log.verify import LogReport, verify_log
 from services.memory.storage.files.blobs import BlobFolder
@@ -26,6 +26,7 @@ class _Totals:
     chats: int = 0
     lines: int = 0
     unchecked: int = 0
+    unsealed: int = 0
     damaged: int = 0
 
     def add_chat(self, chat_id: str, report: LogReport, damaged_blobs: Iterable[str] = ()) -> None:
@@ -39,12 +40,14 @@ class _Totals:
         self.chats += 1
         self.lines += report.lines
         self.unchecked += report.unchecked
+        self.unsealed += report.unsealed
         self.damaged += bool(problems)
 
     def print_summary(self) -> bool:
         """Print the totals, and return whether nothing is damaged."""
         unchecked = f", {self.unchecked} of them without a checksum" if self.unchecked else ""
-        print_line(f"{self.chats} chats, {self.lines} lines{unchecked}: {self.damaged or 'none'} damaged")
+        unsealed = f", {self.unsealed} of them not sealed yet" if self.unsealed else ""
+        print_line(f"{self.chats} chats, {self.lines} lines{unchecked}{unsealed}: {self.damaged or 'none'} damaged")
         return not self.damaged
 
 
@@ -80,10 +83,11 @@ async def verify_database(engine: Engine, chat_ids: Sequence[str]) -> bool:
     totals = _Totals()
     for chat_id in chat_ids or await engine.index.list_chats():
         try:
-            log = await engine.chats.export(await engine.chats.load(chat_id))
-            report, damaged = await asyncio.to_thread(verify_log, log, chat_id), await _list_damaged(engine, chat_id)
+            log = await engine.chats.export(await engine.chats.load(chat_id), as_stored=True)
+            report = await asyncio.to_thread(verify_log, log, chat_id, engine.rewriting.keys)
+            damaged = await _list_damaged(engine, chat_id)
             totals.add_chat(chat_id, report, damaged)
-        except (KeyUnavailable, Overloaded) as error:
+        except (KeyUnavailable, LogDamaged, Overloaded) as error:
             totals.add_chat(chat_id, LogReport(problems=[error.message]))
     return totals.print_summary()
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from headrace.errors import KeyUnavailable, NotFound
+from headrace.errors import KeyUnavailable, LogDamaged, NotFound
 from services.memory.data.all_runs import read_runs
 from services.memory.data.holds import find_participants_hold
 from services.memory.data.redaction import Redaction
@@ -226,6 +226,8 @@ class RemainingParts:
                 chat = await self._engine.chats.load(chat_id)
             except KeyUnavailable:
                 return "unreadable_chat", "its key is lost"
+            except LogDamaged:
+                return "damaged_chat", "its log is damaged"
             if chat.info.is_damaged:
                 return "damaged_chat", "its log is damaged"
         return None

@@ -15,6 +15,9 @@ KEY_BYTES = 32
 PLAIN = "plain"
 """The goal that nothing stored is encrypted."""
 
+AUTHENTICATED = "authenticated"
+"""Begins the goals whose lines of chats are sealed (log/encryption/lines.py)."""
+
 TENANT_BYTES = 8
 
 

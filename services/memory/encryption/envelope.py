@@ -26,12 +26,13 @@ _TEXT_MARK = "\x1a" + base64.b64encode(MARK).decode()
 _LINE_HEAD_BYTES = 64
 """More than comes before the base64 of a line."""
 
-_START, _MIDDLE, _END = b'{"_n":', b',"_encrypted":"', b'"}'
+_START, _MIDDLE, _SEALED, _END = b'{"_n":', b',"_encrypted":"', b',"_sealed":"', b'"}'
 
 
 class _EncryptedLine(msgspec.Struct, gc=False):
     n: int = msgspec.field(name="_n")
-    data: bytes = msgspec.field(name="_encrypted")
+    data: bytes = msgspec.field(default=b"", name="_encrypted")
+    sealed: bytes = msgspec.field(default=b"", name="_sealed")
 
 
 _LINE = msgspec.json.Decoder(_EncryptedLine)
@@ -53,12 +54,18 @@ def get_key_id(data: bytes) -> bytes:
 
 def is_encrypted_line(line: bytes) -> bool:
     """Return whether a line, with or without its checksum, holds encrypted data."""
-    return line.startswith(_START) and line.find(_MIDDLE, 0, _LINE_HEAD_BYTES) > 0
+    return line.startswith(_START) and (line.find(_MIDDLE, 0, _LINE_HEAD_BYTES) > 0 or is_sealed_line(line))
 
 
-def format_line(n: int, data: bytes) -> bytes:
+def is_sealed_line(line: bytes) -> bool:
+    """Return whether a line holds encrypted data that says which line is before it."""
+    return line.startswith(_START) and line.find(_SEALED, 0, _LINE_HEAD_BYTES) > 0
+
+
+def format_line(n: int, data: bytes, *, is_sealed: bool = False) -> bytes:
     """Return the line of JSON for encrypted data, without checksum; `n` is 0 where lines have no numbers."""
-    return b"".join((_START, b"%d" % n, _MIDDLE, binascii.b2a_base64(data, newline=False), _END))
+    middle = _SEALED if is_sealed else _MIDDLE
+    return b"".join((_START, b"%d" % n, middle, binascii.b2a_base64(data, newline=False), _END))
 
 
 def parse_line(line: bytes) -> tuple[int, bytes]:
@@ -67,9 +74,10 @@ def parse_line(line: bytes) -> tuple[int, bytes]:
         read = _LINE.decode(line)
     except ValueError as error:
         raise WrongCiphertext from error
-    if not is_encrypted(read.data):
+    data = read.sealed or read.data
+    if not is_encrypted(data):
         raise WrongCiphertext
-    return read.n, read.data
+    return read.n, data
 
 
 def find_key_id(value: bytes | str) -> bytes | None:
@@ -78,7 +86,8 @@ def find_key_id(value: bytes | str) -> bytes | None:
     if isinstance(value, str):
         return _read_key_id(value[1:].encode("ascii", "replace")) if is_encrypted_text(value) else None
     if is_encrypted_line(value):
-        return _read_key_id(value[value.index(_MIDDLE) + len(_MIDDLE) :])
+        middle = _SEALED if is_sealed_line(value) else _MIDDLE
+        return _read_key_id(value[value.index(middle) + len(middle) :])
     return get_key_id(value) if is_encrypted(value) and len(value) >= HEAD_BYTES else None
 
 

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from headrace.errors import HeadraceError, KeyUnavailable, LogDamaged, Overloaded
 from services.memory.encryption import envelope
-from services.memory.encryption.data_keys import KEY_BYTES, PLAIN, find_tenant_mark, make_data_key
+from services.memory.encryption.data_keys import AUTHENTICATED, KEY_BYTES, PLAIN, find_tenant_mark, make_data_key
 from services.memory.encryption.envelope import HEAD_BYTES, MARK, NONCE_BYTES, WrongCiphertext
 from services.runtime.clock import monotonic_s
 
@@ -50,12 +50,19 @@ class Keyring:
     """Used in any thread. Without `masters` nothing is encrypted, and what is cannot be read."""
 
     def __init__(
-        self, masters: MasterKeys | None = None, keys: DataKeys | None = None, *, encrypts: bool = True
+        self,
+        masters: MasterKeys | None = None,
+        keys: DataKeys | None = None,
+        *,
+        encrypts: bool = True,
+        is_strict: bool = False,
     ) -> None:
         assert (masters is None) == (keys is None), "one is of no use without the other"
         self._masters, self._stored = masters, keys
         self.encrypts = encrypts and masters is not None
         """Whether what is written is encrypted."""
+        self.is_strict = self.encrypts and is_strict
+        """Whether a line of a chat that is not sealed is damage: an operator says so, or all of them were sealed."""
         self._keys: dict[bytes, DataKey] = {}
         self._newest: dict[str, DataKey] = {}
         self._open: dict[bytes, AESGCM] = {}
@@ -83,6 +90,18 @@ class Keyring:
         for key in self._stored.list_all():
             self._add_key(key)
         self._adopt_newest()
+        self.is_strict = self.is_strict or (self.encrypts and self._stored.read_goal().startswith(AUTHENTICATED))
+
+    def open_store(self, *, is_empty: bool) -> None:
+        """Note how a store stands whose lines are read and written from now on. Blocks."""
+        if self._stored is None:
+            return
+        goal = self._stored.read_goal()
+        if not self.encrypts and goal.startswith(AUTHENTICATED):
+            self._stored.write_goal("")
+        elif self.encrypts and is_empty and not goal:
+            self._stored.write_goal(self.goal)
+        self.refresh()
 
     async def run_refreshes(self) -> None:
         while self.is_on:
@@ -99,7 +118,7 @@ class Keyring:
             return PLAIN
         # Of a tenant's first key nothing is to be encrypted anew but what was there before all encryption.
         newest = sorted(key.key_id for key in self._newest.values() if key.version > 1)
-        return f"encrypted {hashlib.sha256(' '.join(newest).encode()).hexdigest()[:16]}"
+        return f"{AUTHENTICATED} {hashlib.sha256(' '.join(newest).encode()).hexdigest()[:16]}"
 
     def list_keys(self) -> list[DataKey]:
         return sorted(self._keys.values(), key=lambda key: (key.tenant, key.version))
@@ -111,6 +130,12 @@ class Keyring:
         """Return whose key it is; None if it is not stored here."""
         key = self._keys.get(key_id)
         return key.tenant if key else None
+
+    def name_tenant(self, key_id: bytes) -> str:
+        """Return whose key it is; may block. Raises KeyUnavailable, Overloaded."""
+        if key_id not in self._open:
+            self._open_key(key_id)
+        return self._keys[key_id].tenant
 
     def is_current(self, tenant: str, data: bytes) -> bool:
         """Return whether stored data is as it would be written now: with the newest key, or in plain."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.errors import ChatBusy, InvalidRequest, LogDamaged, NotFound, PermissionDenied, StaleLease
+from services.memory.log.encryption.lines import NO_LINK
 from services.memory.log.lines import (
     CompactBoundary,
     Known,
@@ -54,6 +55,8 @@ class Chat:
     info: ChatInfo
     size_bytes: int = 0
     """Acknowledged length of the log file."""
+    link: bytes = NO_LINK
+    """What the next line says of the last one, where lines are sealed; see log/encryption/lines.py."""
     log: list[Line] = field(default_factory=list[Line])
     model_runs: dict[str, list[Line]] = field(default_factory=dict[str, "list[Line]"])
     """The lines for a model, by run in the order of first lines."""

@@ -11,10 +11,8 @@ import msgspec
 from msgspec import Meta, Raw, Struct, field
 
 from headrace.v1 import common_pb2
-from services.memory.encryption.keyring import NO_KEYS, Keyring
 from services.memory.log.charges import Charge
-from services.memory.log.checksums import add_checksum
-from services.memory.log.encryption.lines import decrypt_text, encrypt_text
+from services.memory.log.checksums import add_checksum, remove_checksum
 from services.memory.log.proto_json import load_proto
 from services.memory.log.views.raw_fields import ERROR_FIELDS, GATE_EVENT, QUERY_FIELDS, Int64
 
@@ -368,19 +366,19 @@ _UNKNOWN = msgspec.json.Decoder(Unknown)
 _ENCODER = msgspec.json.Encoder()
 
 
-def encode_line(line: Known, keys: Keyring = NO_KEYS, tenant: str = "") -> bytes:
-    """Encode a line, encrypted for its `tenant` where `keys` say so; the key is to be ready."""
-    data = _ENCODER.encode(line)
-    return add_checksum(encrypt_text(line.chat_id, line.n, data, keys, tenant) if keys.encrypts else data) + b"\n"
+def encode_line(line: Known) -> bytes:
+    return add_checksum(encode_json(line)) + b"\n"
 
 
-def decode_line(data: bytes, chat_id: str = "", keys: Keyring = NO_KEYS) -> Line | None:
-    """Decode a line of a chat without its line break; None if it is not valid, or not what was written.
+def encode_json(line: Known) -> bytes:
+    """Encode a line without checksum and line break."""
+    return _ENCODER.encode(line)
 
-    Raises KeyUnavailable, or Overloaded, where the key of an encrypted one cannot be had.
-    """
+
+def decode_line(data: bytes) -> Line | None:
+    """Decode a line that is not encrypted, without its line break; None if it is not valid, or not what was written."""
     try:
-        data = decrypt_text(chat_id, data, keys)
+        data = remove_checksum(data)
         data.decode()  # msgspec does not look into the strings of Raw fields
         try:
             known = _KNOWN.decode(data)

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from services.memory.encryption.keyring import NO_KEYS, Keyring
 from services.memory.log.chat import Chat
 from services.memory.log.checksums import has_checksum
-from services.memory.log.lines import Line, decode_line
+from services.memory.log.encryption.lines import LineReader, find_link
+from services.memory.log.lines import Line
 
 NEVER_WRITTEN = b"\0"
 """File systems return it for a block that was never written; JSON has none."""
@@ -27,18 +28,26 @@ class LogReading:
 
     is_damaged: bool
 
+    reader: LineReader
+    """What has read them; its `check` says whether they may be shown."""
+
 
 def read_log(data: bytes, chat_id: str, keys: Keyring = NO_KEYS) -> LogReading:
-    """Read a log. Raises KeyUnavailable, Overloaded where a key of it cannot be had."""
+    """Read a log. Raises KeyUnavailable, Overloaded where a key of it cannot be had.
+
+    Of a damaged one that is encrypted there are the lines before the damage: those behind it may be of another chat's
+    owner.
+    """
     lines: list[Line] = []
     ends: list[int] = []
     end, is_damaged = 0, False
     missing_n = 0
     """Number of the first line that never reached the disk; 0 while all did."""
+    reader, proven = LineReader(chat_id, keys), 0
     *texts, rest = data.split(b"\n")
     for text in texts:
         end += len(text) + 1
-        line = decode_line(text, chat_id, keys)
+        line = reader.read(text)
         expected = lines[-1].n + 1 if lines else 1
         if line is None:
             missing_n = missing_n or expected
@@ -48,21 +57,28 @@ def read_log(data: bytes, chat_id: str, keys: Keyring = NO_KEYS) -> LogReading:
         is_damaged |= is_misplaced or line.chat_id != chat_id
         lines.append(line)
         ends.append(end)
+        proven += reader.is_proven
     # A line whose end alone is another byte was whole.
     is_ended_wrongly = (
-        has_checksum(rest[:-1])
-        and not rest.endswith(NEVER_WRITTEN)
-        and decode_line(rest[:-1], chat_id, keys) is not None
+        has_checksum(rest[:-1]) and not rest.endswith(NEVER_WRITTEN) and reader.read(rest[:-1]) is not None
     )
     if is_damaged or is_ended_wrongly:
-        return LogReading(lines, len(data), True)
+        return LogReading(lines[:proven], len(data), True, reader)
     lines = lines[: missing_n - 1] if missing_n else lines
     whole = 0
     while whole < len(lines) and whole + lines[whole].lines <= len(lines):
         whole += lines[whole].lines
-    return LogReading(lines[:whole], ends[whole - 1] if whole else 0, False)
+    return LogReading(lines[:whole], ends[whole - 1] if whole else 0, False, reader)
 
 
 def read_chat(chat_id: str, log: bytes, keys: Keyring = NO_KEYS) -> Chat:
+    """Raises LogDamaged where no line is to be shown, KeyUnavailable, Overloaded."""
     reading = read_log(log, chat_id, keys)
-    return Chat.from_lines(chat_id, reading.lines, reading.whole_bytes, is_damaged=reading.is_damaged)
+    reading.reader.check()
+    return make_chat(chat_id, log, reading)
+
+
+def make_chat(chat_id: str, log: bytes, reading: LogReading) -> Chat:
+    chat = Chat.from_lines(chat_id, reading.lines, reading.whole_bytes, is_damaged=reading.is_damaged)
+    chat.link = find_link(log[: reading.whole_bytes])
+    return chat

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from services.memory.encryption.envelope import is_encrypted_line
 from services.memory.encryption.keyring import NO_KEYS, Keyring
 from services.memory.log import recovery
-from services.memory.log.checksums import WrongChecksum, has_checksum, remove_checksum
-from services.memory.log.lines import decode_line
+from services.memory.log.checksums import has_checksum
+from services.memory.log.encryption.lines import LineReader
+
+NO_LINE = "is no line of a log"
 
 
 @dataclass(slots=True)
@@ -18,6 +19,8 @@ class LogReport:
     """Readable lines."""
     unchecked: int = 0
     """Readable lines without a checksum, which older versions wrote."""
+    unsealed: int = 0
+    """Readable lines that are not sealed, though chats are encrypted: they wait for a pass."""
     problems: list[str] = field(default_factory=list[str])
     """Damage that a person must look at."""
     torn_bytes: int = 0
@@ -33,17 +36,19 @@ def verify_log(data: bytes, chat_id: str, keys: Keyring = NO_KEYS) -> LogReport:
     else:
         report.torn_bytes = len(data) - reading.whole_bytes
     whole = data if reading.is_damaged else data[: reading.whole_bytes]
+    reader = LineReader(chat_id, keys)
     for text in whole.split(b"\n"):
-        if decode_line(text, chat_id, keys) is not None:
+        if reader.read(text) is not None:
             report.lines += 1
             report.unchecked += not has_checksum(text)
+    report.unsealed = reader.unsealed if keys.encrypts else 0
     return report
 
 
 def _find_problems(data: bytes, chat_id: str, keys: Keyring) -> Iterator[str]:
-    start, expected = 0, 1
+    start, expected, reader = 0, 1, LineReader(chat_id, keys)
     for index, text in enumerate(data.split(b"\n"), 1):
-        line = decode_line(text, chat_id, keys) if text else None
+        line = reader.read(text) if text else None
         where = f"line {index} (byte {start})"
         if line is not None:
             if line.n != expected:
@@ -52,16 +57,6 @@ def _find_problems(data: bytes, chat_id: str, keys: Keyring) -> Iterator[str]:
                 yield f"{where}: belongs to chat {line.chat_id}"
             expected = line.n + 1
         elif text or start < len(data):
-            yield f"{where}: " + _describe_problem(text)
+            yield f"{where}: {reader.problem if has_checksum(text) else NO_LINE}"
             expected += 1
         start += len(text) + 1
-
-
-def _describe_problem(text: bytes) -> str:
-    if not has_checksum(text):
-        return "is no line of a log"
-    try:
-        is_encrypted = is_encrypted_line(remove_checksum(text))
-    except WrongChecksum:
-        return "its checksum is wrong"
-    return "is not what was encrypted for this place" if is_encrypted else "is no line of a log"

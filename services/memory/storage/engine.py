@@ -72,7 +72,9 @@ class ChatLogs(Protocol):
         back what is only on its way. It takes as long as an append."""
         ...
 
-    async def export(self, chat: Chat) -> bytes: ...
+    async def export(self, chat: Chat, *, as_stored: bool = False) -> bytes:
+        """Return the chat's log, decrypted unless `as_stored`."""
+        ...
 
     async def fork(self, chat_id: str, n: int, owner: Identity, target: str) -> None:
         """Make a chat `target` of `owner`'s of the first `n` lines.

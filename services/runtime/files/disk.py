@@ -5,12 +5,17 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import stat
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
 from headrace.errors import DiskFull, Overloaded
+from services.runtime.ending import CannotServe
 from services.runtime.randomness import new_uuid
+
+UMASK = 0o077
+"""What is made is for this process's user alone."""
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
@@ -43,8 +48,30 @@ def make_folder(folder: Path) -> None:
     """Make a folder and its parents where they are missing, with durable names."""
     if not folder.is_dir():
         make_folder(folder.parent)
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(mode=0o777 & ~UMASK, exist_ok=True)
         sync_folder(folder.parent)
+
+
+def make_private_folder(folder: Path, *, is_volume: bool = False) -> None:
+    """Make a folder where it is missing, and close it to other users.
+
+    A volume's root may be another user's, such as of Kubernetes: it is left then, as the folders in it are closed.
+
+    Raises:
+        CannotServe: Other users may use it, and this one cannot change that.
+    """
+    make_folder(folder)
+    status = folder.stat()
+    if not status.st_mode & UMASK or (is_volume and status.st_uid != os.geteuid()):
+        return
+    try:
+        folder.chmod(stat.S_IMODE(status.st_mode) & ~UMASK)
+        reason = "its file system keeps that" if folder.stat().st_mode & UMASK else ""
+    except OSError as error:
+        reason = os.strerror(error.errno or 0)
+    if reason:
+        mode = f"{stat.S_IMODE(status.st_mode):o}"
+        raise CannotServe(f"{folder}: other users may use this folder (mode {mode}); chmod 700 fails: {reason}")
 
 
 def write_whole(path: Path, data: bytes) -> None:

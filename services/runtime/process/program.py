@@ -17,6 +17,7 @@ import structlog
 import uvloop
 
 from services.runtime.ending import WRONG_CONFIGURATION, CannotServe, guard_task
+from services.runtime.files.disk import UMASK
 from services.runtime.process import config as settings
 from services.runtime.process import logs
 from services.runtime.process.early_stop import end_imports, list_stops
@@ -78,6 +79,7 @@ def run_services(services: Sequence[Service], process: str) -> None:
     Exits as `run_service` does, and when any of them ends.
     """
     end_imports()
+    os.umask(UMASK)
     _reserve_standard_files()
     configs, values = _load_settings(services)
     try:

@@ -10,6 +10,7 @@ import structlog
 from headrace.errors import NotFound
 from headrace.v1 import tools_pb2
 from services.runtime.auth.identity import Identity, require_identity
+from services.runtime.net.allow_list import AllowList
 from services.runtime.rpc.audit_records import AuditRecords
 from services.tools.mcp_client.oauth.token_store import Token, TokenStore
 from services.tools.mcp_client.servers import McpServers
@@ -43,7 +44,7 @@ class Authorizations:
         """Return the server that the caller has authorized Headrace at; raises what complete (completion.py) does."""
         from services.tools.mcp_client.oauth.completion import complete  # httpx2 is loaded where it is needed
 
-        server = await complete(self._tokens, self._audit, request)
+        server = await complete(self._tokens, self._audit, self._servers.find_allow, request)
         self._servers.note_authorization(server)
         return server
 
@@ -68,15 +69,15 @@ class Authorizations:
         token = await asyncio.to_thread(store.take_token, server, caller) or known
         self._servers.note_revocation(server, {known.header, token.header})
         log.info("mcp server's authorization revoked", server=server, tenant=caller.tenant, user=caller.user)
-        return await _revoke_at_issuer(token)
+        return await _revoke_at_issuer(token, self._servers.find_allow(server))
 
 
-async def _revoke_at_issuer(token: Token) -> bool:
+async def _revoke_at_issuer(token: Token, allow: AllowList) -> bool:
     from services.tools.mcp_client.oauth.http import AuthorizationFailed
     from services.tools.mcp_client.oauth.tokens import revoke
 
     try:
-        return await revoke(token)
+        return await revoke(token, allow)
     except AuthorizationFailed as failure:
         log.warning("tokens not revoked at their issuer", server=token.server, problem=str(failure))
         return False

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from services.runtime.files.file_watch import watching_paths
+from services.runtime.net.allow_list import AllowList
 from services.tools.mcp_client.settings import BadMcpFile, Http, McpFile, Settings, read_servers
 from services.tools.toolkit.tool import Tool
 
@@ -92,6 +93,11 @@ class McpServers:
         """Whether there is a server of this name whose users authorize Headrace."""
         settings, _, _ = self._running.get(name, (None, None, None))
         return isinstance(settings, Http) and settings.oauth is not None
+
+    def find_allow(self, name: str) -> AllowList:
+        """Return what the authorization of a server's users may reach beside the public web."""
+        settings, _, _ = self._running.get(name, (None, None, None))
+        return settings.allow if isinstance(settings, Http) else AllowList()
 
     def stop(self) -> None:
         for _, _, task in self._running.values():

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 from pydantic.alias_generators import to_camel
+from yarl import URL
 
 from headrace.regular_files import read_regular_file
+from services.runtime.net.allow_list import AllowList, parse_allow_list
 
 FILE_BYTES_MAX = 1024 * 1024
 """Limit of the file, which people write by hand."""
@@ -72,6 +74,16 @@ class OAuth(BaseModel):
     client_metadata_url: str = ""
     """An https address at which you serve Headrace's client id metadata document; used where the authorization server
     takes one."""
+
+    hosts: Annotated[tuple[str, ...], Field(max_length=32)] = ()
+    """Hosts, host:port and networks beside the public web at which the authorization server may be, such as
+    `sso.corp`. The server's own `url`, host and port, needs no entry."""
+
+    @field_validator("hosts")
+    @classmethod
+    def _check_hosts(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
+        parse_allow_list(",".join(hosts))
+        return hosts
 
 
 class Server(BaseModel):
@@ -140,6 +152,13 @@ class Http(Server):
     oauth: OAuth | None = None
     """Each user authorizes Headrace at the server: a call that it answers with 401 opens a gate with the address.
     Needs HEADRACE_TOOLS_SECRETS_KEY."""
+
+    @property
+    def allow(self) -> AllowList:
+        """What its users' authorization may reach beside the public web."""
+        granted = parse_allow_list(",".join(self.oauth.hosts if self.oauth is not None else ()))
+        own = URL(self.url)
+        return replace(granted, hosts=granted.hosts | {((own.raw_host or "").lower().rstrip("."), own.port)})
 
 
 Settings = Stdio | Http

@@ -94,7 +94,7 @@ def _write_files(folder: Path, files: dict[str, tuple[bytes, bool]]) -> None:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         with open(folder / path, "xb") as file:
             file.write(data)
-            os.fchmod(file.fileno(), 0o555 if is_program else 0o444)
+            os.fchmod(file.fileno(), 0o500 if is_program else 0o400)
 
 
 def _swap_in(root_fd: int, skill_id: str, aside: Path) -> None:

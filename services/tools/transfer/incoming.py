@@ -43,7 +43,7 @@ class IncomingFile:
 def create_incoming(workspaces: Workspaces) -> Generator[IncomingFile]:
     """Makes a file, whose name here is removed after the block."""
     path = workspaces.make_incoming_folder() / f"{secrets.token_hex(16)}.part"
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         yield IncomingFile(path, fd, workspaces.reserve_bytes)
     finally:

@@ -272,7 +272,7 @@ def _copy_rights(folder_fd: int, name: str, fd: int) -> None:
 
 def _replace_file(folder_fd: int, name: str, data: bytes) -> None:
     temporary = f".{secrets.token_hex(8)}.tmp"
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=folder_fd)
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=folder_fd)
     try:
         with open(fd, "wb") as file:
             file.write(data)

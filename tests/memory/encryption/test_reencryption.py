@@ -6,11 +6,8 @@ The commands are processes, as a person runs them.
 from __future__ import annotations
 
 import asyncio
-import base64
-import os
 import signal
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -20,30 +17,10 @@ from services.memory.encryption.master_keys import FileMasterKeys
 from services.memory.storage.encrypted.reencryption import run_pass
 from services.memory.storage.files.encryption.data_keys import FOLDER, FileDataKeys
 from services.runtime.auth.identity import acting_as
-from tests.support.memory.admin_cli import run_program
+from tests.support.memory.admin_cli import run_command as run
 from tests.support.memory.encrypted_stores import ADA, BOB, Store, opening, read_everything, write_everything
 from tests.support.memory.engines import Files, Tables, open_engine
 from tests.support.memory.writing import new_id
-
-MASTER = "test:" + base64.b64encode(b"of these tests alone, 32 bytes..").decode()
-
-
-@pytest.fixture
-def env(store: Store, tmp_path: Path) -> dict[str, str]:
-    path = tmp_path / "master-keys"
-    path.write_text(MASTER + "\n")
-    env = {key: value for key, value in os.environ.items() if not key.startswith("HEADRACE_")}
-    env |= {"HEADRACE_MEMORY_ENCRYPTION_KEYS": f"file:{path}"}
-    if isinstance(store.kept, Files):
-        return env | {"HEADRACE_MEMORY_CHAT_DIR": str(store.kept.folder)}
-    return env | {"HEADRACE_DATABASE_URL": store.kept.url}
-
-
-async def run(env: dict[str, str], *arguments: str, status: int = 0) -> str:
-    """Run the command, which ends with this status, and return what it prints."""
-    ended, printed = await run_program("services.memory.admin_cli", *arguments, env=env)
-    assert ended == status, printed
-    return printed
 
 
 async def find_in_tables(store: Store, marker: str) -> list[str]:

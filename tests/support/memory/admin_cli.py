@@ -65,3 +65,10 @@ async def copies(serve: Serve, folder: Path, count: int = CHATS) -> set[str]:
         (folder / f"{copy}.json").write_text(log.replace(chat_id, copy).replace(run_id, new_id()))
     lose_index(folder)
     return chats
+
+
+async def run_command(env: dict[str, str], *arguments: str, status: int = 0) -> str:
+    """Run the command, which ends with this status, and return what it prints."""
+    ended, printed = await run_program("services.memory.admin_cli", *arguments, env=env)
+    assert ended == status, printed
+    return printed

@@ -16,12 +16,14 @@ import httpx2
 import msgspec
 import pytest
 import structlog
+from aiohttp import web
 
 from headrace.errors import InvalidRequest, NotFound, Overloaded
 from headrace.streams import reading, rpc_errors
 from headrace.v1 import common_pb2, tools_pb2
 from services.runtime.auth.callers import TOOLS
 from services.runtime.auth.identity import DEFAULT, Identity, acting_as
+from services.runtime.net.allow_list import AllowList
 from services.runtime.rpc.audit_records import AuditRecords
 from services.runtime.rpc.channels import open_channel
 from services.tools.mcp_client.oauth.completion import complete
@@ -32,6 +34,7 @@ from tests.support.tools.audit_log import AuditLog, serving_audit
 from tests.support.tools.mcp_http import Http, http_server
 from tests.support.tools.mcp_suite import Suite
 from tests.support.tools.mcp_suite import serving as serving_servers
+from tests.support.web_server import serving_web
 from tests.tools.mcp_client.oauth_app import Authority, make_protected_app
 
 REDIRECT = "http://127.0.0.1:8080/console/authorized.html"
@@ -175,7 +178,7 @@ async def test_a_state_is_one_users_and_counts_once(tmp_path: Path) -> None:
         back = await agree(need)
         store = TokenStore(tmp_path / "mcp_tokens", KEY)
         with acting_as(BEN), pytest.raises(NotFound):
-            await complete(store, AuditRecords(memory, TOOLS), back)
+            await complete(store, AuditRecords(memory, TOOLS), lambda server: AllowList(), back)
         other = tools_pb2.CompleteAuthorizationRequest(state=back.state + "x", code=back.code)
         with pytest.raises(NotFound):
             await come_back(suite, other)
@@ -237,6 +240,54 @@ async def test_metadata_of_another_server_is_not_believed(tmp_path: Path) -> Non
         refused = await execute(suite, "s__connect", "c1")
         assert (refused.ok, len(refused.asks)) == (False, 0)
         assert "authorization" in refused.result
+
+
+@pytest.mark.parametrize("place", ["resource_metadata", "authorization_servers", "registration_endpoint"])
+@pytest.mark.parametrize(("host", "is_opened"), [("127.0.0.1", False), ("localhost", False), ("localhost", True)])
+async def test_metadata_lead_to_no_address_of_the_inside(
+    tmp_path: Path, host: str, place: str, *, is_opened: bool
+) -> None:
+    """What a server's answers name is fetched from the public web, from the server itself, and where `hosts` says."""
+    reached: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        reached.append(request.path)
+        return web.Response(status=404)
+
+    async with serving_web(answer) as port, lying(place, f"http://{host}:{port}") as http:
+        oauth: dict[str, Any] = {"hosts": [f"{host}:{port}"]} if is_opened else {}
+        async with serving(tmp_path, http, **oauth) as suite:
+            await suite.until("s__connect")
+            refused = await execute(suite, "s__connect", "c1")
+    assert (refused.ok, len(refused.asks)) == (False, 0)
+    assert bool(reached) == is_opened, refused.result
+
+
+@asynccontextmanager
+async def lying(place: str, elsewhere: str) -> AsyncGenerator[Http]:
+    """An MCP server of which one answer names an address elsewhere."""
+
+    async def answer(request: web.Request) -> web.Response:
+        origin = f"http://{request.host}"
+        resource = {"resource": f"{origin}/mcp", "authorization_servers": [origin]}
+        authority = {name: f"{origin}/{name}" for name in ("authorization_endpoint", "token_endpoint")}
+        authority |= {"issuer": origin, "registration_endpoint": f"{origin}/register"}
+        authority |= {"response_types_supported": ["code"], "code_challenge_methods_supported": ["S256"]}
+        metadata = f"{origin}/.well-known/oauth-protected-resource"
+        if place == "resource_metadata":
+            metadata = f"{elsewhere}/inside"
+        elif place == "authorization_servers":
+            resource[place] = [elsewhere]
+        else:
+            authority[place] = f"{elsewhere}/inside"
+        if request.path.startswith("/.well-known/oauth-protected-resource"):
+            return web.json_response(resource)
+        if request.path.startswith("/.well-known/oauth-authorization-server"):
+            return web.json_response(authority)
+        return web.Response(status=401, headers={"WWW-Authenticate": f'Bearer resource_metadata="{metadata}"'})
+
+    async with serving_web(answer) as port:
+        yield Http(port)
 
 
 async def list_own(suite: Suite) -> list[tools_pb2.Authorization]:

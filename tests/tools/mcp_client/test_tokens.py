@@ -11,10 +11,13 @@ import httpx2
 import pytest
 from aiohttp import web
 
+from services.runtime.net.allow_list import parse_allow_list
 from services.tools.mcp_client.oauth.http import AuthorizationFailed, send
 from services.tools.mcp_client.oauth.token_store import Client, Grantor, Pending, Token
 from services.tools.mcp_client.oauth.tokens import LASTS_S_MAX, exchange_code, renew
 from tests.support.web_server import serving_web
+
+HERE = parse_allow_list("127.0.0.1")
 
 REDIRECT = "http://127.0.0.1:8080/console/authorized.html"
 
@@ -34,9 +37,8 @@ async def answering(body: bytes) -> AsyncGenerator[Grantor]:
 
 async def exchange(grantor: Grantor) -> Token:
     made_at = time.time()
-    return await exchange_code(
-        Pending("s", "acme", "ann", grantor, "verifier", REDIRECT, says_issuer=False, made_at=made_at), "code"
-    )
+    pending = Pending("s", "acme", "ann", grantor, "verifier", REDIRECT, says_issuer=False, made_at=made_at)
+    return await exchange_code(pending, "code", HERE)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +54,7 @@ async def exchange(grantor: Grantor) -> Token:
 async def test_a_token_is_taken_as_servers_in_use_write_it(answer: bytes, lasts_s: float) -> None:
     async with answering(answer) as grantor:
         token = await exchange(grantor)
-        renewed = await renew(token)
+        renewed = await renew(token, HERE)
     for one in (token, renewed):
         assert (one.access, one.refresh) == ("a", "")
         assert (one.expires_at - time.time() if one.expires_at else 0) == pytest.approx(lasts_s, abs=100)
@@ -81,5 +83,5 @@ async def test_an_answer_that_never_comes_to_its_end_is_left() -> None:
     async with asyncio.timeout(30), await asyncio.start_server(drip, "127.0.0.1", 0) as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
         with pytest.raises(AuthorizationFailed, match="does not answer"):
-            await send(httpx2.Request("GET", url), timeout_s=0.5)
+            await send(httpx2.Request("GET", url), HERE, timeout_s=0.5)
         await left.wait()

@@ -5,11 +5,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
-from headrace.errors import ChatBusy, KeyUnavailable
+from headrace.errors import ChatBusy, KeyUnavailable, LogDamaged
 from services.memory.encryption import envelope
 from services.memory.encryption.keyring import NO_KEYS, Keyring
 from services.memory.log.chat import Chat, Span, chat_not_found, check_run_chat
-from services.memory.log.encryption.lines import decrypt_log, encrypt_log, is_current_line
+from services.memory.log.encryption.lines import decrypt_log, encrypt_log, is_current_log
 from services.memory.log.recovery import read_chat
 from services.memory.storage import log_copy
 from services.memory.storage.event_rows import NO_EVENTS
@@ -132,8 +132,7 @@ class FileChats:
             older = self._disk.read_older(chat_id)
             if older is not None and not self._keys.is_current(tenant, older):
                 return False
-            lines = self._disk.read_log(chat_id).split(b"\n")[:-1]
-        return all(is_current_line(line, self._keys, tenant) for line in lines)
+            return is_current_log(self._disk.read_log(chat_id), self._keys, tenant)
 
     async def delete(self, chat_id: str) -> None:
         await complete(self._delete(chat_id))
@@ -141,7 +140,7 @@ class FileChats:
     async def _delete(self, chat_id: str) -> None:
         try:
             chat = await self.load(chat_id)
-        except KeyUnavailable:
+        except (KeyUnavailable, LogDamaged):
             chat = None
         async with self._rewriting:
             await (self._delete_unread(chat_id) if chat is None else self._commits.delete_chat(chat))
@@ -150,12 +149,14 @@ class FileChats:
         with disk_errors(chat_id):
             await asyncio.to_thread(self._blobs.delete_blobs, chat_id)
 
-    async def export(self, chat: Chat) -> bytes:
+    async def export(self, chat: Chat, *, as_stored: bool = False) -> bytes:
         async with self._rewriting:
             size_bytes = chat.size_bytes
             with disk_errors(chat.chat_id):
                 log = (await asyncio.to_thread(self._disk.read_log, chat.chat_id))[:size_bytes]
-        return await asyncio.to_thread(decrypt_log, chat.chat_id, log, self._keys) if self._keys.is_on else log
+        if as_stored or not self._keys.is_on:
+            return log
+        return await asyncio.to_thread(decrypt_log, chat.chat_id, log, self._keys)
 
     async def _open_chat(self, chat_id: str) -> Chat:
         chat = self._open.get(chat_id)
@@ -204,7 +205,7 @@ class FileChats:
         return cut.copy_log(source, target)
 
     def _write_new(self, chat_id: str, log: bytes) -> IndexChange:
-        chat = read_chat(chat_id, log, self._keys)
+        chat = read_chat(chat_id, log)
         tenant = chat.info.owner.tenant
         self._keys.prepare_now(tenant)
         if self._keys.encrypts:

@@ -16,8 +16,16 @@ from headrace.errors import HeadraceError, LogDamaged, Overloaded
 from services.memory.encryption.envelope import WrongCiphertext, is_encrypted
 from services.memory.encryption.keyring import NO_KEYS, Keyring
 from services.memory.log.chat import Chat, Span, chat_not_found
-from services.memory.log.encryption.lines import decrypt_log, encrypt_log, name_older_log
-from services.memory.log.lines import Known, Query, Run, encode_line
+from services.memory.log.encryption.lines import (
+    NO_LINK,
+    decrypt_log,
+    encode_lines,
+    encrypt_log,
+    find_link,
+    is_current_log,
+    name_older_log,
+)
+from services.memory.log.lines import Known, Query, Run
 from services.memory.log.recovery import read_chat
 from services.memory.log.views.chat_info import read_info
 from services.memory.storage.engine import APPEND_COST_BYTES, WAITING_BYTES_MAX
@@ -104,12 +112,14 @@ class _StagedChat:
     )
     """Refusals for what lines of this write say, which may yet not be stored."""
     end: int = 0
+    link: bytes = NO_LINK
 
     def encode_lines(self, keys: Keyring) -> Piece:
         for line in self.lines[1:]:
             line.batch = self.lines[0].n
         tenant = self.chat.info.owner.tenant
-        data = b"".join(encode_line(line, keys, tenant) for line in self.lines)
+        texts, self.link = encode_lines(self.lines, keys, tenant, self.chat.link)
+        data = b"".join(text + b"\n" for text in texts)
         self.end = self.chat.size_bytes + len(data)
         return Piece(self.chat.chat_id, self.chat.size_bytes, data)
 
@@ -327,6 +337,7 @@ class Commits:
             _refuse_job(job, error)
             return
         chat.reload(rewritten.log, rewritten.size_bytes)
+        chat.link = rewritten.link
         # Whoever was told of its events is not told again.
         self._index.put_change(replace(make_full_change(chat, mtime_ns), events=NO_EVENTS))
         _answer_job(job.done, None)
@@ -345,25 +356,27 @@ class Commits:
             written = await asyncio.get_running_loop().run_in_executor(threads, self._reencrypt_log, chat)
         if written is None:
             return False
-        chat.size_bytes, mtime_ns = written
+        chat.size_bytes, chat.link, mtime_ns = written
         # Its events were told when they came.
         self._index.put_change(replace(make_full_change(chat, mtime_ns), events=NO_EVENTS))
         return True
 
-    def _reencrypt_log(self, chat: Chat) -> tuple[int, int] | None:
-        """Return length and time of change of the new file; None if there is nothing to be written."""
+    def _reencrypt_log(self, chat: Chat) -> tuple[int, bytes, int] | None:
+        """Return length, link and time of change of the new file; None if there is nothing to be written."""
         chat_id, tenant = chat.chat_id, chat.info.owner.tenant
         before = self._disk.read_log(chat_id)[: chat.size_bytes]
-        after = encrypt_log(chat_id, before, self._keys, tenant)
         older = self._disk.read_older(chat_id)
         if older is not None and not self._keys.is_current(tenant, older):
             name = name_older_log(chat_id)
             plain = self._keys.decrypt(name, older) if is_encrypted(older) else older
             self._disk.write_older(chat_id, self._keys.encrypt(tenant, name, plain) if self._keys.encrypts else plain)
+        if is_current_log(before, self._keys, tenant):
+            return None
+        after = encrypt_log(chat_id, decrypt_log(chat_id, before, self._keys), self._keys, tenant)
         if after == before:
             return None
         self._disk.rewrite_log(chat_id, after)
-        return len(after), self._disk.get_mtime_ns(chat_id)
+        return len(after), find_link(after), self._disk.get_mtime_ns(chat_id)
 
     def _delete_chat_log(self, chat: Chat) -> None:
         self._delete_log(chat.chat_id, chat.info.created_at, fold_spend(chat.info, chat.log))
@@ -379,7 +392,7 @@ class Commits:
         self._disk.delete_log(chat_id)
 
     def _apply_lines(self, item: _StagedChat, mtime_ns: int) -> None:
-        item.chat.size_bytes = item.end
+        item.chat.size_bytes, item.chat.link = item.end, item.link
         item.chat.commit_lines(item.lines)
         begun = {
             line.run_id: lease

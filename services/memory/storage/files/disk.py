@@ -60,9 +60,9 @@ class Disk:
         without it, and `sync_system` all of a disk.
 
         Raises:
-            OSError: It cannot be made, or another process owns it.
+            OSError: It cannot be made, another process owns it, or other users may use it.
         """
-        disk.make_folder(folder)
+        disk.make_private_folder(folder)
         self.folder = folder
         self._sync, self._sync_system = sync or os.fdatasync, sync_system
         self._lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -20,6 +20,7 @@ from services.memory.storage.files.backlog.indexing import RunBacklog, run_steps
 from services.memory.storage.files.blobs import FileBlobs
 from services.memory.storage.files.chats import FileChats
 from services.memory.storage.files.commits import Commits
+from services.memory.storage.files.disk import list_log_names
 from services.memory.storage.files.disk_room import PROBE_S, DiskRoom
 from services.memory.storage.files.encryption.data_keys import FOLDER, FileDataKeys
 from services.memory.storage.files.encryption.rewriting import FileRewriting
@@ -44,6 +45,8 @@ from services.runtime.clock import now_ms
 from services.runtime.ending import guard_task, guarding
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from services.memory.encryption.keyring import Keyring
     from services.memory.storage.files.disk import Disk
     from services.memory.storage.files.outbox import Outbox
@@ -78,7 +81,7 @@ async def open_files(
     """
     stored_keys = FileDataKeys(disk.folder / FOLDER)
     with ExitStack() as opening:
-        keys = await _open(partial(open_keys, stored_keys))
+        keys = await _open(partial(_open_keys, open_keys, stored_keys, disk.folder))
         opening.callback(keys.close)
         room = DiskRoom(disk.folder, probe_s)
         folders = await _open(partial(Folders.open, disk.folder, room, keys))
@@ -212,6 +215,12 @@ class _Closable(Protocol):
 
 
 Opened = TypeVar("Opened", bound=_Closable)
+
+
+def _open_keys(open_keys: OpenKeys, stored: FileDataKeys, folder: Path) -> Keyring:
+    keys = open_keys(stored)
+    keys.open_store(is_empty=keys.is_on and not list_log_names(folder))
+    return keys
 
 
 async def _open(open_in_thread: Callable[[], Opened]) -> Opened:

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from services.memory.log.chat import Chat
-from services.memory.log.lines import decode_line
+from services.memory.log.encryption.lines import LineReader, find_link
 from services.memory.log.recovery import read_chat
 from services.memory.storage.lru import LruCache
 from services.memory.storage.postgres.connection.session import get_server
@@ -22,10 +22,12 @@ if TYPE_CHECKING:
 
 _READ = """
 SELECT chats.id, chats.version, lines.n, lines.data
-FROM chats LEFT JOIN lines ON lines.chat = chats.id AND lines.n > CASE WHEN chats.id = $2 THEN $3::bigint ELSE 0 END
+FROM chats LEFT JOIN lines ON lines.chat = chats.id AND lines.n >
+    CASE WHEN chats.id <> $2 THEN 0 WHEN chats.version = $4 THEN $3::bigint ELSE $3::bigint - 1 END
 WHERE chats.chat_id = $1 ORDER BY lines.n
 """
-"""One statement, so that version and new lines are of one moment."""
+"""One statement, so that version and new lines are of one moment. Behind another version the last known line is read
+again: it may have been sealed anew."""
 
 _MAKE = """
 INSERT INTO chats
@@ -58,13 +60,16 @@ class CachedChat:
         """Read what others have committed. The lock must be held. Raises KeyUnavailable."""
         chat_id = self.chat.chat_id
         known, server = self.row if self.is_from_server(connection) else 0, get_server(connection)
-        rows = await connection.fetch(_READ, chat_id, known, self.chat.info.last_n)
+        last_n = self.chat.info.last_n
+        rows = await connection.fetch(_READ, chat_id, known, last_n, self.version)
         if not rows:
             self.chat, self.row, self.version = Chat.empty(chat_id), 0, 0
             self.server = server
             return
         row, version, *_ = rows[0]
-        data = [found[3] for found in rows if found[2]]
+        if row == known and rows[0][2] == last_n:
+            self.chat.link = find_link(rows[0][3])
+        data = [found[3] for found in rows if found[2] and (row != known or found[2] > last_n)]
         if row != known:
             # Those between are of the same keys, or wait for theirs in the thread.
             await keys.open_for([*data[:1], *data[-1:]])
@@ -74,9 +79,11 @@ class CachedChat:
             size_bytes = sum(map(len, data)) + len(data)
             await keys.open_for(data)
             is_short = size_bytes <= INLINE_BYTES_MAX
-            given = chat_id, data, keys
-            lines = _decode_lines(*given) if is_short else await asyncio.to_thread(_decode_lines, *given)
+            reader = LineReader(chat_id, keys, self.chat.link, self.chat.info.owner.tenant)
+            lines = _read_lines(reader, data) if is_short else await asyncio.to_thread(_read_lines, reader, data)
+            reader.check()
             self.chat.append_committed(lines)
+            self.chat.link = reader.link
             self.chat.size_bytes += size_bytes
         # A row is whole or absent: one that cannot be read is not what was written.
         last_n = self.chat.info.last_n
@@ -100,8 +107,9 @@ class CachedChat:
     async def delete_row(self, connection: Connection) -> None:
         await connection.execute("DELETE FROM chats WHERE id = $1", self.row)
 
-    def commit_lines(self, lines: Sequence[Known], data: Sequence[bytes]) -> None:
+    def commit_lines(self, lines: Sequence[Known], data: Sequence[bytes], link: bytes) -> None:
         self.chat.commit_lines(lines)
+        self.chat.link = link
         self.chat.size_bytes += sum(map(len, data)) + len(data)
         self.version += 1
 
@@ -129,5 +137,5 @@ class ChatCache:
         self._chats.drop_chat(chat_id)
 
 
-def _decode_lines(chat_id: str, data: list[bytes], keys: Keyring) -> list[Line]:
-    return [line for found in data if (line := decode_line(found, chat_id, keys)) is not None]
+def _read_lines(reader: LineReader, data: list[bytes]) -> list[Line]:
+    return [line for text in data if (line := reader.read(text)) is not None and reader.is_proven]

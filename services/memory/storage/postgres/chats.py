@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from headrace.errors import KeyUnavailable
+from headrace.errors import KeyUnavailable, LogDamaged
 from services.memory.encryption.keyring import NO_KEYS, Keyring
 from services.memory.log.chat import Chat, Span, chat_not_found, check_run_chat
 from services.memory.log.encryption.lines import decrypt_log, encrypt_log
@@ -99,12 +99,14 @@ class PostgresChats:
             check_run_chat(run_id, chat_id, await self._index.find_chat_of_run(run_id))
         return await self._appending.append(chat_id, lines, size_bytes, lease, beside)
 
-    async def export(self, chat: Chat) -> bytes:
+    async def export(self, chat: Chat, *, as_stored: bool = False) -> bytes:
         # Of a damaged chat the lines that cannot be read too: it is exported to be looked at.
         values = (chat.chat_id, N_MAX if chat.info.is_damaged else len(chat.log))
         rows = await self._database.run(lambda connection: connection.fetch(_EXPORT, *values))
         log = b"".join(row[0] + b"\n" for row in rows)
-        return await asyncio.to_thread(decrypt_log, chat.chat_id, log, self._keys) if self._keys.is_on else log
+        if as_stored or not self._keys.is_on:
+            return log
+        return await asyncio.to_thread(decrypt_log, chat.chat_id, log, self._keys)
 
     async def fork(self, chat_id: str, n: int, owner: Identity, target: str) -> None:
         cached = await self._load(chat_id)
@@ -148,7 +150,7 @@ class PostgresChats:
         async with cached.lock:
             try:
                 await self._database.run(delete)
-            except KeyUnavailable:
+            except (KeyUnavailable, LogDamaged):
                 await self._database.run(partial(_delete_unread, chat_id, self._clock()))
         self._cache.drop_chat(chat_id)
         self._peers.notify_change(chat_id)

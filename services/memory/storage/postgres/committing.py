@@ -32,7 +32,7 @@ async def commit_appends(
             staged.roll_back()
             raise
         if is_stored:
-            cached.commit_lines(staged.lines, staged.data)
+            cached.commit_lines(staged.lines, staged.data, staged.link)
             return staged.answers, staged.has_deliveries
         staged.roll_back()
     return await _commit_locked(cached, appends, keys, connection)
@@ -59,7 +59,7 @@ async def _commit_locked(
             staged.roll_back()
         raise
     if staged.lines:
-        cached.commit_lines(staged.lines, staged.data)
+        cached.commit_lines(staged.lines, staged.data, staged.link)
     return staged.answers, staged.has_deliveries
 
 

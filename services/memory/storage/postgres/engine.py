@@ -43,6 +43,9 @@ async def migrate_database(database: Database) -> None:
         raise CannotServe("the database is of a later version than this program: it is too old")
 
 
+_HAS_CHATS = "SELECT EXISTS (SELECT FROM chats)"
+
+
 @asynccontextmanager
 async def open_postgres(
     url: str,
@@ -68,6 +71,9 @@ async def open_postgres(
         await migrate_database(database)
         stored_keys = PostgresDataKeys(database)
         keys = await asyncio.to_thread(open_keys, stored_keys)
+        if keys.is_on:
+            has_chats = await database.run(lambda connection: connection.fetchval(_HAS_CHATS))
+            await asyncio.to_thread(keys.open_store, is_empty=not has_chats)
         gate_watch = GateWatch()
         peers = Notifications(url, database.leave_other_servers, gate_watch)
         cache = ChatCache(cache_bytes_max)

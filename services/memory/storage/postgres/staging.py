@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.errors import HeadraceError
 from services.memory.log.chat import Chat, Span
-from services.memory.log.lines import Known, Query, Revert, Title, encode_line
+from services.memory.log.encryption.lines import encode_lines
+from services.memory.log.lines import Known, Query, Revert, Title
 from services.memory.storage.encrypted.rows import RowCipher
 from services.memory.storage.event_rows import fold_events
 from services.memory.storage.index_rows import IndexChange, make_change, make_full_change
@@ -56,9 +57,11 @@ class StagedAppends:
     leases: dict[str, Lease] = field(default_factory=dict[str, "Lease"])
     has_deliveries: bool = False
     """Whether storing it has made deliveries to webhooks."""
+    link: bytes = field(init=False)
     _before: ChatInfo = field(init=False)
 
     def __post_init__(self) -> None:
+        self.link = self.chat.link
         self._before = self.chat.info.copy()
 
     @classmethod
@@ -87,7 +90,8 @@ class StagedAppends:
             return
         self.lines += append.lines
         tenant = self.chat.info.owner.tenant
-        self.data += [encode_line(line, self.keys, tenant)[:-1] for line in append.lines]
+        data, self.link = encode_lines(append.lines, self.keys, tenant, self.link)
+        self.data += data
         if append.lease is not None and isinstance(first, Query):
             self.leases[first.run_id] = append.lease
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from headrace.errors import HeadraceError, InvalidRequest, KeyUnavailable
+from headrace.errors import HeadraceError, InvalidRequest, KeyUnavailable, LogDamaged
 from services.memory.storage import log_copy
 from services.memory.storage.s3.blobs import WAITING_MAX, S3Blobs
 from services.memory.storage.s3.bucket import open_bucket
@@ -57,7 +57,7 @@ class S3Chats:
             raise
 
     async def delete(self, chat_id: str) -> None:
-        with suppress(KeyUnavailable):  # of such a chat deleting it says whether it may go
+        with suppress(KeyUnavailable, LogDamaged):  # of such a chat deleting it says whether it may go
             (await self._chats.load(chat_id)).check_delete()
         has_objects = await self._blobs.begin_deletion(chat_id)
         await self._chats.delete(chat_id)

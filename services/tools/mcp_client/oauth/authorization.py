@@ -40,9 +40,9 @@ async def start(server: str, settings: Http, store: TokenStore, caller: Identity
     granted = settings.oauth
     assert granted is not None
     try:
-        resource = await _find_resource(settings.url, challenge)
-        found = await _find_server(settings.url, resource)
-        client = await _find_client(server, store, granted, found)
+        resource = await _find_resource(settings, challenge)
+        found = await _find_server(settings, resource)
+        client = await _find_client(server, store, settings, granted, found)
     except (OAuthFlowError, ValidationError, ValueError) as error:
         raise AuthorizationFailed(f"its authorization server cannot be used ({type(error).__name__})") from error
     scope = granted.scope or get_client_metadata_scopes(challenge.scope or None, resource, found) or ""
@@ -77,28 +77,29 @@ def _build_address(endpoint: str, pending: Pending, state: str, scope: str) -> s
     return address
 
 
-async def _find_resource(url: str, challenge: Challenge) -> ProtectedResourceMetadata | None:
+async def _find_resource(settings: Http, challenge: Challenge) -> ProtectedResourceMetadata | None:
     """Return the server's own word on who authorizes for it; None: it has none, as in 2025-03-26."""
-    for address in build_protected_resource_metadata_discovery_urls(challenge.resource_metadata or None, url):
-        response = await send(create_oauth_metadata_request(address))
+    for address in build_protected_resource_metadata_discovery_urls(challenge.resource_metadata or None, settings.url):
+        response = await send(create_oauth_metadata_request(address), settings.allow)
         if response.status_code >= 500:
             raise AuthorizationFailed(f"its metadata cannot be had (status {response.status_code})")
         if (found := await handle_protected_resource_response(response)) is None:
             continue
         # Or a token that is meant for another server would be asked for, and given to this one.
-        if not check_resource_allowed(resource_url_from_server_url(url), str(found.resource)):
+        if not check_resource_allowed(resource_url_from_server_url(settings.url), str(found.resource)):
             raise AuthorizationFailed("its metadata is another server's")
         return found
     return None
 
 
-async def _find_server(url: str, resource: ProtectedResourceMetadata | None) -> OAuthMetadata:
+async def _find_server(settings: Http, resource: ProtectedResourceMetadata | None) -> OAuthMetadata:
     issuer = str(resource.authorization_servers[0]) if resource is not None else None
     if issuer is not None:
         check_url(issuer)
-    expected = issuer or _find_origin(url)
-    for address in build_oauth_authorization_server_metadata_discovery_urls(issuer, url):
-        is_usable, found = await handle_auth_metadata_response(await send(create_oauth_metadata_request(address)))
+    expected = issuer or _find_origin(settings.url)
+    for address in build_oauth_authorization_server_metadata_discovery_urls(issuer, settings.url):
+        response = await send(create_oauth_metadata_request(address), settings.allow)
+        is_usable, found = await handle_auth_metadata_response(response)
         if not is_usable:
             break
         if found is not None:
@@ -112,7 +113,7 @@ async def _find_server(url: str, resource: ProtectedResourceMetadata | None) -> 
     raise AuthorizationFailed("its authorization server has no metadata")
 
 
-async def _find_client(server: str, store: TokenStore, granted: OAuth, found: OAuthMetadata) -> Client:
+async def _find_client(server: str, store: TokenStore, settings: Http, granted: OAuth, found: OAuthMetadata) -> Client:
     """Return what Headrace is there: as the operator has registered it, by its document, or registered by itself."""
     if granted.client_id:
         methods = found.token_endpoint_auth_methods_supported or ["client_secret_basic"]
@@ -132,7 +133,8 @@ async def _find_client(server: str, store: TokenStore, granted: OAuth, found: OA
         token_endpoint_auth_method="none",
         scope=granted.scope or None,
     )
-    registered = await handle_registration_response(await send(create_client_registration_request(found, wanted, "")))
+    response = await send(create_client_registration_request(found, wanted, ""), settings.allow)
+    registered = await handle_registration_response(response)
     method = registered.token_endpoint_auth_method or "none"
     if method not in AUTH_METHODS or not registered.client_id:
         raise AuthorizationFailed("its authorization server registers clients of another kind")

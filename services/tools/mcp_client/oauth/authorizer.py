@@ -83,7 +83,7 @@ class Authorizer:
             try:
                 if not token.refresh:
                     raise TokensRefused("there is no refresh token")
-                renewed = await renew(token)
+                renewed = await renew(token, self._settings.allow)
             except TokensRefused:
                 await asyncio.to_thread(self._store.delete_token, token)
                 # Another replica may have used the refresh token just now.

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+from collections.abc import Callable
 
 import structlog
 
 from headrace.errors import InvalidRequest, NotFound, ProviderUnavailable
 from headrace.v1 import tools_pb2
 from services.runtime.auth import identity
+from services.runtime.net.allow_list import AllowList
 from services.runtime.rpc.audit_records import AuditRecords
 from services.tools.mcp_client.oauth.http import AuthorizationFailed, TokensRefused
 from services.tools.mcp_client.oauth.token_store import Pending, TokenStore
@@ -19,9 +21,13 @@ log = structlog.get_logger()
 
 
 async def complete(
-    store: TokenStore | None, audit: AuditRecords, request: tools_pb2.CompleteAuthorizationRequest
+    store: TokenStore | None,
+    audit: AuditRecords,
+    find_allow: Callable[[str], AllowList],
+    request: tools_pb2.CompleteAuthorizationRequest,
 ) -> str:
-    """Keep the user's tokens and return the server's name.
+    """Keep the user's tokens and return the server's name. `find_allow` returns what a server's authorization may
+    reach beside the public web.
 
     Raises:
         Overloaded: The audit log cannot be written, and nothing is kept.
@@ -37,7 +43,7 @@ async def complete(
     if request.error or not request.code:
         raise InvalidRequest.of("error", "it was refused at the authorization server")
     try:
-        token = await exchange_code(pending, request.code)
+        token = await exchange_code(pending, request.code, find_allow(pending.server))
     except TokensRefused as refusal:
         await asyncio.to_thread(store.delete_client, pending.server, pending.grantor.issuer, pending.redirect_url)
         raise InvalidRequest.of("code", f"is refused: {refusal}") from refusal

@@ -9,6 +9,7 @@ from urllib.parse import quote
 import httpx2
 import msgspec
 
+from services.runtime.net.allow_list import AllowList
 from services.tools.mcp_client.oauth.http import AuthorizationFailed, TokensRefused, send
 from services.tools.mcp_client.oauth.token_store import Client, Grantor, Pending, Token
 
@@ -30,27 +31,26 @@ class _Answer(msgspec.Struct):
     expires_in: float | None = None
 
 
-async def exchange_code(pending: Pending, code: str) -> Token:
-    """Raises AuthorizationFailed."""
+async def exchange_code(pending: Pending, code: str, allow: AllowList) -> Token:
+    """`allow` is what `send` may reach. Raises AuthorizationFailed."""
     form = {
         "grant_type": "authorization_code",
         "code": code,
         "redirect_uri": pending.redirect_url,
         "code_verifier": pending.verifier,
     }
-    answer = await _ask(pending.grantor, form)
+    answer = await _ask(pending.grantor, form, allow)
     asked = Token(pending.server, pending.tenant, pending.user, pending.grantor, "", agreed_at=time.time())
     return _make_token(asked, answer)
 
 
-async def renew(token: Token) -> Token:
+async def renew(token: Token, allow: AllowList) -> Token:
     """Raises TokensRefused where the user has to agree anew, AuthorizationFailed where nobody answers."""
-    return _make_token(
-        token, await _ask(token.grantor, {"grant_type": "refresh_token", "refresh_token": token.refresh})
-    )
+    form = {"grant_type": "refresh_token", "refresh_token": token.refresh}
+    return _make_token(token, await _ask(token.grantor, form, allow))
 
 
-async def revoke(token: Token) -> bool:
+async def revoke(token: Token, allow: AllowList) -> bool:
     """Ask the authorization server to forget the tokens (RFC 7009), and return whether it says that it has."""
     endpoint = token.grantor.revocation_endpoint
     if not endpoint:
@@ -62,7 +62,7 @@ async def revoke(token: Token) -> bool:
         # Servers of the Python SDK (mcp 2.3.0) want the field of every client; RFC 6749, 2.3.1, lets it be empty.
         form = {"client_secret": "", "token": value, "token_type_hint": kind}
         form, headers = _authenticate(token.grantor.client, form)
-        response = await send(httpx2.Request("POST", endpoint, data=form, headers=headers))
+        response = await send(httpx2.Request("POST", endpoint, data=form, headers=headers), allow)
         if response.status_code != 200:
             raise AuthorizationFailed(f"the authorization server answers with status {response.status_code}")
     return True
@@ -84,9 +84,9 @@ def _authenticate(client: Client, form: dict[str, str]) -> tuple[dict[str, str],
     return form, headers
 
 
-async def _ask(grantor: Grantor, form: dict[str, str]) -> _Answer:
+async def _ask(grantor: Grantor, form: dict[str, str], allow: AllowList) -> _Answer:
     form, headers = _authenticate(grantor.client, {**form, "resource": grantor.resource})
-    response = await send(httpx2.Request("POST", grantor.token_endpoint, data=form, headers=headers))
+    response = await send(httpx2.Request("POST", grantor.token_endpoint, data=form, headers=headers), allow)
     if response.status_code in (400, 401, 403):
         raise TokensRefused("the authorization server takes it no more")
     if response.status_code not in (200, 201):

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import structlog
 
-from headrace.errors import KeyUnavailable, Overloaded
+from headrace.errors import KeyUnavailable, LogDamaged, Overloaded
 from services.memory.log.chat import chat_not_found
 from services.memory.storage.encrypted.rows import RowCipher
 from services.memory.storage.encrypted.text_search import PAGE_TEXTS, TEXTS_MAX, EncryptedSearch
@@ -329,7 +329,7 @@ class Index:
         for chat_id in sorted(self._behind):
             try:
                 yield self._read(chat_id)
-            except KeyUnavailable as error:  # one tenant's: the others' rows are not to wait for it
+            except (KeyUnavailable, LogDamaged) as error:  # one tenant's: the others' rows are not to wait for it
                 log.error("log cannot be read", chat_id=chat_id, error=error.message)
 
     async def _take_in(self, chat_ids: Sequence[str]) -> float:

@@ -187,16 +187,17 @@ def load_chat(disk: Disk, chat_id: str, keys: Keyring = NO_KEYS) -> Chat:
         except FileNotFoundError:
             return Chat.empty(chat_id)
         reading = recovery.read_log(data, chat_id, keys)
+        reading.reader.check()
         if data and not reading.lines and (older := convert_older_log(chat_id, data)):
-            log_data = _replace_older_log(disk, chat_id, data, older, keys)
-            reading = recovery.read_log(log_data, chat_id, keys)
+            data = _replace_older_log(disk, chat_id, data, older, keys)
+            reading = recovery.read_log(data, chat_id, keys)
         elif reading.is_damaged:
             log.error("log damaged", chat_id=chat_id, lines_read=len(reading.lines), size_bytes=len(data))
         elif reading.whole_bytes < len(data):
             tail = data[reading.whole_bytes :]
             disk.set_aside(chat_id, reading.whole_bytes, tail)
             log.warning("damaged tail set aside", chat_id=chat_id, size_bytes=len(tail))
-    return Chat.from_lines(chat_id, reading.lines, reading.whole_bytes, is_damaged=reading.is_damaged)
+    return recovery.make_chat(chat_id, data, reading)
 
 
 def _replace_older_log(disk: Disk, chat_id: str, data: bytes, older: OlderLog, keys: Keyring) -> bytes:

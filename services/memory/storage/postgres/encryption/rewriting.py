@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from services.memory.log.encryption.lines import encrypt_log, is_current_line
+from services.memory.log.encryption.lines import decrypt_log, encrypt_log, is_current_log
 from services.memory.log.recovery import read_chat
 from services.memory.storage.encrypted.facts import decrypt_fact, encrypt_fact
 from services.memory.storage.encrypted.records import decrypt_record, encrypt_record, is_current_record
@@ -104,12 +104,14 @@ class PostgresRewriting:
             row, version, tenant = locked
             blobs = await self._rewrite_blobs(chat_id, tenant, connection)
             lines = await connection.fetch(_LINES, row)
-            data = [line[1] for line in lines]
-            if all(is_current_line(line, self.keys, tenant) for line in data):
+            before = b"".join(line[1] + b"\n" for line in lines)
+            if is_current_log(before, self.keys, tenant):
                 return blobs
-            await self.keys.open_for(data)
-            before = b"".join(line + b"\n" for line in data)
-            log = await asyncio.to_thread(encrypt_log, chat_id, before, self.keys, tenant)
+            await self.keys.open_for([line[1] for line in lines])
+            log = await asyncio.to_thread(decrypt_log, chat_id, before, self.keys)
+            log = await asyncio.to_thread(encrypt_log, chat_id, log, self.keys, tenant)
+            if log == before:
+                return blobs
             await connection.execute(_PUT_LINES, row, [line[0] for line in lines], log.split(b"\n")[:-1])
             await self._rewrite_gates(row, connection)
             chat = await asyncio.to_thread(read_chat, chat_id, log, self.keys)
