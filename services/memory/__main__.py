@@ -156,7 +156,7 @@ def following_own_keys(config: Config, engine: Engine) -> AbstractAsyncContextMa
 def build_schedule_service(engine: Engine, clock: Callable[[], int] = now_ms) -> GrpcService:
     """Build the service of the schedules in `engine`; `clock` tells Unix milliseconds."""
     store = ScheduleStore(engine.schedules, ChatAccess(engine), clock)
-    servicer = ScheduleService(store, partial(check_deletion, engine))
+    servicer = ScheduleService(store, engine.audit, partial(check_deletion, engine))
     name = schedule_pb2.DESCRIPTOR.services_by_name["ScheduleService"].full_name
     return GrpcService(name, servicer, add_ScheduleServiceServicer_to_server)
 
@@ -171,7 +171,8 @@ def build_webhook_service(engine: Engine, config: Config) -> GrpcService:
     """Build the service of the webhooks in `engine`."""
     allow = parse_allow_list(config.webhook_allow)
     find_end = make_find_end(ChatAccess(engine), engine.chats)
-    servicer = WebhookService(WebhookStore(engine.webhooks, allow), RunWebhookStore(engine.webhooks, find_end, allow))
+    run_webhooks = RunWebhookStore(engine.webhooks, find_end, allow)
+    servicer = WebhookService(WebhookStore(engine.webhooks, allow), run_webhooks, engine.audit)
     name = webhook_pb2.DESCRIPTOR.services_by_name["WebhookService"].full_name
     return GrpcService(name, servicer, add_WebhookServiceServicer_to_server)
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from services.memory.schedules.store import ScheduleStore
+    from services.memory.storage.audit.trail import AuditTrail
     from services.memory.storage.records.schedules import Schedule
     from services.runtime.auth.identity import Identity
 
@@ -31,19 +32,25 @@ _PLAIN = (
 
 class ScheduleService(ScheduleServiceServicer):
     def __init__(
-        self, schedules: ScheduleStore, check_deletion: Callable[[Identity], Awaitable[None]] | None = None
+        self,
+        schedules: ScheduleStore,
+        audit: AuditTrail,
+        check_deletion: Callable[[Identity], Awaitable[None]] | None = None,
     ) -> None:
         """`check_deletion` raises Held where nothing of a user may be deleted."""
         self._schedules = schedules
+        self._audit = audit
         self._check_deletion = check_deletion
 
     async def CreateSchedule(
         self, request: schedule_pb2.CreateScheduleRequest, context: Context
     ) -> schedule_pb2.CreateScheduleResponse:
         given = {field.name: getattr(request, field.name) for field in request.DESCRIPTOR.fields}
-        schedule = await self._schedules.create(
+        schedule, is_new = await self._schedules.create(
             stored.Schedule(**given, tenant="", user="", version=0, created_at=0, updated_at=0)
         )
+        if is_new:
+            await self._record("schedule.made", schedule.schedule_id, agentKey=schedule.agent_key)
         return schedule_pb2.CreateScheduleResponse(schedule=_make_message(schedule, schedule.firings))
 
     async def ListSchedules(
@@ -63,6 +70,7 @@ class ScheduleService(ScheduleServiceServicer):
     ) -> schedule_pb2.UpdateScheduleResponse:
         changes = {field.name: value for field, value in request.ListFields() if field.name != "schedule_id"}
         schedule = await self._schedules.update(request.schedule_id, changes)
+        await self._record("schedule.changed", schedule.schedule_id, changed=" ".join(sorted(changes)))
         return schedule_pb2.UpdateScheduleResponse(schedule=_make_message(schedule, schedule.firings))
 
     async def DeleteSchedule(
@@ -71,6 +79,7 @@ class ScheduleService(ScheduleServiceServicer):
         if self._check_deletion is not None:
             await self._check_deletion(identity.require_identity())
         await self._schedules.delete(request.schedule_id)
+        await self._record("schedule.deleted", request.schedule_id)
         return schedule_pb2.DeleteScheduleResponse()
 
     async def TriggerSchedule(
@@ -84,6 +93,7 @@ class ScheduleService(ScheduleServiceServicer):
     ) -> schedule_pb2.RotateScheduleSecretResponse:
         keep_s = request.keep_s if request.HasField("keep_s") else KEEP_S_DEFAULT
         schedule, secret = await self._schedules.rotate(request.schedule_id, keep_s)
+        await self._record("schedule.secret_rotated", schedule.schedule_id, keepS=keep_s)
         return schedule_pb2.RotateScheduleSecretResponse(
             schedule=_make_message(schedule, schedule.firings), secret=secret
         )
@@ -110,6 +120,9 @@ class ScheduleService(ScheduleServiceServicer):
         firing = stored.Firing(given.due_at, 0, given.outcome, given.run_id, given.chat_id, failure)
         schedule = await self._schedules.record(request.schedule_id, firing)
         return schedule_pb2.RecordFiringResponse(schedule=_make_row(schedule))
+
+    async def _record(self, event: str, schedule_id: str, **details: str | int) -> None:
+        await self._audit.record(event, identity.require_identity(), scheduleId=schedule_id, **details)
 
 
 def _make_row(schedule: Schedule) -> schedule_pb2.Schedule:

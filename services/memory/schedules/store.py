@@ -66,8 +66,8 @@ class ScheduleStore:
         self._access = access
         self._clock = clock
 
-    async def create(self, schedule: Schedule) -> Schedule:
-        """Store a schedule of which owner, version and times are filled in here."""
+    async def create(self, schedule: Schedule) -> tuple[Schedule, bool]:
+        """Store a schedule of which owner, version and times are filled in here; return it, and whether it is new."""
         owner, now = identity.require_identity(), self._clock()
         schedule = replace(
             schedule,
@@ -82,7 +82,7 @@ class ScheduleStore:
             updated_at=now,
         )
         if (stored := await self._schedules.find(schedule.schedule_id)) is not None:
-            return await self._keep(_check_same(stored, schedule))
+            return await self._keep(_check_same(stored, schedule)), False
         check_times(schedule)
         schedule = replace(schedule, next_at=find_next(schedule, now))
         check_next(schedule)
@@ -90,9 +90,10 @@ class ScheduleStore:
         if await self._schedules.count_own(owner) >= SCHEDULES_MAX:
             raise QuotaExceeded(f"{SCHEDULES_MAX} schedules are there already; delete some", limit=str(SCHEDULES_MAX))
         if await self._schedules.put(schedule):
-            return schedule
+            return schedule, True
         stored = check_kept("schedule", await self._schedules.find(schedule.schedule_id))
-        return await self._keep(_check_same(stored, schedule))
+        # A statement whose answer was lost is repeated, and then finds its own schedule.
+        return await self._keep(_check_same(stored, schedule)), stored.version == schedule.version
 
     async def list_own(self, size: int = 0, token: str = "") -> tuple[list[Schedule], str]:
         """Return a page of the user's schedules, and the next one's token; of size 0 all of them."""
