@@ -26,7 +26,7 @@ from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
 from headrace.v1 import common_pb2 as headrace_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16headrace/v1/keys.proto\x12\x0bheadrace.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x18headrace/v1/common.proto\"\x82\x03\n\x06\x41piKey\x12\x0e\n\x06key_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0c\n\x04user\x18\x03 \x01(\t\x12\x0c\n\x04kind\x18\x04 \x01(\t\x12\r\n\x05roles\x18\x05 \x03(\t\x12\x0e\n\x06scopes\x18\x06 \x03(\t\x12\r\n\x05state\x18\x07 \x01(\t\x12\x12\n\ncreated_at\x18\x08 \x01(\x03\x12\x12\n\ncreated_by\x18\t \x01(\t\x12\x12\n\nupdated_at\x18\n \x01(\x03\x12\x17\n\nexpires_at\x18\x0b \x01(\x03H\x00\x88\x01\x01\x12\x17\n\nrevoked_at\x18\x0c \x01(\x03H\x01\x88\x01\x01\x12\x12\n\nrevoked_by\x18\r \x01(\t\x12\x15\n\x08runs_max\x18\x0e \x01(\x05H\x02\x88\x01\x01\x12 \n\x13requests_per_minute\x18\x0f \x01(\x05H\x03\x88\x01\x01\x12\x12\n\ncredential\x18\x10 \x01(\tB\r\n\x0b_expires_atB\r\n\x0b_revoked_atB\x0b\n\t_runs_maxB\x16\n\x14_requests_per_minute\"\xb6\x02\n\x10\x43reateKeyRequest\x12\x16\n\x06key_id\x18\x01 \x01(\tB\x06\x8a\xb5\x18\x02\x10\x01\x12\x17\n\x04name\x18\x02 \x01(\tB\t\x8a\xb5\x18\x05\x08\x01 \x80\x02\x12\x17\n\x04user\x18\x03 \x01(\tB\t\x8a\xb5\x18\x05\x08\x01 \x80\x01\x12#\n\x04kind\x18\x04 \x01(\tB\x15\x8a\xb5\x18\x11\x1a\x06person\x1a\x07service\x12\x15\n\x05roles\x18\x05 \x03(\tB\x06\x8a\xb5\x18\x02(@\x12\x16\n\x06scopes\x18\x06 \x03(\tB\x06\x8a\xb5\x18\x02(\x06\x12\x17\n\nexpires_at\x18\x07 \x01(\x03H\x00\x88\x01\x01\x12\x15\n\x08runs_max\x18\x08 \x01(\x05H\x01\x88\x01\x01\x12 \n\x13requests_per_minute\x18\t \x01(\x05H\x02\x88\x01\x01\x42\r\n\x0b_expires_atB\x0b\n\t_runs_maxB\x16\n\x14_requests_per_minute\"E\n\x11\x43reateKeyResponse\x12 \n\x03key\x18\x01 \x01(\x0b\x32\x13.headrace.v1.ApiKey\x12\x0e\n\x06secret\x18\x02 \x01(\t\"~\n\x0fListKeysRequest\x12\x1a\n\x04user\x18\x01 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x01H\x00\x88\x01\x01\x12<\n\x05state\x18\x02 \x01(\tB(\x8a\xb5\x18$\x1a\x06\x61\x63tive\x1a\x08\x64isabled\x1a\x07\x65xpired\x1a\x07revokedH\x01\x88\x01\x01\x42\x07\n\x05_userB\x08\n\x06_state\"5\n\x10ListKeysResponse\x12!\n\x04keys\x18\x01 \x03(\x0b\x32\x13.headrace.v1.ApiKey\")\n\rGetKeyRequest\x12\x18\n\x06key_id\x18\x01 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01\x10\x01\"2\n\x0eGetKeyResponse\x12 \n\x03key\x18\x01 \x01(\x0b\x32\x13.headrace.v1.ApiKey\"\xbc\x02\n\x10UpdateKeyRequest\x12\x18\n\x06key_id\x18\x01 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01\x10\x01\x12\x1a\n\x04name\x18\x02 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x02H\x00\x88\x01\x01\x12\x15\n\x05roles\x18\x03 \x03(\tB\x06\x8a\xb5\x18\x02(@\x12\x10\n\x08no_roles\x18\x04 \x01(\x08\x12\x16\n\x06scopes\x18\x05 \x03(\tB\x06\x8a\xb5\x18\x02(\x06\x12\x17\n\nexpires_at\x18\x06 \x01(\x03H\x01\x88\x01\x01\x12\x15\n\x08runs_max\x18\x07 \x01(\x05H\x02\x88\x01\x01\x12 \n\x13requests_per_minute\x18\x08 \x01(\x05H\x03\x88\x01\x01\x12\x15\n\x08\x64isabled\x18\t \x01(\x08H\x04\x88\x01\x01\x42\x07\n\x05_nameB\r\n\x0b_expires_atB\x0b\n\t_runs_maxB\x16\n\x14_requests_per_minuteB\x0b\n\t_disabled\"5\n\x11UpdateKeyResponse\x12 \n\x03key\x18\x01 \x01(\x0b\x32\x13.headrace.v1.ApiKey\",\n\x10RevokeKeyRequest\x12\x18\n\x06key_id\x18\x01 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01\x10\x01\"5\n\x11RevokeKeyResponse\x12 \n\x03key\x18\x01 \x01(\x0b\x32\x13.headrace.v1.ApiKey\"/\n\x15ReadKeyChangesRequest\x12\x16\n\x0e\x61\x66ter_revision\x18\x01 \x01(\x03\"b\n\x16ReadKeyChangesResponse\x12$\n\x04keys\x18\x01 \x03(\x0b\x32\x16.headrace.v1.KeyRecord\x12\x10\n\x08revision\x18\x02 \x01(\x03\x12\x10\n\x08has_more\x18\x03 \x01(\x08\"?\n\x13TakeKeyCallsRequest\x12\x18\n\x06key_id\x18\x01 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01 @\x12\x0e\n\x06wanted\x18\x02 \x01(\x05\"S\n\x14TakeKeyCallsResponse\x12\x0f\n\x07granted\x18\x01 \x01(\x05\x12\x16\n\x0eretry_after_ms\x18\x02 \x01(\x03\x12\x12\n\nfull_in_ms\x18\x03 \x01(\x03\"\x91\x02\n\tKeyRecord\x12\x0e\n\x06key_id\x18\x01 \x01(\t\x12\x0e\n\x06sha256\x18\x02 \x01(\x0c\x12\x0e\n\x06tenant\x18\x03 \x01(\t\x12\x0c\n\x04user\x18\x04 \x01(\t\x12\r\n\x05roles\x18\x05 \x03(\t\x12\x0e\n\x06scopes\x18\x06 \x03(\t\x12\x17\n\nexpires_at\x18\x07 \x01(\x03H\x00\x88\x01\x01\x12\x10\n\x08\x64isabled\x18\x08 \x01(\x08\x12\x0f\n\x07revoked\x18\t \x01(\x08\x12\x15\n\x08runs_max\x18\n \x01(\x05H\x01\x88\x01\x01\x12 \n\x13requests_per_minute\x18\x0b \x01(\x05H\x02\x88\x01\x01\x42\r\n\x0b_expires_atB\x0b\n\t_runs_maxB\x16\n\x14_requests_per_minute2\x85\x06\n\nKeyService\x12u\n\tCreateKey\x12\x1d.headrace.v1.CreateKeyRequest\x1a\x1e.headrace.v1.CreateKeyResponse\")\x8a\xb5\x18\x05\x61\x64min\x92\xb5\x18\x08key.made\x82\xd3\xe4\x93\x02\x0e\"\t/api/keys:\x01*\x12i\n\x08ListKeys\x12\x1c.headrace.v1.ListKeysRequest\x1a\x1d.headrace.v1.ListKeysResponse\" \x8a\xb5\x18\x05\x61\x64min\x82\xd3\xe4\x93\x02\x11\x12\t/api/keysb\x04keys\x12\x61\n\x06GetKey\x12\x1a.headrace.v1.GetKeyRequest\x1a\x1b.headrace.v1.GetKeyResponse\"\x1e\x8a\xb5\x18\x05\x61\x64min\x82\xd3\xe4\x93\x02\x0f\x12\x08/api/keyb\x03key\x12|\n\tUpdateKey\x12\x1d.headrace.v1.UpdateKeyRequest\x1a\x1e.headrace.v1.UpdateKeyResponse\"0\x8a\xb5\x18\x05\x61\x64min\x92\xb5\x18\x0bkey.changed\x82\xd3\xe4\x93\x02\x12\"\x08/api/key:\x01*b\x03key\x12\x83\x01\n\tRevokeKey\x12\x1d.headrace.v1.RevokeKeyRequest\x1a\x1e.headrace.v1.RevokeKeyResponse\"7\x8a\xb5\x18\x05\x61\x64min\x92\xb5\x18\x0bkey.revoked\x82\xd3\xe4\x93\x02\x19\"\x0f/api/key/revoke:\x01*b\x03key\x12Y\n\x0eReadKeyChanges\x12\".headrace.v1.ReadKeyChangesRequest\x1a#.headrace.v1.ReadKeyChangesResponse\x12S\n\x0cTakeKeyCalls\x12 .headrace.v1.TakeKeyCallsRequest\x1a!.headrace.v1.TakeKeyCallsResponseB@\n\x0bheadrace.v1B\tKeysProtoP\x01Z\x16headrace/v1;headracev1\xaa\x02\x0bHeadrace.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16headrace/v1/keys.proto\x12\x0bheadrace.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x18headrace/v1/common.proto\"\xb0\x03\n\x06\x41piKey\x12\x0e\n\x06key_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0c\n\x04user\x18\x03 \x01(\t\x12\x0c\n\x04kind\x18\x04 \x01(\t\x12\r\n\x05roles\x18\x05 \x03(\t\x12\x0e\n\x06scopes\x18\x06 \x03(\t\x12\r\n\x05state\x18\x07 \x01(\t\x12\x12\n\ncreated_at\x18\x08 \x01(\x03\x12\x12\n\ncreated_by\x18\t \x01(\t\x12\x12\n\nupdated_at\x18\n \x01(\x03\x12\x17\n\nexpires_at\x18\x0b \x01(\x03H\x00\x88\x01\x01\x12\x17\n\nrevoked_at\x18\x0c \x01(\x03H\x01\x88\x01\x01\x12\x12\n\nrevoked_by\x18\r \x01(\t\x12\x15\n\x08runs_max\x18\x0e \x01(\x05H\x02\x88\x01\x01\x12 \n\x13requests_per_minute\x18\x0f \x01(\x05H\x03\x88\x01\x01\x12\x12\n\ncredential\x18\x10 \x01(\t\x12\x16\n\x06makers\x18\x11 \x03(\tB\x06\x8a\xb5\x18\x02@\x01\x12\x14\n\x0c\x63onfirmed_by\x18\x12 \x01(\tB\r\n\x0b_expires_atB\r\n\x0b_revoked_atB\x0b\n\t_runs_maxB\x16\n\x14_requests_per_minute\"\xb6\x02\n\x10\x43reateKeyRequest\x12\x16\n\x06key_id\x18\x01 \x01(\tB\x06\x8a\xb5\x18\x02\x10\x01\x12\x17\n\x04name\x18\x02 \x01(\tB\t\x8a\xb5\x18\x05\x08\x01 \x80\x02\x12\x17\n\x04user\x18\x03 \x01(\tB\t\x8a\xb5\x18\x05\x08\x01 \x80\x01\x12#\n\x04kind\x18\x04 \x01(\tB\x15\x8a\xb5\x18\x11\x1a\x06person\x1a\x07service\x12\x15\n\x05roles\x18\x05 \x03(\tB\x06\x8a\xb5\x18\x02(@\x12\x16\n\x06scopes\x18\x06 \x03(\tB\x06\x8a\xb5\x18\x02(\x06\x12\x17\n\nexpires_at\x18\x07 \x01(\x03H\x00\x88\x01\x01\x12\x15\n\x08runs_max\x18\x08 \x01(\x05H\x01\x88\x01\x01\x12 \n\x13requests_per_minute\x18\t \x01(\x05H\x02\x88\x01\x01\x42\r\n\x0b_expires_atB\x0b\n\t_runs_maxB\x16\n\x14_requests_per_minute\"E\n\x11\x43reateKeyResponse\x12 \n\x03key\x18\x01 \x01(\x0b\x32\x13.headrace.v1.ApiKey\x12\x0e\n\x06secret\x18\x02 \x01(\t\"-\n\x11\x43onfirmKeyRequest\x12\x18\n\x06key_id\x18\x01 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01\x10\x01\"F\n\x12\x43onfirmKeyResponse\x12 \n\x03key\x18\x01 \x01(\x0b\x32\x13.headrace.v1.ApiKey\x12\x0e\n\x06secret\x18\x02 \x01(\t\"\x8b\x01\n\x0fListKeysRequest\x12\x1a\n\x04user\x18\x01 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x01H\x00\x88\x01\x01\x12I\n\x05state\x18\x02 \x01(\tB5\x8a\xb5\x18\x31\x1a\x06\x61\x63tive\x1a\x0bunconfirmed\x1a\x08\x64isabled\x1a\x07\x65xpired\x1a\x07revokedH\x01\x88\x01\x01\x42\x07\n\x05_userB\x08\n\x06_state\"5\n\x10ListKeysResponse\x12!\n\x04keys\x18\x01 \x03(\x0b\x32\x13.headrace.v1.ApiKey\")\n\rGetKeyRequest\x12\x18\n\x06key_id\x18\x01 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01\x10\x01\"2\n\x0eGetKeyResponse\x12 \n\x03key\x18\x01 \x01(\x0b\x32\x13.headrace.v1.ApiKey\"\xbc\x02\n\x10UpdateKeyRequest\x12\x18\n\x06key_id\x18\x01 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01\x10\x01\x12\x1a\n\x04name\x18\x02 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x02H\x00\x88\x01\x01\x12\x15\n\x05roles\x18\x03 \x03(\tB\x06\x8a\xb5\x18\x02(@\x12\x10\n\x08no_roles\x18\x04 \x01(\x08\x12\x16\n\x06scopes\x18\x05 \x03(\tB\x06\x8a\xb5\x18\x02(\x06\x12\x17\n\nexpires_at\x18\x06 \x01(\x03H\x01\x88\x01\x01\x12\x15\n\x08runs_max\x18\x07 \x01(\x05H\x02\x88\x01\x01\x12 \n\x13requests_per_minute\x18\x08 \x01(\x05H\x03\x88\x01\x01\x12\x15\n\x08\x64isabled\x18\t \x01(\x08H\x04\x88\x01\x01\x42\x07\n\x05_nameB\r\n\x0b_expires_atB\x0b\n\t_runs_maxB\x16\n\x14_requests_per_minuteB\x0b\n\t_disabled\"5\n\x11UpdateKeyResponse\x12 \n\x03key\x18\x01 \x01(\x0b\x32\x13.headrace.v1.ApiKey\",\n\x10RevokeKeyRequest\x12\x18\n\x06key_id\x18\x01 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01\x10\x01\"5\n\x11RevokeKeyResponse\x12 \n\x03key\x18\x01 \x01(\x0b\x32\x13.headrace.v1.ApiKey\"/\n\x15ReadKeyChangesRequest\x12\x16\n\x0e\x61\x66ter_revision\x18\x01 \x01(\x03\"b\n\x16ReadKeyChangesResponse\x12$\n\x04keys\x18\x01 \x03(\x0b\x32\x16.headrace.v1.KeyRecord\x12\x10\n\x08revision\x18\x02 \x01(\x03\x12\x10\n\x08has_more\x18\x03 \x01(\x08\"?\n\x13TakeKeyCallsRequest\x12\x18\n\x06key_id\x18\x01 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01 @\x12\x0e\n\x06wanted\x18\x02 \x01(\x05\"S\n\x14TakeKeyCallsResponse\x12\x0f\n\x07granted\x18\x01 \x01(\x05\x12\x16\n\x0eretry_after_ms\x18\x02 \x01(\x03\x12\x12\n\nfull_in_ms\x18\x03 \x01(\x03\"\xb6\x02\n\tKeyRecord\x12\x0e\n\x06key_id\x18\x01 \x01(\t\x12\x0e\n\x06sha256\x18\x02 \x01(\x0c\x12\x0e\n\x06tenant\x18\x03 \x01(\t\x12\x0c\n\x04user\x18\x04 \x01(\t\x12\r\n\x05roles\x18\x05 \x03(\t\x12\x0e\n\x06scopes\x18\x06 \x03(\t\x12\x17\n\nexpires_at\x18\x07 \x01(\x03H\x00\x88\x01\x01\x12\x10\n\x08\x64isabled\x18\x08 \x01(\x08\x12\x0f\n\x07revoked\x18\t \x01(\x08\x12\x15\n\x08runs_max\x18\n \x01(\x05H\x01\x88\x01\x01\x12 \n\x13requests_per_minute\x18\x0b \x01(\x05H\x02\x88\x01\x01\x12\x0e\n\x06makers\x18\x0c \x03(\t\x12\x13\n\x0bunconfirmed\x18\r \x01(\x08\x42\r\n\x0b_expires_atB\x0b\n\t_runs_maxB\x16\n\x14_requests_per_minute2\x82\x07\n\nKeyService\x12u\n\tCreateKey\x12\x1d.headrace.v1.CreateKeyRequest\x1a\x1e.headrace.v1.CreateKeyResponse\")\x8a\xb5\x18\x05\x61\x64min\x92\xb5\x18\x08key.made\x82\xd3\xe4\x93\x02\x0e\"\t/api/keys:\x01*\x12{\n\nConfirmKey\x12\x1e.headrace.v1.ConfirmKeyRequest\x1a\x1f.headrace.v1.ConfirmKeyResponse\",\x92\xb5\x18\rkey.confirmed\x82\xd3\xe4\x93\x02\x15\"\x10/api/key/confirm:\x01*\x12i\n\x08ListKeys\x12\x1c.headrace.v1.ListKeysRequest\x1a\x1d.headrace.v1.ListKeysResponse\" \x8a\xb5\x18\x05\x61\x64min\x82\xd3\xe4\x93\x02\x11\x12\t/api/keysb\x04keys\x12\x61\n\x06GetKey\x12\x1a.headrace.v1.GetKeyRequest\x1a\x1b.headrace.v1.GetKeyResponse\"\x1e\x8a\xb5\x18\x05\x61\x64min\x82\xd3\xe4\x93\x02\x0f\x12\x08/api/keyb\x03key\x12|\n\tUpdateKey\x12\x1d.headrace.v1.UpdateKeyRequest\x1a\x1e.headrace.v1.UpdateKeyResponse\"0\x8a\xb5\x18\x05\x61\x64min\x92\xb5\x18\x0bkey.changed\x82\xd3\xe4\x93\x02\x12\"\x08/api/key:\x01*b\x03key\x12\x83\x01\n\tRevokeKey\x12\x1d.headrace.v1.RevokeKeyRequest\x1a\x1e.headrace.v1.RevokeKeyResponse\"7\x8a\xb5\x18\x05\x61\x64min\x92\xb5\x18\x0bkey.revoked\x82\xd3\xe4\x93\x02\x19\"\x0f/api/key/revoke:\x01*b\x03key\x12Y\n\x0eReadKeyChanges\x12\".headrace.v1.ReadKeyChangesRequest\x1a#.headrace.v1.ReadKeyChangesResponse\x12S\n\x0cTakeKeyCalls\x12 .headrace.v1.TakeKeyCallsRequest\x1a!.headrace.v1.TakeKeyCallsResponseB@\n\x0bheadrace.v1B\tKeysProtoP\x01Z\x16headrace/v1;headracev1\xaa\x02\x0bHeadrace.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,6 +34,8 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'headrace.v1.keys_pb2', _glo
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\013headrace.v1B\tKeysProtoP\001Z\026headrace/v1;headracev1\252\002\013Headrace.V1'
+  _globals['_APIKEY'].fields_by_name['makers']._loaded_options = None
+  _globals['_APIKEY'].fields_by_name['makers']._serialized_options = b'\212\265\030\002@\001'
   _globals['_CREATEKEYREQUEST'].fields_by_name['key_id']._loaded_options = None
   _globals['_CREATEKEYREQUEST'].fields_by_name['key_id']._serialized_options = b'\212\265\030\002\020\001'
   _globals['_CREATEKEYREQUEST'].fields_by_name['name']._loaded_options = None
@@ -46,10 +48,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CREATEKEYREQUEST'].fields_by_name['roles']._serialized_options = b'\212\265\030\002(@'
   _globals['_CREATEKEYREQUEST'].fields_by_name['scopes']._loaded_options = None
   _globals['_CREATEKEYREQUEST'].fields_by_name['scopes']._serialized_options = b'\212\265\030\002(\006'
+  _globals['_CONFIRMKEYREQUEST'].fields_by_name['key_id']._loaded_options = None
+  _globals['_CONFIRMKEYREQUEST'].fields_by_name['key_id']._serialized_options = b'\212\265\030\004\010\001\020\001'
   _globals['_LISTKEYSREQUEST'].fields_by_name['user']._loaded_options = None
   _globals['_LISTKEYSREQUEST'].fields_by_name['user']._serialized_options = b'\212\265\030\003 \200\001'
   _globals['_LISTKEYSREQUEST'].fields_by_name['state']._loaded_options = None
-  _globals['_LISTKEYSREQUEST'].fields_by_name['state']._serialized_options = b'\212\265\030$\032\006active\032\010disabled\032\007expired\032\007revoked'
+  _globals['_LISTKEYSREQUEST'].fields_by_name['state']._serialized_options = b'\212\265\0301\032\006active\032\013unconfirmed\032\010disabled\032\007expired\032\007revoked'
   _globals['_GETKEYREQUEST'].fields_by_name['key_id']._loaded_options = None
   _globals['_GETKEYREQUEST'].fields_by_name['key_id']._serialized_options = b'\212\265\030\004\010\001\020\001'
   _globals['_UPDATEKEYREQUEST'].fields_by_name['key_id']._loaded_options = None
@@ -66,6 +70,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TAKEKEYCALLSREQUEST'].fields_by_name['key_id']._serialized_options = b'\212\265\030\004\010\001 @'
   _globals['_KEYSERVICE'].methods_by_name['CreateKey']._loaded_options = None
   _globals['_KEYSERVICE'].methods_by_name['CreateKey']._serialized_options = b'\212\265\030\005admin\222\265\030\010key.made\202\323\344\223\002\016\"\t/api/keys:\001*'
+  _globals['_KEYSERVICE'].methods_by_name['ConfirmKey']._loaded_options = None
+  _globals['_KEYSERVICE'].methods_by_name['ConfirmKey']._serialized_options = b'\222\265\030\rkey.confirmed\202\323\344\223\002\025\"\020/api/key/confirm:\001*'
   _globals['_KEYSERVICE'].methods_by_name['ListKeys']._loaded_options = None
   _globals['_KEYSERVICE'].methods_by_name['ListKeys']._serialized_options = b'\212\265\030\005admin\202\323\344\223\002\021\022\t/api/keysb\004keys'
   _globals['_KEYSERVICE'].methods_by_name['GetKey']._loaded_options = None
@@ -75,37 +81,41 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_KEYSERVICE'].methods_by_name['RevokeKey']._loaded_options = None
   _globals['_KEYSERVICE'].methods_by_name['RevokeKey']._serialized_options = b'\212\265\030\005admin\222\265\030\013key.revoked\202\323\344\223\002\031\"\017/api/key/revoke:\001*b\003key'
   _globals['_APIKEY']._serialized_start=96
-  _globals['_APIKEY']._serialized_end=482
-  _globals['_CREATEKEYREQUEST']._serialized_start=485
-  _globals['_CREATEKEYREQUEST']._serialized_end=795
-  _globals['_CREATEKEYRESPONSE']._serialized_start=797
-  _globals['_CREATEKEYRESPONSE']._serialized_end=866
-  _globals['_LISTKEYSREQUEST']._serialized_start=868
-  _globals['_LISTKEYSREQUEST']._serialized_end=994
-  _globals['_LISTKEYSRESPONSE']._serialized_start=996
-  _globals['_LISTKEYSRESPONSE']._serialized_end=1049
-  _globals['_GETKEYREQUEST']._serialized_start=1051
-  _globals['_GETKEYREQUEST']._serialized_end=1092
-  _globals['_GETKEYRESPONSE']._serialized_start=1094
-  _globals['_GETKEYRESPONSE']._serialized_end=1144
-  _globals['_UPDATEKEYREQUEST']._serialized_start=1147
-  _globals['_UPDATEKEYREQUEST']._serialized_end=1463
-  _globals['_UPDATEKEYRESPONSE']._serialized_start=1465
-  _globals['_UPDATEKEYRESPONSE']._serialized_end=1518
-  _globals['_REVOKEKEYREQUEST']._serialized_start=1520
-  _globals['_REVOKEKEYREQUEST']._serialized_end=1564
-  _globals['_REVOKEKEYRESPONSE']._serialized_start=1566
-  _globals['_REVOKEKEYRESPONSE']._serialized_end=1619
-  _globals['_READKEYCHANGESREQUEST']._serialized_start=1621
-  _globals['_READKEYCHANGESREQUEST']._serialized_end=1668
-  _globals['_READKEYCHANGESRESPONSE']._serialized_start=1670
-  _globals['_READKEYCHANGESRESPONSE']._serialized_end=1768
-  _globals['_TAKEKEYCALLSREQUEST']._serialized_start=1770
-  _globals['_TAKEKEYCALLSREQUEST']._serialized_end=1833
-  _globals['_TAKEKEYCALLSRESPONSE']._serialized_start=1835
-  _globals['_TAKEKEYCALLSRESPONSE']._serialized_end=1918
-  _globals['_KEYRECORD']._serialized_start=1921
-  _globals['_KEYRECORD']._serialized_end=2194
-  _globals['_KEYSERVICE']._serialized_start=2197
-  _globals['_KEYSERVICE']._serialized_end=2970
+  _globals['_APIKEY']._serialized_end=528
+  _globals['_CREATEKEYREQUEST']._serialized_start=531
+  _globals['_CREATEKEYREQUEST']._serialized_end=841
+  _globals['_CREATEKEYRESPONSE']._serialized_start=843
+  _globals['_CREATEKEYRESPONSE']._serialized_end=912
+  _globals['_CONFIRMKEYREQUEST']._serialized_start=914
+  _globals['_CONFIRMKEYREQUEST']._serialized_end=959
+  _globals['_CONFIRMKEYRESPONSE']._serialized_start=961
+  _globals['_CONFIRMKEYRESPONSE']._serialized_end=1031
+  _globals['_LISTKEYSREQUEST']._serialized_start=1034
+  _globals['_LISTKEYSREQUEST']._serialized_end=1173
+  _globals['_LISTKEYSRESPONSE']._serialized_start=1175
+  _globals['_LISTKEYSRESPONSE']._serialized_end=1228
+  _globals['_GETKEYREQUEST']._serialized_start=1230
+  _globals['_GETKEYREQUEST']._serialized_end=1271
+  _globals['_GETKEYRESPONSE']._serialized_start=1273
+  _globals['_GETKEYRESPONSE']._serialized_end=1323
+  _globals['_UPDATEKEYREQUEST']._serialized_start=1326
+  _globals['_UPDATEKEYREQUEST']._serialized_end=1642
+  _globals['_UPDATEKEYRESPONSE']._serialized_start=1644
+  _globals['_UPDATEKEYRESPONSE']._serialized_end=1697
+  _globals['_REVOKEKEYREQUEST']._serialized_start=1699
+  _globals['_REVOKEKEYREQUEST']._serialized_end=1743
+  _globals['_REVOKEKEYRESPONSE']._serialized_start=1745
+  _globals['_REVOKEKEYRESPONSE']._serialized_end=1798
+  _globals['_READKEYCHANGESREQUEST']._serialized_start=1800
+  _globals['_READKEYCHANGESREQUEST']._serialized_end=1847
+  _globals['_READKEYCHANGESRESPONSE']._serialized_start=1849
+  _globals['_READKEYCHANGESRESPONSE']._serialized_end=1947
+  _globals['_TAKEKEYCALLSREQUEST']._serialized_start=1949
+  _globals['_TAKEKEYCALLSREQUEST']._serialized_end=2012
+  _globals['_TAKEKEYCALLSRESPONSE']._serialized_start=2014
+  _globals['_TAKEKEYCALLSRESPONSE']._serialized_end=2097
+  _globals['_KEYRECORD']._serialized_start=2100
+  _globals['_KEYRECORD']._serialized_end=2410
+  _globals['_KEYSERVICE']._serialized_start=2413
+  _globals['_KEYSERVICE']._serialized_end=3311
 # @@protoc_insertion_point(module_scope)

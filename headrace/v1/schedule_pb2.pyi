@@ -779,6 +779,7 @@ class DueSchedule(_message.Message):
     DUE_AT_FIELD_NUMBER: _builtins.int
     LAST_RUN_ID_FIELD_NUMBER: _builtins.int
     POST_FIELD_NUMBER: _builtins.int
+    MAKERS_FIELD_NUMBER: _builtins.int
     tenant: _builtins.str
     """Its user's tenant."""
     user: _builtins.str
@@ -795,6 +796,10 @@ class DueSchedule(_message.Message):
     def post(self) -> Global___Post:
         """The post that this time is of."""
 
+    @_builtins.property
+    def makers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Users who know a key with which its user has made or changed it, as ApiKey has them."""
+
     def __init__(
         self,
         *,
@@ -804,10 +809,11 @@ class DueSchedule(_message.Message):
         due_at: _builtins.int = ...,
         last_run_id: _builtins.str = ...,
         post: Global___Post | None = ...,
+        makers: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_post", b"_post", "post", b"post", "schedule", b"schedule"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_post", b"_post", "due_at", b"due_at", "last_run_id", b"last_run_id", "post", b"post", "schedule", b"schedule", "tenant", b"tenant", "user", b"user"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_post", b"_post", "due_at", b"due_at", "last_run_id", b"last_run_id", "makers", b"makers", "post", b"post", "schedule", b"schedule", "tenant", b"tenant", "user", b"user"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__post: _TypeAlias = _typing.Literal["post"]  # noqa: Y015
     _WhichOneofArgType__post: _TypeAlias = _typing.Literal["_post", b"_post"]  # noqa: Y015

@@ -9,7 +9,7 @@ if __name__ == "__main__":
 
 import sys
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.v1 import audit_pb2, data_pb2, keys_pb2, memory_pb2, schedule_pb2, spend_pb2, webhook_pb2
 from headrace.v1.audit_pb2_grpc import add_AuditServiceServicer_to_server
@@ -84,7 +84,7 @@ async def main(config: Config) -> None:
             config.server,
             [
                 build_service(engine, config, LlmServiceStub(channel), refusals=refusals),
-                build_key_service(engine),
+                build_key_service(engine, roles=config.key_roles.replace(",", " ").split()),
                 build_schedule_service(engine),
                 build_spend_service(engine),
                 build_webhook_service(engine, config),
@@ -140,7 +140,7 @@ def build_service(
     return GrpcService(name, servicer, add_MemoryServiceServicer_to_server)
 
 
-def build_key_service(engine: Engine, clock: Callable[[], int] = now_ms, **limits: int) -> GrpcService:
+def build_key_service(engine: Engine, clock: Callable[[], int] = now_ms, **limits: Any) -> GrpcService:
     """Build the service of the API keys in `engine`; `clock` tells Unix milliseconds, `limits` are KeyStore's."""
     name = keys_pb2.DESCRIPTOR.services_by_name["KeyService"].full_name
     keys = KeyStore(engine.keys, clock, uses=engine.key_uses, **limits)

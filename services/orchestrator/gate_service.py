@@ -58,7 +58,7 @@ class GateService(gates_pb2_grpc.GateServiceServicer):
         caller, gate = require_identity(), response.gate
         requester = Identity.from_stored(caller.tenant, gate.requester)
         # Memory has seen to it that the caller may see the gate; what its call says is for those who decide.
-        if caller != requester and "read_content" not in caller.scopes and not _may_decide(gate, caller):
+        if caller != requester and "read_content" not in caller.scopes and not _may_decide(gate, requester, caller):
             return response
         if caller != requester:
             facts = {"chatId": gate.chat_id, "runId": gate.run_id, "gateId": gate.gate_id, "of": gate.requester}
@@ -181,7 +181,7 @@ class GateService(gates_pb2_grpc.GateServiceServicer):
         return await self._gates.find_requester(request.run_id, request.gate_id)
 
 
-def _may_decide(gate: gates_pb2.Gate, caller: Identity) -> bool:
+def _may_decide(gate: gates_pb2.Gate, requester: Identity, caller: Identity) -> bool:
     rule = gate.answerers
-    is_named = may_answer(rule.any_of, gate.requester, caller, not_requester=rule.not_requester)
+    is_named = may_answer(rule.any_of, requester, caller, not_requester=rule.not_requester)
     return is_named and "answer" in caller.scopes

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace.cassette.lines import read_cassette
-from tests.support.tenants.suite import ADA, KEYS, MODEL, serving_tenants
+from tests.support.tenants.suite import MODEL, serving_tenants
 
 MODE = "async def run(mode):\n    # how we price it\n    return None if await mode.answer('Now answer.') else ''\n"
 AGENT = {"mode": "CUSTOM", "modelConfig": MODEL, "custom": {"mode": "own", "systemPrompt": "You work."}}
@@ -21,9 +21,7 @@ async def test_the_code_of_a_mode_is_for_operators(tmp_path: Path, *, is_operato
     (tmp_path / "modes" / "own.py").write_text(MODE)
     (tmp_path / "agents" / "own.json").write_text(json.dumps(AGENT))
     async with serving_tenants(tmp_path) as suite:
-        async with suite.connect(KEYS[ADA]) as admin:
-            scopes = ["ask", "operate"] if is_operator else ["ask"]
-            made = await admin.create_key("of the test", "cat", scopes=scopes)
+        made = await suite.make_key("of the test", "cat", scopes=["ask", "operate"] if is_operator else ["ask"])
         async with suite.connect(made.secret) as cat:
             async with cat.ask("hello", agent_key="own", record=True) as run:
                 run_id = [event async for event in run][-1].run_complete.run_id

@@ -1,4 +1,4 @@
-"""Who has read which chat of another user, told to the audit log once an hour."""
+"""Who has read which chat of another user, or with a key that another has made, told to the audit log once an hour."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ class ContentReads:
 
     async def record(self, reader: Identity, owner: Identity, chat_id: str) -> None:
         """Record that `reader` is shown a chat of `owner`, before it is shown."""
-        if reader == owner:
+        if reader == owner and not reader.makers:
             return
         key, now = (reader, reader.credential, chat_id), monotonic_s()
         if now - self._told_at.get(key, -TOLD_S) < TOLD_S:
             return
-        await self._audit.record("content.read", reader, chatId=chat_id, of=owner.user)
+        makers = " ".join(sorted(reader.makers))
+        await self._audit.record("content.read", reader, chatId=chat_id, of=owner.user, makers=makers)
         self._told_at[key] = now
         self._told_at.move_to_end(key)
         if len(self._told_at) > READS_MAX:

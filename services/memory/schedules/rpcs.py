@@ -162,5 +162,6 @@ def _make_due(schedule: Schedule) -> schedule_pb2.DueSchedule:
         user=schedule.user,
         due_at=schedule.due_at,
         last_run_id=schedule.last_run_id,
+        makers=schedule.makers,
         post=schedule_pb2.Post(webhook_id=found.webhook_id, payload=found.payload) if found else None,
     )

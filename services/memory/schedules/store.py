@@ -80,6 +80,7 @@ class ScheduleStore:
             overlap=schedule.overlap or "skip",
             created_at=now,
             updated_at=now,
+            makers=tuple(sorted(owner.makers)),
         )
         if (stored := await self._schedules.find(schedule.schedule_id)) is not None:
             return await self._keep(_check_same(stored, schedule)), False
@@ -272,8 +273,16 @@ class ScheduleStore:
         return await keep_made("schedule", schedule, self._schedules.put, find)
 
     async def _change(self, schedule: Schedule, change: Callable[[Schedule], Schedule]) -> Schedule:
+        who = identity.get_identity()
+
+        def note_makers(stored: Schedule) -> Schedule:
+            changed = change(stored)
+            if who is None or who.makers <= {*stored.makers}:
+                return changed
+            return replace(changed, makers=tuple(sorted({*stored.makers, *who.makers})))
+
         changed = await change_record(
-            "schedule", schedule, change, self._schedules.put, partial(self._schedules.find, schedule.schedule_id)
+            "schedule", schedule, note_makers, self._schedules.put, partial(self._schedules.find, schedule.schedule_id)
         )
         if changed is None:
             raise _not_found(schedule.schedule_id)
@@ -325,6 +334,7 @@ def _check_same(stored: Schedule, schedule: Schedule) -> Schedule:
                 "posts",
                 "taken_ids",
                 "triggers",
+                "makers",
             )
         },
     )

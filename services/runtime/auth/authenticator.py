@@ -15,7 +15,17 @@ from typing import TYPE_CHECKING
 from headrace.errors import PermissionDenied, Unauthenticated
 from services.runtime.auth import callers
 from services.runtime.auth.api_keys import ApiKeys
-from services.runtime.auth.identity import CREDENTIAL, DEFAULT, ROLES, SCOPES, TENANT, USER, Identity, read_forwarded
+from services.runtime.auth.identity import (
+    CREDENTIAL,
+    DEFAULT,
+    MAKERS,
+    ROLES,
+    SCOPES,
+    TENANT,
+    USER,
+    Identity,
+    read_forwarded,
+)
 from services.runtime.auth.key_text import PREFIX
 from services.runtime.auth.refused_sign_ins import RefusedSignIns
 from services.runtime.auth.settings import API_KEY as API_KEYS
@@ -33,7 +43,7 @@ CALLER, TOKEN = "x-headrace-caller", "x-headrace-token"
 WHO_ASKS = "/headrace.v1.AgentService/GetIdentity"
 """A call that takes none of its key's: deploy/gateway asks it before it reads a body, and then makes the call."""
 
-_HEADERS = frozenset({AUTHORIZATION, API_KEY, CALLER, TOKEN, TENANT, USER, CREDENTIAL, ROLES, SCOPES})
+_HEADERS = frozenset({AUTHORIZATION, API_KEY, CALLER, TOKEN, TENANT, USER, CREDENTIAL, ROLES, SCOPES, MAKERS})
 
 
 def _is_own_user() -> bool:
@@ -100,7 +110,7 @@ class Authenticator:
             if identity is None:
                 raise Unauthenticated(
                     f"{TENANT} and {USER}: expected both, 1 to 128 visible ASCII characters each;"
-                    f" {CREDENTIAL}, {ROLES}, {SCOPES}: valid ones where they are given"
+                    f" {CREDENTIAL}, {ROLES}, {SCOPES}, {MAKERS}: valid ones where they are given"
                 )
             if caller == callers.FACADE:  # the others call for a run, which has been admitted with its query
                 callers.check_method_scope(method, identity)

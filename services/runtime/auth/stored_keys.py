@@ -49,6 +49,8 @@ class KnownKey:
     """Unix milliseconds; 0: never."""
     disabled: bool
     revoked: bool
+    unconfirmed: bool
+    sha256: bytes
     runs_max: int
     requests_per_minute: int
     """0: no limit of its own."""
@@ -59,6 +61,8 @@ class KnownKey:
             raise CredentialEnded("the API key was revoked; get a new one")
         if 0 < self.expires_at <= now_ms():
             raise CredentialEnded("the API key has expired; get a new one")
+        if self.unconfirmed:
+            raise CredentialEnded("the API key is not confirmed: its user or another admin must do so (ConfirmKey)")
         if self.disabled:
             raise CredentialEnded("the API key is disabled")
 
@@ -98,7 +102,9 @@ class StoredKeys:
             Overloaded: Memory has been away for too long. QuotaExceeded: The key has had its calls for now.
         """
         sha256 = hashlib.sha256(text.encode()).digest()
-        key = self._by_hash.get(sha256) or await self._look_for(sha256)
+        key = self._by_hash.get(sha256)
+        if key is None or key.unconfirmed:  # it may have been made, or confirmed, since the last look
+            key = await self._look_for(sha256)
         if not self._is_fresh or (key is None and self._is_away):
             raise Overloaded("API keys cannot be checked now; try again later", retry_after_s=1.0)
         if key is None:
@@ -202,15 +208,23 @@ class StoredKeys:
             frozenset(record.roles),
             frozenset(record.scopes),
             record.key_id,
+            makers=frozenset(record.makers),
         )
         key = KnownKey(
             holder,
             record.expires_at,
             record.disabled,
             record.revoked,
+            record.unconfirmed,
+            record.sha256,
             record.runs_max,
             record.requests_per_minute,
         )
+        before = self._by_id.get(record.key_id)
+        if before is not None and before.sha256 != record.sha256:  # its user has a new text, and nobody the old one
+            self._by_hash.pop(before.sha256, None)
+            self._by_credential.pop(before.identity.credential, None)
+            self._end_open(record.key_id)
         self._by_hash[record.sha256] = self._by_id[record.key_id] = self._by_credential[credential] = key
         if not key.requests_per_minute:
             self.calls.forget(record.key_id)
@@ -234,13 +248,16 @@ class StoredKeys:
         return key
 
     def _end_calls(self) -> None:
-        now = asyncio.get_running_loop().time()
-        for key_id, opened in self._open.items():
+        for key_id in self._open:
             key = self._by_id.get(key_id)
             if key is None or key.has_ended:
-                for ending in opened:
-                    ending.reschedule(now)
-                opened.clear()  # each is ended once
+                self._end_open(key_id)
+
+    def _end_open(self, key_id: str) -> None:
+        now, opened = asyncio.get_running_loop().time(), self._open.get(key_id, {})
+        for ending in opened:
+            ending.reschedule(now)
+        opened.clear()  # each is ended once
 
     def _check_end(self, key_id: str) -> None:
         key = self._by_id.get(key_id)

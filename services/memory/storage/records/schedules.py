@@ -89,6 +89,8 @@ class Schedule(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Ids of the last posts that were taken, the newest first."""
     triggers: tuple[Trigger, ...] = ()
     """The last that have an id, the newest first."""
+    makers: tuple[str, ...] = ()
+    """Who knows a key with which its user has made or changed it, as Identity says."""
 
     @property
     def owner(self) -> Identity:
