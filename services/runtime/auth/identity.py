@@ -27,6 +27,8 @@ is said in them, publishing agents, managing keys and budgets."""
 DEFAULT_SCOPES = frozenset({"ask", "answer"})
 """Scopes of a credential that names none."""
 
+FILED = "file"
+
 ROLES_MAX = 64
 MAKERS_MAX = 16
 """Users who have made keys with each other's keys, and so know a key's text."""
@@ -50,7 +52,9 @@ class Identity:
     scopes: frozenset[str] = field(default=DEFAULT_SCOPES, compare=False)
     """What the credential is good for."""
     key_id: str = field(default="", compare=False)
-    """The stored API key that was shown to this process; empty: none was, or to another."""
+    """The stored API key that was shown to this process, FILED for one of its file; empty: none was, or to another."""
+    ends_at: int = field(default=0, compare=False)
+    """When the token or session that was shown to this process ends, Unix milliseconds; 0: it has no end of its own."""
 
     makers: frozenset[str] = field(default=frozenset(), compare=False)
     """Users who know the API key's text, as they have made it: whatever it does may be done by one of them."""

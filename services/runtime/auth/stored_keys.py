@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -89,8 +89,6 @@ class StoredKeys:
         self._asked = asyncio.Event()
         self._waiting: list[asyncio.Future[None]] = []
         """Calls that wait for the end of a look that is yet to begin."""
-        self._open: dict[str, dict[asyncio.Timeout, None]] = {}
-        """Open calls by their keys' ids."""
         self.calls = KeyCalls()
         self._listeners: list[Callable[[], None]] = []
 
@@ -126,23 +124,12 @@ class StoredKeys:
         """Call `act` after each look."""
         self._listeners.append(act)
 
-    @asynccontextmanager
-    async def ending_with_key(self, key_id: str) -> AsyncGenerator[None]:
-        """Run the block for as long as the key is good; raises CredentialEnded."""
-        ending = asyncio.timeout(None)
-        opened = self._open.setdefault(key_id, {})
-        try:
-            async with ending:
-                opened[ending] = None
-                yield
-        except TimeoutError:
-            if ending.expired():
-                self._check_end(key_id)
-            raise
-        finally:
-            opened.pop(ending, None)
-            if not opened and self._open.get(key_id) is opened:
-                del self._open[key_id]
+    def check(self, who: Identity) -> None:
+        """Raise CredentialEnded if the key that `who` has shown is of no use any more."""
+        key = self._by_id.get(who.key_id)
+        if key is None or key.identity.credential != who.credential:
+            raise CredentialEnded("the API key has ended; get a new one")
+        key.check()
 
     async def follow(self, read: ReadChanges, poll_s: float) -> None:
         """Look for changes every `poll_s` seconds, for ever; the time that a look takes is part of them."""
@@ -180,7 +167,6 @@ class StoredKeys:
             self._read_at, self._is_away, self._is_complete = began_at, False, True
         finally:
             _release(waiting)
-        self._end_calls()
         for act in self._listeners:
             act()
 
@@ -224,7 +210,6 @@ class StoredKeys:
         if before is not None and before.sha256 != record.sha256:  # its user has a new text, and nobody the old one
             self._by_hash.pop(before.sha256, None)
             self._by_credential.pop(before.identity.credential, None)
-            self._end_open(record.key_id)
         self._by_hash[record.sha256] = self._by_id[record.key_id] = self._by_credential[credential] = key
         if not key.requests_per_minute:
             self.calls.forget(record.key_id)
@@ -246,24 +231,6 @@ class StoredKeys:
             while len(self._unknown) > UNKNOWN_MAX:
                 self._unknown.popitem(last=False)
         return key
-
-    def _end_calls(self) -> None:
-        for key_id in self._open:
-            key = self._by_id.get(key_id)
-            if key is None or key.has_ended:
-                self._end_open(key_id)
-
-    def _end_open(self, key_id: str) -> None:
-        now, opened = asyncio.get_running_loop().time(), self._open.get(key_id, {})
-        for ending in opened:
-            ending.reschedule(now)
-        opened.clear()  # each is ended once
-
-    def _check_end(self, key_id: str) -> None:
-        key = self._by_id.get(key_id)
-        if key is not None:
-            key.check()
-        raise CredentialEnded("the API key has ended; get a new one")
 
 
 def _release(waiting: list[asyncio.Future[None]]) -> None:

@@ -90,9 +90,9 @@ async def test_four_eyes_are_of_two_persons(
     async with waiting(serve, FOUR_EYES, requester, is_killed=is_killed) as (channel, gate):
         stub: Any = gates_pb2_grpc.GateServiceStub(channel)
         for name in requester.persons:
+            to = [f"user:{name}"]
             with acting_as(BOB), pytest.raises(InvalidRequest, match="four eyes"), rpc_errors():
-                delegation = gates_pb2.DelegateGateRequest(run_id=gate[0], gate_id=gate[1], to=[f"user:{name}"])
-                await stub.DelegateGate(delegation)
+                await stub.DelegateGate(gates_pb2.DelegateGateRequest(run_id=gate[0], gate_id=gate[1], to=to))
         with pytest.raises(PermissionDenied, match="'mallory' knows your API key"):
             await answer(channel, answerer, gate)
         assert await answer(channel, BOB, gate) == "accepted"
