@@ -41,6 +41,7 @@ from services.memory.keys.rpcs import KeyService, read_changes, take_calls
 from services.memory.keys.store import KeyStore
 from services.memory.requests.append_decoder import AppendDecoder
 from services.memory.requests.context_loader import ContextLoader
+from services.memory.schedules.holds import LivingUsers
 from services.memory.schedules.rpcs import ScheduleService
 from services.memory.schedules.store import ScheduleStore
 from services.memory.service import MemoryService
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
     from services.memory.storage.engine import Engine
     from services.memory.webhooks.deliverer import Send
     from services.memory.webhooks.sender import Answer
+    from services.runtime.auth.settings import AuthSettings
     from services.runtime.auth.stored_keys import StoredKeys
 
 
@@ -85,7 +87,7 @@ async def main(config: Config) -> None:
             [
                 build_service(engine, config, LlmServiceStub(channel), refusals=refusals),
                 build_key_service(engine, roles=config.key_roles.replace(",", " ").split()),
-                build_schedule_service(engine),
+                build_schedule_service(engine, auth=config.server.auth),
                 build_spend_service(engine),
                 build_webhook_service(engine, config),
                 build_audit_service(engine),
@@ -153,9 +155,13 @@ def following_own_keys(config: Config, engine: Engine) -> AbstractAsyncContextMa
     return following_keys(config.server.auth, partial(read_changes, keys), partial(take_calls, keys))
 
 
-def build_schedule_service(engine: Engine, clock: Callable[[], int] = now_ms) -> GrpcService:
-    """Build the service of the schedules in `engine`; `clock` tells Unix milliseconds."""
-    store = ScheduleStore(engine.schedules, ChatAccess(engine), clock)
+def build_schedule_service(
+    engine: Engine, clock: Callable[[], int] = now_ms, auth: AuthSettings | None = None
+) -> GrpcService:
+    """Build the service of the schedules in `engine`; `clock` tells Unix milliseconds, `auth` says which credentials
+    count."""
+    users = LivingUsers(engine.keys, auth) if auth is not None else None
+    store = ScheduleStore(engine.schedules, ChatAccess(engine), clock, users)
     servicer = ScheduleService(store, engine.audit, partial(check_deletion, engine))
     name = schedule_pb2.DESCRIPTOR.services_by_name["ScheduleService"].full_name
     return GrpcService(name, servicer, add_ScheduleServiceServicer_to_server)

@@ -71,6 +71,9 @@ class ApiKeys:
         # The time that the look-up takes tells only about the hash.
         return self._identities.get(hashlib.sha256(key.encode()).digest())
 
+    def has_user(self, tenant: str, user: str) -> bool:
+        return any((who.tenant, who.user) == (tenant, user) for who in self._identities.values())
+
     def has(self, who: Identity) -> bool:
         """Whether the file still has the key that `who` has shown, as that user's."""
         return self._by_credential.get(who.credential) == who

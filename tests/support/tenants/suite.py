@@ -222,7 +222,7 @@ async def serving_tenants(folder: Path, *, runs_max: int = 100, **orchestrating:
         stores = (
             memory_served(store, memory_config, refusals=refusals),
             build_key_service(store),
-            build_schedule_service(store),
+            build_schedule_service(store, auth=auth),
             build_spend_service(store),
             build_webhook_service(store, memory_config),
             build_audit_service(store),
