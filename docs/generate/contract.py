@@ -93,18 +93,20 @@ def describe_rpcs(service: str) -> str:
 
 
 def list_scopes() -> str:
-    """The RPCs that want a scope, with their routes."""
+    """The RPCs that want a scope or write to the audit log, with their routes."""
     paths = {route.grpc_path: f"{route.verb} {route.path}" for route in sources.load_routes()}
     rows: list[list[str]] = []
     scopes = {method: sources.find_scope(method) for method in sources.CALLERS}
     for method, scope in sorted(scopes.items(), key=lambda item: (item[1], item[0])):
-        if not scope:
+        event = sources.find_audit_event(method)
+        if not scope and (not event or sources.CLIENT not in sources.CALLERS[method]):
             continue
         service, name = method.removeprefix("/headrace.v1.").split("/")
         path = paths.get(method)
         over_http = f"[{code(path)}](http.md#{slug(path)})" if path else ""
-        rows.append([code(scope), f"[{service}.{name}](#{slug(f'{service}.{name}')})", over_http])
-    return format_table("scope | RPC | over HTTP", rows)
+        link = f"[{service}.{name}](#{slug(f'{service}.{name}')})"
+        rows.append([code(scope) if scope else "", link, over_http, code(event) if event else ""])
+    return format_table("scope | RPC | over HTTP | in the audit log", rows)
 
 
 def _signature(rpc: MethodDescriptor) -> str:

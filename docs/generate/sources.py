@@ -40,7 +40,7 @@ from services.orchestrator.run.approvals import rules as approval_rules
 from services.orchestrator.run.approvals.risks import BUILT_IN
 from services.orchestrator.run.budgets import rules as budget_rules
 from services.runtime.auth.answerer_rule import AnswererRule
-from services.runtime.auth.callers import CALLERS, find_scope
+from services.runtime.auth.callers import CALLERS, CLIENT, find_audit_event, find_scope
 from services.runtime.auth.settings import AuthSettings as AUTH
 from services.runtime.formats.json_form import rules_of
 from services.runtime.process.config import PREFIX
@@ -58,6 +58,7 @@ __all__ = [
     "BUILT_IN",
     "BY_REASON",
     "CALLERS",
+    "CLIENT",
     "COMMAND_LINE",
     "CONFIGS",
     "CONTRACT",
@@ -72,6 +73,7 @@ __all__ = [
     "Mode",
     "Route",
     "agent_pb2",
+    "find_audit_event",
     "find_comment",
     "find_scope",
     "load_routes",

@@ -18,6 +18,10 @@ class KeyCalls(UnaryCalls):
         """
         return await self._send(self._keys.CreateKey, keys_pb2.CreateKeyRequest(name=name, user=user, **fields))
 
+    async def confirm_key(self, key_id: str) -> keys_pb2.ConfirmKeyResponse:
+        """Confirm a key that somebody else has made; the caller's own gets a new text (`secret`), shown this once."""
+        return await self._send(self._keys.ConfirmKey, keys_pb2.ConfirmKeyRequest(key_id=key_id))
+
     async def keys(self, user: str | None = None, state: str | None = None) -> list[keys_pb2.ApiKey]:
         """Return the tenant's keys, the oldest first, or those of one user or in one state."""
         request = keys_pb2.ListKeysRequest(user=user, state=state)

@@ -41,9 +41,12 @@ class ScheduleCalls(UnaryCalls):
         reply: schedule_pb2.CreateScheduleResponse = await self._send(self._schedules.CreateSchedule, request)
         return reply.schedule
 
-    async def schedules(self) -> list[schedule_pb2.Schedule]:
-        """Return the user's schedules, the oldest first, each with its last firing; asked for page by page."""
-        request = schedule_pb2.ListSchedulesRequest(page_size=PAGE_SIZE)
+    async def schedules(self, *, scope: str = "own", user: str | None = None) -> list[schedule_pb2.Schedule]:
+        """Return the user's schedules, the oldest first, each with its last firing; asked for page by page.
+
+        With scope `tenant` those of all its users, or of one `user`, for credentials with the scope operate.
+        """
+        request = schedule_pb2.ListSchedulesRequest(page_size=PAGE_SIZE, scope=scope, user=user)
         found: list[schedule_pb2.Schedule] = []
         while True:
             reply: schedule_pb2.ListSchedulesResponse = await self._send(self._schedules.ListSchedules, request)

@@ -4678,6 +4678,7 @@ class GateStep(_message.Message):
     AT_FIELD_NUMBER: _builtins.int
     GRANT_FIELD_NUMBER: _builtins.int
     GRANT_MS_FIELD_NUMBER: _builtins.int
+    MAKERS_FIELD_NUMBER: _builtins.int
     gate_id: _builtins.str
     """The gate."""
     step: _builtins.str
@@ -4711,6 +4712,10 @@ class GateStep(_message.Message):
     def to(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Those whom it is passed to or who are told: names as in Answerers."""
 
+    @_builtins.property
+    def makers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Of a vote: users who know the voter's API key, as ApiKey has them, whose votes are the same person's."""
+
     def __init__(
         self,
         *,
@@ -4728,10 +4733,11 @@ class GateStep(_message.Message):
         at: _builtins.int | None = ...,
         grant: _builtins.str | None = ...,
         grant_ms: _builtins.int | None = ...,
+        makers: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_arguments", b"_arguments", "_at", b"_at", "_by", b"_by", "_credential", b"_credential", "_decision", b"_decision", "_grant", b"_grant", "_grant_ms", b"_grant_ms", "_holder", b"_holder", "_note", b"_note", "_request_id", b"_request_id", "_until", b"_until", "arguments", b"arguments", "at", b"at", "by", b"by", "credential", b"credential", "decision", b"decision", "grant", b"grant", "grant_ms", b"grant_ms", "holder", b"holder", "note", b"note", "request_id", b"request_id", "until", b"until"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_arguments", b"_arguments", "_at", b"_at", "_by", b"_by", "_credential", b"_credential", "_decision", b"_decision", "_grant", b"_grant", "_grant_ms", b"_grant_ms", "_holder", b"_holder", "_note", b"_note", "_request_id", b"_request_id", "_until", b"_until", "arguments", b"arguments", "at", b"at", "by", b"by", "credential", b"credential", "decision", b"decision", "gate_id", b"gate_id", "grant", b"grant", "grant_ms", b"grant_ms", "holder", b"holder", "note", b"note", "request_id", b"request_id", "step", b"step", "to", b"to", "until", b"until"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_arguments", b"_arguments", "_at", b"_at", "_by", b"_by", "_credential", b"_credential", "_decision", b"_decision", "_grant", b"_grant", "_grant_ms", b"_grant_ms", "_holder", b"_holder", "_note", b"_note", "_request_id", b"_request_id", "_until", b"_until", "arguments", b"arguments", "at", b"at", "by", b"by", "credential", b"credential", "decision", b"decision", "gate_id", b"gate_id", "grant", b"grant", "grant_ms", b"grant_ms", "holder", b"holder", "makers", b"makers", "note", b"note", "request_id", b"request_id", "step", b"step", "to", b"to", "until", b"until"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__arguments: _TypeAlias = _typing.Literal["arguments"]  # noqa: Y015
     _WhichOneofArgType__arguments: _TypeAlias = _typing.Literal["_arguments", b"_arguments"]  # noqa: Y015

@@ -488,10 +488,16 @@ Global___InputNeed: _TypeAlias = InputNeed  # noqa: Y015
 
 RULES_FIELD_NUMBER: _builtins.int
 SCOPE_FIELD_NUMBER: _builtins.int
+AUDIT_FIELD_NUMBER: _builtins.int
 rules: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.FieldOptions, Global___FieldRules]
 """Rules of this field; see FieldRules."""
 scope: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.MethodOptions, _builtins.str]
 """What a caller's credential must be good for: ask, answer, operate, read_content, publish or admin. It is checked
 before anything else of the request; a credential without it is answered PERMISSION_DENIED. RPCs without this
 option take every credential, and say themselves what some of their requests need.
+"""
+audit: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.MethodOptions, _builtins.str]
+"""The event that this writes to the audit log when it changes something, or shows what another user has said;
+docs/security.md lists them. Each RPC that makes a secret, or wants operate, publish or admin and changes something,
+has one.
 """

@@ -40,6 +40,8 @@ class ApiKey(_message.Message):
     RUNS_MAX_FIELD_NUMBER: _builtins.int
     REQUESTS_PER_MINUTE_FIELD_NUMBER: _builtins.int
     CREDENTIAL_FIELD_NUMBER: _builtins.int
+    MAKERS_FIELD_NUMBER: _builtins.int
+    CONFIRMED_BY_FIELD_NUMBER: _builtins.int
     key_id: _builtins.str
     """Its id, a UUID."""
     name: _builtins.str
@@ -49,7 +51,7 @@ class ApiKey(_message.Message):
     kind: _builtins.str
     """Whom the user stands for: person, or service, an account of a program."""
     state: _builtins.str
-    """active, disabled, expired or revoked."""
+    """active, unconfirmed, disabled, expired or revoked."""
     created_at: _builtins.int
     """When it was made, Unix milliseconds."""
     created_by: _builtins.str
@@ -70,6 +72,8 @@ class ApiKey(_message.Message):
     """Calls a minute, over all replicas of all services that it is shown to; absent: no limit."""
     credential: _builtins.str
     """Its name in logs, runs, usage and budgets.yaml: api_key: and the first 12 digits of its hash."""
+    confirmed_by: _builtins.str
+    """The user who confirmed it; empty: nobody has."""
     @_builtins.property
     def roles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Roles of the user, by which rules say who may answer."""
@@ -77,6 +81,10 @@ class ApiKey(_message.Message):
     @_builtins.property
     def scopes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """What it is good for: ask, answer, operate, read_content, publish, admin."""
+
+    @_builtins.property
+    def makers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The users who have made it, or the keys that it was made with, and so know its text; its own user is none of them."""
 
     def __init__(
         self,
@@ -97,10 +105,12 @@ class ApiKey(_message.Message):
         runs_max: _builtins.int | None = ...,
         requests_per_minute: _builtins.int | None = ...,
         credential: _builtins.str = ...,
+        makers: _abc.Iterable[_builtins.str] | None = ...,
+        confirmed_by: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_expires_at", b"_expires_at", "_requests_per_minute", b"_requests_per_minute", "_revoked_at", b"_revoked_at", "_runs_max", b"_runs_max", "expires_at", b"expires_at", "requests_per_minute", b"requests_per_minute", "revoked_at", b"revoked_at", "runs_max", b"runs_max"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expires_at", b"_expires_at", "_requests_per_minute", b"_requests_per_minute", "_revoked_at", b"_revoked_at", "_runs_max", b"_runs_max", "created_at", b"created_at", "created_by", b"created_by", "credential", b"credential", "expires_at", b"expires_at", "key_id", b"key_id", "kind", b"kind", "name", b"name", "requests_per_minute", b"requests_per_minute", "revoked_at", b"revoked_at", "revoked_by", b"revoked_by", "roles", b"roles", "runs_max", b"runs_max", "scopes", b"scopes", "state", b"state", "updated_at", b"updated_at", "user", b"user"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expires_at", b"_expires_at", "_requests_per_minute", b"_requests_per_minute", "_revoked_at", b"_revoked_at", "_runs_max", b"_runs_max", "confirmed_by", b"confirmed_by", "created_at", b"created_at", "created_by", b"created_by", "credential", b"credential", "expires_at", b"expires_at", "key_id", b"key_id", "kind", b"kind", "makers", b"makers", "name", b"name", "requests_per_minute", b"requests_per_minute", "revoked_at", b"revoked_at", "revoked_by", b"revoked_by", "roles", b"roles", "runs_max", b"runs_max", "scopes", b"scopes", "state", b"state", "updated_at", b"updated_at", "user", b"user"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__expires_at: _TypeAlias = _typing.Literal["expires_at"]  # noqa: Y015
     _WhichOneofArgType__expires_at: _TypeAlias = _typing.Literal["_expires_at", b"_expires_at"]  # noqa: Y015
@@ -152,7 +162,9 @@ class CreateKeyRequest(_message.Message):
     """Calls a minute, 1 to 1,000,000; absent: no limit."""
     @_builtins.property
     def roles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Roles of the user: 1 to 64 visible ASCII characters each, without commas."""
+        """Roles of the user: 1 to 64 visible ASCII characters each, without commas. Those that the caller has, or that
+        HEADRACE_MEMORY_KEY_ROLES names.
+        """
 
     @_builtins.property
     def scopes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -219,6 +231,56 @@ class CreateKeyResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CreateKeyResponse: _TypeAlias = CreateKeyResponse  # noqa: Y015
+
+@_typing.final
+class ConfirmKeyRequest(_message.Message):
+    """Which key."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_ID_FIELD_NUMBER: _builtins.int
+    key_id: _builtins.str
+    """Its id."""
+    def __init__(
+        self,
+        *,
+        key_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key_id", b"key_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConfirmKeyRequest: _TypeAlias = ConfirmKeyRequest  # noqa: Y015
+
+@_typing.final
+class ConfirmKeyResponse(_message.Message):
+    """The key as it is now."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    SECRET_FIELD_NUMBER: _builtins.int
+    secret: _builtins.str
+    """Its new text (hrk_…), for its user, who is shown it this once; empty for an admin: its text is as before."""
+    @_builtins.property
+    def key(self) -> Global___ApiKey:
+        """The key."""
+
+    def __init__(
+        self,
+        *,
+        key: Global___ApiKey | None = ...,
+        secret: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "secret", b"secret"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConfirmKeyResponse: _TypeAlias = ConfirmKeyResponse  # noqa: Y015
 
 @_typing.final
 class ListKeysRequest(_message.Message):
@@ -597,6 +659,8 @@ class KeyRecord(_message.Message):
     REVOKED_FIELD_NUMBER: _builtins.int
     RUNS_MAX_FIELD_NUMBER: _builtins.int
     REQUESTS_PER_MINUTE_FIELD_NUMBER: _builtins.int
+    MAKERS_FIELD_NUMBER: _builtins.int
+    UNCONFIRMED_FIELD_NUMBER: _builtins.int
     key_id: _builtins.str
     """Its id."""
     sha256: _builtins.bytes
@@ -615,6 +679,8 @@ class KeyRecord(_message.Message):
     """Live runs at once, over all replicas of the orchestrator; absent: no limit of its own."""
     requests_per_minute: _builtins.int
     """Calls a minute, over all replicas of all services; absent: no limit."""
+    unconfirmed: _builtins.bool
+    """Whether it is yet to be confirmed; `disabled` is true then."""
     @_builtins.property
     def roles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Roles of the user."""
@@ -622,6 +688,10 @@ class KeyRecord(_message.Message):
     @_builtins.property
     def scopes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """What it is good for."""
+
+    @_builtins.property
+    def makers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Users who know its text beside its own, as ApiKey has them."""
 
     def __init__(
         self,
@@ -637,10 +707,12 @@ class KeyRecord(_message.Message):
         revoked: _builtins.bool = ...,
         runs_max: _builtins.int | None = ...,
         requests_per_minute: _builtins.int | None = ...,
+        makers: _abc.Iterable[_builtins.str] | None = ...,
+        unconfirmed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_expires_at", b"_expires_at", "_requests_per_minute", b"_requests_per_minute", "_runs_max", b"_runs_max", "expires_at", b"expires_at", "requests_per_minute", b"requests_per_minute", "runs_max", b"runs_max"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expires_at", b"_expires_at", "_requests_per_minute", b"_requests_per_minute", "_runs_max", b"_runs_max", "disabled", b"disabled", "expires_at", b"expires_at", "key_id", b"key_id", "requests_per_minute", b"requests_per_minute", "revoked", b"revoked", "roles", b"roles", "runs_max", b"runs_max", "scopes", b"scopes", "sha256", b"sha256", "tenant", b"tenant", "user", b"user"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expires_at", b"_expires_at", "_requests_per_minute", b"_requests_per_minute", "_runs_max", b"_runs_max", "disabled", b"disabled", "expires_at", b"expires_at", "key_id", b"key_id", "makers", b"makers", "requests_per_minute", b"requests_per_minute", "revoked", b"revoked", "roles", b"roles", "runs_max", b"runs_max", "scopes", b"scopes", "sha256", b"sha256", "tenant", b"tenant", "unconfirmed", b"unconfirmed", "user", b"user"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__expires_at: _TypeAlias = _typing.Literal["expires_at"]  # noqa: Y015
     _WhichOneofArgType__expires_at: _TypeAlias = _typing.Literal["_expires_at", b"_expires_at"]  # noqa: Y015

@@ -31,8 +31,9 @@ class KeyServiceStub(object):
     disabled, or has expired, makes no new call on any replica, and the streams that it has open end as
     CREDENTIAL_ENDED. What of its runs becomes of that, HEADRACE_ORCHESTRATOR_REVOKED_KEY_RUNS says: they go on.
 
-    A key is a random text whose SHA-256 is all that is stored. All of it needs the scope admin, and says
-    PERMISSION_DENIED without. A budget for a key stands in budgets.yaml, under the key's `credential`.
+    A key is a random text whose SHA-256 is all that is stored. All but ConfirmKey needs the scope admin, and says
+    PERMISSION_DENIED without. Whoever makes a key has seen its text: where people answer gates, the makers of a key count
+    as its user. A budget for a key stands in budgets.yaml, under the key's `credential`.
     """
 
     def __init__(self, channel):
@@ -45,6 +46,11 @@ class KeyServiceStub(object):
                 '/headrace.v1.KeyService/CreateKey',
                 request_serializer=headrace_dot_v1_dot_keys__pb2.CreateKeyRequest.SerializeToString,
                 response_deserializer=headrace_dot_v1_dot_keys__pb2.CreateKeyResponse.FromString,
+                _registered_method=True)
+        self.ConfirmKey = channel.unary_unary(
+                '/headrace.v1.KeyService/ConfirmKey',
+                request_serializer=headrace_dot_v1_dot_keys__pb2.ConfirmKeyRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_keys__pb2.ConfirmKeyResponse.FromString,
                 _registered_method=True)
         self.ListKeys = channel.unary_unary(
                 '/headrace.v1.KeyService/ListKeys',
@@ -84,18 +90,34 @@ class KeyServiceServicer(object):
     disabled, or has expired, makes no new call on any replica, and the streams that it has open end as
     CREDENTIAL_ENDED. What of its runs becomes of that, HEADRACE_ORCHESTRATOR_REVOKED_KEY_RUNS says: they go on.
 
-    A key is a random text whose SHA-256 is all that is stored. All of it needs the scope admin, and says
-    PERMISSION_DENIED without. A budget for a key stands in budgets.yaml, under the key's `credential`.
+    A key is a random text whose SHA-256 is all that is stored. All but ConfirmKey needs the scope admin, and says
+    PERMISSION_DENIED without. Whoever makes a key has seen its text: where people answer gates, the makers of a key count
+    as its user. A budget for a key stands in budgets.yaml, under the key's `credential`.
     """
 
     def CreateKey(self, request, context):
         """Make a key of a user of the tenant.
 
-        Effect: the key counts at once with the services that are shown it. The response alone has its text.
+        Effect: the caller's own key counts at once with the services that are shown it, another user's when it is confirmed.
+        The response alone has its text.
         Idempotent by key_id, which the caller may choose: the same key again is answered with what is stored, without its
         text.
         Errors: INVALID_REQUEST, also for another key's id; PERMISSION_DENIED, also for scopes that the caller's own
-        credential lacks; QUOTA_EXCEEDED when the tenant has 1,000 keys, or all tenants together have 100,000.
+        credential lacks, and for roles that the caller lacks and HEADRACE_MEMORY_KEY_ROLES does not name; QUOTA_EXCEEDED when the tenant has 1,000 keys, or all tenants together have 100,000.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ConfirmKey(self, request, context):
+        """Confirm a key that was made in the name of a user: by that user, or by another admin than who has made it.
+
+        Effect: by another admin the key begins to count, as it is. By its user it gets a new text, which the response alone
+        has; the old one counts no more, and what it has open ends. So its makers do not know it any more, and count as its
+        user no longer. The caller's own credential must not be one that a maker of the key has made.
+        Idempotent for an admin; its user gets another text each time, also of a key that was confirmed before.
+        Errors: NOT_FOUND, also for another user's key without the scope admin; PERMISSION_DENIED; INVALID_REQUEST for a key
+        that is revoked.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -123,9 +145,10 @@ class KeyServiceServicer(object):
         """Change a key: what is absent stays as it is, and a list replaces the one before.
 
         Effect: calls that begin within 5 s have the new roles, scopes and limits; those that are open keep the old ones,
-        unless the key is disabled, which ends them.
+        unless the key is disabled, which ends them. A key whose makers are others than its user, and that gets more scopes or
+        roles, must be confirmed again.
         Errors: NOT_FOUND; INVALID_REQUEST, also for a key that is revoked; PERMISSION_DENIED, also for scopes that the
-        caller's own credential lacks.
+        caller's own credential lacks, and for new roles as CreateKey.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -167,6 +190,11 @@ def add_KeyServiceServicer_to_server(servicer, server):
                     servicer.CreateKey,
                     request_deserializer=headrace_dot_v1_dot_keys__pb2.CreateKeyRequest.FromString,
                     response_serializer=headrace_dot_v1_dot_keys__pb2.CreateKeyResponse.SerializeToString,
+            ),
+            'ConfirmKey': grpc.unary_unary_rpc_method_handler(
+                    servicer.ConfirmKey,
+                    request_deserializer=headrace_dot_v1_dot_keys__pb2.ConfirmKeyRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_keys__pb2.ConfirmKeyResponse.SerializeToString,
             ),
             'ListKeys': grpc.unary_unary_rpc_method_handler(
                     servicer.ListKeys,
@@ -212,8 +240,9 @@ class KeyService(object):
     disabled, or has expired, makes no new call on any replica, and the streams that it has open end as
     CREDENTIAL_ENDED. What of its runs becomes of that, HEADRACE_ORCHESTRATOR_REVOKED_KEY_RUNS says: they go on.
 
-    A key is a random text whose SHA-256 is all that is stored. All of it needs the scope admin, and says
-    PERMISSION_DENIED without. A budget for a key stands in budgets.yaml, under the key's `credential`.
+    A key is a random text whose SHA-256 is all that is stored. All but ConfirmKey needs the scope admin, and says
+    PERMISSION_DENIED without. Whoever makes a key has seen its text: where people answer gates, the makers of a key count
+    as its user. A budget for a key stands in budgets.yaml, under the key's `credential`.
     """
 
     @staticmethod
@@ -233,6 +262,33 @@ class KeyService(object):
             '/headrace.v1.KeyService/CreateKey',
             headrace_dot_v1_dot_keys__pb2.CreateKeyRequest.SerializeToString,
             headrace_dot_v1_dot_keys__pb2.CreateKeyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ConfirmKey(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.KeyService/ConfirmKey',
+            headrace_dot_v1_dot_keys__pb2.ConfirmKeyRequest.SerializeToString,
+            headrace_dot_v1_dot_keys__pb2.ConfirmKeyResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -32,8 +32,9 @@ class KeyServiceStub:
     disabled, or has expired, makes no new call on any replica, and the streams that it has open end as
     CREDENTIAL_ENDED. What of its runs becomes of that, HEADRACE_ORCHESTRATOR_REVOKED_KEY_RUNS says: they go on.
 
-    A key is a random text whose SHA-256 is all that is stored. All of it needs the scope admin, and says
-    PERMISSION_DENIED without. A budget for a key stands in budgets.yaml, under the key's `credential`.
+    A key is a random text whose SHA-256 is all that is stored. All but ConfirmKey needs the scope admin, and says
+    PERMISSION_DENIED without. Whoever makes a key has seen its text: where people answer gates, the makers of a key count
+    as its user. A budget for a key stands in budgets.yaml, under the key's `credential`.
     """
 
     @_typing.overload
@@ -43,11 +44,22 @@ class KeyServiceStub:
     CreateKey: _grpc.UnaryUnaryMultiCallable[_keys_pb2.CreateKeyRequest, _keys_pb2.CreateKeyResponse]
     """Make a key of a user of the tenant.
 
-    Effect: the key counts at once with the services that are shown it. The response alone has its text.
+    Effect: the caller's own key counts at once with the services that are shown it, another user's when it is confirmed.
+    The response alone has its text.
     Idempotent by key_id, which the caller may choose: the same key again is answered with what is stored, without its
     text.
     Errors: INVALID_REQUEST, also for another key's id; PERMISSION_DENIED, also for scopes that the caller's own
-    credential lacks; QUOTA_EXCEEDED when the tenant has 1,000 keys, or all tenants together have 100,000.
+    credential lacks, and for roles that the caller lacks and HEADRACE_MEMORY_KEY_ROLES does not name; QUOTA_EXCEEDED when the tenant has 1,000 keys, or all tenants together have 100,000.
+    """
+    ConfirmKey: _grpc.UnaryUnaryMultiCallable[_keys_pb2.ConfirmKeyRequest, _keys_pb2.ConfirmKeyResponse]
+    """Confirm a key that was made in the name of a user: by that user, or by another admin than who has made it.
+
+    Effect: by another admin the key begins to count, as it is. By its user it gets a new text, which the response alone
+    has; the old one counts no more, and what it has open ends. So its makers do not know it any more, and count as its
+    user no longer. The caller's own credential must not be one that a maker of the key has made.
+    Idempotent for an admin; its user gets another text each time, also of a key that was confirmed before.
+    Errors: NOT_FOUND, also for another user's key without the scope admin; PERMISSION_DENIED; INVALID_REQUEST for a key
+    that is revoked.
     """
     ListKeys: _grpc.UnaryUnaryMultiCallable[_keys_pb2.ListKeysRequest, _keys_pb2.ListKeysResponse]
     """List the tenant's keys, the oldest first: also those that ended within the last 30 days.
@@ -63,9 +75,10 @@ class KeyServiceStub:
     """Change a key: what is absent stays as it is, and a list replaces the one before.
 
     Effect: calls that begin within 5 s have the new roles, scopes and limits; those that are open keep the old ones,
-    unless the key is disabled, which ends them.
+    unless the key is disabled, which ends them. A key whose makers are others than its user, and that gets more scopes or
+    roles, must be confirmed again.
     Errors: NOT_FOUND; INVALID_REQUEST, also for a key that is revoked; PERMISSION_DENIED, also for scopes that the
-    caller's own credential lacks.
+    caller's own credential lacks, and for new roles as CreateKey.
     """
     RevokeKey: _grpc.UnaryUnaryMultiCallable[_keys_pb2.RevokeKeyRequest, _keys_pb2.RevokeKeyResponse]
     """End a key for ever; UpdateKey disables it for a time.
@@ -92,19 +105,31 @@ class KeyServiceAsyncStub(KeyServiceStub):
     disabled, or has expired, makes no new call on any replica, and the streams that it has open end as
     CREDENTIAL_ENDED. What of its runs becomes of that, HEADRACE_ORCHESTRATOR_REVOKED_KEY_RUNS says: they go on.
 
-    A key is a random text whose SHA-256 is all that is stored. All of it needs the scope admin, and says
-    PERMISSION_DENIED without. A budget for a key stands in budgets.yaml, under the key's `credential`.
+    A key is a random text whose SHA-256 is all that is stored. All but ConfirmKey needs the scope admin, and says
+    PERMISSION_DENIED without. Whoever makes a key has seen its text: where people answer gates, the makers of a key count
+    as its user. A budget for a key stands in budgets.yaml, under the key's `credential`.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateKey: _aio.UnaryUnaryMultiCallable[_keys_pb2.CreateKeyRequest, _keys_pb2.CreateKeyResponse]  # type: ignore[assignment]
     """Make a key of a user of the tenant.
 
-    Effect: the key counts at once with the services that are shown it. The response alone has its text.
+    Effect: the caller's own key counts at once with the services that are shown it, another user's when it is confirmed.
+    The response alone has its text.
     Idempotent by key_id, which the caller may choose: the same key again is answered with what is stored, without its
     text.
     Errors: INVALID_REQUEST, also for another key's id; PERMISSION_DENIED, also for scopes that the caller's own
-    credential lacks; QUOTA_EXCEEDED when the tenant has 1,000 keys, or all tenants together have 100,000.
+    credential lacks, and for roles that the caller lacks and HEADRACE_MEMORY_KEY_ROLES does not name; QUOTA_EXCEEDED when the tenant has 1,000 keys, or all tenants together have 100,000.
+    """
+    ConfirmKey: _aio.UnaryUnaryMultiCallable[_keys_pb2.ConfirmKeyRequest, _keys_pb2.ConfirmKeyResponse]  # type: ignore[assignment]
+    """Confirm a key that was made in the name of a user: by that user, or by another admin than who has made it.
+
+    Effect: by another admin the key begins to count, as it is. By its user it gets a new text, which the response alone
+    has; the old one counts no more, and what it has open ends. So its makers do not know it any more, and count as its
+    user no longer. The caller's own credential must not be one that a maker of the key has made.
+    Idempotent for an admin; its user gets another text each time, also of a key that was confirmed before.
+    Errors: NOT_FOUND, also for another user's key without the scope admin; PERMISSION_DENIED; INVALID_REQUEST for a key
+    that is revoked.
     """
     ListKeys: _aio.UnaryUnaryMultiCallable[_keys_pb2.ListKeysRequest, _keys_pb2.ListKeysResponse]  # type: ignore[assignment]
     """List the tenant's keys, the oldest first: also those that ended within the last 30 days.
@@ -120,9 +145,10 @@ class KeyServiceAsyncStub(KeyServiceStub):
     """Change a key: what is absent stays as it is, and a list replaces the one before.
 
     Effect: calls that begin within 5 s have the new roles, scopes and limits; those that are open keep the old ones,
-    unless the key is disabled, which ends them.
+    unless the key is disabled, which ends them. A key whose makers are others than its user, and that gets more scopes or
+    roles, must be confirmed again.
     Errors: NOT_FOUND; INVALID_REQUEST, also for a key that is revoked; PERMISSION_DENIED, also for scopes that the
-    caller's own credential lacks.
+    caller's own credential lacks, and for new roles as CreateKey.
     """
     RevokeKey: _aio.UnaryUnaryMultiCallable[_keys_pb2.RevokeKeyRequest, _keys_pb2.RevokeKeyResponse]  # type: ignore[assignment]
     """End a key for ever; UpdateKey disables it for a time.
@@ -148,8 +174,9 @@ class KeyServiceServicer(metaclass=_abc_1.ABCMeta):
     disabled, or has expired, makes no new call on any replica, and the streams that it has open end as
     CREDENTIAL_ENDED. What of its runs becomes of that, HEADRACE_ORCHESTRATOR_REVOKED_KEY_RUNS says: they go on.
 
-    A key is a random text whose SHA-256 is all that is stored. All of it needs the scope admin, and says
-    PERMISSION_DENIED without. A budget for a key stands in budgets.yaml, under the key's `credential`.
+    A key is a random text whose SHA-256 is all that is stored. All but ConfirmKey needs the scope admin, and says
+    PERMISSION_DENIED without. Whoever makes a key has seen its text: where people answer gates, the makers of a key count
+    as its user. A budget for a key stands in budgets.yaml, under the key's `credential`.
     """
 
     @_abc_1.abstractmethod
@@ -160,11 +187,28 @@ class KeyServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_keys_pb2.CreateKeyResponse, _abc.Awaitable[_keys_pb2.CreateKeyResponse]]:
         """Make a key of a user of the tenant.
 
-        Effect: the key counts at once with the services that are shown it. The response alone has its text.
+        Effect: the caller's own key counts at once with the services that are shown it, another user's when it is confirmed.
+        The response alone has its text.
         Idempotent by key_id, which the caller may choose: the same key again is answered with what is stored, without its
         text.
         Errors: INVALID_REQUEST, also for another key's id; PERMISSION_DENIED, also for scopes that the caller's own
-        credential lacks; QUOTA_EXCEEDED when the tenant has 1,000 keys, or all tenants together have 100,000.
+        credential lacks, and for roles that the caller lacks and HEADRACE_MEMORY_KEY_ROLES does not name; QUOTA_EXCEEDED when the tenant has 1,000 keys, or all tenants together have 100,000.
+        """
+
+    @_abc_1.abstractmethod
+    def ConfirmKey(
+        self,
+        request: _keys_pb2.ConfirmKeyRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_keys_pb2.ConfirmKeyResponse, _abc.Awaitable[_keys_pb2.ConfirmKeyResponse]]:
+        """Confirm a key that was made in the name of a user: by that user, or by another admin than who has made it.
+
+        Effect: by another admin the key begins to count, as it is. By its user it gets a new text, which the response alone
+        has; the old one counts no more, and what it has open ends. So its makers do not know it any more, and count as its
+        user no longer. The caller's own credential must not be one that a maker of the key has made.
+        Idempotent for an admin; its user gets another text each time, also of a key that was confirmed before.
+        Errors: NOT_FOUND, also for another user's key without the scope admin; PERMISSION_DENIED; INVALID_REQUEST for a key
+        that is revoked.
         """
 
     @_abc_1.abstractmethod
@@ -198,9 +242,10 @@ class KeyServiceServicer(metaclass=_abc_1.ABCMeta):
         """Change a key: what is absent stays as it is, and a list replaces the one before.
 
         Effect: calls that begin within 5 s have the new roles, scopes and limits; those that are open keep the old ones,
-        unless the key is disabled, which ends them.
+        unless the key is disabled, which ends them. A key whose makers are others than its user, and that gets more scopes or
+        roles, must be confirmed again.
         Errors: NOT_FOUND; INVALID_REQUEST, also for a key that is revoked; PERMISSION_DENIED, also for scopes that the
-        caller's own credential lacks.
+        caller's own credential lacks, and for new roles as CreateKey.
         """
 
     @_abc_1.abstractmethod

@@ -1456,6 +1456,7 @@ class QueryLine(_message.Message):
     CREDENTIAL_FIELD_NUMBER: _builtins.int
     AGENT_VERSION_FIELD_NUMBER: _builtins.int
     AGENT_VERSION_HASH_FIELD_NUMBER: _builtins.int
+    MAKERS_FIELD_NUMBER: _builtins.int
     agent_hash: _builtins.str
     """Hash of the agent definition the run uses."""
     traceparent: _builtins.str
@@ -1470,6 +1471,10 @@ class QueryLine(_message.Message):
     def query(self) -> _agent_pb2.QueryRequest:
         """As the caller sent it, with request_id, chat_id and agent_key filled in."""
 
+    @_builtins.property
+    def makers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Users who know its user's API key, as ApiKey has them, and as memory knows from the append; ignored in one."""
+
     def __init__(
         self,
         *,
@@ -1479,10 +1484,11 @@ class QueryLine(_message.Message):
         credential: _builtins.str = ...,
         agent_version: _builtins.int = ...,
         agent_version_hash: _builtins.str = ...,
+        makers: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["query", b"query"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_hash", b"agent_hash", "agent_version", b"agent_version", "agent_version_hash", b"agent_version_hash", "credential", b"credential", "query", b"query", "traceparent", b"traceparent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_hash", b"agent_hash", "agent_version", b"agent_version", "agent_version_hash", b"agent_version_hash", "credential", b"credential", "makers", b"makers", "query", b"query", "traceparent", b"traceparent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -44,6 +44,8 @@ class Schedule(_message.Message):
     UPDATED_AT_FIELD_NUMBER: _builtins.int
     ON_WEBHOOK_FIELD_NUMBER: _builtins.int
     POSTS_WAITING_FIELD_NUMBER: _builtins.int
+    USER_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
     schedule_id: _builtins.str
     """Its id, a UUID."""
     name: _builtins.str
@@ -80,6 +82,12 @@ class Schedule(_message.Message):
     """Whether what other systems post to /hooks/{scheduleId} begins runs."""
     posts_waiting: _builtins.int
     """Posts that wait for their runs."""
+    user: _builtins.str
+    """Its user."""
+    held: _builtins.str
+    """Why it begins no runs, whatever its times, posts and triggers: operator, or no_credential, as all API keys of its user
+    have ended and callers show nothing else here; absent: it does. Times that pass meanwhile are skipped.
+    """
     @_builtins.property
     def firings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Firing]:
         """What became of the last times, the newest first, at most 20."""
@@ -106,12 +114,16 @@ class Schedule(_message.Message):
         updated_at: _builtins.int = ...,
         on_webhook: _builtins.bool = ...,
         posts_waiting: _builtins.int = ...,
+        user: _builtins.str = ...,
+        held: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_held", b"_held", "held", b"held"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_key", b"agent_key", "catch_up", b"catch_up", "chat_id", b"chat_id", "created_at", b"created_at", "cron", b"cron", "firings", b"firings", "jitter_s", b"jitter_s", "message", b"message", "name", b"name", "next_at", b"next_at", "on_webhook", b"on_webhook", "once_at", b"once_at", "overlap", b"overlap", "paused", b"paused", "posts_waiting", b"posts_waiting", "schedule_id", b"schedule_id", "time_zone", b"time_zone", "triggered_at", b"triggered_at", "updated_at", b"updated_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_held", b"_held", "agent_key", b"agent_key", "catch_up", b"catch_up", "chat_id", b"chat_id", "created_at", b"created_at", "cron", b"cron", "firings", b"firings", "held", b"held", "jitter_s", b"jitter_s", "message", b"message", "name", b"name", "next_at", b"next_at", "on_webhook", b"on_webhook", "once_at", b"once_at", "overlap", b"overlap", "paused", b"paused", "posts_waiting", b"posts_waiting", "schedule_id", b"schedule_id", "time_zone", b"time_zone", "triggered_at", b"triggered_at", "updated_at", b"updated_at", "user", b"user"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__held: _TypeAlias = _typing.Literal["held"]  # noqa: Y015
+    _WhichOneofArgType__held: _TypeAlias = _typing.Literal["_held", b"_held"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__held) -> _WhichOneofReturnType__held | None: ...
 
 Global___Schedule: _TypeAlias = Schedule  # noqa: Y015
 
@@ -276,21 +288,36 @@ class ListSchedulesRequest(_message.Message):
 
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    SCOPE_FIELD_NUMBER: _builtins.int
+    USER_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
     """Schedules on a page, 1 to 200; 0: all of them, which are 1,000 at most."""
     page_token: _builtins.str
     """From the last answer's next_page_token; empty: the first page."""
+    scope: _builtins.str
+    """own (when absent), or tenant: those of all its users, on pages of 200 where page_size is 0."""
+    user: _builtins.str
+    """With scope tenant: only those of this user."""
     def __init__(
         self,
         *,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        scope: _builtins.str | None = ...,
+        user: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_scope", b"_scope", "_user", b"_user", "scope", b"scope", "user", b"user"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_scope", b"_scope", "_user", b"_user", "page_size", b"page_size", "page_token", b"page_token", "scope", b"scope", "user", b"user"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__scope: _TypeAlias = _typing.Literal["scope"]  # noqa: Y015
+    _WhichOneofArgType__scope: _TypeAlias = _typing.Literal["_scope", b"_scope"]  # noqa: Y015
+    _WhichOneofReturnType__user: _TypeAlias = _typing.Literal["user"]  # noqa: Y015
+    _WhichOneofArgType__user: _TypeAlias = _typing.Literal["_user", b"_user"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__scope) -> _WhichOneofReturnType__scope | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__user) -> _WhichOneofReturnType__user | None: ...
 
 Global___ListSchedulesRequest: _TypeAlias = ListSchedulesRequest  # noqa: Y015
 
@@ -387,6 +414,7 @@ class UpdateScheduleRequest(_message.Message):
     CATCH_UP_FIELD_NUMBER: _builtins.int
     PAUSED_FIELD_NUMBER: _builtins.int
     ON_WEBHOOK_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
     schedule_id: _builtins.str
     """Its id."""
     name: _builtins.str
@@ -413,6 +441,8 @@ class UpdateScheduleRequest(_message.Message):
     """Whether its times pass without runs."""
     on_webhook: _builtins.bool
     """Whether what other systems post begins runs; false drops what waits."""
+    held: _builtins.bool
+    """Whether an operator holds it: it begins no runs, and its user cannot change that."""
     def __init__(
         self,
         *,
@@ -429,10 +459,11 @@ class UpdateScheduleRequest(_message.Message):
         catch_up: _builtins.bool | None = ...,
         paused: _builtins.bool | None = ...,
         on_webhook: _builtins.bool | None = ...,
+        held: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key", "_catch_up", b"_catch_up", "_chat_id", b"_chat_id", "_cron", b"_cron", "_jitter_s", b"_jitter_s", "_message", b"_message", "_name", b"_name", "_on_webhook", b"_on_webhook", "_once_at", b"_once_at", "_overlap", b"_overlap", "_paused", b"_paused", "_time_zone", b"_time_zone", "agent_key", b"agent_key", "catch_up", b"catch_up", "chat_id", b"chat_id", "cron", b"cron", "jitter_s", b"jitter_s", "message", b"message", "name", b"name", "on_webhook", b"on_webhook", "once_at", b"once_at", "overlap", b"overlap", "paused", b"paused", "time_zone", b"time_zone"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key", "_catch_up", b"_catch_up", "_chat_id", b"_chat_id", "_cron", b"_cron", "_held", b"_held", "_jitter_s", b"_jitter_s", "_message", b"_message", "_name", b"_name", "_on_webhook", b"_on_webhook", "_once_at", b"_once_at", "_overlap", b"_overlap", "_paused", b"_paused", "_time_zone", b"_time_zone", "agent_key", b"agent_key", "catch_up", b"catch_up", "chat_id", b"chat_id", "cron", b"cron", "held", b"held", "jitter_s", b"jitter_s", "message", b"message", "name", b"name", "on_webhook", b"on_webhook", "once_at", b"once_at", "overlap", b"overlap", "paused", b"paused", "time_zone", b"time_zone"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key", "_catch_up", b"_catch_up", "_chat_id", b"_chat_id", "_cron", b"_cron", "_jitter_s", b"_jitter_s", "_message", b"_message", "_name", b"_name", "_on_webhook", b"_on_webhook", "_once_at", b"_once_at", "_overlap", b"_overlap", "_paused", b"_paused", "_time_zone", b"_time_zone", "agent_key", b"agent_key", "catch_up", b"catch_up", "chat_id", b"chat_id", "cron", b"cron", "jitter_s", b"jitter_s", "message", b"message", "name", b"name", "on_webhook", b"on_webhook", "once_at", b"once_at", "overlap", b"overlap", "paused", b"paused", "schedule_id", b"schedule_id", "time_zone", b"time_zone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key", "_catch_up", b"_catch_up", "_chat_id", b"_chat_id", "_cron", b"_cron", "_held", b"_held", "_jitter_s", b"_jitter_s", "_message", b"_message", "_name", b"_name", "_on_webhook", b"_on_webhook", "_once_at", b"_once_at", "_overlap", b"_overlap", "_paused", b"_paused", "_time_zone", b"_time_zone", "agent_key", b"agent_key", "catch_up", b"catch_up", "chat_id", b"chat_id", "cron", b"cron", "held", b"held", "jitter_s", b"jitter_s", "message", b"message", "name", b"name", "on_webhook", b"on_webhook", "once_at", b"once_at", "overlap", b"overlap", "paused", b"paused", "schedule_id", b"schedule_id", "time_zone", b"time_zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__agent_key: _TypeAlias = _typing.Literal["agent_key"]  # noqa: Y015
     _WhichOneofArgType__agent_key: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key"]  # noqa: Y015
@@ -442,6 +473,8 @@ class UpdateScheduleRequest(_message.Message):
     _WhichOneofArgType__chat_id: _TypeAlias = _typing.Literal["_chat_id", b"_chat_id"]  # noqa: Y015
     _WhichOneofReturnType__cron: _TypeAlias = _typing.Literal["cron"]  # noqa: Y015
     _WhichOneofArgType__cron: _TypeAlias = _typing.Literal["_cron", b"_cron"]  # noqa: Y015
+    _WhichOneofReturnType__held: _TypeAlias = _typing.Literal["held"]  # noqa: Y015
+    _WhichOneofArgType__held: _TypeAlias = _typing.Literal["_held", b"_held"]  # noqa: Y015
     _WhichOneofReturnType__jitter_s: _TypeAlias = _typing.Literal["jitter_s"]  # noqa: Y015
     _WhichOneofArgType__jitter_s: _TypeAlias = _typing.Literal["_jitter_s", b"_jitter_s"]  # noqa: Y015
     _WhichOneofReturnType__message: _TypeAlias = _typing.Literal["message"]  # noqa: Y015
@@ -466,6 +499,8 @@ class UpdateScheduleRequest(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__chat_id) -> _WhichOneofReturnType__chat_id | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__cron) -> _WhichOneofReturnType__cron | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__held) -> _WhichOneofReturnType__held | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__jitter_s) -> _WhichOneofReturnType__jitter_s | None: ...
     @_typing.overload
@@ -779,6 +814,7 @@ class DueSchedule(_message.Message):
     DUE_AT_FIELD_NUMBER: _builtins.int
     LAST_RUN_ID_FIELD_NUMBER: _builtins.int
     POST_FIELD_NUMBER: _builtins.int
+    MAKERS_FIELD_NUMBER: _builtins.int
     tenant: _builtins.str
     """Its user's tenant."""
     user: _builtins.str
@@ -795,6 +831,10 @@ class DueSchedule(_message.Message):
     def post(self) -> Global___Post:
         """The post that this time is of."""
 
+    @_builtins.property
+    def makers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Users who know a key with which its user has made or changed it, as ApiKey has them."""
+
     def __init__(
         self,
         *,
@@ -804,10 +844,11 @@ class DueSchedule(_message.Message):
         due_at: _builtins.int = ...,
         last_run_id: _builtins.str = ...,
         post: Global___Post | None = ...,
+        makers: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_post", b"_post", "post", b"post", "schedule", b"schedule"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_post", b"_post", "due_at", b"due_at", "last_run_id", b"last_run_id", "post", b"post", "schedule", b"schedule", "tenant", b"tenant", "user", b"user"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_post", b"_post", "due_at", b"due_at", "last_run_id", b"last_run_id", "makers", b"makers", "post", b"post", "schedule", b"schedule", "tenant", b"tenant", "user", b"user"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__post: _TypeAlias = _typing.Literal["post"]  # noqa: Y015
     _WhichOneofArgType__post: _TypeAlias = _typing.Literal["_post", b"_post"]  # noqa: Y015

@@ -104,10 +104,11 @@ class ScheduleServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListSchedules(self, request, context):
-        """List the user's schedules, the oldest first.
+        """List the user's schedules, the oldest first; with the scope operate also those of all users of the tenant.
 
-        Changes nothing. A page follows its token's schedule, also where that is deleted meanwhile.
-        Errors: INVALID_REQUEST for a page_token that this service has not given.
+        Changes nothing. A page follows its token's schedule, also where that is deleted meanwhile. Others' schedules come
+        without their names.
+        Errors: INVALID_REQUEST for a page_token that this service has not given; PERMISSION_DENIED (scope tenant).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -116,7 +117,8 @@ class ScheduleServiceServicer(object):
     def GetSchedule(self, request, context):
         """Get a schedule with its last firings.
 
-        Changes nothing. Errors: NOT_FOUND.
+        Changes nothing. With the scope operate also another user's, without its name and message.
+        Errors: NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -126,15 +128,16 @@ class ScheduleServiceServicer(object):
         """Change a schedule: what is absent stays as it is.
 
         Effect: where its times, its zone or its pause change, the next time is computed anew, from now on. A schedule that
-        was paused has missed nothing.
-        Errors: NOT_FOUND; INVALID_REQUEST.
+        was paused has missed nothing. `held` is for the scope operate, of any user's schedule of the tenant; nothing else of
+        another user's can be changed.
+        Errors: NOT_FOUND; INVALID_REQUEST; PERMISSION_DENIED (held).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteSchedule(self, request, context):
-        """Delete a schedule. Runs that it has begun go on, and their chats stay.
+        """Delete a schedule; with the scope operate also another user's. Runs that it has begun go on, and their chats stay.
 
         Errors: NOT_FOUND.
         """

@@ -42,25 +42,28 @@ class ScheduleServiceStub:
     Errors: INVALID_REQUEST, also when the id is another schedule's; QUOTA_EXCEEDED when the user has 1,000.
     """
     ListSchedules: _grpc.UnaryUnaryMultiCallable[_schedule_pb2.ListSchedulesRequest, _schedule_pb2.ListSchedulesResponse]
-    """List the user's schedules, the oldest first.
+    """List the user's schedules, the oldest first; with the scope operate also those of all users of the tenant.
 
-    Changes nothing. A page follows its token's schedule, also where that is deleted meanwhile.
-    Errors: INVALID_REQUEST for a page_token that this service has not given.
+    Changes nothing. A page follows its token's schedule, also where that is deleted meanwhile. Others' schedules come
+    without their names.
+    Errors: INVALID_REQUEST for a page_token that this service has not given; PERMISSION_DENIED (scope tenant).
     """
     GetSchedule: _grpc.UnaryUnaryMultiCallable[_schedule_pb2.GetScheduleRequest, _schedule_pb2.GetScheduleResponse]
     """Get a schedule with its last firings.
 
-    Changes nothing. Errors: NOT_FOUND.
+    Changes nothing. With the scope operate also another user's, without its name and message.
+    Errors: NOT_FOUND.
     """
     UpdateSchedule: _grpc.UnaryUnaryMultiCallable[_schedule_pb2.UpdateScheduleRequest, _schedule_pb2.UpdateScheduleResponse]
     """Change a schedule: what is absent stays as it is.
 
     Effect: where its times, its zone or its pause change, the next time is computed anew, from now on. A schedule that
-    was paused has missed nothing.
-    Errors: NOT_FOUND; INVALID_REQUEST.
+    was paused has missed nothing. `held` is for the scope operate, of any user's schedule of the tenant; nothing else of
+    another user's can be changed.
+    Errors: NOT_FOUND; INVALID_REQUEST; PERMISSION_DENIED (held).
     """
     DeleteSchedule: _grpc.UnaryUnaryMultiCallable[_schedule_pb2.DeleteScheduleRequest, _schedule_pb2.DeleteScheduleResponse]
-    """Delete a schedule. Runs that it has begun go on, and their chats stay.
+    """Delete a schedule; with the scope operate also another user's. Runs that it has begun go on, and their chats stay.
 
     Errors: NOT_FOUND.
     """
@@ -118,25 +121,28 @@ class ScheduleServiceAsyncStub(ScheduleServiceStub):
     Errors: INVALID_REQUEST, also when the id is another schedule's; QUOTA_EXCEEDED when the user has 1,000.
     """
     ListSchedules: _aio.UnaryUnaryMultiCallable[_schedule_pb2.ListSchedulesRequest, _schedule_pb2.ListSchedulesResponse]  # type: ignore[assignment]
-    """List the user's schedules, the oldest first.
+    """List the user's schedules, the oldest first; with the scope operate also those of all users of the tenant.
 
-    Changes nothing. A page follows its token's schedule, also where that is deleted meanwhile.
-    Errors: INVALID_REQUEST for a page_token that this service has not given.
+    Changes nothing. A page follows its token's schedule, also where that is deleted meanwhile. Others' schedules come
+    without their names.
+    Errors: INVALID_REQUEST for a page_token that this service has not given; PERMISSION_DENIED (scope tenant).
     """
     GetSchedule: _aio.UnaryUnaryMultiCallable[_schedule_pb2.GetScheduleRequest, _schedule_pb2.GetScheduleResponse]  # type: ignore[assignment]
     """Get a schedule with its last firings.
 
-    Changes nothing. Errors: NOT_FOUND.
+    Changes nothing. With the scope operate also another user's, without its name and message.
+    Errors: NOT_FOUND.
     """
     UpdateSchedule: _aio.UnaryUnaryMultiCallable[_schedule_pb2.UpdateScheduleRequest, _schedule_pb2.UpdateScheduleResponse]  # type: ignore[assignment]
     """Change a schedule: what is absent stays as it is.
 
     Effect: where its times, its zone or its pause change, the next time is computed anew, from now on. A schedule that
-    was paused has missed nothing.
-    Errors: NOT_FOUND; INVALID_REQUEST.
+    was paused has missed nothing. `held` is for the scope operate, of any user's schedule of the tenant; nothing else of
+    another user's can be changed.
+    Errors: NOT_FOUND; INVALID_REQUEST; PERMISSION_DENIED (held).
     """
     DeleteSchedule: _aio.UnaryUnaryMultiCallable[_schedule_pb2.DeleteScheduleRequest, _schedule_pb2.DeleteScheduleResponse]  # type: ignore[assignment]
-    """Delete a schedule. Runs that it has begun go on, and their chats stay.
+    """Delete a schedule; with the scope operate also another user's. Runs that it has begun go on, and their chats stay.
 
     Errors: NOT_FOUND.
     """
@@ -203,10 +209,11 @@ class ScheduleServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _schedule_pb2.ListSchedulesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_schedule_pb2.ListSchedulesResponse, _abc.Awaitable[_schedule_pb2.ListSchedulesResponse]]:
-        """List the user's schedules, the oldest first.
+        """List the user's schedules, the oldest first; with the scope operate also those of all users of the tenant.
 
-        Changes nothing. A page follows its token's schedule, also where that is deleted meanwhile.
-        Errors: INVALID_REQUEST for a page_token that this service has not given.
+        Changes nothing. A page follows its token's schedule, also where that is deleted meanwhile. Others' schedules come
+        without their names.
+        Errors: INVALID_REQUEST for a page_token that this service has not given; PERMISSION_DENIED (scope tenant).
         """
 
     @_abc_1.abstractmethod
@@ -217,7 +224,8 @@ class ScheduleServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_schedule_pb2.GetScheduleResponse, _abc.Awaitable[_schedule_pb2.GetScheduleResponse]]:
         """Get a schedule with its last firings.
 
-        Changes nothing. Errors: NOT_FOUND.
+        Changes nothing. With the scope operate also another user's, without its name and message.
+        Errors: NOT_FOUND.
         """
 
     @_abc_1.abstractmethod
@@ -229,8 +237,9 @@ class ScheduleServiceServicer(metaclass=_abc_1.ABCMeta):
         """Change a schedule: what is absent stays as it is.
 
         Effect: where its times, its zone or its pause change, the next time is computed anew, from now on. A schedule that
-        was paused has missed nothing.
-        Errors: NOT_FOUND; INVALID_REQUEST.
+        was paused has missed nothing. `held` is for the scope operate, of any user's schedule of the tenant; nothing else of
+        another user's can be changed.
+        Errors: NOT_FOUND; INVALID_REQUEST; PERMISSION_DENIED (held).
         """
 
     @_abc_1.abstractmethod
@@ -239,7 +248,7 @@ class ScheduleServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _schedule_pb2.DeleteScheduleRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_schedule_pb2.DeleteScheduleResponse, _abc.Awaitable[_schedule_pb2.DeleteScheduleResponse]]:
-        """Delete a schedule. Runs that it has begun go on, and their chats stay.
+        """Delete a schedule; with the scope operate also another user's. Runs that it has begun go on, and their chats stay.
 
         Errors: NOT_FOUND.
         """

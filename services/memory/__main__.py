@@ -9,7 +9,7 @@ if __name__ == "__main__":
 
 import sys
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.v1 import audit_pb2, data_pb2, keys_pb2, memory_pb2, schedule_pb2, spend_pb2, webhook_pb2
 from headrace.v1.audit_pb2_grpc import add_AuditServiceServicer_to_server
@@ -41,6 +41,7 @@ from services.memory.keys.rpcs import KeyService, read_changes, take_calls
 from services.memory.keys.store import KeyStore
 from services.memory.requests.append_decoder import AppendDecoder
 from services.memory.requests.context_loader import ContextLoader
+from services.memory.schedules.holds import LivingUsers
 from services.memory.schedules.rpcs import ScheduleService
 from services.memory.schedules.store import ScheduleStore
 from services.memory.service import MemoryService
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
     from services.memory.storage.engine import Engine
     from services.memory.webhooks.deliverer import Send
     from services.memory.webhooks.sender import Answer
+    from services.runtime.auth.settings import AuthSettings
     from services.runtime.auth.stored_keys import StoredKeys
 
 
@@ -84,8 +86,8 @@ async def main(config: Config) -> None:
             config.server,
             [
                 build_service(engine, config, LlmServiceStub(channel), refusals=refusals),
-                build_key_service(engine),
-                build_schedule_service(engine),
+                build_key_service(engine, roles=config.key_roles.replace(",", " ").split()),
+                build_schedule_service(engine, auth=config.server.auth),
                 build_spend_service(engine),
                 build_webhook_service(engine, config),
                 build_audit_service(engine),
@@ -140,7 +142,7 @@ def build_service(
     return GrpcService(name, servicer, add_MemoryServiceServicer_to_server)
 
 
-def build_key_service(engine: Engine, clock: Callable[[], int] = now_ms, **limits: int) -> GrpcService:
+def build_key_service(engine: Engine, clock: Callable[[], int] = now_ms, **limits: Any) -> GrpcService:
     """Build the service of the API keys in `engine`; `clock` tells Unix milliseconds, `limits` are KeyStore's."""
     name = keys_pb2.DESCRIPTOR.services_by_name["KeyService"].full_name
     keys = KeyStore(engine.keys, clock, uses=engine.key_uses, **limits)
@@ -153,10 +155,14 @@ def following_own_keys(config: Config, engine: Engine) -> AbstractAsyncContextMa
     return following_keys(config.server.auth, partial(read_changes, keys), partial(take_calls, keys))
 
 
-def build_schedule_service(engine: Engine, clock: Callable[[], int] = now_ms) -> GrpcService:
-    """Build the service of the schedules in `engine`; `clock` tells Unix milliseconds."""
-    store = ScheduleStore(engine.schedules, ChatAccess(engine), clock)
-    servicer = ScheduleService(store, partial(check_deletion, engine))
+def build_schedule_service(
+    engine: Engine, clock: Callable[[], int] = now_ms, auth: AuthSettings | None = None
+) -> GrpcService:
+    """Build the service of the schedules in `engine`; `clock` tells Unix milliseconds, `auth` says which credentials
+    count."""
+    users = LivingUsers(engine.keys, auth) if auth is not None else None
+    store = ScheduleStore(engine.schedules, ChatAccess(engine), clock, users)
+    servicer = ScheduleService(store, engine.audit, partial(check_deletion, engine))
     name = schedule_pb2.DESCRIPTOR.services_by_name["ScheduleService"].full_name
     return GrpcService(name, servicer, add_ScheduleServiceServicer_to_server)
 
@@ -171,7 +177,8 @@ def build_webhook_service(engine: Engine, config: Config) -> GrpcService:
     """Build the service of the webhooks in `engine`."""
     allow = parse_allow_list(config.webhook_allow)
     find_end = make_find_end(ChatAccess(engine), engine.chats)
-    servicer = WebhookService(WebhookStore(engine.webhooks, allow), RunWebhookStore(engine.webhooks, find_end, allow))
+    run_webhooks = RunWebhookStore(engine.webhooks, find_end, allow)
+    servicer = WebhookService(WebhookStore(engine.webhooks, allow), run_webhooks, engine.audit)
     name = webhook_pb2.DESCRIPTOR.services_by_name["WebhookService"].full_name
     return GrpcService(name, servicer, add_WebhookServiceServicer_to_server)
 

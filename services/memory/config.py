@@ -102,6 +102,10 @@ class Config:
 
     s3: S3Settings = S3Settings()
 
+    key_roles: str = ""
+    """Roles, with commas between, that whoever has the scope admin may give to API keys; others are given by those who
+    have them."""
+
     webhook_allow: str = ""
     """Hosts and networks beside the public web that webhooks may be delivered to, separated by commas, such as
     `events.corp:8080,10.1.0.0/16`; a host named here may do without TLS, and have any port."""

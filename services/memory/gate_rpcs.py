@@ -112,7 +112,8 @@ def _make_query(request: gates_pb2.ListGatesRequest | gates_pb2.WatchGatesReques
 def _may_see(gate: GateEntry, caller: Identity) -> bool:
     if gate.requester == caller.user or "operate" in caller.scopes:
         return True
-    return may_answer(gate.names, gate.requester, caller, not_requester=bool(gate.not_requester))
+    requester = Identity.from_stored(gate.tenant, gate.requester)
+    return may_answer(gate.names, requester, caller, not_requester=bool(gate.not_requester))
 
 
 def _make_gate(entry: GateEntry) -> gates_pb2.Gate:

@@ -13,6 +13,7 @@ from headrace.v1 import memory_pb2
 from services.memory.access.sharing import describe_access
 from services.memory.agents.rpcs import AgentRpcs
 from services.memory.audit.answers import find_answers
+from services.memory.audit.content_reads import ContentReads
 from services.memory.budget_rpcs import BudgetRpcs
 from services.memory.chat_rpcs import ChatRpcs
 from services.memory.facts.rpcs import FactRpcs
@@ -74,6 +75,7 @@ class MemoryService(
         self._compacting = compacting
         self._facts = facts
         self._refusals = refusals
+        self._reads = ContentReads(engine.audit)
 
     async def Append(self, request: memory_pb2.AppendRequest, context: Context) -> memory_pb2.AppendResponse:
         return await self._append(request, *await self._decoder.decode_append(request))
@@ -183,6 +185,8 @@ class MemoryService(
             return await self._get_brief_chat(request, run_id)
         chat_id = await self._resolve_chat_id(request.chat_id, run_id)
         chat = await self._access.read_chat(chat_id)
+        if not request.include_lines:  # which orchestrators read, for the run that goes on
+            await self._reads.record(identity.require_identity(), chat.info.owner, chat_id)
         log = await self._engine.chats.export(chat) if request.include_raw_messages else None
         shown = chat_history.ChatHistory.from_chat(chat, run_id)
         # A long chat takes longer than others should wait.

@@ -17,6 +17,7 @@ from services.orchestrator.service import AgentService
 from services.runtime.auth.answerers import may_answer
 from services.runtime.auth.identity import Identity, require_identity
 from services.runtime.randomness import new_uuid
+from services.runtime.rpc.audit_records import AuditRecords
 from services.runtime.rpc.call_ids import forward_metadata
 from services.runtime.rpc.interceptors import Context
 from services.runtime.rpc.peer_calls import translating_peer_errors
@@ -26,13 +27,20 @@ from services.runtime.rpc.watches import Watches
 
 class GateService(gates_pb2_grpc.GateServiceServicer):
     def __init__(
-        self, agents: AgentService, gates: GateCalls, relays: Forwarder, peers: Peers, watches: Watches
+        self,
+        agents: AgentService,
+        gates: GateCalls,
+        relays: Forwarder,
+        peers: Peers,
+        watches: Watches,
+        audit: AuditRecords,
     ) -> None:
         self._agents = agents
         self._gates = gates
         self._relays = relays
         self._peers = peers
         self._watches = watches
+        self._audit = audit
 
     async def ListGates(self, request: gates_pb2.ListGatesRequest, context: Context) -> gates_pb2.ListGatesResponse:
         with translating_peer_errors():
@@ -51,8 +59,11 @@ class GateService(gates_pb2_grpc.GateServiceServicer):
         caller, gate = require_identity(), response.gate
         requester = Identity.from_stored(caller.tenant, gate.requester)
         # Memory has seen to it that the caller may see the gate; what its call says is for those who decide.
-        if caller != requester and "read_content" not in caller.scopes and not _may_decide(gate, caller):
+        if caller != requester and "read_content" not in caller.scopes and not _may_decide(gate, requester, caller):
             return response
+        if caller != requester:
+            facts = {"chatId": gate.chat_id, "runId": gate.run_id, "gateId": gate.gate_id, "of": gate.requester}
+            await self._audit.record("content.read", caller, **facts)
         wanted = memory_pb2.GetChatRequest(run_id=request.run_id)
         chat = await stored_runs.get_run_chat(self._peers, requester, wanted)
         calls = (event.tool_snapshot for event in chat.events if event.HasField("tool_snapshot"))
@@ -173,7 +184,7 @@ class GateService(gates_pb2_grpc.GateServiceServicer):
         return await self._gates.find_requester(request.run_id, request.gate_id)
 
 
-def _may_decide(gate: gates_pb2.Gate, caller: Identity) -> bool:
+def _may_decide(gate: gates_pb2.Gate, requester: Identity, caller: Identity) -> bool:
     rule = gate.answerers
-    is_named = may_answer(rule.any_of, gate.requester, caller, not_requester=rule.not_requester)
+    is_named = may_answer(rule.any_of, requester, caller, not_requester=rule.not_requester)
     return is_named and "answer" in caller.scopes

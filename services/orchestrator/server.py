@@ -110,7 +110,7 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
         stack.callback(guard_task(group.create_task(erasing.watch())).cancel)
         gate_calls, watches = GateCalls(live, peers, group), Watches()
         service = AgentService(registry, runs, gate_calls, held, relays, peers, embeddings, publishing, pins)
-        gates = GateService(service, gate_calls, relays, peers, watches)
+        gates = GateService(service, gate_calls, relays, peers, watches, audit)
         limits = LimitsInForce(
             config=config,
             registry=registry,

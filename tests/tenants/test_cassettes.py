@@ -9,7 +9,7 @@ import pytest
 
 from headrace.cassette.lines import read_cassette
 from services.replay.modes import find_refusal
-from tests.support.tenants.suite import ADA, KEYS, MODEL, serving_tenants
+from tests.support.tenants.suite import MODEL, serving_tenants
 
 MODE = "async def run(mode):\n    # how we price it\n    return None if await mode.answer('Now answer.') else ''\n"
 AGENT = {"mode": "CUSTOM", "modelConfig": MODEL, "custom": {"mode": "own", "systemPrompt": "You work."}}
@@ -23,9 +23,7 @@ async def test_what_the_operator_has_written_is_for_operators(tmp_path: Path, *,
     (tmp_path / "agents" / "own.json").write_text(json.dumps(AGENT))
     (tmp_path / "approvals.yaml").write_text("risks: {high: [mill-secret]}\n")
     async with serving_tenants(tmp_path) as suite:
-        async with suite.connect(KEYS[ADA]) as admin:
-            scopes = ["ask", "operate"] if is_operator else ["ask"]
-            made = await admin.create_key("of the test", "cat", scopes=scopes)
+        made = await suite.make_key("of the test", "cat", scopes=["ask", "operate"] if is_operator else ["ask"])
         async with suite.connect(made.secret) as cat:
             async with cat.ask("hello", agent_key="own", record=True) as run:
                 run_id = [event async for event in run][-1].run_complete.run_id

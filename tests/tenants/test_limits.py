@@ -42,7 +42,7 @@ async def test_every_service_says_what_holds_and_what_is_used_of_it(tmp_path: Pa
         suite.connect(KEYS[ADA]) as ada,
         suite.connect(KEYS[BOB]) as bob,
     ):
-        made = await ada.create_key("ci", "robot", scopes=["ask", "operate"], runs_max=3, requests_per_minute=2)
+        made = await suite.make_key("ci", "robot", scopes=["ask", "operate"], runs_max=3, requests_per_minute=2)
         await ada.create_schedule("plain", "hello", cron="0 9 * * *")
         await ada.create_webhook("https://example.com/hook")
         await suite.ask(ADA, SLOW)
@@ -72,7 +72,7 @@ async def test_every_service_says_what_holds_and_what_is_used_of_it(tmp_path: Pa
 async def test_what_is_used_up_says_so_and_when_it_opens(tmp_path: Path) -> None:
     (tmp_path / "budgets.yaml").write_text(json.dumps({"budgets": [BUDGET | {"usd": 0}]}))
     async with serving_tenants(tmp_path, tenant_runs_max=1) as suite, suite.connect(KEYS[ADA]) as ada:
-        made = await ada.create_key("ci", "ada", scopes=["operate"], requests_per_minute=1)
+        made = await suite.make_key("ci", "ada", scopes=["operate"], requests_per_minute=1)
         async with suite.connect(made.secret) as robot:
             while True:  # until the orchestrator has heard of the key, which is its one call of a minute
                 try:
@@ -89,7 +89,7 @@ async def test_it_is_for_operators_and_a_bad_file_is_said(tmp_path: Path) -> Non
     (tmp_path / "budgets.yaml").write_text("budgets: [{id: x}]")
     async with serving_tenants(tmp_path) as suite, suite.connect(KEYS[ADA]) as ada:
         assert (await ada.limits()).missing == ["llm_gateway", "budgets"]
-        made = await ada.create_key("own", "cat")
+        made = await suite.make_key("own", "cat")
         async with suite.connect(made.secret) as cat:
             with pytest.raises(PermissionDenied, match="operate"):
                 await cat.limits()

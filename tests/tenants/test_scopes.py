@@ -39,6 +39,7 @@ FOR_EVERY_SCOPE = {
     "AgentService": "ListAgents GetAgent ListAgentVersions GetIdentity",
     "DataService": "ExportData",  # of one's own
     "GateService": "ListGates WatchGates GetGate ListGrants RevokeGrant ExportGates",
+    "KeyService": "ConfirmKey",  # of one's own key
     "ScheduleService": "ReceiveWebhook",  # whose signature is its credential
     "SpendService": "GetUsage",
     "ToolService": "ListTools GetTool ListSkills",
@@ -64,12 +65,12 @@ class Stage:
 async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Stage]:
     async with serving_tenants(tmp_path_factory.mktemp("scopes")) as suite:
         async with suite.connect(KEYS[ADA]) as admin:
-            made = {way: await admin.create_key(way, "cat") for way in ENDED[:2]}
+            made = {way: await suite.make_key(way, "cat") for way in ENDED[:2]}
             lacking = {
-                scope: await admin.create_key(f"no {scope}", "dan", scopes=[*ALL_SCOPES - {scope}])
+                scope: await suite.make_key(f"no {scope}", "dan", scopes=[*ALL_SCOPES - {scope}])
                 for scope in ALL_SCOPES
             }
-            made["expired"] = await admin.create_key("expired", "cat", expires_at=now_ms() + 1000)
+            made["expired"] = await suite.make_key("expired", "cat", expires_at=now_ms() + 1000)
             await admin.revoke_key(made["revoked"].key.key_id)
             await admin.update_key(made["disabled"].key.key_id, disabled=True)
         for one in made.values():

@@ -49,8 +49,7 @@ class Stage:
         return self.suite.connect(token, self.replicas[replica])
 
     async def make_key(self, **fields: Any) -> keys_pb2.CreateKeyResponse:
-        async with self.client(KEYS[ADA]) as admin:
-            return await admin.create_key("of the test", CAT.user, **fields)
+        return await self.suite.make_key("of the test", CAT.user, **fields)
 
     async def revoke_key(self, made: keys_pb2.CreateKeyResponse) -> None:
         async with self.client(KEYS[ADA]) as admin:

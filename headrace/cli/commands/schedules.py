@@ -54,6 +54,8 @@ class Schedule(msgspec.Struct, frozen=True, rename="camel"):
     once_at: int = 0
     on_webhook: bool = False
     firings: tuple[_Firing, ...] = ()
+    user: str = ""
+    held: str = ""
 
     @property
     def line(self) -> str:
@@ -66,6 +68,7 @@ class Schedule(msgspec.Struct, frozen=True, rename="camel"):
 
     def _join(self, times: str) -> str:
         last = f"  last: {self.firings[0].outcome}" if self.firings else ""
+        times += f"  held: {self.held}" if self.held else ""
         return f"{self.schedule_id}  {times}{last}  {self.agent_key}  {self.name}"
 
 
@@ -80,11 +83,30 @@ def schedules() -> None:
 
 @schedules.command("list")
 @url_option
-def list_schedules(url: str) -> None:
+@click.option("--tenant", is_flag=True, help="Those of all users of the tenant, 200 at most (the scope operate).")
+@click.option("--user", default="", help="Of --tenant only those of this user.")
+def list_schedules(url: str, tenant: bool, user: str) -> None:
     """List your schedules, the oldest first: id, times, next time, last outcome, agent, name."""
-    data = make_request(url, lambda facade: facade.get("/api/schedules"))
+    wanted = {"scope": "tenant"} | ({"user": user} if user else {}) if tenant else {}
+    data = make_request(url, lambda facade: facade.get("/api/schedules", **wanted))
     for schedule in msgspec.json.decode(data, type=tuple[Schedule, ...]):
-        print_text(schedule.line)
+        print_text(f"{schedule.user}  {schedule.line}" if tenant else schedule.line)
+
+
+@schedules.command()
+@url_option
+@click.argument("schedule_id")
+def hold(url: str, schedule_id: str) -> None:
+    """Have any user's schedule begin no runs, which its user cannot change (the scope operate)."""
+    make_request(url, lambda facade: facade.post("/api/schedule", {"scheduleId": schedule_id, "held": True}))
+
+
+@schedules.command()
+@url_option
+@click.argument("schedule_id")
+def release(url: str, schedule_id: str) -> None:
+    """End the hold of a schedule (the scope operate)."""
+    make_request(url, lambda facade: facade.post("/api/schedule", {"scheduleId": schedule_id, "held": False}))
 
 
 @schedules.command()

@@ -16,7 +16,7 @@ from headrace.cli.run_view.times import Instant, format_time
 
 SCOPES = ("ask", "answer", "operate", "read_content", "publish", "admin")
 
-STATES = ("active", "disabled", "expired", "revoked")
+STATES = ("active", "unconfirmed", "disabled", "expired", "revoked")
 
 _role_option = click.option("--role", "roles", multiple=True, help="Role of the user; again for more.")
 _scope_option = click.option("--scope", "scopes", multiple=True, type=click.Choice(SCOPES), help="Again for more.")
@@ -40,6 +40,8 @@ class Key(msgspec.Struct, frozen=True, rename="camel"):
     runs_max: int = 0
     requests_per_minute: int = 0
     credential: str = ""
+    makers: tuple[str, ...] = ()
+    confirmed_by: str = ""
 
     @property
     def row(self) -> list[str]:
@@ -55,6 +57,8 @@ class Key(msgspec.Struct, frozen=True, rename="camel"):
             "scopes": ", ".join(self.scopes),
             "roles": ", ".join(self.roles),
             "made": f"{format_time(self.created_at)} by {self.created_by}",
+            "confirmed by": self.confirmed_by,
+            "known to": ", ".join(self.makers),
             "expires": format_time(self.expires_at) if self.expires_at else "never",
             "revoked": f"{format_time(self.revoked_at)} by {self.revoked_by}" if self.revoked_at else "",
             "runs at once": str(self.runs_max or ""),
@@ -84,7 +88,7 @@ def _limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.group()
 def keys() -> None:
-    """Make, list, limit and revoke API keys; needs the scope admin."""
+    """Make, confirm, list, limit and revoke API keys; all but confirm needs the scope admin."""
 
 
 @keys.command("list")
@@ -114,6 +118,18 @@ def create(url: str, name: str, user: str, service: bool, roles: Any, scopes: An
     created = msgspec.json.decode(make_request(url, lambda facade: facade.post("/api/keys", body)), type=_Created)
     click.echo(created.key.key_id)
     click.echo(created.secret)
+    if created.key.state == "unconfirmed":
+        click.echo(f"It counts when {user} or another admin has confirmed it: headrace keys confirm", err=True)
+
+
+@keys.command()
+@url_option
+@click.argument("key_id")
+def confirm(url: str, key_id: str) -> None:
+    """Confirm a key that another admin has made. If it is your own, print its new text, which is shown this once."""
+    data = make_request(url, lambda facade: facade.post("/api/key/confirm", {"keyId": key_id}))
+    if secret := msgspec.json.decode(data, type=_Created).secret:
+        click.echo(secret)
 
 
 @keys.command()

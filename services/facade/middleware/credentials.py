@@ -35,8 +35,8 @@ class CredentialCheck:
 
         Raises:
             Unauthenticated: The credential is missing or wrong.
-            CredentialEnded: It is an API key that is of no use any more, or became so while the request was served; or
-                a session that is to be refreshed.
+            CredentialEnded: It is of no use any more, or became so while the request was served; or a session that is
+                to be refreshed.
             PermissionDenied: No credentials are wanted, and another user of this machine asks; or a page of another
                 origin uses a session.
             Overloaded: The credential cannot be checked now.
@@ -54,7 +54,7 @@ class CredentialCheck:
             raise
         with acting_as(who):
             await self._turnstile.pass_through(identity.current_tenant())
-            async with self._authenticator.ending_with_key(who):
+            async with self._authenticator.ending_with_credential(who):
                 return await handler(request)
 
     async def _identify_client(self, request: web.Request, given: dict[str, str]) -> Identity:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from aiohttp import web
@@ -69,7 +69,7 @@ class Sessions:
         self.check_origin(request)
         if not session.is_good:
             raise CredentialEnded("the session is to be refreshed: POST /auth/refresh, or sign in again")
-        return session.identity
+        return replace(session.identity, ends_at=int(session.good_until_s * 1000))
 
     def check_origin(self, request: web.Request) -> None:
         """Raise PermissionDenied where a page of another origin uses the browser's cookie."""

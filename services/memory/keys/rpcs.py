@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
-_PLAIN = ("key_id", "name", "user", "kind", "roles", "scopes", "created_at", "created_by", "updated_at", "revoked_by")
+_PLAIN = (
+    *("key_id", "name", "user", "kind", "roles", "scopes", "created_at", "created_by", "updated_at", "revoked_by"),
+    "confirmed_by",
+)
 """Fields that message and record have alike."""
 
 _OPTIONAL = ("expires_at", "runs_max", "requests_per_minute")
@@ -39,6 +42,12 @@ class KeyService(KeyServiceServicer):
         if secret:
             await self._record("key.made", key)
         return keys_pb2.CreateKeyResponse(key=_make_message(key), secret=secret)
+
+    async def ConfirmKey(self, request: keys_pb2.ConfirmKeyRequest, context: Context) -> keys_pb2.ConfirmKeyResponse:
+        key, secret, is_changed = await self._keys.confirm(request.key_id)
+        if is_changed:
+            await self._record("key.confirmed", key, byUser=bool(secret))
+        return keys_pb2.ConfirmKeyResponse(key=_make_message(key), secret=secret)
 
     async def ListKeys(self, request: keys_pb2.ListKeysRequest, context: Context) -> keys_pb2.ListKeysResponse:
         return keys_pb2.ListKeysResponse(
@@ -73,9 +82,9 @@ class KeyService(KeyServiceServicer):
     ) -> keys_pb2.TakeKeyCallsResponse:
         return await take_calls(self._keys, request.key_id, request.wanted)
 
-    async def _record(self, event: str, key: StoredKey, **details: str) -> None:
+    async def _record(self, event: str, key: StoredKey, **details: str | bool) -> None:
         if self._audit is not None:
-            facts = {"keyId": key.key_id, "of": key.user, "scopes": " ".join(key.scopes)} | details
+            facts: dict[str, Any] = {"keyId": key.key_id, "of": key.user, "scopes": " ".join(key.scopes)} | details
             await self._audit.record(event, identity.require_identity(), **facts)
 
 
@@ -94,7 +103,8 @@ def _make_message(key: StoredKey) -> keys_pb2.ApiKey:
     plain: dict[str, Any] = {name: getattr(key, name) for name in _PLAIN}
     optional: dict[str, Any] = {name: getattr(key, name) or None for name in (*_OPTIONAL, "revoked_at")}
     credential = name_key(bytes.fromhex(key.sha256))
-    return keys_pb2.ApiKey(**plain, **optional, state=key.find_state(now_ms()), credential=credential)
+    state, makers = key.find_state(now_ms()), key.list_makers()
+    return keys_pb2.ApiKey(**plain, **optional, state=state, credential=credential, makers=makers)
 
 
 def _make_record(key: StoredKey) -> keys_pb2.KeyRecord:
@@ -105,7 +115,9 @@ def _make_record(key: StoredKey) -> keys_pb2.KeyRecord:
         user=key.user,
         roles=key.roles,
         scopes=key.scopes,
-        disabled=key.disabled,
+        disabled=key.disabled or key.is_unconfirmed,
+        unconfirmed=key.is_unconfirmed,
+        makers=key.list_makers(),
         revoked=bool(key.revoked_at),
         **{name: getattr(key, name) or None for name in _OPTIONAL},
     )

@@ -48,10 +48,12 @@ class KeyStore:
         keys_max: int = TENANT_KEYS_MAX,
         changes_max: int = CHANGES_MAX,
         uses: KeyUses | None = None,
+        roles: Collection[str] = (),
     ) -> None:
         """`clock` tells Unix milliseconds; a tenant has at most `keys_max`, an answer `changes_max`. `uses` count the
-        keys' calls; None: nobody takes any."""
+        keys' calls; None: nobody takes any. `roles` any admin may give."""
         self._keys = keys
+        self._roles = frozenset(roles)
         self._uses = uses
         self._clock = clock
         self._keys_max, self._changes_max = keys_max, changes_max
@@ -69,10 +71,13 @@ class KeyStore:
             created_at=now,
             created_by=caller.user,
             updated_at=now,
+            is_unconfirmed=fields["user"] != caller.user,
+            makers=tuple(sorted(caller.persons - {fields["user"]})),
             **given,
         )
         _check_key(key, fields, now, least=1)
         _check_scopes(key.scopes, caller)
+        self._check_roles(key.roles, caller)
         if (stored := await self._keys.find(key.key_id)) is not None:
             return await self._keep(_check_same(stored, key)), ""
         await self._check_room(caller.tenant, now)
@@ -109,15 +114,46 @@ class KeyStore:
         _check_scopes(changes.get("scopes", ()), caller)
 
         def change(key: StoredKey) -> StoredKey:
-            if key.revoked_at:
-                raise InvalidRequest.of("keyId", "must be that of a key that is not revoked")
+            _check_not_revoked(key)
             changed = replace(key, **changes)
             _check_key(changed, fields, self._clock(), least=0)
-            return changed
+            self._check_roles({*changed.roles} - {*key.roles}, caller)
+            is_more = not ({*changed.scopes} <= {*key.scopes} and {*changed.roles} <= {*key.roles})
+            is_shared = bool(key.list_makers())
+            return replace(changed, is_unconfirmed=True) if is_more and is_shared else changed
 
         key = await self._change(await self.get(key_id), change)
         _log_deed("api key changed", key, caller)
         return key
+
+    async def confirm(self, key_id: str) -> tuple[StoredKey, str, bool]:
+        """Return the key, its new text if the caller is its user, and whether anything has changed.
+
+        Raises:
+            NotFound: It is none of the caller's to see.
+            PermissionDenied: The caller has made it, or shows a key that a maker of it has made.
+        """
+        caller, key, text = identity.require_identity(), await self.get(key_id), make_key_text()
+        is_own = caller.user == key.user
+        if not is_own and "admin" not in caller.scopes:
+            raise _make_not_found(key_id)
+        if shared := caller.persons & {*key.list_makers()}:
+            raise PermissionDenied(
+                f"{min(shared)!r} has made this key, and somebody else must confirm it: its user, by a credential of "
+                "their own, or another admin"
+            )
+
+        def change(key: StoredKey) -> StoredKey:
+            _check_not_revoked(key)
+            confirmed = replace(key, is_unconfirmed=False, confirmed_by=caller.user)
+            if is_own:
+                sha256 = hashlib.sha256(text.encode()).hexdigest()
+                return replace(confirmed, sha256=sha256, makers=tuple(sorted(caller.makers)))
+            return confirmed if key.is_unconfirmed else key
+
+        changed = await self._change(key, change)
+        _log_deed("api key confirmed", changed, caller)
+        return changed, text if is_own else "", is_own or key.is_unconfirmed
 
     async def revoke(self, key_id: str) -> StoredKey:
         caller = identity.require_identity()
@@ -159,6 +195,13 @@ class KeyStore:
         if await self._keys.count_all() >= KEYS_MAX:
             raise QuotaExceeded(f"all tenants together have {KEYS_MAX} keys already", limit=str(KEYS_MAX))
 
+    def _check_roles(self, roles: Collection[str], caller: Identity) -> None:
+        if lacking := {*roles} - caller.roles - self._roles:
+            role = min(lacking)
+            raise PermissionDenied(
+                f"roles: {role!r} is none of yours, and HEADRACE_MEMORY_KEY_ROLES does not name it", role=role
+            )
+
     async def _keep(self, key: StoredKey) -> StoredKey:
         return await keep_made("key", key, self._keys.put, partial(self._keys.find, key.key_id))
 
@@ -194,6 +237,11 @@ def _check_key(key: StoredKey, fields: dict[str, Any], now: int, *, least: int) 
         raise InvalidRequest.of("expiresAt", "must be in the future, in Unix milliseconds")
 
 
+def _check_not_revoked(key: StoredKey) -> None:
+    if key.revoked_at:
+        raise InvalidRequest.of("keyId", "must be that of a key that is not revoked")
+
+
 def _check_scopes(scopes: Sequence[str], caller: Identity) -> None:
     lacking: Collection[str] = set(scopes) - caller.scopes
     if lacking:
@@ -206,6 +254,7 @@ def _check_same(stored: StoredKey, key: StoredKey) -> StoredKey:
     if stored.tenant != key.tenant:
         raise _make_not_found(key.key_id)
     names = ("version", "sha256", "created_at", "created_by", "updated_at", "revision")
+    names += ("makers", "is_unconfirmed", "confirmed_by")
     if replace(key, **{name: getattr(stored, name) for name in names}) != stored:
         raise InvalidRequest.of("keyId", "must be new, or that of the same key")
     return stored

@@ -149,6 +149,8 @@ class Query(Stamped, kw_only=True, tag="query"):
     traceparent: str = field(default="", name="_traceparent")
     credential: str = field(default="", name="_credential")
     """How the user was proven, as Identity says."""
+    makers: tuple[str, ...] = field(default=(), name="_makers")
+    """Who knows the user's API key, as Identity says."""
     agent_version: int = field(default=0, name="_agentVersion")
     """The version of the agent that the run is pinned to; 0: none."""
     agent_version_hash: str = field(default="", name="_agentVersionHash")

@@ -107,6 +107,7 @@ def _decode_line(request: memory_pb2.AppendRequest, index: int, drafting: LineCo
                 agent_hash=agent_hash,
                 traceparent=traceparent,
                 credential=require_identity().credential,
+                makers=tuple(sorted(require_identity().makers)),
                 agent_version=given.query.agent_version,
                 agent_version_hash=given.query.agent_version_hash,
                 tokens=tokens,

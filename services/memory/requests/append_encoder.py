@@ -37,6 +37,7 @@ def _encode_line(line: Known) -> memory_pb2.LogLine | None:
                 agent_hash=line.agent_hash,
                 traceparent=line.traceparent,
                 credential=line.credential,
+                makers=line.makers,
                 agent_version=line.agent_version,
                 agent_version_hash=line.agent_version_hash,
             )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import grpc
 
+from headrace.errors import InvalidRequest
 from headrace.v1 import common_pb2, schedule_pb2
 from headrace.v1.schedule_pb2_grpc import ScheduleServiceServicer
 from services.memory.schedules.posts import Posted
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from services.memory.schedules.store import ScheduleStore
+    from services.memory.storage.audit.trail import AuditTrail
     from services.memory.storage.records.schedules import Schedule
     from services.runtime.auth.identity import Identity
 
@@ -31,46 +33,68 @@ _PLAIN = (
 
 class ScheduleService(ScheduleServiceServicer):
     def __init__(
-        self, schedules: ScheduleStore, check_deletion: Callable[[Identity], Awaitable[None]] | None = None
+        self,
+        schedules: ScheduleStore,
+        audit: AuditTrail,
+        check_deletion: Callable[[Identity], Awaitable[None]] | None = None,
     ) -> None:
         """`check_deletion` raises Held where nothing of a user may be deleted."""
         self._schedules = schedules
+        self._audit = audit
         self._check_deletion = check_deletion
 
     async def CreateSchedule(
         self, request: schedule_pb2.CreateScheduleRequest, context: Context
     ) -> schedule_pb2.CreateScheduleResponse:
         given = {field.name: getattr(request, field.name) for field in request.DESCRIPTOR.fields}
-        schedule = await self._schedules.create(
+        schedule, is_new = await self._schedules.create(
             stored.Schedule(**given, tenant="", user="", version=0, created_at=0, updated_at=0)
         )
+        if is_new:
+            await self._record("schedule.made", schedule.schedule_id, agentKey=schedule.agent_key)
         return schedule_pb2.CreateScheduleResponse(schedule=_make_message(schedule, schedule.firings))
 
     async def ListSchedules(
         self, request: schedule_pb2.ListSchedulesRequest, context: Context
     ) -> schedule_pb2.ListSchedulesResponse:
-        found, token = await self._schedules.list_own(request.page_size, request.page_token)
-        return schedule_pb2.ListSchedulesResponse(schedules=map(_make_row, found), next_page_token=token)
+        if request.scope == "tenant":
+            found, token = await self._schedules.list_of_tenant(request.user, request.page_size, request.page_token)
+        else:
+            found, token = await self._schedules.list_own(request.page_size, request.page_token)
+        rows = map(_hide_content, map(_make_row, found))
+        return schedule_pb2.ListSchedulesResponse(schedules=rows, next_page_token=token)
 
     async def GetSchedule(
         self, request: schedule_pb2.GetScheduleRequest, context: Context
     ) -> schedule_pb2.GetScheduleResponse:
-        schedule = await self._schedules.get(request.schedule_id)
-        return schedule_pb2.GetScheduleResponse(schedule=_make_message(schedule, schedule.firings))
+        schedule = await self._schedules.get(request.schedule_id, for_operator=True)
+        return schedule_pb2.GetScheduleResponse(schedule=_hide_content(_make_message(schedule, schedule.firings)))
 
     async def UpdateSchedule(
         self, request: schedule_pb2.UpdateScheduleRequest, context: Context
     ) -> schedule_pb2.UpdateScheduleResponse:
         changes = {field.name: value for field, value in request.ListFields() if field.name != "schedule_id"}
-        schedule = await self._schedules.update(request.schedule_id, changes)
-        return schedule_pb2.UpdateScheduleResponse(schedule=_make_message(schedule, schedule.firings))
+        told = {"changed": " ".join(sorted(changes))}
+        is_held = changes.pop("held", None)
+        if is_held is not None and changes:
+            raise InvalidRequest.of("held", "must not stand beside other changes")
+        if is_held is None:
+            schedule = await self._schedules.update(request.schedule_id, changes)
+        else:
+            schedule = await self._schedules.hold(request.schedule_id, is_held=is_held)
+            told |= {"of": schedule.user}
+        await self._record("schedule.changed", schedule.schedule_id, **told)
+        shown = _hide_content(_make_message(schedule, schedule.firings))
+        return schedule_pb2.UpdateScheduleResponse(schedule=shown)
 
     async def DeleteSchedule(
         self, request: schedule_pb2.DeleteScheduleRequest, context: Context
     ) -> schedule_pb2.DeleteScheduleResponse:
+        schedule = await self._schedules.get(request.schedule_id, for_operator=True)
         if self._check_deletion is not None:
-            await self._check_deletion(identity.require_identity())
+            await self._check_deletion(schedule.owner)
         await self._schedules.delete(request.schedule_id)
+        await self._record("schedule.deleted", request.schedule_id, of=schedule.user)
         return schedule_pb2.DeleteScheduleResponse()
 
     async def TriggerSchedule(
@@ -84,6 +108,7 @@ class ScheduleService(ScheduleServiceServicer):
     ) -> schedule_pb2.RotateScheduleSecretResponse:
         keep_s = request.keep_s if request.HasField("keep_s") else KEEP_S_DEFAULT
         schedule, secret = await self._schedules.rotate(request.schedule_id, keep_s)
+        await self._record("schedule.secret_rotated", schedule.schedule_id, keepS=keep_s)
         return schedule_pb2.RotateScheduleSecretResponse(
             schedule=_make_message(schedule, schedule.firings), secret=secret
         )
@@ -111,6 +136,17 @@ class ScheduleService(ScheduleServiceServicer):
         schedule = await self._schedules.record(request.schedule_id, firing)
         return schedule_pb2.RecordFiringResponse(schedule=_make_row(schedule))
 
+    async def _record(self, event: str, schedule_id: str, **details: str | int) -> None:
+        await self._audit.record(event, identity.require_identity(), scheduleId=schedule_id, **details)
+
+
+def _hide_content(schedule: schedule_pb2.Schedule) -> schedule_pb2.Schedule:
+    """Leave out of another user's schedule what that user has said."""
+    if schedule.user != identity.require_identity().user:
+        schedule.ClearField("name")
+        schedule.ClearField("message")
+    return schedule
+
 
 def _make_row(schedule: Schedule) -> schedule_pb2.Schedule:
     """Make a schedule of a list: its last firing, and no message."""
@@ -121,7 +157,13 @@ def _make_row(schedule: Schedule) -> schedule_pb2.Schedule:
 
 def _make_message(schedule: Schedule, firings: Sequence[stored.Firing]) -> schedule_pb2.Schedule:
     plain = {name: getattr(schedule, name) for name in _PLAIN}
-    return schedule_pb2.Schedule(**plain, firings=map(_make_firing, firings), posts_waiting=len(schedule.posts))
+    return schedule_pb2.Schedule(
+        **plain,
+        user=schedule.user,
+        held=schedule.held or None,
+        firings=map(_make_firing, firings),
+        posts_waiting=len(schedule.posts),
+    )
 
 
 def _make_firing(firing: stored.Firing) -> schedule_pb2.Firing:
@@ -149,5 +191,6 @@ def _make_due(schedule: Schedule) -> schedule_pb2.DueSchedule:
         user=schedule.user,
         due_at=schedule.due_at,
         last_run_id=schedule.last_run_id,
+        makers=schedule.makers,
         post=schedule_pb2.Post(webhook_id=found.webhook_id, payload=found.payload) if found else None,
     )

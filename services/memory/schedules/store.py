@@ -15,7 +15,7 @@ from services.memory.schedules.posts import ACCEPTED, DUPLICATE, PAUSED, Posted
 from services.memory.schedules.times import check_next, check_times, count_between, find_last, find_next
 from services.memory.storage.paging import PAGE_MAX
 from services.memory.storage.records.record_stores import change_record, check_kept, keep_made, make_version
-from services.memory.storage.records.schedules import FIRINGS_MAX, Firing, Schedule, Trigger
+from services.memory.storage.records.schedules import FIRINGS_MAX, NO_CREDENTIAL, OPERATOR, Firing, Schedule, Trigger
 from services.memory.webhooks.signing import make_secret
 from services.memory.webhooks.store import KEEP_S_MAX
 from services.runtime.auth import identity
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from services.memory.access.chat_access import ChatAccess
+    from services.memory.schedules.holds import LivingUsers
     from services.memory.storage.records.record_stores import Schedules
 
 SCHEDULES_MAX = 1000
@@ -60,14 +61,21 @@ NOT_TRIED: dict[str, Any] = {"queued_at": 0, "retry_at": 0, "refusal": None}
 
 
 class ScheduleStore:
-    def __init__(self, schedules: Schedules, access: ChatAccess, clock: Callable[[], int] = now_ms) -> None:
-        """`clock` tells Unix milliseconds, for all services alike."""
+    def __init__(
+        self,
+        schedules: Schedules,
+        access: ChatAccess,
+        clock: Callable[[], int] = now_ms,
+        users: LivingUsers | None = None,
+    ) -> None:
+        """`clock` tells Unix milliseconds, for all services alike; `users` who has a credential, None: everybody."""
         self._schedules = schedules
+        self._users = users
         self._access = access
         self._clock = clock
 
-    async def create(self, schedule: Schedule) -> Schedule:
-        """Store a schedule of which owner, version and times are filled in here."""
+    async def create(self, schedule: Schedule) -> tuple[Schedule, bool]:
+        """Store a schedule of which owner, version and times are filled in here; return it, and whether it is new."""
         owner, now = identity.require_identity(), self._clock()
         schedule = replace(
             schedule,
@@ -80,9 +88,10 @@ class ScheduleStore:
             overlap=schedule.overlap or "skip",
             created_at=now,
             updated_at=now,
+            makers=tuple(sorted(owner.makers)),
         )
         if (stored := await self._schedules.find(schedule.schedule_id)) is not None:
-            return await self._keep(_check_same(stored, schedule))
+            return await self._keep(_check_same(stored, schedule)), False
         check_times(schedule)
         schedule = replace(schedule, next_at=find_next(schedule, now))
         check_next(schedule)
@@ -90,28 +99,40 @@ class ScheduleStore:
         if await self._schedules.count_own(owner) >= SCHEDULES_MAX:
             raise QuotaExceeded(f"{SCHEDULES_MAX} schedules are there already; delete some", limit=str(SCHEDULES_MAX))
         if await self._schedules.put(schedule):
-            return schedule
+            return schedule, True
         stored = check_kept("schedule", await self._schedules.find(schedule.schedule_id))
-        return await self._keep(_check_same(stored, schedule))
+        # A statement whose answer was lost is repeated, and then finds its own schedule.
+        return await self._keep(_check_same(stored, schedule)), stored.version == schedule.version
 
     async def list_own(self, size: int = 0, token: str = "") -> tuple[list[Schedule], str]:
         """Return a page of the user's schedules, and the next one's token; of size 0 all of them."""
-        if not 0 <= size <= PAGE_MAX:
-            raise InvalidRequest.of("pageSize", f"must be 1 to {PAGE_MAX}, or 0 for all")
-        match = _TOKEN.fullmatch(token)
-        if token and match is None:
-            raise InvalidRequest.of("pageToken", "must be the nextPageToken of an earlier answer")
-        size, after = size or SCHEDULES_MAX, (int(match[1]), match[2]) if match else (0, "")
-        found = await self._schedules.list_own(identity.require_identity(), after, size + 1)
-        page = found[:size]
-        return page, f"{page[-1].created_at}.{page[-1].schedule_id}" if len(found) > size else ""
+        size, after = _parse_page(size, token)
+        return _split_page(await self._schedules.list_own(identity.require_identity(), after, size + 1), size)
 
-    async def get(self, schedule_id: str) -> Schedule:
-        """Return the user's schedule. Raises NotFound."""
-        schedule = await self._schedules.find(schedule_id)
-        if schedule is None or schedule.owner != identity.require_identity():
+    async def list_of_tenant(self, user: str, size: int, token: str) -> tuple[list[Schedule], str]:
+        """Return a page of the schedules of the tenant's users, or of one of them, and the next one's token."""
+        tenant, (size, after) = identity.require_scope("operate").tenant, _parse_page(size or PAGE_MAX, token)
+        found = [one for one in await self._schedules.list_all() if one.tenant == tenant and user in ("", one.user)]
+        found.sort(key=lambda one: (one.created_at, one.schedule_id))
+        return _split_page([one for one in found if (one.created_at, one.schedule_id) > after], size)
+
+    async def get(self, schedule_id: str, *, for_operator: bool = False) -> Schedule:
+        """Return the user's schedule; `for_operator`: or another's of the tenant, with the scope operate. Raises
+        NotFound."""
+        schedule, caller = await self._schedules.find(schedule_id), identity.require_identity()
+        is_operator = for_operator and "operate" in caller.scopes
+        if schedule is None or not (schedule.owner == caller or (is_operator and schedule.tenant == caller.tenant)):
             raise _not_found(schedule_id)
         return schedule
+
+    async def hold(self, schedule_id: str, *, is_held: bool) -> Schedule:
+        """Have the schedule of any user of the tenant begin no runs, or begin them again."""
+        identity.require_scope("operate")
+
+        def change(schedule: Schedule) -> Schedule:
+            return replace(schedule, held=OPERATOR if is_held else "")
+
+        return await self._change(await self.get(schedule_id, for_operator=True), change)
 
     async def update(self, schedule_id: str, changes: dict[str, Any]) -> Schedule:
         """Change fields by name; cron and once_at end each other."""
@@ -176,12 +197,13 @@ class ScheduleStore:
         found = await self._schedules.find(schedule_id) if is_uuid(schedule_id) else None
         schedule = posts.check_proof(found, posted, self._clock())
         payload, status = posts.check_payload(posted.payload), ACCEPTED
+        is_held = bool((await self._note_hold(schedule)).held)
 
         def change(stored: Schedule) -> Schedule:
             nonlocal status
             if posted.webhook_id in stored.taken_ids:
                 status = DUPLICATE
-            elif stored.paused or not stored.on_webhook:
+            elif stored.paused or is_held or not stored.on_webhook:
                 status = PAUSED
             else:
                 status = ACCEPTED
@@ -192,7 +214,7 @@ class ScheduleStore:
         return status
 
     async def delete(self, schedule_id: str) -> None:
-        await self.get(schedule_id)
+        await self.get(schedule_id, for_operator=True)
         await self._schedules.delete(schedule_id)
 
     async def list_due(self) -> tuple[list[Schedule], int]:
@@ -203,7 +225,9 @@ class ScheduleStore:
             if not _is_seen(schedule):
                 continue
             with suppress(NotFound):  # it was deleted meanwhile
-                if now - schedule.waits_since <= GRACE_MS:
+                if (await self._note_hold(schedule)).held:
+                    await self.record(schedule.schedule_id, Firing(schedule.due_at, 0, "skipped"))
+                elif now - schedule.waits_since <= GRACE_MS:
                     due.append(schedule)
                 elif schedule.catch_up and schedule.due_at == schedule.next_at and not schedule.refusal:
                     due.append(await self._pass_times(schedule, find_last(schedule, schedule.next_at, now)))
@@ -266,13 +290,36 @@ class ScheduleStore:
 
         return await self._change(schedule, change)
 
+    async def _note_hold(self, schedule: Schedule) -> Schedule:
+        """Return the schedule as it is held or not, by whether its user has gone."""
+        if self._users is None or schedule.held == OPERATOR:
+            return schedule
+        if schedule.held:
+            is_held = not await self._users.is_back(schedule.tenant, schedule.user)
+        else:
+            is_held = await self._users.has_gone(schedule.tenant, schedule.user)
+        held = NO_CREDENTIAL if is_held else ""
+        if held == schedule.held:
+            return schedule
+        return await self._change(
+            schedule, lambda stored: stored if stored.held == OPERATOR else replace(stored, held=held)
+        )
+
     async def _keep(self, schedule: Schedule) -> Schedule:
         find = partial(self._schedules.find, schedule.schedule_id)
         return await keep_made("schedule", schedule, self._schedules.put, find)
 
     async def _change(self, schedule: Schedule, change: Callable[[Schedule], Schedule]) -> Schedule:
+        who = identity.get_identity()
+
+        def note_makers(stored: Schedule) -> Schedule:
+            changed = change(stored)
+            if who is None or who.makers <= {*stored.makers}:
+                return changed
+            return replace(changed, makers=tuple(sorted({*stored.makers, *who.makers})))
+
         changed = await change_record(
-            "schedule", schedule, change, self._schedules.put, partial(self._schedules.find, schedule.schedule_id)
+            "schedule", schedule, note_makers, self._schedules.put, partial(self._schedules.find, schedule.schedule_id)
         )
         if changed is None:
             raise _not_found(schedule.schedule_id)
@@ -281,6 +328,20 @@ class ScheduleStore:
     async def _check_chat(self, schedule: Schedule) -> None:
         if schedule.chat_id and not await self._access.may_use_id(schedule.chat_id):
             raise NotFound(f"chat {schedule.chat_id} does not exist", chatId=schedule.chat_id)
+
+
+def _parse_page(size: int, token: str) -> tuple[int, tuple[int, str]]:
+    if not 0 <= size <= PAGE_MAX:
+        raise InvalidRequest.of("pageSize", f"must be 1 to {PAGE_MAX}, or 0 for all")
+    match = _TOKEN.fullmatch(token)
+    if token and match is None:
+        raise InvalidRequest.of("pageToken", "must be the nextPageToken of an earlier answer")
+    return size or SCHEDULES_MAX, (int(match[1]), match[2]) if match else (0, "")
+
+
+def _split_page(found: list[Schedule], size: int) -> tuple[list[Schedule], str]:
+    page = found[:size]
+    return page, f"{page[-1].created_at}.{page[-1].schedule_id}" if len(found) > size else ""
 
 
 def _is_forgotten(schedule: Schedule, due_at: int) -> bool:
@@ -326,6 +387,8 @@ def _check_same(stored: Schedule, schedule: Schedule) -> Schedule:
                 "taken_times",
                 "forgotten_at",
                 "triggers",
+                "makers",
+                "held",
             )
         },
     )

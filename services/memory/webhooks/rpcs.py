@@ -10,9 +10,11 @@ from headrace.errors import InvalidRequest
 from headrace.v1 import webhook_pb2
 from headrace.v1.webhook_pb2_grpc import WebhookServiceServicer
 from services.memory.webhooks.store import KEEP_S_DEFAULT
+from services.runtime.auth import identity
 from services.runtime.clock import now_ms
 
 if TYPE_CHECKING:
+    from services.memory.storage.audit.trail import AuditTrail
     from services.memory.storage.records.webhooks import Delivery, Webhook
     from services.memory.webhooks.run_webhooks import RunWebhookStore
     from services.memory.webhooks.store import WebhookStore
@@ -29,9 +31,10 @@ _PLAIN_DELIVERY = (
 
 
 class WebhookService(WebhookServiceServicer):
-    def __init__(self, webhooks: WebhookStore, run_webhooks: RunWebhookStore) -> None:
+    def __init__(self, webhooks: WebhookStore, run_webhooks: RunWebhookStore, audit: AuditTrail) -> None:
         self._webhooks = webhooks
         self._run_webhooks = run_webhooks
+        self._audit = audit
 
     async def CreateWebhook(
         self, request: webhook_pb2.CreateWebhookRequest, context: Context
@@ -44,6 +47,8 @@ class WebhookService(WebhookServiceServicer):
             request.agent_keys,
             paused=request.paused,
         )
+        if secret:
+            await self._record("webhook.made", webhook.webhook_id)
         return webhook_pb2.CreateWebhookResponse(webhook=_make_message(webhook), secret=secret)
 
     async def ListWebhooks(
@@ -65,6 +70,7 @@ class WebhookService(WebhookServiceServicer):
                 raise InvalidRequest.of("allAgents", "must not stand beside agentKeys")
             given["agent_keys"] = ()
         webhook = await self._webhooks.update(given.pop("webhook_id"), given)
+        await self._record("webhook.changed", webhook.webhook_id, changed=" ".join(sorted(given)))
         return webhook_pb2.UpdateWebhookResponse(webhook=_make_message(webhook))
 
     async def RotateSecret(
@@ -72,18 +78,22 @@ class WebhookService(WebhookServiceServicer):
     ) -> webhook_pb2.RotateSecretResponse:
         keep_s = request.keep_s if request.HasField("keep_s") else KEEP_S_DEFAULT
         webhook, secret = await self._webhooks.rotate(request.webhook_id, keep_s)
+        await self._record("webhook.secret_rotated", webhook.webhook_id, keepS=keep_s)
         return webhook_pb2.RotateSecretResponse(webhook=_make_message(webhook), secret=secret)
 
     async def DeleteWebhook(
         self, request: webhook_pb2.DeleteWebhookRequest, context: Context
     ) -> webhook_pb2.DeleteWebhookResponse:
         await self._webhooks.delete(request.webhook_id)
+        await self._record("webhook.deleted", request.webhook_id)
         return webhook_pb2.DeleteWebhookResponse()
 
     async def PingWebhook(
         self, request: webhook_pb2.PingWebhookRequest, context: Context
     ) -> webhook_pb2.PingWebhookResponse:
-        return webhook_pb2.PingWebhookResponse(delivery=_make_delivery(await self._webhooks.ping(request.webhook_id)))
+        delivery = await self._webhooks.ping(request.webhook_id)
+        await self._record("webhook.pinged", request.webhook_id)
+        return webhook_pb2.PingWebhookResponse(delivery=_make_delivery(delivery))
 
     async def ListDeliveries(
         self, request: webhook_pb2.ListDeliveriesRequest, context: Context
@@ -97,6 +107,7 @@ class WebhookService(WebhookServiceServicer):
         self, request: webhook_pb2.ReplayDeliveriesRequest, context: Context
     ) -> webhook_pb2.ReplayDeliveriesResponse:
         count = await self._webhooks.replay(request.webhook_id, request.event_ids)
+        await self._record("webhook.replayed", request.webhook_id, count=count)
         return webhook_pb2.ReplayDeliveriesResponse(count=count)
 
     async def PutRunWebhook(
@@ -123,6 +134,9 @@ class WebhookService(WebhookServiceServicer):
     ) -> webhook_pb2.DeleteRunWebhookResponse:
         await self._run_webhooks.delete(request.run_id, request.config_id)
         return webhook_pb2.DeleteRunWebhookResponse()
+
+    async def _record(self, event: str, webhook_id: str, **details: str | int) -> None:
+        await self._audit.record(event, identity.require_identity(), webhookId=webhook_id, **details)
 
 
 def _make_message(webhook: Webhook) -> webhook_pb2.Webhook:

@@ -74,7 +74,7 @@ class DueSchedules:
 
     async def _start_and_record(self, due: schedule_pb2.DueSchedule) -> None:
         with log_errors(due.schedule.schedule_id):
-            with acting_as(Identity(due.tenant, due.user)):
+            with acting_as(Identity(due.tenant, due.user, makers=frozenset(due.makers))):
                 firing = await self._make_firing(due)
             if firing is not None:
                 await record_firing(self._peers, due.schedule.schedule_id, firing)

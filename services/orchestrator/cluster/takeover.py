@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
+from dataclasses import replace
 from weakref import WeakValueDictionary
 
 import structlog
@@ -42,7 +43,7 @@ from services.orchestrator.run.replay.attempt_resets import CRASHED, HANDED_OVER
 from services.orchestrator.run.replay.replay import Recording
 from services.orchestrator.run.replay.resume_point import ResumePoint
 from services.orchestrator.run.run import Run, is_recorded
-from services.runtime.auth.identity import Identity, acting_as
+from services.runtime.auth.identity import Identity, acting_as, require_identity
 from services.runtime.clock import now_ms
 from services.runtime.randomness import choose_uniform
 from services.runtime.rpc.peer_calls import translating_peer_errors
@@ -243,7 +244,8 @@ class Takeover:
         past = ResumePoint(
             generation, base_seq, chat.events, recording, reason, is_changed, query.traceparent, chat.owner
         )
-        run = self._runs.resume(entry.run_id, agent, query.query, past, version)
+        with acting_as(replace(require_identity(), makers=frozenset(query.makers))):
+            run = self._runs.resume(entry.run_id, agent, query.query, past, version)
         tell = log.info if reason == PARKED else log.warning
         tell("run taken over", run_id=run.id, generation=generation, last_seq=entry.last_seq, reason=reason)
         if self._runs.is_draining:

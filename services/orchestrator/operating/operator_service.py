@@ -77,11 +77,9 @@ class OperatorService(operator_pb2_grpc.OperatorServiceServicer):
             strip_content(response.detail.error)
             for event in response.events:
                 strip_content(event)
-        elif request.include_events:
+        elif request.include_events or response.detail.error.message:
             # Before it is shown: where it cannot be recorded, it is not read.
-            run = found.runs[0]
-            await self._audit.record("content.read", operator, chatId=run.chat_id, runId=run.run_id, of=run.user)
-            _log_deed("content read", run, operator)
+            await self._record("content.read", found.runs[0], operator)
         return response
 
     async def CancelRuns(
@@ -119,6 +117,8 @@ class OperatorService(operator_pb2_grpc.OperatorServiceServicer):
         request = agent_pb2.CancelRequest(run_id=run_id)
         async with places:
             try:
+                # Before it is done: where it cannot be recorded, nobody's run is cancelled.
+                await self._record("run.cancelled", run, operator)
                 with acting_as(Identity.from_stored(operator.tenant, run.user)):
                     async with asyncio.timeout(CANCEL_TIMEOUT_S):
                         answer = await self._agents.Cancel(request, context)
@@ -128,7 +128,6 @@ class OperatorService(operator_pb2_grpc.OperatorServiceServicer):
                 return make(status="not_found")
             except HeadraceError as error:
                 return make(status="failed", reason=error.reason)
-        _log_deed("run cancelled", run, operator)
         return make(status="ended" if answer.state in stored_runs.ENDS.values() else "cancelling")
 
     async def ListProviders(
@@ -148,6 +147,12 @@ class OperatorService(operator_pb2_grpc.OperatorServiceServicer):
             unfinished = await stored_runs.list_unfinished(self._peers)
         owned = (run for run in unfinished if run.tenant == operator.tenant and run.owner)
         return operator_pb2.ListReplicasResponse(replicas=_group_by_owner(owned, self._owner.address))
+
+    async def _record(self, event: str, run: operator_pb2.OperatorRun, operator: Identity) -> None:
+        await self._audit.record(event, operator, chatId=run.chat_id, runId=run.run_id, of=run.user)
+        log.info(
+            event.replace(".", " "), run_id=run.run_id, of=run.user, by=operator.user, credential=operator.credential
+        )
 
     async def _list_runs(self, request: operator_pb2.OperatorListRunsRequest) -> operator_pb2.OperatorListRunsResponse:
         with translating_peer_errors():
@@ -176,7 +181,3 @@ def _group_by_owner(runs: Iterable[memory_pb2.UnfinishedRun], this: str) -> list
         replica.lease_expires_at = max(replica.lease_expires_at, run.lease_expires_at)
         replica.is_alive |= run.lease_expires_at > now
     return [replicas[address] for address in sorted(replicas)]
-
-
-def _log_deed(deed: str, run: operator_pb2.OperatorRun, operator: Identity) -> None:
-    log.info(deed, run_id=run.run_id, of=run.user, by=operator.user, credential=operator.credential)

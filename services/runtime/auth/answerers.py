@@ -15,10 +15,13 @@ def list_names(caller: Identity) -> list[str]:
     return [TENANT, USER + caller.user, *(ROLE + role for role in sorted(caller.roles))]
 
 
-def may_answer(any_of: Collection[str], requester: str, caller: Identity, *, not_requester: bool) -> bool:
-    """Say whether `caller`, of the requester's tenant, may answer by this rule; an empty one means the requester."""
-    is_requester = caller.user == requester
-    if is_requester and not_requester:
+def may_answer(any_of: Collection[str], requester: Identity, caller: Identity, *, not_requester: bool) -> bool:
+    """Say whether `caller`, of the requester's tenant, may answer by this rule; an empty one means the requester.
+
+    Who has made the key of one of them counts as that one, too: for two eyes they are the same.
+    """
+    if not_requester and not caller.persons.isdisjoint(requester.persons):
         return False
+    is_requester = caller.user == requester.user
     names = {*list_names(caller), REQUESTER} if is_requester else {*list_names(caller)}
     return not names.isdisjoint(any_of or (REQUESTER,))

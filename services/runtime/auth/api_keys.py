@@ -15,7 +15,7 @@ import msgspec
 import structlog
 
 from headrace.regular_files import read_regular_file
-from services.runtime.auth.identity import ALL_SCOPES, DEFAULT_SCOPES, ROLES_MAX, Identity
+from services.runtime.auth.identity import ALL_SCOPES, DEFAULT_SCOPES, FILED, ROLES_MAX, Identity
 from services.runtime.auth.key_text import name_key
 from services.runtime.ending import CannotServe
 from services.runtime.files.refused_files import REFUSED_FILES
@@ -46,15 +46,16 @@ class ApiKeys:
         """Read the file; raises OSError if it cannot be used."""
         self.path = path
         self._identities: dict[bytes, Identity] = {}
+        self._by_credential: dict[str, Identity] = {}
         try:
-            self._identities = _read_keys(path)
+            self._read()
         except ValueError as error:
             raise CannotServe(f"{path}: {error}") from error
 
     def reload(self) -> None:
         """Read the file again; a file with a mistake changes nothing."""
         try:
-            self._identities = _read_keys(self.path)
+            self._read()
         except (OSError, ValueError) as error:
             REFUSED_FILES.labels("api_keys").set(1)
             log.error("api keys refused", file=str(self.path), problem=str(error), last_good_version_stays=True)
@@ -62,9 +63,20 @@ class ApiKeys:
             REFUSED_FILES.labels("api_keys").set(0)
             log.info("api keys in force", keys=len(self._identities))
 
+    def _read(self) -> None:
+        self._identities = _read_keys(self.path)
+        self._by_credential = {who.credential: who for who in self._identities.values()}
+
     def find_identity(self, key: str) -> Identity | None:
         # The time that the look-up takes tells only about the hash.
         return self._identities.get(hashlib.sha256(key.encode()).digest())
+
+    def has_user(self, tenant: str, user: str) -> bool:
+        return any((who.tenant, who.user) == (tenant, user) for who in self._identities.values())
+
+    def has(self, who: Identity) -> bool:
+        """Whether the file still has the key that `who` has shown, as that user's."""
+        return self._by_credential.get(who.credential) == who
 
 
 def _read_keys(path: Path) -> dict[bytes, Identity]:
@@ -73,7 +85,7 @@ def _read_keys(path: Path) -> dict[bytes, Identity]:
         if not _SHA256.fullmatch(entry.sha256):
             raise ValueError(f"keys[{index}].sha256: expected 64 lower-case hex digits")
         credential = name_key(bytes.fromhex(entry.sha256))
-        identity = Identity(entry.tenant, entry.user, credential, entry.roles, entry.scopes)
+        identity = Identity(entry.tenant, entry.user, credential, entry.roles, entry.scopes, FILED)
         if unknown := entry.scopes - ALL_SCOPES:
             raise ValueError(
                 f"keys[{index}].scopes: {min(unknown)!r}: expected some of {', '.join(sorted(ALL_SCOPES))}"

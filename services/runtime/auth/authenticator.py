@@ -12,15 +12,28 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import TYPE_CHECKING
 
-from headrace.errors import PermissionDenied, Unauthenticated
+from headrace.errors import CredentialEnded, PermissionDenied, Unauthenticated
 from services.runtime.auth import callers
 from services.runtime.auth.api_keys import ApiKeys
-from services.runtime.auth.identity import CREDENTIAL, DEFAULT, ROLES, SCOPES, TENANT, USER, Identity, read_forwarded
+from services.runtime.auth.identity import (
+    CREDENTIAL,
+    DEFAULT,
+    FILED,
+    MAKERS,
+    ROLES,
+    SCOPES,
+    TENANT,
+    USER,
+    Identity,
+    read_forwarded,
+)
 from services.runtime.auth.key_text import PREFIX
+from services.runtime.auth.open_calls import OpenCalls
 from services.runtime.auth.refused_sign_ins import RefusedSignIns
 from services.runtime.auth.settings import API_KEY as API_KEYS
 from services.runtime.auth.settings import AuthSettings
 from services.runtime.auth.stored_keys import StoredKeys
+from services.runtime.clock import now_ms
 from services.runtime.http2.tls import PEER_URIS
 
 if TYPE_CHECKING:
@@ -33,7 +46,7 @@ CALLER, TOKEN = "x-headrace-caller", "x-headrace-token"
 WHO_ASKS = "/headrace.v1.AgentService/GetIdentity"
 """A call that takes none of its key's: deploy/gateway asks it before it reads a body, and then makes the call."""
 
-_HEADERS = frozenset({AUTHORIZATION, API_KEY, CALLER, TOKEN, TENANT, USER, CREDENTIAL, ROLES, SCOPES})
+_HEADERS = frozenset({AUTHORIZATION, API_KEY, CALLER, TOKEN, TENANT, USER, CREDENTIAL, ROLES, SCOPES, MAKERS})
 
 
 def _is_own_user() -> bool:
@@ -63,6 +76,8 @@ class Authenticator:
         self._tokens = tokens
         self._keys = keys or StoredKeys(settings.keys_good_s)
         self._takes_keys = keys is not None and API_KEYS in settings.methods
+        self.open_calls = OpenCalls(self._check_credential)
+        self._keys.listen(self.open_calls.look)
 
     async def admit_call(
         self,
@@ -100,7 +115,7 @@ class Authenticator:
             if identity is None:
                 raise Unauthenticated(
                     f"{TENANT} and {USER}: expected both, 1 to 128 visible ASCII characters each;"
-                    f" {CREDENTIAL}, {ROLES}, {SCOPES}: valid ones where they are given"
+                    f" {CREDENTIAL}, {ROLES}, {SCOPES}, {MAKERS}: valid ones where they are given"
                 )
             if caller == callers.FACADE:  # the others call for a run, which has been admitted with its query
                 callers.check_method_scope(method, identity)
@@ -128,9 +143,19 @@ class Authenticator:
             return await self._tokens.verify_token(credential)
         return await self._find_key_holder(credential, is_call=is_call)
 
-    def ending_with_key(self, who: Identity | None) -> AbstractAsyncContextManager[None]:
-        """Run the block for as long as the key is good that `who` has shown to this process; raises CredentialEnded."""
-        return self._keys.ending_with_key(who.key_id) if who is not None and who.key_id else nullcontext()
+    def ending_with_credential(self, who: Identity | None) -> AbstractAsyncContextManager[None]:
+        """Run the block for as long as what `who` has shown to this process is good; raises CredentialEnded."""
+        return self.open_calls.ending(who) if who is not None and (who.key_id or who.ends_at) else nullcontext()
+
+    def _check_credential(self, who: Identity) -> None:
+        """Raise CredentialEnded where what `who` has shown to this process is of no use any more."""
+        if 0 < who.ends_at <= now_ms():
+            raise CredentialEnded("the token or the session has expired; get a new one, or POST /auth/refresh")
+        if who.key_id == FILED:
+            if self._api_keys is None or not self._api_keys.has(who):
+                raise CredentialEnded("the API key is not in its file any more; get a new one")
+        elif who.key_id:
+            self._keys.check(who)
 
     def _identify_caller(self, headers: Mapping[str, str], auth_context: Mapping[str, Iterable[bytes]]) -> str | None:
         """Return the calling service, or `client`; None if everybody may call."""

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 from google.protobuf.descriptor_pool import Default
 
@@ -64,7 +65,7 @@ CALLERS: dict[str, frozenset[str]] = {
     **_allow(_DATA_STORE, "CheckErasure", _RUNS | {TOOLS}),
     **_allow(_GATES, "ListGates WatchGates GetGate AnswerGate ClaimGate ReleaseGate DelegateGate AskBack", _PUBLIC),
     **_allow(_GATES, "ListGrants RevokeGrant ExportGates", _PUBLIC),
-    **_allow(_KEYS, "CreateKey ListKeys GetKey UpdateKey RevokeKey", _PUBLIC),
+    **_allow(_KEYS, "CreateKey ConfirmKey ListKeys GetKey UpdateKey RevokeKey", _PUBLIC),
     **_allow(_KEYS, "ReadKeyChanges TakeKeyCalls", frozenset({FACADE, ORCHESTRATOR, TOOLS})),
     **_allow(_LLM, "StreamChat CountTokens ListModels", _MODELS),
     **_allow(_LLM, "ListProviders ListLimits", _RUNS),
@@ -136,7 +137,15 @@ def check_method_scope(method: str, identity: Identity) -> None:
 @lru_cache(maxsize=1024)
 def find_scope(method: str) -> str:
     """Return the scope that the contract names for the RPC, a name of CALLERS; empty: none."""
+    return _read_option(method, common_pb2.scope)
+
+
+def find_audit_event(method: str) -> str:
+    """Return the event that the contract says the RPC writes to the audit log; empty: none."""
+    return _read_option(method, common_pb2.audit)
+
+
+def _read_option(method: str, option: Any) -> str:
     if method.startswith(_A2A):
         return ""
-    found = Default().FindMethodByName(method[1:].replace("/", "."))
-    return found.GetOptions().Extensions[common_pb2.scope]
+    return Default().FindMethodByName(method[1:].replace("/", ".")).GetOptions().Extensions[option]

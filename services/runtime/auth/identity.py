@@ -17,6 +17,8 @@ from headrace.errors import PermissionDenied, Unauthenticated
 TENANT, USER, CREDENTIAL = "x-headrace-tenant", "x-headrace-user", "x-headrace-credential"
 ROLES, SCOPES = "x-headrace-roles", "x-headrace-scopes"
 """Words separated by commas; without SCOPES the caller has DEFAULT_SCOPES."""
+MAKERS = "x-headrace-makers"
+"""Names separated by spaces: users' names may have commas."""
 
 ALL_SCOPES = frozenset({"ask", "answer", "operate", "read_content", "publish", "admin"})
 """What a credential can be good for: asking agents, answering gates, seeing and ending other users' runs, reading what
@@ -25,7 +27,11 @@ is said in them, publishing agents, managing keys and budgets."""
 DEFAULT_SCOPES = frozenset({"ask", "answer"})
 """Scopes of a credential that names none."""
 
+FILED = "file"
+
 ROLES_MAX = 64
+MAKERS_MAX = 16
+"""Users who have made keys with each other's keys, and so know a key's text."""
 IDENTITIES_MAX = 1024
 """Identities of services' headers that are kept: each run is some calls of the same user, whose streams share it."""
 
@@ -46,7 +52,12 @@ class Identity:
     scopes: frozenset[str] = field(default=DEFAULT_SCOPES, compare=False)
     """What the credential is good for."""
     key_id: str = field(default="", compare=False)
-    """The stored API key that was shown to this process; empty: none was, or to another."""
+    """The stored API key that was shown to this process, FILED for one of its file; empty: none was, or to another."""
+    ends_at: int = field(default=0, compare=False)
+    """When the token or session that was shown to this process ends, Unix milliseconds; 0: it has no end of its own."""
+
+    makers: frozenset[str] = field(default=frozenset(), compare=False)
+    """Users who know the API key's text, as they have made it: whatever it does may be done by one of them."""
 
     @classmethod
     def from_stored(cls, tenant: str, user: str) -> Identity:
@@ -54,11 +65,16 @@ class Identity:
         return cls(tenant or DEFAULT.tenant, user or DEFAULT.user)
 
     @property
+    def persons(self) -> frozenset[str]:
+        """Users of the tenant of whom each may be the one who acts."""
+        return self.makers | {self.user}
+
+    @property
     def is_valid(self) -> bool:
-        names = (self.tenant, self.user, *filter(None, [self.credential]))
+        names = (self.tenant, self.user, *filter(None, [self.credential]), *self.makers)
         if not all(_NAME.fullmatch(name) for name in names) or not self.scopes <= ALL_SCOPES:
             return False
-        return len(self.roles) <= ROLES_MAX and all(map(is_role, self.roles))
+        return len(self.makers) <= MAKERS_MAX and len(self.roles) <= ROLES_MAX and all(map(is_role, self.roles))
 
 
 DEFAULT = Identity("default", "default", scopes=ALL_SCOPES)
@@ -133,20 +149,28 @@ def forward_identity() -> tuple[tuple[str, str], ...]:
         headers.append((ROLES, ",".join(sorted(identity.roles))))
     if identity.scopes != DEFAULT_SCOPES:
         headers.append((SCOPES, ",".join(sorted(identity.scopes))))
+    if identity.makers:
+        headers.append((MAKERS, " ".join(sorted(identity.makers))))
     return tuple(headers)
 
 
 def read_forwarded(headers: Mapping[str, str]) -> Identity | None:
     """Return the identity that a service's headers name; None if it is invalid."""
-    return _build_forwarded(*(headers.get(name) for name in (TENANT, USER, CREDENTIAL, ROLES, SCOPES)))
+    return _build_forwarded(*(headers.get(name) for name in (TENANT, USER, CREDENTIAL, ROLES, SCOPES, MAKERS)))
 
 
 @lru_cache(maxsize=IDENTITIES_MAX)
 def _build_forwarded(
-    tenant: str | None, user: str | None, credential: str | None, roles: str | None, scopes: str | None
+    tenant: str | None,
+    user: str | None,
+    credential: str | None,
+    roles: str | None,
+    scopes: str | None,
+    makers: str | None,
 ) -> Identity | None:
     known = DEFAULT_SCOPES if scopes is None else _split_words(scopes)
-    identity = Identity(tenant or "", user or "", credential or "", _split_words(roles or ""), known)
+    knowing = frozenset(makers.split(" ")) if makers else frozenset[str]()
+    identity = Identity(tenant or "", user or "", credential or "", _split_words(roles or ""), known, makers=knowing)
     return identity if identity.is_valid else None
 
 

@@ -35,7 +35,9 @@ async def open_authenticator(
         for item in (api_keys, file_keys):
             if item is not None:
                 await stack.enter_async_context(watching_paths([item.path], item.reload))
-        yield Authenticator(settings, api_keys, tokens, keys, has_certificates=has_certificates)
+        authenticator = Authenticator(settings, api_keys, tokens, keys, has_certificates=has_certificates)
+        stack.callback(guard_task(asyncio.create_task(authenticator.open_calls.watch())).cancel)
+        yield authenticator
 
 
 @asynccontextmanager

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -49,6 +49,8 @@ class KnownKey:
     """Unix milliseconds; 0: never."""
     disabled: bool
     revoked: bool
+    unconfirmed: bool
+    sha256: bytes
     runs_max: int
     requests_per_minute: int
     """0: no limit of its own."""
@@ -59,6 +61,8 @@ class KnownKey:
             raise CredentialEnded("the API key was revoked; get a new one")
         if 0 < self.expires_at <= now_ms():
             raise CredentialEnded("the API key has expired; get a new one")
+        if self.unconfirmed:
+            raise CredentialEnded("the API key is not confirmed: its user or another admin must do so (ConfirmKey)")
         if self.disabled:
             raise CredentialEnded("the API key is disabled")
 
@@ -85,8 +89,6 @@ class StoredKeys:
         self._asked = asyncio.Event()
         self._waiting: list[asyncio.Future[None]] = []
         """Calls that wait for the end of a look that is yet to begin."""
-        self._open: dict[str, dict[asyncio.Timeout, None]] = {}
-        """Open calls by their keys' ids."""
         self.calls = KeyCalls()
         self._listeners: list[Callable[[], None]] = []
 
@@ -98,7 +100,9 @@ class StoredKeys:
             Overloaded: Memory has been away for too long. QuotaExceeded: The key has had its calls for now.
         """
         sha256 = hashlib.sha256(text.encode()).digest()
-        key = self._by_hash.get(sha256) or await self._look_for(sha256)
+        key = self._by_hash.get(sha256)
+        if key is None or key.unconfirmed:  # it may have been made, or confirmed, since the last look
+            key = await self._look_for(sha256)
         if not self._is_fresh or (key is None and self._is_away):
             raise Overloaded("API keys cannot be checked now; try again later", retry_after_s=1.0)
         if key is None:
@@ -120,23 +124,12 @@ class StoredKeys:
         """Call `act` after each look."""
         self._listeners.append(act)
 
-    @asynccontextmanager
-    async def ending_with_key(self, key_id: str) -> AsyncGenerator[None]:
-        """Run the block for as long as the key is good; raises CredentialEnded."""
-        ending = asyncio.timeout(None)
-        opened = self._open.setdefault(key_id, {})
-        try:
-            async with ending:
-                opened[ending] = None
-                yield
-        except TimeoutError:
-            if ending.expired():
-                self._check_end(key_id)
-            raise
-        finally:
-            opened.pop(ending, None)
-            if not opened and self._open.get(key_id) is opened:
-                del self._open[key_id]
+    def check(self, who: Identity) -> None:
+        """Raise CredentialEnded if the key that `who` has shown is of no use any more."""
+        key = self._by_id.get(who.key_id)
+        if key is None or key.identity.credential != who.credential:
+            raise CredentialEnded("the API key has ended; get a new one")
+        key.check()
 
     async def follow(self, read: ReadChanges, poll_s: float) -> None:
         """Look for changes every `poll_s` seconds, for ever; the time that a look takes is part of them."""
@@ -174,7 +167,6 @@ class StoredKeys:
             self._read_at, self._is_away, self._is_complete = began_at, False, True
         finally:
             _release(waiting)
-        self._end_calls()
         for act in self._listeners:
             act()
 
@@ -202,15 +194,22 @@ class StoredKeys:
             frozenset(record.roles),
             frozenset(record.scopes),
             record.key_id,
+            makers=frozenset(record.makers),
         )
         key = KnownKey(
             holder,
             record.expires_at,
             record.disabled,
             record.revoked,
+            record.unconfirmed,
+            record.sha256,
             record.runs_max,
             record.requests_per_minute,
         )
+        before = self._by_id.get(record.key_id)
+        if before is not None and before.sha256 != record.sha256:  # its user has a new text, and nobody the old one
+            self._by_hash.pop(before.sha256, None)
+            self._by_credential.pop(before.identity.credential, None)
         self._by_hash[record.sha256] = self._by_id[record.key_id] = self._by_credential[credential] = key
         if not key.requests_per_minute:
             self.calls.forget(record.key_id)
@@ -232,21 +231,6 @@ class StoredKeys:
             while len(self._unknown) > UNKNOWN_MAX:
                 self._unknown.popitem(last=False)
         return key
-
-    def _end_calls(self) -> None:
-        now = asyncio.get_running_loop().time()
-        for key_id, opened in self._open.items():
-            key = self._by_id.get(key_id)
-            if key is None or key.has_ended:
-                for ending in opened:
-                    ending.reschedule(now)
-                opened.clear()  # each is ended once
-
-    def _check_end(self, key_id: str) -> None:
-        key = self._by_id.get(key_id)
-        if key is not None:
-            key.check()
-        raise CredentialEnded("the API key has ended; get a new one")
 
 
 def _release(waiting: list[asyncio.Future[None]]) -> None:

@@ -102,7 +102,7 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
             )
         if handler.stream_unary is not None:
             return grpc.stream_unary_rpc_method_handler(
-                self._wrap_unary(self._end_with_key(handler.stream_unary), method, _check_requests), *serializers
+                self._wrap_unary(self._end_with_credential(handler.stream_unary), method, _check_requests), *serializers
             )
         assert handler.unary_stream is not None, f"{method}: two-way streams are not part of the contract"
         serialize = handler.response_serializer
@@ -124,7 +124,7 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
 
     def _wrap_streaming(self, generate: Any, method: str) -> Any:
         async def call(request: Any, context: Context) -> None:
-            async with _handling_rpc(method, context) as done, self._ending_with_key():
+            async with _handling_rpc(method, context) as done, self._ending_with_credential():
                 _check_request(request)
                 tenant = identity.current_tenant()
                 await self._turnstile.pass_through(tenant)
@@ -151,13 +151,13 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
 
         return call
 
-    def _ending_with_key(self) -> AbstractAsyncContextManager[None]:
-        """Run a call's block for as long as its caller's API key is good; raises CredentialEnded."""
-        return self._authenticator.ending_with_key(identity.get_identity())
+    def _ending_with_credential(self) -> AbstractAsyncContextManager[None]:
+        """Run a call's block for as long as its caller's credential is good; raises CredentialEnded."""
+        return self._authenticator.ending_with_credential(identity.get_identity())
 
-    def _end_with_key(self, answer: Any) -> Any:
+    def _end_with_credential(self, answer: Any) -> Any:
         async def answer_until_end(requests: Any, context: Context) -> Any:
-            async with self._ending_with_key():
+            async with self._ending_with_credential():
                 return await answer(requests, context)
 
         return answer_until_end

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
@@ -9,7 +10,7 @@ import pytest
 
 from headrace.errors import InvalidRequest, NotFound, PermissionDenied
 from headrace.v1 import memory_pb2
-from services.runtime.auth.identity import Identity, acting_as
+from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
 from tests.support.memory.engines import Kept, Serve
 from tests.support.memory.messages import content
 from tests.support.memory.writing import Memory, new_id, query_line, read_pages, run_line, step_line
@@ -100,6 +101,19 @@ async def test_what_is_said_last_counts_and_reverts_leave_it(memory: Memory) -> 
     assert await list_readable(memory, BOB, chat_id, run_id) == []
     with acting_as(BOB), pytest.raises(NotFound):
         await memory.chat(chat_id=fork)
+
+
+async def test_who_reads_anothers_chat_is_recorded_once_an_hour(memory: Memory) -> None:
+    chat_id, run_id = await make_chat(memory)
+    with acting_as(ADA):
+        await share(memory, chat_id, "user:bob")
+        await memory.chat(chat_id=chat_id)
+    for _ in range(2):
+        await list_readable(memory, BOB, chat_id, run_id)
+    with acting_as(Identity("acme", "olga", scopes=ALL_SCOPES)):
+        [line] = (await memory.call("ListAudit", event="content.read")).lines
+    record = json.loads(line.line)
+    assert (record["by"], record["of"], record["chatId"]) == ("bob", "ada", chat_id)
 
 
 CHANGES: dict[str, dict[str, Any]] = {

@@ -15,6 +15,7 @@ import structlog
 
 from headrace.errors import InvalidRequest, NotFound, PermissionDenied, QuotaExceeded
 from headrace.v1 import keys_pb2, memory_pb2
+from services.memory.storage.records.keys import decode_key
 from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
 from services.runtime.clock import now_ms
 from tests.support.memory.engines import Files, Kept, Serve
@@ -22,7 +23,11 @@ from tests.support.memory.writing import Memory, new_id, query_line, run_line
 
 pytestmark = pytest.mark.engines
 
-ADA, EVE = Identity("acme", "ada", scopes=ALL_SCOPES), Identity("globex", "eve", scopes=ALL_SCOPES)
+ADA, EVE = (
+    Identity(tenant, user, roles=frozenset(["finance"]), scopes=ALL_SCOPES)
+    for tenant, user in (("acme", "ada"), ("globex", "eve"))
+)
+OLGA, BOB = Identity("acme", "olga", scopes=ALL_SCOPES), Identity("acme", "bob")
 DAY_MS = 86_400_000
 
 
@@ -37,7 +42,7 @@ async def test_a_key_is_made_listed_changed_and_revoked(memory: Memory) -> None:
         assert made.secret.startswith("hrk_")
         assert len(made.secret) == 47
         assert key.credential == f"api_key:{hashlib.sha256(made.secret.encode()).hexdigest()[:12]}"
-        assert (key.user, key.kind, key.state, key.created_by) == ("bob", "person", "active", "ada")
+        assert (key.user, key.kind, key.state, key.created_by) == ("bob", "person", "unconfirmed", "ada")
         assert (list(key.scopes), list(key.roles), key.requests_per_minute) == (["answer", "ask"], ["finance"], 60)
         assert not key.HasField("expires_at")
         assert (await memory.call("GetKey", key_id=key.key_id)).key == key
@@ -49,7 +54,7 @@ async def test_a_key_is_made_listed_changed_and_revoked(memory: Memory) -> None:
         changes: dict[str, Any] = {"no_roles": True, "scopes": ["operate"], "requests_per_minute": 0, "disabled": True}
         changed = (await memory.call("UpdateKey", key_id=key.key_id, name="desk", **changes)).key
         assert (changed.name, list(changed.scopes), list(changed.roles)) == ("desk", ["operate"], [])
-        assert (changed.state, changed.HasField("requests_per_minute")) == ("disabled", False)
+        assert (changed.state, changed.HasField("requests_per_minute")) == ("unconfirmed", False)
         revoked = (await memory.call("RevokeKey", key_id=key.key_id)).key
         assert (revoked.state, revoked.revoked_by) == ("revoked", "ada")
         assert (await memory.call("RevokeKey", key_id=key.key_id)).key == revoked
@@ -70,6 +75,87 @@ async def test_a_key_has_no_more_scopes_than_who_makes_it(memory: Memory) -> Non
         key = (await make(memory, scopes=["ask", "admin"])).key
         with pytest.raises(PermissionDenied, match="'publish'"):
             await memory.call("UpdateKey", key_id=key.key_id, scopes=["ask", "publish"])
+
+
+async def test_a_key_has_no_more_roles_than_who_makes_it_but_for_those_that_the_operator_names(serve: Serve) -> None:
+    async with serve(key_limits={"roles": ["staff"]}) as memory:
+        with acting_as(ADA):
+            key = (await make(memory, roles=["finance", "staff"])).key
+            with pytest.raises(PermissionDenied, match="'board' is none of yours"):
+                await make(memory, roles=["staff", "board"])
+            with pytest.raises(PermissionDenied, match="'board' is none of yours"):
+                await memory.call("UpdateKey", key_id=key.key_id, roles=["finance", "board"])
+        with acting_as(OLGA):  # a role that is there may stay, and go
+            await memory.call("UpdateKey", key_id=key.key_id, roles=["finance"])
+
+
+async def read_record(memory: Memory, key_id: str) -> keys_pb2.KeyRecord:
+    found = await memory.call_as(None, "ReadKeyChanges")
+    return next(record for record in found.keys if record.key_id == key_id)
+
+
+async def test_a_key_in_anothers_name_counts_when_a_second_admin_has_confirmed_it(memory: Memory) -> None:
+    with acting_as(ADA):
+        own, made = (await make(memory, user="ada")).key, await make(memory)
+        key_id = made.key.key_id
+        assert (own.state, [*own.makers], [*made.key.makers]) == ("active", [], ["ada"])
+        with pytest.raises(PermissionDenied, match="'ada' has made this key"):
+            await memory.call("ConfirmKey", key_id=key_id)
+    record = await read_record(memory, key_id)
+    assert (record.unconfirmed, record.disabled, [*record.makers]) == (True, True, ["ada"])
+    ghost = replace(OLGA, makers=frozenset(["ada"]))  # with a key of Olga's that Ada has made
+    with acting_as(ghost), pytest.raises(PermissionDenied, match="'ada' has made this key"):
+        await memory.call("ConfirmKey", key_id=key_id)
+    for stranger in (EVE, Identity("acme", "dan")):
+        with acting_as(stranger), pytest.raises(NotFound):
+            await memory.call("ConfirmKey", key_id=key_id)
+    with acting_as(OLGA):
+        for _ in range(2):
+            confirmed = await memory.call("ConfirmKey", key_id=key_id)
+            assert (confirmed.key.state, confirmed.key.confirmed_by, confirmed.secret) == ("active", "olga", "")
+        lines = (await memory.call("ListAudit", event="key.confirmed")).lines
+        assert [line.by for line in lines] == ["olga"]
+    record = await read_record(memory, key_id)
+    assert (record.unconfirmed, record.disabled, [*record.makers]) == (False, False, ["ada"])
+    assert record.sha256 == hashlib.sha256(made.secret.encode()).digest()
+    with acting_as(ADA):
+        assert (await memory.call("UpdateKey", key_id=key_id, name="desk")).key.state == "active"
+        widened = await memory.call("UpdateKey", key_id=key_id, scopes=["answer", "ask", "operate"])
+        assert widened.key.state == "unconfirmed", "what it is good for was not confirmed"
+
+
+async def test_who_confirms_their_own_key_gets_a_text_that_nobody_else_has(memory: Memory) -> None:
+    made = await memory.call_as(ADA, "CreateKey", name="laptop", user="bob")
+    with acting_as(BOB):
+        own = await memory.call("ConfirmKey", key_id=made.key.key_id)
+    assert own.secret.startswith("hrk_")
+    assert own.secret != made.secret
+    assert (own.key.state, [*own.key.makers]) == ("active", [])
+    record = await read_record(memory, made.key.key_id)
+    assert (record.sha256, [*record.makers]) == (hashlib.sha256(own.secret.encode()).digest(), [])
+    with acting_as(ADA):
+        widened = await memory.call("UpdateKey", key_id=made.key.key_id, scopes=["answer", "ask", "operate"])
+    assert widened.key.state == "active", "nobody but Bob has it"
+
+
+async def test_a_key_that_a_made_key_makes_is_known_to_all_before(memory: Memory) -> None:
+    with acting_as(replace(OLGA, makers=frozenset(["ada"]))):
+        own, other = (await make(memory, user="olga")).key, (await make(memory, user="bob")).key
+    assert (own.state, [*own.makers]) == ("active", ["ada"])
+    assert (other.state, [*other.makers]) == ("unconfirmed", ["ada", "olga"])
+
+
+@pytest.mark.engines("files")
+async def test_a_key_of_an_earlier_version_counts_and_its_maker_is_known() -> None:
+    key = decode_key(EARLIER)
+    assert (key.find_state(now_ms()), key.list_makers()) == ("active", ("ada",))
+
+
+EARLIER = (
+    b'{"keyId":"KEY","tenant":"acme","user":"bob","version":1,"sha256":"00","name":"laptop","scopes":["ask"],'
+    b'"createdAt":1,"createdBy":"ada","updatedAt":1}'
+)
+"""As a version has stored it that knew no makers."""
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from headrace.errors import InvalidRequest, NotFound, PermissionDenied
 from headrace.v1 import memory_pb2
-from services.runtime.auth.identity import Identity, acting_as
+from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
 from services.runtime.clock import now_ms
 from tests.support.memory.engines import Serve
 from tests.support.memory.gates import approval, granting
@@ -76,6 +77,11 @@ async def test_who_made_it_whose_chat_it_is_and_operators_see_and_revoke_it(memo
         assert await ids(memory, scope="tenant") == ["g_2", "g_3"]
         assert await memory.revoke_grant(chat_id, "g_2") == "revoked"
     assert await memory.revoke_grant(chat_id, "g_3") == "revoked"
+    with acting_as(Identity("default", "olga", scopes=ALL_SCOPES)):
+        lines = (await memory.call("ListAudit", event="grant.revoked")).lines
+    assert [(line.by, json.loads(line.line)["grantId"]) for line in lines[::-1]] == [
+        *(("bob", "g_1"), ("olga", "g_2"), ("default", "g_3"))
+    ]
 
 
 async def test_a_revert_to_before_it_ends_a_grant_and_no_revert_brings_one_back(memory: Memory) -> None:

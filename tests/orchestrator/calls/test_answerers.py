@@ -65,6 +65,9 @@ async def test_the_rule_says_who_answers_and_who_sees_it(kind: str, case: str, s
         events = await run
         for name in others:
             assert await try_answer(suite.address, name, gate) in ("duplicate", "unmatched"), name
+        audit = "".join(path.read_text() for path in suite.config.config_dir.glob("data/chats/audit/*/*.jsonl"))
+    lines = [line for line in map(json.loads, audit.splitlines()) if line["event"] == "content.read"]
+    assert [(line["by"], line["of"]) for line in lines] == [(name, "ada") for name in answerers if name != "ada"]
     user = KEYS[first].split(" ")[0].split("/")[1]
     assert only(events, "request.submit")["by"] == only(events, "gate.close")["answeredBy"] == user
     assert only(events, "request.submit")["credential"].startswith("api_key:")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -23,24 +22,9 @@ from services.runtime.auth.setup import following_keys, open_authenticator
 from services.runtime.auth.stored_keys import StoredKeys
 from services.runtime.clock import CLOCK
 from tests.support.issuing import key_settings
+from tests.support.moved_clock import MovedClock
 
 GOOD_S = 60.0
-
-
-@dataclass
-class MovedClock:
-    """The machine's clocks, moved on by the test."""
-
-    ahead_s: float = 0.0
-
-    def time_ns(self) -> int:
-        return time.time_ns() + int(self.ahead_s * 1e9)
-
-    def monotonic(self) -> float:
-        return time.monotonic() + self.ahead_s
-
-    def thread_time(self) -> float:
-        return time.thread_time()
 
 
 @dataclass
@@ -88,7 +72,7 @@ class Service:
 
     async def stay(self, who: Identity) -> None:
         """Be an open call."""
-        async with self.gate.ending_with_key(who):
+        async with self.gate.ending_with_credential(who):
             await asyncio.Event().wait()
 
     async def next_look(self) -> None:
@@ -156,7 +140,7 @@ async def test_a_key_that_ends_makes_no_call_and_ends_what_is_open(
             await open_
         with pytest.raises(CredentialEnded, match=says):
             await service.show("hrk_a")
-        async with service.gate.ending_with_key(other):
+        async with service.gate.ending_with_credential(other):
             await service.next_look()
         service.memory.put("hrk_a")
         await service.next_look()

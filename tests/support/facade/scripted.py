@@ -686,12 +686,12 @@ def served(
         "GateService": script,
         "MemoryService": memory,
         "OperatorService": ScriptedOperator(script),
-        "ScheduleService": ScheduleService(memory.schedules),
+        "ScheduleService": ScheduleService(memory.schedules, audit),
         "SpendService": ScriptedSpend(script),
         "ToolService": tools or ScriptedTools(),
         "KeyService": KeyService(memory.keys, audit),
         "AuditService": AuditService(audit),
-        "WebhookService": WebhookService(memory.webhooks, make_run_webhook_store()),
+        "WebhookService": WebhookService(memory.webhooks, make_run_webhook_store(), audit),
     }
     return make_services(**(services | others))
 

@@ -132,8 +132,9 @@ async def _serving(
     *,
     llm: LlmServiceAsyncStub | None = None,
     summary_timeout_s: float = SUMMARY_TIMEOUT_S,
-    key_limits: Mapping[str, int] | None = None,
+    key_limits: Mapping[str, Any] | None = None,
     held_ms: int = TTL_MS_MAX,
+    auth: AuthSettings = KNOWN,
     **config: Any,
 ) -> AsyncGenerator[Memory]:
     settings = ServerSettings(listen="127.0.0.1:0", drain_s=1, auth=KNOWN)
@@ -141,7 +142,7 @@ async def _serving(
     served = (
         build_service(engine, memory_config, llm, summary_timeout_s, refusals),
         build_key_service(engine, clock, **(key_limits or {})),
-        build_schedule_service(engine, clock),
+        build_schedule_service(engine, clock, auth=auth),
         build_spend_service(engine, clock),
         build_webhook_service(engine, memory_config),
         build_audit_service(engine),

@@ -125,6 +125,7 @@ FIELDS: dict[str, dict[str, Any] | Callable[[Ids], dict[str, Any]]] = {
     "ScheduleService.DeleteSchedule": {},
     "KeyService.CreateKey": lambda ids: {"key_id": ids.key or ids.chat, "name": "of the test", "user": "cat"},
     "KeyService.GetKey": {},
+    "KeyService.ConfirmKey": {},
     "KeyService.UpdateKey": {"roles": ["staff"]},
     "KeyService.RevokeKey": {},
     "WebhookService.CreateWebhook": lambda ids: HOOK | {"webhook_id": ids.webhook or ids.chat},

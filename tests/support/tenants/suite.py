@@ -21,7 +21,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from headrace.client import Client
 from headrace.errors import CredentialEnded, Unauthenticated, from_rpc_error
-from headrace.v1 import agent_pb2, llm_pb2, llm_pb2_grpc
+from headrace.v1 import agent_pb2, keys_pb2, llm_pb2, llm_pb2_grpc
 from services.facade import service as facade
 from services.facade.config import Config as FacadeConfig
 from services.memory.__main__ import (
@@ -58,6 +58,10 @@ from tests.support.orchestrator.steps import content, finish
 
 ADA, BOB = (Identity(*names, scopes=ALL_SCOPES) for names in (("acme", "ada"), ("globex", "bob")))
 KEYS = {ADA: "key-of-ada", BOB: "key-of-bob"}
+OLGA = Identity("acme", "olga", scopes=ALL_SCOPES)
+KEY_OF_OLGA = "key-of-olga"
+"""Ada's tenant has a second admin, who confirms the keys that Ada makes."""
+
 SCOPES = ",".join(sorted(ALL_SCOPES))
 """Each is good for everything, in its own tenant."""
 
@@ -134,6 +138,14 @@ class TenantSuite:
             address or self.addresses["AgentService"], memory_address=memory, tools_address=tools, token=token
         )
 
+    async def make_key(self, name: str, user: str, **fields: Any) -> keys_pb2.CreateKeyResponse:
+        """Have Ada make a key, and Olga confirm it."""
+        async with self.connect(KEYS[ADA]) as ada, self.connect(KEY_OF_OLGA) as olga:
+            made = await ada.create_key(name, user, **fields)
+            if made.key.state == "unconfirmed":
+                made.key.CopyFrom((await olga.confirm_key(made.key.key_id)).key)
+        return made
+
     async def ask(self, who: Identity, message: str) -> tuple[str, str]:
         """Chat and run of a question, which is answered to the end, unless it is a slow one."""
         rpc = agent_pb2.DESCRIPTOR.services_by_name["AgentService"].methods_by_name["Query"]
@@ -193,7 +205,9 @@ async def serving_tenants(folder: Path, *, runs_max: int = 100, **orchestrating:
     (folder / "skills" / "letter" / "SKILL.md").write_text(
         "---\nname: Letters\ndescription: Writes them.\n---\nWrite.\n"
     )
-    auth = key_settings(folder, **{key: f"{who.tenant}/{who.user} staff {SCOPES}" for who, key in KEYS.items()})
+    auth = key_settings(
+        folder, **{key: f"{who.tenant}/{who.user} staff {SCOPES}" for who, key in (KEYS | {OLGA: KEY_OF_OLGA}).items()}
+    )
     auth = replace(auth, keys_poll_s=0.1)
     # peers would do for those that only services call; here clients find out that they may not.
     server = ServerSettings(listen="127.0.0.1:0", drain_s=0, auth=auth)
@@ -208,7 +222,7 @@ async def serving_tenants(folder: Path, *, runs_max: int = 100, **orchestrating:
         stores = (
             memory_served(store, memory_config, refusals=refusals),
             build_key_service(store),
-            build_schedule_service(store),
+            build_schedule_service(store, auth=auth),
             build_spend_service(store),
             build_webhook_service(store, memory_config),
             build_audit_service(store),

@@ -30,6 +30,10 @@ class StoredKey(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
     """0: no limit of its own."""
     requests_per_minute: int = 0
     """0: no limit."""
+    makers: tuple[str, ...] = ()
+    """Users who know its text, beside its own; one of an earlier version has none, and `created_by` is it."""
+    is_unconfirmed: bool = False
+    confirmed_by: str = ""
     revision: int = 0
     """Place of its last change among those of all keys, which the store gives it."""
 
@@ -38,7 +42,14 @@ class StoredKey(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
             return "revoked"
         if 0 < self.expires_at <= now:
             return "expired"
+        if self.is_unconfirmed:
+            return "unconfirmed"
         return "disabled" if self.disabled else "active"
+
+    def list_makers(self) -> tuple[str, ...]:
+        """List the users who know its text, beside its own."""
+        is_own = self.user in (self.created_by, self.confirmed_by)
+        return self.makers or (() if is_own else (self.created_by,))
 
     def find_end(self, now: int) -> int:
         """Return when it has ended for good; 0: it has not."""

@@ -48,6 +48,9 @@ class Trigger(msgspec.Struct, frozen=True, rename="camel"):
     request_id: str
 
 
+OPERATOR, NO_CREDENTIAL = "operator", "no_credential"
+
+
 class Schedule(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Times are Unix milliseconds, 0 for none."""
 
@@ -93,6 +96,11 @@ class Schedule(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """When the last of those was signed whose ids are kept no more."""
     triggers: tuple[Trigger, ...] = ()
     """The last that have an id, the newest first."""
+    makers: tuple[str, ...] = ()
+    """Who knows a key with which its user has made or changed it, as Identity says."""
+
+    held: str = ""
+    """OPERATOR or NO_CREDENTIAL, while it begins no runs."""
 
     @property
     def owner(self) -> Identity:

@@ -70,7 +70,8 @@ def hash_arguments(arguments: str) -> str:
 
 
 def find_missing(gate: GateState, answer: ApprovalAnswer, caller: Identity, needed: int) -> int | None:
-    """Return how many others must approve after this answer; None where the caller has approved already.
+    """Return how many others must approve after this answer; None where the caller has approved already, or one with
+    whom the caller shares an API key.
 
     Raises:
         InvalidRequest: It approves without saying which arguments, after a vote has changed them.
@@ -79,7 +80,7 @@ def find_missing(gate: GateState, answer: ApprovalAnswer, caller: Identity, need
         return 0
     if is_new_edit(gate, answer):
         return needed - 1
-    if any(vote.by == caller.user for vote in gate.votes):
+    if any(not caller.persons.isdisjoint((vote.by, *vote.makers)) for vote in gate.votes):
         return None
     if answer.decision == "approve" and gate.arguments:
         why = "a vote has changed the arguments: approve them with decision edit and the same arguments"
@@ -119,6 +120,7 @@ async def commit_vote(
         step=VOTE,
         by=caller.user,
         credential=caller.credential or None,
+        makers=sorted(caller.makers),
         note=answer.note or None,
         decision="edit" if is_edit else "approve",
         arguments=answer.arguments if is_edit else None,
@@ -167,15 +169,17 @@ async def is_answerer(gate: GateState, requester: Identity, caller: Identity) ->
 
 def _is_named(gate: GateState, requester: Identity, caller: Identity) -> bool:
     rule = gate.answerers
-    return may_answer(rule.any_of, requester.user, caller, not_requester=rule.not_requester)
+    return may_answer(rule.any_of, requester, caller, not_requester=rule.not_requester)
 
 
 def check_rule(gate_id: str, rule: common_pb2.Answerers, requester: Identity, caller: Identity) -> None:
     """Raises PermissionDenied."""
-    if may_answer(rule.any_of, requester.user, caller, not_requester=rule.not_requester):
+    if may_answer(rule.any_of, requester, caller, not_requester=rule.not_requester):
         return
     if rule.not_requester and caller == requester:
         why = "four eyes: whoever asked may not answer, and without authentication everybody is the same user"
+    elif rule.not_requester and (shared := caller.persons & requester.persons):
+        why = f"four eyes: {min(shared)!r} knows your API key and the requester's; ConfirmKey makes yours your own"
     else:
         why = f"it is for {', '.join(rule.any_of) or REQUESTER}"
     raise PermissionDenied(f"you may not answer this gate: {why}", gateId=gate_id)

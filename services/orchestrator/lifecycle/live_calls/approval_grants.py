@@ -29,7 +29,7 @@ async def check_grant(run: Run, gate: GateState, answer: ApprovalAnswer, caller:
     if not gate.opened.grounds:
         raise InvalidRequest.of(GRANT_FIELD, "is not for this approval, which is about its call alone")
     rule = gate.opened.answerers
-    if not may_answer(rule.any_of, run.identity.user, caller, not_requester=rule.not_requester):
+    if not may_answer(rule.any_of, run.identity, caller, not_requester=rule.not_requester):
         why = "it was passed on to you, so you may answer it, and grant nothing for later calls"
         raise PermissionDenied(f"you may not grant this: {why}", gateId=gate.gate_id)
     if len(await list_grants(run)) >= GRANTS_MAX:

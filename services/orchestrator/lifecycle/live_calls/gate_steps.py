@@ -71,7 +71,7 @@ async def _take_step(run: Run, step: agent_pb2.GateStep, tasks: asyncio.TaskGrou
         raise NotFound(f"run {run.id} has no gate {step.gate_id!r}", runId=run.id)
     if step.step != ASKED_BACK or caller != run.identity:
         await check_answerer(gate, run.identity, caller)
-    if gate.opened.answerers.not_requester and USER + run.identity.user in step.to:
+    if gate.opened.answerers.not_requester and {USER + name for name in run.identity.persons} & {*step.to}:
         raise InvalidRequest.of("to", "names the requester, who may not answer this gate (four eyes)")
     step.by = caller.user
     if caller.credential:

@@ -107,6 +107,7 @@ class JwtVerifier:
             credential,
             frozenset(sorted(filter(is_role, roles))[:ROLES_MAX]),
             scopes.union(*(self.role_scopes[role] for role in roles & self.role_scopes.keys())),
+            ends_at=int((claims["exp"] + self.leeway_s) * 1000),
         )
         if not identity.is_valid:
             raise ValueError("the names of tenant, user and roles")

@@ -23,8 +23,8 @@ const SCOPES = {
   publish: "publish agents",
   admin: "admin: keys and webhooks",
 };
-const STATES = { active: "active", disabled: "disabled", expired: "expired", revoked: "revoked", "": "all" };
-const STATE_MARKS = { disabled: "warn", expired: "bad", revoked: "bad" };
+const STATES = { active: "active", unconfirmed: "unconfirmed", disabled: "disabled", expired: "expired", revoked: "revoked", "": "all" };
+const STATE_MARKS = { unconfirmed: "warn", disabled: "warn", expired: "bad", revoked: "bad" };
 const DAY_MS = 86_400_000;
 
 export function createPage() {

@@ -1,0 +1,92 @@
+"""Schedules whose user has gone, or that an operator holds, sees or deletes, on both engines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headrace.errors import InvalidRequest, NotFound, PermissionDenied
+from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
+from tests.support.issuing import key_settings
+from tests.support.memory.schedules import ADA, BOB, DAY, EVE, Clock, create, get, list_due, take_due, update
+
+if TYPE_CHECKING:
+    from tests.support.memory.engines import Serve
+
+pytestmark = pytest.mark.engines
+
+OLGA = Identity("acme", "olga", scopes=ALL_SCOPES)
+OTTO = Identity("acme", "otto", scopes=ALL_SCOPES)
+STRANGER = Identity("globex", "root", scopes=ALL_SCOPES)
+DAILY = "0 8 * * *"
+
+
+async def test_an_operator_sees_holds_and_deletes_anybodys_schedule(serve: Serve, clock: Clock) -> None:
+    async with serve(clock=clock) as memory:
+        with acting_as(ADA):
+            mine = await create(memory, cron=DAILY, message="my secret plan")
+        with acting_as(BOB):
+            theirs = await create(memory, cron=DAILY)
+        with acting_as(EVE):
+            await create(memory, cron=DAILY)
+        for who in (ADA, BOB):
+            with acting_as(who), pytest.raises(PermissionDenied):
+                await memory.call("ListSchedules", scope="tenant")
+        with acting_as(STRANGER), pytest.raises(NotFound):
+            await update(memory, mine.schedule_id, held=True)
+        with acting_as(OLGA):
+            listed = (await memory.call("ListSchedules", scope="tenant")).schedules
+            assert {(one.user, one.schedule_id) for one in listed} == {
+                ("ada", mine.schedule_id),
+                ("bob", theirs.schedule_id),
+            }
+            assert [one.user for one in (await memory.call("ListSchedules", scope="tenant", user="bob")).schedules] == [
+                "bob"
+            ]
+            shown = await get(memory, mine.schedule_id)
+            assert (shown.name, shown.message, shown.cron) == ("", "", DAILY)
+            assert (await update(memory, mine.schedule_id, held=True)).held == "operator"
+            with pytest.raises(NotFound):
+                await update(memory, mine.schedule_id, paused=True)
+            with pytest.raises(InvalidRequest, match="held"):
+                await update(memory, mine.schedule_id, held=False, paused=True)
+            await memory.call("DeleteSchedule", schedule_id=theirs.schedule_id)
+            lines = [json.loads(one.line) for one in (await memory.call("ListAudit", event="schedule")).lines]
+            assert [(line["event"], line["by"], line["of"]) for line in lines[:2]] == [
+                ("schedule.deleted", "olga", "bob"),
+                ("schedule.changed", "olga", "ada"),
+            ]
+        with acting_as(ADA), pytest.raises(PermissionDenied):
+            await update(memory, mine.schedule_id, held=False)
+        clock.pass_to(mine.next_at)
+        assert [due.user for due in (await list_due(memory)).due] == ["eve"]
+        with acting_as(ADA):
+            held = await get(memory, mine.schedule_id)
+        assert ([one.outcome for one in held.firings], held.next_at) == (["skipped"], mine.next_at + DAY)
+        with acting_as(OLGA):
+            assert not (await update(memory, mine.schedule_id, held=False)).HasField("held")
+
+
+async def test_a_schedule_is_held_while_all_keys_of_its_user_have_ended(
+    serve: Serve, clock: Clock, tmp_path: Path
+) -> None:
+    async with serve(clock=clock, auth=key_settings(tmp_path, filed="acme/zoe")) as memory:
+        with acting_as(ADA):
+            schedule = await create(memory, cron=DAILY)
+        with acting_as(OLGA):
+            key = (await memory.call("CreateKey", name="laptop", user="ada")).key
+        with acting_as(OTTO):
+            await memory.call("ConfirmKey", key_id=key.key_id)
+        assert (await take_due(memory, clock, schedule.next_at)).user == "ada"
+        with acting_as(OLGA):
+            await memory.call("RevokeKey", key_id=key.key_id)
+        assert not (await list_due(memory)).due
+        with acting_as(ADA):
+            held = await get(memory, schedule.schedule_id)
+        assert (held.held, [one.outcome for one in held.firings]) == ("no_credential", ["skipped"])
+        with acting_as(ADA):  # she has signed in with a key of her own again
+            await memory.call_as(Identity("acme", "ada", scopes=ALL_SCOPES), "CreateKey", name="new", user="ada")
+        assert (await take_due(memory, clock, held.next_at)).user == "ada"
