@@ -12,7 +12,17 @@ from services.facade.proto_routes import load_routes
 from services.runtime.auth.callers import find_scope
 from tests.support.contract import RPCS
 from tests.support.tenants.requests import Ids, make_request
-from tests.support.tenants.suite import ADA, KEYS, SLOW, TenantSuite, fresh, is_public, path, serving_tenants
+from tests.support.tenants.suite import (
+    ADA,
+    KEY_OF_OLGA,
+    KEYS,
+    SLOW,
+    TenantSuite,
+    fresh,
+    is_public,
+    path,
+    serving_tenants,
+)
 
 EVENTS = {name: event for name, rpc in RPCS.items() if (event := rpc.GetOptions().Extensions[common_pb2.audit])}
 
@@ -68,12 +78,16 @@ async def test_each_deed_is_a_line(tmp_path: Path) -> None:
         async with suite.connect(KEYS[ADA]) as ada:
             await ada.create_schedule("plain", "hi", cron="0 0 1 1 *", schedule_id=ids.schedule)
             hold_id = (await ada.place_hold(reason="test", user="eve")).hold_id
+        async with suite.connect(KEY_OF_OLGA) as olga:
+            others_id = (await olga.create_key("of Olga's", "cat")).key.key_id
         missing = dict[str, str]()
         for name in sorted(CALLED, key=lambda each: ("Delete" in each, "Erase" in each)):
             request = make_request(name, ids)
             match name:
                 case "ScheduleService.CreateSchedule":
                     request[0].MergeFrom(type(request[0])(schedule_id=fresh()))
+                case "KeyService.ConfirmKey":
+                    request[0].MergeFrom(type(request[0])(key_id=others_id))
                 case "DataService.PlaceHold":
                     request[0].MergeFrom(type(request[0])(user="dan", reason="test"))
                 case "DataService.ReleaseHold":
@@ -89,6 +103,6 @@ async def test_each_deed_is_a_line(tmp_path: Path) -> None:
                 missing[name] = EVENTS[name]
         log = await read_log(suite)
     assert missing == {}
-    assert all((line["by"], line["credential"][:8]) == ("ada", "api_key:") for line in log)
+    assert {(line["by"], line["credential"][:8]) for line in log} == {("ada", "api_key:"), ("olga", "api_key:")}
     assert "whsec_" not in json.dumps(log)
     assert "hrk_" not in json.dumps(log)

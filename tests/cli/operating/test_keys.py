@@ -27,13 +27,13 @@ async def test_keys_are_made_shown_changed_and_revoked(tmp_path: Path) -> None:
     assert secret.startswith("hrk_")
     assert secret.encode() not in listed + shown
     row = listed.decode().splitlines()[1].split()
-    assert (row[:4], row[-2:]) == ([key_id, "active", "builds", "ask"], ["the", "build"])
+    assert (row[:4], row[-2:]) == ([key_id, "unconfirmed", "builds", "ask"], ["the", "build"])
     text = shown.decode()
     assert "builds (service)" in text
     assert "calls a minute: 60" in text
     assert "roles:          ci" in text
     words = changed.decode()
-    assert "state:          disabled" in words
+    assert "state:          unconfirmed" in words
     assert "expires:        never" in words
     assert "runs at once:   3" in words
     assert "scopes:         answer" in words

@@ -87,7 +87,7 @@ class ListedWebhooks(ListedRecords):
 
 def make_key_store() -> KeyStore:
     listed: Any = ListedRecords("key_id")
-    return KeyStore(listed)
+    return KeyStore(listed, roles=["ci", "staff"])
 
 
 def make_schedule_store() -> ScheduleStore:
