@@ -35,15 +35,16 @@ class LogReading:
 def read_log(data: bytes, chat_id: str, keys: Keyring = NO_KEYS) -> LogReading:
     """Read a log. Raises KeyUnavailable, Overloaded where a key of it cannot be had.
 
-    Of a damaged one that is encrypted there are the lines before the damage: those behind it may be of another chat's
-    owner.
+    Of a damaged one that is encrypted there are the lines that belong to its first one: others may be of another
+    owner's chat.
     """
     lines: list[Line] = []
     ends: list[int] = []
     end, is_damaged = 0, False
     missing_n = 0
     """Number of the first line that never reached the disk; 0 while all did."""
-    reader, proven = LineReader(chat_id, keys), 0
+    reader = LineReader(chat_id, keys)
+    proven: list[Line] = []
     *texts, rest = data.split(b"\n")
     for text in texts:
         end += len(text) + 1
@@ -57,13 +58,14 @@ def read_log(data: bytes, chat_id: str, keys: Keyring = NO_KEYS) -> LogReading:
         is_damaged |= is_misplaced or line.chat_id != chat_id
         lines.append(line)
         ends.append(end)
-        proven += reader.is_proven
+        if reader.is_proven:
+            proven.append(line)
     # A line whose end alone is another byte was whole.
     is_ended_wrongly = (
         has_checksum(rest[:-1]) and not rest.endswith(NEVER_WRITTEN) and reader.read(rest[:-1]) is not None
     )
     if is_damaged or is_ended_wrongly:
-        return LogReading(lines[:proven], len(data), True, reader)
+        return LogReading(proven, len(data), True, reader)
     lines = lines[: missing_n - 1] if missing_n else lines
     whole = 0
     while whole < len(lines) and whole + lines[whole].lines <= len(lines):
@@ -75,10 +77,10 @@ def read_chat(chat_id: str, log: bytes, keys: Keyring = NO_KEYS) -> Chat:
     """Raises LogDamaged where no line is to be shown, KeyUnavailable, Overloaded."""
     reading = read_log(log, chat_id, keys)
     reading.reader.check()
-    return make_chat(chat_id, log, reading)
+    return make_chat(chat_id, log, reading, keys)
 
 
-def make_chat(chat_id: str, log: bytes, reading: LogReading) -> Chat:
+def make_chat(chat_id: str, log: bytes, reading: LogReading, keys: Keyring = NO_KEYS) -> Chat:
     chat = Chat.from_lines(chat_id, reading.lines, reading.whole_bytes, is_damaged=reading.is_damaged)
-    chat.link = find_link(log[: reading.whole_bytes])
+    chat.link = find_link(chat_id, log[: reading.whole_bytes], keys)
     return chat

@@ -1,8 +1,9 @@
 """Encrypted lines of a log: `{"_n":…,"_sealed":"…","_crc":"…"}`, the checksum being that of what stands in the file.
 
-What is encrypted is the end of the line before it and the line without its checksum. It can be decrypted as the line of
-that number, chat and tenant alone, and counts only behind that very line: none can be exchanged, taken out or put
-elsewhere. Older versions have written `_encrypted`, which says nothing of the line before.
+What is encrypted is the GCM tags of the chat's first line and of the line before, and the line without its checksum. It
+can be decrypted as the line of that number, chat and tenant alone, and counts only behind that very line: none can be
+exchanged, taken out or put elsewhere. The first line's tag tells, behind a line that a disk has damaged, whether what
+follows is of this chat. Older versions have written `_encrypted`, which says nothing of other lines.
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ if TYPE_CHECKING:
     from services.memory.encryption.keyring import Keyring
     from services.memory.log.lines import Known, Line
 
-NO_LINK = bytes(TAG_BYTES)
-"""What a sealed line says of the line before it where there is none, or that one is not sealed."""
+NO_TAG = bytes(TAG_BYTES)
+NO_LINK = NO_TAG + NO_TAG
+"""What a sealed line says of the chat's first line and the line before it where there is none, or it is not sealed."""
 
 
 class _Numbered(msgspec.Struct, gc=False):
@@ -49,8 +51,10 @@ class LineReader:
     def __init__(self, chat_id: str, keys: Keyring = NO_KEYS, link: bytes = NO_LINK, tenant: str = "") -> None:
         self._chat_id = chat_id
         self._keys = keys
-        self._link: bytes | None = link
-        """Of the line before; None: it is not what was written."""
+        self._root = link[:TAG_BYTES]
+        """Tag of the chat's first line; zeros: it is not sealed, or not what was written."""
+        self._before: bytes | None = link[TAG_BYTES:]
+        """Tag of the line before; None: it is not what was written."""
         self._tenant = tenant
         """Whose chat it is; empty: the first line says so."""
         self.plain = b""
@@ -58,7 +62,8 @@ class LineReader:
         self.problem = ""
         """Why the line that was read last is none."""
         self.is_proven = True
-        """Whether no line may be another's: each sealed one was found behind one that could be read."""
+        """Whether the line that was read last is of the chat whose first line was read: by its own word, or behind a
+        line that is."""
         self.unsealed = 0
         """Lines that are not sealed."""
         self.refusal = ""
@@ -67,22 +72,24 @@ class LineReader:
     @property
     def link(self) -> bytes:
         """What the next line is to say of the line that was read last."""
-        return self._link or NO_LINK
+        return self._root + (self._before or NO_TAG)
 
     def read(self, text: bytes) -> Line | None:
         """Return a line, given without its line break; None if it is not what was written here.
 
         Raises KeyUnavailable, or Overloaded, where the key of an encrypted one cannot be had.
         """
-        before, self._link, self.problem = self._link, None, ""
+        before, self._before, self.problem = self._before, None, ""
         try:
             text = remove_checksum(text)
-            self.plain, link, tenant = self._open(text, before)
+            self.plain, link, tenant = self._open(text)
             line = decode_line(self.plain)
             if line is None:
                 raise WrongCiphertext("is no line of a log")
             if not self._tenant and not isinstance(line, Unknown):
                 self._tenant = Identity.from_stored(line.tenant, "").tenant
+            if link is not NO_LINK and before not in (None, link[TAG_BYTES : 2 * TAG_BYTES]):
+                raise WrongCiphertext("does not follow the line before it")
             if tenant not in ("", self._tenant):
                 raise WrongCiphertext("is encrypted with a key of another tenant")
         except WrongChecksum:
@@ -93,13 +100,17 @@ class LineReader:
             return None
         if link is NO_LINK:
             self.unsealed += 1
+            self.is_proven = True
             if self._keys.is_strict:
                 self.problem = "is not sealed, as all lines are where chats are encrypted"
                 self.refusal = self.refusal or f"line {line.n} {self.problem}"
                 return None
-        elif before is None:
-            self.is_proven = False
-        self._link = link
+        else:
+            is_behind = self.is_proven and before is not None
+            self.is_proven = is_behind or link[:TAG_BYTES] == self._root != NO_TAG
+        self._before = link[-TAG_BYTES:]
+        if line.n == 1:
+            self._root = self._before
         return line
 
     def check(self) -> None:
@@ -107,9 +118,9 @@ class LineReader:
         if self.refusal:
             raise LogDamaged(f"the log of chat {self._chat_id} is damaged: {self.refusal}", chatId=self._chat_id)
 
-    def _open(self, text: bytes, before: bytes | None) -> tuple[bytes, bytes, str]:
-        """Return a line as it was before encryption, its link (NO_LINK: it is not sealed), and whose key it was
-        encrypted with."""
+    def _open(self, text: bytes) -> tuple[bytes, bytes, str]:
+        """Return a line as it was before encryption, the tags of the first line, the line before and itself (NO_LINK:
+        it is not sealed), and whose key it was encrypted with."""
         is_sealed = is_sealed_line(text)
         if not is_sealed and not is_encrypted_line(text):
             return text, NO_LINK, ""
@@ -118,9 +129,20 @@ class LineReader:
         if not is_sealed:
             return self._keys.decrypt(_name_line(self._chat_id, n), data), NO_LINK, tenant
         sealed = self._keys.decrypt(_name_sealed(self._chat_id, n, tenant), data)
-        if before not in (None, sealed[:TAG_BYTES]):
-            raise WrongCiphertext("does not follow the line before it")
-        return sealed[TAG_BYTES:], data[-TAG_BYTES:], tenant
+        return sealed[len(NO_LINK) :], sealed[: len(NO_LINK)] + data[-TAG_BYTES:], tenant
+
+    def skip_to(self, text: bytes) -> None:
+        """Go on behind a line that was known, whose tags are others where the log was sealed anew."""
+        if not text:
+            return
+        n, self._before = 0, NO_TAG
+        try:
+            _, link, _ = self._open(remove_checksum(text))
+            n = _NUMBERED.decode(text).n
+        except ValueError:  # it is damaged, and nothing is appended to it
+            return
+        self._before = link[-TAG_BYTES:]
+        self._root = self._before if n == 1 else link[:TAG_BYTES]
 
 
 def encode_lines(
@@ -138,16 +160,12 @@ def encode_lines(
     return texts, link
 
 
-def find_link(log: bytes) -> bytes:
+def find_link(chat_id: str, log: bytes, keys: Keyring) -> bytes:
     """Return the link of the last line of a log, or of a line."""
+    reader = LineReader(chat_id, keys)
     text = log.removesuffix(b"\n")
-    text = text[text.rfind(b"\n") + 1 :]
-    if not is_sealed_line(text):
-        return NO_LINK
-    try:
-        return parse_line(remove_checksum(text))[1][-TAG_BYTES:]
-    except ValueError:  # it is damaged, and takes no more lines
-        return NO_LINK
+    reader.skip_to(text[text.rfind(b"\n") + 1 :])
+    return reader.link
 
 
 def decrypt_log(chat_id: str, log: bytes, keys: Keyring) -> bytes:
@@ -204,7 +222,8 @@ def _is_current_line(text: bytes, keys: Keyring, tenant: str) -> bool:
 
 def _seal_line(chat_id: str, n: int, text: bytes, keys: Keyring, tenant: str, link: bytes) -> tuple[bytes, bytes]:
     data = keys.encrypt(tenant, _name_sealed(chat_id, n, tenant), link + text)
-    return add_checksum(format_line(n, data, is_sealed=True)), data[-TAG_BYTES:]
+    tag = data[-TAG_BYTES:]
+    return add_checksum(format_line(n, data, is_sealed=True)), (tag if n == 1 else link[:TAG_BYTES]) + tag
 
 
 def _name_line(chat_id: str, n: int) -> bytes:

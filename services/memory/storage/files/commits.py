@@ -376,7 +376,7 @@ class Commits:
         if after == before:
             return None
         self._disk.rewrite_log(chat_id, after)
-        return len(after), find_link(after), self._disk.get_mtime_ns(chat_id)
+        return len(after), find_link(chat_id, after, self._keys), self._disk.get_mtime_ns(chat_id)
 
     def _delete_chat_log(self, chat: Chat) -> None:
         self._delete_log(chat.chat_id, chat.info.created_at, fold_spend(chat.info, chat.log))

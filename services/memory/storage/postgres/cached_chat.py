@@ -68,7 +68,8 @@ class CachedChat:
             return
         row, version, *_ = rows[0]
         if row == known and rows[0][2] == last_n:
-            self.chat.link = find_link(rows[0][3])
+            await keys.open_for([rows[0][3]])
+            self.chat.link = find_link(chat_id, rows[0][3], keys)
         data = [found[3] for found in rows if found[2] and (row != known or found[2] > last_n)]
         if row != known:
             # Those between are of the same keys, or wait for theirs in the thread.

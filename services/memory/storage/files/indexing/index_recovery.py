@@ -197,7 +197,7 @@ def load_chat(disk: Disk, chat_id: str, keys: Keyring = NO_KEYS) -> Chat:
             tail = data[reading.whole_bytes :]
             disk.set_aside(chat_id, reading.whole_bytes, tail)
             log.warning("damaged tail set aside", chat_id=chat_id, size_bytes=len(tail))
-    return recovery.make_chat(chat_id, data, reading)
+    return recovery.make_chat(chat_id, data, reading, keys)
 
 
 def _replace_older_log(disk: Disk, chat_id: str, data: bytes, older: OlderLog, keys: Keyring) -> bytes:
