@@ -70,8 +70,8 @@ if TYPE_CHECKING:
     from services.memory.storage.engine import Engine
     from services.memory.webhooks.deliverer import Send
     from services.memory.webhooks.sender import Answer
+    from services.runtime.auth.keys.stored_keys import StoredKeys
     from services.runtime.auth.settings import AuthSettings
-    from services.runtime.auth.stored_keys import StoredKeys
 
 
 async def main(config: Config) -> None:

@@ -63,7 +63,7 @@ def collect_patterns() -> Iterator[tuple[str, re.Pattern[Any], set[str]]]:
         method = getattr(call.func, "attr", "")
         if on == "re" and method in METHODS and isinstance(call.args[0], ast.Constant):
             flags = sum(getattr(re, flag) for flag in ("DOTALL", "MULTILINE") if flag in ast.unparse(call))
-            yield f"{name}:{call.lineno}", re.compile(call.args[0].value, flags), {method}
+            yield f"{name}:{call.lineno}", re.compile(ast.literal_eval(call.args[0]), flags), {method}
         usage.setdefault(on, set()).update({method} & METHODS)
     for name, tree in SOURCES:
         if "re.compile" in ast.unparse(tree):

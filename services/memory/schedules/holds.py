@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from services.runtime.auth.api_keys import ApiKeys
+from services.runtime.auth.keys.api_keys import ApiKeys
 from services.runtime.auth.settings import API_KEY
 from services.runtime.clock import now_ms
 

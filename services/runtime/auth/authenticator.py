@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import CredentialEnded, PermissionDenied, Unauthenticated
 from services.runtime.auth import callers
-from services.runtime.auth.api_keys import ApiKeys
 from services.runtime.auth.identity import (
     CREDENTIAL,
     DEFAULT,
@@ -27,12 +26,13 @@ from services.runtime.auth.identity import (
     Identity,
     read_forwarded,
 )
-from services.runtime.auth.key_text import PREFIX
+from services.runtime.auth.keys.api_keys import ApiKeys
+from services.runtime.auth.keys.key_text import PREFIX
+from services.runtime.auth.keys.stored_keys import StoredKeys
 from services.runtime.auth.open_calls import OpenCalls
 from services.runtime.auth.refused_sign_ins import RefusedSignIns
 from services.runtime.auth.settings import API_KEY as API_KEYS
 from services.runtime.auth.settings import AuthSettings
-from services.runtime.auth.stored_keys import StoredKeys
 from services.runtime.clock import now_ms
 from services.runtime.http2.tls import PEER_URIS
 

@@ -8,11 +8,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
 from services.runtime.auth import settings as words
-from services.runtime.auth.api_keys import ApiKeys
 from services.runtime.auth.authenticator import Authenticator
-from services.runtime.auth.key_calls import TakeCalls
+from services.runtime.auth.keys.api_keys import ApiKeys
+from services.runtime.auth.keys.key_calls import TakeCalls
+from services.runtime.auth.keys.stored_keys import ReadChanges, StoredKeys
 from services.runtime.auth.settings import AuthSettings
-from services.runtime.auth.stored_keys import ReadChanges, StoredKeys
 from services.runtime.ending import guard_task
 from services.runtime.files.file_watch import watching_paths
 

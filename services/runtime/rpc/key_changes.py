@@ -15,8 +15,8 @@ from services.runtime.auth.setup import following_keys
 if TYPE_CHECKING:
     import grpc
 
+    from services.runtime.auth.keys.stored_keys import StoredKeys
     from services.runtime.auth.settings import AuthSettings
-    from services.runtime.auth.stored_keys import StoredKeys
 
 READ_TIMEOUT_S = 1.5
 """With the longest time from look to look, a memory that just answers in time leaves nobody in for over 5 s."""

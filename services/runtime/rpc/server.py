@@ -13,9 +13,9 @@ import grpc
 import structlog
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from services.runtime.auth.keys.stored_keys import StoredKeys
 from services.runtime.auth.refused_sign_ins import Record, recording_refused
 from services.runtime.auth.setup import open_authenticator
-from services.runtime.auth.stored_keys import StoredKeys
 from services.runtime.calls.addresses import LOCAL
 from services.runtime.capacity import Capacity
 from services.runtime.http2.server.server import Server

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import CredentialEnded
-from services.runtime.auth.api_keys import ApiKeys
 from services.runtime.auth.authenticator import Authenticator
 from services.runtime.auth.identity import Identity
+from services.runtime.auth.keys.api_keys import ApiKeys
 from services.runtime.auth.settings import AuthSettings
 from services.runtime.auth.setup import open_authenticator
 from services.runtime.clock import CLOCK, now_ms

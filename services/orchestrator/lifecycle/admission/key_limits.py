@@ -6,7 +6,7 @@ from headrace.errors import QuotaExceeded
 from services.orchestrator.lifecycle.live_runs import LiveRuns
 from services.orchestrator.run.run import Run
 from services.runtime.auth import identity
-from services.runtime.auth.stored_keys import StoredKeys
+from services.runtime.auth.keys.stored_keys import StoredKeys
 from services.runtime.capacity import RETRY_AFTER_S
 
 

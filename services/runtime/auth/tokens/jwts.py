@@ -13,7 +13,7 @@ import structlog
 
 from headrace.errors import Unauthenticated
 from services.runtime.auth.identity import ALL_SCOPES, DEFAULT, DEFAULT_SCOPES, ROLES_MAX, Identity, is_role
-from services.runtime.auth.key_text import NAME_DIGITS
+from services.runtime.auth.keys.key_text import NAME_DIGITS
 from services.runtime.auth.settings import AuthSettings
 from services.runtime.auth.tokens.jwt_keys import KeySource
 

@@ -16,7 +16,7 @@ import structlog
 
 from headrace.regular_files import read_regular_file
 from services.runtime.auth.identity import ALL_SCOPES, DEFAULT_SCOPES, FILED, ROLES_MAX, Identity
-from services.runtime.auth.key_text import name_key
+from services.runtime.auth.keys.key_text import name_key
 from services.runtime.ending import CannotServe
 from services.runtime.files.refused_files import REFUSED_FILES
 

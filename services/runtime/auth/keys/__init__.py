@@ -1,0 +1,1 @@
+"""API keys: those of a file, and those that memory stores."""
