@@ -102,7 +102,7 @@ class Suite:
         self.url = url
         """Of the HTTP facade."""
         self.grpc = grpc
-        self._memory = memory
+        self.memory = memory
         self._provider = provider
 
     def play(self, rules: Sequence[dict[str, Any]]) -> None:
@@ -146,7 +146,7 @@ class Suite:
 
     def client(self) -> Client:
         """Return a client, to be opened by `async with`."""
-        return Client(self.grpc, memory_address=self._memory)
+        return Client(self.grpc, memory_address=self.memory)
 
 
 @contextmanager

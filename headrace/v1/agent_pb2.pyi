@@ -63,8 +63,8 @@ class QueryRequest(_message.Message):
     the run only compacts the chat.
     """
     params: _builtins.str
-    """JSON for the agent's tools and front end; kept as it is. Two fields of an object hold for the whole chat:
-    persistentTools, names of tools that stay visible, and modelPref, the agent's model to ask (vision, code, or "").
+    """JSON for the agent's tools and front end; kept as it is. Two fields of an object hold for the user's
+    runs in the whole chat: persistentTools, names of tools that stay visible, and modelPref, the agent's model to ask (vision, code, or "").
     """
     stream: _builtins.bool
     """False asks the HTTP facades for one JSON answer instead of a stream; absent: true. Over gRPC without effect."""
@@ -121,8 +121,9 @@ class QueryRequest(_message.Message):
     @_builtins.property
     def history(self) -> _containers.RepeatedCompositeFieldContainer[Global___EarlierMessage]:
         """A conversation that is in no chat, the oldest message first: models see it before `message`, in this run and in the
-        chat's later ones, each message in its role. System messages become part of the request's system message, behind the
-        agent's own, and stay in force for the chat; a call without a result gets one that says so.
+        user's later ones of the chat, each message in its role; runs of others read it as what this user tells. System messages
+        become part of the request's system message, behind the agent's own, and stay in force for the user's runs; a call
+        without a result gets one that says so. With those of progress it has 10,000 calls at most.
         """
 
     @_builtins.property

@@ -1,8 +1,10 @@
-"""Send each class of attack at 1 MB/s without a credential, and measure what it costs: [SECONDS [CLASS…]].
+"""Send each class of attack at 1 MB/s without a credential, then those with a login: [SECONDS [CLASS…]].
 
 Each class is sent for 10 s to a service of its own with either transport, and to either facade. Gaps are those of an
 honest stream beside it, in wall time: on a busy machine they are those of the machine, too, so the first row of each
-server has no attack. It fails where a class costs an honest stream or the process too much.
+server has no attack. It fails where a class costs an honest stream or the process too much. Those with a login are of one
+tenant's ordinary key, on a suite in processes of its own, while another tenant lists the agents: it fails where that waits
+for more than 0.5 s, memory grows by more than 300 MB, or an attack gets what it wanted.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ from trials.hostile.http.attacks import ATTACKS as HTTP_ATTACKS
 from trials.hostile.http.attacks import SLOW
 from trials.hostile.http.trial import FACADES, facade
 from trials.hostile.http.trial import try_attack as try_http_attack
+from trials.hostile.login.attacks import ATTACKS as LOGIN_ATTACKS
+from trials.hostile.login.trial import measure_logins
 from trials.hostile.trial import Cost, Victim, try_attack, victim
 
 SECONDS = 10.0
@@ -53,7 +57,12 @@ async def _measure_all(named: Sequence[str], seconds: float) -> list[str]:
     too_dear: list[str] = []
     for serve, servers, attack, classes in sides:
         chosen = [name for name in classes if not named or name in named]
-        too_dear += await _print_rows(serve, servers, attack, [QUIET, *chosen], seconds)
+        if chosen or not named:
+            too_dear += await _print_rows(serve, servers, attack, [QUIET, *chosen], seconds)
+    logins = [name for name in named if name in LOGIN_ATTACKS]
+    if logins or not named:
+        with tempfile.TemporaryDirectory() as folder:
+            too_dear += await measure_logins(Path(folder), logins)
     return too_dear
 
 

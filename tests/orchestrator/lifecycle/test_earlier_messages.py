@@ -69,6 +69,7 @@ RESULT = {"role": "tool", "tool_call_id": "x-1", "content": "Lyon"}
         ({"history": [{"role": "wizard"}]}, "history[0].role"),
         ({"history": [{"role": "assistant", "tool_calls": [CALL | {"id": "é" * 129}]}]}, "history[0].toolCalls[0].id"),
         ({"progress": [{"role": "user", "content": "a"}]}, "progress[0].role"),
+        ({"history": [{"role": "assistant", "tool_calls": [CALL] * 128}] * 79}, "history"),
     ],
 )
 async def test_what_no_model_could_have_had_is_refused_by_its_field(serve: Serve, fields: Any, place: str) -> None:

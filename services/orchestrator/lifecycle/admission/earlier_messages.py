@@ -9,12 +9,17 @@ from headrace.v1 import agent_pb2
 
 PROGRESS_ROLES = ("assistant", "tool")
 
+CALLS_MAX = 10_000
+"""Calls of all messages together: each turn pairs them, 20 µs each."""
+
 
 def check_earlier_messages(query: agent_pb2.QueryRequest) -> None:
     """Raise InvalidRequest, which names the field, for a conversation that no model could have had.
 
     A call without a result is none: models are shown one that says so.
     """
+    if sum(len(message.tool_calls) for message in (*query.history, *query.progress)) > CALLS_MAX:
+        raise InvalidRequest.of("history", f"must not have more than {CALLS_MAX} toolCalls, with those of progress")
     open_calls: set[str] = set()
     history = ((f"history[{at}]", message) for at, message in enumerate(query.history))
     progress = ((f"progress[{at}]", message) for at, message in enumerate(query.progress))
