@@ -2,9 +2,10 @@
 
 Each class is sent for 10 s to a service of its own with either transport, and to either facade. Gaps are those of an
 honest stream beside it, in wall time: on a busy machine they are those of the machine, too, so the first row of each
-server has no attack. It fails where a class costs an honest stream or the process too much. Those with a login are of one
-tenant's ordinary key, on a suite in processes of its own, while another tenant lists the agents: it fails where that waits
-for more than 0.5 s, memory grows by more than 300 MB, or an attack gets what it wanted.
+server has no attack. It fails where a class costs an honest stream or the process too much.
+
+Those with a login are of one tenant's ordinary key, on a suite in processes of its own, while another tenant lists the
+agents: it fails where that waits for more than 0.5 s, memory grows by more than 300 MB, or an attack gets anything.
 """
 
 from __future__ import annotations
