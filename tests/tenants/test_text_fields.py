@@ -22,24 +22,10 @@ from services.runtime.formats.json_form import rules_of
 from services.runtime.rpc.channels import EDGE_MESSAGE_BYTES_MAX
 from tests.support.contract import RPCS
 from tests.support.tenants.ground import Ground, outcome
+from tests.support.tenants.shapes import SHAPES
 from tests.support.tenants.suite import ADA, fresh
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-SHAPES = {
-    "spaces": " ",
-    "newlines": "\n",
-    "brackets": "[",
-    "fences": "```\n",
-    "tags": "< ",
-    "mentions": "@a ",
-    "templates": "{{a.b}}",
-    "quotes": '"',
-    "nested JSON": '{"a":[',
-    "half pairs": "\\ud800",
-    "bidi": "\u202e\u2067",
-    "digits": "9",
-}
 
 SECONDS_MAX = 2.0
 BYTES = EDGE_MESSAGE_BYTES_MAX - 4096

@@ -15,7 +15,7 @@ from headrace.testing import Suite
 from headrace.v1 import agent_pb2, common_pb2
 from services.runtime.auth.identity import Identity
 from services.runtime.auth.keyed_chats import find_keyed_chat
-from tests.tenants.test_text_fields import SHAPES
+from tests.support.tenants.shapes import SHAPES
 
 MESSAGE_BYTES = 1_000_000
 ANSWER_CHARS = 200_000
