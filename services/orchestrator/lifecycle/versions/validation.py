@@ -56,6 +56,7 @@ async def _find_missing(peers: Peers, there_are: Mapping[str, Definition], agent
         if tools is not None:
             catalogue = tool_selection.ToolCatalogue(tools)
             names = FREE_TOOLS | {tool.name.casefold() for tool in tools}
+            # What an MCP server lists for each user apart is not known here.
             named = (each for each in list_tool_names(agent) if not catalogue.find_connecting(each[1]))
             found += list_unknown(named, names, "tool")
     if agent.skills:

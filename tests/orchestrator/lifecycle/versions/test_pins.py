@@ -158,6 +158,8 @@ async def test_what_a_server_lists_for_each_user_is_pinned_for_none(serve: Serve
             async with restart(suite) as client:  # which knows no tools yet
                 fields = {"agent_version": version} if version else {}
                 assert only(await run(client, "react", **fields), "run.start")["agentVersion"] == (version or 2)
+                source = (suite.agents / "react.json").read_text()
+                assert not (await client.validate_agent(source, agent_key="react")).problems
             return [tool.description or tool.name for tool in suite.llm.requests[-1].tools if tool.name[:3] == "s__"]
 
         suite.tools.tools.append(search)  # of a release that showed all users what one of them was shown
