@@ -66,7 +66,7 @@ class ToolService(tools_pb2_grpc.ToolServiceServicer):
 
     async def ListTools(self, request: tools_pb2.ListToolsRequest, context: Any) -> tools_pb2.ListToolsResponse:
         wanted = {name.casefold() for name in request.names}
-        own = () if request.common else await self._mcp.list_own_tools()
+        own = () if request.common_only else await self._mcp.list_own_tools()
         tools = [tool for tool in self._catalogue.list_tools(own) if not wanted or tool.name.casefold() in wanted]
         return tools_pb2.ListToolsResponse(tools=[self._describe_tool(tool) for tool in tools])
 

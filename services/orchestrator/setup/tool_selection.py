@@ -141,7 +141,7 @@ async def list_tools(peers: Peers, wait_s: float, user_wait_s: float) -> Sequenc
 async def fetch_tools(peers: Peers, wait_s: float, *, common: bool = True) -> Sequence[tools_pb2.Tool]:
     """Ask for the tools; those that are `common` are the same for everybody."""
     with translating_peer_errors():
-        request = tools_pb2.ListToolsRequest(common=common)
+        request = tools_pb2.ListToolsRequest(common_only=common)
         return (await peers.tools.ListTools(request, timeout=wait_s, metadata=forward_metadata())).tools
 
 
