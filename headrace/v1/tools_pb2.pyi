@@ -226,6 +226,9 @@ class ListToolsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     NAMES_FIELD_NUMBER: _builtins.int
+    COMMON_ONLY_FIELD_NUMBER: _builtins.int
+    common_only: _builtins.bool
+    """Only tools that are listed for every caller."""
     @_builtins.property
     def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Only tools with these names; empty: all. A name that no tool has is left out of the answer."""
@@ -234,10 +237,11 @@ class ListToolsRequest(_message.Message):
         self,
         *,
         names: _abc.Iterable[_builtins.str] | None = ...,
+        common_only: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["names", b"names"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["common_only", b"common_only", "names", b"names"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -336,6 +340,7 @@ class Tool(_message.Message):
     ASKS_MODEL_FIELD_NUMBER: _builtins.int
     ANSWERERS_FIELD_NUMBER: _builtins.int
     RESULT_SCHEMA_FIELD_NUMBER: _builtins.int
+    PER_USER_SERVER_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name, unique without regard to case."""
     description: _builtins.str
@@ -366,6 +371,10 @@ class Tool(_message.Message):
     """It asks a model while it runs: a part of the run's budget is reserved for it."""
     result_schema: _builtins.str
     """Frontend tools: the JSON Schema of what a person may submit; absent: any JSON."""
+    per_user_server: _builtins.str
+    """The tool's MCP server, if that lists its tools only for users who have authorized Headrace, to each their own.
+    Every caller has one such tool, `<server>__connect`; it asks the user to authorize.
+    """
     @_builtins.property
     def tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Words for the same."""
@@ -396,10 +405,11 @@ class Tool(_message.Message):
         asks_model: _builtins.bool = ...,
         answerers: _common_pb2.Answerers | None = ...,
         result_schema: _builtins.str | None = ...,
+        per_user_server: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_after_call_hint", b"_after_call_hint", "_answerers", b"_answerers", "_approval", b"_approval", "_category", b"_category", "_result_schema", b"_result_schema", "_timeout_ms", b"_timeout_ms", "_unavailable", b"_unavailable", "_viewport_key", b"_viewport_key", "after_call_hint", b"after_call_hint", "answerers", b"answerers", "approval", b"approval", "category", b"category", "result_schema", b"result_schema", "timeout_ms", b"timeout_ms", "unavailable", b"unavailable", "viewport_key", b"viewport_key"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_after_call_hint", b"_after_call_hint", "_answerers", b"_answerers", "_approval", b"_approval", "_category", b"_category", "_per_user_server", b"_per_user_server", "_result_schema", b"_result_schema", "_timeout_ms", b"_timeout_ms", "_unavailable", b"_unavailable", "_viewport_key", b"_viewport_key", "after_call_hint", b"after_call_hint", "answerers", b"answerers", "approval", b"approval", "category", b"category", "per_user_server", b"per_user_server", "result_schema", b"result_schema", "timeout_ms", b"timeout_ms", "unavailable", b"unavailable", "viewport_key", b"viewport_key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after_call_hint", b"_after_call_hint", "_answerers", b"_answerers", "_approval", b"_approval", "_category", b"_category", "_result_schema", b"_result_schema", "_timeout_ms", b"_timeout_ms", "_unavailable", b"_unavailable", "_viewport_key", b"_viewport_key", "after_call_hint", b"after_call_hint", "always_available", b"always_available", "answerers", b"answerers", "approval", b"approval", "asks_model", b"asks_model", "category", b"category", "description", b"description", "effect", b"effect", "kind", b"kind", "name", b"name", "parameters", b"parameters", "result_schema", b"result_schema", "tags", b"tags", "tier", b"tier", "timeout_ms", b"timeout_ms", "unavailable", b"unavailable", "viewport_key", b"viewport_key"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after_call_hint", b"_after_call_hint", "_answerers", b"_answerers", "_approval", b"_approval", "_category", b"_category", "_per_user_server", b"_per_user_server", "_result_schema", b"_result_schema", "_timeout_ms", b"_timeout_ms", "_unavailable", b"_unavailable", "_viewport_key", b"_viewport_key", "after_call_hint", b"after_call_hint", "always_available", b"always_available", "answerers", b"answerers", "approval", b"approval", "asks_model", b"asks_model", "category", b"category", "description", b"description", "effect", b"effect", "kind", b"kind", "name", b"name", "parameters", b"parameters", "per_user_server", b"per_user_server", "result_schema", b"result_schema", "tags", b"tags", "tier", b"tier", "timeout_ms", b"timeout_ms", "unavailable", b"unavailable", "viewport_key", b"viewport_key"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__after_call_hint: _TypeAlias = _typing.Literal["after_call_hint"]  # noqa: Y015
     _WhichOneofArgType__after_call_hint: _TypeAlias = _typing.Literal["_after_call_hint", b"_after_call_hint"]  # noqa: Y015
@@ -409,6 +419,8 @@ class Tool(_message.Message):
     _WhichOneofArgType__approval: _TypeAlias = _typing.Literal["_approval", b"_approval"]  # noqa: Y015
     _WhichOneofReturnType__category: _TypeAlias = _typing.Literal["category"]  # noqa: Y015
     _WhichOneofArgType__category: _TypeAlias = _typing.Literal["_category", b"_category"]  # noqa: Y015
+    _WhichOneofReturnType__per_user_server: _TypeAlias = _typing.Literal["per_user_server"]  # noqa: Y015
+    _WhichOneofArgType__per_user_server: _TypeAlias = _typing.Literal["_per_user_server", b"_per_user_server"]  # noqa: Y015
     _WhichOneofReturnType__result_schema: _TypeAlias = _typing.Literal["result_schema"]  # noqa: Y015
     _WhichOneofArgType__result_schema: _TypeAlias = _typing.Literal["_result_schema", b"_result_schema"]  # noqa: Y015
     _WhichOneofReturnType__timeout_ms: _TypeAlias = _typing.Literal["timeout_ms"]  # noqa: Y015
@@ -425,6 +437,8 @@ class Tool(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__approval) -> _WhichOneofReturnType__approval | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__category) -> _WhichOneofReturnType__category | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__per_user_server) -> _WhichOneofReturnType__per_user_server | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__result_schema) -> _WhichOneofReturnType__result_schema | None: ...
     @_typing.overload

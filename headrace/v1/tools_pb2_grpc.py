@@ -126,7 +126,8 @@ class ToolServiceServicer(object):
     def ListTools(self, request, context):
         """List the tools in force, ordered by name.
 
-        Changes nothing. Complete: there is no paging.
+        Changes nothing. Complete: there is no paging. A tool with `per_user_server` is listed for the caller alone. Its
+        server is asked with the caller's own authorization; if it does not answer in 5 s, what it said last is listed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

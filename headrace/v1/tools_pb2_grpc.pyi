@@ -38,7 +38,8 @@ class ToolServiceStub:
     ListTools: _grpc.UnaryUnaryMultiCallable[_tools_pb2.ListToolsRequest, _tools_pb2.ListToolsResponse]
     """List the tools in force, ordered by name.
 
-    Changes nothing. Complete: there is no paging.
+    Changes nothing. Complete: there is no paging. A tool with `per_user_server` is listed for the caller alone. Its
+    server is asked with the caller's own authorization; if it does not answer in 5 s, what it said last is listed.
     """
     GetTool: _grpc.UnaryUnaryMultiCallable[_tools_pb2.GetToolRequest, _tools_pb2.GetToolResponse]
     """Get one tool; case does not matter.
@@ -159,7 +160,8 @@ class ToolServiceAsyncStub(ToolServiceStub):
     ListTools: _aio.UnaryUnaryMultiCallable[_tools_pb2.ListToolsRequest, _tools_pb2.ListToolsResponse]  # type: ignore[assignment]
     """List the tools in force, ordered by name.
 
-    Changes nothing. Complete: there is no paging.
+    Changes nothing. Complete: there is no paging. A tool with `per_user_server` is listed for the caller alone. Its
+    server is asked with the caller's own authorization; if it does not answer in 5 s, what it said last is listed.
     """
     GetTool: _aio.UnaryUnaryMultiCallable[_tools_pb2.GetToolRequest, _tools_pb2.GetToolResponse]  # type: ignore[assignment]
     """Get one tool; case does not matter.
@@ -283,7 +285,8 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_tools_pb2.ListToolsResponse, _abc.Awaitable[_tools_pb2.ListToolsResponse]]:
         """List the tools in force, ordered by name.
 
-        Changes nothing. Complete: there is no paging.
+        Changes nothing. Complete: there is no paging. A tool with `per_user_server` is listed for the caller alone. Its
+        server is asked with the caller's own authorization; if it does not answer in 5 s, what it said last is listed.
         """
 
     @_abc_1.abstractmethod

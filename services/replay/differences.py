@@ -14,8 +14,8 @@ TIMES = frozenset({"timestamp", "expiresAt", "remindAt", "escalateAt", "until", 
 BESIDE = TIMES | {"agentVersionHash"}
 """Members of events that are not compared: a changed definition is told by what it changes."""
 
-UNCOMPARED = frozenset({"timeoutMs", "requestId", "timeLeftMs", "traceparent"})
-"""Members of requests that hang on the clock, or are new each time."""
+UNCOMPARED = frozenset({"timeoutMs", "requestId", "timeLeftMs", "traceparent", "commonOnly"})
+"""Members of requests that hang on the clock, are new each time, or are not in cassettes of before."""
 
 SHOWN_CHARS = 160
 

@@ -92,7 +92,7 @@ async def tool_server(
                 llm=llm,
             )
 
-        executor = Executor(catalogue, workspaces, effects, make_context, config.commands_max)
+        executor = Executor(catalogue, workspaces, effects, make_context, config.commands_max, mcp.find_own_tools)
         memory = await stack.enter_async_context(
             open_channel(config.memory_address, build_caller_metadata(config.server.auth, TOOLS))
         )
@@ -103,6 +103,7 @@ async def tool_server(
         stack.callback(guard_task(daily).cancel)
         service = ToolService(
             *(catalogue, executor, workspaces, skills, effects, sandbox, web, config, rights),
+            mcp=mcp,
             authorizations=Authorizations(tokens, mcp, AuditRecords(memory, TOOLS)),
             interpreters=sessions,
         )

@@ -16,6 +16,7 @@ from services.tools.execution.executor import Executor
 from services.tools.interpreter.pool import InterpreterPool
 from services.tools.limits_in_force import list_limits
 from services.tools.mcp_client.authorizations import Authorizations
+from services.tools.mcp_client.servers import McpServers
 from services.tools.owned.chats import ChatFolders
 from services.tools.owned.erasing import erase_owned
 from services.tools.owned.reading import read_owned
@@ -44,6 +45,7 @@ class ToolService(tools_pb2_grpc.ToolServiceServicer):
         web: Web,
         config: Config,
         rights: ChatRights,
+        mcp: McpServers,
         authorizations: Authorizations,
         interpreters: InterpreterPool,
     ) -> None:
@@ -57,17 +59,21 @@ class ToolService(tools_pb2_grpc.ToolServiceServicer):
         self._sandbox = sandbox
         self._web = web
         self._config = config
+        self._mcp = mcp
         self._authorizations = authorizations
         self._interpreters = interpreters
         self._folders = ChatFolders(workspaces, effects)
 
     async def ListTools(self, request: tools_pb2.ListToolsRequest, context: Any) -> tools_pb2.ListToolsResponse:
         wanted = {name.casefold() for name in request.names}
-        tools = [tool for tool in self._catalogue.list_tools() if not wanted or tool.name.casefold() in wanted]
+        own = () if request.common_only else await self._mcp.list_own_tools()
+        tools = [tool for tool in self._catalogue.list_tools(own) if not wanted or tool.name.casefold() in wanted]
         return tools_pb2.ListToolsResponse(tools=[self._describe_tool(tool) for tool in tools])
 
     async def GetTool(self, request: tools_pb2.GetToolRequest, context: Any) -> tools_pb2.GetToolResponse:
         entry = self._catalogue.find(request.tool_name)
+        if entry is None:
+            entry = self._catalogue.find(request.tool_name, await self._mcp.list_own_tools())
         if entry is None:
             raise NotFound(f"tool {request.tool_name!r} does not exist", toolName=request.tool_name)
         return tools_pb2.GetToolResponse(tool=self._describe_tool(entry.tool))
@@ -178,4 +184,5 @@ class ToolService(tools_pb2_grpc.ToolServiceServicer):
             timeout_ms=tool.front_end and tool.front_end.timeout_ms,
             result_schema=(tool.front_end and tool.front_end.result_schema) or None,
             asks_model="model" in tool.needs,
+            per_user_server=tool.server if tool.is_per_user else None,
         )

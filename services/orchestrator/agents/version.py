@@ -34,8 +34,8 @@ class AgentVersion:
     """The agent and all that are below it, by key."""
 
     tools: Sequence[tools_pb2.Tool] | None
-    """Definitions of the tools that these may see, without whether they can be had now; None where they were not
-    known: its runs see tools as they are at the time."""
+    """Definitions of the tools that these may see, without whether they can be had now, and without those that are
+    listed for each user apart; None where they were not known: its runs see tools as they are at the time."""
 
     skills: Sequence[tools_pb2.Skill] | None
     """As `tools`."""
@@ -129,6 +129,8 @@ def _select_modes(agents: Iterable[Definition], digests: Mapping[str, str]) -> d
 
 
 def _is_seen(tool: tools_pb2.Tool, agents: Iterable[Definition]) -> bool:
+    if tool.HasField("per_user_server"):  # a version is everybody's
+        return False
     names = {tool.name.casefold(), *(name for name, tier in TIERS.items() if tier == tool.tier)}
     return any(agent.may_use_tools and (tool.always_available or names & agent.listed_tools) for agent in agents)
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from headrace.v1.memory_pb2_grpc import MemoryServiceAsyncStub
     from headrace.v1.schedule_pb2_grpc import ScheduleServiceAsyncStub
     from headrace.v1.tools_pb2_grpc import ToolServiceAsyncStub
+    from services.runtime.auth.identity import Identity
 
 UNARY_TIMEOUT_S = 30.0
 """An append waits for a disk."""
@@ -82,6 +83,9 @@ class Peers:
     """The gateway's and that of tools."""
     models: TtlCache[tuple[str, str], Sequence[llm_pb2.ModelInfo]] = field(default_factory=partial(TtlCache, FRESH_S))
     tool_list: TtlCache[None, Sequence[tools_pb2.Tool]] = field(default_factory=partial(TtlCache, FRESH_S))
+    """Those that are listed for everybody."""
+    user_tools: TtlCache[Identity, Sequence[tools_pb2.Tool]] = field(default_factory=partial(TtlCache, FRESH_S))
+    """Those that MCP servers list for one user alone."""
     skill_list: TtlCache[None, tools_pb2.ListSkillsResponse] = field(default_factory=partial(TtlCache, FRESH_S))
 
     @classmethod

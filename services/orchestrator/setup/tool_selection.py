@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 
 import structlog
@@ -19,6 +19,7 @@ from services.orchestrator.calls.own_tools.planning import PLAN_NAMES
 from services.orchestrator.peers.stubs import DISPENSABLE_S, Peers, limit_tools_wait
 from services.orchestrator.run.granted import find_grants
 from services.orchestrator.run.scope import Scope
+from services.runtime.auth.identity import require_identity
 from services.runtime.rpc.call_ids import forward_metadata
 from services.runtime.rpc.peer_calls import translating_peer_errors
 
@@ -31,7 +32,8 @@ log = structlog.get_logger()
 class ToolCatalogue:
     """All usable tools by name, without regard to case, except the plan tools, which only stages have.
 
-    Where a version is given, tools that its agents may see are as it has them, and no others are listed for them.
+    Where a version is given, tools that its agents may see are as it has them, and no others are listed for them but
+    those that MCP servers list for the run's user alone.
     """
 
     def __init__(
@@ -44,12 +46,16 @@ class ToolCatalogue:
     ) -> None:
         """`is_resumed` keeps tools of the version that cannot be had any more: a call says so to the model. Of others
         there are only those of `grants`; None grants all."""
+        tools = [*tools]
+        self._per_user = {f"{tool.per_user_server}__".casefold() for tool in tools if tool.HasField("per_user_server")}
         there_are = {tool.name.casefold(): tool for tool in tools if grants is None or grants.allows_tool(tool.name)}
         self._live = there_are
         if version is not None and version.tools is not None:
             kept = (tool for tool in version.tools if is_resumed or grants is None or grants.allows_tool(tool.name))
-            pinned = (_pin_tool(tool, there_are.get(tool.name.casefold()), is_resumed) for tool in kept)
-            there_are = {tool.name.casefold(): tool for tool in pinned}
+            common = (tool for tool in kept if not self._is_per_user(tool.name))
+            pinned = (_pin_tool(tool, there_are.get(tool.name.casefold()), is_resumed) for tool in common)
+            own = (tool for tool in there_are.values() if self._is_per_user(tool.name))
+            there_are = {tool.name.casefold(): tool for tool in (*pinned, *own)}
         ordinary = (tool for tool in there_are.values() if tool.name.casefold() not in PLAN_NAMES)
         self._tools = {tool.name.casefold(): tool for tool in (*ordinary, *OWN)}
 
@@ -65,6 +71,18 @@ class ToolCatalogue:
     def find_tool(self, name: str) -> tools_pb2.Tool | None:
         return self._tools.get(name.casefold())
 
+    def find_connecting(self, name: str) -> tools_pb2.Tool | None:
+        """Return the tool with which a user gets to see the tool `name` of an MCP server, if it lists them apart."""
+        found = (self._live.get(f"{server}connect") for server in self._per_user if name.casefold().startswith(server))
+        return next(found, None)
+
+    def _is_per_user(self, name: str) -> bool:
+        live = self._live.get(name.casefold())
+        if live is not None:
+            return live.HasField("per_user_server")
+        # Versions of earlier releases have pinned what was listed with any user's token.
+        return name.casefold().startswith(tuple(self._per_user))
+
     def list_tier(self, tier: str) -> list[str]:
         return [tool.name for tool in self._tools.values() if tool.tier == tier and not find_problem(tool)]
 
@@ -79,30 +97,57 @@ async def load_catalogue(scope: Scope, peers: Peers) -> ToolCatalogue:
         ProviderUnavailable: The service has not come back within half of the run's time.
     """
     wait_s = limit_tools_wait(scope.run.spending.time_left_s, is_needed=bool(scope.agent.working_tools))
+    is_resumed = bool(scope.run.past.reason)  # its calls that wait want the tools that they are of
     try:
-        tools = await peers.tool_list.get_or_ask(None, partial(fetch_tools, peers, wait_s))
+        tools = await list_tools(peers, wait_s, wait_s if is_resumed else DISPENSABLE_S)
     except ProviderUnavailable:
         if scope.agent.working_tools:
             raise
         log.warning("tools not listed", run_id=scope.run.id)
         tools = ()
     grants = find_grants(scope)
-    return ToolCatalogue(tools, scope.run.version, is_resumed=bool(scope.run.past.reason), grants=grants)
+    return ToolCatalogue(tools, scope.run.version, is_resumed=is_resumed, grants=grants)
 
 
 async def find_catalogue(scope: Scope, peers: Peers) -> ToolCatalogue:
     """List the tools; none where the tools service does not answer soon."""
     try:
-        tools = await peers.tool_list.get_or_ask(None, partial(fetch_tools, peers, DISPENSABLE_S))
+        tools = await list_tools(peers, DISPENSABLE_S, DISPENSABLE_S)
     except ProviderUnavailable:
         return ToolCatalogue()
     return ToolCatalogue(tools, grants=find_grants(scope))
 
 
-async def fetch_tools(peers: Peers, wait_s: float) -> Sequence[tools_pb2.Tool]:
+async def list_tools(peers: Peers, wait_s: float, user_wait_s: float) -> Sequence[tools_pb2.Tool]:
+    """List the tools that there are for the current user; those of the user alone are left out after `user_wait_s`.
+
+    Raises:
+        ProviderUnavailable: The others are not listed within `wait_s`.
+    """
+    tools = await peers.tool_list.get_or_ask(None, partial(fetch_tools, peers, wait_s))
+    for_all = {tool.name for tool in tools if tool.HasField("per_user_server")}
+    if not for_all:
+        return tools
+    try:
+        own = await peers.user_tools.get_or_ask(
+            require_identity(), partial(_fetch_user_tools, peers, user_wait_s, for_all)
+        )
+    except ProviderUnavailable:
+        log.warning("tools of the user not listed")
+        own = ()
+    return [*tools, *own]
+
+
+async def fetch_tools(peers: Peers, wait_s: float, *, common: bool = True) -> Sequence[tools_pb2.Tool]:
+    """Ask for the tools; those that are `common` are the same for everybody."""
     with translating_peer_errors():
-        request = tools_pb2.ListToolsRequest()
+        request = tools_pb2.ListToolsRequest(common_only=common)
         return (await peers.tools.ListTools(request, timeout=wait_s, metadata=forward_metadata())).tools
+
+
+async def _fetch_user_tools(peers: Peers, wait_s: float, for_all: Collection[str]) -> Sequence[tools_pb2.Tool]:
+    tools = await fetch_tools(peers, wait_s, common=False)
+    return [tool for tool in tools if tool.HasField("per_user_server") and tool.name not in for_all]
 
 
 async def select_tools(scope: Scope, there_are: ToolCatalogue, named: Iterable[str]) -> list[tools_pb2.Tool]:
@@ -126,6 +171,7 @@ def find_usable_tools(
     usable: dict[str, tools_pb2.Tool] = {}
     for name in wanted:
         tool = there_are.find_mentioned(name) if name.casefold() in others else there_are.find_tool(name)
+        tool = tool or there_are.find_connecting(name)
         if tool is None:
             problems.append(f"there is no tool {name!r}; the agent goes on without it")
         elif why := find_problem(tool):

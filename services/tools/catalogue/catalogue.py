@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -50,14 +50,20 @@ class Catalogue:
         self._sources: dict[str, tuple[Tool, ...]] = {}
         self._entries: dict[str, CatalogueEntry] = {}
 
-    def find(self, name: str) -> CatalogueEntry | None:
-        return self._entries.get(name.casefold())
+    def find(self, name: str, own: Iterable[Tool] = ()) -> CatalogueEntry | None:
+        """Find a tool; `own` are those that MCP servers list for the current user alone."""
+        known = self._entries.get(name.casefold())
+        if known is None and (tool := self._choose_own(own).get(name.casefold())) is not None:
+            return _make_entry(tool)
+        return known
 
     def find_view(self, key: str) -> View | None:
         return self._folder.views.get(key.casefold())
 
-    def list_tools(self) -> list[Tool]:
-        return sorted((entries.tool for entries in self._entries.values()), key=lambda tool: tool.name)
+    def list_tools(self, own: Iterable[Tool] = ()) -> list[Tool]:
+        """List the tools by name, with `own` as in `find`."""
+        common = (entry.tool for entry in self._entries.values())
+        return sorted([*common, *self._choose_own(own).values()], key=lambda tool: tool.name)
 
     def reload(self) -> None:
         self.read_files()
@@ -79,10 +85,17 @@ class Catalogue:
         for stated in self._folder.definitions:
             if tool := self._make_tool(stated):
                 tools[tool.name.casefold()] = tool
-        tools |= {tool.name.casefold(): tool for tool in self._list_source_tools(tools)}
+        source_tools = [(source, tool) for source, given in self._sources.items() for tool in given]
+        tools |= {tool.name.casefold(): tool for tool in _drop_taken(source_tools, tools)}
         self._tiers.apply(tools)
         self._entries = {key: _make_entry(tool) for key, tool in tools.items()}
         log.info("tools loaded", tools=len(self._entries), views=len(self._folder.views))
+
+    def _choose_own(self, own: Iterable[Tool]) -> dict[str, Tool]:
+        given = [(f"mcp server {tool.server}", tool) for tool in own]
+        tools = {tool.name.casefold(): tool for tool in _drop_taken(given, self._entries)}
+        self._tiers.apply(tools, are_all=False)
+        return tools
 
     def _make_tool(self, stated: FileDefinition) -> Tool | None:
         definition, builtin = stated.definition, BUILTIN_BY_NAME.get(stated.definition.name.casefold())
@@ -125,14 +138,15 @@ class Catalogue:
             return stated.view_key
         return definition.viewport or definition.name
 
-    def _list_source_tools(self, taken: dict[str, Tool]) -> Iterable[Tool]:
-        source_tools = [(source, tool) for source, tools in self._sources.items() for tool in tools]
-        count = Counter([*taken, *(tool.name.casefold() for _, tool in source_tools)])
-        for source, tool in source_tools:
-            if count[tool.name.casefold()] == 1:
-                yield tool
-            else:
-                log.error("tool refused", source=source, tool=tool.name, problem="name: defined more than once")
+
+def _drop_taken(source_tools: Sequence[tuple[str, Tool]], taken: Iterable[str]) -> Iterable[Tool]:
+    """Yield the tools of MCP servers whose names no other tool has."""
+    count = Counter([*taken, *(tool.name.casefold() for _, tool in source_tools)])
+    for source, tool in source_tools:
+        if count[tool.name.casefold()] == 1:
+            yield tool
+        else:
+            log.error("tool refused", source=source, tool=tool.name, problem="name: defined more than once")
 
 
 def _dump_schema(schema: dict[str, Any] | None) -> str:

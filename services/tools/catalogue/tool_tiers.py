@@ -134,19 +134,24 @@ class ToolTiers:
             REFUSED_FILES.labels("tool_options").set(1)
             report_refusal("tool file refused", file=self._path.name, problem=str(problem), last_good_kept=True)
 
-    def apply(self, tools: dict[str, Tool]) -> None:
-        """Apply the file's options to `tools`, which are keyed by casefolded name."""
+    def apply(self, tools: dict[str, Tool], *, are_all: bool = True) -> None:
+        """Apply the file's options to `tools`, which are keyed by casefolded name.
+
+        If they `are_all` the tools there are, those that the file names and that are missing are logged.
+        """
         for key, (name, option) in self._options.items():
             tool = tools.get(key)
-            if tool is None:  # its MCP server may be down
-                log.warning(
-                    "tool option waits", file=self._path.name, problem=f"optional.{name}: there is no such tool"
-                )
+            if tool is None:
+                if are_all:  # its MCP server may be down
+                    problem = f"optional.{name}: there is no such tool"
+                    log.warning("tool option waits", file=self._path.name, problem=problem)
             elif problem := _find_problem(tool, option):
                 report_refusal("tool option refused", file=self._path.name, problem=f"optional.{name}{problem}")
             else:
                 tools[key] = option.apply_to(tool)
         for name, declared in self._credentials.items():
+            if are_all:
+                _report_missing(declared, tools)
             for key, variable in _list_users(declared, tools):
                 tool, credential = tools[key], declared.make_credential(name, variable)
                 tools[key] = dataclasses.replace(tool, credentials=(*tool.credentials, credential))
@@ -163,11 +168,14 @@ def _find_problem(tool: Tool, option: Option) -> str:
     return ""
 
 
+def _report_missing(declared: DeclaredCredential, tools: dict[str, Tool]) -> None:
+    for key in {name.casefold() for name in declared.tools} - tools.keys():
+        log.warning("credential waits", problem=f"tools.{key}: there is no such tool")
+
+
 def _list_users(declared: DeclaredCredential, tools: dict[str, Tool]) -> list[tuple[str, str]]:
     """List the tools that need the credential, by key, each with the variable that has it."""
     commands = {name.casefold(): variable for name, variable in declared.tools.items()}
-    for key in commands.keys() - tools.keys():
-        log.warning("credential waits", problem=f"tools.{key}: there is no such tool")
     users = [(key, variable) for key, variable in commands.items() if key in tools and not tools[key].server]
     return [*users, *((key, "") for key, tool in tools.items() if tool.server in declared.servers)]
 

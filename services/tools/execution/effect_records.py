@@ -100,9 +100,7 @@ class EffectRecords:
         """Writes the record to disk; one that exists already is returned and stays as it is."""
         path = self._find_path(chat_id, key)
         with disk_errors(WHAT, chat_id):
-            if not path.parent.is_dir():
-                path.parent.mkdir(parents=True, exist_ok=True)
-                sync_folder(self.root, self._sync)
+            self._make_folder(path.parent)
             with self._write_temporary(path.parent, EffectRecord(key, tool)) as temporary:
                 try:
                     os.link(temporary, path)  # fails where a rename would replace what another call has recorded
@@ -121,7 +119,14 @@ class EffectRecords:
 
     def record_pause(self, chat_id: str, record: EffectRecord, pause: Pause | None) -> None:
         """Writes what the call waits for, or, with None, that it goes on; it is on disk when this returns."""
+        with disk_errors(WHAT, chat_id):
+            self._make_folder(self._find_path(chat_id, record.key).parent)  # a call may wait before it has begun
         self._replace_record(chat_id, msgspec.structs.replace(record, pause=pause))
+
+    def _make_folder(self, folder: Path) -> None:
+        if not folder.is_dir():
+            folder.mkdir(parents=True, exist_ok=True)
+            sync_folder(self.root, self._sync)
 
     def _replace_record(self, chat_id: str, record: EffectRecord) -> None:
         path = self._find_path(chat_id, record.key)

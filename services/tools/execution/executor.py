@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
 from contextlib import aclosing, contextmanager
 from dataclasses import replace
 
@@ -33,12 +33,15 @@ class Executor:
         effects: EffectRecords,
         make_context: ContextFactory,
         commands_max: int,
+        find_own_tools: Callable[[str], Awaitable[Iterable[Tool]]],
     ) -> None:
+        """`find_own_tools` finds what a name may mean among the tools that MCP servers list for the user alone."""
         self._catalogue = catalogue
         self._workspaces = workspaces
         self._effects = effects
         self._make_context = make_context
         self._commands_max = commands_max
+        self._find_own_tools = find_own_tools
         self._outputs = ArtifactPublisher()
         self._commands: Counter[str] = Counter()
         """Running commands by tenant."""
@@ -58,6 +61,8 @@ class Executor:
             Overloaded: Too many commands are running, the same call is (effect_guard.py), or the disk refuses records.
         """
         entry = self._catalogue.find(request.tool_name)
+        if entry is None:
+            entry = self._catalogue.find(request.tool_name, await self._find_own_tools(request.tool_name))
         if entry is None:
             raise NotFound(f"tool {request.tool_name!r} does not exist", toolName=request.tool_name)
         await asyncio.to_thread(self._workspaces.claim_chat, request.chat_id)

@@ -44,9 +44,7 @@ class Authorizations:
         """Return the server that the caller has authorized Headrace at; raises what complete (completion.py) does."""
         from services.tools.mcp_client.oauth.completion import complete  # httpx2 is loaded where it is needed
 
-        server = await complete(self._tokens, self._audit, self._servers.find_allow, request)
-        self._servers.note_authorization(server)
-        return server
+        return await complete(self._tokens, self._audit, self._servers.find_allow, request)
 
     async def list_own(self) -> list[tools_pb2.Authorization]:
         if self._tokens is None:

@@ -1,7 +1,8 @@
-"""The tool of a server that shows its own to nobody who has not authorized Headrace."""
+"""What users without a list of their own call, of a server that lists its tools for those who have authorized it."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import AsyncGenerator
 
@@ -29,4 +30,20 @@ def make_connect_tool(server: SessionSource) -> Tool:
         may_ask=True,
         category="mcp",
         server=server.name,
+        is_per_user=True,
+    )
+
+
+def make_unlisted_tool(server: SessionSource, name: str) -> Tool:
+    """Make the tool `name` of a user who does not see it now, but may have when the run began: it asks to authorize."""
+
+    async def execute(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
+        async with server.borrow_session(await server.find_authorization(context)):
+            yield make_result(f"MCP server {server.name!r} does not list this tool now", ok=False)
+
+    return dataclasses.replace(
+        make_connect_tool(server),
+        name=name,
+        parameters=json.dumps({"type": "object"}),
+        execute=authorizing(server, execute),
     )

@@ -11,10 +11,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 import mcp
 import structlog
 
-from services.runtime.auth.identity import require_identity
+from services.runtime.auth.identity import get_identity, require_identity
 from services.tools.mcp_client.asking.live_calls import LiveCalls
 from services.tools.mcp_client.asking.shared_handlers import make_shared_handlers
-from services.tools.mcp_client.connect_tool import make_connect_tool
+from services.tools.mcp_client.connect_tool import make_connect_tool, make_unlisted_tool
 from services.tools.mcp_client.oauth.authorizer import Authorizer
 from services.tools.mcp_client.oauth.token_store import TokenStore
 from services.tools.mcp_client.resource_tools import make_resource_tools
@@ -23,6 +23,7 @@ from services.tools.mcp_client.session import McpSession, SessionHandlers, open_
 from services.tools.mcp_client.settings import Http, Settings
 from services.tools.mcp_client.tool_calls import make_execute
 from services.tools.mcp_client.tool_mapping import map_tools
+from services.tools.mcp_client.user_lists import UserLists
 from services.tools.mcp_client.user_sessions import UserSessions
 from services.tools.toolkit.context import ToolContext
 from services.tools.toolkit.credentials import find_authorization
@@ -78,10 +79,8 @@ class McpServer:
         self.is_modern = True
         """Whether its version, of the last session that there was, is 2026-07-28 or later."""
         self._user_sessions: UserSessions | None = None
-        self._listed_as = ""
-        """The Authorization header of the shared session: a user's, where those alone who have agreed see the tools."""
-        self._is_taken_back = False
-        """Whether that user has taken the authorization back."""
+        self._user_lists: UserLists | None = None
+        """Set while it runs, if its users authorize Headrace."""
         self._problem = "it is not connected yet"
         self._wanted = asyncio.Event()
         """Set to make the next attempt start now."""
@@ -90,7 +89,7 @@ class McpServer:
         self._wanted_from_s = 0.0
         """Time of the loop from which calls may want the next attempt, so that they start no server all the time."""
         self._refusal: ServerFailed | None = None
-        """What it said when it refused the list of its tools; it is then listed as a user who has agreed."""
+        """What it said when it refused the list of its tools; each user who has agreed then has a list of their own."""
 
     @asynccontextmanager
     async def borrow_session(self, authorization: str) -> AsyncGenerator[McpSession]:
@@ -98,7 +97,7 @@ class McpServer:
         if authorization and self._user_sessions is not None and isinstance(self.settings, Http):
             async with self._user_sessions.borrow_session(authorization) as session:
                 yield session
-        elif self._refusal is not None:  # the session is another user's
+        elif self._refusal is not None:
             raise self._refusal
         else:
             with (await self._find_session()).lend() as session:
@@ -131,21 +130,38 @@ class McpServer:
         """Opens a session for one call alone, in which the server may ask."""
         return open_session(self.settings, self._env, authorization, handlers)
 
+    async def list_own_tools(self, wait_s: float) -> Sequence[Tool]:
+        """Return the tools that it lists for the current user alone, as last listed if it takes longer than `wait_s`.
+
+        There are none where everybody sees the same, and for a user who has not agreed.
+        """
+        user = get_identity()
+        if user is None or self._refusal is None or self._user_lists is None:
+            return ()
+        return await self._user_lists.find_tools(user, wait_s)
+
+    async def find_own_tools(self, name: str) -> Sequence[Tool]:
+        """Return the current user's tools, for a call of `name`. One who sees none is asked to agree by that call."""
+        own = await self.list_own_tools(LIST_S)
+        return own or ([make_unlisted_tool(self, name)] if self._refusal is not None else ())
+
     def end_sessions(self, headers: Collection[str]) -> None:
         """Use what was opened with these Authorization headers no more."""
         if self._user_sessions is not None:
             for header in headers:
                 self._user_sessions.end_session(header)
-        if self._listed_as in headers and self._session is not None:
-            self._is_taken_back = True
-            self._session.changed.set()
+        if self._user_lists is not None:
+            self._user_lists.forget(headers)
 
     async def run(self) -> None:
         try:
             async with asyncio.TaskGroup() as group:
                 self._user_sessions = UserSessions(group, self._open_shared_session)
+                if self.authorizer is not None:
+                    self._user_lists = UserLists(self.name, group, self.authorizer.find_header, self._read_own_tools)
                 await self._keep_connected(group)
         finally:
+            self._user_lists = None
             self._problem = "it is not in mcp.json any more"
             self.tried.set()
             self.live_calls.stop()
@@ -189,13 +205,10 @@ class McpServer:
 
         `left` is told as soon as another is to be opened: why, or nothing where its server has only forgotten it.
         """
-        header, problem, session = "", "internal error", None
+        problem, session = "internal error", None
         slow = asyncio.get_running_loop().call_later(SLOW_START_S, self._tell_slow_start)
         try:
-            if self.authorizer is not None and self._refusal is not None:
-                header = await self.authorizer.find_newest_header()
-            self._listed_as, self._is_taken_back = header, False
-            async with self._open_shared_session(header) as session:
+            async with self._open_shared_session() as session:
                 try:
                     await self._follow_session(session)
                 finally:
@@ -206,12 +219,12 @@ class McpServer:
                 await session.wait_until_unused()
         except ServerFailed as failure:
             problem = "" if session is not None and session.is_forgotten else str(failure)
-            if self.authorizer is not None and failure.is_refusal and not header:
-                self._refusal = failure
-                self._offer_tools()
+            if self.authorizer is not None and failure.is_refusal:
+                is_known = self._refusal is not None
+                self._refusal, self._tools = failure, []
+                if not is_known:
+                    self._offer_tools()
                 problem = "its users have to authorize Headrace first"
-            elif self.authorizer is not None and failure.is_refusal:
-                await self.authorizer.forget(header)
         except Exception:
             # Ours or the SDK's bug: this server must not take the others and the service with it.
             log.exception("mcp server failed", server=self.name)
@@ -227,11 +240,11 @@ class McpServer:
     async def _follow_session(self, session: McpSession) -> None:
         async with asyncio.TaskGroup() as group:
             listening = group.create_task(session.follow_changes())
-            while not session.ended and not self._is_taken_back:
+            while not session.ended:
                 session.changed.clear()
                 await self._list_again(session)
                 await session.changed.wait()
-                if not session.ended and not self._is_taken_back:
+                if not session.ended:
                     await asyncio.sleep(SETTLE_S)
             listening.cancel()
 
@@ -245,6 +258,19 @@ class McpServer:
             asyncio.get_running_loop().call_later(LIST_AGAIN_S, session.changed.set)
 
     async def _list_tools(self, session: McpSession) -> None:
+        tools = await self._read_tools(session)
+        self._session, self._tools, self._refusal = session, tools, None
+        self._was_listed = True
+        self._offer_tools()
+        self.tried.set()
+        log.info("mcp server listed", server=self.name, tools=len(tools))
+
+    async def _read_own_tools(self, authorization: str) -> Sequence[Tool]:
+        async with self.borrow_session(authorization) as session:
+            return [dataclasses.replace(tool, is_per_user=True) for tool in await self._read_tools(session)]
+
+    async def _read_tools(self, session: McpSession) -> list[Tool]:
+        """Return the tools that the session's server lists; raises ServerFailed."""
         listed: list[mcp.Tool] = []
         cursor: str | None = None
         session.results.refused.clear()
@@ -258,9 +284,8 @@ class McpServer:
                         break
         except TimeoutError:
             raise ServerFailed(f"it did not list its tools within {LIST_S:g} s") from None
-        self._session, self.is_modern = session, session.is_modern
-        self._was_listed = True
-        self._tools = map_tools(
+        self.is_modern = session.is_modern
+        tools = map_tools(
             self.name,
             listed[:TOOLS_MAX],
             session.results.refused,
@@ -268,11 +293,9 @@ class McpServer:
             lambda tool, effect: make_execute(self, tool, effect),
         )
         if self.settings.resources and session.client.server_capabilities.resources:
-            taken = {tool.name.casefold() for tool in self._tools}
-            self._tools += [tool for tool in make_resource_tools(self) if tool.name.casefold() not in taken]
-        self._offer_tools()
-        self.tried.set()
-        log.info("mcp server listed", server=self.name, listed=len(listed), offered=len(self._tools))
+            taken = {tool.name.casefold() for tool in tools}
+            tools += [tool for tool in make_resource_tools(self) if tool.name.casefold() not in taken]
+        return tools
 
     def _mark_unavailable(self, problem: str) -> None:
         # The tools stay known, so that agents and models are told why.

@@ -23,6 +23,9 @@ FILE = "mcp.json"
 START_S = 2.0
 """Wait for tools at the service's start, so that a resumed run finds them."""
 
+OWN_LIST_S = 5.0
+"""Wait for a user's own list; what was listed last holds when it is over."""
+
 log = structlog.get_logger()
 
 ReplaceSource = Callable[[str, Sequence[Tool]], None]
@@ -77,11 +80,19 @@ class McpServers:
         for _, server, _ in list(self._running.values()):
             await server.tried.wait()
 
-    def note_authorization(self, name: str) -> None:
-        """A user has authorized Headrace at the server, whose tools may be listed now."""
-        _, server, _ = self._running.get(name, (None, None, None))
-        if server is not None:
-            server.wake()
+    async def list_own_tools(self) -> list[Tool]:
+        """Return the tools that servers list for the current user alone."""
+        servers = [server for _, server, _ in self._running.values()]
+        lists = await asyncio.gather(*(server.list_own_tools(OWN_LIST_S) for server in servers))
+        return [tool for tools in lists for tool in tools]
+
+    async def find_own_tools(self, name: str) -> list[Tool]:
+        """Return those of the servers that a call of `name` may mean, also if they take a while."""
+        found: list[Tool] = []
+        for key, (_, server, _) in list(self._running.items()):
+            if name.casefold().startswith(f"{key}__".casefold()):
+                found += await server.find_own_tools(name)
+        return found
 
     def note_revocation(self, name: str, headers: Collection[str]) -> None:
         """A user has taken an authorization back: what was opened with it is used no more."""

@@ -67,6 +67,9 @@ class Tool:
     server: str = ""
     """The MCP server that it is of."""
 
+    is_per_user: bool = False
+    """Whether the server lists its tools for each user apart."""
+
     may_ask: bool = False
     """Whether it may ask a person while it runs: its calls leave records, also where it only reads."""
 

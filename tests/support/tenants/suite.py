@@ -77,6 +77,9 @@ AGENTS: dict[str, dict[str, Any]] = {
 SLOW = "take your time"
 """A question whose answer takes for ever."""
 
+SECRETS_KEY = "a key that nobody can guess, of 32 or more"
+"""With which tools keeps tokens of MCP servers."""
+
 TIMEOUT_S = 200.0
 
 PEERS = {"orchestrator": "AgentService", "memory": "MemoryService", "tools": "ToolService"}
@@ -232,7 +235,9 @@ async def serving_tenants(folder: Path, *, runs_max: int = 100, **orchestrating:
         memory = (
             await stack.enter_async_context(serving_grpc(server, stores, keys=keys, check_call=refusals.check_call))
         ).addresses[0]
-        tools_config = ToolsConfig(server=server, config_dir=folder, data_dir=folder / "data", memory_address=memory)
+        tools_config = ToolsConfig(
+            server=server, config_dir=folder, data_dir=folder / "data", memory_address=memory, secrets_key=SECRETS_KEY
+        )
         tools = await stack.enter_async_context(
             tool_server(tools_config, Sandbox("process"), Catalogue(folder / "tools"))
         )

@@ -18,6 +18,7 @@ from mcp.server.auth.provider import (
 from mcp.server.auth.settings import AuthSettings, ClientRegistrationOptions, RevocationOptions
 from mcp.server.mcpserver import MCPServer
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
+from mcp_types import Tool
 from pydantic import AnyHttpUrl
 
 from tests.support.tools.mcp_http import Http
@@ -105,6 +106,19 @@ class Authority(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken
         )
 
 
+def _find_person() -> str:
+    token = get_access_token()
+    return token.subject or "" if token is not None else "nobody"
+
+
+class _Protected(MCPServer):
+    async def list_tools(self) -> list[Tool]:
+        """Lists `whoami`, and a tool with a name and words for each person."""
+        person = _find_person()
+        own = Tool(name=f"of_{person}", description=f"Only {person} sees this.", input_schema={"type": "object"})
+        return [*await super().list_tools(), own]
+
+
 def make_protected_app(authority: Authority, http: Http) -> MCPServer:
     origin = f"http://127.0.0.1:{http.port}"
     settings = AuthSettings(
@@ -117,12 +131,11 @@ def make_protected_app(authority: Authority, http: Http) -> MCPServer:
         ),
         revocation_options=RevocationOptions(enabled=True),
     )
-    app = MCPServer("protected", auth_server_provider=authority, auth=settings)
+    app = _Protected("protected", auth_server_provider=authority, auth=settings)
 
     @app.tool()
     def whoami() -> str:
         """Tell who has authorized the call."""
-        token = get_access_token()
-        return token.subject or "" if token is not None else "nobody"
+        return _find_person()
 
     return app

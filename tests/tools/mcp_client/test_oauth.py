@@ -215,6 +215,22 @@ async def test_who_has_not_agreed_never_uses_anothers_session(tmp_path: Path) ->
         assert (len(asked.asks), "ann" in asked.result) == (1, False)
 
 
+@pytest.mark.parametrize("end", ["forgotten by another replica", "not renewed", "refused"])
+async def test_a_token_that_ends_takes_its_list_along(tmp_path: Path, end: str) -> None:
+    authority = Authority()
+    authority.lasts_s = 1 if end == "not renewed" else 3600  # which is due at once
+    async with protected(authority) as http, serving(tmp_path, http) as suite:
+        await connect(suite)
+        if end == "forgotten by another replica":
+            store = TokenStore(tmp_path / "mcp_tokens", KEY)
+            assert store.take_token("s", DEFAULT) is not None
+        authority.refresh.clear()
+        authority.access.clear()
+        if end == "refused":  # of which it hears when it next lists or calls
+            assert len((await execute(suite, "s__whoami", "k1")).asks) == 1
+        assert [*await suite.tools()] == ["s__connect"]
+
+
 async def test_without_a_key_no_token_is_kept(tmp_path: Path) -> None:
     with structlog.testing.capture_logs() as logged:
         async with protected(Authority()) as http, serving(tmp_path, http, key="") as suite:
@@ -317,7 +333,8 @@ async def test_a_user_sees_an_authorization_and_takes_it_back(tmp_path: Path) ->
         assert await revoke(suite)
         assert (authority.access, authority.refresh) == ({}, {}), "its issuer has forgotten them"
         assert await list_own(suite) == []
-        assert TokenStore(tmp_path / "mcp_tokens", KEY).find_newest_token("s") is None
+        assert [*await suite.tools()] == ["s__connect"]
+        assert TokenStore(tmp_path / "mcp_tokens", KEY).find_token("s", DEFAULT) is None
         with pytest.raises(NotFound):
             await revoke(suite)
         assert len((await execute(suite, "s__whoami", "k2")).asks) == 1, "it is asked for anew"

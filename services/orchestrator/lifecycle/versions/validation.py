@@ -54,8 +54,11 @@ async def _find_missing(peers: Peers, there_are: Mapping[str, Definition], agent
     if agent.listed_tools:
         tools = await list_known(peers.tool_list, partial(tool_selection.fetch_tools, peers, LISTING_S))
         if tools is not None:
+            catalogue = tool_selection.ToolCatalogue(tools)
             names = FREE_TOOLS | {tool.name.casefold() for tool in tools}
-            found += list_unknown(list_tool_names(agent), names, "tool")
+            # What an MCP server lists for each user apart is not known here.
+            named = (each for each in list_tool_names(agent) if not catalogue.find_connecting(each[1]))
+            found += list_unknown(named, names, "tool")
     if agent.skills:
         offered = await list_known(peers.skill_list, partial(skills.fetch_skills, peers, LISTING_S))
         if offered is not None:

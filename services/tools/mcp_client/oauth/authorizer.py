@@ -36,11 +36,10 @@ class Authorizer:
 
     async def find_header(self, caller: Identity) -> str:
         """Return the user's Authorization header; empty: the user has not agreed, or has to agree anew."""
-        return await self._make_header(await asyncio.to_thread(self._store.find_token, self._server, caller))
-
-    async def find_newest_header(self) -> str:
-        """Return any user's, for the list of tools alone."""
-        return await self._make_header(await asyncio.to_thread(self._store.find_newest_token, self._server))
+        token = await asyncio.to_thread(self._store.find_token, self._server, caller)
+        if token is not None and is_due(token):
+            token = await self._renew(caller, token)
+        return token.header if token is not None else ""
 
     async def ask(self, caller: Identity, refused: str, challenge: Challenge) -> InputNeeded:
         """Return what sends the user to where they agree. `refused` is the header that the server does not take.
@@ -60,19 +59,6 @@ class Authorizer:
         message = "Authorize Headrace to use it for you"
         need = common_pb2.InputNeed(name=name, server=self._server, message=message, url=url, authorizes=True)
         return InputNeeded([need], COURSE)
-
-    async def forget(self, header: str) -> None:
-        """Forget the token of `find_newest_header`, which the server does not take."""
-        token = await asyncio.to_thread(self._store.find_newest_token, self._server)
-        if token is not None and token.header == header:
-            await asyncio.to_thread(self._store.delete_token, token)
-
-    async def _make_header(self, token: Token | None) -> str:
-        if token is None:
-            return ""
-        if is_due(token):
-            token = await self._renew(Identity(token.tenant, token.user), token)
-        return token.header if token is not None else ""
 
     async def _renew(self, user: Identity, due: Token) -> Token | None:
         # One at a time: a refresh token may be good for one use.

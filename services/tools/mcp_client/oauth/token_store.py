@@ -120,11 +120,6 @@ class TokenStore:
     def find_token(self, server: str, caller: Identity) -> Token | None:
         return self._read(self._find_folder(server) / f"{_hash(caller.tenant, caller.user)}.token", Token)
 
-    def find_newest_token(self, server: str) -> Token | None:
-        """Return any user's token, the last that was stored."""
-        paths = sorted(self._find_folder(server).glob("*.token"), key=_get_time)
-        return next((token for path in reversed(paths) if (token := self._read(path, Token)) is not None), None)
-
     def delete_token(self, token: Token) -> None:
         """Forget the token; one that has come meanwhile stays."""
         path = self._find_folder(token.server) / f"{_hash(token.tenant, token.user)}.token"

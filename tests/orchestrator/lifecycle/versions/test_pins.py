@@ -146,6 +146,31 @@ async def test_a_model_is_shown_the_tools_that_its_run_began_with(serve: Serve) 
         assert "look" not in names
 
 
+async def test_what_a_server_lists_for_each_user_is_pinned_for_none(serve: Serve) -> None:
+    listed = {"backends": ["look", "s__search"]}
+    connect = tools_pb2.Tool(name="s__connect", parameters="{}", kind="backend", per_user_server="s")
+    search = tools_pb2.Tool(name="s__search", description="POISON", parameters="{}", kind="backend")
+    async with serve(ANSWER, toolConfig=listed) as suite:
+
+        async def ask_anew(*tools: tools_pb2.Tool, version: int = 0) -> list[str]:
+            """Return what a model is shown of the server when there are these tools."""
+            suite.tools.tools[2:] = tools
+            async with restart(suite) as client:  # which knows no tools yet
+                fields = {"agent_version": version} if version else {}
+                assert only(await run(client, "react", **fields), "run.start")["agentVersion"] == (version or 2)
+                source = (suite.agents / "react.json").read_text()
+                assert not (await client.validate_agent(source, agent_key="react")).problems
+            return [tool.description or tool.name for tool in suite.llm.requests[-1].tools if tool.name[:3] == "s__"]
+
+        suite.tools.tools.append(search)  # of a release that showed all users what one of them was shown
+        assert (await ask(suite.client))["agentVersion"] == 1
+        assert await ask_anew(connect, version=1) == ["s__connect"]
+        search.per_user_server, search.description = "s", "of the user"
+        assert await ask_anew(connect, search, version=1) == ["of the user"]
+        assert await ask_anew(connect, search) == ["of the user"]
+        assert await ask_anew(connect) == ["s__connect"]
+
+
 async def test_what_protects_people_holds_at_once(serve: Serve) -> None:
     async with serve([*content("Hel"), 3600.0], call_tool("look"), ANSWER) as suite:
         seen = await run_until(suite, "content.delta")
