@@ -52,8 +52,8 @@ class Verdict:
     """Indices of pieces with DATA of a stream that was reset, of which the size alone counts."""
 
     is_explained: bool = False
-    """Whether the oracle differs for a reason that decision 0016 has, such as h2's ending the connection where DATA does
-    not fit `content-length`."""
+    """Whether the oracle differs for a reason that decision 0016 has: h2 ends the connection where DATA does not fit
+    `content-length`."""
 
     is_grpc: bool = True
     """Whether all DATA were gRPC's messages; the stream of others is reset, and what comes on it then says nothing."""
