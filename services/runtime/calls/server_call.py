@@ -178,8 +178,8 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
             await self._stream.wait_for_message()
         finally:
             timer.cancel()
-        # INTERNAL is what grpc-go and grpc-java say (https://github.com/grpc/grpc-go/pull/8385). UNIMPLEMENTED, as in gRPC's
-        # table of codes, would read as an older server that lacks the method.
+        # INTERNAL, as grpc-go and grpc-java have it (https://github.com/grpc/grpc-go/pull/8385). UNIMPLEMENTED, which gRPC's
+        # table of codes names, would read as an older server that lacks the method.
         if message is None:
             await self.abort(grpc.StatusCode.INTERNAL, "the request has no message")
         if self._stream.inbox:
