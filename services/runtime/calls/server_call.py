@@ -178,7 +178,7 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
             await self._stream.wait_for_message()
         finally:
             timer.cancel()
-        # INTERNAL, as grpc-go and grpc-java have it (https://github.com/grpc/grpc-go/pull/8385). UNIMPLEMENTED, which gRPC's
+        # INTERNAL, as in grpc-go and grpc-java (https://github.com/grpc/grpc-go/pull/8385). UNIMPLEMENTED, which gRPC's
         # table of codes names, would read as an older server that lacks the method.
         if message is None:
             await self.abort(grpc.StatusCode.INTERNAL, "the request has no message")
