@@ -22,6 +22,8 @@ GIVEN = {
     "X-Headrace-Caller": "orchestrator",
     "X-Headrace-Token": "guessed",
     "Cookie": "secret=1",
+    "X-Tool-Bank_1-Credential": "mine",
+    "X-Tool-Bank-Authorization": "Bearer none",
     "X-Forwarded-For": "10.0.0.1",
     "X-Forwarded-Host": "evil",
     "Grpc-Metadata-X-Request-Id": "theirs",
@@ -29,7 +31,12 @@ GIVEN = {
     "TE": "trailers",
     "Accept": "application/x-protobuf",
 }
-PASSED = {"x-request-id": "mine-1", "traceparent": TRACE, "x-mcp-files-authorization": "Bearer me"}
+PASSED = {
+    "x-request-id": "mine-1",
+    "traceparent": TRACE,
+    "x-mcp-files-authorization": "Bearer me",
+    "x-tool-bank_1-credential": "mine",
+}
 WHOSE: dict[Front, dict[str, str]] = {
     embedded: {
         "x-headrace-tenant": "default",

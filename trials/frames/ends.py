@@ -52,7 +52,8 @@ class Verdict:
     """Indices of pieces with DATA of a stream that was reset, of which the size alone counts."""
 
     is_explained: bool = False
-    """Whether the oracle refuses what we take for a reason that decision 0016 has, as a `content-length`."""
+    """Whether the oracle differs for a reason that decision 0016 has: h2 ends the connection where DATA does not fit
+    `content-length`."""
 
     is_grpc: bool = True
     """Whether all DATA were gRPC's messages; the stream of others is reset, and what comes on it then says nothing."""
@@ -129,7 +130,6 @@ def try_nghttp2(units: list[bytes]) -> Verdict:
         for index, unit in enumerate(units):
             if (refusal := session.receive(unit)) is not None:
                 verdict.refused_at, verdict.why = index, refusal.why
-                verdict.is_explained = refusal.stream_id in session.counted
                 break
         verdict.requests = session.requests
     return verdict
@@ -177,11 +177,12 @@ async def try_ours(pieces: list[bytes], *, until_reset: bool = False) -> Verdict
     for index, piece in enumerate(pieces):
         if piece[3] == wire.DATA and connection.h2.has_reset(int.from_bytes(piece[5:9]) & LAST_STREAM_ID):
             verdict.ignored.add(index)
+        known = dict(verdict.requests)
         connection.data_received(piece)
         if until_reset:
             await asyncio.sleep(0)
         if socket.is_closed or (until_reset and has_refusal(bytes(socket.written))):
-            verdict.refused_at = index
+            verdict.refused_at, verdict.requests = index, known
             break
         socket.written.clear()
     connection.connection_lost(None)

@@ -57,9 +57,6 @@ class Session:
     requests: dict[int, Headers] = field(default_factory=dict[int, Headers])
     """Header lists of the requests that were taken, by stream id."""
 
-    counted: set[int] = field(default_factory=set[int])
-    """Streams with a `content-length`."""
-
     open: dict[int, Headers] = field(default_factory=dict[int, Headers])
     """Header lists of which the end has not come."""
 
@@ -87,8 +84,6 @@ class Session:
     def take_header(self, stream_id: int, name: bytes, value: bytes) -> int:
         headers = self.open[stream_id]
         headers.append((name, value))
-        if name == b"content-length":
-            self.counted.add(stream_id)
         size = sum(len(name) + len(value) + 32 for name, value in headers)
         return _REFUSED if size > limits.HEADERS_BYTES_MAX else 0
 

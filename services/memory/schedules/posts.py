@@ -1,7 +1,7 @@
 """What other systems post to a schedule: proof, bounds, and what becomes of the record.
 
-Whoever cannot prove a post is told the same whatever is wrong, after the same work: it tells nobody which schedules
-there are.
+Whoever cannot prove a post is told the same whatever is wrong. The work, too, depends on the post alone, and so tells
+nobody which schedules there are.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from headrace.errors import InvalidRequest, QueueFull, Unauthenticated
 from services.memory.storage.records.schedules import Post, Schedule
 from services.memory.storage.records.webhooks import Secret
-from services.memory.webhooks.signing import is_signed, make_secret
+from services.memory.webhooks.signing import VERSION, is_signed, make_secret
 
 PAYLOAD_BYTES_MAX = 65_536
 
@@ -37,6 +37,8 @@ RETRY_AFTER_S = 5.0
 
 ACCEPTED, DUPLICATE, PAUSED = "accepted", "duplicate", "paused"
 
+_REFUSAL = "nothing here takes this post: address, signature or time is wrong"
+
 _STRANGER = tuple(make_secret() for _ in range(SECRETS_MAX))
 """Secrets of nobody, which are tried where there are none."""
 
@@ -51,17 +53,22 @@ class Posted:
     payload: bytes
 
 
+def check_form(posted: Posted, now_ms: int) -> None:
+    """Check what can be checked before a schedule is looked up. Raises Unauthenticated."""
+    if not (_is_name(posted.webhook_id) and _is_recent(posted.timestamp, now_ms) and VERSION in posted.signature):
+        raise Unauthenticated(_REFUSAL)
+
+
 def check_proof(schedule: Schedule | None, posted: Posted, now_ms: int) -> Schedule:
-    """Return the schedule, if the post is proven to be for it. Raises Unauthenticated."""
+    """Return the schedule, if the post, whose form is right, is proven to be for it. Raises Unauthenticated."""
     secrets = _list_secrets(schedule, now_ms)
     # As many as there may be are tried, so that the time says nothing of how many there are.
     tried = (*secrets, *_STRANGER)[:SECRETS_MAX]
     is_proven = is_signed(
         posted.webhook_id, posted.timestamp, posted.payload, posted.signature[:SIGNATURE_CHARS_MAX], tried
     )
-    is_told = _is_name(posted.webhook_id) and _is_recent(posted.timestamp, now_ms)
-    if not (is_proven and is_told and secrets) or schedule is None:
-        raise Unauthenticated("nothing here takes this post: address, signature or time is wrong")
+    if not (is_proven and secrets) or schedule is None:
+        raise Unauthenticated(_REFUSAL)
     return schedule
 
 

@@ -194,6 +194,7 @@ class ScheduleStore:
         Raises:
             Unauthenticated: It proves nothing. InvalidRequest: It is no JSON. QueueFull: Too many wait.
         """
+        posts.check_form(posted, self._clock())
         found = await self._schedules.find(schedule_id) if is_uuid(schedule_id) else None
         schedule = posts.check_proof(found, posted, self._clock())
         payload, status = posts.check_payload(posted.payload), ACCEPTED

@@ -11,6 +11,7 @@ import structlog
 
 from services.runtime.calls.client_call import Call
 from services.runtime.calls.ends import CallStream
+from services.runtime.calls.status import Status
 
 log = structlog.get_logger()
 
@@ -31,12 +32,15 @@ class _OneAnswer(Call):
             self.cancel()
             raise
         self.raise_status()
-        if self.stream is None or len(self.stream.inbox) != 1:
-            said = "no answer" if self.stream is None or not self.stream.inbox else "more than one answer"
-            raise grpc.aio.AioRpcError(
-                grpc.StatusCode.INTERNAL, grpc.aio.Metadata(), grpc.aio.Metadata(), f"the server gave {said}"
-            )
+        assert self.stream is not None, "a call that succeeded has a stream"
         return self.decode_message(self.stream.inbox[0])
+
+    def finish_call(self, status: Status) -> None:
+        answers = self.stream.inbox if self.stream is not None else ()
+        if status.code is grpc.StatusCode.OK and len(answers) != 1:
+            said = "more than one answer" if answers else "no answer"
+            status = Status(grpc.StatusCode.INTERNAL, f"the server gave {said}")
+        super().finish_call(status)
 
 
 class _ManyAnswers(Call):

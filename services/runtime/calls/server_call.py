@@ -173,11 +173,18 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
         timer = asyncio.get_running_loop().call_later(wait_s, self._fail_call, grpc.StatusCode.CANCELLED, late)
         try:
             await self._stream.wait_for_message()
+            message = self._stream.pop_message() if self._stream.inbox else None
+            # Until the end: nothing is done for a client that sends another message.
+            await self._stream.wait_for_message()
         finally:
             timer.cancel()
-        if not self._stream.inbox:
+        # INTERNAL, as in grpc-go and grpc-java (https://github.com/grpc/grpc-go/pull/8385). UNIMPLEMENTED, which gRPC's
+        # table of codes names, would read as an older server that lacks the method.
+        if message is None:
             await self.abort(grpc.StatusCode.INTERNAL, "the request has no message")
-        return await self._decode_request(self._stream.pop_message())
+        if self._stream.inbox:
+            await self.abort(grpc.StatusCode.INTERNAL, "the request has more than one message")
+        return await self._decode_request(message)
 
     async def _read_requests(self) -> AsyncGenerator[Any]:
         while (request := await self.read()) is not grpc.aio.EOF:

@@ -234,6 +234,10 @@ class Connection(asyncio.Protocol):
         stream = self.streams.get(stream_id)
         if stream is None:
             return
+        if stream.length_left:
+            # https://www.rfc-editor.org/rfc/rfc9113#section-8.1.1
+            self.fail_stream(stream, ErrorCodes.PROTOCOL_ERROR)
+            return
         stream.window.is_open = False
         stream.is_ended = True
         stream.wake_reader()
@@ -260,6 +264,11 @@ class Connection(asyncio.Protocol):
             self.h2.forget_stream(stream.id)
             self.out.write_h2()
         stream.close()
+
+    def fail_stream(self, stream: Stream, error_code: ErrorCodes) -> None:
+        """Reset a stream on which the peer broke a rule, and end its call."""
+        self.reset_stream(stream, error_code)
+        self.on_reset(stream, error_code)
 
     def cancel_stream(self, stream_id: int) -> None:
         if (stream := self.streams.get(stream_id)) is not None:

@@ -100,9 +100,12 @@ class H2State(H2Connection):
         # h2 would look at every open stream for each that is opened, and end the connection where one is to be refused.
         return 0
 
-    def ignore_length(self, stream_id: int) -> None:
-        """Ignore content-length, which h2 would compare with DATA frames that it does not see."""
-        self.streams[stream_id]._expected_content_length = None  # pyright: ignore[reportPrivateUsage] - no other way
+    def take_length(self, stream_id: int) -> int | None:
+        """Return the peer's content-length and clear it, because h2 does not see the DATA frames it would count."""
+        state = self.streams[stream_id]
+        length = state._expected_content_length  # pyright: ignore[reportPrivateUsage] - no other way
+        state._expected_content_length = None  # pyright: ignore[reportPrivateUsage]
+        return length
 
     def forget_stream(self, stream_id: int) -> None:
         """Keep only how the stream was closed."""

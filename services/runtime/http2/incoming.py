@@ -90,14 +90,18 @@ class FrameReader:
         length = end - start
         self._count_data(length)
         if not stream.window.count_received(length):
-            self._connection.reset_stream(stream, ErrorCodes.FLOW_CONTROL_ERROR)
-            self._connection.on_reset(stream, ErrorCodes.FLOW_CONTROL_ERROR)
+            self._connection.fail_stream(stream, ErrorCodes.FLOW_CONTROL_ERROR)
             return
         if flags & frames.PADDED:
             if not length or data[start] >= length:
                 raise ProtocolError("a frame's padding is longer than the frame")
             stream.window.return_bytes(data[start] + 1)
             start, end = start + 1, end - data[start]
+        if stream.length_left is not None:
+            stream.length_left -= end - start
+            if stream.length_left < 0:
+                self._connection.fail_stream(stream, ErrorCodes.PROTOCOL_ERROR)
+                return
         if start < end:
             try:
                 stream.receive_data(data, start, end)

@@ -46,6 +46,7 @@ class Stream(Inbox):
         "id",
         "is_bounded",
         "is_local_open",
+        "length_left",
         "message_bytes_max",
         "window",
     )
@@ -58,6 +59,8 @@ class Stream(Inbox):
         self.is_bounded = False
         """Whether the sender has one window and no more, because nobody has admitted the call."""
         self.is_local_open = True
+        self.length_left: int | None = None
+        """Bytes of DATA that the peer's content-length still announces; None without one."""
         self._connection = connection
         self._out = connection.out
         self._state = state

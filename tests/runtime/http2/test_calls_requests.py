@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.support.http2.ends import Stack, between, connecting, handlers
+from tests.support.http2.ends import SERVICE, Stack, between, connecting, handlers
 
 GRPCIO_FAILS = "Internal error from Core"
 """What its client makes, every third time, of an answer that comes while it writes; from its own server too (1.85)."""
@@ -129,3 +129,39 @@ async def test_writing_to_a_call_that_has_failed_says_how(client: Stack, server:
         assert await call.code() is grpc.StatusCode.PERMISSION_DENIED
         with pytest.raises((grpc.aio.AioRpcError, asyncio.InvalidStateError)):
             await call.write(b"x")
+
+
+@pytest.mark.parametrize(("client", "server"), [("ours", "ours"), ("grpcio", "ours"), ("local", "local")])
+@pytest.mark.parametrize("method", ["unary", "stream"])
+@pytest.mark.parametrize("messages", [[], [b"pay", b"pay"], [b"pay", b""], [b"pay"] * 100])
+async def test_a_call_of_one_message_that_brings_another_number_fails_and_does_nothing(
+    client: Stack, server: Stack, method: str, messages: list[bytes]
+) -> None:
+    handled: list[bytes] = []
+
+    async def unary(request: bytes, context: Any) -> bytes:
+        handled.append(request)
+        return b"paid"
+
+    async def stream(request: bytes, context: Any) -> Any:
+        yield await unary(request, context)
+
+    async with connecting(client, server, handlers(unary=unary, stream=stream)) as caller:
+        call: Any = caller.channel.stream_stream(f"/{SERVICE}/{method}")(iter(messages))
+        assert await call.code() is grpc.StatusCode.INTERNAL
+        assert await caller.unary(b"once") == b"paid"
+    assert handled == [b"once"]
+
+
+@pytest.mark.parametrize(("client", "server"), [("ours", "ours"), ("ours", "grpcio"), ("local", "local")])
+@pytest.mark.parametrize("count", [0, 2, 100])
+async def test_a_call_of_one_answer_that_gets_another_number_fails(client: Stack, server: Stack, count: int) -> None:
+    async def both(requests: Any, context: Any) -> Any:
+        for _ in range(count):
+            yield b"paid"
+
+    async with connecting(client, server, handlers(both=both)) as caller:
+        call: Any = caller.channel.unary_unary(f"/{SERVICE}/both")(b"pay")
+        with pytest.raises(grpc.aio.AioRpcError):
+            await call
+        assert await call.code() is grpc.StatusCode.INTERNAL

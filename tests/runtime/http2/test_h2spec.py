@@ -27,17 +27,12 @@ BUILD_TIMEOUT_S = 1200.0
 SILENCE_S, SILENCE_S_AGAIN = 2, 20
 """After which h2spec takes the server to say nothing; and in sections that are tried again, for a busy machine."""
 
-UNCOUNTED = "gRPC's messages say how long they are; h2, which would count, does not see DATA frames"
-
-_LENGTH = 'Sends a HEADERS frame with the "content-length" header field which does not equal the '
 _LIST = "its header list is larger than the 16 KiB that our settings allow"
 _TABLE = "it makes a table, which our settings forbid (https://www.rfc-editor.org/rfc/rfc7541#section-6.3)"
 EXCEPTIONS = {
     "Sends multiple CONTINUATION frames preceded by a HEADERS frame": _LIST,
     "Sends a dynamic table size update": _TABLE,
     "Sends multiple dynamic table size update": _TABLE,
-    _LENGTH + "DATA frame payload length": UNCOUNTED,
-    _LENGTH + "sum of the multiple DATA frames payload length": UNCOUNTED,
 }
 """Cases that fail, and why they may."""
 

@@ -112,11 +112,16 @@ WRONG = {
     "data without headers": (message(1, b"x"), CODE.UNAVAILABLE),
     "a wrong length": (
         headers([*HEAD, ("content-length", "7")]) + message(1, b"honest", end=False) + headers(OK, end=True),
-        CODE.OK,
-    ),
-    "a wrong length and no trailers": (
-        headers([*HEAD, ("content-length", "7")]) + message(1, b"honest", end=True),
         CODE.INTERNAL,
+    ),
+    "a length that is not reached": (
+        headers([*HEAD, ("content-length", "12")]) + message(1, b"honest", end=False) + headers(OK, end=True),
+        CODE.INTERNAL,
+    ),
+    "a length and no message": (headers([*HEAD, *OK, ("content-length", "1")], end=True), CODE.INTERNAL),
+    "the right length": (
+        headers([*HEAD, ("content-length", "11")]) + message(1, b"honest", end=False) + headers(OK, end=True),
+        CODE.OK,
     ),
     "half a message": (headers(HEAD) + raw(wire.DATA, 0, 1, b"\0\0\0\0\x05ab") + headers(OK, end=True), CODE.INTERNAL),
     "half a message, and why": (

@@ -18,6 +18,7 @@ CLOSED, COMPRESSION = ErrorCodes.STREAM_CLOSED, ErrorCodes.COMPRESSION_ERROR
 WHOLE = block(headers_of("stream"))
 OPEN = opening(1, headers_of("stream"))
 ASKED = call(1, "stream", b"0")
+UPLOAD_OF_11 = opening(1, headers_of("upload", ("content-length", "11")))
 PRIORITY_OF_1 = struct.pack(">LB", 1, 15)
 
 
@@ -108,6 +109,25 @@ STREAM: dict[str, tuple[bytes, ErrorCodes]] = {
         + raw(wire.DATA, 0, 1, b"x" * 16000),
         FLOW,
     ),
+    "less data than content-length": (UPLOAD_OF_11 + message(1, b"short"), PROTOCOL),
+    "more data than content-length": (UPLOAD_OF_11 + message(1, b"too long", end=False), PROTOCOL),
+    "more data than content-length in a second frame": (
+        UPLOAD_OF_11 + message(1, b"honest", end=False) + message(1, b""),
+        PROTOCOL,
+    ),
+    "less data than content-length, and trailers": (
+        UPLOAD_OF_11 + message(1, b"short", end=False) + opening(1, [("a", "b")], end=True),
+        PROTOCOL,
+    ),
+    "padding in place of data": (
+        UPLOAD_OF_11 + raw(wire.DATA, wire.PADDED | wire.END_STREAM, 1, b"\1\0\0\0\0\4data\0"),
+        PROTOCOL,
+    ),
+    "content-length and no data": (opening(1, headers_of("upload", ("content-length", "1")), end=True), PROTOCOL),
+    "a call whose message is shorter than content-length": (
+        opening(1, headers_of("unary", ("content-length", "99"))) + message(1, b"honest"),
+        PROTOCOL,
+    ),
 }
 
 
@@ -136,7 +156,7 @@ async def test_padding_is_no_part_of_a_message() -> None:
     body = message(1, b"abc")[9:]
     async with victim() as server, peer(server.port) as client:
         await client.send(
-            opening(1, headers_of("unary")),
+            opening(1, headers_of("unary", ("content-length", str(len(body))))),
             raw(wire.DATA, wire.PADDED | wire.END_STREAM, 1, b"\x04" + body + b"\0" * 4),
         )
         await client.until_answered(1)

@@ -18,10 +18,10 @@ import (
 
 var (
 	// safeID matches acceptable request ids of callers: anything else could forge log lines or headers.
-	safeID        = regexp.MustCompile(`^[A-Za-z0-9._:/+=-]{1,128}$`)
-	traceparent   = regexp.MustCompile(`^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
-	mcpCredential = regexp.MustCompile(`^x-mcp-[a-z0-9_-]{1,32}-authorization$`)
-	printable     = regexp.MustCompile(`^[ -~]*$`)
+	safeID         = regexp.MustCompile(`^[A-Za-z0-9._:/+=-]{1,128}$`)
+	traceparent    = regexp.MustCompile(`^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
+	userCredential = regexp.MustCompile(`^(x-mcp-[a-z0-9_-]{1,32}-authorization|x-tool-[a-z0-9_-]{1,32}-credential)$`)
+	printable      = regexp.MustCompile(`^[ -~]*$`)
 )
 
 // credentialCharsMax limits all credentials together: gRPC refuses calls with more than 8 KiB of metadata.
@@ -37,13 +37,14 @@ var clientCredentials = []string{"Authorization", "X-Api-Key"}
 const clientAddress = "x-headrace-client-address"
 
 // readCallMetadata returns the request's id and everything that calls forward from its headers: request and trace id,
-// the client's credential and address, and the user's credentials for MCP servers (services/runtime/rpc/call_ids.py).
+// the client's credential and address, and the user's credentials for MCP servers and tools
+// (services/runtime/auth/passed_credentials.py).
 func readCallMetadata(header http.Header, remote string) (string, metadata.MD) {
 	id := header.Get("X-Request-Id")
 	if !safeID.MatchString(id) {
 		id = newID()
 	}
-	forwarded := readMCPCredentials(header)
+	forwarded := readUserCredentials(header)
 	forwarded.Set("x-request-id", id)
 	if address, err := netip.ParseAddrPort(remote); err == nil { // no other comes from a Unix socket
 		forwarded.Set(clientAddress, address.Addr().Unmap().WithZone("").String())
@@ -61,11 +62,11 @@ func readCallMetadata(header http.Header, remote string) (string, metadata.MD) {
 	return id, forwarded
 }
 
-func readMCPCredentials(header http.Header) metadata.MD {
+func readUserCredentials(header http.Header) metadata.MD {
 	result, chars := metadata.MD{}, 0
 	for name, values := range header {
 		key := strings.ToLower(name)
-		if !mcpCredential.MatchString(key) {
+		if !userCredential.MatchString(key) {
 			continue
 		}
 		for _, value := range values {

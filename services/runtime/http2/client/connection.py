@@ -109,7 +109,7 @@ class ClientConnection(Connection):
                 return
             check_headers(event.headers, RESPONSE if isinstance(event, ResponseReceived) else TRAILERS)
             if isinstance(event, ResponseReceived):
-                self.h2.ignore_length(event.stream_id)
+                self.streams[event.stream_id].length_left = self.h2.take_length(event.stream_id)
                 call.on_headers(event.headers, from_http(event.headers))
             else:
                 call.on_trailers(event.headers)

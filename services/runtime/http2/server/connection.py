@@ -154,7 +154,6 @@ class ServerConnection(Connection):
         if isinstance(event, RequestReceived):
             assert event.stream_id is not None, "h2 sets it"
             check_headers(event.headers, REQUEST)
-            self.h2.ignore_length(event.stream_id)
             self._start_call(event.stream_id, event.headers)
         elif isinstance(event, TrailersReceived):
             check_headers(event.headers, TRAILERS)
@@ -170,6 +169,7 @@ class ServerConnection(Connection):
     def _start_call(self, stream_id: int, headers: Headers) -> None:
         stream = Stream(self, stream_id, self.h2.streams[stream_id], self._server.message_bytes_max)
         stream.is_bounded = self._share is not None
+        stream.length_left = self.h2.take_length(stream_id)
         self.streams[stream_id] = stream
         if len(self.streams) > self.limits.streams_max:
             self.control.spend_one()

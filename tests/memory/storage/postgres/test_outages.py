@@ -14,9 +14,10 @@ from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
 from benchmarks.postgresql import Server, running
-from headrace.errors import DiskFull, Overloaded
+from headrace.errors import DiskFull, Overloaded, Unauthenticated
 from services.memory.storage.postgres.connection.pool import RETRY_AFTER_S, Limits
 from services.memory.storage.postgres.engine import open_postgres
+from services.runtime.clock import now_ms
 from tests.support.memory.acknowledged import Acknowledged, kill_somewhere, note_some, note_the_rest, start
 from tests.support.memory.crashing import write
 from tests.support.memory.engines import Tables
@@ -173,6 +174,21 @@ async def test_a_caller_that_leaves_does_not_take_its_lines_back(cable: Wire, wi
         await asyncio.wait([leaving])
         cable.mend()
         assert (await memory.append(chat_id, run_id, step_line(user("b")))).first_n == 3
+
+
+async def test_a_post_to_a_hook_whose_form_or_time_is_wrong_asks_the_database_nothing(
+    cable: Wire, wired_url: str
+) -> None:
+    now_s = now_ms() // 1000
+    right = {"webhook_id": "e1", "timestamp": str(now_s), "signature": "v1,AAAA", "payload": b"{}"}
+    wrong = [{"timestamp": str(now_s - 3600)}, {"timestamp": "x"}, {"webhook_id": ""}, {"signature": "AAAA"}]
+    async with asyncio.timeout(300), memory_in(wired_url, patience_s=0.5) as memory:
+        cable.cut()
+        for fields in wrong:
+            with pytest.raises(Unauthenticated):
+                await memory.call_as(None, "ReceiveWebhook", schedule_id=new_id(), **right | fields)
+        with pytest.raises(Overloaded):
+            await memory.call_as(None, "ReceiveWebhook", schedule_id=new_id(), **right)
 
 
 async def test_a_service_starts_before_its_database(cable: Wire, wired_url: str) -> None:
