@@ -394,7 +394,8 @@ class Unauthenticated(HeadraceError):
 
 
 class CredentialEnded(HeadraceError):
-    """The API key was revoked or disabled, or the key, token or session has expired; what runs with it may go on."""
+    """The API key was revoked or disabled, the key, token or session has expired, or its user is suspended; what runs
+    with it may go on."""
 
     code = grpc.StatusCode.UNAUTHENTICATED
     reason = "CREDENTIAL_ENDED"

@@ -43,3 +43,19 @@ class KeyCalls(UnaryCalls):
         request = keys_pb2.RevokeKeyRequest(key_id=key_id)
         reply: keys_pb2.RevokeKeyResponse = await self._send(self._keys.RevokeKey, request)
         return reply.key
+
+    async def suspend_user(self, user: str) -> keys_pb2.SuspendedUser:
+        """Refuse all credentials of a user of the tenant within 5 s, cancel their runs and hold their schedules."""
+        request = keys_pb2.SuspendUserRequest(user=user)
+        reply: keys_pb2.SuspendUserResponse = await self._send(self._keys.SuspendUser, request)
+        return reply.user
+
+    async def release_user(self, user: str) -> None:
+        """Let a suspended user in again."""
+        await self._send(self._keys.ReleaseUser, keys_pb2.ReleaseUserRequest(user=user))
+
+    async def suspended_users(self) -> list[keys_pb2.SuspendedUser]:
+        """Return the tenant's users who are suspended, the longest suspended first."""
+        request = keys_pb2.ListSuspendedUsersRequest()
+        reply: keys_pb2.ListSuspendedUsersResponse = await self._send(self._keys.ListSuspendedUsers, request)
+        return list(reply.users)

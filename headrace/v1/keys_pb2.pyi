@@ -533,6 +533,162 @@ class RevokeKeyResponse(_message.Message):
 Global___RevokeKeyResponse: _TypeAlias = RevokeKeyResponse  # noqa: Y015
 
 @_typing.final
+class SuspendedUser(_message.Message):
+    """A user who is suspended."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    USER_FIELD_NUMBER: _builtins.int
+    SUSPENDED_AT_FIELD_NUMBER: _builtins.int
+    SUSPENDED_BY_FIELD_NUMBER: _builtins.int
+    user: _builtins.str
+    """The user."""
+    suspended_at: _builtins.int
+    """Since when, Unix milliseconds."""
+    suspended_by: _builtins.str
+    """The user who suspended them."""
+    def __init__(
+        self,
+        *,
+        user: _builtins.str = ...,
+        suspended_at: _builtins.int = ...,
+        suspended_by: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["suspended_at", b"suspended_at", "suspended_by", b"suspended_by", "user", b"user"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SuspendedUser: _TypeAlias = SuspendedUser  # noqa: Y015
+
+@_typing.final
+class SuspendUserRequest(_message.Message):
+    """Whom to suspend."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    USER_FIELD_NUMBER: _builtins.int
+    user: _builtins.str
+    """The user, 1 to 128 visible ASCII characters; not the caller's own."""
+    def __init__(
+        self,
+        *,
+        user: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["user", b"user"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SuspendUserRequest: _TypeAlias = SuspendUserRequest  # noqa: Y015
+
+@_typing.final
+class SuspendUserResponse(_message.Message):
+    """The user as they are now."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    USER_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def user(self) -> Global___SuspendedUser:
+        """The user."""
+
+    def __init__(
+        self,
+        *,
+        user: Global___SuspendedUser | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["user", b"user"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["user", b"user"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SuspendUserResponse: _TypeAlias = SuspendUserResponse  # noqa: Y015
+
+@_typing.final
+class ReleaseUserRequest(_message.Message):
+    """Whom to release."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    USER_FIELD_NUMBER: _builtins.int
+    user: _builtins.str
+    """The user."""
+    def __init__(
+        self,
+        *,
+        user: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["user", b"user"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReleaseUserRequest: _TypeAlias = ReleaseUserRequest  # noqa: Y015
+
+@_typing.final
+class ReleaseUserResponse(_message.Message):
+    """The user is released."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReleaseUserResponse: _TypeAlias = ReleaseUserResponse  # noqa: Y015
+
+@_typing.final
+class ListSuspendedUsersRequest(_message.Message):
+    """All of the tenant."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListSuspendedUsersRequest: _TypeAlias = ListSuspendedUsersRequest  # noqa: Y015
+
+@_typing.final
+class ListSuspendedUsersResponse(_message.Message):
+    """Users who are suspended."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    USERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def users(self) -> _containers.RepeatedCompositeFieldContainer[Global___SuspendedUser]:
+        """The users, the longest suspended first."""
+
+    def __init__(
+        self,
+        *,
+        users: _abc.Iterable[Global___SuspendedUser] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["users", b"users"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListSuspendedUsersResponse: _TypeAlias = ListSuspendedUsersResponse  # noqa: Y015
+
+@_typing.final
 class ReadKeyChangesRequest(_message.Message):
     """From where."""
 
@@ -661,6 +817,7 @@ class KeyRecord(_message.Message):
     REQUESTS_PER_MINUTE_FIELD_NUMBER: _builtins.int
     MAKERS_FIELD_NUMBER: _builtins.int
     UNCONFIRMED_FIELD_NUMBER: _builtins.int
+    SUSPENDS_FIELD_NUMBER: _builtins.int
     key_id: _builtins.str
     """Its id."""
     sha256: _builtins.bytes
@@ -681,6 +838,8 @@ class KeyRecord(_message.Message):
     """Calls a minute, over all replicas of all services; absent: no limit."""
     unconfirmed: _builtins.bool
     """Whether it is yet to be confirmed; `disabled` is true then."""
+    suspends: _builtins.bool
+    """Whether it is no key, but says that its user is suspended, for as long as it is not revoked."""
     @_builtins.property
     def roles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Roles of the user."""
@@ -709,10 +868,11 @@ class KeyRecord(_message.Message):
         requests_per_minute: _builtins.int | None = ...,
         makers: _abc.Iterable[_builtins.str] | None = ...,
         unconfirmed: _builtins.bool = ...,
+        suspends: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_expires_at", b"_expires_at", "_requests_per_minute", b"_requests_per_minute", "_runs_max", b"_runs_max", "expires_at", b"expires_at", "requests_per_minute", b"requests_per_minute", "runs_max", b"runs_max"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expires_at", b"_expires_at", "_requests_per_minute", b"_requests_per_minute", "_runs_max", b"_runs_max", "disabled", b"disabled", "expires_at", b"expires_at", "key_id", b"key_id", "makers", b"makers", "requests_per_minute", b"requests_per_minute", "revoked", b"revoked", "roles", b"roles", "runs_max", b"runs_max", "scopes", b"scopes", "sha256", b"sha256", "tenant", b"tenant", "unconfirmed", b"unconfirmed", "user", b"user"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expires_at", b"_expires_at", "_requests_per_minute", b"_requests_per_minute", "_runs_max", b"_runs_max", "disabled", b"disabled", "expires_at", b"expires_at", "key_id", b"key_id", "makers", b"makers", "requests_per_minute", b"requests_per_minute", "revoked", b"revoked", "roles", b"roles", "runs_max", b"runs_max", "scopes", b"scopes", "sha256", b"sha256", "suspends", b"suspends", "tenant", b"tenant", "unconfirmed", b"unconfirmed", "user", b"user"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__expires_at: _TypeAlias = _typing.Literal["expires_at"]  # noqa: Y015
     _WhichOneofArgType__expires_at: _TypeAlias = _typing.Literal["_expires_at", b"_expires_at"]  # noqa: Y015

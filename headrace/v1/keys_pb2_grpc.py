@@ -72,6 +72,21 @@ class KeyServiceStub(object):
                 request_serializer=headrace_dot_v1_dot_keys__pb2.RevokeKeyRequest.SerializeToString,
                 response_deserializer=headrace_dot_v1_dot_keys__pb2.RevokeKeyResponse.FromString,
                 _registered_method=True)
+        self.SuspendUser = channel.unary_unary(
+                '/headrace.v1.KeyService/SuspendUser',
+                request_serializer=headrace_dot_v1_dot_keys__pb2.SuspendUserRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_keys__pb2.SuspendUserResponse.FromString,
+                _registered_method=True)
+        self.ReleaseUser = channel.unary_unary(
+                '/headrace.v1.KeyService/ReleaseUser',
+                request_serializer=headrace_dot_v1_dot_keys__pb2.ReleaseUserRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_keys__pb2.ReleaseUserResponse.FromString,
+                _registered_method=True)
+        self.ListSuspendedUsers = channel.unary_unary(
+                '/headrace.v1.KeyService/ListSuspendedUsers',
+                request_serializer=headrace_dot_v1_dot_keys__pb2.ListSuspendedUsersRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_keys__pb2.ListSuspendedUsersResponse.FromString,
+                _registered_method=True)
         self.ReadKeyChanges = channel.unary_unary(
                 '/headrace.v1.KeyService/ReadKeyChanges',
                 request_serializer=headrace_dot_v1_dot_keys__pb2.ReadKeyChangesRequest.SerializeToString,
@@ -163,6 +178,40 @@ class KeyServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SuspendUser(self, request, context):
+        """Suspend a user of the tenant, whatever credentials they have.
+
+        Effect: within 5 s every call of theirs ends as CREDENTIAL_ENDED, by a key of the file, a stored one, a token or a
+        session, on every replica, and by a key that they have made for another and so know. What they have open ends. Their
+        runs are cancelled, but for those that wait for people alone: their gates stay, and a run that goes on is cancelled.
+        Their schedules are held and begin no runs, also not by posts to /hooks. Nothing of theirs is deleted.
+        Idempotent: one who is suspended is answered as they are. The user need not be known here: tokens are not.
+        Errors: INVALID_REQUEST, also for the caller's own user; QUOTA_EXCEEDED as CreateKey.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReleaseUser(self, request, context):
+        """Release a user who is suspended.
+
+        Effect: within 5 s their credentials count again, as far as they have not ended, and their schedules begin runs again,
+        but for the times that have passed. Runs that were cancelled stay so.
+        Idempotent. Errors: NOT_FOUND for one who was never suspended.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListSuspendedUsers(self, request, context):
+        """List the tenant's users who are suspended, the longest first.
+
+        Changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ReadKeyChanges(self, request, context):
         """Read the keys of all tenants that were made or changed behind a revision, in the order of their changes.
 
@@ -215,6 +264,21 @@ def add_KeyServiceServicer_to_server(servicer, server):
                     servicer.RevokeKey,
                     request_deserializer=headrace_dot_v1_dot_keys__pb2.RevokeKeyRequest.FromString,
                     response_serializer=headrace_dot_v1_dot_keys__pb2.RevokeKeyResponse.SerializeToString,
+            ),
+            'SuspendUser': grpc.unary_unary_rpc_method_handler(
+                    servicer.SuspendUser,
+                    request_deserializer=headrace_dot_v1_dot_keys__pb2.SuspendUserRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_keys__pb2.SuspendUserResponse.SerializeToString,
+            ),
+            'ReleaseUser': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReleaseUser,
+                    request_deserializer=headrace_dot_v1_dot_keys__pb2.ReleaseUserRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_keys__pb2.ReleaseUserResponse.SerializeToString,
+            ),
+            'ListSuspendedUsers': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSuspendedUsers,
+                    request_deserializer=headrace_dot_v1_dot_keys__pb2.ListSuspendedUsersRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_keys__pb2.ListSuspendedUsersResponse.SerializeToString,
             ),
             'ReadKeyChanges': grpc.unary_unary_rpc_method_handler(
                     servicer.ReadKeyChanges,
@@ -397,6 +461,87 @@ class KeyService(object):
             '/headrace.v1.KeyService/RevokeKey',
             headrace_dot_v1_dot_keys__pb2.RevokeKeyRequest.SerializeToString,
             headrace_dot_v1_dot_keys__pb2.RevokeKeyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SuspendUser(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.KeyService/SuspendUser',
+            headrace_dot_v1_dot_keys__pb2.SuspendUserRequest.SerializeToString,
+            headrace_dot_v1_dot_keys__pb2.SuspendUserResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReleaseUser(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.KeyService/ReleaseUser',
+            headrace_dot_v1_dot_keys__pb2.ReleaseUserRequest.SerializeToString,
+            headrace_dot_v1_dot_keys__pb2.ReleaseUserResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSuspendedUsers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.KeyService/ListSuspendedUsers',
+            headrace_dot_v1_dot_keys__pb2.ListSuspendedUsersRequest.SerializeToString,
+            headrace_dot_v1_dot_keys__pb2.ListSuspendedUsersResponse.FromString,
             options,
             channel_credentials,
             insecure,

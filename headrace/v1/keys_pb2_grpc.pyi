@@ -85,6 +85,28 @@ class KeyServiceStub:
 
     Idempotent: one that is revoked is answered as it is. Errors: NOT_FOUND.
     """
+    SuspendUser: _grpc.UnaryUnaryMultiCallable[_keys_pb2.SuspendUserRequest, _keys_pb2.SuspendUserResponse]
+    """Suspend a user of the tenant, whatever credentials they have.
+
+    Effect: within 5 s every call of theirs ends as CREDENTIAL_ENDED, by a key of the file, a stored one, a token or a
+    session, on every replica, and by a key that they have made for another and so know. What they have open ends. Their
+    runs are cancelled, but for those that wait for people alone: their gates stay, and a run that goes on is cancelled.
+    Their schedules are held and begin no runs, also not by posts to /hooks. Nothing of theirs is deleted.
+    Idempotent: one who is suspended is answered as they are. The user need not be known here: tokens are not.
+    Errors: INVALID_REQUEST, also for the caller's own user; QUOTA_EXCEEDED as CreateKey.
+    """
+    ReleaseUser: _grpc.UnaryUnaryMultiCallable[_keys_pb2.ReleaseUserRequest, _keys_pb2.ReleaseUserResponse]
+    """Release a user who is suspended.
+
+    Effect: within 5 s their credentials count again, as far as they have not ended, and their schedules begin runs again,
+    but for the times that have passed. Runs that were cancelled stay so.
+    Idempotent. Errors: NOT_FOUND for one who was never suspended.
+    """
+    ListSuspendedUsers: _grpc.UnaryUnaryMultiCallable[_keys_pb2.ListSuspendedUsersRequest, _keys_pb2.ListSuspendedUsersResponse]
+    """List the tenant's users who are suspended, the longest first.
+
+    Changes nothing.
+    """
     ReadKeyChanges: _grpc.UnaryUnaryMultiCallable[_keys_pb2.ReadKeyChangesRequest, _keys_pb2.ReadKeyChangesResponse]
     """Read the keys of all tenants that were made or changed behind a revision, in the order of their changes.
 
@@ -154,6 +176,28 @@ class KeyServiceAsyncStub(KeyServiceStub):
     """End a key for ever; UpdateKey disables it for a time.
 
     Idempotent: one that is revoked is answered as it is. Errors: NOT_FOUND.
+    """
+    SuspendUser: _aio.UnaryUnaryMultiCallable[_keys_pb2.SuspendUserRequest, _keys_pb2.SuspendUserResponse]  # type: ignore[assignment]
+    """Suspend a user of the tenant, whatever credentials they have.
+
+    Effect: within 5 s every call of theirs ends as CREDENTIAL_ENDED, by a key of the file, a stored one, a token or a
+    session, on every replica, and by a key that they have made for another and so know. What they have open ends. Their
+    runs are cancelled, but for those that wait for people alone: their gates stay, and a run that goes on is cancelled.
+    Their schedules are held and begin no runs, also not by posts to /hooks. Nothing of theirs is deleted.
+    Idempotent: one who is suspended is answered as they are. The user need not be known here: tokens are not.
+    Errors: INVALID_REQUEST, also for the caller's own user; QUOTA_EXCEEDED as CreateKey.
+    """
+    ReleaseUser: _aio.UnaryUnaryMultiCallable[_keys_pb2.ReleaseUserRequest, _keys_pb2.ReleaseUserResponse]  # type: ignore[assignment]
+    """Release a user who is suspended.
+
+    Effect: within 5 s their credentials count again, as far as they have not ended, and their schedules begin runs again,
+    but for the times that have passed. Runs that were cancelled stay so.
+    Idempotent. Errors: NOT_FOUND for one who was never suspended.
+    """
+    ListSuspendedUsers: _aio.UnaryUnaryMultiCallable[_keys_pb2.ListSuspendedUsersRequest, _keys_pb2.ListSuspendedUsersResponse]  # type: ignore[assignment]
+    """List the tenant's users who are suspended, the longest first.
+
+    Changes nothing.
     """
     ReadKeyChanges: _aio.UnaryUnaryMultiCallable[_keys_pb2.ReadKeyChangesRequest, _keys_pb2.ReadKeyChangesResponse]  # type: ignore[assignment]
     """Read the keys of all tenants that were made or changed behind a revision, in the order of their changes.
@@ -257,6 +301,46 @@ class KeyServiceServicer(metaclass=_abc_1.ABCMeta):
         """End a key for ever; UpdateKey disables it for a time.
 
         Idempotent: one that is revoked is answered as it is. Errors: NOT_FOUND.
+        """
+
+    @_abc_1.abstractmethod
+    def SuspendUser(
+        self,
+        request: _keys_pb2.SuspendUserRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_keys_pb2.SuspendUserResponse, _abc.Awaitable[_keys_pb2.SuspendUserResponse]]:
+        """Suspend a user of the tenant, whatever credentials they have.
+
+        Effect: within 5 s every call of theirs ends as CREDENTIAL_ENDED, by a key of the file, a stored one, a token or a
+        session, on every replica, and by a key that they have made for another and so know. What they have open ends. Their
+        runs are cancelled, but for those that wait for people alone: their gates stay, and a run that goes on is cancelled.
+        Their schedules are held and begin no runs, also not by posts to /hooks. Nothing of theirs is deleted.
+        Idempotent: one who is suspended is answered as they are. The user need not be known here: tokens are not.
+        Errors: INVALID_REQUEST, also for the caller's own user; QUOTA_EXCEEDED as CreateKey.
+        """
+
+    @_abc_1.abstractmethod
+    def ReleaseUser(
+        self,
+        request: _keys_pb2.ReleaseUserRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_keys_pb2.ReleaseUserResponse, _abc.Awaitable[_keys_pb2.ReleaseUserResponse]]:
+        """Release a user who is suspended.
+
+        Effect: within 5 s their credentials count again, as far as they have not ended, and their schedules begin runs again,
+        but for the times that have passed. Runs that were cancelled stay so.
+        Idempotent. Errors: NOT_FOUND for one who was never suspended.
+        """
+
+    @_abc_1.abstractmethod
+    def ListSuspendedUsers(
+        self,
+        request: _keys_pb2.ListSuspendedUsersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_keys_pb2.ListSuspendedUsersResponse, _abc.Awaitable[_keys_pb2.ListSuspendedUsersResponse]]:
+        """List the tenant's users who are suspended, the longest first.
+
+        Changes nothing.
         """
 
     @_abc_1.abstractmethod

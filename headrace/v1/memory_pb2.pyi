@@ -166,6 +166,7 @@ class GetChatRequest(_message.Message):
     INCLUDE_LINES_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    SHOWS_CONTENT_FIELD_NUMBER: _builtins.int
     chat_id: _builtins.str
     """The chat; may be left empty when run_id is given."""
     run_id: _builtins.str
@@ -180,6 +181,10 @@ class GetChatRequest(_message.Message):
     """With without_events: the run of the query with this request_id is wanted, too."""
     page_token: _builtins.str
     """The earlier_page_token of the page before which this one ends; empty: the newest page."""
+    shows_content: _builtins.bool
+    """With without_events: the caller is about to be shown what the chat says, as a file or a run, so that a chat of another
+    is an event content.read.
+    """
     def __init__(
         self,
         *,
@@ -190,10 +195,11 @@ class GetChatRequest(_message.Message):
         include_lines: _builtins.bool = ...,
         request_id: _builtins.str | None = ...,
         page_token: _builtins.str = ...,
+        shows_content: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_request_id", b"_request_id", "_run_id", b"_run_id", "request_id", b"request_id", "run_id", b"run_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_request_id", b"_request_id", "_run_id", b"_run_id", "chat_id", b"chat_id", "include_lines", b"include_lines", "include_raw_messages", b"include_raw_messages", "page_token", b"page_token", "request_id", b"request_id", "run_id", b"run_id", "without_events", b"without_events"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_request_id", b"_request_id", "_run_id", b"_run_id", "chat_id", b"chat_id", "include_lines", b"include_lines", "include_raw_messages", b"include_raw_messages", "page_token", b"page_token", "request_id", b"request_id", "run_id", b"run_id", "shows_content", b"shows_content", "without_events", b"without_events"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__request_id: _TypeAlias = _typing.Literal["request_id"]  # noqa: Y015
     _WhichOneofArgType__request_id: _TypeAlias = _typing.Literal["_request_id", b"_request_id"]  # noqa: Y015

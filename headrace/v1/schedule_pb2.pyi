@@ -85,8 +85,8 @@ class Schedule(_message.Message):
     user: _builtins.str
     """Its user."""
     held: _builtins.str
-    """Why it begins no runs, whatever its times, posts and triggers: operator, or no_credential, as all API keys of its user
-    have ended and callers show nothing else here; absent: it does. Times that pass meanwhile are skipped.
+    """Why it begins no runs, whatever its times, posts and triggers: operator; suspended, as its user is; or no_credential,
+    as all API keys of its user have ended and callers show nothing else here; absent: it does. Times that pass meanwhile are skipped.
     """
     @_builtins.property
     def firings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Firing]:

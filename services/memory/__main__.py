@@ -39,6 +39,7 @@ from services.memory.facts.store import FactStore
 from services.memory.facts.vectors import FactVectors
 from services.memory.keys.rpcs import KeyService, read_changes, take_calls
 from services.memory.keys.store import KeyStore
+from services.memory.keys.suspensions import SuspensionStore
 from services.memory.requests.append_decoder import AppendDecoder
 from services.memory.requests.context_loader import ContextLoader
 from services.memory.schedules.holds import LivingUsers
@@ -86,7 +87,7 @@ async def main(config: Config) -> None:
             config.server,
             [
                 build_service(engine, config, LlmServiceStub(channel), refusals=refusals),
-                build_key_service(engine, roles=config.key_roles.replace(",", " ").split()),
+                build_key_service(engine, auth=config.server.auth, roles=config.key_roles.replace(",", " ").split()),
                 build_schedule_service(engine, auth=config.server.auth),
                 build_spend_service(engine),
                 build_webhook_service(engine, config),
@@ -142,11 +143,19 @@ def build_service(
     return GrpcService(name, servicer, add_MemoryServiceServicer_to_server)
 
 
-def build_key_service(engine: Engine, clock: Callable[[], int] = now_ms, **limits: Any) -> GrpcService:
-    """Build the service of the API keys in `engine`; `clock` tells Unix milliseconds, `limits` are KeyStore's."""
+def build_key_service(
+    engine: Engine, clock: Callable[[], int] = now_ms, auth: AuthSettings | None = None, **limits: Any
+) -> GrpcService:
+    """Build the service of the API keys in `engine`; `clock` tells Unix milliseconds, `auth` says which credentials
+    count, `limits` are KeyStore's."""
     name = keys_pb2.DESCRIPTOR.services_by_name["KeyService"].full_name
     keys = KeyStore(engine.keys, clock, uses=engine.key_uses, **limits)
-    return GrpcService(name, KeyService(keys, engine.audit), add_KeyServiceServicer_to_server)
+    suspensions = SuspensionStore(engine.keys, clock)
+    schedules = ScheduleStore(
+        engine.schedules, ChatAccess(engine), clock, LivingUsers(engine.keys, auth or AuthSettings())
+    )
+    servicer = KeyService(keys, suspensions, engine.audit, schedules.note_holds)
+    return GrpcService(name, servicer, add_KeyServiceServicer_to_server)
 
 
 def following_own_keys(config: Config, engine: Engine) -> AbstractAsyncContextManager[StoredKeys]:

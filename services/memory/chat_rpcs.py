@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from services.memory.access.chat_access import ChatAccess
+    from services.memory.audit.content_reads import ContentReads
     from services.memory.facts.store import FactStore
     from services.memory.log.chat import Chat
     from services.memory.log.lines import Known
@@ -37,6 +38,7 @@ class ChatRpcs(MemoryServiceServicer):
     _engine: Engine
     _access: ChatAccess
     _facts: FactStore
+    _reads: ContentReads
 
     async def ListChats(self, request: memory_pb2.ListChatsRequest, context: Context) -> memory_pb2.ListChatsResponse:
         caller, page = identity.require_identity(), Page.parse(request.page_size, request.page_token)
@@ -113,7 +115,10 @@ class ChatRpcs(MemoryServiceServicer):
     async def Search(self, request: memory_pb2.SearchRequest, context: Context) -> memory_pb2.SearchResponse:
         question = Question.parse(request.query, request.scope, request.limit)
         progress = self._engine.index.get_progress()
-        hits = await self._engine.index.search(identity.require_identity(), question)
+        caller = identity.require_identity()
+        hits = await self._engine.index.search(caller, question)
+        for chat_id in {hit.chat_id for hit in hits}:  # all are the caller's own, whose key another may have made
+            await self._reads.record(caller, caller, chat_id)
         if question.has_facts:
             hits = await self._facts.add_hits(request.query, question, hits)
         return memory_pb2.SearchResponse(

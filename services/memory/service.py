@@ -216,6 +216,8 @@ class MemoryService(
                 raise
         access = describe_access(entry.owner, entry.shared_names, entry.participant_names)
         access["access"] = access["access"] or RUN_ONLY
+        if request.shows_content:
+            await self._reads.record(identity.require_identity(), entry.owner, entry.chat_id)
         response = memory_pb2.GetChatResponse(
             chat_id=entry.chat_id,
             chat_name=entry.name,

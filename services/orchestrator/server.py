@@ -96,7 +96,7 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
         stack.enter_context(metrics.exposing_runs(live.all))
         held = HeldRuns()
         parking = Parking(live, held, peers, config.park_after_s, key_limits.may_park)
-        takeover = Takeover(runs, held, registry, pins, peers, owner)
+        takeover = Takeover(runs, held, registry, pins, peers, owner, key_limits.is_suspended)
         # Before the first run is taken over: with many of them, the first lease would end before the last is taken.
         stack.callback(guard_task(group.create_task(leases.keep(live.all, held, peers, owner))).cancel)
         await takeover.at_start()
@@ -108,7 +108,7 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
         relays = Forwarder(runs, takeover, lanes, owner.lease_s)
         erasing = Erasing(channels["memory"], peers, relays, owner, config.erasures_look_s)
         stack.callback(guard_task(group.create_task(erasing.watch())).cancel)
-        gate_calls, watches = GateCalls(live, peers, group), Watches()
+        gate_calls, watches = GateCalls(live, peers, group, key_limits.check_requester), Watches()
         service = AgentService(registry, runs, gate_calls, held, relays, peers, embeddings, publishing, pins)
         gates = GateService(service, gate_calls, relays, peers, watches, audit)
         limits = LimitsInForce(

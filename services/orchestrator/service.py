@@ -73,7 +73,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
     async def Attach(self, request: agent_pb2.AttachRequest, context: Context) -> int:  # pyright: ignore[reportIncompatibleMethodOverride] - as Query
         async with opening_sink(context) as out:
             here = partial(follow_run, self._peers, request, out)
-            async with self._reading(request.run_id):
+            async with self._reading(request.run_id, shows_content=True):
                 sent = await self._relays.stream("Attach", request, context, out, here)
                 return await self._go_on(sent, context, out)
 
@@ -84,9 +84,9 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
             return await self._go_on(sent, context, out)
 
     @asynccontextmanager
-    async def _reading(self, run_id: str) -> AsyncGenerator[None]:
+    async def _reading(self, run_id: str, *, shows_content: bool = False) -> AsyncGenerator[None]:
         """Act as whose chat the run's is inside the block, for as long as that chat is shared with the caller."""
-        caller, owner = require_identity(), await self._find_owner(run_id)
+        caller, owner = require_identity(), await self._find_owner(run_id, shows_content=shows_content)
         if owner == caller:
             yield
             return
@@ -287,12 +287,13 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
             agent.version = stored.record.version
         return agent
 
-    async def _find_owner(self, run_id: str) -> Identity:
+    async def _find_owner(self, run_id: str, *, shows_content: bool = False) -> Identity:
         """Return as whom the caller may read the run: the owner of its chat, where that is shared with the caller."""
         live, caller = self._runs.live.find(run_id), require_identity()
-        if live is not None and live.chat.owner in ("", caller.user):
+        is_own = live is not None and live.chat.owner in ("", caller.user)
+        if is_own and not (shows_content and caller.makers):
             return caller
-        return await stored_runs.find_chat_owner(self._peers, run_id=run_id)
+        return await stored_runs.find_chat_owner(self._peers, run_id=run_id, shows_content=shows_content)
 
 
 def _make_agent(definition: Definition) -> agent_pb2.Agent:

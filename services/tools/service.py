@@ -115,7 +115,7 @@ class ToolService(tools_pb2_grpc.ToolServiceServicer):
     async def ReadFile(
         self, request: tools_pb2.ReadFileRequest, context: Any
     ) -> AsyncGenerator[tools_pb2.ReadFileResponse]:
-        await self._rights.enter_chat(request.chat_id)
+        await self._rights.enter_chat(request.chat_id, shows_content=True)
         async with aclosing(downloads.read_file(self._workspaces, request)) as pieces:
             async for piece in pieces:
                 yield piece

@@ -196,3 +196,38 @@ async def test_a_request_is_one_call_of_its_key_at_either_facade(tmp_path: Path)
                     async with http.post(path, json={"runId": fresh()}, headers=headers) as response:
                         statuses.append(response.status)
                 assert statuses == [404, 404, 429], path
+
+
+async def test_a_suspended_user_is_out_everywhere_until_released(tmp_path: Path) -> None:
+    async with stage(tmp_path) as stage_, AsyncExitStack() as stack:
+        suite, begun, watched = stage_.suite, asyncio.Queue[str](), asyncio.Queue[str]()
+        made = await stage_.make_key()
+        clients = [await stack.enter_async_context(stage_.client(made.secret, n)) for n in range(3)]
+        streams = [asyncio.create_task(ask_slowly(client, begun)) for client in clients]
+        streams.append(asyncio.create_task(watch_gates(stage_, made.secret, watched)))
+        shown = asyncio.create_task(ask_over_http(suite.http, made.secret, begun))
+        runs = [await begun.get() for _ in range(4)]
+        await watched.get()
+        admin = await stack.enter_async_context(stage_.client(KEYS[ADA]))
+        await admin.suspend_user(CAT.user)
+        ended = await asyncio.gather(*streams, return_exceptions=True)
+        assert all(isinstance(error, CredentialEnded) or error is None for error in ended), ended
+        await shown
+        for call in (*(client.agents for client in clients), clients[0].facts):
+            await until_refused(call)
+        while {await stage_.run_state(run_id) for run_id in runs} != {"cancelled"}:
+            await asyncio.sleep(0.02)
+        async with suite.http.get("/api/agents", headers={"X-API-Key": made.secret}) as response:
+            assert (response.status, (await response.json())["error"]["code"]) == (401, "CREDENTIAL_ENDED")
+        assert [one.user for one in await admin.suspended_users()] == [CAT.user]
+        await admin.release_user(CAT.user)
+        while not await is_in(clients[0]):
+            await asyncio.sleep(0.02)
+
+
+async def is_in(client: Client) -> bool:
+    try:
+        await client.agents()
+    except CredentialEnded:
+        return False
+    return True

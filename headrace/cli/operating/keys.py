@@ -70,6 +70,14 @@ class Key(msgspec.Struct, frozen=True, rename="camel"):
                 print_text(f"{name + ':':16}{value}")
 
 
+class _Suspended(msgspec.Struct, frozen=True, rename="camel"):
+    """A user as GET /api/users/suspended has them."""
+
+    user: str
+    suspended_at: int = 0
+    suspended_by: str = ""
+
+
 class _Created(msgspec.Struct, frozen=True):
     key: Key
     secret: str = ""
@@ -170,3 +178,31 @@ def revoke(url: str, key_ids: tuple[str, ...]) -> None:
             await facade.post("/api/key/revoke", {"keyId": key_id})
 
     make_request(url, revoke_all)
+
+
+@keys.command()
+@url_option
+@click.argument("user")
+def suspend(url: str, user: str) -> None:
+    """Suspend a user: refuse them whatever credentials they have, cancel their runs, hold their schedules."""
+    make_request(url, lambda facade: facade.post("/api/users/suspend", {"user": user}))
+
+
+@keys.command()
+@url_option
+@click.argument("user")
+def release(url: str, user: str) -> None:
+    """Release a user who is suspended."""
+    make_request(url, lambda facade: facade.post("/api/users/release", {"user": user}))
+
+
+@keys.command()
+@url_option
+def suspended(url: str) -> None:
+    """List the users who are suspended."""
+    data = make_request(url, lambda facade: facade.get("/api/users/suspended"))
+    rows = [
+        [found.user, format_time(found.suspended_at), found.suspended_by]
+        for found in msgspec.json.decode(data, type=list[_Suspended])
+    ]
+    print_table(["user", "since", "by"], rows)

@@ -36,7 +36,7 @@ class CredentialCheck:
         Raises:
             Unauthenticated: The credential is missing or wrong.
             CredentialEnded: It is of no use any more, or became so while the request was served; or a session that is
-                to be refreshed.
+                to be refreshed; or its user is suspended.
             PermissionDenied: No credentials are wanted, and another user of this machine asks; or a page of another
                 origin uses a session.
             Overloaded: The credential cannot be checked now.
@@ -48,7 +48,10 @@ class CredentialCheck:
         }
         who = self._sessions.identify(request) if self._sessions is not None and not given else None
         try:
-            who = who or await self._identify_client(request, given)
+            if who is None:
+                who = await self._identify_client(request, given)
+            else:
+                await self._authenticator.check_user(who)
         except (Unauthenticated, CredentialEnded):
             self._authenticator.refused.note(request.remote or "")
             raise

@@ -14,7 +14,10 @@ from services.runtime.auth.keys.key_text import name_key
 from services.runtime.clock import now_ms
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from services.memory.keys.store import KeyStore
+    from services.memory.keys.suspensions import SuspensionStore
     from services.memory.storage.audit.trail import AuditTrail
     from services.memory.storage.records.keys import StoredKey
 
@@ -31,9 +34,18 @@ _OPTIONAL = ("expires_at", "runs_max", "requests_per_minute")
 
 
 class KeyService(KeyServiceServicer):
-    def __init__(self, keys: KeyStore, audit: AuditTrail | None = None) -> None:
-        """What is done is a line of `audit`; None: where nobody keeps one."""
+    def __init__(
+        self,
+        keys: KeyStore,
+        suspensions: SuspensionStore,
+        audit: AuditTrail | None = None,
+        note_holds: Callable[[str, str], Awaitable[None]] | None = None,
+    ) -> None:
+        """What is done is a line of `audit`; None: where nobody keeps one. `note_holds` has the schedules of a tenant's
+        user say whether they are held."""
         self._keys = keys
+        self._suspensions = suspensions
+        self._note_holds = note_holds
         self._audit = audit
 
     async def CreateKey(self, request: keys_pb2.CreateKeyRequest, context: Context) -> keys_pb2.CreateKeyResponse:
@@ -72,6 +84,21 @@ class KeyService(KeyServiceServicer):
         await self._record("key.revoked", key)
         return keys_pb2.RevokeKeyResponse(key=_make_message(key))
 
+    async def SuspendUser(self, request: keys_pb2.SuspendUserRequest, context: Context) -> keys_pb2.SuspendUserResponse:
+        suspension, is_new = await self._suspensions.suspend(request.user)
+        await self._record_user("user.suspended", request.user, is_new=is_new)
+        return keys_pb2.SuspendUserResponse(user=_make_suspended(suspension))
+
+    async def ReleaseUser(self, request: keys_pb2.ReleaseUserRequest, context: Context) -> keys_pb2.ReleaseUserResponse:
+        is_new = await self._suspensions.release(request.user)
+        await self._record_user("user.released", request.user, is_new=is_new)
+        return keys_pb2.ReleaseUserResponse()
+
+    async def ListSuspendedUsers(
+        self, request: keys_pb2.ListSuspendedUsersRequest, context: Context
+    ) -> keys_pb2.ListSuspendedUsersResponse:
+        return keys_pb2.ListSuspendedUsersResponse(users=map(_make_suspended, await self._suspensions.list_own()))
+
     async def ReadKeyChanges(
         self, request: keys_pb2.ReadKeyChangesRequest, context: Context
     ) -> keys_pb2.ReadKeyChangesResponse:
@@ -81,6 +108,13 @@ class KeyService(KeyServiceServicer):
         self, request: keys_pb2.TakeKeyCallsRequest, context: Context
     ) -> keys_pb2.TakeKeyCallsResponse:
         return await take_calls(self._keys, request.key_id, request.wanted)
+
+    async def _record_user(self, event: str, user: str, *, is_new: bool) -> None:
+        caller = identity.require_identity()
+        if self._note_holds is not None:
+            await self._note_holds(caller.tenant, user)
+        if is_new and self._audit is not None:
+            await self._audit.record(event, caller, of=user)
 
     async def _record(self, event: str, key: StoredKey, **details: str | bool) -> None:
         if self._audit is not None:
@@ -107,6 +141,12 @@ def _make_message(key: StoredKey) -> keys_pb2.ApiKey:
     return keys_pb2.ApiKey(**plain, **optional, state=state, credential=credential, makers=makers)
 
 
+def _make_suspended(suspension: StoredKey) -> keys_pb2.SuspendedUser:
+    return keys_pb2.SuspendedUser(
+        user=suspension.user, suspended_at=suspension.created_at, suspended_by=suspension.created_by
+    )
+
+
 def _make_record(key: StoredKey) -> keys_pb2.KeyRecord:
     return keys_pb2.KeyRecord(
         key_id=key.key_id,
@@ -115,7 +155,8 @@ def _make_record(key: StoredKey) -> keys_pb2.KeyRecord:
         user=key.user,
         roles=key.roles,
         scopes=key.scopes,
-        disabled=key.disabled or key.is_unconfirmed,
+        disabled=key.disabled or key.is_unconfirmed or key.suspends,  # also for services of earlier versions
+        suspends=key.suspends,
         unconfirmed=key.is_unconfirmed,
         makers=key.list_makers(),
         revoked=bool(key.revoked_at),

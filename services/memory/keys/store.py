@@ -101,7 +101,7 @@ class KeyStore:
         """Return the tenant's key. Raises NotFound."""
         tenant = identity.require_identity().tenant
         key = await self._keys.find(key_id)
-        if key is None or key.tenant != tenant or _is_forgotten(key, self._clock()):
+        if key is None or key.tenant != tenant or key.suspends or _is_forgotten(key, self._clock()):
             raise _make_not_found(key_id)
         return key
 
@@ -251,7 +251,7 @@ def _check_scopes(scopes: Sequence[str], caller: Identity) -> None:
 
 def _check_same(stored: StoredKey, key: StoredKey) -> StoredKey:
     """Return what is stored if it was made by the same request."""
-    if stored.tenant != key.tenant:
+    if stored.tenant != key.tenant or stored.suspends:
         raise _make_not_found(key.key_id)
     names = ("version", "sha256", "created_at", "created_by", "updated_at", "revision")
     names += ("makers", "is_unconfirmed", "confirmed_by")

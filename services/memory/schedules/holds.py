@@ -1,10 +1,12 @@
-"""Why a schedule begins no runs, whatever its times, posts and user say: an operator holds it, or its user has gone."""
+"""Why a schedule begins no runs, whatever its times, posts and user say: an operator holds it, or its user is
+suspended or has gone."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING
 
+from services.memory.keys.suspensions import SuspensionStore
 from services.runtime.auth.keys.api_keys import ApiKeys
 from services.runtime.auth.settings import API_KEY
 from services.runtime.clock import now_ms
@@ -19,6 +21,7 @@ class LivingUsers:
 
     def __init__(self, keys: Keys, settings: AuthSettings) -> None:
         self._keys = keys
+        self.is_suspended = SuspensionStore(keys).is_suspended
         self._file = settings.api_keys_file
         self._is_known = settings.methods == frozenset({API_KEY})
 

@@ -15,10 +15,19 @@ from services.memory.schedules.posts import ACCEPTED, DUPLICATE, PAUSED, Posted
 from services.memory.schedules.times import check_next, check_times, count_between, find_last, find_next
 from services.memory.storage.paging import PAGE_MAX
 from services.memory.storage.records.record_stores import change_record, check_kept, keep_made, make_version
-from services.memory.storage.records.schedules import FIRINGS_MAX, NO_CREDENTIAL, OPERATOR, Firing, Schedule, Trigger
+from services.memory.storage.records.schedules import (
+    FIRINGS_MAX,
+    NO_CREDENTIAL,
+    OPERATOR,
+    SUSPENDED,
+    Firing,
+    Schedule,
+    Trigger,
+)
 from services.memory.webhooks.signing import make_secret
 from services.memory.webhooks.store import KEEP_S_MAX
 from services.runtime.auth import identity
+from services.runtime.auth.identity import Identity
 from services.runtime.clock import now_ms
 from services.runtime.randomness import new_uuid
 from services.runtime.rpc.field_rules import is_uuid
@@ -132,7 +141,13 @@ class ScheduleStore:
         def change(schedule: Schedule) -> Schedule:
             return replace(schedule, held=OPERATOR if is_held else "")
 
-        return await self._change(await self.get(schedule_id, for_operator=True), change)
+        return await self._note_hold(await self._change(await self.get(schedule_id, for_operator=True), change))
+
+    async def note_holds(self, tenant: str, user: str) -> None:
+        """Have a user's schedules say whether they are held."""
+        for schedule in await self._schedules.list_own(Identity(tenant, user), (0, ""), SCHEDULES_MAX):
+            with suppress(NotFound), identity.acting_as(None):  # it may be deleted meanwhile
+                await self._note_hold(schedule)
 
     async def update(self, schedule_id: str, changes: dict[str, Any]) -> Schedule:
         """Change fields by name; cron and once_at end each other."""
@@ -292,14 +307,16 @@ class ScheduleStore:
         return await self._change(schedule, change)
 
     async def _note_hold(self, schedule: Schedule) -> Schedule:
-        """Return the schedule as it is held or not, by whether its user has gone."""
+        """Return the schedule as it is held or not, by whether its user is suspended or has gone."""
         if self._users is None or schedule.held == OPERATOR:
             return schedule
-        if schedule.held:
-            is_held = not await self._users.is_back(schedule.tenant, schedule.user)
+        if await self._users.is_suspended(schedule.tenant, schedule.user):
+            held = SUSPENDED
         else:
-            is_held = await self._users.has_gone(schedule.tenant, schedule.user)
-        held = NO_CREDENTIAL if is_held else ""
+            has_gone = partial(self._users.has_gone, schedule.tenant, schedule.user)
+            is_back = partial(self._users.is_back, schedule.tenant, schedule.user)
+            is_held = not await is_back() if schedule.held == NO_CREDENTIAL else await has_gone()
+            held = NO_CREDENTIAL if is_held else ""
         if held == schedule.held:
             return schedule
         return await self._change(

@@ -7,7 +7,7 @@ in order.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from weakref import WeakValueDictionary
 
@@ -72,7 +72,18 @@ CHATS_AT_ONCE = 8
 class Takeover:
     """A chat's runs are taken one at a time."""
 
-    def __init__(self, runs: Runs, held: HeldRuns, registry: Registry, pins: Pins, peers: Peers, owner: Owner) -> None:
+    def __init__(
+        self,
+        runs: Runs,
+        held: HeldRuns,
+        registry: Registry,
+        pins: Pins,
+        peers: Peers,
+        owner: Owner,
+        is_suspended: Callable[[Identity], bool],
+    ) -> None:
+        """Parked runs of users for whom `is_suspended` stay so, whatever their gates' times."""
+        self._is_suspended = is_suspended
         self._runs = runs
         self._held = held
         self._registry = registry
@@ -107,6 +118,7 @@ class Takeover:
         # A log that has taken no end is tried again, but not at every look.
         skipped = frozenset(self._runs.unstored if without_owner else ())
         away = [run for run in found if not (self._is_here(run.run_id) or run.run_id in skipped)]
+        away = [run for run in away if not (_is_parked(run) and self._is_suspended(_owner_identity(run)))]
         free = [*{run.chat_id: run for run in away if not self._is_owned_elsewhere(run)}.values()]
         for first in range(0, len(free), CHATS_AT_ONCE):
             has_room = self._runs.live.has_room
@@ -120,7 +132,7 @@ class Takeover:
     async def _take_held(self) -> None:
         """Go on with runs that are held here for readers, and are due."""
         for held in self._held.all():
-            if held.due_at <= now_ms() and not self._runs.is_draining:
+            if held.due_at <= now_ms() and not (self._runs.is_draining or self._is_suspended(held.identity)):
                 with acting_as(held.identity):
                     await self.find(held.id)
 

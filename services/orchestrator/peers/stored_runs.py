@@ -56,15 +56,20 @@ async def check_participant(peers: Peers, chat_id: str) -> None:
         raise PermissionDenied("this chat is shared with you to read, not to take part", chatId=chat_id)
 
 
-async def find_chat_owner(peers: Peers, *, chat_id: str = "", run_id: str | None = None) -> Identity:
+async def find_chat_owner(
+    peers: Peers, *, chat_id: str = "", run_id: str | None = None, shows_content: bool = False
+) -> Identity:
     """Return whose chat it is, where the caller may read it; the caller's own identity where there is none to read.
+    With `shows_content` memory records that the caller reads a chat of another.
 
     Raises:
         NotFound: It is shared with the caller no more, whose own run goes on in it.
     """
     caller = require_identity()
     try:
-        request = memory_pb2.GetChatRequest(chat_id=chat_id, run_id=run_id, without_events=True)
+        request = memory_pb2.GetChatRequest(
+            chat_id=chat_id, run_id=run_id, without_events=True, shows_content=shows_content
+        )
         chat = await _load_readable(peers, request)
     except NotFound:
         return caller

@@ -134,6 +134,15 @@ class Authenticator:
         `admit_call` does."""
         if self._settings.is_none:
             return self._admit_anybody(is_foreign_user)
+        identity = await self._find_holder(headers, is_call=is_call)
+        await self.check_user(identity)
+        return identity
+
+    async def check_user(self, who: Identity) -> None:
+        """Raise CredentialEnded for a user who is suspended, Overloaded where that is not known yet."""
+        await self._keys.check_user(who)
+
+    async def _find_holder(self, headers: Mapping[str, str], *, is_call: bool) -> Identity:
         if API_KEY in headers:
             return await self._find_key_holder(headers[API_KEY], is_call=is_call)
         scheme, _, credential = headers.get(AUTHORIZATION, "").partition(" ")
@@ -149,6 +158,7 @@ class Authenticator:
 
     def _check_credential(self, who: Identity) -> None:
         """Raise CredentialEnded where what `who` has shown to this process is of no use any more."""
+        self._keys.check_not_suspended(who)
         if 0 < who.ends_at <= now_ms():
             raise CredentialEnded("the token or the session has expired; get a new one, or POST /auth/refresh")
         if who.key_id == FILED:

@@ -65,7 +65,11 @@ CALLERS: dict[str, frozenset[str]] = {
     **_allow(_DATA_STORE, "CheckErasure", _RUNS | {TOOLS}),
     **_allow(_GATES, "ListGates WatchGates GetGate AnswerGate ClaimGate ReleaseGate DelegateGate AskBack", _PUBLIC),
     **_allow(_GATES, "ListGrants RevokeGrant ExportGates", _PUBLIC),
-    **_allow(_KEYS, "CreateKey ConfirmKey ListKeys GetKey UpdateKey RevokeKey", _PUBLIC),
+    **_allow(
+        _KEYS,
+        "CreateKey ConfirmKey ListKeys GetKey UpdateKey RevokeKey SuspendUser ReleaseUser ListSuspendedUsers",
+        _PUBLIC,
+    ),
     **_allow(_KEYS, "ReadKeyChanges TakeKeyCalls", frozenset({FACADE, ORCHESTRATOR, TOOLS})),
     **_allow(_LLM, "StreamChat CountTokens ListModels", _MODELS),
     **_allow(_LLM, "ListProviders ListLimits", _RUNS),

@@ -44,11 +44,11 @@ async def open_authenticator(
 async def following_keys(
     settings: AuthSettings, read: ReadChanges, take: TakeCalls | None = None
 ) -> AsyncGenerator[StoredKeys]:
-    """Yield the API keys that memory has, as `read` tells them; none where API keys are not taken. Their calls are
-    taken by `take`, or counted here alone."""
+    """Yield the API keys that memory has and who is suspended, as `read` tells them; nothing where nobody shows a
+    credential. Calls of keys are taken by `take`, or counted here alone."""
     keys = StoredKeys(settings.keys_good_s)
     keys.calls.take_from(take)
-    if words.API_KEY not in settings.methods:
+    if not settings.methods & {words.API_KEY, words.JWT}:
         yield keys
         return
     following = guard_task(asyncio.create_task(keys.follow(read, settings.keys_poll_s)))

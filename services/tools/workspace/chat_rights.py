@@ -41,15 +41,19 @@ class ChatRights:
                 request = data_pb2.CheckErasureRequest()
                 await self._check_erasure(request, timeout=TIMEOUT_S, metadata=forward_metadata())
 
-    async def enter_chat(self, chat_id: str, run_id: str | None = None) -> None:
+    async def enter_chat(self, chat_id: str, run_id: str | None = None, *, shows_content: bool = False) -> None:
         """Let the rest of this call work with the chat's files if the caller takes part in the chat, or `run_id` is a
-        run of the caller's that goes on in it; who may not is refused by whoever opens them."""
+        run of the caller's that goes on in it; who may not is refused by whoever opens them. `shows_content`: memory
+        records that the caller reads a chat of another."""
         caller = require_identity()
         if caller == DEFAULT:
             return
-        if await asyncio.to_thread(self._workspaces.read_owner, chat_id) == caller:
+        is_own = await asyncio.to_thread(self._workspaces.read_owner, chat_id) == caller
+        if is_own and not (shows_content and caller.makers):
             return
-        request = memory_pb2.GetChatRequest(chat_id=chat_id, run_id=run_id, without_events=True)
+        request = memory_pb2.GetChatRequest(
+            chat_id=chat_id, run_id=run_id, without_events=True, shows_content=shows_content
+        )
         try:
             with translating_peer_errors():
                 chat = await self._get_chat(request, timeout=TIMEOUT_S, metadata=forward_metadata())

@@ -50,3 +50,16 @@ async def test_what_is_wrong_is_said(tmp_path: Path) -> None:
     assert (past, word) == (1, 1)
     assert b"expiresAt" in late
     assert b"user" in odd
+
+
+async def test_users_are_suspended_listed_and_released(tmp_path: Path) -> None:
+    async with suite(tmp_path) as facade:
+        suspended, _, _ = await run("keys", "suspend", "bob", url=facade.url)
+        _, listed, _ = await run("keys", "suspended", url=facade.url)
+        released, _, _ = await run("keys", "release", "bob", url=facade.url)
+        _, emptied, _ = await run("keys", "suspended", url=facade.url)
+        unknown, _, absent = await run("keys", "release", "zoe", url=facade.url)
+    assert (suspended, released, unknown) == (0, 0, 1)
+    assert listed.decode().splitlines()[1].split()[0] == "bob"
+    assert b"bob" not in emptied
+    assert b"'zoe' is not suspended" in absent

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -114,6 +115,17 @@ async def test_who_reads_anothers_chat_is_recorded_once_an_hour(memory: Memory) 
         [line] = (await memory.call("ListAudit", event="content.read")).lines
     record = json.loads(line.line)
     assert (record["by"], record["of"], record["chatId"]) == ("bob", "ada", chat_id)
+
+
+async def test_who_searches_with_a_key_that_another_has_made_is_recorded(memory: Memory) -> None:
+    chat_id, _ = await make_chat(memory)
+    for who in (ADA, replace(ADA, makers=frozenset(["mallory"])), replace(ADA, makers=frozenset(["mallory"]))):
+        with acting_as(who):
+            assert {hit.chat_id for hit in await memory.search("mills", "chats")} == {chat_id}
+    with acting_as(Identity("acme", "olga", scopes=ALL_SCOPES)):
+        lines = (await memory.call("ListAudit", event="content.read")).lines
+    records = [json.loads(line.line) for line in lines]
+    assert [(record["by"], record["makers"], record["chatId"]) for record in records] == [("ada", "mallory", chat_id)]
 
 
 CHANGES: dict[str, dict[str, Any]] = {

@@ -346,3 +346,39 @@ async def test_a_run_that_was_refused_for_another_reason_keeps_no_place(kept: Ke
             with pytest.raises(NotFound):
                 await stage.begin(CAT, 1, chat_id=theirs)
         await stage.begin(CAT, 1)
+
+
+async def test_a_user_is_suspended_and_released_in_their_tenant_and_services_hear_of_it(memory: Memory) -> None:
+    async def read() -> list[tuple[str, str, bool]]:
+        records = (await memory.call_as(None, "ReadKeyChanges")).keys
+        return [(record.tenant, record.user, record.revoked) for record in records if record.suspends]
+
+    with acting_as(ADA):
+        for user, rule in (("ada", "your own"), ("two words", "visible ASCII")):
+            with pytest.raises(InvalidRequest, match=rule):
+                await memory.call("SuspendUser", user=user)
+        with pytest.raises(NotFound):
+            await memory.call("ReleaseUser", user="bob")
+        made = (await make(memory)).key
+        told = (await memory.call("SuspendUser", user="bob")).user
+        assert (await memory.call("SuspendUser", user="bob")).user == told
+        assert [*(await memory.call("ListSuspendedUsers")).users] == [told]
+        assert [key.key_id for key in (await memory.call("ListKeys")).keys] == [made.key_id]
+        assert await read() == [("acme", "bob", False)]
+        hidden = next(one for one in (await memory.call_as(None, "ReadKeyChanges")).keys if one.suspends)
+        for rpc in ("GetKey", "RevokeKey", "UpdateKey", "ConfirmKey"):
+            with pytest.raises(NotFound):
+                await memory.call(rpc, key_id=hidden.key_id)
+        with pytest.raises(NotFound):
+            await make(memory, key_id=hidden.key_id)
+    assert not (await memory.call_as(EVE, "ListSuspendedUsers")).users
+    with pytest.raises(NotFound):
+        await memory.call_as(EVE, "ReleaseUser", user="bob")
+    with acting_as(ADA):
+        for _ in range(2):
+            await memory.call("ReleaseUser", user="bob")
+        assert await read() == [("acme", "bob", True)]
+        await memory.call("SuspendUser", user="bob")
+        assert await read() == [("acme", "bob", False)]
+        lines = (await memory.call("ListAudit", event="user")).lines
+        assert [line.event for line in lines] == ["user.suspended", "user.released", "user.suspended"]

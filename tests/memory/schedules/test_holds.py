@@ -70,6 +70,29 @@ async def test_an_operator_sees_holds_and_deletes_anybodys_schedule(serve: Serve
             assert not (await update(memory, mine.schedule_id, held=False)).HasField("held")
 
 
+async def test_the_schedules_of_a_suspended_user_are_held_at_once_until_the_user_is_released(
+    serve: Serve, clock: Clock, tmp_path: Path
+) -> None:
+    settings = key_settings(tmp_path, filed="acme/ada")
+    async with serve(clock=clock, auth=settings) as memory:
+        with acting_as(ADA):
+            schedule = await create(memory, cron=DAILY)
+        with acting_as(OLGA):
+            suspended = (await memory.call("SuspendUser", user="ada")).user
+            assert (suspended.user, suspended.suspended_by) == ("ada", "olga")
+            assert (await get(memory, schedule.schedule_id)).held == "suspended"
+            await update(memory, schedule.schedule_id, held=True)
+            assert (await update(memory, schedule.schedule_id, held=False)).held == "suspended"
+    async with serve(clock=clock, auth=settings) as memory:
+        clock.pass_to(schedule.next_at)
+        assert not (await list_due(memory)).due
+        with acting_as(OLGA):
+            await memory.call("ReleaseUser", user="ada")
+            shown = await get(memory, schedule.schedule_id)
+        assert ([one.outcome for one in shown.firings], shown.HasField("held")) == (["skipped"], False)
+        assert (await take_due(memory, clock, shown.next_at)).user == "ada"
+
+
 async def test_a_schedule_is_held_while_all_keys_of_its_user_have_ended(
     serve: Serve, clock: Clock, tmp_path: Path
 ) -> None:

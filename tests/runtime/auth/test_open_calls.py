@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -10,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from headrace.errors import CredentialEnded
+from headrace.errors import CredentialEnded, Overloaded
+from headrace.v1 import keys_pb2
 from services.runtime.auth.authenticator import Authenticator
 from services.runtime.auth.identity import Identity
 from services.runtime.auth.keys.api_keys import ApiKeys
 from services.runtime.auth.settings import AuthSettings
-from services.runtime.auth.setup import open_authenticator
+from services.runtime.auth.setup import following_keys, open_authenticator
 from services.runtime.clock import CLOCK, now_ms
 from tests.support.issuing import jwt_settings, key_settings, keys_file, token
 from tests.support.moved_clock import MovedClock
@@ -69,6 +71,73 @@ async def test_a_call_ends_when_its_key_is_taken_out_of_the_file(tmp_path: Path)
         with pytest.raises(CredentialEnded, match="not in its file any more"):
             await call
         assert not other.done()
+
+
+@pytest.mark.parametrize("way", ["token", "file", "known"])
+async def test_a_suspended_user_is_refused_whatever_the_credential_and_what_is_open_ends(
+    tmp_path: Path, way: str
+) -> None:
+    found = list[keys_pb2.KeyRecord]()
+
+    async def read(after_revision: int) -> keys_pb2.ReadKeyChangesResponse:
+        later = found[after_revision:]
+        return keys_pb2.ReadKeyChangesResponse(keys=later, revision=after_revision + len(later))
+
+    def suspend(user: str, *, revoked: bool = False) -> None:
+        record = keys_pb2.KeyRecord(key_id=user, tenant="acme", user=user, suspends=True, revoked=revoked)
+        found.append(record)
+
+    filed = key_settings(tmp_path, first="acme/ada", second="acme/bob")
+    settings = replace(jwt_settings(tmp_path), auth="jwt,api_key", api_keys_file=filed.api_keys_file, keys_poll_s=0.01)
+    found.append(
+        keys_pb2.KeyRecord(
+            key_id="k",
+            sha256=hashlib.sha256(b"hrk_a").digest(),
+            tenant="acme",
+            user="cat",
+            scopes=["ask"],
+            makers=["ada"],
+        )
+    )
+    shown = {
+        "token": {"authorization": f"Bearer {token(sub='ada')}"},
+        "file": {"x-api-key": "first"},
+        "known": {"x-api-key": "hrk_a"},  # Cat's, whose text Ada knows
+    }[way]
+    looked = asyncio.Event()
+    async with (
+        asyncio.timeout(100),
+        following_keys(settings, read) as keys,
+        open_authenticator(settings, keys, has_certificates=False) as gate,
+    ):
+        keys.listen(looked.set)
+        who, bob = await gate.identify_client(shown), await gate.identify_client({"x-api-key": "second"})
+        async with staying(gate, who) as call, staying(gate, bob) as other:
+            suspend("ada")
+            with pytest.raises(CredentialEnded, match="user 'ada' is suspended"):
+                await call
+            with pytest.raises(CredentialEnded, match="user 'ada' is suspended"):
+                await gate.identify_client(shown)
+            assert not other.done()
+        suspend("ada", revoked=True)
+        for _ in range(2):
+            looked.clear()
+            await looked.wait()
+        assert await gate.identify_client(shown) == who
+
+
+async def test_nobody_is_let_in_before_it_is_known_who_is_suspended(tmp_path: Path) -> None:
+    async def read(after_revision: int) -> keys_pb2.ReadKeyChangesResponse:
+        raise Overloaded("memory is away")
+
+    settings = jwt_settings(tmp_path)
+    async with (
+        asyncio.timeout(100),
+        following_keys(settings, read) as keys,
+        open_authenticator(settings, keys, has_certificates=False) as gate,
+    ):
+        with pytest.raises(Overloaded, match="who is suspended"):
+            await gate.identify_client({"authorization": f"Bearer {token()}"})
 
 
 async def test_what_another_service_was_shown_is_that_services_to_end(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from services.memory.keys.store import KeyStore
+from services.memory.keys.suspensions import SuspensionStore
 from services.memory.schedules.store import ScheduleStore
 from services.memory.storage.outbox import EVENT_FIELDS, list_values
 from services.memory.storage.records.webhooks import DELIVERED, Delivery, DeliveryQuery, Webhook
@@ -28,7 +29,7 @@ class ListedRecords:
         self.records: dict[str, Any] = {}
         self._id_field = id_field
 
-    async def list_own(self, tenant: str) -> list[Any]:
+    async def list_own(self, tenant: str, *, suspends: bool = False) -> list[Any]:
         return [*self.records.values()]
 
     async def count_all(self) -> int:
@@ -46,7 +47,9 @@ class ListedRecords:
 
 
 class ListedSchedules(ListedRecords):
-    async def list_own(self, tenant: Any, after: tuple[int, str] = (0, ""), count: int = 0) -> list[Any]:
+    async def list_own(  # pyright: ignore[reportIncompatibleMethodOverride] - schedules are no keys
+        self, tenant: Any, after: tuple[int, str] = (0, ""), count: int = 0
+    ) -> list[Any]:
         own = ((row.created_at, row.schedule_id, row) for row in self.records.values())
         return [row for *place, row in sorted(own) if (*place,) > after][:count]
 
@@ -88,6 +91,11 @@ class ListedWebhooks(ListedRecords):
 def make_key_store() -> KeyStore:
     listed: Any = ListedRecords("key_id")
     return KeyStore(listed, roles=["ci", "staff"])
+
+
+def make_suspension_store() -> SuspensionStore:
+    listed: Any = ListedRecords("key_id")
+    return SuspensionStore(listed)
 
 
 def make_schedule_store() -> ScheduleStore:

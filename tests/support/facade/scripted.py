@@ -53,6 +53,7 @@ from tests.support.facade.records import (
     make_key_store,
     make_run_webhook_store,
     make_schedule_store,
+    make_suspension_store,
     make_webhook_store,
 )
 
@@ -689,7 +690,7 @@ def served(
         "ScheduleService": ScheduleService(memory.schedules, audit),
         "SpendService": ScriptedSpend(script),
         "ToolService": tools or ScriptedTools(),
-        "KeyService": KeyService(memory.keys, audit),
+        "KeyService": KeyService(memory.keys, make_suspension_store(), audit),
         "AuditService": AuditService(audit),
         "WebhookService": WebhookService(memory.webhooks, make_run_webhook_store(), audit),
     }

@@ -141,7 +141,7 @@ async def _serving(
     memory_config, refusals = Config(**config), Refusals(engine)
     served = (
         build_service(engine, memory_config, llm, summary_timeout_s, refusals),
-        build_key_service(engine, clock, **(key_limits or {})),
+        build_key_service(engine, clock, auth, **(key_limits or {})),
         build_schedule_service(engine, clock, auth=auth),
         build_spend_service(engine, clock),
         build_webhook_service(engine, memory_config),

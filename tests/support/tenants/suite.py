@@ -224,7 +224,7 @@ async def serving_tenants(folder: Path, *, runs_max: int = 100, **orchestrating:
         refusals = await stack.enter_async_context(Refusals(store).following())
         stores = (
             memory_served(store, memory_config, refusals=refusals),
-            build_key_service(store),
+            build_key_service(store, auth=auth),
             build_schedule_service(store, auth=auth),
             build_spend_service(store),
             build_webhook_service(store, memory_config),

@@ -34,6 +34,9 @@ class StoredKey(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
     """Users who know its text, beside its own; one of an earlier version has none, and `created_by` is it."""
     is_unconfirmed: bool = False
     confirmed_by: str = ""
+    suspends: bool = False
+    """Whether it is no key, but says that its user is suspended, for as long as it is not revoked. It is kept here so
+    that every service hears of it with the keys."""
     revision: int = 0
     """Place of its last change among those of all keys, which the store gives it."""
 

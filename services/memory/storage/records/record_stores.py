@@ -204,8 +204,8 @@ class Schedules(Protocol):
 class Keys(Protocol):
     """API keys."""
 
-    async def list_own(self, tenant: str) -> list[StoredKey]:
-        """List the tenant's keys, the oldest first."""
+    async def list_own(self, tenant: str, *, suspends: bool = False) -> list[StoredKey]:
+        """List the tenant's keys, the oldest first, or what `suspends` its users."""
         ...
 
     async def list_all(self) -> list[StoredKey]:

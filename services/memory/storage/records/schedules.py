@@ -48,7 +48,7 @@ class Trigger(msgspec.Struct, frozen=True, rename="camel"):
     request_id: str
 
 
-OPERATOR, NO_CREDENTIAL = "operator", "no_credential"
+OPERATOR, SUSPENDED, NO_CREDENTIAL = "operator", "suspended", "no_credential"
 
 
 class Schedule(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -100,7 +100,7 @@ class Schedule(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Who knows a key with which its user has made or changed it, as Identity says."""
 
     held: str = ""
-    """OPERATOR or NO_CREDENTIAL, while it begins no runs."""
+    """OPERATOR, SUSPENDED or NO_CREDENTIAL, while it begins no runs."""
 
     @property
     def owner(self) -> Identity:

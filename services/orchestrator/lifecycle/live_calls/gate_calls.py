@@ -26,8 +26,11 @@ OVER = frozenset({"unmatched", "expired", "closed"})
 class GateCalls:
     """Each raises Overloaded where the log has the gate open, and the caller would be told that it is not."""
 
-    def __init__(self, live: LiveRuns, peers: Peers, group: asyncio.TaskGroup) -> None:
-        """`group` owns what outlives a call."""
+    def __init__(
+        self, live: LiveRuns, peers: Peers, group: asyncio.TaskGroup, check_requester: Callable[[Run], None]
+    ) -> None:
+        """`group` owns what outlives a call; `check_requester` refuses what would have a run go on that must not."""
+        self._check_requester = check_requester
         self._live = live
         self._peers = peers
         self._group = group
@@ -37,6 +40,7 @@ class GateCalls:
         return await submit_rpc.find_requester(self._live, self._peers, run_id, wait_id)
 
     async def submit(self, run: Run, request: agent_pb2.SubmitRequest) -> agent_pb2.SubmitResponse:
+        self._check_requester(run)
         note_received(run, "AgentService/Submit", submit_rpc.hide_secrets(request))
         answer = await submit_rpc.submit(run, request, self._group)
         await self._check_over(run, answer.tool_id, answer.status)

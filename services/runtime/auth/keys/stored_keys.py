@@ -1,4 +1,4 @@
-"""API keys that memory has, as a service knows them: all of them, read again and again.
+"""API keys that memory has, and who is suspended, as a service knows them: all of them, read again and again.
 
 So a call costs no question to memory, whatever it shows. Only a text of our own form that is unknown waits for the next
 look, for it may be a key that was just made; looks have a rate, so that strangers cannot make load.
@@ -91,6 +91,9 @@ class StoredKeys:
         """Calls that wait for the end of a look that is yet to begin."""
         self.calls = KeyCalls()
         self._listeners: list[Callable[[], None]] = []
+        self._suspended: set[tuple[str, str]] = set()
+        """Tenant and user of each who is suspended."""
+        self._is_followed = False
 
     async def find_identity(self, text: str, *, is_call: bool = True) -> Identity:
         """Return the holder of the key, and count a call if this `is_call`.
@@ -131,9 +134,29 @@ class StoredKeys:
             raise CredentialEnded("the API key has ended; get a new one")
         key.check()
 
+    async def check_user(self, who: Identity) -> None:
+        """Raise as `check_not_suspended`, and Overloaded where memory has not yet said who is suspended."""
+        if self._is_followed and self._read_at < 0:
+            await self._wait_for_look()
+            if self._read_at < 0:
+                raise Overloaded("memory has not said who is suspended; try again later", retry_after_s=1.0)
+        self.check_not_suspended(who)
+
+    def check_not_suspended(self, who: Identity) -> None:
+        """Raise CredentialEnded for a user who is suspended, or who shows a key whose text such a one knows."""
+        if user := self.find_suspended(who):
+            raise CredentialEnded(f"user {user!r} is suspended; an admin of the tenant may release them")
+
+    def find_suspended(self, who: Identity) -> str:
+        """Return who of the persons that may be `who` is suspended; empty: nobody."""
+        if not self._suspended:
+            return ""
+        return min((user for user in who.persons if (who.tenant, user) in self._suspended), default="")
+
     async def follow(self, read: ReadChanges, poll_s: float) -> None:
         """Look for changes every `poll_s` seconds, for ever; the time that a look takes is part of them."""
         loop = asyncio.get_running_loop()
+        self._is_followed = True
         try:
             while True:
                 next_s = loop.time() + poll_s
@@ -179,13 +202,17 @@ class StoredKeys:
             if not page.has_more:
                 break
         if not self._is_complete:
-            for known in (self._by_hash, self._by_id, self._by_credential):
+            for known in (self._by_hash, self._by_id, self._by_credential, self._suspended):
                 known.clear()
         self._revision = after
         for record in records:
             self._take(record)
 
     def _take(self, record: keys_pb2.KeyRecord) -> None:
+        if record.suspends:
+            change = self._suspended.discard if record.revoked else self._suspended.add
+            change((record.tenant, record.user))
+            return
         credential = name_key(record.sha256)
         holder = Identity(
             record.tenant,
@@ -218,12 +245,7 @@ class StoredKeys:
         now = monotonic_s()
         if self._unknown.get(sha256, now) > now:
             return None
-        if len(self._waiting) >= WAITING_MAX:
-            raise Overloaded("too many unknown API keys are looked for; try again later", retry_after_s=1.0)
-        looked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(looked)
-        self._asked.set()
-        await looked
+        await self._wait_for_look()
         key = self._by_hash.get(sha256)
         if key is None and self._is_complete:
             self._unknown[sha256] = monotonic_s() + UNKNOWN_S
@@ -231,6 +253,15 @@ class StoredKeys:
             while len(self._unknown) > UNKNOWN_MAX:
                 self._unknown.popitem(last=False)
         return key
+
+    async def _wait_for_look(self) -> None:
+        """Wait for the end of a look that is yet to begin."""
+        if len(self._waiting) >= WAITING_MAX:
+            raise Overloaded("too many unknown API keys are looked for; try again later", retry_after_s=1.0)
+        looked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(looked)
+        self._asked.set()
+        await looked
 
 
 def _release(waiting: list[asyncio.Future[None]]) -> None:

@@ -25,8 +25,8 @@ class FileKeys:
     def __init__(self, folder: KeyFolder) -> None:
         self._folder = folder
 
-    async def list_own(self, tenant: str) -> list[StoredKey]:
-        own = (key for key in self._folder.list_all() if key.tenant == tenant)
+    async def list_own(self, tenant: str, *, suspends: bool = False) -> list[StoredKey]:
+        own = (key for key in self._folder.list_all() if key.tenant == tenant and key.suspends == suspends)
         return sorted(own, key=lambda key: (key.created_at, key.key_id))
 
     async def list_all(self) -> list[StoredKey]:

@@ -35,8 +35,8 @@ class PostgresKeys:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def list_own(self, tenant: str) -> list[StoredKey]:
-        return await self._fetch(_OWN, tenant)
+    async def list_own(self, tenant: str, *, suspends: bool = False) -> list[StoredKey]:
+        return [key for key in await self._fetch(_OWN, tenant) if key.suspends == suspends]
 
     async def list_all(self) -> list[StoredKey]:
         return await self._fetch(_ALL)

@@ -1,0 +1,107 @@
+"""Users of the current tenant who are suspended: for each a record beside the keys, which every service reads."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from functools import partial
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from headrace.errors import InvalidRequest, NotFound, QuotaExceeded
+from services.memory.storage.records.keys import StoredKey
+from services.memory.storage.records.record_stores import change_record, check_kept, make_version
+from services.runtime.auth import identity
+from services.runtime.auth.identity import Identity
+from services.runtime.auth.keys.key_text import KEYS_MAX
+from services.runtime.clock import now_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from services.memory.storage.records.record_stores import Keys
+
+TENANT_MAX = 10_000
+"""Users of a tenant who are suspended, or were."""
+
+_IDS = uuid.UUID("5c0c4f5e-3d4b-4a55-9a55-0f0f7a2f7a1d")
+
+
+class SuspensionStore:
+    def __init__(self, keys: Keys, clock: Callable[[], int] = now_ms) -> None:
+        """`clock` tells Unix milliseconds."""
+        self._keys = keys
+        self._clock = clock
+
+    async def is_suspended(self, tenant: str, user: str) -> bool:
+        found = await self._keys.find(_make_id(tenant, user))
+        return found is not None and not found.revoked_at
+
+    async def list_own(self) -> list[StoredKey]:
+        """List those of the tenant that are in force, the oldest first."""
+        found = await self._keys.list_own(identity.require_identity().tenant, suspends=True)
+        return sorted((one for one in found if not one.revoked_at), key=lambda one: (one.created_at, one.user))
+
+    async def suspend(self, user: str) -> tuple[StoredKey, bool]:
+        """Return what suspends the user, and whether they were not before."""
+        caller, now = identity.require_identity(), self._clock()
+        if not Identity(caller.tenant, user).is_valid:
+            raise InvalidRequest.of("user", "must be 1 to 128 visible ASCII characters")
+        if user == caller.user:
+            raise InvalidRequest.of("user", "must not be your own: nobody could release you by it")
+        key_id = _make_id(caller.tenant, user)
+        made = StoredKey(
+            key_id=key_id,
+            tenant=caller.tenant,
+            user=user,
+            version=make_version(),
+            sha256=hashlib.sha256(key_id.encode()).hexdigest(),  # of no text that callers can show
+            name="suspended",
+            scopes=(),
+            created_at=now,
+            created_by=caller.user,
+            updated_at=now,
+            suspends=True,
+        )
+        stored = await self._keys.find(key_id)
+        if stored is None:
+            await self._check_room(caller.tenant)
+            if await self._keys.put(made):
+                return made, True
+            stored = check_kept("user", await self._keys.find(key_id))
+
+        def change(before: StoredKey) -> StoredKey:
+            return replace(made, version=before.version, revision=before.revision) if before.revoked_at else before
+
+        is_new = bool(stored.revoked_at)
+        return await self._change(stored, change), is_new
+
+    async def release(self, user: str) -> bool:
+        """Return whether the user was suspended. Raises NotFound for one who never was."""
+        caller = identity.require_identity()
+        stored = await self._keys.find(_make_id(caller.tenant, user))
+        if stored is None:
+            raise NotFound(f"user {user!r} is not suspended", user=user)
+
+        def change(before: StoredKey) -> StoredKey:
+            now = self._clock()
+            return before if before.revoked_at else replace(before, revoked_at=now, revoked_by=caller.user)
+
+        is_new = not stored.revoked_at
+        await self._change(stored, change)
+        return is_new
+
+    async def _change(self, stored: StoredKey, change: Callable[[StoredKey], StoredKey]) -> StoredKey:
+        find = partial(self._keys.find, stored.key_id)
+        return check_kept("user", await change_record("user", stored, change, self._keys.put, find))
+
+    async def _check_room(self, tenant: str) -> None:
+        if len(await self._keys.list_own(tenant, suspends=True)) >= TENANT_MAX:
+            raise QuotaExceeded(f"{TENANT_MAX} users are or were suspended already", limit=str(TENANT_MAX))
+        if await self._keys.count_all() >= KEYS_MAX:
+            raise QuotaExceeded(f"all tenants together have {KEYS_MAX} keys already", limit=str(KEYS_MAX))
+
+
+def _make_id(tenant: str, user: str) -> str:
+    return str(uuid.uuid5(_IDS, f"{tenant}/{user}"))

@@ -1,0 +1,48 @@
+"""Whoever is shown what another user's chat says is a line of the audit log, by whichever RPC, once an hour."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.client import Client
+from headrace.streams import reading, rpc_errors
+from headrace.v1 import tools_pb2, tools_pb2_grpc
+from services.runtime.rpc.channels import open_channel
+from tests.support.tenants.suite import ADA, KEY_OF_OLGA, KEYS, TIMEOUT_S, TenantSuite, serving_tenants
+
+
+async def read_file(suite: TenantSuite, key: str, chat_id: str) -> None:
+    async with open_channel(suite.addresses["ToolService"]) as channel:
+        stub: Any = tools_pb2_grpc.ToolServiceStub(channel)
+        request = tools_pb2.ReadFileRequest(chat_id=chat_id, path="uploads/notes.txt")
+        with rpc_errors():
+            async with reading(stub.ReadFile(request, metadata=(("x-api-key", key),))) as pieces:
+                assert [piece async for piece in pieces]
+
+
+async def read_by(way: str, suite: TenantSuite, client: Client, key: str, chat_id: str, run_id: str) -> None:
+    match way:
+        case "ReadFile":
+            await read_file(suite, key, chat_id)
+        case _:
+            async with client.attach(run_id) as run:
+                assert [event async for event in run]
+
+
+@pytest.mark.parametrize("way", ["ReadFile", "Attach"])
+async def test_a_read_of_anothers_chat_is_one_line(way: str, tmp_path: Path) -> None:
+    async with asyncio.timeout(TIMEOUT_S), serving_tenants(tmp_path) as suite:
+        chat_id, run_id = await suite.ask(ADA, "about the armadillo")
+        async with suite.connect(KEYS[ADA]) as ada, suite.connect(KEY_OF_OLGA) as olga:
+            await ada.upload("notes.txt", b"hello", chat_id=chat_id)
+            await ada.share_chat(chat_id, participants=["user:olga"])
+            await read_by(way, suite, ada, KEYS[ADA], chat_id, run_id)
+            for _ in range(2):
+                await read_by(way, suite, olga, KEY_OF_OLGA, chat_id, run_id)
+            lines = [json.loads(line.line) for line in (await ada.audit("content.read")).lines]
+    assert [(line["by"], line["of"], line["chatId"]) for line in lines] == [("olga", "ada", chat_id)]
