@@ -37,8 +37,8 @@ NEXT = b"GET /api/agents HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\
 BAD = frozenset({400})
 BAD_OR_NOT_KNOWN = frozenset({400, 501})
 BARE_LF = frozenset({400, 200})
-"""deploy/gateway takes a bare LF as the end of a line of the head, as RFC 9112 allows in section 2.2; Go's net/http has no
-setting against it."""
+"""deploy/gateway takes a bare LF as the end of a line of the head, as RFC 9112 allows in section 2.2; Go's net/http
+has no setting against it."""
 TOO_LARGE = frozenset({400, 431})
 
 CASES = {
