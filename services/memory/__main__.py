@@ -151,9 +151,8 @@ def build_key_service(
     name = keys_pb2.DESCRIPTOR.services_by_name["KeyService"].full_name
     keys = KeyStore(engine.keys, clock, uses=engine.key_uses, **limits)
     suspensions = SuspensionStore(engine.keys, clock)
-    schedules = ScheduleStore(
-        engine.schedules, ChatAccess(engine), clock, LivingUsers(engine.keys, auth or AuthSettings())
-    )
+    users = LivingUsers(engine.keys, auth) if auth is not None else None
+    schedules = ScheduleStore(engine.schedules, ChatAccess(engine), clock, users)
     servicer = KeyService(keys, suspensions, engine.audit, schedules.note_holds)
     return GrpcService(name, servicer, add_KeyServiceServicer_to_server)
 

@@ -45,6 +45,9 @@ class ListedRecords:
     async def delete(self, record_id: str) -> None:
         self.records.pop(record_id, None)
 
+    async def list_changes(self, after_revision: int, count: int) -> list[Any]:
+        return []
+
 
 class ListedSchedules(ListedRecords):
     async def list_own(  # pyright: ignore[reportIncompatibleMethodOverride] - schedules are no keys

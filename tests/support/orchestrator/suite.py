@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from headrace.client import Client
 from headrace.v1 import llm_pb2_grpc, tools_pb2_grpc
-from services.memory.__main__ import build_audit_service, build_schedule_service, build_spend_service
+from services.memory.__main__ import build_audit_service, build_key_service, build_schedule_service, build_spend_service
 from services.memory.__main__ import build_service as memory_served
 from services.memory.config import Config as MemoryConfig
 from services.memory.storage.engine import Engine
@@ -137,7 +137,7 @@ async def serve_suite(
                 replace(NO_DRAIN, auth=auth),
                 [
                     *(replace(real, servicer=watched), build_schedule_service(store)),
-                    *(build_spend_service(store), build_audit_service(store)),
+                    *(build_spend_service(store), build_audit_service(store), build_key_service(store)),
                 ],
             )
         )
