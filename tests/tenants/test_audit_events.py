@@ -81,11 +81,13 @@ async def test_each_deed_is_a_line(tmp_path: Path) -> None:
         async with suite.connect(KEY_OF_OLGA) as olga:
             others_id = (await olga.create_key("of Olga's", "cat")).key.key_id
         missing = dict[str, str]()
-        for name in sorted(CALLED, key=lambda each: ("Delete" in each, "Erase" in each)):
+        for name in sorted(CALLED, key=lambda each: ("Delete" in each, "Erase" in each, "Release" in each)):
             request = make_request(name, ids)
             match name:
                 case "ScheduleService.CreateSchedule":
                     request[0].MergeFrom(type(request[0])(schedule_id=fresh()))
+                case "KeyService.SuspendUser" | "KeyService.ReleaseUser":
+                    request[0].MergeFrom(type(request[0])(user="nobody"))
                 case "KeyService.ConfirmKey":
                     request[0].MergeFrom(type(request[0])(key_id=others_id))
                 case "DataService.PlaceHold":

@@ -45,6 +45,7 @@ from services.memory.config import Config as MemoryConfig
 from services.memory.data.refusals import Refusals
 from services.memory.keys.rpcs import KeyService
 from services.memory.keys.store import KeyStore
+from services.memory.keys.suspensions import SuspensionStore
 from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.engine import open_files
 from services.orchestrator.config import Config
@@ -152,7 +153,7 @@ async def serving_memory(folder: Path, auth: AuthSettings, delay_s: Callable[[],
     with closing(Disk(config.logs_dir)) as disk:
         async with open_files(disk) as store, Refusals(store).following() as refusals:
             keys = build_key_service(store)
-            slow = SlowKeys(KeyStore(store.keys, uses=store.key_uses), store.audit)
+            slow = SlowKeys(KeyStore(store.keys, uses=store.key_uses), SuspensionStore(store.keys), store.audit)
             slow.delay_s = delay_s
             stores = (
                 build_service(store, config, refusals=refusals),
@@ -183,7 +184,7 @@ class Caller:
         return self._call(memory_pb2_grpc.MemoryServiceStub, "ListFacts", memory_pb2.ListFactsRequest())
 
     async def make_key(self) -> keys_pb2.CreateKeyResponse:
-        request = keys_pb2.CreateKeyRequest(name="of the test", user="cat", scopes=["ask"])
+        request = keys_pb2.CreateKeyRequest(name="of the test", user="ada", scopes=["ask"])
         return await self._call(keys_pb2_grpc.KeyServiceStub, "CreateKey", request)
 
     async def revoke_key(self, key_id: str) -> None:

@@ -128,8 +128,6 @@ FIELDS: dict[str, dict[str, Any] | Callable[[Ids], dict[str, Any]]] = {
     "KeyService.ConfirmKey": {},
     "KeyService.UpdateKey": {"roles": ["staff"]},
     "KeyService.RevokeKey": {},
-    "KeyService.SuspendUser": {"user": "nobody"},
-    "KeyService.ReleaseUser": {"user": "nobody"},
     "WebhookService.CreateWebhook": lambda ids: HOOK | {"webhook_id": ids.webhook or ids.chat},
     "WebhookService.GetWebhook": {},
     "WebhookService.UpdateWebhook": {"name": "n"},
