@@ -28,6 +28,7 @@ from services.memory.context.scopes import ContextScope, find_scope
 from services.memory.context.speakers import NOTE, find_speaker, has_speakers, name_speakers
 from services.memory.context.summary_changes import NO_CHANGES, SummaryChanges, find_changes
 from services.memory.log.lines import STAGES_BEFORE_ANSWER, CompactBoundary, CompactSummary, Line, Query, Step
+from services.runtime.formats.own_tags import neutralise_tag
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -178,7 +179,7 @@ def select_whole(runs: Mapping[str, Sequence[Line]], run_id: str, context_id: st
     # What a participant brings along instructs that one's runs alone.
     asker = find_speaker(own)
     theirs = [lines for lines in (*before, own) if find_speaker(lines) == asker] if scope.is_main else []
-    told = [text for lines in theirs for text in read_instructions(lines)]
+    told = [neutralise_tag(text, "system_reminder") for lines in theirs for text in read_instructions(lines)]
     is_shared = scope.is_main and has_speakers([*before, own])
     told += [NOTE] if is_shared else []
     return ContextSource(run_id, scope, own, before, compactions, instructions=told, has_speakers=is_shared)
