@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from time import thread_time
 from typing import Any
 
-from headrace.v1 import agent_pb2, agent_pb2_grpc
+from headrace.v1 import agent_pb2, agent_pb2_grpc, keys_pb2, keys_pb2_grpc
 from services.runtime.process import program
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import EDGE_MESSAGE_BYTES_MAX
@@ -40,6 +40,13 @@ class Agents(agent_pb2_grpc.AgentServiceServicer):
         yield agent_pb2.AgentDelta(seq=len(request.message))
 
 
+class Keys(keys_pb2_grpc.KeyServiceServicer):
+    """Of a memory that stores none, and in which nobody is suspended."""
+
+    async def ReadKeyChanges(self, request: Any, context: Any) -> keys_pb2.ReadKeyChangesResponse:
+        return keys_pb2.ReadKeyChangesResponse()
+
+
 async def report_stalls() -> None:
     loop = asyncio.get_running_loop()
     longest, before, due_s = 0.0, thread_time(), loop.time() + REPORT_S
@@ -59,7 +66,8 @@ async def main(config: Config) -> None:
         Agents(),  # pyright: ignore[reportAbstractUsage] - the others are left out
         agent_pb2_grpc.add_AgentServiceServicer_to_server,
     )
-    async with serving_grpc(config.server, [service], message_bytes_max=EDGE_MESSAGE_BYTES_MAX):
+    keys = GrpcService("headrace.v1.KeyService", Keys(), keys_pb2_grpc.add_KeyServiceServicer_to_server)
+    async with serving_grpc(config.server, [service, keys], message_bytes_max=EDGE_MESSAGE_BYTES_MAX):
         reporting = asyncio.create_task(report_stalls())
         await program.wait_for_stop()
         reporting.cancel()

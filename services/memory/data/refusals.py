@@ -31,7 +31,7 @@ NEW_WORK = frozenset(
         " UpdateState Revert PutAgentVersion PutAgentDefinition",
         "DataStore": "CheckErasure",
         "Schedule": "CreateSchedule UpdateSchedule TriggerSchedule RotateScheduleSecret",
-        "Key": "CreateKey UpdateKey",
+        "Key": "CreateKey ConfirmKey UpdateKey",
         "Webhook": "CreateWebhook UpdateWebhook PutRunWebhook RotateSecret PingWebhook ReplayDeliveries",
     }.items()
     for method in methods.split()

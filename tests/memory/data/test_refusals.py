@@ -18,7 +18,7 @@ GOES_ON = {
     "AuditService": "ListAudit ExportAudit VerifyAudit RecordAudit",
     "DataStoreService": "ReadStoredData EraseData GetErasure ListErasures PlaceHold ListHolds ReleaseHold"
     " ClaimErasures ListErasedRuns EraseStored FinishErasure ListHoldsInForce",
-    "KeyService": "ListKeys GetKey RevokeKey ReadKeyChanges TakeKeyCalls",
+    "KeyService": "ListKeys GetKey RevokeKey ReadKeyChanges TakeKeyCalls SuspendUser ReleaseUser ListSuspendedUsers",
     "MemoryService": "ListChats GetChat DeleteChat Search ListFacts RecallFacts DeleteFact ExportFacts LoadContext"
     " ReadHistory ReadResult ListCheckpoints ListPins GetSummary GetState GetBlob ListUnfinishedRuns ListGates"
     " WatchGates ListRuns ReadAgentVersion FindAgentVersions DeleteAgentDefinition ReadAgentChanges GetGate ListGrants"

@@ -154,7 +154,7 @@ async def test_an_unknown_agent_and_bad_arguments_are_results_too(serve: Serve) 
 
 
 async def test_it_is_offered_only_where_agents_are_configured_or_mentioned(serve: Serve) -> None:
-    async with serve(answer("done"), toolConfig={"backends": ["@core"]}) as suite:
+    async with serve(answer("done"), toolConfig={"backends": ["@core"]}, mentionable=["helper"]) as suite:
         await suite.ask()
         await suite.ask("ask @helper please")
         plain, mentioned = suite.llm.requests
