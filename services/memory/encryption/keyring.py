@@ -319,11 +319,11 @@ class Keyring:
     def _open_key(self, key_id: bytes) -> AESGCM:
         if self._masters is None:
             raise KeyUnavailable("this is encrypted, and HEADRACE_MEMORY_ENCRYPTION_KEYS does not say with what")
+        if key_id not in self._keys:
+            self.refresh()  # not under the key's lock: it may open this very key, to write with it
         with self._locks[key_id.hex()]:
             if (known := self._open.get(key_id)) is not None:
                 return known
-            if key_id not in self._keys:
-                self.refresh()
             key = self._keys.get(key_id)
             if key is None:
                 raise KeyUnavailable(f"the data key {key_id.hex()} is not stored any more", keyId=key_id.hex())
