@@ -34,6 +34,7 @@ async def test_a_key_is_made_and_its_text_is_shown_once(opening: Opening) -> Non
         await page.get_by_role("button", name="I have kept it").click()
         await expect(text).to_have_count(0)
         await page.reload()
+        await page.get_by_role("combobox", name="Show").select_option("unconfirmed")
         item = page.get_by_role("list", name="Keys").locator("> li")
         await expect(item).to_contain_text("bob · ask")
         await expect(item).to_contain_text("roles: ci, staff · 2 runs at once")
