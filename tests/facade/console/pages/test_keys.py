@@ -45,7 +45,7 @@ async def test_a_key_is_made_and_its_text_is_shown_once(opening: Opening) -> Non
 async def test_a_key_is_disabled_and_revoked(opening: Opening) -> None:
     async with opening(place="#page=keys") as console:
         page, store = console.page, console.suite.memory.keys
-        key, _ = await store.create("", {"name": "robot", "user": "ci", "kind": "service"})
+        key, _ = await store.create("", {"name": "robot", "user": "default", "kind": "service"})
         await page.get_by_role("button", name="Refresh").click()
         await page.get_by_role("button", name="Disable: robot").click()
         await expect(page.get_by_text("There is none.")).to_be_visible()
