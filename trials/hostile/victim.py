@@ -66,7 +66,11 @@ async def main(config: Config) -> None:
         Agents(),  # pyright: ignore[reportAbstractUsage] - the others are left out
         agent_pb2_grpc.add_AgentServiceServicer_to_server,
     )
-    keys = GrpcService("headrace.v1.KeyService", Keys(), keys_pb2_grpc.add_KeyServiceServicer_to_server)
+    keys = GrpcService(
+        "headrace.v1.KeyService",
+        Keys(),  # pyright: ignore[reportAbstractUsage] - the others are left out
+        keys_pb2_grpc.add_KeyServiceServicer_to_server,
+    )
     async with serving_grpc(config.server, [service, keys], message_bytes_max=EDGE_MESSAGE_BYTES_MAX):
         reporting = asyncio.create_task(report_stalls())
         await program.wait_for_stop()
