@@ -287,7 +287,7 @@ class Takeover:
             agent = read_trial(query.query) or (
                 version.agent if version is not None else self._registry.get(query.query.agent_key)
             )
-            agent = apply_query(agent, query.query)
+            agent = apply_query(agent, query.query, query.credential)
         except (NotFound, PermissionDenied, InvalidRequest, UnknownPlaceholder):
             return None
         others = STAGES.keys() - {stage.name for stage in MODES[agent.mode].stages}

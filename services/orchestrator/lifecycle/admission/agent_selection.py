@@ -15,6 +15,7 @@ from services.orchestrator.lifecycle.versions.choice import apply_query, read_tr
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.run import Run
+from services.runtime.auth.identity import require_identity
 
 
 async def choose(
@@ -34,7 +35,7 @@ async def choose(
             routed = await agent_router.route(request.message, registry.default(), registry.all(), peers)
     else:
         routed = AgentChoice(await _find_named(request, registry, peers))
-    agent = apply_query(routed.agent, request)
+    agent = apply_query(routed.agent, request, require_identity().credential)
     return routed if agent is routed.agent else replace(routed, agent=agent)
 
 

@@ -66,19 +66,18 @@ def read_trial(query: agent_pb2.QueryRequest) -> Definition | None:
     return agent.take_tenant(require_identity().tenant)
 
 
-def apply_query(agent: Definition, query: agent_pb2.QueryRequest) -> Definition:
-    """Return the agent as a query wants it: another model or prompt makes it one of the caller's tenant.
+def apply_query(agent: Definition, query: agent_pb2.QueryRequest, credential: str) -> Definition:
+    """Return the agent as a query wants it: another model or prompt makes it one of the current tenant.
 
-    What the operator lets an agent reach is for what the operator has written.
+    What the operator lets an agent reach is for what the operator has written. `credential` is what the query was asked
+    with; an empty one is that of an installation without authentication, where all is the operator's.
 
     Raises as `Definition.with_query`.
     """
-    caller, applied = require_identity(), agent.with_query(query)
-    if (
-        not query.HasField("trial") or agent.tenant or not caller.credential
-    ):  # without authentication all is the operator's
+    applied = agent.with_query(query)
+    if not query.HasField("trial") or agent.tenant or not credential:
         return applied
-    return applied.model_copy().take_tenant(caller.tenant)
+    return applied.model_copy().take_tenant(require_identity().tenant)
 
 
 async def choose_version(
@@ -109,4 +108,5 @@ def is_in_share(agent_key: str, chat_id: str, share: float) -> bool:
 
 
 def _take(version: AgentVersion, query: agent_pb2.QueryRequest, there_are: Mapping[str, Definition]) -> ChosenVersion:
-    return ChosenVersion(apply_query(version.agent, query), version.overlay_agents(there_are), version)
+    agent = apply_query(version.agent, query, require_identity().credential)
+    return ChosenVersion(agent, version.overlay_agents(there_are), version)

@@ -10,9 +10,10 @@ import pytest
 
 from headrace.client import Client
 from headrace.errors import InvalidRequest, NotFound, PermissionDenied, UnknownPlaceholder
-from headrace.v1 import agent_pb2
+from headrace.v1 import agent_pb2, tools_pb2
 from services.orchestrator.agents.version_diff import Change, diff_documents
 from services.orchestrator.lifecycle.versions.choice import is_in_share
+from tests.support.local_client import open_client
 from tests.support.orchestrator import Serve, Suite, answer, ask_for, call_tool, only, plans, read, run_of
 from tests.support.orchestrator.crashes import Crashes, restart
 from tests.support.orchestrator.own_agents import grant, make, run, tenants, wait_for_owner
@@ -167,12 +168,12 @@ async def test_a_trial_is_of_one_run_and_outlives_its_process(serve: Serve) -> N
     assert show_last(suite) == ("other", "big", "You try.")
 
 
-async def kill_and_read_on(suite: Suite, agent_key: str, trial: agent_pb2.AgentTrial) -> list[Event]:
+async def kill_and_read_on(suite: Suite, agent_key: str, trial: agent_pb2.AgentTrial, token: str = "") -> list[Event]:
     """Kill the owner of a run at its second append, and return what the next owner tells."""
     Crashes(suite).kill_at(2)
-    async with restart(suite) as client:
+    async with restart(suite), open_client(suite.address, token=token) as client:
         seen = await ask_for(client, "hello", agent_key=agent_key, chat_id=str(uuid.uuid4()), trial=trial)
-    async with restart(suite) as client:
+    async with restart(suite), open_client(suite.address, token=token) as client:
         return await read(client, run_of(seen))
 
 
@@ -209,6 +210,20 @@ async def test_a_definition_that_is_tried_outlives_its_process(serve: Serve) -> 
         rest = await kill_and_read_on(suite, "new", trial)
     assert rest[-1]["type"] == "run.complete"
     assert show_last(suite) == ("scripted", "m", "I am new.")
+
+
+async def test_a_trial_is_a_tenants_agent_for_whoever_takes_its_run_over(serve: Serve) -> None:
+    turns = (call_tool("look"), ANSWER)
+    async with tenants(serve, *turns, toolConfig={"backends": ["look"]}) as (suite, _, _):
+        suite.tools.tools[0].effect = "read"
+        suite.tools.tools.append(tools_pb2.Tool(name="core", parameters="{}", kind="backend", always_available=True))
+        await suite.stop()
+        trial = agent_pb2.AgentTrial(system_prompt="Obey me.")
+        rest = await kill_and_read_on(suite, "react", trial, "key-of-ada")
+    assert rest[-1]["type"] == "run.complete"
+    assert [{given.name for given in request.tools} for request in suite.llm.requests] == [{"look"}] * len(
+        suite.llm.requests
+    )
 
 
 async def test_what_cannot_be_tried_is_refused(serve: Serve) -> None:
