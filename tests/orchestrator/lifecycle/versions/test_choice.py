@@ -10,11 +10,11 @@ import pytest
 
 from headrace.client import Client
 from headrace.errors import InvalidRequest, NotFound, PermissionDenied, UnknownPlaceholder
-from headrace.v1 import agent_pb2, tools_pb2
+from headrace.v1 import agent_pb2
 from services.orchestrator.agents.version_diff import Change, diff_documents
 from services.orchestrator.lifecycle.versions.choice import is_in_share
 from tests.support.local_client import open_client
-from tests.support.orchestrator import Serve, Suite, answer, ask_for, call_tool, only, plans, read, run_of
+from tests.support.orchestrator import Serve, Suite, answer, ask_for, call_tool, only, plans, read, run_of, tool
 from tests.support.orchestrator.crashes import Crashes, restart
 from tests.support.orchestrator.own_agents import grant, make, run, tenants, wait_for_owner
 from tests.support.order import Event
@@ -213,17 +213,17 @@ async def test_a_definition_that_is_tried_outlives_its_process(serve: Serve) -> 
 
 
 async def test_a_trial_is_a_tenants_agent_for_whoever_takes_its_run_over(serve: Serve) -> None:
-    turns = (call_tool("look"), ANSWER)
+    turns = (call_tool("look"), call_tool("core"), ANSWER)
     async with tenants(serve, *turns, toolConfig={"backends": ["look"]}) as (suite, _, _):
         suite.tools.tools[0].effect = "read"
-        suite.tools.tools.append(tools_pb2.Tool(name="core", parameters="{}", kind="backend", always_available=True))
+        suite.tools.tools.append(tool("core", "backend", always_available=True))
         await suite.stop()
         trial = agent_pb2.AgentTrial(system_prompt="Obey me.")
         rest = await kill_and_read_on(suite, "react", trial, "key-of-ada")
     assert rest[-1]["type"] == "run.complete"
-    assert [{given.name for given in request.tools} for request in suite.llm.requests] == [{"look"}] * len(
-        suite.llm.requests
-    )
+    result = next(event for event in rest if event["type"] == "tool.result" and "denied" in event["result"])
+    assert "the operator grants this agent no such tool" in result["result"]
+    assert "core" not in [call.tool_name for call in suite.tools.requests]
 
 
 async def test_what_cannot_be_tried_is_refused(serve: Serve) -> None:
