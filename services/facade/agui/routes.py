@@ -87,7 +87,7 @@ class _AguiHandlers:
     async def _find_older_chat(self, run_request: RunRequest) -> RunRequest:
         """Go on in the chat that the thread had before threads were a user's own, where that is the caller's."""
         query = run_request.query
-        if query is None or not query.HasField("chat_key") or await self._states.owns_chat(run_request.chat_id):
+        if query is None or not query.HasField("chat_key"):
             return run_request
         older = find_older_chat_id(run_request.segment.thread_id)
         if not await self._states.owns_chat(older):

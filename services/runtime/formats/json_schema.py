@@ -83,6 +83,7 @@ class CompiledSchema:
         raise NotChecked("does not fit its schema, and is too large to say where")
 
 
+@lru_cache(SCHEMAS_KEPT)
 def compile_schema(schema: str, mask: str | None = None) -> CompiledSchema:
     """Return a JSON Schema of any draft, which fetches nothing and whose patterns run in linear time.
 
@@ -93,20 +94,6 @@ def compile_schema(schema: str, mask: str | None = None) -> CompiledSchema:
     Raises:
         ValueError: The text is no JSON, or nested too deeply.
     """
-    return _compile(schema, mask)
-
-
-def find_schema_problem(schema: str) -> str:
-    """Return why a JSON text is a schema in no draft, or too large; empty: it is one, even if not all of it can be
-    applied."""
-    try:
-        return _compile(schema, None).problem
-    except ValueError as error:
-        return f"$: {error}"
-
-
-@lru_cache(SCHEMAS_KEPT)
-def _compile(schema: str, mask: str | None) -> CompiledSchema:
     parsed = json.loads(schema)
     if measure_json_depth(parsed) > JSON_DEPTH_MAX:
         raise ValueError(f"nested too deeply, more than {JSON_DEPTH_MAX} levels")
@@ -121,6 +108,15 @@ def _compile(schema: str, mask: str | None) -> CompiledSchema:
     has_alternatives = '"anyOf"' in schema or '"oneOf"' in schema
     validator, problem = _compile_draft(parsed, schema, mask)
     return CompiledSchema(validator, cost, has_alternatives, problem)
+
+
+def find_schema_problem(schema: str) -> str:
+    """Return why a JSON text is a schema in no draft, or too large; empty: it is one, even if not all of it can be
+    applied."""
+    try:
+        return compile_schema(schema).problem
+    except ValueError as error:
+        return f"$: {error}"
 
 
 def _compile_draft(parsed: dict[str, Any], schema: str, mask: str | None) -> tuple[Validator, str]:
