@@ -32,8 +32,8 @@ class KeyServiceStub:
     disabled, or has expired, makes no new call on any replica, and the streams that it has open end as
     CREDENTIAL_ENDED. What of its runs becomes of that, HEADRACE_ORCHESTRATOR_REVOKED_KEY_RUNS says: they go on.
 
-    A key is a random text whose SHA-256 is all that is stored. All but ConfirmKey needs the scope admin, and says
-    PERMISSION_DENIED without. Whoever makes a key has seen its text: where people answer gates, the makers of a key count
+    A key is a random text, of which only the SHA-256 is stored. Every RPC but ConfirmKey needs the scope admin, and
+    answers PERMISSION_DENIED without it. Whoever makes a key has seen its text: where people answer gates, the makers of a key count
     as its user. A budget for a key stands in budgets.yaml, under the key's `credential`.
     """
 
@@ -90,7 +90,7 @@ class KeyServiceStub:
 
     Effect: within 5 s every call of theirs ends as CREDENTIAL_ENDED, by a key of the file, a stored one, a token or a
     session, on every replica, and by a key that they have made for another and so know. What they have open ends. Their
-    runs are cancelled, but for those that wait for people alone: their gates stay, and a run that goes on is cancelled.
+    runs are cancelled. A run that only waits for people stays, gates and all, and is cancelled if it goes on.
     Their schedules are held and begin no runs, also not by posts to /hooks. Nothing of theirs is deleted.
     Idempotent: one who is suspended is answered as they are. The user need not be known here: tokens are not.
     Errors: INVALID_REQUEST, also for the caller's own user; QUOTA_EXCEEDED as CreateKey.
@@ -127,8 +127,8 @@ class KeyServiceAsyncStub(KeyServiceStub):
     disabled, or has expired, makes no new call on any replica, and the streams that it has open end as
     CREDENTIAL_ENDED. What of its runs becomes of that, HEADRACE_ORCHESTRATOR_REVOKED_KEY_RUNS says: they go on.
 
-    A key is a random text whose SHA-256 is all that is stored. All but ConfirmKey needs the scope admin, and says
-    PERMISSION_DENIED without. Whoever makes a key has seen its text: where people answer gates, the makers of a key count
+    A key is a random text, of which only the SHA-256 is stored. Every RPC but ConfirmKey needs the scope admin, and
+    answers PERMISSION_DENIED without it. Whoever makes a key has seen its text: where people answer gates, the makers of a key count
     as its user. A budget for a key stands in budgets.yaml, under the key's `credential`.
     """
 
@@ -182,7 +182,7 @@ class KeyServiceAsyncStub(KeyServiceStub):
 
     Effect: within 5 s every call of theirs ends as CREDENTIAL_ENDED, by a key of the file, a stored one, a token or a
     session, on every replica, and by a key that they have made for another and so know. What they have open ends. Their
-    runs are cancelled, but for those that wait for people alone: their gates stay, and a run that goes on is cancelled.
+    runs are cancelled. A run that only waits for people stays, gates and all, and is cancelled if it goes on.
     Their schedules are held and begin no runs, also not by posts to /hooks. Nothing of theirs is deleted.
     Idempotent: one who is suspended is answered as they are. The user need not be known here: tokens are not.
     Errors: INVALID_REQUEST, also for the caller's own user; QUOTA_EXCEEDED as CreateKey.
@@ -218,8 +218,8 @@ class KeyServiceServicer(metaclass=_abc_1.ABCMeta):
     disabled, or has expired, makes no new call on any replica, and the streams that it has open end as
     CREDENTIAL_ENDED. What of its runs becomes of that, HEADRACE_ORCHESTRATOR_REVOKED_KEY_RUNS says: they go on.
 
-    A key is a random text whose SHA-256 is all that is stored. All but ConfirmKey needs the scope admin, and says
-    PERMISSION_DENIED without. Whoever makes a key has seen its text: where people answer gates, the makers of a key count
+    A key is a random text, of which only the SHA-256 is stored. Every RPC but ConfirmKey needs the scope admin, and
+    answers PERMISSION_DENIED without it. Whoever makes a key has seen its text: where people answer gates, the makers of a key count
     as its user. A budget for a key stands in budgets.yaml, under the key's `credential`.
     """
 
@@ -313,7 +313,7 @@ class KeyServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Effect: within 5 s every call of theirs ends as CREDENTIAL_ENDED, by a key of the file, a stored one, a token or a
         session, on every replica, and by a key that they have made for another and so know. What they have open ends. Their
-        runs are cancelled, but for those that wait for people alone: their gates stay, and a run that goes on is cancelled.
+        runs are cancelled. A run that only waits for people stays, gates and all, and is cancelled if it goes on.
         Their schedules are held and begin no runs, also not by posts to /hooks. Nothing of theirs is deleted.
         Idempotent: one who is suspended is answered as they are. The user need not be known here: tokens are not.
         Errors: INVALID_REQUEST, also for the caller's own user; QUOTA_EXCEEDED as CreateKey.

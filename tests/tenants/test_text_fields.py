@@ -21,8 +21,8 @@ from services.runtime.auth.identity import acting_as
 from services.runtime.formats.json_form import rules_of
 from services.runtime.rpc.channels import EDGE_MESSAGE_BYTES_MAX
 from tests.support.contract import RPCS
+from tests.support.shapes import SHAPES
 from tests.support.tenants.ground import Ground, outcome
-from tests.support.tenants.shapes import SHAPES
 from tests.support.tenants.suite import ADA, fresh
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import orjson
 
+from benchmarks.cpu import rss_mb
 from headrace.client import Client
 from services.runtime.process.tls import CA, CERT, KEY
 from tests.support.authority import Files
@@ -40,8 +41,7 @@ class Victim:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def rss_mb(self) -> float:
-        with open(f"/proc/{self.process.pid}/status") as file:
-            return next(int(line.split()[1]) for line in file if line.startswith("VmRSS:")) / 1024
+        return rss_mb(self.process.pid)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -85,7 +85,7 @@ class Peers:
     tool_list: TtlCache[None, Sequence[tools_pb2.Tool]] = field(default_factory=partial(TtlCache, FRESH_S))
     """Those that are listed for everybody."""
     user_tools: TtlCache[Identity, Sequence[tools_pb2.Tool]] = field(default_factory=partial(TtlCache, FRESH_S))
-    """Those that MCP servers list for one user alone."""
+    """Tools that an MCP server lists for one user only."""
     skill_list: TtlCache[None, tools_pb2.ListSkillsResponse] = field(default_factory=partial(TtlCache, FRESH_S))
 
     @classmethod

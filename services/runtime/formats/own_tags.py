@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _GAP = r"[\s\pZ\pC]*"
-"""Spaces, also those that nobody sees."""
+"""Spaces, invisible ones included."""
 
 _TAGS = {name: re2.compile(rf"(?i)<({_GAP}/?{_GAP}{name}\b)") for name in ("system_reminder", "speaker")}
 

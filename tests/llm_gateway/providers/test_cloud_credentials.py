@@ -18,6 +18,7 @@ from aiohttp import web
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from tests.support.aws import empty_chain
 from tests.support.llm_gateway.gateway import Asking
 
 pytestmark = pytest.mark.real_time
@@ -29,12 +30,8 @@ AWS = {"protocol": "bedrock", "credentials": "aws", "models": [{"name": MODEL}]}
 
 
 @pytest.fixture(autouse=True)
-def empty_chain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No credentials of the machine's."""
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_REGION"):
-        monkeypatch.delenv(name, raising=False)
+def without_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    empty_chain(monkeypatch, tmp_path)
 
 
 def sign(request: Any, path: str, body: bytes) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from services.memory.storage.s3.requests import open_requests
 from services.memory.storage.s3.settings import S3Settings, parse_place
 from services.runtime.ending import CannotServe
 from services.runtime.process.config import ConfigError, load_settings
+from tests.support.aws import empty_chain
 from tests.support.s3_store import QUICK, Place, needs_s3, proxying
 
 pytestmark = needs_s3
@@ -102,10 +102,7 @@ def make_key(settings: S3Settings, **others: str) -> dict[str, str]:
 @pytest.fixture
 def env(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
     """An environment in which AWS's chain finds nothing."""
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    empty_chain(monkeypatch, tmp_path)
     return monkeypatch
 
 

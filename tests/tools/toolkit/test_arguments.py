@@ -11,6 +11,7 @@ import pytest
 from services.runtime.formats.json_schema import compile_schema, describe_violations
 from services.tools.errors import ToolFailed
 from services.tools.toolkit.arguments import check_schema, parse_arguments
+from tests.support.shapes import fan_out
 
 SCHEMA = compile_schema(
     json.dumps(
@@ -115,14 +116,6 @@ def test_what_cannot_be_applied_refuses_nothing_and_the_rest_is_checked(schema: 
     validator = compile_schema(json.dumps(schema))
     assert describe_violations(fits, validator) == ""
     assert does_not is None or describe_violations(does_not, validator) != ""
-
-
-def fan_out(levels: int, keyword: str) -> dict[str, Any]:
-    """Return a schema that refers to the next level eight times at each."""
-    parts: dict[str, Any] = {"part0": {"type": "object"}}
-    for level in range(1, levels):
-        parts[f"part{level}"] = {keyword: [{"$ref": f"#/$defs/part{level - 1}"}] * 8}
-    return {"$ref": f"#/$defs/part{levels - 1}", "$defs": parts}
 
 
 CHAIN = {"$ref": "#/$defs/0", "$defs": {str(n): {"$ref": f"#/$defs/{n + 1}"} for n in range(9000)}}

@@ -15,7 +15,7 @@ from headrace.testing import Suite
 from headrace.v1 import agent_pb2, common_pb2
 from services.runtime.auth.identity import Identity
 from services.runtime.auth.keyed_chats import find_keyed_chat
-from tests.support.tenants.shapes import SHAPES
+from tests.support.shapes import SHAPES, fan_out
 
 MESSAGE_BYTES = 1_000_000
 ANSWER_CHARS = 200_000
@@ -80,13 +80,6 @@ async def answer_with_fences(place: Place) -> str:
         place.say(answer)
         await ask(place.ada, "in this form", output_format=form)
     return ""
-
-
-def fan_out(levels: int, keyword: str) -> dict[str, Any]:
-    parts: dict[str, Any] = {"0": {"type": "object"}}
-    for level in range(1, levels):
-        parts[str(level)] = {keyword: [{"$ref": f"#/$defs/{level - 1}"}] * 8}
-    return {"$ref": f"#/$defs/{levels - 1}", "$defs": parts}
 
 
 async def fan_out_schemas(place: Place) -> str:

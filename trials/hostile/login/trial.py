@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+from benchmarks.cpu import rss_mb
 from headrace.client import Client
 from headrace.testing import Suite, running_suite
 from tests.support.issuing import keys_file
@@ -110,9 +111,7 @@ def measure_rss_mb() -> float:
 
 def _read_rss_mb(pid: int) -> float:
     try:
-        if b"services.simulator" in Path(f"/proc/{pid}/cmdline").read_bytes():
-            return 0.0
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        is_simulator = b"services.simulator" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return 0.0 if is_simulator else rss_mb(pid)
     except OSError:
         return 0.0
-    return next((int(line.split()[1]) for line in lines if line.startswith("VmRSS:")), 0) / 1024
