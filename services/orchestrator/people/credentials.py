@@ -10,15 +10,13 @@ from typing import Literal
 import msgspec
 
 from headrace.errors import InvalidRequest
-from headrace.v1 import agent_pb2, common_pb2, tools_pb2
+from headrace.v1 import agent_pb2, common_pb2
 from services.orchestrator import ids
-from services.orchestrator.calls import outcomes
-from services.orchestrator.calls.gates.gate import wait_at_gate
+from services.orchestrator.people.asking import ask
+from services.orchestrator.people.kind import Given, Judgement, Kind
 from services.orchestrator.run.answers.call import Call
-from services.orchestrator.run.control.waits import Submission
-from services.orchestrator.run.replay.resume_point import EXPIRED
+from services.orchestrator.run.control.gates import Submission
 from services.orchestrator.run.scope import Scope
-from services.runtime.clock import now_ms
 from services.runtime.telemetry.masking import MASK, SECRET_CHARS_MIN
 
 ASKS_MAX = 5
@@ -27,8 +25,6 @@ ASKS_MAX = 5
 SECRET_CHARS_MAX = 1900
 
 NOTE_CHARS_MAX = 4000
-
-FAILURE = "CREDENTIAL_MISSING"
 
 
 class CredentialAnswer(msgspec.Struct, frozen=True):
@@ -57,49 +53,57 @@ def parse_credential(payload: str) -> CredentialAnswer:
     return answer
 
 
-def hide_secret(answer: CredentialAnswer) -> str:
-    """Return the payload as it is kept."""
-    shown = {"decision": answer.decision} | ({"secret": MASK} if answer.secret else {"note": answer.note})
-    return msgspec.json.encode(shown).decode()
+class CredentialKind(Kind):
+    """The log keeps that a secret was supplied, and the run keeps the secret itself."""
+
+    prefix = ids.CREDENTIAL
+
+    def check(self, payload: str) -> None:
+        parse_credential(payload)
+
+    def hide_secret(self, payload: str) -> str:
+        answer = parse_credential(payload)
+        shown = {"decision": answer.decision} | ({"secret": MASK} if answer.secret else {"note": answer.note})
+        return msgspec.json.encode(shown).decode()
+
+    async def judge(self, given: Given) -> Judgement:
+        judged = await super().judge(given)
+        if given.would_be_first and (secret := parse_credential(given.payload).secret):
+            # It is there before the answer is: whoever waits for that then has it.
+            given.run.credentials.keep(given.gate.opened.need.name, secret)
+        return judged
 
 
-async def ask_credential(
-    scope: Scope, call: Call, need: common_pb2.CredentialNeed, used: str
-) -> tools_pb2.ToolOutcome | None:
-    """Ask until somebody supplies it; return the call's outcome where nobody does. `used` is what it was executed
-    with."""
+async def ask_credential(scope: Scope, call: Call, need: common_pb2.CredentialNeed, used: str) -> str | None:
+    """Ask until somebody supplies it; return why the call does not run where nobody does.
+
+    `used` is what the call was executed with.
+    """
     supplied = scope.run.credentials
     supplied.drop(need.name, used)
     with scope.run.waiting():  # for another call that asks for the same
         await supplied.asking[need.name].acquire()
     try:
-        if supplied.find(need.name):
-            return None
-        return await _ask(scope, call, need)
+        return None if supplied.find(need.name) else await _ask(scope, call, need)
     finally:
         supplied.asking[need.name].release()
 
 
-async def _ask(scope: Scope, call: Call, need: common_pb2.CredentialNeed) -> tools_pb2.ToolOutcome | None:
-    run = scope.run
-    closed = {close.gate_id: close.state for close in run.recording.find_payloads("gate_close")}
+async def _ask(scope: Scope, call: Call, need: common_pb2.CredentialNeed) -> str | None:
     for number in range(1, ASKS_MAX + 1):
-        gate = _make_gate(scope, call, need, number)
-        if closed.get(gate.gate_id) == EXPIRED:
-            return _make_refusal(need, "nobody answered in time")
-        if gate.gate_id in closed or run.waits.is_closed(gate.gate_id):
-            submission = await run.waits.wait(gate.gate_id, 0)
-        else:
-            end = await wait_at_gate(scope, gate, call)
-            submission = end.submission
-            if end.closing:
-                await scope.record(*end.closing)
-        if (problem := _find_refusal(submission)) is not None:
-            return _make_refusal(need, problem)
-        if run.credentials.find(need.name):
+        opening = agent_pb2.GateOpen(
+            gate_id=ids.credential_id(scope.run.id, call.tool_id, number),
+            kind="credential",
+            reason=f"{need.name} is {need.problem}: {need.description}",
+            answerers=need.answerers if need.HasField("answerers") else None,
+            need=need,
+        )
+        if (problem := _find_refusal(await ask(scope, call, opening))) is not None:
+            return problem
+        if scope.run.credentials.find(need.name):
             return None
         # It was supplied to an owner of the run that has gone, or was refused since.
-    return _make_refusal(need, f"it was asked for {ASKS_MAX} times")
+    return f"it was asked for {ASKS_MAX} times"
 
 
 def _find_refusal(submission: Submission | None) -> str | None:
@@ -107,21 +111,3 @@ def _find_refusal(submission: Submission | None) -> str | None:
         return "nobody answered in time"
     answer = msgspec.json.decode(submission.payload, type=CredentialAnswer)
     return None if answer.decision == "supply" else answer.note or "the user does not supply it"
-
-
-def _make_refusal(need: common_pb2.CredentialNeed, why: str) -> tools_pb2.ToolOutcome:
-    return outcomes.make_failure(FAILURE, f"the tool did not run: it needs the credential {need.name!r}: {why}")
-
-
-def _make_gate(scope: Scope, call: Call, need: common_pb2.CredentialNeed, number: int) -> agent_pb2.GateOpen:
-    return agent_pb2.GateOpen(
-        gate_id=ids.credential_id(scope.run.id, call.tool_id, number),
-        kind="credential",
-        agent_key=scope.agent.key,
-        tool_id=call.tool_id,
-        tool_name=call.name,
-        reason=f"{need.name} is {need.problem}: {need.description}",
-        expires_at=now_ms() + scope.run.rules.answer_timeout_ms,
-        answerers=need.answerers if need.HasField("answerers") else None,
-        need=need,
-    )
