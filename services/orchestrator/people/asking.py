@@ -80,37 +80,22 @@ def _make_texts_visible(opening: agent_pb2.GateOpen) -> None:
 
 
 async def _wait_in_time(scope: Scope, gate: Gate) -> Submission | None:
-    """Wait for the answer, and take the steps of the gate that are due meanwhile."""
-    timeout_s = max(0, gate.opened.expires_at - now_ms()) / 1000
-    if not gate.list_due():
-        return await gate.wait(timeout_s)
-    is_over = asyncio.Event()
-    stepping = asyncio.create_task(_take_due_steps(scope, gate, is_over))
-    try:
-        submission = await gate.wait(timeout_s)
-    except BaseException:
-        stepping.cancel()
-        await asyncio.wait([stepping])
-        raise
-    is_over.set()
-    await stepping
-    return submission
-
-
-async def _take_due_steps(scope: Scope, gate: Gate, is_over: asyncio.Event) -> None:
-    """Commit each step at its time, until the wait is over."""
+    """Wait for the answer, and commit the steps of the gate that are due before it."""
     for at, step in gate.list_due():
         with suppress(TimeoutError):
             async with asyncio.timeout(max(0, at - now_ms()) / 1000):
-                await is_over.wait()
+                await asyncio.shield(gate.answer)
+        if gate.answer.done():
+            break
         async with gate.answering:
             await gate.settle()
-            if is_over.is_set() or scope.run.gates.foresee(gate.gate_id) != "accepted":
-                return
+            if gate.foresee() != "accepted" or gate.opened.expires_at <= now_ms():
+                break
             # A wait for people outlasts that memory takes nothing: an answer that was accepted, or the gate's end,
             # would be lost with the step.
             await scope.record(step, is_patient=True)
             gate.note(step)
+    return await gate.wait(max(0, gate.opened.expires_at - now_ms()) / 1000)
 
 
 def _make_close(gate_id: str, submission: Submission | None) -> agent_pb2.GateClose:

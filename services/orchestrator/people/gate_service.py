@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from headrace.streams import reading
 from headrace.v1 import agent_pb2, gates_pb2, gates_pb2_grpc, memory_pb2
@@ -24,20 +24,7 @@ from services.runtime.rpc.peer_calls import translating_peer_errors
 from services.runtime.rpc.push_stream import opening_sink
 from services.runtime.rpc.watches import Watches
 
-Step = TypeVar(
-    "Step",
-    gates_pb2.ClaimGateRequest,
-    gates_pb2.ReleaseGateRequest,
-    gates_pb2.DelegateGateRequest,
-    gates_pb2.AskBackRequest,
-)
-Answer = TypeVar(
-    "Answer",
-    gates_pb2.ClaimGateResponse,
-    gates_pb2.ReleaseGateResponse,
-    gates_pb2.DelegateGateResponse,
-    gates_pb2.AskBackResponse,
-)
+Answer = TypeVar("Answer")
 
 OVER = frozenset({"unmatched", "expired"})
 """Statuses of answers to a gate that waits no more, or never did."""
@@ -175,9 +162,9 @@ class GateService(gates_pb2_grpc.GateServiceServicer):
     async def _take_step(
         self,
         name: str,
-        request: Step,
+        request: Any,
         context: Context,
-        take: Callable[[Run, Step, asyncio.TaskGroup], Awaitable[Answer | None]],
+        take: Callable[[Run, Any, asyncio.TaskGroup], Awaitable[Answer | None]],
         closed: Answer,
     ) -> Answer:
         """Take a step where the run is; return `closed` where the gate waits no more (None from `take`)."""

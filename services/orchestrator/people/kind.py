@@ -32,8 +32,7 @@ class Given:
     @property
     def would_be_first(self) -> bool:
         """Whether it would be taken now; another may be meanwhile, or the gate's time end."""
-        known = self.gate.gate_id, self.request.request_id, self.caller.user
-        return self.run.gates.foresee(*known) == "accepted"
+        return self.gate.foresee(self.request.request_id, self.caller.user) == "accepted"
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,7 +142,7 @@ def _require_gate(run: Run, gate_id: str) -> Gate:
 
 
 def _is_waiting(run: Run, gate: Gate) -> bool:
-    return not run.feed.ended and run.gates.foresee(gate.gate_id) == "accepted"
+    return not run.feed.ended and gate.foresee() == "accepted"
 
 
 async def _take_once(run: Run, gate: Gate, step: agent_pb2.GateStep, tasks: asyncio.TaskGroup) -> bool:

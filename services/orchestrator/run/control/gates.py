@@ -8,7 +8,7 @@ log has it; until then the gate has the commit that is on its way.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum
@@ -252,23 +252,15 @@ class Gates:
         for event in events:
             if event.HasField("gate_open"):
                 self.open(event.gate_open, event.timestamp)
-        self._recall_steps(event.gate_step for event in events if event.HasField("gate_step"))
-        self._recall_answers(event.request_submit for event in events if event.HasField("request_submit"))
-        self._recall_ends(event.gate_close for event in events if event.HasField("gate_close"))
-
-    def _recall_steps(self, steps: Iterable[agent_pb2.GateStep]) -> None:
-        for step in steps:
-            if step.gate_id in self._gates:
-                self.note(step)
-
-    def _recall_answers(self, submits: Iterable[agent_pb2.RequestSubmit]) -> None:
-        for submit in submits:
-            gate = self.get(submit.tool_id)
-            gate.taken, gate.place = (submit.request_id, submit.by), Place.HERE
-            gate.fulfil(Submission(submit.payload, submit.by, submit.credential))
-
-    def _recall_ends(self, closes: Iterable[agent_pb2.GateClose]) -> None:
-        for close in closes:
+        for event in events:  # an opening that memory refused at first is behind what was done to its gate
+            if event.HasField("gate_step") and event.gate_step.gate_id in self._gates:
+                self.note(event.gate_step)
+            elif event.HasField("request_submit"):
+                submit = event.request_submit
+                gate = self.get(submit.tool_id)
+                gate.taken, gate.place = (submit.request_id, submit.by), Place.HERE
+                gate.fulfil(Submission(submit.payload, submit.by, submit.credential))
+        for close in (event.gate_close for event in events if event.HasField("gate_close")):
             gate = self.get(close.gate_id)
             gate.place = Place.PASSED
             if close.state == EXPIRED:
@@ -317,25 +309,21 @@ class Gates:
             what = f"{VOTES_MAX} votes" if is_vote else f"{NOTES_MAX} delegations and questions"
             raise QueueFull(f"this gate has had {what}; answer it")
 
-    def foresee(self, gate_id: str, request_id: str = "", by: str = "") -> Outcome:
-        """Return what an answer would be now; with an empty `request_id` it is never `repeated`."""
-        gate = self._gates.get(gate_id)
-        outcome = gate.foresee(request_id, by) if gate is not None else "accepted"
-        return "expired" if outcome == "accepted" and self._is_over else outcome
-
     def take(self, gate_id: str, request_id: str, by: str = "") -> Outcome:
         """Take the answer of the user `by`, if it is the first one: no other is accepted from now on.
 
         Raises:
             QueueFull: Too many are kept for gates to which the run has not come.
         """
-        if (outcome := self.foresee(gate_id, request_id, by)) != "accepted":
+        gate = self._gates.get(gate_id) or Gate(gate_id)
+        if self._is_over:
+            gate.end()
+        if (outcome := gate.foresee(request_id, by)) != "accepted":
             return outcome
-        is_ahead = gate_id not in self._gates or self._gates[gate_id].place is Place.AHEAD
-        kept = sum(gate.taken is not None and gate.place is Place.AHEAD for gate in self._gates.values())
-        if is_ahead and kept >= KEPT_MAX:
+        kept = sum(other.taken is not None and other.place is Place.AHEAD for other in self._gates.values())
+        if gate.place is Place.AHEAD and kept >= KEPT_MAX:
             raise QueueFull(f"{KEPT_MAX} submits are kept for waits that have not begun; try again later")
-        self.get(gate_id).taken = (request_id, by)
+        self._gates[gate_id], gate.taken = gate, (request_id, by)
         return "accepted"
 
     def pass_over(self, asked_at: int) -> None:
@@ -347,3 +335,5 @@ class Gates:
     def close(self) -> None:
         """Accept no answer any more: the run is over."""
         self._is_over = True
+        for gate in self._gates.values():
+            gate.end()
