@@ -57,7 +57,13 @@ async def wait_at_gate(
                 await gate.settle()  # a vote that came in time is known before the expiry decides
     finally:
         gate.place = Place.PASSED
-    return submission, [_make_close(gate.gate_id, submission)] if is_shown else []
+    close = agent_pb2.GateClose(
+        gate_id=gate.gate_id,
+        state=EXPIRED if submission is None else "answered",
+        answered_by=submission.by or None if submission else None,
+        credential=submission.credential or None if submission else None,
+    )
+    return submission, [close] if is_shown else []
 
 
 def _set_times(opening: agent_pb2.GateOpen) -> None:
@@ -96,14 +102,3 @@ async def _wait_in_time(scope: Scope, gate: Gate) -> Submission | None:
             await scope.record(step, is_patient=True)
             gate.note(step)
     return await gate.wait(max(0, gate.opened.expires_at - now_ms()) / 1000)
-
-
-def _make_close(gate_id: str, submission: Submission | None) -> agent_pb2.GateClose:
-    if submission is None:
-        return agent_pb2.GateClose(gate_id=gate_id, state=EXPIRED)
-    return agent_pb2.GateClose(
-        gate_id=gate_id,
-        state="answered",
-        answered_by=submission.by or None,
-        credential=submission.credential or None,
-    )

@@ -15,7 +15,6 @@ from services.orchestrator import ids
 from services.orchestrator.people.asking import ask
 from services.orchestrator.people.kind import Given, Judgement, Kind
 from services.orchestrator.run.answers.call import Call
-from services.orchestrator.run.control.gates import Submission
 from services.orchestrator.run.scope import Scope
 from services.runtime.telemetry.masking import MASK, SECRET_CHARS_MIN
 
@@ -98,16 +97,13 @@ async def _ask(scope: Scope, call: Call, need: common_pb2.CredentialNeed) -> str
             answerers=need.answerers if need.HasField("answerers") else None,
             need=need,
         )
-        if (problem := _find_refusal(await ask(scope, call, opening))) is not None:
-            return problem
+        submission = await ask(scope, call, opening)
+        if submission is None:
+            return "nobody answered in time"
+        answer = msgspec.json.decode(submission.payload, type=CredentialAnswer)
+        if answer.decision == "reject":
+            return answer.note or "the user does not supply it"
         if scope.run.credentials.find(need.name):
             return None
         # It was supplied to an owner of the run that has gone, or was refused since.
     return f"it was asked for {ASKS_MAX} times"
-
-
-def _find_refusal(submission: Submission | None) -> str | None:
-    if submission is None:
-        return "nobody answered in time"
-    answer = msgspec.json.decode(submission.payload, type=CredentialAnswer)
-    return None if answer.decision == "supply" else answer.note or "the user does not supply it"

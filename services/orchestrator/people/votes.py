@@ -17,10 +17,8 @@ from services.orchestrator.people.approvals import ApprovalAnswer, parse_answer
 from services.orchestrator.people.grants import check_grant, make_grant
 from services.orchestrator.people.kind import ACCEPTED, Given, Judgement, Kind
 from services.orchestrator.people.steps import commit_step
-from services.orchestrator.run.answers import arguments
-from services.orchestrator.run.answers.call import Call
-from services.orchestrator.run.approvals.rules import Rules
-from services.orchestrator.run.approvals.verdict import Verdict, verdict
+from services.orchestrator.run.answers.arguments import find_violation
+from services.orchestrator.run.approvals.verdict import verdict
 from services.orchestrator.run.control.gates import VOTE, Gate
 from services.orchestrator.run.run import Run
 from services.runtime.auth.identity import Identity
@@ -73,7 +71,13 @@ async def _count_needed(run: Run, gate: Gate, answer: ApprovalAnswer, caller: Id
         return 1
     needed = gate.answerers.count or 1
     if edited := answer.arguments or gate.arguments:
-        found = await _judge_edit(run.rules, await gate.wait_for_call(), edited)
+        call = replace(await gate.wait_for_call(), params=edited)
+        if problem := find_violation(call):
+            path, broken = problem
+            raise InvalidRequest.of(FIELD + path, f"the schema of {call.name} refuses it: {broken}")
+        found = await verdict(run.rules, call)
+        if found.then == "deny":
+            raise InvalidRequest.of(FIELD, f"not allowed here: {found.reason}")
         rule = found.answerers or common_pb2.Answerers()
         if found.then == "ask" and rule != gate.opened.answerers:
             check_rule(gate.gate_id, rule, run.identity, caller)
@@ -82,22 +86,6 @@ async def _count_needed(run: Run, gate: Gate, answer: ApprovalAnswer, caller: Id
         why = f"{needed} users must approve, and without authentication everybody is the same user"
         raise PermissionDenied(f"you may not answer this gate: {why}", gateId=gate.gate_id)
     return needed
-
-
-async def _judge_edit(rules: Rules, call: Call, edited: str) -> Verdict:
-    """Return what the rules say of `call` with the arguments `edited`, which may be that others must answer.
-
-    Raises:
-        InvalidRequest: The tool's schema or a rule refuses them.
-    """
-    changed = replace(call, params=edited)
-    if problem := arguments.find_violation(changed):
-        path, rule = problem
-        raise InvalidRequest.of(FIELD + path, f"the schema of {call.name} refuses it: {rule}")
-    found = await verdict(rules, changed)
-    if found.then == "deny":
-        raise InvalidRequest.of(FIELD, f"not allowed here: {found.reason}")
-    return found
 
 
 async def _check_seen(gate: Gate, answer: ApprovalAnswer) -> None:
