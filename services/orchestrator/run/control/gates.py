@@ -230,12 +230,12 @@ class Gate:
         self.place = Place.HERE
         try:
             async with asyncio.timeout(timeout_s):
-                # Shielded: the timeout ends this wait, not the future that takes an answer which is on its way.
+                # Shielded: the timeout ends this wait, not the future that is given an answer on its way.
                 return await asyncio.shield(self.answer)
         except TimeoutError:
             self.end()
             # One that was taken came in time and is on its way to the disk; a commit that fails ends the run.
-            return await self.answer
+            return await asyncio.shield(self.answer)
         finally:
             self.place = Place.PASSED
 
