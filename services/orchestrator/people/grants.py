@@ -1,7 +1,8 @@
-"""Calls that run by a grant: a person has approved calls of their kind ahead, for the run or the chat.
+"""Grants: an approval that holds for later calls of its kind too, in the run or the chat.
 
-What is in force is asked of memory when a call would be asked about, as other runs make grants and people revoke them.
-The use of one is a line of the log before the call begins: who takes the run over goes by it.
+All who approve make it together, with the last answer. Before a person is asked about a call, memory is asked which
+grants are in force, because other runs make some and people revoke some. The use of one is in the log before the call
+begins, so an owner that takes the run over goes by it.
 """
 
 from __future__ import annotations
@@ -10,16 +11,21 @@ import hashlib
 
 import structlog
 
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, InvalidRequest, PermissionDenied, QueueFull
 from headrace.v1 import agent_pb2, common_pb2, gates_pb2, tools_pb2
+from services.orchestrator import ids
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S
+from services.orchestrator.people.access import is_named
+from services.orchestrator.people.approvals import ApprovalAnswer
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.approvals.risks import RISKS, Risk
 from services.orchestrator.run.approvals.verdict import Verdict
+from services.orchestrator.run.control.gates import Gate
 from services.orchestrator.run.run import Run
 from services.orchestrator.run.scope import Scope
 from services.runtime.auth.answerers import REQUESTER
-from services.runtime.auth.identity import acting_as
+from services.runtime.auth.identity import Identity, acting_as
+from services.runtime.clock import now_ms
 from services.runtime.rpc.call_ids import forward_metadata
 from services.runtime.rpc.peer_calls import translating_peer_errors
 
@@ -101,3 +107,44 @@ def _rank(risk: str) -> int:
 
 def _name_rule(rule: common_pb2.Answerers) -> tuple[frozenset[str], bool, int]:
     return frozenset(rule.any_of or (REQUESTER,)), rule.not_requester, rule.count or 1
+
+
+async def check_grant(run: Run, gate: Gate, answer: ApprovalAnswer, caller: Identity) -> None:
+    """Refuse an answer that grants what it cannot.
+
+    Raises:
+        InvalidRequest: The approval is for its call alone.
+        PermissionDenied: The gate's own rule does not name the caller, to whom it was passed on.
+        QueueFull: The chat has too many grants.
+    """
+    if not answer.grant:
+        return
+    if not gate.opened.grounds:
+        raise InvalidRequest.of("payload.grant", "is not for this approval, which is about its call alone")
+    if not is_named(gate.opened.answerers, run.identity, caller):
+        why = "it was passed on to you, so you may answer it, and grant nothing for later calls"
+        raise PermissionDenied(f"you may not grant this: {why}", gateId=gate.gate_id)
+    if len(await list_grants(run)) >= GRANTS_MAX:
+        raise QueueFull(f"{GRANTS_MAX} grants of this chat are in force; revoke some")
+
+
+async def make_grant(run: Run, gate: Gate, answer: ApprovalAnswer, caller: Identity) -> agent_pb2.GrantMake | None:
+    """Make what all who have approved have granted, this answer being the last one; None where one has not."""
+    wishes = [(vote.grant, vote.grant_ms) for vote in gate.votes] + [(answer.grant, answer.grant_ms)]
+    if answer.decision != "approve" or not all(scope for scope, _ in wishes):
+        return None
+    tool = (await gate.wait_for_call()).tool
+    is_for_run = any(scope == FOR_RUN for scope, _ in wishes)
+    opened = gate.opened
+    return agent_pb2.GrantMake(
+        grant_id=ids.grant_id(run.id, gate.gate_id),
+        gate_id=gate.gate_id,
+        scope=FOR_RUN if is_for_run else FOR_CHAT,
+        tool_name=opened.tool_name,
+        grounds=opened.grounds,
+        risk=opened.risk,
+        answerers=opened.answerers if opened.HasField("answerers") else None,
+        made_by=[*(vote.by for vote in gate.votes), caller.user],
+        tool_sha256=hash_tool(tool) if tool is not None else None,
+        expires_at=None if is_for_run else now_ms() + min(ms for _, ms in wishes),
+    )

@@ -1,21 +1,21 @@
-"""GateService: memory's view of what waits, and answers by the way that Submit takes."""
+"""GateService, and AgentService's Submit: memory's view of what waits, and what people do to it where the run is."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
 from headrace.streams import reading
 from headrace.v1 import agent_pb2, gates_pb2, gates_pb2_grpc, memory_pb2
-from services.orchestrator import ids
 from services.orchestrator.cluster.forwarding import Forwarder
-from services.orchestrator.lifecycle.live_calls import claim_rpc, gate_steps
-from services.orchestrator.lifecycle.live_calls.approval_answers import hash_arguments
-from services.orchestrator.lifecycle.live_calls.gate_calls import GateCalls
-from services.orchestrator.lifecycle.live_calls.unknown_gates import AboutGate, check_closed
+from services.orchestrator.lifecycle.live_runs import LiveRuns
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
+from services.orchestrator.people import access, answers, steps
+from services.orchestrator.people.votes import hash_arguments
 from services.orchestrator.run.run import Run
-from services.orchestrator.service import AgentService
-from services.runtime.auth.answerers import may_answer
-from services.runtime.auth.identity import Identity, require_identity
+from services.runtime.auth.identity import Identity, acting_as, require_identity
 from services.runtime.randomness import new_uuid
 from services.runtime.rpc.audit_records import AuditRecords
 from services.runtime.rpc.call_ids import forward_metadata
@@ -24,23 +24,33 @@ from services.runtime.rpc.peer_calls import translating_peer_errors
 from services.runtime.rpc.push_stream import opening_sink
 from services.runtime.rpc.watches import Watches
 
+Answer = TypeVar("Answer")
+
+OVER = frozenset({"unmatched", "expired"})
+"""Statuses of answers to a gate that waits no more, or never did."""
+
 
 class GateService(gates_pb2_grpc.GateServiceServicer):
+    """Nobody is told that a gate waits no more while the log has it open: that raises Overloaded."""
+
     def __init__(
         self,
-        agents: AgentService,
-        gates: GateCalls,
+        live: LiveRuns,
         relays: Forwarder,
         peers: Peers,
         watches: Watches,
         audit: AuditRecords,
+        group: asyncio.TaskGroup,
+        check_requester: Callable[[Run], None],
     ) -> None:
-        self._agents = agents
-        self._gates = gates
+        """`group` owns what outlives a call; `check_requester` refuses what would have a run go on that must not."""
+        self._live = live
         self._relays = relays
         self._peers = peers
         self._watches = watches
         self._audit = audit
+        self._group = group
+        self._check_requester = check_requester
 
     async def ListGates(self, request: gates_pb2.ListGatesRequest, context: Context) -> gates_pb2.ListGatesResponse:
         with translating_peer_errors():
@@ -88,15 +98,12 @@ class GateService(gates_pb2_grpc.GateServiceServicer):
     async def AnswerGate(self, request: gates_pb2.AnswerGateRequest, context: Context) -> gates_pb2.AnswerGateResponse:
         submit = agent_pb2.SubmitRequest(
             run_id=request.run_id,
+            tool_id=request.gate_id,
             payload=request.payload,
             request_id=request.request_id or None,
             holder=request.holder or None,
         )
-        if request.gate_id.startswith(ids.APPROVAL):
-            submit.approval_id = request.gate_id
-        else:
-            submit.tool_id = request.gate_id
-        answer = await self._agents.Submit(submit, context)
+        answer = await self.submit(submit, context)
         return gates_pb2.AnswerGateResponse(
             accepted=answer.accepted,
             status=answer.status,
@@ -107,61 +114,76 @@ class GateService(gates_pb2_grpc.GateServiceServicer):
             grant_id=answer.grant_id or None,
         )
 
+    async def submit(self, request: agent_pb2.SubmitRequest, context: Context) -> agent_pb2.SubmitResponse:
+        """Answer a gate, wherever its run is; Submit and AnswerGate are two names of this."""
+        gate_id = answers.check(request)
+        request.request_id = request.request_id or new_uuid()
+        requester = await self._find_requester(request.run_id, gate_id)
+
+        async def here(run: Run | None) -> agent_pb2.SubmitResponse:
+            if run is None:
+                by = require_identity().user
+                with acting_as(requester):
+                    return await answers.answer_ended(self._peers, request, by)
+            self._check_requester(run)
+            run.note_received("AgentService/Submit", answers.hide_secrets(request))
+            answer = await answers.submit(run, request, self._group)
+            if answer.status in OVER:
+                await access.check_not_open(run.id, gate_id, self._peers)
+            return answer
+
+        return await self._relays.answer("Submit", request, context, here, requester=requester)
+
     async def ClaimGate(self, request: gates_pb2.ClaimGateRequest, context: Context) -> gates_pb2.ClaimGateResponse:
-        claim_rpc.check_lease(request)
-
-        async def here(run: Run | None) -> gates_pb2.ClaimGateResponse:
-            if run is not None:
-                return await self._gates.claim(run, request)
-            await check_closed(request.run_id, request.gate_id, self._peers)
-            return gates_pb2.ClaimGateResponse(status="closed")
-
-        return await self._relays.answer(
-            "GateService/ClaimGate", request, context, here, requester=await self._find_requester(request)
-        )
+        steps.check_lease(request)
+        closed = gates_pb2.ClaimGateResponse(status="closed")
+        return await self._take_step("ClaimGate", request, context, steps.claim_gate, closed)
 
     async def ReleaseGate(
         self, request: gates_pb2.ReleaseGateRequest, context: Context
     ) -> gates_pb2.ReleaseGateResponse:
-        async def here(run: Run | None) -> gates_pb2.ReleaseGateResponse:
-            if run is not None:
-                return await self._gates.release(run, request)
-            await check_closed(request.run_id, request.gate_id, self._peers)
-            return gates_pb2.ReleaseGateResponse(released=False)
-
-        return await self._relays.answer(
-            "GateService/ReleaseGate", request, context, here, requester=await self._find_requester(request)
-        )
+        closed = gates_pb2.ReleaseGateResponse(released=False)
+        return await self._take_step("ReleaseGate", request, context, steps.release_gate, closed)
 
     async def DelegateGate(
         self, request: gates_pb2.DelegateGateRequest, context: Context
     ) -> gates_pb2.DelegateGateResponse:
-        gate_steps.check_delegation(request)
+        steps.check_delegation(request)
         request.request_id = request.request_id or new_uuid()
-
-        async def here(run: Run | None) -> gates_pb2.DelegateGateResponse:
-            if run is not None:
-                return await self._gates.delegate(run, request)
-            await check_closed(request.run_id, request.gate_id, self._peers)
-            return gates_pb2.DelegateGateResponse(status="closed")
-
-        return await self._relays.answer(
-            "GateService/DelegateGate", request, context, here, requester=await self._find_requester(request)
-        )
+        closed = gates_pb2.DelegateGateResponse(status="closed")
+        return await self._take_step("DelegateGate", request, context, steps.delegate_gate, closed)
 
     async def AskBack(self, request: gates_pb2.AskBackRequest, context: Context) -> gates_pb2.AskBackResponse:
-        gate_steps.check_question(request)
+        steps.check_note(request.note)
         request.request_id = request.request_id or new_uuid()
+        closed = gates_pb2.AskBackResponse(status="closed")
+        return await self._take_step("AskBack", request, context, steps.ask_back, closed)
 
-        async def here(run: Run | None) -> gates_pb2.AskBackResponse:
-            if run is not None:
-                return await self._gates.ask_back(run, request)
-            await check_closed(request.run_id, request.gate_id, self._peers)
-            return gates_pb2.AskBackResponse(status="closed")
+    async def _take_step(
+        self,
+        name: str,
+        request: Any,
+        context: Context,
+        take: Callable[[Run, Any, asyncio.TaskGroup], Awaitable[Answer | None]],
+        closed: Answer,
+    ) -> Answer:
+        """Take a step where the run is; return `closed` where the gate waits no more (None from `take`)."""
+        rpc = f"GateService/{name}"
 
-        return await self._relays.answer(
-            "GateService/AskBack", request, context, here, requester=await self._find_requester(request)
-        )
+        async def here(run: Run | None) -> Answer:
+            if run is None:
+                await access.check_closed(request.run_id, request.gate_id, self._peers)
+                return closed
+            run.note_received(rpc, request)
+            if run.gates.find(request.gate_id) is None:
+                await access.check_not_open(run.id, request.gate_id, self._peers)
+            if (answer := await take(run, request, self._group)) is not None:
+                return answer
+            await access.check_not_open(run.id, request.gate_id, self._peers)
+            return closed
+
+        requester = await self._find_requester(request.run_id, request.gate_id)
+        return await self._relays.answer(rpc, request, context, here, requester=requester)
 
     async def ListGrants(self, request: gates_pb2.ListGrantsRequest, context: Context) -> gates_pb2.ListGrantsResponse:
         with translating_peer_errors():
@@ -180,11 +202,9 @@ class GateService(gates_pb2_grpc.GateServiceServicer):
                 if not out.send(line.SerializeToString()):
                     await out.wait_until_drained()
 
-    async def _find_requester(self, request: AboutGate) -> Identity:
-        return await self._gates.find_requester(request.run_id, request.gate_id)
+    async def _find_requester(self, run_id: str, gate_id: str) -> Identity:
+        return await access.find_requester(self._live.find_of_tenant(run_id), self._peers, run_id, gate_id)
 
 
 def _may_decide(gate: gates_pb2.Gate, requester: Identity, caller: Identity) -> bool:
-    rule = gate.answerers
-    is_named = may_answer(rule.any_of, requester, caller, not_requester=rule.not_requester)
-    return is_named and "answer" in caller.scopes
+    return "answer" in caller.scopes and access.is_named(gate.answerers, requester, caller)

@@ -1,4 +1,7 @@
-"""What forms and questions accept as their result."""
+"""Forms and questions, which a person answers, and functions that the program which asked carries out.
+
+All three are calls of frontend tools. A program's function has no gate.open: its events tell the program.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,12 @@ from typing import Any
 
 import msgspec
 
-from headrace.errors import InvalidRequest
+from headrace.v1 import agent_pb2, common_pb2
+from services.orchestrator.people.asking import ask
 from services.orchestrator.run.answers.call import Call
-from services.runtime.formats.json_schema import compile_schema, describe_violations, load_json
+from services.orchestrator.run.control.gates import Submission
+from services.orchestrator.run.scope import Scope
+from services.runtime.clock import now_ms
 
 ASK_HUMAN = "ask_human"
 
@@ -19,6 +25,27 @@ class Question(msgspec.Struct):
     default: str = ""
     required: bool = True
     choices: list[str] = []
+
+
+async def ask_for_result(scope: Scope, call: Call) -> Submission | None:
+    """Wait for what a person or a program submits as the call's result; None where that does not come in time."""
+    if call.is_programs:
+        with scope.run.waiting():
+            return await scope.run.gates.get(call.tool_id).wait(call.wait_left_ms / 1000)
+    opening = agent_pb2.GateOpen(
+        gate_id=call.tool_id,
+        kind="question" if call.name.casefold() == ASK_HUMAN else "form",
+        viewport_key=call.viewport_key,
+        expires_at=now_ms() + call.wait_left_ms,
+        answerers=find_answerers(call),
+        result_schema=find_result_schema(call) or None,
+    )
+    return await ask(scope, call, opening)
+
+
+def find_answerers(call: Call) -> common_pb2.Answerers | None:
+    """Return who may answer the call; None: the requester."""
+    return call.tool.answerers if call.tool is not None and call.tool.HasField("answerers") else None
 
 
 def find_result_schema(call: Call) -> str:
@@ -45,16 +72,3 @@ def _make_question_schema(call: Call) -> str:
         text["enum"] = [*dict.fromkeys([*question.choices, *others])]
     fields = {"required": ["answer"], "properties": {"answer": text}}
     return msgspec.json.encode({"if": {"type": "object"}, "then": fields, "else": text}).decode()
-
-
-def check_payload(schema: str, payload: str) -> None:
-    """Raise InvalidRequest with the path and the rule where the payload of a submit does not fit."""
-    if not schema:
-        return
-    validator = compile_schema(schema, mask="it")  # what a person wrote is in no error
-    try:
-        problem = describe_violations(load_json(payload), validator)
-    except (ValueError, RecursionError):
-        problem = "$: not valid JSON"
-    if problem:
-        raise InvalidRequest.of("payload", f"must fit the form's schema: {problem}")

@@ -44,7 +44,9 @@ async def _commit_input(
     except Exception as error:  # every error goes to the caller, who waits for `committed`, and ends the run
         failure = error if isinstance(error, HeadraceError) else ProviderUnavailable("it could not be stored")
         log.warning("what a person told was not committed", run_id=run.id, reason=failure.reason)
-        _set_failure(committed, _make_moved_error() if isinstance(error, StaleLease) else error)
+        # Another process has the run by now: it takes what is told again.
+        moved = Overloaded("the run is being moved to another process; try again")
+        _set_failure(committed, moved if isinstance(error, StaleLease) else error)
         run.control.interrupt(failure)
     except asyncio.CancelledError:
         _set_failure(committed, Overloaded("the service is being stopped; try again"))
@@ -52,11 +54,6 @@ async def _commit_input(
     else:
         then()
         committed.set_result(None)
-
-
-def _make_moved_error() -> Overloaded:
-    """Return what a person is told whose run has another owner by now, who takes what is told again."""
-    return Overloaded("the run is being moved to another process; try again")
 
 
 def _set_failure(committed: asyncio.Future[None], error: Exception) -> None:

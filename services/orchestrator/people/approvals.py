@@ -1,4 +1,4 @@
-"""Asks a person to approve a call; no answer in time is a reject."""
+"""Asks a person to approve a call; no answer in time is a reject. votes.py judges what people answer."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from headrace.errors import InvalidRequest
 from headrace.shown_text import SHOWN_CHARS_MAX, make_visible
 from headrace.v1 import agent_pb2
 from services.orchestrator import ids
-from services.orchestrator.calls.gates.gate import wait_at_gate
+from services.orchestrator.people.asking import wait_at_gate
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.approvals.verdict import Verdict
-from services.orchestrator.run.control.gate_state import GateState
-from services.orchestrator.run.control.waits import Submission
+from services.orchestrator.run.control.gates import Gate
 from services.orchestrator.run.scope import Scope
 from services.runtime.clock import now_ms
 
@@ -83,19 +82,8 @@ def _check_grant(answer: ApprovalAnswer) -> None:
         raise InvalidRequest.of("payload.grantMs", f"must be {GRANT_MS_MIN:,} to {GRANT_MS_MAX:,}")
 
 
-def _add_votes(gate: GateState | None, submission: Submission) -> ApprovalAnswer:
-    """Return the last of several answers with what those before it have brought: arguments, and notes to the model."""
-    answer = parse_answer(submission.payload)
-    if gate is None or answer.decision == "reject" or not (votes := gate.votes):
-        return answer
-    note = "; ".join(filter(None, [*(vote.note for vote in votes), answer.note]))
-    if answer.decision == "approve" and gate.arguments:
-        return replace(answer, decision="edit", edited=msgspec.Raw(gate.arguments.encode()), note=note)
-    return replace(answer, note=note)
-
-
 def has_asked(scope: Scope, call: Call, question: str) -> bool:
-    """Return whether an earlier owner of the run has asked this: its question stands, whatever is asked today."""
+    """Return whether an earlier owner of the run has asked this: its question holds, whatever is asked today."""
     return _find_asked(scope, ids.approval_id(scope.run.id, call.tool_id, question)) is not None
 
 
@@ -113,12 +101,9 @@ async def ask_person(scope: Scope, call: Call, found: Verdict, question: str = P
     timeout_ms = run.rules.answer_timeout_ms
     asked = _find_asked(scope, approval_id)
     expires_at = asked.expires_at if asked is not None else now_ms() + timeout_ms
-    gate = agent_pb2.GateOpen(
+    opening = agent_pb2.GateOpen(
         gate_id=approval_id,
         kind="approval",
-        agent_key=scope.agent.key,
-        tool_id=call.tool_id,
-        tool_name=call.name,
         risk=found.risk,
         reason=reason,
         expires_at=expires_at,
@@ -130,13 +115,11 @@ async def ask_person(scope: Scope, call: Call, found: Verdict, question: str = P
     ask = asked or agent_pb2.ApprovalAsk(
         approval_id=approval_id, tool_id=call.tool_id, reason=reason, risk=found.risk, expires_at=expires_at
     )
-    end = await wait_at_gate(scope, gate, call, ask)
-    submission = end.submission
-    known = run.waits.find_gate(approval_id)
-    nobody = f"nobody answered within {timeout_ms / 1000:g} s"
+    submission, closing = await wait_at_gate(scope, call, opening, ask)
+    gate, nobody = run.gates.get(approval_id), f"nobody answered within {timeout_ms / 1000:g} s"
     if submission is not None:
-        answer = _add_votes(known, submission)
-    elif known is not None and known.opened.on_expiry == "approve" and not known.votes:
+        answer = _add_votes(gate, parse_answer(submission.payload))
+    elif gate.opened.on_expiry == "approve" and not gate.votes:
         answer, nobody = ApprovalAnswer("approve"), f"{nobody}, and the rule approves then"
     else:
         answer = ApprovalAnswer("reject", note=nobody)
@@ -148,5 +131,15 @@ async def ask_person(scope: Scope, call: Call, found: Verdict, question: str = P
         credential=submission.credential or None if submission else None,
     )
     # A sub-agent that ended here would leave its gate open, and an answer that was accepted without effect.
-    await scope.record(*end.closing, event, is_patient=True)
+    await scope.record(*closing, event, is_patient=True)
     return answer
+
+
+def _add_votes(gate: Gate, answer: ApprovalAnswer) -> ApprovalAnswer:
+    """Return the last of several answers with what those before it have brought: arguments, and notes to the model."""
+    if answer.decision == "reject" or not (votes := gate.votes):
+        return answer
+    note = "; ".join(filter(None, [*(vote.note for vote in votes), answer.note]))
+    if answer.decision == "approve" and gate.arguments:
+        return replace(answer, decision="edit", edited=msgspec.Raw(gate.arguments.encode()), note=note)
+    return replace(answer, note=note)
