@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
-import grpc
 import structlog
 
 from headrace.errors import InvalidRequest, NotFound, QuotaExceeded
@@ -20,8 +19,8 @@ from services.runtime.clock import now_ms
 
 if TYPE_CHECKING:
     from services.memory.storage.engine import Engine
+    from services.runtime.rpc.interceptors import Context
 
-Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 log = structlog.get_logger()
 

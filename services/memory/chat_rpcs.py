@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
-
-import grpc
+from typing import TYPE_CHECKING
 
 from headrace.v1 import memory_pb2
 from headrace.v1.memory_pb2_grpc import MemoryServiceServicer
@@ -28,8 +26,7 @@ if TYPE_CHECKING:
     from services.memory.log.chat import Chat
     from services.memory.log.lines import Known
     from services.memory.storage.engine import Engine
-
-Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+    from services.runtime.rpc.interceptors import Context
 
 
 class ChatRpcs(MemoryServiceServicer):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-import grpc
 import structlog
 
 from headrace.errors import InvalidRequest, NotFound
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
 
     from services.memory.storage.engine import Engine
     from services.runtime.auth.identity import Identity
+    from services.runtime.rpc.interceptors import Context
 
-Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 FORMAT = "headrace.gates/1"
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from contextlib import aclosing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias
-
-import grpc
+from typing import TYPE_CHECKING
 
 from headrace.errors import InvalidRequest, NotFound
 from headrace.v1 import common_pb2, gates_pb2
@@ -24,8 +22,7 @@ if TYPE_CHECKING:
     from services.memory.storage.engine import Engine
     from services.memory.storage.gates.rows import GateEntry
     from services.memory.storage.gates.watch import GateReader
-
-Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+    from services.runtime.rpc.interceptors import Context
 
 
 class GateRpcs(MemoryServiceServicer):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
-import grpc
 import msgspec
 
 from headrace.errors import NotFound
@@ -25,8 +24,7 @@ if TYPE_CHECKING:
     from services.memory.storage.engine import Engine
     from services.memory.storage.gates.rows import GrantEntry
     from services.runtime.auth.identity import Identity
-
-Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+    from services.runtime.rpc.interceptors import Context
 
 
 class GrantRpcs(MemoryServiceServicer):

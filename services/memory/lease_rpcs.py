@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
-
-import grpc
+from typing import TYPE_CHECKING
 
 from headrace.errors import InvalidRequest
 from headrace.v1 import memory_pb2
@@ -15,8 +13,7 @@ from services.runtime.auth import identity
 if TYPE_CHECKING:
     from services.memory.access.chat_access import ChatAccess
     from services.memory.storage.engine import Engine
-
-Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+    from services.runtime.rpc.interceptors import Context
 
 
 class LeaseRpcs(MemoryServiceServicer):

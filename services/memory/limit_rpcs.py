@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
-
-import grpc
+from typing import TYPE_CHECKING
 
 from headrace.v1 import limits_pb2, memory_pb2
 from headrace.v1.memory_pb2_grpc import MemoryServiceServicer
@@ -26,8 +24,7 @@ from services.runtime.process.limits import finish_limits, make_fixed
 
 if TYPE_CHECKING:
     from services.memory.storage.engine import Engine
-
-Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+    from services.runtime.rpc.interceptors import Context
 
 
 class LimitRpcs(MemoryServiceServicer):

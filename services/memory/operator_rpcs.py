@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
-
-import grpc
+from typing import TYPE_CHECKING
 
 from headrace.errors import InvalidRequest
 from headrace.v1 import operator_pb2
@@ -16,8 +14,7 @@ from services.runtime.clock import now_ms
 
 if TYPE_CHECKING:
     from services.memory.storage.engine import Engine
-
-Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+    from services.runtime.rpc.interceptors import Context
 
 
 class OperatorRpcs(MemoryServiceServicer):

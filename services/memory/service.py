@@ -4,9 +4,7 @@ import asyncio
 from contextlib import aclosing
 from copy import copy
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
-
-import grpc
+from typing import TYPE_CHECKING
 
 from headrace.errors import HeadraceError, InvalidRequest, NotFound
 from headrace.v1 import memory_pb2
@@ -49,8 +47,7 @@ if TYPE_CHECKING:
     from services.memory.requests.append_decoder import AppendDecoder
     from services.memory.requests.context_loader import ContextLoader
     from services.memory.storage.engine import Engine
-
-Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+    from services.runtime.rpc.interceptors import Context
 
 
 class MemoryService(

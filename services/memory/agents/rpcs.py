@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
-
-import grpc
+from typing import TYPE_CHECKING, Any
 
 from headrace.errors import InvalidRequest, NotFound
 from headrace.v1 import agent_pb2, memory_pb2
@@ -17,8 +15,7 @@ from services.runtime.auth import identity
 if TYPE_CHECKING:
     from services.memory.storage.engine import Engine
     from services.memory.storage.records.agents import StoredAgent
-
-Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+    from services.runtime.rpc.interceptors import Context
 
 
 class AgentRpcs(MemoryServiceServicer):

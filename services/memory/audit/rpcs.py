@@ -6,9 +6,8 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-import grpc
 import msgspec
 
 from headrace.errors import InvalidRequest, OutOfRange
@@ -19,8 +18,8 @@ from services.runtime.auth import identity
 
 if TYPE_CHECKING:
     from services.memory.storage.audit import AuditTrail
+    from services.runtime.rpc.interceptors import Context
 
-Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 PAGE_SIZE, PAGE_SIZE_MAX = 100, 500
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
-
-import grpc
+from typing import TYPE_CHECKING
 
 from headrace.errors import InvalidRequest
 from headrace.v1 import memory_pb2
@@ -16,13 +14,12 @@ from services.memory.storage.search import read_limit
 
 if TYPE_CHECKING:
     from services.memory.facts.store import FactStore
+    from services.runtime.rpc.interceptors import Context
 
 EXPORT_PAGE = 1000
 """Facts of one answer: 8 MiB of the longest ones."""
 
 N_DIGITS_MAX = 15
-
-Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 
 class FactRpcs(MemoryServiceServicer):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
-
-import grpc
+from typing import TYPE_CHECKING
 
 from headrace.errors import InvalidRequest
 from headrace.v1 import spend_pb2
@@ -17,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from services.memory.storage.engine import Engine
+    from services.runtime.rpc.interceptors import Context
 
-Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 _COLUMNS = {"day": "day", "user": "user_name", "agent": "agent_key", "model": "model", "key": "credential"}
 """Columns of the store by the words of `group_by`."""
