@@ -8,28 +8,25 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import HeadraceError, InvalidRequest, NotFound
 from headrace.v1 import memory_pb2
-from services.memory.access.sharing import describe_access
-from services.memory.agents.rpcs import AgentRpcs
-from services.memory.audit.answers import find_answers
-from services.memory.audit.content_reads import ContentReads
-from services.memory.budget_rpcs import BudgetRpcs
-from services.memory.chat_rpcs import ChatRpcs
+from services.memory.agents import AgentRpcs
+from services.memory.audit import ContentReads, find_answers
+from services.memory.chats.access import describe_access
+from services.memory.chats.append import encode_lines
+from services.memory.chats.rpcs import ChatRpcs
 from services.memory.facts.rpcs import FactRpcs
-from services.memory.gate_audit_rpcs import GateAuditRpcs
-from services.memory.gate_rpcs import GateRpcs
-from services.memory.grant_rpcs import GrantRpcs
+from services.memory.gates.export import GateAuditRpcs
+from services.memory.gates.rpcs import GateRpcs, GrantRpcs
 from services.memory.keys.run_places import keeping_place
-from services.memory.lease_rpcs import LeaseRpcs
-from services.memory.limit_rpcs import LimitRpcs
-from services.memory.log.blobs import Blob
+from services.memory.limits import LimitRpcs
 from services.memory.log.chat import chat_not_found, get_first_n
+from services.memory.log.chat_info import SCOPE_ALL
 from services.memory.log.lines import Query, Revert
+from services.memory.log.media import Blob
+from services.memory.log.session_state import get_context_key, make_state_line
 from services.memory.log.stamps import make_stamp
-from services.memory.log.views.chat_info import SCOPE_ALL
-from services.memory.log.views.session_state import get_context_key, make_state_line
-from services.memory.operator_rpcs import OperatorRpcs
 from services.memory.requests import chat_history, checkpoints, history_reader, pins
-from services.memory.requests.append_encoder import encode_lines
+from services.memory.runs import LeaseRpcs, OperatorRpcs
+from services.memory.spend import BudgetRpcs
 from services.memory.storage import log_copy
 from services.memory.storage.index_progress import describe_progress
 from services.runtime.auth import identity
@@ -38,14 +35,14 @@ from services.runtime.auth.access import RUN_ONLY
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from services.memory.access.chat_access import ChatAccess
+    from services.memory.chats.access import ChatAccess
+    from services.memory.chats.append import AppendDecoder
     from services.memory.compaction.compactor import Compactor
-    from services.memory.data.refusals import Refusals
-    from services.memory.facts.store import FactStore
+    from services.memory.context.loading import ContextLoader
+    from services.memory.data.erasures import Refusals
+    from services.memory.facts.rpcs import FactStore
     from services.memory.log.chat import Chat
     from services.memory.log.lines import Known
-    from services.memory.requests.append_decoder import AppendDecoder
-    from services.memory.requests.context_loader import ContextLoader
     from services.memory.storage.engine import Engine
     from services.runtime.rpc.interceptors import Context
 

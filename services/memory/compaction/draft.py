@@ -24,13 +24,13 @@ from services.memory.compaction.receipt import (
     join_lines,
     measure_unseen,
 )
-from services.memory.context.context_source import get_position
-from services.memory.context.message_pairing import MessageGroup, make_text_message
-from services.memory.context.summary_changes import SummaryChanges, format_pins
-from services.memory.context.window.context_view import UNBOUNDED, ContextWindow, build_view
-from services.memory.context.window.token_limits import get_request_tokens_max
+from services.memory.context.pairing import MessageGroup, make_text_message
+from services.memory.context.scopes import SummaryChanges, format_pins
+from services.memory.context.source import get_position
+from services.memory.context.token_counter import get_request_tokens_max
+from services.memory.context.view import UNBOUNDED, ContextWindow, build_view
 from services.memory.log.lines import ABSENT, CompactReceipt
-from services.memory.log.proto_json import dump_proto
+from services.memory.log.raw_json import dump_proto
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from services.memory.compaction.pinned import PinnedFacts
     from services.memory.compaction.receipt import WrittenSummary
     from services.memory.compaction.transcript import Entry
-    from services.memory.context.context_source import AppliedCompaction, ContextSource
-    from services.memory.context.window.token_counter import TokenCounter
+    from services.memory.context.source import AppliedCompaction, ContextSource
+    from services.memory.context.token_counter import TokenCounter
+    from services.memory.log.chat_info import CompactionBase
     from services.memory.log.lines import Pin, Tokens
-    from services.memory.log.views.chat_info import CompactionBase
 
 SUMMARY_RATIO = 0.1
 """Share of the limit that a summary is expected to take at most, when it is planned what stays beside it."""

@@ -12,16 +12,16 @@ from headrace.v1 import llm_pb2, memory_pb2
 from services.memory.compaction import context_files
 from services.memory.compaction.prompt import PART, PARTS, build_instruction, build_part_request, build_wishes
 from services.memory.compaction.receipt import find_former_lines
-from services.memory.compaction.summariser import SummaryCall
+from services.memory.compaction.summary_writer import SummaryCall
 from services.memory.compaction.transcript import Chunk, Entry, cut_chunks, list_entries
-from services.memory.context.message_pairing import make_text_message
-from services.memory.context.window.context_view import build_messages
-from services.memory.context.window.token_limits import get_answer_tokens, get_request_tokens_max, get_window_tokens
+from services.memory.context.pairing import make_text_message
+from services.memory.context.token_counter import get_answer_tokens, get_request_tokens_max, get_window_tokens
+from services.memory.context.view import build_messages
 
 if TYPE_CHECKING:
     from services.memory.compaction.draft import CompactionDraft
-    from services.memory.context.message_pairing import MessageGroup
-    from services.memory.context.window.token_counter import TokenCounter
+    from services.memory.context.pairing import MessageGroup
+    from services.memory.context.token_counter import TokenCounter
 
 TEMPERATURE = 0.2
 """Low, because a summary must be true, not varied."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from services.memory.encryption.opening import OpenKeys, open_no_keys
+from services.memory.encryption.master_keys import OpenKeys, open_no_keys
 from services.memory.storage.audit import AUDIT_TENANT, AuditTrail
 from services.memory.storage.encrypted.reencryption import Rewriting
 from services.memory.storage.encrypted.rows import RowCipher
