@@ -1,4 +1,4 @@
-"""The RPCs of agents' versions, and of tenants' agents."""
+"""Versions of agents that runs are pinned to, and the agents that tenants have of their own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from services.runtime.clock import now_ms
 
 if TYPE_CHECKING:
     from services.memory.storage.engine import Engine
-    from services.memory.storage.records.agents import StoredAgent, StoredAgents
+    from services.memory.storage.records.agents import StoredAgents
     from services.runtime.rpc.interceptors import Context
 
 

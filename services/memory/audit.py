@@ -1,4 +1,4 @@
-"""Answers of people in appended lines: who has answered which gate, and nothing of what was said."""
+"""The audit log: its RPCs, and what appends and reads report to it."""
 
 from __future__ import annotations
 

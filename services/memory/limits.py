@@ -1,24 +1,21 @@
-"""The RPCs of limits: what memory keeps at most for a tenant and a user, and what they have of it."""
+"""ListLimits: what memory keeps at most for a tenant and a user, and how much of it they use."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.v1 import limits_pb2, memory_pb2
+from headrace.v1 import limits_pb2
 from headrace.v1.memory_pb2_grpc import MemoryServiceServicer
 from services.memory.agents import TENANT_AGENTS_MAX
 from services.memory.facts.changes import FACTS_MAX
 from services.memory.keys.store import TENANT_KEYS_MAX
 from services.memory.schedules.posts import PAYLOAD_BYTES_MAX, POSTS_MAX
 from services.memory.schedules.store import SCHEDULES_MAX
-from services.memory.spend import find_period, make_budget
-from services.memory.storage.claims import Amount, SpendClaim
 from services.memory.storage.gates.query import GateQuery
 from services.memory.storage.records.agent_versions import VERSIONS_MAX
 from services.memory.storage.records.deliveries import DEAD_MAX, WAITING_MAX
 from services.memory.webhooks.store import WEBHOOKS_MAX
 from services.runtime.auth import identity
-from services.runtime.clock import now_ms
 from services.runtime.process.limits import finish_limits, make_fixed
 
 if TYPE_CHECKING:
@@ -61,23 +58,3 @@ class LimitRpcs(MemoryServiceServicer):
                 )
             )
         return finish_limits("memory", kept)
-
-    async def MeasureBudgets(
-        self, request: memory_pb2.MeasureBudgetsRequest, context: Context
-    ) -> memory_pb2.MeasureBudgetsResponse:
-        tenant, now = identity.require_identity().tenant, now_ms()
-        periods = [find_period(budget.period, now) for budget in request.budgets]
-        budgets = [make_budget(budget, period) for budget, period in zip(request.budgets, periods, strict=True)]
-        uses = await self._engine.spend.measure_uses(SpendClaim(tenant, "", (), budgets, Amount(), Amount(), now))
-        return memory_pb2.MeasureBudgetsResponse(
-            uses=[
-                memory_pb2.BudgetUse(
-                    spent=_show_amount(use.spent), reserved=_show_amount(use.kept), ends_at=period.ends_at
-                )
-                for use, period in zip(uses, periods, strict=True)
-            ]
-        )
-
-
-def _show_amount(amount: Amount) -> memory_pb2.SpendAmount:
-    return memory_pb2.SpendAmount(nano_usd=amount.nano_usd, tokens=amount.tokens)

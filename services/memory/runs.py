@@ -1,4 +1,4 @@
-"""The RPCs of leases."""
+"""Runs: who may write to them, which have not ended, and for operators all of a tenant."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from services.runtime.rpc.interceptors import Context
 
 
-class LeaseRpcs(MemoryServiceServicer):
-    """The part of the memory service that says who may write to a run."""
+class RunRpcs(MemoryServiceServicer):
+    """The part of the memory service for runs and their owners."""
 
     _engine: Engine
     _access: ChatAccess
@@ -64,11 +64,29 @@ class LeaseRpcs(MemoryServiceServicer):
             await self._engine.leases.release(request.run_id, request.generation, request.due_at)
         return memory_pb2.ReleaseLeaseResponse()
 
-
-class OperatorRpcs(MemoryServiceServicer):
-    """The part of the memory service that lists runs over chats and users."""
-
-    _engine: Engine
+    async def ListUnfinishedRuns(
+        self, request: memory_pb2.ListUnfinishedRunsRequest, context: Context
+    ) -> memory_pb2.ListUnfinishedRunsResponse:
+        chat_id = await self._access.find_chat_of_run(request.run_id) if request.run_id else None
+        if request.run_id and chat_id is None:
+            return memory_pb2.ListUnfinishedRunsResponse()
+        progress = None if chat_id else self._engine.index.get_progress()
+        runs = [
+            memory_pb2.UnfinishedRun(
+                run_id=run.run_id,
+                chat_id=run.chat_id,
+                agent_key=run.agent_key,
+                generation=run.generation,
+                last_seq=run.last_seq,
+                owner=run.owner,
+                lease_expires_at=run.expires_at,
+                tenant=run.tenant,
+                user=run.user,
+                chat_owner=run.chat_owner,
+            )
+            for run in await self._engine.index.list_unfinished(chat_id, without_owner=request.without_owner)
+        ]
+        return memory_pb2.ListUnfinishedRunsResponse(runs=runs, index_progress=describe_progress(progress))
 
     async def ListRuns(
         self, request: operator_pb2.OperatorListRunsRequest, context: Context

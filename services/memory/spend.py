@@ -1,4 +1,4 @@
-"""Days of a calendar, UTC, as numbers since 1970-01-01 and as ISO 8601 writes them."""
+"""What was spent, and budgets: a part of them is reserved for a run before it is spent."""
 
 from __future__ import annotations
 
@@ -182,6 +182,22 @@ class BudgetRpcs(MemoryServiceServicer):
         granted = memory_pb2.SpendAmount(nano_usd=decision.granted.nano_usd, tokens=decision.granted.tokens)
         return memory_pb2.ReserveSpendResponse(granted=granted)
 
+    async def MeasureBudgets(
+        self, request: memory_pb2.MeasureBudgetsRequest, context: Context
+    ) -> memory_pb2.MeasureBudgetsResponse:
+        tenant, now = identity.require_identity().tenant, now_ms()
+        periods = [find_period(budget.period, now) for budget in request.budgets]
+        budgets = [make_budget(budget, period) for budget, period in zip(request.budgets, periods, strict=True)]
+        uses = await self._engine.spend.measure_uses(SpendClaim(tenant, "", (), budgets, Amount(), Amount(), now))
+        return memory_pb2.MeasureBudgetsResponse(
+            uses=[
+                memory_pb2.BudgetUse(
+                    spent=_show_amount(use.spent), reserved=_show_amount(use.kept), ends_at=period.ends_at
+                )
+                for use, period in zip(uses, periods, strict=True)
+            ]
+        )
+
     async def _warn(self, tenant: str, budget: memory_pb2.SpendBudget, period: Period) -> None:
         limits = {"nanoUsdMax": budget.nano_usd_max, "tokensMax": budget.tokens_max}
         subject = {"user": budget.user, "agentKey": budget.agent_key, "key": budget.key}
@@ -229,3 +245,7 @@ def _make_amount(given: memory_pb2.SpendAmount, name: str) -> Amount:
     if given.nano_usd < 0 or given.tokens < 0:
         raise InvalidRequest.of(name, "must not be negative")
     return Amount(given.nano_usd, given.tokens)
+
+
+def _show_amount(amount: Amount) -> memory_pb2.SpendAmount:
+    return memory_pb2.SpendAmount(nano_usd=amount.nano_usd, tokens=amount.tokens)

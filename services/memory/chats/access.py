@@ -1,7 +1,8 @@
 """Access for the current user; other users' chats are reported as missing.
 
-A chat's owner is in its first line, and Chat.admit checks appends. The store's own work (retention, export, takeover)
-is not limited."""
+A chat's owner is in its first line, and Chat.admit checks appends. Owners share chats with others of the tenant, to
+read or to take part. The store's own work (retention, export, takeover) is not limited.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes unnumbered lines of Append requests, refusing what no chat could take."""
+"""Lines of Append requests: decoded without numbers, and encoded again for an owner that takes a run over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""A step's messages as snapshot events: whole blocks, each with the seq of its last delta."""
+"""A chat's log as events for people.
+
+Events of queries and runs are derived, event lines stay as sent, and the messages of a step become snapshots: whole
+blocks, each with the seq of its last delta.
+"""
 
 from __future__ import annotations
 

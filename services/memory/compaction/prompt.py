@@ -1,4 +1,4 @@
-"""Files mentioned in a context, kept beside the summary while small."""
+"""What a model is asked for a summary, how its answer is checked, and the message that holds the summary."""
 
 from __future__ import annotations
 
@@ -6,20 +6,13 @@ import re
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from headrace.v1 import memory_pb2
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from headrace.v1 import memory_pb2
-
-
 FILES_MAX = 5
-LINES_MAX = 1000
+FILE_LINES_MAX = 1000
 
-KEPT_RATIO = 0.1
+FILES_RATIO = 0.1
 """Share of the limit that all kept files may take together."""
 
 
@@ -27,9 +20,9 @@ def limit_files(files: Iterable[memory_pb2.ContextFile]) -> list[memory_pb2.Cont
     limited: list[memory_pb2.ContextFile] = []
     for file in islice(files, FILES_MAX):
         lines = file.text.splitlines()
-        if len(lines) > LINES_MAX:
-            omitted = file.lines_omitted + len(lines) - LINES_MAX
-            file = memory_pb2.ContextFile(path=file.path, text="\n".join(lines[:LINES_MAX]), lines_omitted=omitted)
+        if len(lines) > FILE_LINES_MAX:
+            omitted = file.lines_omitted + len(lines) - FILE_LINES_MAX
+            file = memory_pb2.ContextFile(path=file.path, text="\n".join(lines[:FILE_LINES_MAX]), lines_omitted=omitted)
         limited.append(file)
     return limited
 

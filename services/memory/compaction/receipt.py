@@ -13,7 +13,7 @@ from services.memory.log.raw_json import load_proto
 if TYPE_CHECKING:
     from services.memory.compaction.transcript import Entry
     from services.memory.context.pairing import MessageGroup
-    from services.memory.context.source import AppliedCompaction
+    from services.memory.context.scopes import AppliedCompaction
 
 UNSEEN_MAX = 50
 """Ranges of lines that a receipt names."""

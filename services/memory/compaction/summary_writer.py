@@ -1,4 +1,7 @@
-"""The model that writes summaries, asked through the gateway; failures are values."""
+"""Has a model write a summary, in one request or in chunks, through the gateway.
+
+Failures are values: what could not be summarised is reported, not invented.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +15,14 @@ import grpc
 from headrace.errors import HeadraceError, ProviderUnavailable, StreamStalled
 from headrace.streams import reading
 from headrace.v1 import common_pb2, llm_pb2
-from services.memory.compaction.prompt import CUT, FAULTS, describe_fault, extract_summary, find_fault
+from services.memory.compaction.prompt import CUT, FAULTS, extract_summary, find_fault
 from services.memory.compaction.receipt import WrittenSummary, measure_cached_ratio
-from services.memory.compaction.summary_requests import PartSummary, format_part
+from services.memory.compaction.summary_requests import PartSummary, SummaryCall, format_part
 from services.runtime.rpc.call_ids import forward_metadata
 from services.runtime.tokens.count import ESTIMATE_ENCODING, count_text
 from services.runtime.usage import sum_usages
 
 if TYPE_CHECKING:
-    from headrace.v1 import llm_pb2
     from headrace.v1.llm_pb2_grpc import LlmServiceAsyncStub
     from services.memory.compaction.summary_requests import SummaryRequests
     from services.memory.compaction.transcript import Chunk
@@ -35,21 +37,6 @@ SUMMARY_FAILED = "SUMMARY_FAILED"
 
 _MAY_BE_BILLED = frozenset({"", TIMEOUT, StreamStalled.reason, CUT})
 """Ends of a call that a provider may have billed without telling."""
-
-
-@dataclass(frozen=True, slots=True)
-class SummaryCall:
-    """A request for a summary."""
-
-    request: llm_pb2.ChatRequest
-    input_tokens: int
-
-    def complain(self, fault: str, text: str) -> SummaryCall:
-        """Return the same call, with what was wrong with its answer; the messages before the last are the same."""
-        request = llm_pb2.ChatRequest()
-        request.CopyFrom(self.request)
-        request.messages[-1].content.add(text=f"\n\n{describe_fault(fault, text)}")
-        return SummaryCall(request, self.input_tokens)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,9 @@
-"""Shortened forms of messages: head and tail, with the size and where the whole can be read.
+"""The last resort for a request that does not fit its model's window.
 
-The log keeps everything: `read_result` gives a result by its call's id, `read_history` lines by their numbers."""
+Long texts are shortened first, older ones before the current turn: head and tail stay, with the size and the call that
+reads the whole (`read_result` by a call's id, `read_history` by line numbers). Then the oldest messages are left out,
+with a notice in their place. The last messages always stay, so that no request repeats the one before it.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,6 @@ from services.memory.log.media import describe_media, get_media, name_reader
 from services.memory.log.messages import is_object
 
 if TYPE_CHECKING:
-    from services.memory.context.pairing import MessageGroup
     from services.memory.context.token_counter import TokenCounter
 
 

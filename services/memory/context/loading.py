@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import ContextLengthExceeded
 from headrace.v1 import llm_pb2, memory_pb2
-from services.memory.chats.history_reader import READERS
 from services.memory.compaction.pinned import find_intent, list_open_tasks
 from services.memory.compaction.plan import is_due, is_worth_a_summary
+from services.memory.context import recap
 from services.memory.context.fitting import FittedMessages, fit_groups
+from services.memory.context.history_reader import READERS
 from services.memory.context.pairing import WHOLE
-from services.memory.context.parts import add_compaction
+from services.memory.context.parts import FittedRequest, add_compaction, add_parts
 from services.memory.context.source import ContextSource, list_texts, select_source, select_whole
 from services.memory.context.token_counter import INLINE_BYTES_MAX, get_request_tokens_max
 from services.memory.context.view import (
@@ -29,10 +30,8 @@ from services.memory.context.view import (
     select_news,
     tell,
 )
-from services.memory.context.window import recap
 from services.memory.log import media
 from services.memory.log.lines import Known, Line
-from services.memory.requests import context_parts
 from services.runtime.tokens.encodings import is_loaded
 
 RECAP = "recap"
@@ -118,8 +117,8 @@ def _build_response(
     response.reminded.extend(memory_pb2.Reminder(key=key, text=text) for key, text in texts.items())
     if request.with_parts:
         tools = _list_tools(request, has_left=response.has_left)
-        fitted = context_parts.FittedRequest(view, shown, system, tools)
-        context_parts.add_parts(response, runs, source, fitted, counter)
+        fitted = FittedRequest(view, shown, system, tools)
+        add_parts(response, runs, source, fitted, counter)
     if media.fill_media(response.messages, find, request.limits.capabilities):
         response.has_left = True
     return response, count

@@ -1,4 +1,8 @@
-"""Words that stand for lines which a request does not show."""
+"""Turns a run's stored messages into ones that a model takes.
+
+The pieces of one answer become one assistant message, an unanswered call gets a typed result, and an unrequested result
+is dropped. Equal lines give equal bytes, which keeps a provider's prefix cache hitting.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Counts the parts of a request by kind, and those that have left it: for people who look into a window.
+"""The parts of a request by kind, those that have left it, and the last compaction: for people who look into a window.
 
-It reads the view and changes nothing. However long the chat is there is one part for each kind, state and reason."""
+It reads the view and changes nothing. However long the chat is there is one part for each kind, state and reason.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +23,9 @@ from services.memory.log.raw_json import load_proto
 from services.runtime.usage import sum_usages
 
 if TYPE_CHECKING:
-    from headrace.v1 import memory_pb2
     from services.memory.context.pairing import MessageGroup, PairedMessage
-    from services.memory.context.source import AppliedCompaction, ContextSource
+    from services.memory.context.scopes import AppliedCompaction
+    from services.memory.context.source import ContextSource
     from services.memory.context.token_counter import TokenCounter
     from services.memory.context.view import ContextView
     from services.memory.log.lines import Line

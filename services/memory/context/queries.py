@@ -1,6 +1,9 @@
-"""The conversation of another program that a query brings along.
+"""What the queries of runs bring along, and who asked them.
 
-Models see its messages around the query's own, but for those of role system, which go on instructing the chat."""
+A query may carry the conversation of another program. Models see its messages around the query's own, except those of
+role system, which keep instructing the chat. Where several users ask in a chat, each message of a user begins with a
+line that no message can forge; a chat of one user is left as it is, so that its requests keep their bytes.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +22,9 @@ from services.runtime.auth.identity import Identity
 from services.runtime.formats.own_tags import neutralise_tag
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from services.memory.context.pairing import MessageGroup
-    from services.memory.log.lines import Line
 
 
 _PORTABLE_ID = re.compile(r"[a-zA-Z0-9_-]{1,40}")

@@ -1,21 +1,21 @@
-"""Which lines of a run one of its contexts sees.
+"""Which lines of a run one of its contexts sees, and the compactions that the context begins after.
 
 A context is the run's own (no id), a sub-agent's (`subagent-<8 hex>`), or a plan task's (`task-<taskId>`, within a
 sub-agent `subagent-<8 hex>.task-<taskId>`). A sub-agent begins empty; a task begins with a copy of its plan's context
-at that moment, so that parallel tasks do not see each other."""
+at that moment, so that parallel tasks do not see each other.
+
+People may give a summary another text, and pin messages after it. Those lines belong to no run and hold from the next
+request on.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from sys import maxsize
-from typing import TYPE_CHECKING
 
-from services.memory.log.lines import Line, Pin, SummaryEdit
-
-if TYPE_CHECKING:
-    from services.memory.log.lines import Line
-
+from services.memory.context.pairing import SUMMARY, MessageGroup, PairedMessage, Position, make_text_message
+from services.memory.log.lines import CompactBoundary, CompactSummary, Line, Pin, SummaryEdit
 
 TASK = "task-"
 SEPARATOR = "."
@@ -95,3 +95,50 @@ def list_pins(lines: Iterable[Line]) -> list[Pin]:
         if isinstance(line, Pin):
             pins[line.target] = line
     return sorted((pin for pin in pins.values() if pin.text), key=lambda pin: pin.target)
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedCompaction:
+    boundary: CompactBoundary
+    summary: CompactSummary
+    changes: SummaryChanges = NO_CHANGES
+    """What people have made of the summary."""
+
+    @property
+    def start(self) -> Position:
+        """The first message beside the summary."""
+        return Position(self.summary.retained_from.n, self.summary.retained_from.message)
+
+    @property
+    def text(self) -> str:
+        """The summary as it was written or edited last."""
+        return self.changes.choose_text(self.summary.content)
+
+    @property
+    def group(self) -> MessageGroup:
+        at, text = Position(self.summary.n, 0), self.changes.apply_to(self.summary.content)
+        if text == self.summary.content:
+            said = PairedMessage(make_text_message("user", text), at, form=SUMMARY, tokens=[self.summary.tokens])
+        else:
+            # Counted by its own text: the form tells the versions apart.
+            said = PairedMessage(make_text_message("user", text), at, form=f"{SUMMARY} {self.changes.version}")
+        return MessageGroup(said)
+
+    def retains(self, group: MessageGroup) -> bool:
+        return group.head.at is not None and group.head.at.n < self.summary.n
+
+
+def list_compactions(runs: Iterable[Sequence[Line]], scope: ContextScope) -> list[AppliedCompaction]:
+    """List the compactions of a context by how far they reach; a boundary without summary is ignored.
+
+    One that was made between runs may end after a later run's own.
+    """
+    boundaries: dict[str, CompactBoundary] = {}
+    found: list[AppliedCompaction] = []
+    for lines in runs:
+        for line in lines:
+            if isinstance(line, CompactBoundary) and scope.includes(line.context_id, line.n):
+                boundaries[line.uuid] = line
+            elif isinstance(line, CompactSummary) and line.parent_uuid in boundaries:
+                found.append(AppliedCompaction(boundaries[line.parent_uuid], line))
+    return sorted(found, key=lambda compaction: (compaction.start, compaction.summary.n))

@@ -1,7 +1,8 @@
 """The lines of one context of a run since its last compaction.
 
 Runs are in the order of their queries, and a run sees nothing of later ones. For sub-agents and plan tasks see
-scopes.py."""
+scopes.py.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +15,6 @@ from headrace.errors import NotFound
 from services.memory.context.pairing import (
     LEFT_OUT,
     SPOKEN,
-    SUMMARY,
     MessageGroup,
     MessagePairing,
     PairedMessage,
@@ -32,8 +32,8 @@ from services.memory.context.queries import (
     quote_earlier_messages,
     read_instructions,
 )
-from services.memory.context.scopes import NO_CHANGES, ContextScope, SummaryChanges, find_changes, find_scope
-from services.memory.log.lines import STAGES_BEFORE_ANSWER, CompactBoundary, CompactSummary, Line, Query, Step
+from services.memory.context.scopes import AppliedCompaction, ContextScope, find_changes, find_scope, list_compactions
+from services.memory.log.lines import STAGES_BEFORE_ANSWER, CompactSummary, Line, Query, Step
 from services.runtime.formats.own_tags import neutralise_tag
 
 if TYPE_CHECKING:
@@ -50,37 +50,6 @@ HIDDEN_STAGES = frozenset({"compact", "verify", "mode"})
 
 HIDDEN_STAGES_LATER = HIDDEN_STAGES | STAGES_BEFORE_ANSWER
 """Stages hidden from later runs, which see a planned run's query and final answer only."""
-
-
-@dataclass(frozen=True, slots=True)
-class AppliedCompaction:
-    boundary: CompactBoundary
-    summary: CompactSummary
-    changes: SummaryChanges = NO_CHANGES
-    """What people have made of the summary."""
-
-    @property
-    def start(self) -> Position:
-        """The first message beside the summary."""
-        return Position(self.summary.retained_from.n, self.summary.retained_from.message)
-
-    @property
-    def text(self) -> str:
-        """The summary as it was written or edited last."""
-        return self.changes.choose_text(self.summary.content)
-
-    @property
-    def group(self) -> MessageGroup:
-        at, text = Position(self.summary.n, 0), self.changes.apply_to(self.summary.content)
-        if text == self.summary.content:
-            said = PairedMessage(make_text_message("user", text), at, form=SUMMARY, tokens=[self.summary.tokens])
-        else:
-            # Counted by its own text: the form tells the versions apart.
-            said = PairedMessage(make_text_message("user", text), at, form=f"{SUMMARY} {self.changes.version}")
-        return MessageGroup(said)
-
-    def retains(self, group: MessageGroup) -> bool:
-        return group.head.at is not None and group.head.at.n < self.summary.n
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,22 +165,6 @@ def select_whole(runs: Mapping[str, Sequence[Line]], run_id: str, context_id: st
 
 def _is_before(summary: CompactSummary, own: Sequence[Line]) -> bool:
     return summary.retained_from.n <= own[-1].n
-
-
-def list_compactions(runs: Iterable[Sequence[Line]], scope: ContextScope) -> list[AppliedCompaction]:
-    """List the compactions of a context by how far they reach; a boundary without summary is ignored.
-
-    One that was made between runs may end after a later run's own.
-    """
-    boundaries: dict[str, CompactBoundary] = {}
-    found: list[AppliedCompaction] = []
-    for lines in runs:
-        for line in lines:
-            if isinstance(line, CompactBoundary) and scope.includes(line.context_id, line.n):
-                boundaries[line.uuid] = line
-            elif isinstance(line, CompactSummary) and line.parent_uuid in boundaries:
-                found.append(AppliedCompaction(boundaries[line.parent_uuid], line))
-    return sorted(found, key=lambda compaction: (compaction.start, compaction.summary.n))
 
 
 def _holds(lines: Sequence[Line], position: Position) -> bool:

@@ -1,4 +1,7 @@
-"""Limits of a request: the model's window less the room for its answer."""
+"""Token counts of messages, made at append in the encoding of the chat's model, and the limits of its window.
+
+Counts are exact for OpenAI's encodings; other models have a ratio learned from reported usage.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,6 @@ from services.runtime.tokens import count, model_table
 from services.runtime.tokens.encodings import EncodingName
 
 if TYPE_CHECKING:
-    from headrace.v1 import memory_pb2
     from services.memory.context.pairing import MessageGroup, PairedMessage, Position
     from services.memory.context.source import ContextSource
     from services.memory.log.chat import Chat

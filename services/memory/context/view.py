@@ -1,7 +1,8 @@
-"""The messages of a run's next request: everything since the last compaction.
+"""The messages of a run's next request: everything since the last compaction, and reminders after the last message.
 
 Long results of earlier runs are shortened, the same way all through this run; its own messages stay whole while they
-fit."""
+fit. A step keeps the reminders that its model was given, so that later requests begin with the same bytes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Refuses new work of those who are being erased, in every service of the store."""
+"""Erasures as records: requested, claimed by whoever works on them, and at last receipts.
+
+While one is going on, every service of the store refuses new work of its users.
+"""
 
 from __future__ import annotations
 

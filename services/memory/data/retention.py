@@ -1,4 +1,7 @@
-"""The file of how long chats are kept, read before each use; without one the same holds for all."""
+"""Daily deletion of orphaned blobs and, where a time is set for them, of unused chats.
+
+The file of the times is read before each use; without one the same time holds for all chats.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Opens the keyring that the settings name. Master keys wrap its data keys; they are in a file, or behind a command or a Python
-object. Everything blocks."""
+"""Opens the keyring that the settings name.
+
+Master keys wrap its data keys; they are in a file, or behind a command or a Python object. Everything blocks.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,10 @@
-"""Which facts a query finds: by words, in any script, the same on both engines.
+"""Which facts a query finds: by words in any script, alike on both engines, and by vectors where a model makes them.
 
-A word counts by how few facts hold it, and by how much of the fact's word it is: "like" finds "likes"."""
+A word counts by how few facts hold it, and by how much of the fact's word it is: "like" finds "likes". A vector is a
+model's numbers for a text, near for texts that say the same in other words. Vectors are stored as directions (of length
+1), so that a cosine is a sum of products. All of them are compared, in a thread: with 1,536 numbers each, the 2,000
+facts that a user may have cost 0.1 s of processor time.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The RPCs of facts."""
+"""The RPCs of facts, and the facts that the current user sees and may change."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ from services.memory.storage.search import Hit, Question, read_limit
 from services.runtime.auth import identity
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping
 
-    from headrace.v1 import memory_pb2
     from services.memory.chats.access import ChatAccess
     from services.memory.data.holds import HoldsInForce
     from services.memory.facts.recall import FactVectors

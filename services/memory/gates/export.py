@@ -1,4 +1,4 @@
-"""ExportGates: who has done what at gates, in the order of the commits, as lines of a hash chain."""
+"""ExportGates: who did what at gates, in the order of the commits, as lines of a hash chain."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ STEPS_MAX = 100_000
 log = structlog.get_logger()
 
 
-class GateAuditRpcs(MemoryServiceServicer):
+class GateExportRpcs(MemoryServiceServicer):
     """The part of the memory service for those who audit."""
 
     _engine: Engine

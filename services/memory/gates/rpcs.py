@@ -1,4 +1,4 @@
-"""The RPCs of gates: the view of what waits for people."""
+"""The RPCs of gates, which wait for people, and of grants: approvals that hold for later calls."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from services.memory.storage.engine import Engine
     from services.memory.storage.gates.rows import GateEntry, GrantEntry
     from services.memory.storage.gates.watch import GateReader
-    from services.runtime.auth.identity import Identity
     from services.runtime.rpc.interceptors import Context
 
 
@@ -93,6 +92,57 @@ class GateRpcs(MemoryServiceServicer):
             raise NotFound(f"run {request.run_id} has no gate {request.gate_id!r}", runId=request.run_id)
         return gates_pb2.GetGateResponse(gate=_make_gate(gate))
 
+    async def ListGrants(self, request: gates_pb2.ListGrantsRequest, context: Context) -> gates_pb2.ListGrantsResponse:
+        caller = identity.require_scope("operate") if request.scope == "tenant" else identity.require_identity()
+        size, after = parse_grant_page(request.page_size, request.page_token)
+        query = GrantQuery(
+            tenant=caller.tenant,
+            now=now_ms(),
+            user=None if request.scope == "tenant" else caller,
+            chat_id=request.chat_id or None,
+            size=size,
+            after=after,
+        )
+        progress = self._engine.index.get_progress()
+        grants, next_page_token = await self._engine.gates.list_grants(query)
+        return gates_pb2.ListGrantsResponse(
+            grants=map(_make_grant, grants),
+            next_page_token=next_page_token,
+            index_progress=describe_progress(progress),
+        )
+
+    async def RevokeGrant(
+        self, request: gates_pb2.RevokeGrantRequest, context: Context
+    ) -> gates_pb2.RevokeGrantResponse:
+        caller = identity.require_identity()
+        chat, grant = await self._find_grant(request, caller)
+        if grant.end:
+            await self._engine.chats.load_settled(request.chat_id)  # what it shows may still be taken back
+            chat, grant = await self._find_grant(request, caller)
+        if grant.end or (grant.expires_at and grant.expires_at <= now_ms()):
+            return gates_pb2.RevokeGrantResponse(status="revoked" if grant.end == REVOKED else "ended")
+        with identity.acting_as(chat.info.owner):  # whose chat it is, whoever revokes
+            stamp = make_stamp(request.chat_id)
+        line = Revocation(**stamp, grant_id=grant.grant_id, by=caller.user, credential=caller.credential)
+        await self._engine.chats.append(request.chat_id, [line], request.ByteSize())
+        told = {"chatId": request.chat_id, "runId": grant.run_id, "grantId": grant.grant_id}
+        await self._engine.audit.record("grant.revoked", caller, **told)
+        return gates_pb2.RevokeGrantResponse(status="revoked")
+
+    async def _find_grant(self, request: gates_pb2.RevokeGrantRequest, caller: Identity) -> tuple[Chat, GrantInfo]:
+        """Return the grant with its chat. Raises NotFound, also where the caller may not see it."""
+        missing = NotFound(f"chat {request.chat_id} has no grant {request.grant_id!r}", chatId=request.chat_id)
+        try:
+            chat = await self._engine.chats.load(request.chat_id)
+        except NotFound:
+            raise missing from None
+        grant = chat.info.grants.get(request.grant_id)
+        if grant is None or chat.info.owner.tenant != caller.tenant:
+            raise missing
+        if caller != chat.info.owner and caller.user not in grant.made_by and "operate" not in caller.scopes:
+            raise missing
+        return chat, grant
+
 
 def _make_query(request: gates_pb2.ListGatesRequest | gates_pb2.WatchGatesRequest) -> GateQuery | None:
     """Read which gates the caller asks for; None: those that a caller may answer who may answer none.
@@ -152,63 +202,6 @@ def _make_gate(entry: GateEntry) -> gates_pb2.Gate:
         claimed_by=entry.claimed_by if is_claimed else None,
         claimed_until=entry.claimed_until if is_claimed else None,
     )
-
-
-class GrantRpcs(MemoryServiceServicer):
-    """The part of the memory service for what people have approved ahead."""
-
-    _engine: Engine
-
-    async def ListGrants(self, request: gates_pb2.ListGrantsRequest, context: Context) -> gates_pb2.ListGrantsResponse:
-        caller = identity.require_scope("operate") if request.scope == "tenant" else identity.require_identity()
-        size, after = parse_grant_page(request.page_size, request.page_token)
-        query = GrantQuery(
-            tenant=caller.tenant,
-            now=now_ms(),
-            user=None if request.scope == "tenant" else caller,
-            chat_id=request.chat_id or None,
-            size=size,
-            after=after,
-        )
-        progress = self._engine.index.get_progress()
-        grants, next_page_token = await self._engine.gates.list_grants(query)
-        return gates_pb2.ListGrantsResponse(
-            grants=map(_make_grant, grants),
-            next_page_token=next_page_token,
-            index_progress=describe_progress(progress),
-        )
-
-    async def RevokeGrant(
-        self, request: gates_pb2.RevokeGrantRequest, context: Context
-    ) -> gates_pb2.RevokeGrantResponse:
-        caller = identity.require_identity()
-        chat, grant = await self._find_grant(request, caller)
-        if grant.end:
-            await self._engine.chats.load_settled(request.chat_id)  # what it shows may still be taken back
-            chat, grant = await self._find_grant(request, caller)
-        if grant.end or (grant.expires_at and grant.expires_at <= now_ms()):
-            return gates_pb2.RevokeGrantResponse(status="revoked" if grant.end == REVOKED else "ended")
-        with identity.acting_as(chat.info.owner):  # whose chat it is, whoever revokes
-            stamp = make_stamp(request.chat_id)
-        line = Revocation(**stamp, grant_id=grant.grant_id, by=caller.user, credential=caller.credential)
-        await self._engine.chats.append(request.chat_id, [line], request.ByteSize())
-        told = {"chatId": request.chat_id, "runId": grant.run_id, "grantId": grant.grant_id}
-        await self._engine.audit.record("grant.revoked", caller, **told)
-        return gates_pb2.RevokeGrantResponse(status="revoked")
-
-    async def _find_grant(self, request: gates_pb2.RevokeGrantRequest, caller: Identity) -> tuple[Chat, GrantInfo]:
-        """Return the grant with its chat. Raises NotFound, also where the caller may not see it."""
-        missing = NotFound(f"chat {request.chat_id} has no grant {request.grant_id!r}", chatId=request.chat_id)
-        try:
-            chat = await self._engine.chats.load(request.chat_id)
-        except NotFound:
-            raise missing from None
-        grant = chat.info.grants.get(request.grant_id)
-        if grant is None or chat.info.owner.tenant != caller.tenant:
-            raise missing
-        if caller != chat.info.owner and caller.user not in grant.made_by and "operate" not in caller.scopes:
-            raise missing
-        return chat, grant
 
 
 def _make_grant(entry: GrantEntry) -> gates_pb2.Grant:

@@ -1,4 +1,4 @@
-""""""
+"""Converts foreign messages to the pieces of our steps, keeping as text what it cannot interpret."""
 
 from __future__ import annotations
 

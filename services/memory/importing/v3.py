@@ -1,4 +1,8 @@
-"""Chat Memory V3 and V3.1: query and step lines, with older names."""
+"""Chat Memory V3 and V3.1: query and step lines, with older names.
+
+Logs of V3 that lie in the folder of chats under a log's name are converted in place: our own lines always have a
+number, those of V3 have none.
+"""
 
 from __future__ import annotations
 

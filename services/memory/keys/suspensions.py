@@ -1,4 +1,7 @@
-"""Users of the current tenant who are suspended: for each a record beside the keys, which every service reads."""
+"""Users of a tenant who are suspended, or whose credentials have all ended: their schedules begin no runs.
+
+A suspension is a record beside the keys, which every service reads.
+"""
 
 from __future__ import annotations
 

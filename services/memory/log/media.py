@@ -1,4 +1,4 @@
-"""Images, sounds and files of messages: stored beside the log as blobs named by their content, and restored for readers."""
+"""Images, sounds and files of messages: stored beside the log as blobs named by their content, restored for readers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""JSON in log lines: protos in their JSON form (services/runtime/formats/json_form.py), and the fields that views read.
+"""JSON inside log lines: protos in their JSON form (services/runtime/formats/json_form.py), and fields that views read.
 
-JSON fields keep their bytes, so that large integers survive. A line whose fields cannot be read is damaged (lines.py)."""
+JSON fields keep their bytes, so that large integers survive. A line whose fields cannot be read is damaged (lines.py).
+"""
 
 from __future__ import annotations
 

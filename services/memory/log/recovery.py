@@ -1,8 +1,9 @@
-"""Reading a log file after a crash or damage.
+"""Reads a log file after a crash or damage, and reports the damage line by line.
 
-An append cut by a crash was never acknowledged, and its tail is set aside: it lacks its end, or blocks of it that never
-reached the disk are zeros, before others of the same write that did. Other damage (a line that is not what was written,
-a gap or repetition in the numbers) is left for people."""
+An append that a crash cut was never acknowledged, and its tail is set aside: its end is missing, or blocks of it that
+never reached the disk are zeros, before others of the same write that did. Other damage (a line that is not what was
+written, a gap or repetition in the numbers) is left for people.
+"""
 
 from __future__ import annotations
 

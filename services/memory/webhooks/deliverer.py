@@ -1,4 +1,8 @@
-"""Metrics of webhooks. What waits is counted in the store, so that all replicas say the same."""
+"""Delivers what waits: each replica claims some of it for a time, tries it, and stores the outcome.
+
+A process that is killed in between has delivered what it has not stored; when its time is over, another delivers it
+again. Nothing is polled while nothing waits, except for one look in a while at what other replicas have left.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, TypeAlias
 
+import prometheus_client
 import structlog
-from prometheus_client import Counter, Gauge
 
 from headrace.errors import HeadraceError
 from services.memory.storage.records.webhooks import DEAD, DELIVERED, KEPT_MS, WAITING, TryResult
@@ -24,14 +28,20 @@ if TYPE_CHECKING:
     from services.memory.webhooks.sender import Answer
 
 
-TRIES = Counter(
+TRIES = prometheus_client.Counter(
     "headrace_webhook_tries",
     "Tries to deliver events; `outcome`: delivered, failed (tried again) or dead.",
     ("outcome",),
 )
-_WAITING = Gauge("headrace_webhook_waiting", "Deliveries that wait, of all webhooks; each replica has the same number.")
-_DEAD = Gauge("headrace_webhook_dead", "Dead letters that are kept, of all webhooks; each replica has the same number.")
-_OLDEST = Gauge("headrace_webhook_oldest_seconds", "Since when the oldest delivery waits, in seconds; 0: none does.")
+_WAITING, _DEAD, _OLDEST = (
+    prometheus_client.Gauge(f"headrace_webhook_{name}", text)
+    for name, text in (
+        ("waiting", "Deliveries that wait, of all webhooks; each replica has the same number."),
+        ("dead", "Dead letters that are kept, of all webhooks; each replica has the same number."),
+        ("oldest_seconds", "Since when the oldest delivery waits, in seconds; 0: none does."),
+    )
+)
+"""Counted in the store, so that all replicas report the same."""
 
 
 def show_backlog(backlog: Backlog) -> None:

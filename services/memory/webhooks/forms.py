@@ -1,4 +1,8 @@
-"""Signatures of Standard Webhooks (https://www.standardwebhooks.com, specification 1.0.0)."""
+"""A delivery as a request: a signed CloudEvent, or A2A's status update to whoever follows one task.
+
+Signatures are those of Standard Webhooks (https://www.standardwebhooks.com, specification 1.0.0). A2A's form:
+https://a2a-protocol.org/latest/specification (1.0, 4.3.3); it has no signature, but what its receiver gave.
+"""
 
 from __future__ import annotations
 

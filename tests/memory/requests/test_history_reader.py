@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headrace.errors import InvalidRequest, NotFound
 from headrace.v1 import llm_pb2, memory_pb2
-from services.memory.chats.history_reader import cut_middle
+from services.memory.context.history_reader import cut_middle
 from services.memory.log.media import BYTES_MAX, PARTS_MAX, SCHEME, Blob, read_media
 from tests.support.memory.messages import call, content, result, user
 from tests.support.memory.summarising import LIMITS

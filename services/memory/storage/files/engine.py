@@ -50,8 +50,6 @@ if TYPE_CHECKING:
 
     from services.memory.encryption.keyring import Keyring
     from services.memory.storage.files.disk import Disk
-    from services.memory.storage.files.disk_room import DiskRoom
-    from services.memory.storage.files.outbox import Outbox
 
 
 class NoPeers:

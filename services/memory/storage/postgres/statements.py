@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from services.memory.encryption.keyring import Keyring
     from services.memory.log.chat_info import ChatInfo, RunInfo
-    from services.memory.storage.index_rows import IndexChange, Text
+    from services.memory.storage.index_rows import Text
     from services.memory.storage.leases import Lease
     from services.memory.storage.postgres.connection.session import Connection
     from services.runtime.auth.identity import Identity
