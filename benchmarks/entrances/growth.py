@@ -20,7 +20,7 @@ from benchmarks.entrances.measuring import Load, Measuring
 from benchmarks.entrances.ways import SHORT, Way
 from benchmarks.grid import Grid
 from benchmarks.processes import RunningSuite, configure, starting_suite
-from services.memory.log.checksums import add_checksum, remove_checksum
+from services.memory.log.lines import add_checksum, remove_checksum
 
 SETTLE_S = 3.0
 REST_S = 5.0

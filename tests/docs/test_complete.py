@@ -14,7 +14,7 @@ from docs.generate import command_line, configuration, contract, sources
 from docs.generate.pages import PAGES
 from headrace.errors import BY_REASON
 from services.facade.proto_routes import load_routes
-from services.memory.log import lines
+from services.memory.log import lines, messages
 from services.runtime.auth.keys import api_keys
 from services.runtime.process.config import SHARED, list_variables
 from services.simulator.scripts import steps
@@ -109,5 +109,5 @@ def test_every_field_of_a_log_line_stands_in_the_chat_log_page() -> None:
         for field in msgspec.structs.fields(kind):
             assert field.encode_name in stamped or f"| `{field.encode_name}` |" in section, f"{tag}.{field.encode_name}"
     message = read_section(page, "messages")
-    for field in msgspec.structs.fields(lines.StoredMessage):
+    for field in msgspec.structs.fields(messages.StoredMessage):
         assert f"| `{field.encode_name}` |" in message, field.encode_name

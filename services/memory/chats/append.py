@@ -11,9 +11,7 @@ from headrace.errors import InvalidRequest
 from headrace.v1 import llm_pb2, memory_pb2
 from services.memory.context.pairing import make_text_message
 from services.memory.context.token_counter import INLINE_BYTES_MAX
-from services.memory.log.charges import decode_charges, encode_charges
 from services.memory.log.lines import (
-    ABSENT,
     Event,
     Insight,
     Intent,
@@ -21,17 +19,24 @@ from services.memory.log.lines import (
     Learned,
     Line,
     Query,
-    Range,
     Run,
     Step,
-    StoredMessage,
-    Tokens,
     Unknown,
+    decode_charges,
+    encode_charges,
+    make_stamp,
 )
 from services.memory.log.media import Blob, get_media
-from services.memory.log.messages import decode_content, encode_message, encode_range, join_text
-from services.memory.log.raw_json import dump_proto, embed_json, load_delta, load_proto
-from services.memory.log.stamps import make_stamp
+from services.memory.log.messages import (
+    Range,
+    StoredMessage,
+    Tokens,
+    decode_content,
+    encode_message,
+    encode_range,
+    join_text,
+)
+from services.memory.log.raw_json import ABSENT, dump_proto, embed_json, load_delta, load_proto
 from services.runtime.auth.identity import require_identity
 from services.runtime.tokens.encodings import is_loaded
 

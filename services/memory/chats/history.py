@@ -17,9 +17,9 @@ from headrace.v1 import agent_pb2, common_pb2, memory_pb2
 from services.memory.context.queries import EarlierMessage, QueryTexts
 from services.memory.context.scopes import get_agent_id
 from services.memory.log.chat_info import count_derived_events, make_chat_name
-from services.memory.log.lines import STAGES_BEFORE_ANSWER, Call, Event, Line, Query, Run, Step, StoredMessage
+from services.memory.log.lines import STAGES_BEFORE_ANSWER, Event, Line, Query, Run, Step
 from services.memory.log.media import FindBlob, fill_json_media
-from services.memory.log.messages import join_text
+from services.memory.log.messages import Call, StoredMessage, join_text
 from services.memory.log.raw_json import load_delta, load_proto
 from services.runtime.auth.identity import Identity
 

@@ -15,8 +15,7 @@ from services.memory.chats.edits import append_line
 from services.memory.chats.history import ChatHistory
 from services.memory.data.holds import check_deletion
 from services.memory.log.chat_info import clean_title
-from services.memory.log.lines import Sharing, Title
-from services.memory.log.stamps import make_stamp
+from services.memory.log.lines import Sharing, Title, make_stamp
 from services.memory.storage import log_copy
 from services.memory.storage.index_progress import describe_progress
 from services.memory.storage.paging import Page

@@ -21,17 +21,17 @@ from services.memory.compaction.summary_writer import SummaryWriter
 from services.memory.context.scopes import list_pins
 from services.memory.context.source import get_position, select_source, select_whole
 from services.memory.log import media
-from services.memory.log.charges import Charge
 from services.memory.log.lines import (
+    Charge,
     CompactBoundary,
     CompactMetadata,
     CompactReceipt,
     CompactSummary,
     Known,
     RetainedFrom,
+    make_stamp,
 )
 from services.memory.log.session_state import SessionState
-from services.memory.log.stamps import make_stamp
 from services.runtime.usage import to_nano_usd
 
 if TYPE_CHECKING:

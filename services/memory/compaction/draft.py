@@ -36,8 +36,8 @@ from services.memory.context.scopes import SummaryChanges, format_pins
 from services.memory.context.source import get_position
 from services.memory.context.token_counter import get_request_tokens_max
 from services.memory.context.view import UNBOUNDED, ContextWindow, build_view
-from services.memory.log.lines import ABSENT, CompactReceipt
-from services.memory.log.raw_json import dump_proto
+from services.memory.log.lines import CompactReceipt
+from services.memory.log.raw_json import ABSENT, dump_proto
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,7 +49,8 @@ if TYPE_CHECKING:
     from services.memory.context.source import ContextSource
     from services.memory.context.token_counter import TokenCounter
     from services.memory.log.chat_info import CompactionBase
-    from services.memory.log.lines import Pin, Tokens
+    from services.memory.log.lines import Pin
+    from services.memory.log.messages import Tokens
 
 SUMMARY_RATIO = 0.1
 """Share of the limit that a summary is expected to take at most, when it is planned what stays beside it."""

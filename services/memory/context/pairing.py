@@ -16,7 +16,7 @@ from services.runtime.formats.own_tags import format_reminder, has_tag, neutrali
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from services.memory.log.lines import StoredMessage, Tokens
+    from services.memory.log.messages import StoredMessage, Tokens
 
 
 LEFT_OUT = "left out"

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from services.memory.context.pairing import QUOTE, SPOKEN, Position
-from services.memory.log.lines import Call, Event, Function, Line, Query, StoredMessage, TextPart
-from services.memory.log.messages import is_object
+from services.memory.log.lines import Event, Line, Query
+from services.memory.log.messages import Call, Function, StoredMessage, TextPart, is_object
 from services.runtime.auth.identity import Identity
 from services.runtime.formats.own_tags import neutralise_tag
 

@@ -18,8 +18,8 @@ import msgspec
 from headrace.v1 import llm_pb2, memory_pb2
 from services.memory.context.pairing import INTERRUPTED, SUMMARY, WITHOUT_REASONING
 from services.memory.context.token_ratios import CountedRequest, ModelKey, TokenRatios
-from services.memory.log.lines import Tokens
 from services.memory.log.media import copy_with_media
+from services.memory.log.messages import Tokens
 from services.runtime.auth import identity
 from services.runtime.formats.own_tags import format_reminder
 from services.runtime.tokens import count, model_table

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from services.memory.log.checksums import add_checksum, remove_checksum
 from services.memory.log.lines import (
     CompactBoundary,
     CompactSummary,
@@ -27,7 +26,9 @@ from services.memory.log.lines import (
     Step,
     SummaryEdit,
     Unknown,
+    add_checksum,
     decode_line,
+    remove_checksum,
 )
 from services.runtime.auth.identity import Identity
 

@@ -12,9 +12,8 @@ from headrace.errors import InvalidRequest, NotFound
 from headrace.v1 import common_pb2, gates_pb2
 from headrace.v1.memory_pb2_grpc import MemoryServiceServicer
 from services.memory.log.grants import REVOKED
-from services.memory.log.lines import Revocation
+from services.memory.log.lines import Revocation, make_stamp
 from services.memory.log.raw_json import load_delta
-from services.memory.log.stamps import make_stamp
 from services.memory.storage.gates.grant_query import GrantQuery, parse_grant_page
 from services.memory.storage.gates.query import GateQuery, parse_page
 from services.memory.storage.index_progress import describe_progress

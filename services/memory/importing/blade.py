@@ -20,7 +20,7 @@ from services.memory.importing.messages import (
     to_milliseconds,
     to_text,
 )
-from services.memory.log.lines import StoredMessage, TextPart
+from services.memory.log.messages import StoredMessage, TextPart
 
 _PARENTS = ("parentUuid", "logicalParentUuid")
 

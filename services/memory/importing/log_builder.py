@@ -18,22 +18,16 @@ from services.memory.log.lines import (
     CompactMetadata,
     CompactSummary,
     Event,
-    ImagePart,
-    ImageUrl,
     Known,
-    Part,
     Query,
-    Range,
     RetainedFrom,
     Run,
     Step,
-    StoredMessage,
-    TextPart,
     decode_line,
     encode_line,
 )
 from services.memory.log.media import Blob, extract_blob
-from services.memory.log.messages import join_text
+from services.memory.log.messages import ImagePart, ImageUrl, Part, Range, StoredMessage, TextPart, join_text
 from services.memory.log.raw_json import load_delta, pick_loadable
 from services.runtime.rpc.field_rules import is_uuid
 

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from headrace.v1 import common_pb2
-from services.memory.log.lines import ABSENT, Call, Function, ImagePart, ImageUrl, Part, StoredMessage, TextPart, Timing
-from services.memory.log.raw_json import pick_loadable
+from services.memory.log.messages import Call, Function, ImagePart, ImageUrl, Part, StoredMessage, TextPart, Timing
+from services.memory.log.raw_json import ABSENT, pick_loadable
 
 SECONDS_MAX = 100_000_000_000
 """Greater numbers are milliseconds: as seconds they would be after the year 5000."""

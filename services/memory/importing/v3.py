@@ -24,9 +24,8 @@ from services.memory.importing.messages import (
     to_text,
 )
 from services.memory.log import recovery
-from services.memory.log.lines import ABSENT
 from services.memory.log.media import Blob
-from services.memory.log.raw_json import pick_loadable
+from services.memory.log.raw_json import ABSENT, pick_loadable
 from services.runtime.rpc.field_rules import is_uuid
 
 

@@ -15,7 +15,6 @@ from services.memory.log.lines import (
     Event,
     Line,
     Query,
-    Range,
     Revert,
     Run,
     Sharing,
@@ -24,13 +23,14 @@ from services.memory.log.lines import (
     Title,
     Unknown,
 )
+from services.memory.log.messages import Range
 from services.memory.log.raw_json import ERROR_FIELDS, QUERY_FIELDS
 from services.runtime.auth.identity import DEFAULT, Identity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from services.memory.log.charges import Charge
+    from services.memory.log.lines import Charge
 
 
 NAME_CODE_POINTS = 10

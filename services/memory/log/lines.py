@@ -1,123 +1,71 @@
 """The lines of a chat's log file (docs/reference/chat-log.md; Chat Memory V3.1).
 
-Each is a JSON object. Parts that only views need stay raw JSON until a view reads them.
+Each is a JSON object. Parts that only views need stay raw JSON until a view reads them. A line ends with a checksum:
+CRC-32 of the line without it, as its last member, so that a disk that returns other bytes than were written is noticed.
+Lines of older versions have none.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, TypeAlias, get_args
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any, TypeAlias, get_args
+from zlib import crc32
 
 import msgspec
 from msgspec import Meta, Raw, Struct, field
+from msgspec.structs import force_setattr
 
-from headrace.v1 import common_pb2
-from services.memory.log.charges import Charge
-from services.memory.log.checksums import add_checksum, remove_checksum
-from services.memory.log.raw_json import ERROR_FIELDS, GATE_EVENT, QUERY_FIELDS, Int64, load_proto
+from headrace.v1 import common_pb2, memory_pb2
+from services.memory.log.messages import Range, StoredMessage, Tokens
+from services.memory.log.raw_json import ABSENT, ERROR_FIELDS, GATE_EVENT, QUERY_FIELDS, Int64, load_proto
+from services.runtime.auth import identity
+from services.runtime.randomness import new_uuid
 
 ERASED_PREFIX = "erased-"
 """Begins the names that stand in place of erased users' in the lines of their runs (docs/decisions/0027-erasing.md)."""
 
-ABSENT = Raw()
-"""Missing JSON: false, and left out. `Raw | None` takes nothing but null (msgspec 0.22)."""
+
+COUNT_MAX = 10**15
+"""Greatest number of a charge: a million US dollars for a model call, more tokens than anybody has used. Greater ones
+count as this one, and negative ones as 0."""
 
 
-class Range(Struct, frozen=True, gc=False):
-    """Numbers of events, both ends included."""
+class Charge(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    agent_key: str = ""
+    model: str = ""
+    """The model that was asked, as provider/model; empty where it is not known."""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    model_calls: int = 0
+    cost_nano_usd: int = 0
+    """Billionths of a US dollar: a short answer of a cheap model costs a few thousand."""
+    reasoning_tokens: int = 0
+    cache_write_tokens: int = 0
+    estimated: bool = False
 
-    first: Int64 = field(name="from")
-    last: Int64 = field(name="to")
-
-
-class TextPart(Struct, frozen=True, gc=False, tag_field="type", tag="text"):
-    text: str
-
-
-class ImageUrl(Struct, frozen=True, gc=False, omit_defaults=True):
-    url: str
-    detail: str = ""
-
-
-class ImagePart(Struct, frozen=True, gc=False, tag_field="type", tag="image_url"):
-    image_url: ImageUrl
-
-
-class AudioUrl(Struct, frozen=True, gc=False):
-    url: str
+    def __post_init__(self) -> None:
+        # Whoever serves a model says what it has used, and sums must stay numbers that every index takes.
+        for name in _COUNTS:
+            if not 0 <= (count := getattr(self, name)) <= COUNT_MAX:
+                force_setattr(self, name, min(max(count, 0), COUNT_MAX))
 
 
-class AudioPart(Struct, frozen=True, gc=False, tag_field="type", tag="input_audio"):
-    input_audio: AudioUrl
+_COUNTS = tuple(name for name in Charge.__struct_fields__ if name.endswith(("_tokens", "_calls", "_usd")))
 
 
-class FileUrl(Struct, frozen=True, gc=False, omit_defaults=True):
-    url: str
-    filename: str = ""
+def decode_charges(given: Iterable[memory_pb2.Charge]) -> list[Charge]:
+    return [Charge(*(getattr(charge, name) for name in Charge.__struct_fields__)) for charge in given]
 
 
-class FilePart(Struct, frozen=True, gc=False, tag_field="type", tag="file"):
-    file: FileUrl
-
-
-Part: TypeAlias = TextPart | ImagePart | AudioPart | FilePart
-
-
-class Function(Struct, frozen=True, gc=False):
-    name: str
-    arguments: str
-    """JSON text, always an object."""
-
-
-class Call(Struct, frozen=True, gc=False, tag_field="type", tag="function"):
-    id: str
-    function: Function
-
-
-class Timing(Struct, frozen=True, gc=False, rename="camel"):
-    """Start and end of a call, in Unix milliseconds."""
-
-    started_at: int
-    ended_at: int
-
-
-class Tokens(Struct, frozen=True, gc=False):
-    encoding: str
-    count: int
+def encode_charges(charges: Iterable[Charge]) -> Iterator[memory_pb2.Charge]:
+    for charge in charges:
+        yield memory_pb2.Charge(**{name: getattr(charge, name) for name in Charge.__struct_fields__})
 
 
 class Learned(Struct, frozen=True, gc=False):
     model: str
     ratio: float
-
-
-class StoredMessage(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A message of a step. Pieces of one model answer share msg_id and have one content each."""
-
-    # Flat, though it has 21 fields: it is the record of the file format, which msgspec reads and writes without a step
-    # between. Parts of their own would be nested in the JSON too, or cost a conversion for every message.
-    role: str
-    content: list[Part] | None = None
-    reasoning_content: list[TextPart] | None = None
-    tool_calls: list[Call] | None = None
-    name: str | None = None
-    tool_call_id: str | None = None
-    ts: int = 0
-    raw_arguments: str | None = field(default=None, name="_rawArguments")
-    """The model's arguments, if they are no JSON object."""
-    reasoning_id: str | None = field(default=None, name="_reasoningId")
-    content_id: str | None = field(default=None, name="_contentId")
-    msg_id: str | None = field(default=None, name="_msgId")
-    tool_id: str | None = field(default=None, name="_toolId")
-    action_id: str | None = field(default=None, name="_actionId")
-    tool_params: Raw = field(default=ABSENT, name="_toolParams")
-    ok: bool | None = field(default=None, name="_ok")
-    timing: Timing | None = field(default=None, name="_timing")
-    usage: Raw = field(default=ABSENT, name="_usage")
-    finish_reason: str | None = field(default=None, name="_finishReason")
-    provider_state: Raw = field(default=ABSENT, name="_providerState")
-    events: Range | None = field(default=None, name="_events")
-    tokens: Tokens | None = field(default=None, name="_tokens")
-    """The cost of this piece as a message of its own; absent in older logs."""
 
 
 class Stamped(Struct, tag_field="_type", omit_defaults=True, kw_only=True, rename="camel"):
@@ -367,6 +315,21 @@ _UNKNOWN = msgspec.json.Decoder(Unknown)
 _ENCODER = msgspec.json.Encoder()
 
 
+def make_stamp(chat_id: str, run_id: str = "", generation: int = 0, *, request_id: str = "") -> dict[str, Any]:
+    """Make the fields that every line has; an empty request id becomes a new one."""
+    writer = identity.require_identity()
+    return {
+        "n": 0,
+        "uuid": request_id or new_uuid(),
+        "chat_id": chat_id,
+        "run_id": run_id,
+        "updated_at": 0,
+        "tenant": writer.tenant,
+        "user": writer.user,
+        "generation": generation,
+    }
+
+
 def encode_line(line: Known) -> bytes:
     return add_checksum(encode_json(line)) + b"\n"
 
@@ -406,3 +369,35 @@ def _check_raw(line: Known) -> None:
                 load_proto(line.usage, common_pb2.Usage())
         case _:
             pass
+
+
+_MEMBER = b',"_crc":"%08x"}'
+_START = _MEMBER[:9]
+_SIZE = len(_MEMBER % 0)
+
+
+class WrongChecksum(ValueError):
+    """A line is not what was written."""
+
+
+def add_checksum(line: bytes) -> bytes:
+    """Return a JSON object that has members, without a line break, with its checksum."""
+    return line[:-1] + _MEMBER % crc32(line)
+
+
+def has_checksum(line: bytes) -> bool:
+    return line[-_SIZE:-10] == _START and line.endswith(b'"}')
+
+
+def remove_checksum(line: bytes) -> bytes:
+    """Return the line as it was before `add_checksum`; one without a checksum as it is.
+
+    Raises:
+        WrongChecksum: The line has another checksum than its bytes.
+    """
+    if not has_checksum(line):
+        return line
+    rest = line[:-_SIZE] + b"}"
+    if line[-_SIZE:] != _MEMBER % crc32(rest):
+        raise WrongChecksum
+    return rest

@@ -1,30 +1,110 @@
+"""Messages as steps store them: pieces of answers, calls and results, made of protos and back."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 import orjson
+from msgspec import Raw, Struct, field
 
 from headrace.errors import InvalidRequest
 from headrace.v1 import llm_pb2, memory_pb2
-from services.memory.log.lines import (
-    ABSENT,
-    AudioPart,
-    AudioUrl,
-    Call,
-    FilePart,
-    FileUrl,
-    Function,
-    ImagePart,
-    ImageUrl,
-    Part,
-    Range,
-    StoredMessage,
-    TextPart,
-    Timing,
-    Tokens,
-)
 from services.memory.log.media import Blob, extract_blob, get_media
-from services.memory.log.raw_json import dump_proto, embed_json
+from services.memory.log.raw_json import ABSENT, Int64, dump_proto, embed_json
+
+
+class Range(Struct, frozen=True, gc=False):
+    """Numbers of events, both ends included."""
+
+    first: Int64 = field(name="from")
+    last: Int64 = field(name="to")
+
+
+class TextPart(Struct, frozen=True, gc=False, tag_field="type", tag="text"):
+    text: str
+
+
+class ImageUrl(Struct, frozen=True, gc=False, omit_defaults=True):
+    url: str
+    detail: str = ""
+
+
+class ImagePart(Struct, frozen=True, gc=False, tag_field="type", tag="image_url"):
+    image_url: ImageUrl
+
+
+class AudioUrl(Struct, frozen=True, gc=False):
+    url: str
+
+
+class AudioPart(Struct, frozen=True, gc=False, tag_field="type", tag="input_audio"):
+    input_audio: AudioUrl
+
+
+class FileUrl(Struct, frozen=True, gc=False, omit_defaults=True):
+    url: str
+    filename: str = ""
+
+
+class FilePart(Struct, frozen=True, gc=False, tag_field="type", tag="file"):
+    file: FileUrl
+
+
+Part: TypeAlias = TextPart | ImagePart | AudioPart | FilePart
+
+
+class Function(Struct, frozen=True, gc=False):
+    name: str
+    arguments: str
+    """JSON text, always an object."""
+
+
+class Call(Struct, frozen=True, gc=False, tag_field="type", tag="function"):
+    id: str
+    function: Function
+
+
+class Timing(Struct, frozen=True, gc=False, rename="camel"):
+    """Start and end of a call, in Unix milliseconds."""
+
+    started_at: int
+    ended_at: int
+
+
+class Tokens(Struct, frozen=True, gc=False):
+    encoding: str
+    count: int
+
+
+class StoredMessage(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A message of a step. Pieces of one model answer share msg_id and have one content each."""
+
+    # Flat, though it has 21 fields: it is the record of the file format, which msgspec reads and writes without a step
+    # between. Parts of their own would be nested in the JSON too, or cost a conversion for every message.
+    role: str
+    content: list[Part] | None = None
+    reasoning_content: list[TextPart] | None = None
+    tool_calls: list[Call] | None = None
+    name: str | None = None
+    tool_call_id: str | None = None
+    ts: int = 0
+    raw_arguments: str | None = field(default=None, name="_rawArguments")
+    """The model's arguments, if they are no JSON object."""
+    reasoning_id: str | None = field(default=None, name="_reasoningId")
+    content_id: str | None = field(default=None, name="_contentId")
+    msg_id: str | None = field(default=None, name="_msgId")
+    tool_id: str | None = field(default=None, name="_toolId")
+    action_id: str | None = field(default=None, name="_actionId")
+    tool_params: Raw = field(default=ABSENT, name="_toolParams")
+    ok: bool | None = field(default=None, name="_ok")
+    timing: Timing | None = field(default=None, name="_timing")
+    usage: Raw = field(default=ABSENT, name="_usage")
+    finish_reason: str | None = field(default=None, name="_finishReason")
+    provider_state: Raw = field(default=ABSENT, name="_providerState")
+    events: Range | None = field(default=None, name="_events")
+    tokens: Tokens | None = field(default=None, name="_tokens")
+    """The cost of this piece as a message of its own; absent in older logs."""
 
 
 def encode_message(

@@ -16,6 +16,9 @@ from google.protobuf.message import Message
 from headrace.v1 import agent_pb2
 from services.runtime.formats.json_form import encode, rules_of
 
+ABSENT = msgspec.Raw()
+"""Missing JSON: false, and left out. `Raw | None` takes nothing but null (msgspec 0.22)."""
+
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _LIST = msgspec.json.Decoder(list[msgspec.Raw])
 _TEXT = msgspec.json.Decoder(str)

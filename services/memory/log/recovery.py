@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from services.memory.encryption.keyring import NO_KEYS, Keyring
 from services.memory.log import recovery
 from services.memory.log.chat import Chat
-from services.memory.log.checksums import has_checksum
-from services.memory.log.lines import Line
+from services.memory.log.lines import Line, has_checksum
 from services.memory.log.sealing import LineReader, find_link
 
 NEVER_WRITTEN = b"\0"

@@ -22,8 +22,7 @@ from services.memory.encryption.envelope import (
     parse_line,
 )
 from services.memory.encryption.keyring import NO_KEYS
-from services.memory.log.checksums import WrongChecksum, add_checksum, remove_checksum
-from services.memory.log.lines import Unknown, decode_line, encode_json
+from services.memory.log.lines import Unknown, WrongChecksum, add_checksum, decode_line, encode_json, remove_checksum
 from services.runtime.auth.identity import Identity
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from operator import add, attrgetter
 from typing import TYPE_CHECKING, Any
 
 from headrace.v1 import common_pb2
-from services.memory.log.charges import Charge
-from services.memory.log.lines import Line, Run, Unknown
+from services.memory.log.lines import Charge, Line, Run, Unknown
 from services.memory.log.raw_json import load_proto
 from services.runtime.usage import to_nano_usd
 

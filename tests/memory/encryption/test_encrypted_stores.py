@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import KeyUnavailable, LogDamaged
-from services.memory.log.checksums import add_checksum, remove_checksum
+from services.memory.log.lines import add_checksum, remove_checksum
 from services.runtime.auth.identity import acting_as
 from tests.support.memory.encrypted_stores import (
     ADA,

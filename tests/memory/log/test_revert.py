@@ -14,7 +14,8 @@ from msgspec import Raw
 from headrace.errors import NotFound, StaleLease
 from headrace.v1 import memory_pb2
 from services.memory.log.chat import Chat
-from services.memory.log.lines import Known, Query, Range, Revert, Run, State, Step, decode_line, encode_line
+from services.memory.log.lines import Known, Query, Revert, Run, State, Step, decode_line, encode_line
+from services.memory.log.messages import Range
 from tests.support.memory.contexts import list_texts
 from tests.support.memory.engines import Serve
 from tests.support.memory.messages import content

@@ -13,7 +13,7 @@ import pytest
 
 from headrace.errors import InvalidRequest, NotFound, StaleLease
 from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2
-from services.memory.log.charges import COUNT_MAX
+from services.memory.log.lines import COUNT_MAX
 from tests.support.memory.engines import Files, Kept, Serve, open_engine
 from tests.support.memory.held_sync import HeldSync
 from tests.support.memory.messages import call, content, reasoning, result, user

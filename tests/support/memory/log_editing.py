@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from services.memory.log.checksums import add_checksum, remove_checksum
+from services.memory.log.lines import add_checksum, remove_checksum
 
 
 def edit_lines(log: bytes, change: Callable[[bytes], bytes]) -> bytes:

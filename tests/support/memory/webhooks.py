@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from msgspec import Raw
 
 from services.memory.log.lines import Event as EventLine
-from services.memory.log.lines import Query, Range, Run, Stamped
+from services.memory.log.lines import Query, Run, Stamped
+from services.memory.log.messages import Range
 from services.memory.storage.records.webhooks import Delivery, DeliveryQuery, Webhook
 from services.memory.webhooks.deliverer import delivering
 from services.memory.webhooks.sender import Sender
