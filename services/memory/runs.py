@@ -9,7 +9,8 @@ from headrace.v1 import memory_pb2, operator_pb2
 from headrace.v1.memory_pb2_grpc import MemoryServiceServicer
 from services.memory.storage.index_progress import describe_progress
 from services.memory.storage.leases import lease_lost
-from services.memory.storage.run_query import RunEntry, RunQuery, parse_run_page
+from services.memory.storage.paging import parse_page
+from services.memory.storage.run_query import RunEntry, RunQuery
 from services.runtime.auth import identity
 from services.runtime.clock import now_ms
 
@@ -95,7 +96,7 @@ class RunRpcs(MemoryServiceServicer):
         for field in ("older_than_ms", "began_after", "cost_at_least_nano_usd"):
             if getattr(request, field) < 0:
                 raise InvalidRequest.of(request.DESCRIPTOR.fields_by_name[field].json_name, "must not be negative")
-        size, after = parse_run_page(request.page_size, request.page_token)
+        size, after = parse_page(request.page_size, request.page_token)
         progress = self._engine.index.get_progress()
         runs, next_page_token = await self._engine.index.list_runs(
             RunQuery(

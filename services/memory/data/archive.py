@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from headrace.errors import NotFound
-from services.memory.data.all_runs import read_runs
+from services.memory.data.holds import read_runs
 from services.memory.log.lines import decode_line
-from services.memory.storage.gates.grant_query import GrantQuery
-from services.memory.storage.gates.query import GateQuery
-from services.memory.storage.paging import PAGE_MAX, Page
+from services.memory.storage.gates.query import GateQuery, GrantQuery, get_gate_place, get_grant_place
+from services.memory.storage.paging import PAGE_MAX, Page, get_chat_place, read_pages
 from services.memory.storage.run_query import RunQuery
 from services.memory.storage.spend import GROUPS, SpendQuery
 from services.runtime.clock import now_ms
@@ -55,7 +55,8 @@ class UserArchive:
         self._run_ids: set[str] = set()
 
     async def read_entries(self) -> AsyncGenerator[Entry]:
-        async for entry in self._list_chats():
+        list_chats = partial(self._engine.index.list_page, self._owner)
+        async for entry in read_pages(list_chats, Page(PAGE_MAX, None), get_chat_place):
             async for read in self._read_chat(entry):
                 yield read
         async for read in self._read_others_chats():
@@ -74,16 +75,6 @@ class UserArchive:
         for name, rows in listed.items():
             lines = [_encode_row(row) async for row in rows]
             yield Entry(f"{name}.jsonl", b"".join(lines), now_ms())
-
-    async def _list_chats(self) -> AsyncGenerator[ChatEntry]:
-        after: tuple[int, str] | None = None
-        while True:
-            entries, token = await self._engine.index.list_page(self._owner, Page(PAGE_MAX, after))
-            for entry in entries:
-                yield entry
-            if not token:
-                return
-            after = (-entries[-1].updated_at, entries[-1].chat_id)
 
     async def _read_chat(self, entry: ChatEntry) -> AsyncGenerator[Entry]:
         try:
@@ -123,26 +114,14 @@ class UserArchive:
                 yield {key: value for key, value in msgspec.to_builtins(fact).items() if not key.startswith("vector")}
 
     async def _list_grants(self) -> AsyncGenerator[Any]:
-        after: tuple[int, str, str] | None = None
-        while True:
-            query = GrantQuery(self._owner.tenant, now_ms(), self._owner, after=after)
-            grants, token = await self._engine.gates.list_grants(query)
-            for grant in grants:
-                yield asdict(grant)
-            if not token:
-                return
-            after = (grants[-1].made_at, grants[-1].chat_id, grants[-1].grant_id)
+        query = GrantQuery(self._owner.tenant, now_ms(), self._owner)
+        async for grant in read_pages(self._engine.gates.list_grants, query, get_grant_place):
+            yield asdict(grant)
 
     async def _list_gates(self) -> AsyncGenerator[Any]:
-        after: tuple[int, str, str] | None = None
-        while True:
-            query = GateQuery(self._owner.tenant, requester=self._owner.user, after=after)
-            gates, token = await self._engine.gates.list_gates(query)
-            for gate in gates:
-                yield asdict(gate)
-            if not token:
-                return
-            after = (gates[-1].opened_at, gates[-1].run_id, gates[-1].gate_id)
+        query = GateQuery(self._owner.tenant, requester=self._owner.user)
+        async for gate in read_pages(self._engine.gates.list_gates, query, get_gate_place):
+            yield asdict(gate)
 
     async def _list_webhooks(self) -> AsyncGenerator[Any]:
         for webhook in await self._engine.records.webhooks.list_all():

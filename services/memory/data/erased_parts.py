@@ -11,11 +11,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.errors import KeyUnavailable, LogDamaged, NotFound
-from services.memory.data.all_runs import read_runs
-from services.memory.data.holds import find_participants_hold
+from services.memory.data.holds import find_participants_hold, read_runs
 from services.memory.data.redaction import Redaction
 from services.memory.log.lines import ERASED_PREFIX
-from services.memory.storage.paging import PAGE_MAX, Page
+from services.memory.storage.paging import PAGE_MAX, Page, get_chat_place, read_pages
 from services.memory.storage.records.erasures import Kept
 from services.memory.storage.run_query import RunQuery
 from services.runtime.auth.identity import Identity
@@ -121,16 +120,10 @@ class RemainingParts:
             yield Part(f"redact/{chat_id}/{who.user}", counts, redact, (chat_id, run_ids))
 
     async def _find_chats(self, who: Identity) -> AsyncGenerator[Part]:
-        after: tuple[int, str] | None = None
-        while True:
-            page = Page(PAGE_MAX, after)
-            entries, token = await self._engine.index.list_rows(who, page)
-            for entry in entries:
-                if not await self._find_hold(who, entry.chat_id):
-                    yield Part(f"chat/{entry.chat_id}", {"chats": 1}, partial(self._delete_chat, who, entry.chat_id))
-            if not token:
-                return
-            after = (-entries[-1].updated_at, entries[-1].chat_id)
+        list_rows = partial(self._engine.index.list_rows, who)
+        async for entry in read_pages(list_rows, Page(PAGE_MAX, None), get_chat_place):
+            if not await self._find_hold(who, entry.chat_id):
+                yield Part(f"chat/{entry.chat_id}", {"chats": 1}, partial(self._delete_chat, who, entry.chat_id))
 
     async def _find_records(self, who: Identity) -> AsyncGenerator[Part]:
         facts = self._engine.records.facts

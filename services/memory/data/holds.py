@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from headrace.errors import Erasing, Held, InvalidRequest, NotFound, QuotaExceeded
-from services.memory.data.all_runs import read_runs
-from services.memory.storage.paging import PAGE_MAX
+from services.memory.storage.paging import PAGE_MAX, read_pages
 from services.memory.storage.records.erasures import GOING, StoredHold
 from services.memory.storage.records.kind import make_version
-from services.memory.storage.run_query import RunQuery
+from services.memory.storage.run_query import RunEntry, RunQuery
 from services.runtime.auth import identity
 from services.runtime.clock import now_ms
 from services.runtime.randomness import new_uuid
 from services.runtime.rpc.field_rules import is_uuid
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncGenerator, Callable
 
     from headrace.v1 import data_pb2
     from services.memory.storage.engine import Engine
@@ -132,6 +131,11 @@ class HoldStore:
     async def _find_owner(self, hold: StoredHold) -> str:
         """Return whose what is held is; empty: everybody's of the tenant."""
         return (await self._engine.index.find_row(hold.chat_id)).owner.user if hold.chat_id else hold.user
+
+
+def read_runs(engine: Engine, query: RunQuery) -> AsyncGenerator[RunEntry]:
+    """Read the runs of all pages, the newest first."""
+    return read_pages(engine.index.list_runs, query, RunEntry.get_place)
 
 
 async def find_participants_hold(engine: Engine, holds: HoldsInForce, tenant: str, chat_id: str) -> StoredHold | None:

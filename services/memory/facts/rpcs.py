@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
@@ -15,7 +16,7 @@ from headrace.v1 import memory_pb2
 from headrace.v1.memory_pb2_grpc import MemoryServiceServicer
 from services.memory.facts.changes import add_fact, delete_fact, update_fact
 from services.memory.facts.recall import keep_vectors, rank_facts
-from services.memory.storage.paging import PAGE_DEFAULT, PAGE_MAX
+from services.memory.storage.paging import match_page, split_page
 from services.memory.storage.records.user_facts import Fact, Source, make_fact
 from services.memory.storage.search import Hit, Question, read_limit
 from services.runtime.auth import identity
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 EXPORT_PAGE = 1000
 """Facts of one answer: 8 MiB of the longest ones."""
 
-N_DIGITS_MAX = 15
+_NUMBER = re.compile(r"[0-9]{1,15}")
+"""The token of a page: the number of the last fact before it."""
 
 
 class FactRpcs(MemoryServiceServicer):
@@ -46,12 +48,10 @@ class FactRpcs(MemoryServiceServicer):
         return memory_pb2.RememberResponse(fact_id=fact.uuid, fact=make_message(fact))
 
     async def ListFacts(self, request: memory_pb2.ListFactsRequest, context: Context) -> memory_pb2.ListFactsResponse:
-        if not 0 <= request.page_size <= PAGE_MAX:
-            raise InvalidRequest.of("pageSize", f"must be 1 to {PAGE_MAX}, or 0 for {PAGE_DEFAULT}")
-        before = _read_token(request.page_token)
+        size, match = match_page(request.page_size, request.page_token, _NUMBER)
         facts = await self._facts.list_seen(request.scope, request.agent_key, include_ended=request.include_ended)
-        left = [fact for fact in reversed(facts) if before is None or fact.n < before]
-        page, token = _split_page(left, request.page_size or PAGE_DEFAULT)
+        left = [fact for fact in reversed(facts) if match is None or fact.n < int(match[0])]
+        page, token = split_page(left, size, _get_place)
         return memory_pb2.ListFactsResponse(facts=map(make_message, page), next_page_token=token)
 
     async def RecallFacts(
@@ -77,8 +77,10 @@ class FactRpcs(MemoryServiceServicer):
     async def ExportFacts(
         self, request: memory_pb2.ExportFactsRequest, context: Context
     ) -> memory_pb2.ExportFactsResponse:
-        after = _read_token(request.page_token) or 0
-        page, token = _split_page([fact for fact in await self._facts.list_own() if fact.n > after], EXPORT_PAGE)
+        _, match = match_page(0, request.page_token, _NUMBER)
+        after = int(match[0]) if match else 0
+        left = [fact for fact in await self._facts.list_own() if fact.n > after]
+        page, token = split_page(left, EXPORT_PAGE, _get_place)
         return memory_pb2.ExportFactsResponse(facts=map(make_message, page), next_page_token=token)
 
 
@@ -101,18 +103,8 @@ def make_message(fact: Fact) -> memory_pb2.Fact:
     )
 
 
-def _read_token(token: str) -> int | None:
-    """Return the number of the last fact shown; None for the first page."""
-    if not token:
-        return None
-    if not (token.isascii() and token.isdecimal() and len(token) <= N_DIGITS_MAX):
-        raise InvalidRequest.of("pageToken", "must be the nextPageToken of an earlier answer")
-    return int(token)
-
-
-def _split_page(facts: Sequence[Fact], size: int) -> tuple[Sequence[Fact], str]:
-    page = facts[:size]
-    return page, str(page[-1].n) if len(facts) > size else ""
+def _get_place(fact: Fact) -> tuple[int]:
+    return (fact.n,)
 
 
 ReadHolds: TypeAlias = "Callable[[], Awaitable[HoldsInForce]]"

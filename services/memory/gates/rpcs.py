@@ -14,9 +14,9 @@ from headrace.v1.memory_pb2_grpc import MemoryServiceServicer
 from services.memory.log.grants import REVOKED
 from services.memory.log.lines import Revocation, make_stamp
 from services.memory.log.raw_json import load_delta
-from services.memory.storage.gates.grant_query import GrantQuery, parse_grant_page
-from services.memory.storage.gates.query import GateQuery, parse_page
+from services.memory.storage.gates.query import GateQuery, GrantQuery
 from services.memory.storage.index_progress import describe_progress
+from services.memory.storage.paging import parse_named_page
 from services.runtime.auth import identity
 from services.runtime.auth.answerers import may_answer
 from services.runtime.auth.identity import Identity
@@ -42,7 +42,7 @@ class GateRpcs(MemoryServiceServicer):
         if request.older_than_ms < 0:
             raise InvalidRequest.of("olderThanMs", "must not be negative")
         query = _make_query(request)
-        size, after = parse_page(request.page_size, request.page_token)
+        size, after = parse_named_page(request.page_size, request.page_token)
         if query is None:
             return gates_pb2.ListGatesResponse()
         opened_before = max(now_ms() - request.older_than_ms, 0) if request.HasField("older_than_ms") else None
@@ -82,7 +82,7 @@ class GateRpcs(MemoryServiceServicer):
                 end = gates_pb2.GateListEnd(index_progress=describe_progress(progress))
                 yield gates_pb2.WatchGatesResponse(list_end=end)
                 return
-            query = replace(query, after=parse_page(0, next_page_token)[1])
+            query = replace(query, after=parse_named_page(0, next_page_token)[1])
 
     async def GetGate(self, request: gates_pb2.GetGateRequest, context: Context) -> gates_pb2.GetGateResponse:
         caller = identity.require_identity()
@@ -93,7 +93,7 @@ class GateRpcs(MemoryServiceServicer):
 
     async def ListGrants(self, request: gates_pb2.ListGrantsRequest, context: Context) -> gates_pb2.ListGrantsResponse:
         caller = identity.require_scope("operate") if request.scope == "tenant" else identity.require_identity()
-        size, after = parse_grant_page(request.page_size, request.page_token)
+        size, after = parse_named_page(request.page_size, request.page_token)
         query = GrantQuery(
             tenant=caller.tenant,
             now=now_ms(),

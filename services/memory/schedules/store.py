@@ -13,7 +13,7 @@ from headrace.errors import InvalidRequest, NotFound, QuotaExceeded
 from services.memory.schedules import posts
 from services.memory.schedules.posts import ACCEPTED, DUPLICATE, PAUSED, Posted
 from services.memory.schedules.times import check_next, check_times, count_between, find_last, find_next
-from services.memory.storage.paging import PAGE_MAX
+from services.memory.storage.paging import PAGE_MAX, split_page
 from services.memory.storage.records.kind import make_version
 from services.memory.storage.records.schedules import (
     FIRINGS_MAX,
@@ -116,14 +116,15 @@ class ScheduleStore:
     async def list_own(self, size: int = 0, token: str = "") -> tuple[list[Schedule], str]:
         """Return a page of the user's schedules, and the next one's token; of size 0 all of them."""
         size, after = _parse_page(size, token)
-        return _split_page(await self._schedules.list_own(identity.require_identity(), after, size + 1), size)
+        found = await self._schedules.list_own(identity.require_identity(), after, size + 1)
+        return split_page(found, size, _get_place)
 
     async def list_of_tenant(self, user: str, size: int, token: str) -> tuple[list[Schedule], str]:
         """Return a page of the schedules of the tenant's users, or of one of them, and the next one's token."""
         tenant, (size, after) = identity.require_scope("operate").tenant, _parse_page(size or PAGE_MAX, token)
         found = [one for one in await self._schedules.list_all() if one.tenant == tenant and user in ("", one.user)]
-        found.sort(key=lambda one: (one.created_at, one.schedule_id))
-        return _split_page([one for one in found if (one.created_at, one.schedule_id) > after], size)
+        rest = [one for one in sorted(found, key=_get_place) if _get_place(one) > after]
+        return split_page(rest, size, _get_place)
 
     async def get(self, schedule_id: str, *, for_operator: bool = False) -> Schedule:
         """Return the user's schedule; `for_operator`: or another's of the tenant, with the scope operate. Raises
@@ -351,9 +352,8 @@ def _parse_page(size: int, token: str) -> tuple[int, tuple[int, str]]:
     return size or SCHEDULES_MAX, (int(match[1]), match[2]) if match else (0, "")
 
 
-def _split_page(found: list[Schedule], size: int) -> tuple[list[Schedule], str]:
-    page = found[:size]
-    return page, f"{page[-1].created_at}.{page[-1].schedule_id}" if len(found) > size else ""
+def _get_place(schedule: Schedule) -> tuple[int, str]:
+    return schedule.created_at, schedule.schedule_id
 
 
 def _is_forgotten(schedule: Schedule, due_at: int) -> bool:

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from services.memory.storage.audit import AuditTrail
     from services.memory.storage.claims import BudgetUse, SpendClaim, SpendDecision
     from services.memory.storage.encrypted.reencryption import Rewriting
-    from services.memory.storage.gates.grant_query import GrantQuery
-    from services.memory.storage.gates.query import GateQuery
+    from services.memory.storage.gates.query import GateQuery, GrantQuery
     from services.memory.storage.gates.rows import GateEntry, GrantEntry
     from services.memory.storage.gates.watch import GateKey, GateWatch
     from services.memory.storage.index_progress import IndexProgress

@@ -1,62 +1,138 @@
-"""Pages of the list of chats; a token is the time and id of the last chat shown."""
+"""Pages of lists, and the conditions of their queries. A token is the time and id of the last row shown."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace.errors import InvalidRequest
 from services.runtime.auth.answerers import list_names
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
     from services.memory.storage.index_rows import ChatEntry
     from services.runtime.auth.identity import Identity
+
+Query = TypeVar("Query", bound="DataclassInstance")
+Row = TypeVar("Row")
 
 PAGE_MAX = 200
 PAGE_DEFAULT = 50
 
-TIME_AND_ID = r"(-?[0-9]{1,18})\.([0-9a-f-]{36})"
-"""Begins the tokens of lists in the order of time: the time of a page's last row, and its id."""
+_TIME_AND_ID = r"(-?[0-9]{1,18})\.([0-9a-f-]{36})"
+_PLACE = re.compile(_TIME_AND_ID)
+_NAMED_PLACE = re.compile(_TIME_AND_ID + r"\.(.{1,128})")
 
-_TOKEN = re.compile(TIME_AND_ID)
+
+class Where:
+    """Conditions that rows must meet, all of them, with numbered marks ($1) for their values."""
+
+    def __init__(self, *conditions: str) -> None:
+        self._conditions = list(conditions)
+        self.values: list[Any] = []
+
+    def __str__(self) -> str:
+        return " AND ".join(self._conditions)
+
+    def mark(self, value: Any) -> str:
+        """Return the mark of one more value."""
+        self.values.append(value)
+        return f"${len(self.values)}"
+
+    def add(self, condition: str, *values: Any) -> None:
+        """Add a condition in which each `{}` stands for a value."""
+        self._conditions.append(condition.format(*map(self.mark, values)))
+
+    def add_given(self, values: Mapping[str, Any]) -> None:
+        """Add conditions such as `kind = {}`, except those whose value is None."""
+        for condition, value in values.items():
+            if value is not None:
+                self.add(condition, value)
+
+    def add_named(self, column: str, names: Sequence[str]) -> None:
+        """Add that `column`, in which each name is a line, has one of the names.
+
+        Both engines take this form, with regard to case, whatever the names consist of.
+        """
+        tests = " OR ".join(f"replace({column}, {{}}, '') <> {column}" for _ in names)
+        self.add(f"({tests})", *(f"\n{name}\n" for name in names))
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
+    """A page of the list of chats."""
+
     size: int
     after: tuple[int, str] | None
     """The negated time and id of the chat before the page."""
 
     @classmethod
     def parse(cls, size: int, token: str) -> Page:
-        """Read the page that a caller asks for (size 0: the default).
-
-        Raises:
-            InvalidRequest: The size or the token is not valid.
-        """
-        if not 0 <= size <= PAGE_MAX:
-            raise InvalidRequest.of("pageSize", f"must be 1 to {PAGE_MAX}, or 0 for {PAGE_DEFAULT}")
-        if not token:
-            return cls(size or PAGE_DEFAULT, None)
-        match = _TOKEN.fullmatch(token)
-        if match is None:
-            raise InvalidRequest.of("pageToken", "must be the nextPageToken of an earlier answer")
-        return cls(size or PAGE_DEFAULT, (-int(match[1]), match[2]))
+        """Read the page that a caller asks for (size 0: the default). Raises InvalidRequest."""
+        size, after = parse_page(size, token)
+        return cls(size, after and (-after[0], after[1]))
 
     def render_shared(self, reader: Identity, user_column: str) -> tuple[str, list[Any]]:
         """Return the clauses that find the page's chats of others, and one more, with marks ($1) and their values."""
-        values: list[Any] = [reader.tenant, reader.user, *(f"\n{name}\n" for name in list_names(reader))]
-        # As both engines take it, with regard to case, whatever the names are made of.
-        is_named = " OR ".join(f"replace(shared_with, ${at}, '') <> shared_with" for at in range(3, len(values) + 1))
-        where = f"WHERE shared_with <> '' AND tenant = $1 AND {user_column} <> $2 AND ({is_named})"
+        where = Where("shared_with <> ''")
+        where.add(f"tenant = {{}} AND {user_column} <> {{}}", reader.tenant, reader.user)
+        where.add_named("shared_with", list_names(reader))
+        return f"WHERE {self.render(where)}", where.values
+
+    def render(self, where: Where) -> str:
+        """Return the conditions, order and limit that find the page's chats, and one more."""
         if self.after:
-            where += f" AND (-updated_at, chat_id) > (${len(values) + 1}, ${len(values) + 2})"
-            values += self.after
-        values.append(self.size + 1)
-        return f"{where} ORDER BY -updated_at, chat_id LIMIT ${len(values)}", values
+            where.add("(-updated_at, chat_id) > ({}, {})", *self.after)
+        return f"{where} ORDER BY -updated_at, chat_id LIMIT {where.mark(self.size + 1)}"
 
     def split(self, chats: list[ChatEntry]) -> tuple[list[ChatEntry], str]:
-        """Return the page and the next one's token; `chats` holds one more than the page if there are more."""
-        page = chats[: self.size]
-        return page, f"{page[-1].updated_at}.{page[-1].chat_id}" if len(chats) > self.size else ""
+        return split_page(chats, self.size, lambda chat: (chat.updated_at, chat.chat_id))
+
+
+def get_chat_place(chat: ChatEntry) -> tuple[int, str]:
+    """Return what the list of chats is ordered by."""
+    return -chat.updated_at, chat.chat_id
+
+
+def match_page(size: int, token: str, form: re.Pattern[str]) -> tuple[int, re.Match[str] | None]:
+    """Read size (0: the default) and token of the page that a caller asks for. Raises InvalidRequest."""
+    if not 0 <= size <= PAGE_MAX:
+        raise InvalidRequest.of("pageSize", f"must be 1 to {PAGE_MAX}, or 0 for {PAGE_DEFAULT}")
+    match = form.fullmatch(token)
+    if token and match is None:
+        raise InvalidRequest.of("pageToken", "must be the nextPageToken of an earlier answer")
+    return size or PAGE_DEFAULT, match
+
+
+def parse_page(size: int, token: str) -> tuple[int, tuple[int, str] | None]:
+    """Return size and place of a page in the order of time and id. Raises InvalidRequest."""
+    size, match = match_page(size, token, _PLACE)
+    return size, (int(match[1]), match[2]) if match else None
+
+
+def parse_named_page(size: int, token: str) -> tuple[int, tuple[int, str, str] | None]:
+    """Return size and place of a page in the order of time, id and name. Raises InvalidRequest."""
+    size, match = match_page(size, token, _NAMED_PLACE)
+    return size, (int(match[1]), match[2], match[3]) if match else None
+
+
+def split_page(rows: Sequence[Row], size: int, get_place: Callable[[Row], tuple[object, ...]]) -> tuple[list[Row], str]:
+    """Return the page and the next one's token; `rows` has one more than the page if there are more."""
+    page = list(rows[:size])
+    return page, ".".join(map(str, get_place(page[-1]))) if len(rows) > size else ""
+
+
+async def read_pages(
+    read: Callable[[Query], Awaitable[tuple[list[Row], str]]], query: Query, get_place: Callable[[Row], tuple[Any, ...]]
+) -> AsyncGenerator[Row]:
+    """Yield the rows of all pages; `query` has a field `after` for the place of the last row."""
+    while True:
+        rows, token = await read(query)
+        for row in rows:
+            yield row
+        if not token:
+            return
+        query = replace(query, after=get_place(rows[-1]))

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.errors import InvalidRequest
-from services.memory.storage.paging import PAGE_DEFAULT, PAGE_MAX, TIME_AND_ID
+from services.memory.storage.paging import Where, split_page
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-
-_TOKEN = re.compile(TIME_AND_ID)
 
 _WAITS = "EXISTS (SELECT 1 FROM gates WHERE gates.run_id = runs.run_id AND gates.state = 'open')"
 
@@ -53,6 +49,10 @@ class RunEntry:
     lease_expires_at: int
     chat_owner: str
 
+    def get_place(self) -> tuple[int, str]:
+        """Return what lists of runs are ordered by."""
+        return self.began_at, self.run_id
+
 
 @dataclass(frozen=True, slots=True)
 class RunQuery:
@@ -75,49 +75,32 @@ class RunQuery:
     def render(self, source: str, chat_id: str, chat_owner: str) -> tuple[str, list[Any]]:
         """Return the statement, with numbered marks ($1), and its values: one more row than the page has. `source`
         joins runs with their leases and chats; `chat_id` and `chat_owner` are columns there."""
-        conditions, values = ["runs.of_tenant = $1"], list[Any]([self.tenant])
-        tests = {
-            "runs.agent_key =": self.agent_key or None,
-            "runs.of_user =": self.user or None,
-            f"{chat_id} =": self.chat_id or None,
-            "runs.credential =": self.credential or None,
-            "runs.started_at <=": self.began_before,
-            "runs.started_at >": self.began_after,
-            "runs.cost_nano_usd >=": self.cost_min,
-            "runs.state =": self.state if self.state and self.state not in _STATES else None,
-        }
-        for test, value in tests.items():
-            if value is not None:
-                values.append(value)
-                conditions.append(f"{test} ${len(values)}")
+        where = Where()
+        where.add("runs.of_tenant = {}", self.tenant)
+        where.add_given(
+            {
+                "runs.agent_key = {}": self.agent_key or None,
+                "runs.of_user = {}": self.user or None,
+                f"{chat_id} = {{}}": self.chat_id or None,
+                "runs.credential = {}": self.credential or None,
+                "runs.started_at <= {}": self.began_before,
+                "runs.started_at > {}": self.began_after,
+                "runs.cost_nano_usd >= {}": self.cost_min,
+                "runs.state = {}": self.state if self.state and self.state not in _STATES else None,
+            }
+        )
         if self.state in _STATES:
-            conditions.append(_STATES[self.state])
+            where.add(_STATES[self.state])
         if self.run_ids:
-            marks = ", ".join(f"${len(values) + index}" for index in range(1, len(self.run_ids) + 1))
-            values += self.run_ids
-            conditions.append(f"runs.run_id IN ({marks})")
+            where.add(f"runs.run_id IN ({', '.join('{}' for _ in self.run_ids)})", *self.run_ids)
         if self.after is not None:
-            conditions.append(f"(runs.started_at, runs.run_id) < (${len(values) + 1}, ${len(values) + 2})")
-            values += self.after
-        values.append(self.size + 1)
-        order = f"ORDER BY runs.started_at DESC, runs.run_id DESC LIMIT ${len(values)}"
-        return f"{_render_select(chat_id)}, {chat_owner} FROM {source} WHERE {' AND '.join(conditions)} {order}", values
+            where.add("(runs.started_at, runs.run_id) < ({}, {})", *self.after)
+        order = f"ORDER BY runs.started_at DESC, runs.run_id DESC LIMIT {where.mark(self.size + 1)}"
+        return f"{_render_select(chat_id)}, {chat_owner} FROM {source} WHERE {where} {order}", where.values
 
     def split(self, rows: Iterable[Sequence[Any]]) -> tuple[list[RunEntry], str]:
         """Return the page and the next one's token."""
-        runs = [RunEntry(*row) for row in rows]
-        page = runs[: self.size]
-        return page, f"{page[-1].began_at}.{page[-1].run_id}" if len(runs) > self.size else ""
-
-
-def parse_run_page(size: int, token: str) -> tuple[int, tuple[int, str] | None]:
-    """Read the page that a caller asks for (size 0: the default). Raises InvalidRequest."""
-    if not 0 <= size <= PAGE_MAX:
-        raise InvalidRequest.of("pageSize", f"must be 1 to {PAGE_MAX}, or 0 for {PAGE_DEFAULT}")
-    match = _TOKEN.fullmatch(token)
-    if token and match is None:
-        raise InvalidRequest.of("pageToken", "must be the nextPageToken of an earlier answer")
-    return size or PAGE_DEFAULT, (int(match[1]), match[2]) if match else None
+        return split_page([RunEntry(*row) for row in rows], self.size, RunEntry.get_place)
 
 
 def _render_select(chat_id: str) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.v1 import common_pb2
 from services.memory.log.lines import Charge, Line, Run, Unknown
 from services.memory.log.raw_json import load_proto
+from services.memory.storage.paging import Where
 from services.runtime.usage import to_nano_usd
 
 if TYPE_CHECKING:
@@ -119,23 +120,18 @@ class SpendQuery:
 
     def render(self) -> tuple[str, list[Any]]:
         """Return the statement of the rows, one more than there may be, with numbered marks ($1), and its values."""
-        where, values = self._render_where()
         columns = ", ".join(self.columns)
         order = ", ".join([*(["day"] if "day" in self.groups else []), f"sum(cost_nano_usd) DESC, {columns}"])
-        rest = f"GROUP BY {columns} ORDER BY {order} LIMIT {ROWS_MAX + 1}"
-        return f"SELECT {columns}, {_SUMS} FROM spend WHERE {where} {rest}", values
+        return self._select(f"{columns}, {_SUMS}", f" GROUP BY {columns} ORDER BY {order} LIMIT {ROWS_MAX + 1}")
 
     def render_total(self) -> tuple[str, list[Any]]:
-        where, values = self._render_where()
-        return f"SELECT {_SUMS} FROM spend WHERE {where}", values
+        return self._select(_SUMS)
 
-    def _render_where(self) -> tuple[str, list[Any]]:
-        values: list[Any] = [self.tenant, self.first_day, self.last_day]
-        conditions = ["tenant = $1", "day BETWEEN $2 AND $3"]
-        for column, value in self.wanted.items():
-            values.append(value)
-            conditions.append(f"{column} = ${len(values)}")
-        return " AND ".join(conditions), values
+    def _select(self, columns: str, rest: str = "") -> tuple[str, list[Any]]:
+        where = Where()
+        where.add("tenant = {} AND day BETWEEN {} AND {}", self.tenant, self.first_day, self.last_day)
+        where.add_given({f"{column} = {{}}": value for column, value in self.wanted.items()})
+        return f"SELECT {columns} FROM spend WHERE {where}{rest}", where.values
 
 
 @dataclass(frozen=True, slots=True)

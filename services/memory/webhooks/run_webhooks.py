@@ -14,10 +14,10 @@ from services.memory.storage.event_rows import GATE_OPENED, RUN_ENDED, make_run_
 from services.memory.storage.records.kind import make_version
 from services.memory.storage.records.webhooks import Webhook
 from services.memory.webhooks.store import check_url
-from services.memory.webhooks.targets import PORTS
 from services.runtime.auth import identity
 from services.runtime.clock import now_ms
 from services.runtime.net.allow_list import AllowList
+from services.runtime.net.https_targets import PORTS
 from services.runtime.randomness import new_uuid
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import aiohttp
 
-from services.memory.webhooks.targets import PORTS, parse_webhook_url
 from services.runtime.net.allow_list import AllowList
 from services.runtime.net.checked_addresses import Resolve, checked_addresses, resolve_name
+from services.runtime.net.https_targets import PORTS, parse_https_target
 from services.runtime.net.pinned_connection import pinned_session
 from services.runtime.net.targets import TargetRefused
 
@@ -61,7 +61,7 @@ class Sender:
         return Answer(status, "redirects are not followed" if status in REDIRECTS else f"answered with {status}")
 
     async def _post(self, url: str, headers: dict[str, str], body: bytes) -> int:
-        target = parse_webhook_url(url, self.allow, self.ports)
+        target = parse_https_target(url, self.allow, self.ports, verb="delivered to")
         addresses = await checked_addresses(target, self.resolve, self.allow)
         async with (
             pinned_session(addresses) as session,

@@ -10,14 +10,14 @@ from msgspec.structs import replace
 
 from headrace.errors import InvalidRequest, NotFound, QuotaExceeded
 from services.memory.storage.event_rows import BUDGET_WARNING, PING, TYPES, make_event
-from services.memory.storage.paging import PAGE_DEFAULT, PAGE_MAX
+from services.memory.storage.paging import match_page
 from services.memory.storage.records.kind import make_version
 from services.memory.storage.records.webhooks import RUN_WORD, DeliveryQuery, Secret, Webhook
 from services.memory.webhooks.forms import make_secret
-from services.memory.webhooks.targets import PORTS, parse_webhook_url
 from services.runtime.auth import identity
 from services.runtime.clock import now_ms
 from services.runtime.net.allow_list import AllowList
+from services.runtime.net.https_targets import PORTS, parse_https_target
 from services.runtime.net.targets import TargetRefused
 from services.runtime.randomness import new_uuid
 from services.runtime.rpc.field_rules import is_uuid
@@ -150,13 +150,9 @@ class WebhookStore:
 
     async def list_deliveries(self, webhook_id: str, state: str, size: int, token: str) -> tuple[list[Delivery], str]:
         webhook = await self.get(webhook_id)
-        if not 0 <= size <= PAGE_MAX:
-            raise InvalidRequest.of("pageSize", f"must be 1 to {PAGE_MAX}, or 0 for {PAGE_DEFAULT}")
-        match = _TOKEN.fullmatch(token)
-        if token and match is None:
-            raise InvalidRequest.of("pageToken", "must be the nextPageToken of an earlier answer")
+        size, match = match_page(size, token, _TOKEN)
         after = (int(match[1]), match[2], match[3]) if match else None
-        query = DeliveryQuery(webhook.tenant, webhook_id, state, size or PAGE_DEFAULT, after)
+        query = DeliveryQuery(webhook.tenant, webhook_id, state, size, after)
         return query.split(await self._webhooks.list_deliveries(query))
 
     async def replay(self, webhook_id: str, event_ids: Collection[str]) -> int:
@@ -201,7 +197,7 @@ async def warn_of_budget(
 def check_url(url: str, allow: AllowList, ports: frozenset[int]) -> str:
     """Return the host of a webhook's URL. Raises InvalidRequest."""
     try:
-        return parse_webhook_url(url, allow, ports).host
+        return parse_https_target(url, allow, ports, verb="delivered to").host
     except TargetRefused as error:
         raise InvalidRequest.of("url", str(error)) from None
 

@@ -1,14 +1,13 @@
-"""The queries about gates that wait, in SQL that both engines take."""
+"""The queries about gates that wait and grants in force, in SQL that both engines take."""
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.errors import InvalidRequest
-from services.memory.storage.gates.rows import COLUMNS, GateEntry
-from services.memory.storage.paging import PAGE_DEFAULT, PAGE_MAX, TIME_AND_ID
+from services.memory.storage.gates.rows import COLUMNS, GRANT_COLUMNS, GateEntry, GrantEntry
+from services.memory.storage.paging import PAGE_MAX, Where, split_page
 from services.runtime.auth.answerers import list_names
 from services.runtime.auth.identity import Identity
 
@@ -17,8 +16,6 @@ SELECT chat_id FROM chats WHERE updated_at >= $2
 AND EXISTS (SELECT 1 FROM gates WHERE gates.chat_id = chats.chat_id AND gates.tenant = $1) ORDER BY chat_id
 """
 """Chats of a tenant that have had gates, without those whose last line is older."""
-
-_TOKEN = re.compile(TIME_AND_ID + r"\.(.{1,128})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,37 +36,25 @@ class GateQuery:
 
     def render(self) -> tuple[str, list[Any]]:
         """Return the statement, with numbered marks ($1), and its values: one more row than the page has."""
-        conditions, values = ["state = 'open'"], list[Any]()
-        wanted = {
-            "tenant": self.tenant,
-            "requester": self.requester,
-            "agent_key": self.agent_key,
-            "kind": self.kind,
-            "risk": self.risk,
-        }
-        for column, value in wanted.items():
-            if value is not None:
-                values.append(value)
-                conditions.append(f"{column} = ${len(values)}")
+        where = Where("state = 'open'")
+        where.add_given(
+            {
+                "tenant = {}": self.tenant,
+                "requester = {}": self.requester,
+                "agent_key = {}": self.agent_key,
+                "kind = {}": self.kind,
+                "risk = {}": self.risk,
+            }
+        )
         if self.answerer is not None:
-            values.append(self.answerer.user)
-            conditions.append(f"(not_requester = 0 OR requester <> ${len(values)})")
-            names = list_names(self.answerer)
-            marks = range(len(values) + 1, len(values) + len(names) + 1)
-            values += [f"\n{name}\n" for name in names]
-            # As both engines take it, with regard to case, whatever the names are made of.
-            conditions.append("(" + " OR ".join(f"replace(answerers, ${at}, '') <> answerers" for at in marks) + ")")
+            where.add("(not_requester = 0 OR requester <> {})", self.answerer.user)
+            where.add_named("answerers", list_names(self.answerer))
         if self.opened_before is not None:
-            values.append(self.opened_before)
-            conditions.append(f"opened_at <= ${len(values)}")
+            where.add("opened_at <= {}", self.opened_before)
         if self.after is not None:
-            marks = ", ".join(f"${len(values) + index}" for index in (1, 2, 3))
-            values += self.after
-            conditions.append(f"(opened_at, run_id, gate_id) > ({marks})")
-        values.append(self.size + 1)
-        where = " AND ".join(conditions)
-        order = f"ORDER BY opened_at, run_id, gate_id LIMIT ${len(values)}"
-        return f"SELECT {COLUMNS} FROM gates WHERE {where} {order}", values
+            where.add("(opened_at, run_id, gate_id) > ({}, {}, {})", *self.after)
+        order = f"ORDER BY opened_at, run_id, gate_id LIMIT {where.mark(self.size + 1)}"
+        return f"SELECT {COLUMNS} FROM gates WHERE {where} {order}", where.values
 
     def concerns(self, entry: GateEntry) -> bool:
         """Whether the query is about this gate, open or closed; render says the same to a database."""
@@ -92,16 +77,46 @@ class GateQuery:
 
     def split(self, gates: list[GateEntry]) -> tuple[list[GateEntry], str]:
         """Return the page and the next one's token."""
-        page = gates[: self.size]
-        last = page[-1] if len(gates) > self.size else None
-        return page, "" if last is None else f"{last.opened_at}.{last.run_id}.{last.gate_id}"
+        return split_page(gates, self.size, get_gate_place)
 
 
-def parse_page(size: int, token: str) -> tuple[int, tuple[int, str, str] | None]:
-    """Read the page that a caller asks for (size 0: the default). Raises InvalidRequest."""
-    if not 0 <= size <= PAGE_MAX:
-        raise InvalidRequest.of("pageSize", f"must be 1 to {PAGE_MAX}, or 0 for {PAGE_DEFAULT}")
-    match = _TOKEN.fullmatch(token)
-    if token and match is None:
-        raise InvalidRequest.of("pageToken", "must be the nextPageToken of an earlier answer")
-    return size or PAGE_DEFAULT, (int(match[1]), match[2], match[3]) if match else None
+def get_gate_place(gate: GateEntry) -> tuple[int, str, str]:
+    """Return what lists of gates are ordered by."""
+    return gate.opened_at, gate.run_id, gate.gate_id
+
+
+@dataclass(frozen=True, slots=True)
+class GrantQuery:
+    """Which grants of a tenant that are in force at `now`; absent fields allow any."""
+
+    tenant: str
+    now: int
+    user: Identity | None = None
+    """Only those that this user has made, and those of the user's chats."""
+    chat_id: str | None = None
+    size: int = PAGE_MAX
+    after: tuple[int, str, str] | None = None
+    """Time, chat and id of the grant before the page."""
+
+    def render(self) -> tuple[str, list[Any]]:
+        """Return the statement, with numbered marks ($1), and its values: one more row than the page has."""
+        where = Where("is_over = 0")
+        where.add("tenant = {} AND (expires_at = 0 OR expires_at > {})", self.tenant, self.now)
+        if self.user is not None:
+            user = self.user.user
+            where.add("(requester = {} OR replace(made_by, {}, '') <> made_by)", user, f"\n{user}\n")
+        if self.chat_id is not None:
+            where.add("chat_id = {}", self.chat_id)
+        if self.after is not None:
+            where.add("(made_at, chat_id, grant_id) > ({}, {}, {})", *self.after)
+        order = f"ORDER BY made_at, chat_id, grant_id LIMIT {where.mark(self.size + 1)}"
+        return f"SELECT {GRANT_COLUMNS} FROM gate_grants WHERE {where} {order}", where.values
+
+    def split(self, rows: Iterable[Iterable[Any]]) -> tuple[list[GrantEntry], str]:
+        """Return the page and the next one's token."""
+        return split_page([GrantEntry(*row) for row in rows], self.size, get_grant_place)
+
+
+def get_grant_place(grant: GrantEntry) -> tuple[int, str, str]:
+    """Return what lists of grants are ordered by."""
+    return grant.made_at, grant.chat_id, grant.grant_id

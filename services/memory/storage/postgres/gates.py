@@ -17,8 +17,7 @@ from services.memory.storage.postgres.connection.session import strip_nul
 
 if TYPE_CHECKING:
     from services.memory.encryption.keyring import Keyring
-    from services.memory.storage.gates.grant_query import GrantQuery
-    from services.memory.storage.gates.query import GateQuery
+    from services.memory.storage.gates.query import GateQuery, GrantQuery
     from services.memory.storage.gates.rows import GateChange, GateUpdate, GrantEntry
     from services.memory.storage.gates.watch import GateKey
     from services.memory.storage.postgres.connection.pool import Database

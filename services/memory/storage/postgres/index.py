@@ -16,6 +16,7 @@ from services.memory.storage.encrypted.rows import RowCipher
 from services.memory.storage.encrypted.text_search import PAGE_TEXTS, TEXTS_MAX, EncryptedSearch, TextRow
 from services.memory.storage.index_rows import ChatEntry, UnfinishedEntry
 from services.memory.storage.leases import DUE_MAX
+from services.memory.storage.paging import Where
 from services.memory.storage.postgres.connection.session import strip_nul
 from services.memory.storage.search import Hit, Question, make_like_pattern
 from services.runtime.auth.identity import Identity
@@ -116,10 +117,10 @@ class PostgresIndex:
         return await self._decrypt_entries(rows), token
 
     async def list_rows(self, owner: Identity, page: Page) -> tuple[list[ChatEntry], str]:
-        behind, after = ("AND (-updated_at, chat_id) > ($4, $5)", page.after) if page.after else ("", ())
-        query = f"{_CHAT} WHERE tenant = $2 AND user_name = $3 {behind} ORDER BY -updated_at, chat_id LIMIT $1"
-        values = (page.size + 1, owner.tenant, owner.user, *after)
-        rows = await self._database.run(lambda connection: connection.fetch(query, *values))
+        where = Where()
+        where.add("tenant = {} AND user_name = {}", owner.tenant, owner.user)
+        query = f"{_CHAT} WHERE {page.render(where)}"
+        rows = await self._database.run(lambda connection: connection.fetch(query, *where.values))
         return page.split([ChatEntry(*row) for row in rows])
 
     async def list_shared(self, reader: Identity, page: Page) -> tuple[list[ChatEntry], str]:

@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from dataclasses import astuple
 
 from services.memory.storage.encrypted.rows import RowCipher
-from services.memory.storage.gates.grant_query import GrantQuery
-from services.memory.storage.gates.query import LIST_CHATS, GateQuery
+from services.memory.storage.gates.query import LIST_CHATS, GateQuery, GrantQuery
 from services.memory.storage.gates.rows import COLUMNS, GRANT_COLUMNS, GateChange, GateEntry, GrantEntry
 from services.memory.storage.gates.watch import GateKey
 

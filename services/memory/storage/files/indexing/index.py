@@ -27,8 +27,7 @@ from services.memory.storage.files.indexing.database import PLAIN_ROWS, IndexDat
 from services.memory.storage.files.indexing.search import search_texts
 from services.memory.storage.files.outbox import Outbox
 from services.memory.storage.files.sqlite import database_errors
-from services.memory.storage.gates.grant_query import GrantQuery
-from services.memory.storage.gates.query import GateQuery
+from services.memory.storage.gates.query import GateQuery, GrantQuery
 from services.memory.storage.gates.rows import GateChange, GateEntry, GrantEntry
 from services.memory.storage.gates.watch import GateKey, GateWatch
 from services.memory.storage.index_progress import IndexProgress
