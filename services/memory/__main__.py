@@ -11,7 +11,6 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from headrace.v1 import audit_pb2, data_pb2, keys_pb2, memory_pb2, schedule_pb2, spend_pb2, webhook_pb2
 from headrace.v1.audit_pb2_grpc import add_AuditServiceServicer_to_server
 from headrace.v1.data_pb2_grpc import add_DataStoreServiceServicer_to_server
 from headrace.v1.keys_pb2_grpc import add_KeyServiceServicer_to_server
@@ -136,8 +135,7 @@ def build_service(
     facts = FactStore(engine.records.facts, access, read_holds, allows_tenant=config.tenant_facts, vectors=vectors)
     decoder, refusals = AppendDecoder(counting, config.action_tools), refusals or Refusals(engine)
     servicer = MemoryService(engine, access, decoder, loading, compacting, facts, refusals)
-    name = memory_pb2.DESCRIPTOR.services_by_name["MemoryService"].full_name
-    return GrpcService(name, servicer, add_MemoryServiceServicer_to_server)
+    return GrpcService("headrace.v1.MemoryService", servicer, add_MemoryServiceServicer_to_server)
 
 
 def build_key_service(
@@ -145,13 +143,12 @@ def build_key_service(
 ) -> GrpcService:
     """Build the service of the API keys in `engine`; `clock` tells Unix milliseconds, `auth` says which credentials
     count, `limits` are KeyStore's."""
-    name = keys_pb2.DESCRIPTOR.services_by_name["KeyService"].full_name
     keys = KeyStore(engine.records.keys, clock, uses=engine.key_uses, **limits)
     suspensions = SuspensionStore(engine.records.keys, clock)
     users = LivingUsers(engine.records.keys, auth) if auth is not None else None
     schedules = ScheduleStore(engine.records.schedules, ChatAccess(engine), clock, users)
     servicer = KeyService(keys, suspensions, engine.audit, schedules.note_holds)
-    return GrpcService(name, servicer, add_KeyServiceServicer_to_server)
+    return GrpcService("headrace.v1.KeyService", servicer, add_KeyServiceServicer_to_server)
 
 
 def following_own_keys(config: Config, engine: Engine) -> AbstractAsyncContextManager[StoredKeys]:
@@ -168,14 +165,12 @@ def build_schedule_service(
     users = LivingUsers(engine.records.keys, auth) if auth is not None else None
     store = ScheduleStore(engine.records.schedules, ChatAccess(engine), clock, users)
     servicer = ScheduleService(store, engine.audit, partial(check_deletion, engine))
-    name = schedule_pb2.DESCRIPTOR.services_by_name["ScheduleService"].full_name
-    return GrpcService(name, servicer, add_ScheduleServiceServicer_to_server)
+    return GrpcService("headrace.v1.ScheduleService", servicer, add_ScheduleServiceServicer_to_server)
 
 
 def build_spend_service(engine: Engine, clock: Callable[[], int] = now_ms) -> GrpcService:
     """Build the service of what was spent; `clock` tells Unix milliseconds."""
-    name = spend_pb2.DESCRIPTOR.services_by_name["SpendService"].full_name
-    return GrpcService(name, SpendService(engine, clock), add_SpendServiceServicer_to_server)
+    return GrpcService("headrace.v1.SpendService", SpendService(engine, clock), add_SpendServiceServicer_to_server)
 
 
 def build_webhook_service(engine: Engine, config: Config) -> GrpcService:
@@ -184,15 +179,13 @@ def build_webhook_service(engine: Engine, config: Config) -> GrpcService:
     find_end = make_find_end(ChatAccess(engine), engine.chats)
     run_webhooks = RunWebhookStore(engine.records.webhooks, find_end, allow)
     servicer = WebhookService(WebhookStore(engine.records.webhooks, allow), run_webhooks, engine.audit)
-    name = webhook_pb2.DESCRIPTOR.services_by_name["WebhookService"].full_name
-    return GrpcService(name, servicer, add_WebhookServiceServicer_to_server)
+    return GrpcService("headrace.v1.WebhookService", servicer, add_WebhookServiceServicer_to_server)
 
 
 def build_audit_service(engine: Engine) -> GrpcService:
     """Build the service of the audit log in `engine`."""
     servicer = AuditService(engine.audit)
-    name = audit_pb2.DESCRIPTOR.services_by_name["AuditService"].full_name
-    return GrpcService(name, servicer, add_AuditServiceServicer_to_server)
+    return GrpcService("headrace.v1.AuditService", servicer, add_AuditServiceServicer_to_server)
 
 
 def build_data_service(
@@ -202,8 +195,7 @@ def build_data_service(
     erasure's last step is prolonged by `held_ms`."""
     erasures = ErasureStore(engine, refusals, clock, held_ms=held_ms)
     servicer = DataStoreService(engine, erasures, Eraser(engine, erasures, clock), HoldStore(engine, clock))
-    name = data_pb2.DESCRIPTOR.services_by_name["DataStoreService"].full_name
-    return GrpcService(name, servicer, add_DataStoreServiceServicer_to_server)
+    return GrpcService("headrace.v1.DataStoreService", servicer, add_DataStoreServiceServicer_to_server)
 
 
 def make_send(config: Config) -> Send:

@@ -16,6 +16,7 @@ from services.memory.storage.records.agents import StoredAgent
 from services.memory.storage.records.kind import TRIES_MAX, make_version
 from services.runtime.auth import identity
 from services.runtime.clock import now_ms
+from services.runtime.formats.same_fields import copy_fields
 
 if TYPE_CHECKING:
     from services.memory.storage.engine import Engine
@@ -39,7 +40,7 @@ class AgentRpcs(MemoryServiceServicer):
             facts: dict[str, Any] = {"agentKey": kept.agent_key, "version": kept.version, "agentHash": kept.hash}
             first = who.user if who is not None else ""
             await self._engine.audit.record_of(tenant, "agent.published", firstUsedBy=first, **facts)
-        return memory_pb2.PutAgentVersionResponse(version=kept.version, hash=kept.hash)
+        return copy_fields(kept, memory_pb2.PutAgentVersionResponse)
 
     async def ReadAgentVersion(
         self, request: memory_pb2.ReadAgentVersionRequest, context: Context
@@ -52,9 +53,7 @@ class AgentRpcs(MemoryServiceServicer):
             wanted = request.version or request.hash
             raise NotFound(f"agent {request.agent_key!r} has no version {wanted}", agentKey=request.agent_key)
         kept, definition = found
-        return memory_pb2.ReadAgentVersionResponse(
-            version=kept.version, hash=kept.hash, created_at=kept.created_at, definition=definition.decode()
-        )
+        return copy_fields(kept, memory_pb2.ReadAgentVersionResponse, definition=definition.decode())
 
     async def FindAgentVersions(
         self, request: memory_pb2.FindAgentVersionsRequest, context: Context
@@ -67,12 +66,7 @@ class AgentRpcs(MemoryServiceServicer):
             tenant, request.agent_key, request.before or VERSIONS_MAX + 1, size
         )
         return memory_pb2.FindAgentVersionsResponse(
-            versions=[
-                agent_pb2.AgentVersion(
-                    agent_key=kept.agent_key, version=kept.version, hash=kept.hash, created_at=kept.created_at
-                )
-                for kept in found
-            ]
+            versions=[copy_fields(kept, agent_pb2.AgentVersion) for kept in found]
         )
 
     async def PutAgentDefinition(
@@ -121,14 +115,7 @@ def _find_expected(
 
 
 def _make_record(agent: StoredAgent) -> memory_pb2.AgentRecord:
-    return memory_pb2.AgentRecord(
-        tenant=agent.tenant,
-        agent_key=agent.agent_key,
-        definition=agent.definition,
-        version=agent.agent_version,
-        updated_at=agent.updated_at,
-        updated_by=agent.updated_by,
-    )
+    return copy_fields(agent, memory_pb2.AgentRecord, version=agent.agent_version)
 
 
 TENANT_AGENTS_MAX = 200

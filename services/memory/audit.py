@@ -19,6 +19,7 @@ from services.memory.log.lines import Event, Known
 from services.memory.storage.gates.rows import decode_gate_event
 from services.runtime.auth import identity
 from services.runtime.clock import monotonic_s
+from services.runtime.formats.same_fields import copy_fields
 
 if TYPE_CHECKING:
     from services.memory.storage.audit import AuditTrail
@@ -154,14 +155,7 @@ class AuditService(AuditServiceServicer):
         async with aclosing(self._trail.store.read_all(tenant)) as portions:
             async for lines in portions:
                 await asyncio.to_thread(verifier.add_lines, lines)  # hashing takes longer than others should wait
-        report = verifier.finish()
-        return audit_pb2.VerifyAuditResponse(
-            lines=report.lines,
-            first_seq=report.first_seq,
-            last_seq=report.last_seq,
-            last_hash=report.last_hash,
-            problem=report.problem,
-        )
+        return copy_fields(verifier.finish(), audit_pb2.VerifyAuditResponse)
 
     async def RecordAudit(
         self, request: audit_pb2.RecordAuditRequest, context: Context
@@ -197,6 +191,4 @@ def _make_line(line: str) -> audit_pb2.AuditLine:
         record = _RECORD.decode(line)
     except msgspec.DecodeError:  # verify says so
         record = _Record()
-    return audit_pb2.AuditLine(
-        seq=record.seq, at=record.at, event=record.event, by=record.by, credential=record.credential, line=line
-    )
+    return copy_fields(record, audit_pb2.AuditLine, line=line)

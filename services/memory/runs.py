@@ -10,9 +10,10 @@ from headrace.v1.memory_pb2_grpc import MemoryServiceServicer
 from services.memory.storage.index_progress import describe_progress
 from services.memory.storage.leases import lease_lost
 from services.memory.storage.paging import parse_page
-from services.memory.storage.run_query import RunEntry, RunQuery
+from services.memory.storage.run_query import RunQuery
 from services.runtime.auth import identity
 from services.runtime.clock import now_ms
+from services.runtime.formats.same_fields import copy_fields
 
 if TYPE_CHECKING:
     from services.memory.chats.access import ChatAccess
@@ -73,18 +74,7 @@ class RunRpcs(MemoryServiceServicer):
             return memory_pb2.ListUnfinishedRunsResponse()
         progress = None if chat_id else self._engine.index.get_progress()
         runs = [
-            memory_pb2.UnfinishedRun(
-                run_id=run.run_id,
-                chat_id=run.chat_id,
-                agent_key=run.agent_key,
-                generation=run.generation,
-                last_seq=run.last_seq,
-                owner=run.owner,
-                lease_expires_at=run.expires_at,
-                tenant=run.tenant,
-                user=run.user,
-                chat_owner=run.chat_owner,
-            )
+            copy_fields(run, memory_pb2.UnfinishedRun, lease_expires_at=run.expires_at)
             for run in await self._engine.index.list_unfinished(chat_id, without_owner=request.without_owner)
         ]
         return memory_pb2.ListUnfinishedRunsResponse(runs=runs, index_progress=describe_progress(progress))
@@ -113,26 +103,7 @@ class RunRpcs(MemoryServiceServicer):
             )
         )
         return operator_pb2.OperatorListRunsResponse(
-            runs=map(_make_run, runs), next_page_token=next_page_token, index_progress=describe_progress(progress)
+            runs=[copy_fields(run, operator_pb2.OperatorRun) for run in runs],
+            next_page_token=next_page_token,
+            index_progress=describe_progress(progress),
         )
-
-
-def _make_run(entry: RunEntry) -> operator_pb2.OperatorRun:
-    return operator_pb2.OperatorRun(
-        run_id=entry.run_id,
-        chat_id=entry.chat_id,
-        user=entry.user,
-        agent_key=entry.agent_key,
-        state=entry.state,
-        reason=entry.reason,
-        began_at=entry.began_at,
-        updated_at=entry.updated_at,
-        model_calls=entry.model_calls,
-        input_tokens=entry.input_tokens,
-        output_tokens=entry.output_tokens,
-        cost_nano_usd=entry.cost_nano_usd,
-        owner=entry.owner,
-        lease_expires_at=entry.lease_expires_at,
-        credential=entry.credential,
-        chat_owner=entry.chat_owner,
-    )

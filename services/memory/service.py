@@ -1,12 +1,14 @@
+"""MemoryService: appends, and what runs load of a chat; the other RPCs are in the modules of their capabilities."""
+
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING
 
-from headrace.errors import HeadraceError, NotFound
+from headrace.errors import HeadraceError, NotFound, Overloaded, QuotaExceeded
 from headrace.v1 import memory_pb2
 from services.memory.agents import AgentRpcs
 from services.memory.audit import ContentReads, find_answers
@@ -16,15 +18,15 @@ from services.memory.context.history_reader import read_history, read_result
 from services.memory.facts.rpcs import FactRpcs
 from services.memory.gates.export import GateExportRpcs
 from services.memory.gates.rpcs import GateRpcs
-from services.memory.keys.run_places import keeping_place
 from services.memory.limits import LimitRpcs
 from services.memory.log.chat import chat_not_found
 from services.memory.log.lines import Query
 from services.memory.log.media import Blob
-from services.memory.log.session_state import get_context_key
+from services.memory.log.views import get_context_key
 from services.memory.runs import RunRpcs
 from services.memory.spend import BudgetRpcs
 from services.runtime.auth import identity
+from services.runtime.capacity import RETRY_AFTER_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from services.memory.log.chat import Chat
     from services.memory.log.lines import Known
     from services.memory.storage.engine import Engine
+    from services.memory.storage.key_uses import KeyUses
     from services.runtime.rpc.interceptors import Context
 
 
@@ -71,7 +74,7 @@ class MemoryService(ChatRpcs, EditRpcs, RunRpcs, GateRpcs, GateExportRpcs, Budge
     ) -> memory_pb2.AppendResponse:
         if isinstance(lines[0], Query) and (who := identity.get_identity()) is not None:
             self._refusals.check(who)
-        async with keeping_place(self._engine.key_uses, self._access, request, lines):
+        async with _keeping_place(self._engine.key_uses, self._access, request, lines):
             return await self._append_lines(request, lines, blobs)
 
     async def _append_lines(
@@ -183,3 +186,31 @@ class MemoryService(ChatRpcs, EditRpcs, RunRpcs, GateRpcs, GateExportRpcs, Budge
             raise chat_not_found(chat_id)
         tenant = identity.Identity.from_stored(identity.current_tenant(), "").tenant
         await self._engine.blobs.put_all(chat_id, tenant, blobs)
+
+
+@asynccontextmanager
+async def _keeping_place(
+    uses: KeyUses, access: ChatAccess, request: memory_pb2.AppendRequest, lines: list[Known]
+) -> AsyncGenerator[None]:
+    """Keep a place for the run that the lines begin, where the caller's key has a limit. Raises QuotaExceeded."""
+    who, most = identity.get_identity(), request.key_runs_max
+    if not (most and isinstance(lines[0], Query) and who is not None and who.credential):
+        yield
+        return
+    chat = await access.load_chat_or_empty(request.chat_id)
+    if chat.find_duplicate(lines) or request.run_id in chat.info.runs:  # it has its place, and is answered as at first
+        yield
+        return
+    if not await uses.reserve_run(who.tenant, who.credential, request.run_id, most):
+        raise QuotaExceeded(
+            f"the API key has {most} live runs already; try again when one has ended",
+            retry_after_s=RETRY_AFTER_S,
+            limit=most,
+        )
+    try:
+        yield
+    except Overloaded:
+        raise  # it may have been stored; if not, its place is free again after a minute
+    except HeadraceError:
+        await uses.release_run(who.credential, request.run_id)
+        raise

@@ -19,6 +19,7 @@ from services.memory.storage.spend import DAY_MS, ROWS_MAX, SpendGroup, SpendQue
 from services.memory.webhooks.store import warn_of_budget
 from services.runtime.auth import identity
 from services.runtime.clock import now_ms
+from services.runtime.formats.same_fields import copy_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -141,14 +142,7 @@ def _make_query(request: spend_pb2.GetUsageRequest, now: int) -> SpendQuery:
 
 
 def _make_row(group: SpendGroup) -> spend_pb2.UsageRow:
-    total = group.total
-    row = spend_pb2.UsageRow(
-        input_tokens=total.input_tokens,
-        output_tokens=total.output_tokens,
-        cached_tokens=total.cached_tokens,
-        model_calls=total.model_calls,
-        cost_nano_usd=total.cost_nano_usd,
-    )
+    row = copy_fields(group.total, spend_pb2.UsageRow)
     for column, value in group.columns.items():
         setattr(row, _FIELDS.get(column, column), format_day(value) if column == "day" else value)
     return row

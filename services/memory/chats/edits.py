@@ -14,7 +14,7 @@ from services.memory.log.chat_info import SCOPE_ALL
 from services.memory.log.lines import Pin, Query, Revert, Step, SummaryEdit, make_stamp
 from services.memory.log.messages import join_text
 from services.memory.log.raw_json import QUERY_FIELDS
-from services.memory.log.session_state import get_context_key, make_state_line
+from services.memory.log.views import get_context_key, make_state_line
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message

@@ -217,9 +217,7 @@ def _encode_query(query: QueryTexts, updated_at: int) -> Iterator[msgspec.Raw]:
 
 
 def _load_query(line: Query) -> agent_pb2.QueryRequest:
-    query = agent_pb2.QueryRequest()
-    load_proto(line.query, query)
-    return query
+    return load_proto(line.query, agent_pb2.QueryRequest())
 
 
 def _derive_events(line: Line) -> Iterator[agent_pb2.AgentDelta]:
@@ -240,8 +238,7 @@ def _derive_events(line: Line) -> Iterator[agent_pb2.AgentDelta]:
 
 def _derive_query_events(line: Query) -> Iterator[agent_pb2.AgentDelta]:
     query = _load_query(line)
-    asked = agent_pb2.RequestQuery()
-    load_proto(line.query, asked)  # the fields of a RequestQuery are fields of the query
+    asked = load_proto(line.query, agent_pb2.RequestQuery())  # the fields of a RequestQuery are fields of the query
     asked.chat_id, asked.role = line.chat_id, query.role or "user"
     asked.by = Identity.from_stored(line.tenant, line.user).user
     yield agent_pb2.AgentDelta(seq=1, timestamp=line.updated_at, request_query=asked)

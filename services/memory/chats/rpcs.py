@@ -22,6 +22,7 @@ from services.memory.storage.paging import Page
 from services.memory.storage.search import Question
 from services.runtime.auth import identity
 from services.runtime.auth.access import RUN_ONLY
+from services.runtime.formats.same_fields import copy_fields
 
 if TYPE_CHECKING:
     from services.memory.audit import ContentReads
@@ -197,11 +198,6 @@ class ChatRpcs(MemoryServiceServicer):
         if question.has_facts:
             hits = await self._facts.add_hits(request.query, question, hits)
         return memory_pb2.SearchResponse(
-            hits=[
-                memory_pb2.SearchHit(
-                    chat_id=hit.chat_id, title=hit.title, run_id=hit.run_id, excerpt=hit.excerpt, score=hit.score
-                )
-                for hit in hits
-            ],
+            hits=[copy_fields(hit, memory_pb2.SearchHit) for hit in hits],
             index_progress=describe_progress(progress),
         )

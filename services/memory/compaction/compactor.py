@@ -31,7 +31,7 @@ from services.memory.log.lines import (
     RetainedFrom,
     make_stamp,
 )
-from services.memory.log.session_state import SessionState
+from services.memory.log.views import SessionState
 from services.runtime.usage import to_nano_usd
 
 if TYPE_CHECKING:

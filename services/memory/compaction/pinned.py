@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from services.memory.context.pairing import MessageGroup
     from services.memory.context.source import ContextSource
     from services.memory.log.lines import Line
-    from services.memory.log.session_state import SessionState
+    from services.memory.log.views import SessionState
 
 INTENT_CHARS_MAX = 200
 
@@ -105,8 +105,7 @@ def list_open_tasks(lines: Sequence[Line], context_id: str | None) -> list[str]:
     )
     if last is None:
         return []
-    plan = memory_pb2.Plan()
-    load_proto(last.plan, plan)
+    plan = load_proto(last.plan, memory_pb2.Plan())
     return [
         f"{task.task_id}: {task.description} ({task.status or 'init'})"
         for task in plan.tasks

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from headrace.v1 import agent_pb2, common_pb2
 from services.memory.log.lines import CompactReceipt
 from services.memory.log.raw_json import load_proto
+from services.runtime.formats.same_fields import copy_fields
 
 if TYPE_CHECKING:
     from services.memory.compaction.transcript import Entry
@@ -122,24 +123,16 @@ def read_usage(receipt: CompactReceipt) -> common_pb2.Usage | None:
     """Return what a compaction has spent; None if it asked no model, or in a log that does not say."""
     if not receipt.usage:
         return None
-    usage = common_pb2.Usage()
-    load_proto(receipt.usage, usage)
-    return usage
+    return load_proto(receipt.usage, common_pb2.Usage())
 
 
 def to_event(receipt: CompactReceipt) -> agent_pb2.CompactionReceipt:
-    return agent_pb2.CompactionReceipt(
-        first_line=receipt.first_line,
-        last_line=receipt.last_line,
-        covered_tokens=receipt.covered_tokens,
-        seen_tokens=receipt.seen_tokens,
+    return copy_fields(
+        receipt,
+        agent_pb2.CompactionReceipt,
         unseen=[agent_pb2.LineRange(first_line=first, last_line=last) for first, last in receipt.unseen],
-        model_calls=receipt.model_calls,
         cached_ratio=receipt.cached_ratio,
-        pinned=receipt.pinned,
         usage=read_usage(receipt),
-        replaced_messages=receipt.replaced_messages,
-        kept_messages=receipt.kept_messages,
     )
 
 

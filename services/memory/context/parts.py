@@ -122,9 +122,7 @@ def find_last_call(source: ContextSource) -> common_pb2.Usage | None:
         if isinstance(line, Step) and line.context_id == source.context_id:
             for message in reversed(line.messages):
                 if message.usage:
-                    usage = common_pb2.Usage()
-                    load_proto(message.usage, usage)
-                    return usage
+                    return load_proto(message.usage, common_pb2.Usage())
     return None
 
 
@@ -184,8 +182,7 @@ def add_compaction(
     between: list[common_pb2.Usage] = []
     for line in lines:
         if isinstance(line, Run) and line.usage:
-            usage = common_pb2.Usage()
-            load_proto(line.usage, usage)
+            usage = load_proto(line.usage, common_pb2.Usage())
             ended.append(usage)
         elif isinstance(line, CompactBoundary) and not line.run_id and (receipt := line.compact_metadata.receipt):
             between += [usage] if (usage := read_usage(receipt)) is not None else []

@@ -7,13 +7,12 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
-from msgspec.structs import asdict
-
 from headrace.v1 import data_pb2, memory_pb2
 from headrace.v1.data_pb2_grpc import DataStoreServiceServicer
 from services.memory.data.archive import UserArchive
 from services.runtime.auth import identity
 from services.runtime.auth.identity import Identity, check_scope
+from services.runtime.formats.same_fields import copy_fields
 
 if TYPE_CHECKING:
     from services.memory.data.eraser import Eraser
@@ -146,30 +145,10 @@ class DataStoreService(DataStoreServiceServicer):
 
 def _make_erasure(erasure: StoredErasure) -> data_pb2.Erasure:
     counts = {name: count for name, count in sorted(erasure.counts.items()) if ":" not in name}
-    return data_pb2.Erasure(
-        erasure_id=erasure.erasure_id,
-        tenant=erasure.tenant,
-        user=erasure.user,
-        state=erasure.state,
-        reason=erasure.reason,
-        requested_by=erasure.requested_by,
-        requested_at=erasure.requested_at,
-        done_at=erasure.done_at or None,
-        erased=[data_pb2.ErasedItem(name=name, count=count) for name, count in counts.items()],
-        kept=[data_pb2.KeptItem(**asdict(item)) for item in erasure.kept],
-        problem=erasure.problem,
-    )
+    erased = [data_pb2.ErasedItem(name=name, count=count) for name, count in counts.items()]
+    kept = [copy_fields(item, data_pb2.KeptItem) for item in erasure.kept]
+    return copy_fields(erasure, data_pb2.Erasure, erased=erased, kept=kept)
 
 
 def _make_hold(hold: StoredHold) -> data_pb2.Hold:
-    return data_pb2.Hold(
-        hold_id=hold.hold_id,
-        tenant=hold.tenant,
-        user=hold.user,
-        chat_id=hold.chat_id,
-        reason=hold.reason,
-        placed_by=hold.placed_by,
-        placed_at=hold.placed_at,
-        released_by=hold.released_by or None,
-        released_at=hold.released_at or None,
-    )
+    return copy_fields(hold, data_pb2.Hold)

@@ -20,6 +20,7 @@ from services.memory.storage.paging import match_page, split_page
 from services.memory.storage.records.user_facts import Fact, Source, make_fact
 from services.memory.storage.search import Hit, Question, read_limit
 from services.runtime.auth import identity
+from services.runtime.formats.same_fields import copy_fields
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -85,22 +86,9 @@ class FactRpcs(MemoryServiceServicer):
 
 
 def make_message(fact: Fact) -> memory_pb2.Fact:
-    source = fact.source
-    return memory_pb2.Fact(
-        fact_id=fact.uuid,
-        text=fact.text,
-        scope=fact.scope,
-        agent_key=fact.agent_key,
-        topic=fact.topic,
-        source=memory_pb2.FactSource(chat_id=source.chat_id, run_id=source.run_id, n=source.n)
-        if source.chat_id
-        else None,
-        created_at=fact.created_at or fact.updated_at,
-        updated_at=fact.updated_at,
-        ended_at=fact.ended_at,
-        replaced_by=fact.replaced_by,
-        deleted_at=fact.deleted_at,
-    )
+    source = copy_fields(fact.source, memory_pb2.FactSource) if fact.source.chat_id else None
+    created_at = fact.created_at or fact.updated_at
+    return copy_fields(fact, memory_pb2.Fact, fact_id=fact.uuid, source=source, created_at=created_at)
 
 
 def _get_place(fact: Fact) -> tuple[int]:

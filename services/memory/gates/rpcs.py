@@ -21,6 +21,7 @@ from services.runtime.auth import identity
 from services.runtime.auth.answerers import may_answer
 from services.runtime.auth.identity import Identity
 from services.runtime.clock import now_ms
+from services.runtime.formats.same_fields import copy_fields
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -174,24 +175,9 @@ def _may_see(gate: GateEntry, caller: Identity) -> bool:
 
 def _make_gate(entry: GateEntry) -> gates_pb2.Gate:
     is_claimed = not entry.closed_at and entry.claimed_until > now_ms()
-    return gates_pb2.Gate(
-        run_id=entry.run_id,
-        gate_id=entry.gate_id,
-        chat_id=entry.chat_id,
-        agent_key=entry.agent_key,
-        kind=entry.kind,
-        state=entry.state,
-        tool_id=entry.tool_id,
-        tool_name=entry.tool_name,
-        risk=entry.risk or None,
-        reason=entry.reason or None,
-        viewport_key=entry.viewport_key or None,
-        requester=entry.requester,
-        opened_at=entry.opened_at,
-        expires_at=entry.expires_at,
-        closed_at=entry.closed_at or None,
-        answered_by=entry.answered_by or None,
-        credential=entry.credential or None,
+    return copy_fields(
+        entry,
+        gates_pb2.Gate,
         answerers=common_pb2.Answerers(
             any_of=entry.names,
             not_requester=bool(entry.not_requester),
@@ -207,18 +193,14 @@ def _make_grant(entry: GrantEntry) -> gates_pb2.Grant:
     event = load_delta(msgspec.Raw(entry.event.encode()))
     assert event is not None, "a row is made from an event that is known"
     made = event.grant_make
-    return gates_pb2.Grant(
-        grant_id=entry.grant_id,
-        chat_id=entry.chat_id,
-        run_id=entry.run_id,
+    return copy_fields(
+        entry,
+        gates_pb2.Grant,
         scope=made.scope,
         tool_name=made.tool_name,
         grounds=made.grounds,
         risk=made.risk,
         answerers=made.answerers if made.HasField("answerers") else None,
         made_by=made.made_by,
-        made_at=entry.made_at,
-        expires_at=entry.expires_at or None,
-        requester=entry.requester,
         tool_sha256=made.tool_sha256 or None,
     )

@@ -10,6 +10,7 @@ from headrace.v1.keys_pb2_grpc import KeyServiceServicer
 from services.runtime.auth import identity
 from services.runtime.auth.keys.key_text import name_key
 from services.runtime.clock import now_ms
+from services.runtime.formats.same_fields import copy_fields
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -19,16 +20,6 @@ if TYPE_CHECKING:
     from services.memory.storage.audit import AuditTrail
     from services.memory.storage.records.keys import StoredKey
     from services.runtime.rpc.interceptors import Context
-
-
-_PLAIN = (
-    *("key_id", "name", "user", "kind", "roles", "scopes", "created_at", "created_by", "updated_at", "revoked_by"),
-    "confirmed_by",
-)
-"""Fields that message and record have alike."""
-
-_OPTIONAL = ("expires_at", "runs_max", "requests_per_minute")
-"""Fields that are 0 in a record where the message lacks them."""
 
 
 class KeyService(KeyServiceServicer):
@@ -132,11 +123,9 @@ async def take_calls(keys: KeyStore, key_id: str, wanted: int) -> keys_pb2.TakeK
 
 
 def _make_message(key: StoredKey) -> keys_pb2.ApiKey:
-    plain: dict[str, Any] = {name: getattr(key, name) for name in _PLAIN}
-    optional: dict[str, Any] = {name: getattr(key, name) or None for name in (*_OPTIONAL, "revoked_at")}
     credential = name_key(bytes.fromhex(key.sha256))
     state, makers = key.find_state(now_ms()), key.list_makers()
-    return keys_pb2.ApiKey(**plain, **optional, state=state, credential=credential, makers=makers)
+    return copy_fields(key, keys_pb2.ApiKey, state=state, credential=credential, makers=makers)
 
 
 def _make_suspended(suspension: StoredKey) -> keys_pb2.SuspendedUser:
@@ -146,17 +135,12 @@ def _make_suspended(suspension: StoredKey) -> keys_pb2.SuspendedUser:
 
 
 def _make_record(key: StoredKey) -> keys_pb2.KeyRecord:
-    return keys_pb2.KeyRecord(
-        key_id=key.key_id,
+    return copy_fields(
+        key,
+        keys_pb2.KeyRecord,
         sha256=bytes.fromhex(key.sha256),
-        tenant=key.tenant,
-        user=key.user,
-        roles=key.roles,
-        scopes=key.scopes,
         disabled=key.disabled or key.is_unconfirmed or key.suspends,  # also for services of earlier versions
-        suspends=key.suspends,
         unconfirmed=key.is_unconfirmed,
         makers=key.list_makers(),
         revoked=bool(key.revoked_at),
-        **{name: getattr(key, name) or None for name in _OPTIONAL},
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.errors import ChatBusy, InvalidRequest, LogDamaged, NotFound, PermissionDenied, StaleLease
-from services.memory.log import session_state
+from services.memory.log import views
 from services.memory.log.chat_info import SCOPE_ALL, ChatInfo, CompactionBases, RunInfo, read_info
 from services.memory.log.lines import (
     CompactBoundary,
@@ -24,8 +24,7 @@ from services.memory.log.lines import (
 )
 from services.memory.log.raw_json import QUERY_FIELDS
 from services.memory.log.sealing import NO_LINK
-from services.memory.log.session_state import SessionState
-from services.memory.log.timeline import Timeline
+from services.memory.log.views import SessionState, Timeline
 from services.runtime.auth.access import find_access
 from services.runtime.auth.identity import Identity
 from services.runtime.auth.keyed_chats import find_keyed_chat, is_keyed_chat
@@ -190,7 +189,7 @@ class Chat:
                 self.model_runs.setdefault(line.run_id, []).append(line)
                 if self.is_reverted:
                     self.visible_runs.setdefault(line.run_id, []).append(line)
-                session_state.update_states(self.states, line)
+                views.update_states(self.states, line)
 
     def get_state(self, context: str) -> SessionState:
         return self.states.get(context, SessionState())
@@ -252,14 +251,14 @@ class Chat:
         if isinstance(line, State):
             version = self.info.state_versions.get(line.context_id or "", 0)
             if line.version != version + 1:
-                raise session_state.stale_state_error(self.chat_id, version)
+                raise views.stale_state_error(self.chat_id, version)
 
     def _rebuild_views(self) -> None:
         told = self._timeline.list_for_model()
         self.model_runs, self.visible_runs = _group_by_run(told), _group_by_run(self._timeline.list_visible())
         # A revert is a change of every state.
         versions = read_info(self.chat_id, self.log).state_versions
-        values = session_state.read_states(told)
+        values = views.read_states(told)
         self.states = {key: SessionState(values.get(key, SessionState()).values, versions[key]) for key in versions}
 
     def __post_init__(self) -> None:

@@ -19,6 +19,7 @@ from headrace.v1 import common_pb2, memory_pb2
 from services.memory.log.messages import Range, StoredMessage, Tokens
 from services.memory.log.raw_json import ABSENT, ERROR_FIELDS, GATE_EVENT, QUERY_FIELDS, Int64, load_proto
 from services.runtime.auth import identity
+from services.runtime.formats.same_fields import copy_fields
 from services.runtime.randomness import new_uuid
 
 ERASED_PREFIX = "erased-"
@@ -60,7 +61,7 @@ def decode_charges(given: Iterable[memory_pb2.Charge]) -> list[Charge]:
 
 def encode_charges(charges: Iterable[Charge]) -> Iterator[memory_pb2.Charge]:
     for charge in charges:
-        yield memory_pb2.Charge(**{name: getattr(charge, name) for name in Charge.__struct_fields__})
+        yield copy_fields(charge, memory_pb2.Charge)
 
 
 class Learned(Struct, frozen=True, gc=False):

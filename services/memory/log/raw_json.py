@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 import msgspec
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -15,6 +15,8 @@ from google.protobuf.message import Message
 
 from headrace.v1 import agent_pb2
 from services.runtime.formats.json_form import encode, rules_of
+
+M = TypeVar("M", bound=Message)
 
 ABSENT = msgspec.Raw()
 """Missing JSON: false, and left out. `Raw | None` takes nothing but null (msgspec 0.22)."""
@@ -43,13 +45,14 @@ def dump_proto(message: Message) -> msgspec.Raw:
     return msgspec.Raw(encode(message))
 
 
-def load_proto(data: msgspec.Raw, message: Message) -> None:
-    """Fill `message` from its JSON form, ignoring unknown names.
+def load_proto(data: msgspec.Raw, message: M) -> M:
+    """Fill `message` from its JSON form, ignoring unknown names, and return it.
 
     Raises:
         ValueError: `data` is not its JSON form.
     """
     _fill_message(message, _OBJECT.decode(data))
+    return message
 
 
 def pick_loadable(members: dict[str, Any], message_type: type[Message]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from services.memory.schedules.posts import Posted
 from services.memory.storage.records import schedules as stored
 from services.memory.webhooks.store import KEEP_S_DEFAULT
 from services.runtime.auth import identity
+from services.runtime.formats.same_fields import copy_fields
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -20,13 +21,6 @@ if TYPE_CHECKING:
     from services.memory.storage.records.schedules import Schedule
     from services.runtime.auth.identity import Identity
     from services.runtime.rpc.interceptors import Context
-
-
-_PLAIN = (
-    *("schedule_id", "name", "cron", "time_zone", "once_at", "jitter_s", "agent_key", "message", "chat_id"),
-    *("overlap", "catch_up", "paused", "on_webhook", "next_at", "triggered_at", "created_at", "updated_at"),
-)
-"""Fields that message and record have alike."""
 
 
 class ScheduleService(ScheduleServiceServicer):
@@ -154,41 +148,21 @@ def _make_row(schedule: Schedule) -> schedule_pb2.Schedule:
 
 
 def _make_message(schedule: Schedule, firings: Sequence[stored.Firing]) -> schedule_pb2.Schedule:
-    plain = {name: getattr(schedule, name) for name in _PLAIN}
-    return schedule_pb2.Schedule(
-        **plain,
-        user=schedule.user,
-        held=schedule.held or None,
-        firings=map(_make_firing, firings),
-        posts_waiting=len(schedule.posts),
+    return copy_fields(
+        schedule, schedule_pb2.Schedule, firings=map(_make_firing, firings), posts_waiting=len(schedule.posts)
     )
 
 
 def _make_firing(firing: stored.Firing) -> schedule_pb2.Firing:
-    failure = None
-    if firing.failure is not None:
-        given = firing.failure
-        failure = common_pb2.Failure(code=given.code, message=given.message, retriable=given.retriable)
-    return schedule_pb2.Firing(
-        due_at=firing.due_at,
-        recorded_at=firing.recorded_at,
-        outcome=firing.outcome,
-        run_id=firing.run_id,
-        chat_id=firing.chat_id,
-        failure=failure,
-        passed=firing.passed,
-        webhook_id=firing.webhook_id,
-    )
+    failure = copy_fields(firing.failure, common_pb2.Failure) if firing.failure is not None else None
+    return copy_fields(firing, schedule_pb2.Firing, failure=failure)
 
 
 def _make_due(schedule: Schedule) -> schedule_pb2.DueSchedule:
     found = schedule.find_post(schedule.due_at)
-    return schedule_pb2.DueSchedule(
+    return copy_fields(
+        schedule,
+        schedule_pb2.DueSchedule,
         schedule=_make_message(schedule, schedule.firings[:1]),
-        tenant=schedule.tenant,
-        user=schedule.user,
-        due_at=schedule.due_at,
-        last_run_id=schedule.last_run_id,
-        makers=schedule.makers,
-        post=schedule_pb2.Post(webhook_id=found.webhook_id, payload=found.payload) if found else None,
+        post=copy_fields(found, schedule_pb2.Post) if found else None,
     )

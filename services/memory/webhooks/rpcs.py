@@ -10,6 +10,7 @@ from headrace.v1.webhook_pb2_grpc import WebhookServiceServicer
 from services.memory.webhooks.store import KEEP_S_DEFAULT
 from services.runtime.auth import identity
 from services.runtime.clock import now_ms
+from services.runtime.formats.same_fields import copy_fields
 
 if TYPE_CHECKING:
     from services.memory.storage.audit import AuditTrail
@@ -17,15 +18,6 @@ if TYPE_CHECKING:
     from services.memory.webhooks.run_webhooks import RunWebhookStore
     from services.memory.webhooks.store import WebhookStore
     from services.runtime.rpc.interceptors import Context
-
-
-_PLAIN = ("webhook_id", "name", "url", "types", "agent_keys", "paused", "created_at", "updated_at")
-"""Fields that message and record have alike."""
-
-_PLAIN_DELIVERY = (
-    *("webhook_id", "event_id", "type", "subject", "run_id", "gate_id", "agent_key", "state", "occurred_at", "tries"),
-    "failure",
-)
 
 
 class WebhookService(WebhookServiceServicer):
@@ -138,23 +130,18 @@ class WebhookService(WebhookServiceServicer):
 
 
 def _make_message(webhook: Webhook) -> webhook_pb2.Webhook:
-    plain = {name: getattr(webhook, name) for name in _PLAIN}
     old_ends_at = max((secret.ends_at for secret in webhook.secrets), default=0)
-    return webhook_pb2.Webhook(
-        **plain, full=webhook.is_full, old_secret_ends_at=old_ends_at if old_ends_at > now_ms() else None
+    return copy_fields(
+        webhook,
+        webhook_pb2.Webhook,
+        full=webhook.is_full,
+        old_secret_ends_at=old_ends_at if old_ends_at > now_ms() else None,
     )
 
 
 def _make_run_message(webhook: Webhook) -> webhook_pb2.RunWebhook:
-    names = ("run_id", "config_id", "url", "auth_scheme", "created_at")
-    return webhook_pb2.RunWebhook(**{name: getattr(webhook, name) for name in names})
+    return copy_fields(webhook, webhook_pb2.RunWebhook)
 
 
 def _make_delivery(delivery: Delivery) -> webhook_pb2.Delivery:
-    plain = {name: getattr(delivery, name) for name in _PLAIN_DELIVERY}
-    return webhook_pb2.Delivery(
-        **plain,
-        next_at=None if delivery.closed_at else delivery.next_at,
-        closed_at=delivery.closed_at or None,
-        status=delivery.status or None,
-    )
+    return copy_fields(delivery, webhook_pb2.Delivery, next_at=None if delivery.closed_at else delivery.next_at)
