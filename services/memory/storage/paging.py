@@ -1,22 +1,21 @@
-"""Pages of lists, and the conditions of their queries. A token is the time and id of the last row shown."""
+"""Pages of lists. A token is the time and id of the last row shown."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace.errors import InvalidRequest
+from services.memory.storage.where import Where
 from services.runtime.auth.answerers import list_names
 
 if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
     from services.memory.storage.index_rows import ChatEntry
     from services.runtime.auth.identity import Identity
 
-Query = TypeVar("Query", bound="DataclassInstance")
+Query = TypeVar("Query", bound=Any)
 Row = TypeVar("Row")
 
 PAGE_MAX = 200
@@ -25,40 +24,6 @@ PAGE_DEFAULT = 50
 _TIME_AND_ID = r"(-?[0-9]{1,18})\.([0-9a-f-]{36})"
 _PLACE = re.compile(_TIME_AND_ID)
 _NAMED_PLACE = re.compile(_TIME_AND_ID + r"\.(.{1,128})")
-
-
-class Where:
-    """Conditions that rows must meet, all of them, with numbered marks ($1) for their values."""
-
-    def __init__(self, *conditions: str) -> None:
-        self._conditions = list(conditions)
-        self.values: list[Any] = []
-
-    def __str__(self) -> str:
-        return " AND ".join(self._conditions)
-
-    def mark(self, value: Any) -> str:
-        """Return the mark of one more value."""
-        self.values.append(value)
-        return f"${len(self.values)}"
-
-    def add(self, condition: str, *values: Any) -> None:
-        """Add a condition in which each `{}` stands for a value."""
-        self._conditions.append(condition.format(*map(self.mark, values)))
-
-    def add_given(self, values: Mapping[str, Any]) -> None:
-        """Add conditions such as `kind = {}`, except those whose value is None."""
-        for condition, value in values.items():
-            if value is not None:
-                self.add(condition, value)
-
-    def add_named(self, column: str, names: Sequence[str]) -> None:
-        """Add that `column`, in which each name is a line, has one of the names.
-
-        Both engines take this form, with regard to case, whatever the names consist of.
-        """
-        tests = " OR ".join(f"replace({column}, {{}}, '') <> {column}" for _ in names)
-        self.add(f"({tests})", *(f"\n{name}\n" for name in names))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from services.memory.storage.paging import Where, split_page
+from services.memory.storage.paging import split_page
+from services.memory.storage.where import Where
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.v1 import common_pb2
 from services.memory.log.lines import Charge, Line, Run, Unknown
 from services.memory.log.raw_json import load_proto
-from services.memory.storage.paging import Where
+from services.memory.storage.where import Where
 from services.runtime.usage import to_nano_usd
 
 if TYPE_CHECKING:

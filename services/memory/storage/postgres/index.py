@@ -16,9 +16,9 @@ from services.memory.storage.encrypted.rows import RowCipher
 from services.memory.storage.encrypted.text_search import PAGE_TEXTS, TEXTS_MAX, EncryptedSearch, TextRow
 from services.memory.storage.index_rows import ChatEntry, UnfinishedEntry
 from services.memory.storage.leases import DUE_MAX
-from services.memory.storage.paging import Where
 from services.memory.storage.postgres.connection.session import strip_nul
 from services.memory.storage.search import Hit, Question, make_like_pattern
+from services.memory.storage.where import Where
 from services.runtime.auth.identity import Identity
 
 if TYPE_CHECKING:
