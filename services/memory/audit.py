@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from services.runtime.auth.identity import Identity
     from services.runtime.rpc.interceptors import Context
 
-
 STEPS = frozenset({"vote", "delegated", "asked"})
 """Steps at a gate that are somebody's answer, or send the question on."""
 

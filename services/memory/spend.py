@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from services.memory.storage.engine import Engine
     from services.runtime.rpc.interceptors import Context
 
-
 DAYS_DEFAULT = 30
 DAYS_MAX = 366
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from services.memory.admin_cli.verify import print_line
 from services.memory.storage.encrypted.reencryption import run_pass
 from services.memory.storage.files.data_keys import FOLDER, FileDataKeys
 
@@ -39,10 +39,10 @@ def open_folder_keys(config: Config) -> Keyring:
 async def reencrypt(engine: Engine, arguments: argparse.Namespace) -> bool:
     report = await run_pass(engine.rewriting)
     for name, problem in report.failures:
-        _print(f"{name}: {problem}")
+        print_line(f"{name}: {problem}")
     if report.failed > len(report.failures):
-        _print(f"and {report.failed - len(report.failures)} more")
-    _print(f"{report.looked_at} chats and records, {report.rewritten} written anew, {report.failed or 'none'} left")
+        print_line(f"and {report.failed - len(report.failures)} more")
+    print_line(f"{report.looked_at} chats and records, {report.rewritten} written anew, {report.failed or 'none'} left")
     return not report.failed
 
 
@@ -53,10 +53,10 @@ async def _list_keys(config: Config, arguments: argparse.Namespace) -> bool:
         for key in listed:
             if key == keys.find_newest(key.tenant):
                 made = datetime.fromtimestamp(key.created_at / 1000, UTC).strftime("%Y-%m-%d %H:%M")
-                _print(f"{key.tenant}: version {key.version} of {made} UTC, {counts[key.tenant]} kept")
+                print_line(f"{key.tenant}: version {key.version} of {made} UTC, {counts[key.tenant]} kept")
         is_done = await asyncio.to_thread(stored.read_goal) == keys.goal
         how = "encrypted with these keys" if keys.encrypts else "decrypted"
-        _print(f"all that is stored is {how}" if is_done else f"what is stored is being {how}, or waits for it")
+        print_line(f"all that is stored is {how}" if is_done else f"what is stored is being {how}, or waits for it")
         return True
 
 
@@ -69,7 +69,7 @@ async def _rotate_keys(config: Config, arguments: argparse.Namespace) -> bool:
             if keys.find_newest(tenant) is None:
                 raise OSError(f"tenant {tenant!r} has no key")
             key = await asyncio.to_thread(keys.rotate, tenant)
-            _print(f"{tenant}: version {key.version}")
+            print_line(f"{tenant}: version {key.version}")
         return True
 
 
@@ -97,7 +97,3 @@ async def _open_keys(config: Config) -> AsyncGenerator[tuple[Keyring, DataKeys]]
         await migrate_database(database)
         stored = PostgresDataKeys(database)
         yield await asyncio.to_thread(open_keys, stored), stored
-
-
-def _print(text: str) -> None:
-    sys.stdout.write(f"{text}\n")

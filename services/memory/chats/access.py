@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from services.runtime.auth.access import Access
     from services.runtime.auth.identity import Identity
 
-
 RUNS_MAX = 10_000
 """Runs whose users are cached: each live one renews its lease every few seconds."""
 

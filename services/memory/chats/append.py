@@ -43,7 +43,6 @@ from services.runtime.tokens.encodings import is_loaded
 if TYPE_CHECKING:
     from services.memory.context.token_counter import TokenCounters
 
-
 SEQ_MAX = 2**63 - 1
 
 
@@ -70,22 +69,16 @@ class AppendDecoder:
         Raises:
             InvalidRequest: A line breaks the format.
         """
-        return await self._decode(request, self._action_tools)
+        counter = self._counting.create_append_counter(request.chat_id)
+        drafting = LineContext(self._action_tools, counter.count_for_log, self._counting.learn_ratios(request))
+        if is_loaded(counter.encoding) and request.ByteSize() <= INLINE_BYTES_MAX and not _has_media(request):
+            return decode_lines(request, drafting), drafting.blobs
+        return await asyncio.to_thread(decode_lines, request, drafting), drafting.blobs
 
     async def decode_pending(self, request: memory_pb2.LoadContextRequest) -> Known:
         line = memory_pb2.LogLine(query=memory_pb2.QueryLine(query=request.pending_query))
         appending = memory_pb2.AppendRequest(chat_id=request.chat_id, run_id=request.run_id, lines=[line])
-        lines, _ = await self._decode(appending, frozenset())
-        return lines[0]
-
-    async def _decode(
-        self, request: memory_pb2.AppendRequest, action_tools: frozenset[str]
-    ) -> tuple[list[Known], list[Blob]]:
-        counter = self._counting.create_append_counter(request.chat_id)
-        drafting = LineContext(action_tools, counter.count_for_log, self._counting.learn_ratios(request))
-        if is_loaded(counter.encoding) and request.ByteSize() <= INLINE_BYTES_MAX and not _has_media(request):
-            return decode_lines(request, drafting), drafting.blobs
-        return await asyncio.to_thread(decode_lines, request, drafting), drafting.blobs
+        return (await self.decode_append(appending))[0][0]
 
 
 def decode_lines(request: memory_pb2.AppendRequest, drafting: LineContext) -> list[Known]:

@@ -26,7 +26,6 @@ from services.runtime.auth.identity import Identity
 if TYPE_CHECKING:
     from services.memory.log.chat import Chat
 
-
 SUBAGENT = "subagent-"
 """Prefix of a sub-agent's id, and of every context id within it."""
 

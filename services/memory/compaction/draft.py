@@ -26,7 +26,7 @@ from services.memory.compaction.prompt import (
 from services.memory.compaction.receipt import (
     Unseen,
     count_messages,
-    find_first_line,
+    find_former_lines,
     find_last_line,
     join_lines,
     measure_unseen,
@@ -189,7 +189,7 @@ class CompactionDraft:
         covered = self.counter.count_groups(plan.replaced) + (self._former_cost if unseen.groups_seen else 0)
         seen = covered - unseen.tokens - self.counter.count_groups(never) if unseen.groups_seen else 0
         return CompactReceipt(
-            first_line=find_first_line(former, get_position(self.groups[0]).n),
+            first_line=find_former_lines(former)[0] if former else get_position(self.groups[0]).n,
             last_line=find_last_line(self.groups[: plan.start] or self.groups[:1]),
             covered_tokens=self.counter.to_model_tokens(covered),
             seen_tokens=self.counter.to_model_tokens(max(0, seen)),

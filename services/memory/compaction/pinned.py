@@ -79,7 +79,7 @@ def find_intent(source: ContextSource) -> str:
     if told:
         return told[-1][:INTENT_CHARS_MAX]
     runs = (source.read_own_run(), *source.read_earlier_runs())
-    said = (text for groups in runs for group in reversed(groups) if (text := _read_question(group)))
+    said = (text for groups in runs for group in reversed(groups) if (text := read_question(group)))
     return next(said, "")[:INTENT_CHARS_MAX]
 
 
@@ -90,11 +90,11 @@ def find_first_request(source: ContextSource) -> str:
         asked = (QUERY_FIELDS.decode(line.query).message for line in lines if isinstance(line, Query))
         said = (text for text in asked if text and not is_compact_command(text))
     else:
-        said = filter(None, map(_read_question, source.read_own_run()))
+        said = filter(None, map(read_question, source.read_own_run()))
     return next(said, "")[:INTENT_CHARS_MAX]
 
 
-def _read_question(group: MessageGroup) -> str:
+def read_question(group: MessageGroup) -> str:
     return "".join(part.text for part in group.head.message.content) if group.role == "user" else ""
 
 

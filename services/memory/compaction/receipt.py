@@ -82,13 +82,6 @@ def find_former_lines(former: AppliedCompaction) -> tuple[int, int]:
     return (1, max(1, former.start.n - 1)) if receipt is None else (receipt.first_line, receipt.last_line)
 
 
-def find_first_line(former: AppliedCompaction | None, first: int) -> int:
-    """Return the first line that a summary stands for, which replaces `former` and messages from line `first` on."""
-    if former is None:
-        return first
-    return find_former_lines(former)[0]
-
-
 def join_lines(former: AppliedCompaction | None, unseen: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """Join ranges of lines that were not seen, by this summariser or those before it."""
     receipt = None if former is None else former.boundary.compact_metadata.receipt

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from services.memory.compaction.summary_requests import SummaryRequests
     from services.memory.compaction.transcript import Chunk
 
-
 SUMMARY_TIMEOUT_S = 30.0
 """Time from a request to the last word of its answer."""
 

@@ -12,14 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from headrace.v1 import llm_pb2
 from services.memory.context.pairing import LEFT_OUT, MessageGroup, PairedMessage, format_notice, make_text_message
-from services.memory.log.media import describe_media, get_media, name_reader
+from services.memory.log.media import copy_message, describe_media, get_media, name_reader
 from services.memory.log.messages import is_object
 
 if TYPE_CHECKING:
     from services.memory.context.token_counter import TokenCounter
-
 
 SHORTENED = "shortened"
 
@@ -72,10 +70,6 @@ def get_last_n(group: MessageGroup) -> int:
     return max([*lines, *(group.hidden or ())], default=0)
 
 
-def is_shortened(group: MessageGroup) -> bool:
-    return any(SHORTENED in said.form for said in group.list_messages())
-
-
 def _shorten(said: PairedMessage, chars_max: int, where: str) -> PairedMessage:
     parts = said.message.content
     media = chars_max <= MEDIA_CHARS and any(get_media(part) for part in parts)
@@ -120,10 +114,8 @@ def _shorten_arguments(arguments: str, chars_max: int, where: str) -> str:
 
 
 def _change(said: PairedMessage, form: str) -> PairedMessage:
-    message = llm_pb2.Message()
-    message.CopyFrom(said.message)
     # Counts are kept by form: what is changed twice has both.
-    return PairedMessage(message, said.at, said.pieces, f"{said.form} {form}".strip(), said.is_error)
+    return PairedMessage(copy_message(said.message), said.at, said.pieces, f"{said.form} {form}".strip(), said.is_error)
 
 
 OLDER_CHARS = (16_000, 8_000, 4_000, 2_000, 1_000)
@@ -236,7 +228,8 @@ def _list_ranges(left: set[int]) -> list[tuple[int, int]]:
 
 
 def _describe(fit: _Fit) -> str:
-    count = sum(is_shortened(group) for index, group in enumerate(fit.shown) if index not in fit.left)
+    shown = [group for index, group in enumerate(fit.shown) if index not in fit.left]
+    count = sum(any(SHORTENED in said.form for said in group.list_messages()) for group in shown)
     parts = [f"{count:,} long messages are shortened"] if count else []
     parts += [f"{len(fit.left):,} older ones are left out"] if fit.left else []
     return f"the chat does not fit the model's window: {' and '.join(parts)}" if parts else ""

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from services.memory.log.lines import Line
     from services.memory.log.media import FindBlob
 
-
 CHARS_MAX, CHARS_DEFAULT = 100_000, 10_000
 
 PART_RATIO = 4

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import ContextLengthExceeded
 from headrace.v1 import llm_pb2, memory_pb2
-from services.memory.compaction.pinned import find_intent, list_open_tasks
+from services.memory.compaction.pinned import find_intent, list_open_tasks, read_question
 from services.memory.compaction.plan import is_due, is_worth_a_summary
 from services.memory.context import recap
 from services.memory.context.fitting import FittedMessages, fit_groups
@@ -140,12 +140,8 @@ def _apply_recap(
         return ""
     goal = find_intent(select_whole(runs, source.run_id, source.context_id))
     tasks = list_open_tasks(source.lines, source.context_id)
-    is_shown = any(_read_text(group).startswith(goal) for group in view.own)
+    is_shown = any(read_question(group).startswith(goal) for group in view.own)
     return recap.format_active_part("" if is_shown else goal, tasks, counter, request.recap, request.system)
-
-
-def _read_text(group: MessageGroup) -> str:
-    return "".join(part.text for part in group.head.message.content) if group.role == "user" else ""
 
 
 def _fit_window(

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from headrace.v1 import llm_pb2
+from services.memory.log.media import copy_message
 from services.memory.log.messages import decode_content
 from services.runtime.formats.own_tags import format_reminder, has_tag, neutralise_tag
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from services.memory.log.messages import StoredMessage, Tokens
-
 
 LEFT_OUT = "left out"
 """The form of a message that says so, before the lines' numbers."""
@@ -43,7 +43,6 @@ SUMMARY = "summary"
 
 INTERRUPTED = '{"ok":false,"error":"interrupted"}'
 """Result that a model sees for a call that has none."""
-
 
 Reasoning: TypeAlias = Literal["all", "of calls", "none"]
 """Of which answers the reasoning is shown."""
@@ -107,8 +106,7 @@ class MessageGroup:
             return messages
         if messages[-1].role == "assistant":
             return [*messages, make_text_message("user", "\n\n".join(texts))]
-        last = llm_pb2.Message()
-        last.CopyFrom(messages[-1])
+        last = copy_message(messages[-1])
         for text in texts:
             last.content.add(text=text)
         return [*messages[:-1], last]
@@ -125,12 +123,10 @@ class MessagePairing:
         self._open: dict[str, list[tuple[MessageGroup, int]]] = {}
         """Unanswered calls by id; ids may repeat between answers."""
 
-    def add_query(self, text: str, at: Position, tokens: Tokens | None) -> None:
-        self._units.append(MessageGroup(PairedMessage(make_text_message("user", text), at, tokens=[tokens])))
-
-    def add_quote(self, text: str, at: Position) -> None:
-        """Add what a query of another user brings along."""
-        self._units.append(MessageGroup(PairedMessage(make_text_message("user", text), at, form=QUOTE, tokens=[None])))
+    def add_query(self, text: str, at: Position, tokens: Tokens | None, form: str = "") -> None:
+        """Add the text of a query, or as a QUOTE what another user's query brings along."""
+        said = PairedMessage(make_text_message("user", text), at, form=form, tokens=[tokens])
+        self._units.append(MessageGroup(said))
 
     def add_messages(self, messages: Sequence[StoredMessage], n: int, first: int = 0) -> None:
         """Add messages of line `n`, the first of them at position `first`; those of role system are left out."""
@@ -224,8 +220,7 @@ def _mark_outside(message: llm_pb2.Message) -> llm_pb2.Message:
     """Return a message in which nothing from outside looks like a reminder: itself, where nothing does."""
     if not any(has_tag(part.text, "system_reminder") for part in message.content):
         return message
-    marked = llm_pb2.Message()
-    marked.CopyFrom(message)
+    marked = copy_message(message)
     for part in marked.content:
         if part.WhichOneof("part") == "text":
             part.text = neutralise_tag(part.text, "system_reminder")

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from services.memory.context.view import ContextView
     from services.memory.log.lines import Line
 
-
 SHOWN, SHORTENED, SUMMARISED, LEFT_OUT = "shown", "shortened", "summarised", "left_out"
 
 REASONS = {

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from services.memory.context.pairing import MessageGroup
 
-
 _PORTABLE_ID = re.compile(r"[a-zA-Z0-9_-]{1,40}")
 """Ids that OpenAI (up to 40 characters) and Anthropic (these characters) take as they are (2026-05)."""
 

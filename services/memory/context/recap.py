@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from services.memory.context.source import ContextSource
     from services.memory.context.token_counter import TokenCounter
 
-
 TOKENS_MAX = 4000
 WINDOW = 5
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from headrace.errors import NotFound
 from services.memory.context.pairing import (
     LEFT_OUT,
+    QUOTE,
     SPOKEN,
     MessageGroup,
     MessagePairing,
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from headrace.v1 import llm_pb2
-
 
 COMPACT = "/compact"
 """A user message that asks for a compaction, hidden from models."""
@@ -152,7 +152,9 @@ def select_whole(runs: Mapping[str, Sequence[Line]], run_id: str, context_id: st
     ids = [key for key in takewhile(lambda key: key != run_id, runs) if key] if scope.is_main else []
     before = [runs[key] for key in ids]
     # What was compacted between runs belongs to no run; a later run's is not this one's.
-    between = [line for line in runs.get("", ()) if not isinstance(line, CompactSummary) or _is_before(line, own)]
+    between = [
+        line for line in runs.get("", ()) if not isinstance(line, CompactSummary) or line.retained_from.n <= own[-1].n
+    ]
     compactions = list_compactions([*before, own, between], scope)
     # What a participant brings along instructs that one's runs alone.
     asker = find_speaker(own)
@@ -161,10 +163,6 @@ def select_whole(runs: Mapping[str, Sequence[Line]], run_id: str, context_id: st
     is_shared = scope.is_main and has_speakers([*before, own])
     told += [NOTE] if is_shared else []
     return ContextSource(run_id, scope, own, before, compactions, instructions=told, has_speakers=is_shared)
-
-
-def _is_before(summary: CompactSummary, own: Sequence[Line]) -> bool:
-    return summary.retained_from.n <= own[-1].n
 
 
 def _holds(lines: Sequence[Line], position: Position) -> bool:
@@ -205,7 +203,7 @@ def _pair_lines(
             at = len(query.history)
             if is_others:
                 if quote := quote_earlier_messages(query):
-                    pairing.add_quote(quote, Position(line.n, 0 if at else 1))
+                    pairing.add_query(quote, Position(line.n, 0 if at else 1), None, QUOTE)
             else:
                 pairing.add_messages([earlier.to_stored() for earlier in query.history], line.n)
             if not is_compact_command(query.message):

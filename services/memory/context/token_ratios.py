@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from headrace.v1 import memory_pb2
     from services.memory.log.lines import Line
 
-
 RATIO_MIN = 1.0
 """Least ratio: a request on our own count never passes the window, however little usage is reported."""
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from headrace.v1 import memory_pb2
     from services.memory.context.source import ContextSource
 
-
 MESSAGES_MIN = 10
 
 RESULT_CHARS_MAX = 1000

@@ -30,7 +30,6 @@ PORTION_S = 5.0
 PARTS_MAX = 50
 """Parts whose counts are stored together, before they go."""
 
-
 _PENDING = "pending:"
 """Begins names among the counts: of parts that are counted already, and may be there still."""
 

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from services.memory.storage.engine import Engine
     from services.runtime.auth.identity import Identity
 
-
 LOOK_S = 1.0
 """How often the records are looked at; erasing begins after three times as long (SETTLES_S of the store)."""
 
@@ -123,7 +122,6 @@ CLAIMS_MAX = 10
 LIST_MAX = 1000
 
 TTL_MS_MAX = 10 * 60_000
-
 
 _IDS = uuid.UUID("d5b4d2c0-4c1c-4a39-8b0e-6d4f3f0e9e6b")
 

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from services.memory.data.retention_rules import RetentionRules
     from services.memory.storage.engine import Engine
 
-
 FILE_BYTES_MAX = 256 * 1024
 
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from services.memory.storage.records.erasures import StoredErasure, StoredHold
     from services.runtime.rpc.interceptors import Context
 
-
 PIECE_BYTES = 64 * 1024
 
 RUNS_MAX = 1000

@@ -126,11 +126,6 @@ class Keyring:
     def find_newest(self, tenant: str) -> DataKey | None:
         return self._newest.get(tenant)
 
-    def find_tenant(self, key_id: bytes) -> str | None:
-        """Return whose key it is; None if it is not stored here."""
-        key = self._keys.get(key_id)
-        return key.tenant if key else None
-
     def name_tenant(self, key_id: bytes) -> str:
         """Return whose key it is; may block. Raises KeyUnavailable, Overloaded."""
         if key_id not in self._open:

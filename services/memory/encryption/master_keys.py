@@ -26,7 +26,6 @@ from services.runtime.ending import CannotServe
 if TYPE_CHECKING:
     from services.memory.encryption.data_keys import DataKeys
 
-
 KINDS = ("file:", "command:", "python:")
 """What the setting of master keys begins with."""
 

@@ -30,7 +30,6 @@ from services.runtime.rpc.call_ids import forward_metadata
 if TYPE_CHECKING:
     from headrace.v1.llm_pb2_grpc import LlmServiceAsyncStub
 
-
 TERMS_MAX = 64
 """Words of one query: with 2,000 facts they cost some 30 ms."""
 

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from services.memory.storage.records.user_facts import FactChange, UserFacts
     from services.runtime.rpc.interceptors import Context
 
-
 EXPORT_PAGE = 1000
 """Facts of one answer: 8 MiB of the longest ones."""
 

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from services.runtime.auth.identity import Identity
     from services.runtime.rpc.interceptors import Context
 
-
 FORMAT = "headrace.gates/1"
 
 STEPS_MAX = 100_000
@@ -70,7 +69,8 @@ class GateExportRpcs(MemoryServiceServicer):
                 if request.chat_id:
                     raise
                 continue  # it was deleted meanwhile
-            if request.chat_id and not _may_export(chat.info.owner, caller):
+            owner, is_operator = chat.info.owner, "operate" in caller.scopes
+            if request.chat_id and owner != caller and not (is_operator and owner.tenant == caller.tenant):
                 raise chat_not_found(chat_id)
             # A long chat takes longer than others should wait.
             steps += await asyncio.to_thread(
@@ -89,10 +89,6 @@ def _check_request(request: gates_pb2.ExportGatesRequest) -> Identity:
     if request.with_content:
         identity.require_scope("read_content")
     return identity.require_identity() if request.chat_id else identity.require_scope("operate")
-
-
-def _may_export(owner: Identity, caller: Identity) -> bool:
-    return owner == caller or (owner.tenant == caller.tenant and "operate" in caller.scopes)
 
 
 def _make_begin(request: gates_pb2.ExportGatesRequest, caller: Identity) -> dict[str, Any]:

@@ -140,9 +140,6 @@ class LogBuilder:
             self.end_run(run_id, self._ts)
         return b"".join(self.data)
 
-    def has(self, run_id: str) -> bool:
-        return run_id in self._runs
-
     def _get_run(self, run_id: str, ts: int) -> _OpenRun:
         if run_id not in self._runs:
             self.add_query(run_id, {}, ts)

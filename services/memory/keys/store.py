@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from services.memory.storage.key_uses import KeyUses
     from services.memory.storage.records.keys import Keys
 
-
 TENANT_KEYS_MAX = 1000
 """Keys of a tenant, those that have ended less than KEPT_MS ago included."""
 

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from services.memory.storage.records.keys import Keys
     from services.runtime.auth.settings import AuthSettings
 
-
 TENANT_MAX = 10_000
 """Users of a tenant who are suspended, or were."""
 

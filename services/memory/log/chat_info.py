@@ -32,14 +32,12 @@ if TYPE_CHECKING:
 
     from services.memory.log.lines import Charge
 
-
 NAME_CODE_POINTS = 10
 TITLE_CODE_POINTS = 60
 EMPTY = "New chat"
 
 _READ_CODE_POINTS = 1000
 """Code points of a message that a title is made of: the message may have megabytes."""
-
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
@@ -228,12 +226,14 @@ class ChatInfo:
         else:
             self._add_position(line)
         if not isinstance(line, Query | Unknown) and (run := self.runs.get(line.run_id)):
+            opens_gate = isinstance(line, Event) and _EVENT_FIELDS.decode(line.event).type == "gate.open"
             self.runs[run.run_id] = replace(
                 run.add_charges(line.charges or ()),
                 generation=line.generation,
                 last_seq=max(run.last_seq, get_last_seq(line)),
                 has_begun=run.has_begun or isinstance(line, Step),
-                has_gates=run.has_gates or (isinstance(line, Event) and opens_gate(line)),
+                has_gates=run.has_gates
+                or (isinstance(line, Event) and _EVENT_FIELDS.decode(line.event).type == "gate.open"),
                 has_charges=run.has_charges or line.charges is not None,
                 is_ended=isinstance(line, Run),
                 state=line.state if isinstance(line, Run) else "",
@@ -315,10 +315,6 @@ def _get_reason(line: Line) -> str:
     if not isinstance(line, Run):
         return ""
     return line.finish_reason or (ERROR_FIELDS.decode(line.error).code if line.error else "")
-
-
-def opens_gate(line: Event) -> bool:
-    return _EVENT_FIELDS.decode(line.event).type == "gate.open"
 
 
 def _get_last(events: Range | None) -> int:

@@ -55,7 +55,8 @@ def fold_grants(grants: dict[str, GrantInfo], line: Line, checkpoints: int, *, m
         case Event() if may_make:
             _add_grant(grants, line, checkpoints)
         case Run():
-            _end(grants, line.n, RUN_ENDED, {key for key, grant in grants.items() if _ends_with(grant, line)})
+            of_run = (grant for grant in grants.values() if grant.scope == FOR_RUN and grant.run_id == line.run_id)
+            _end(grants, line.n, RUN_ENDED, {grant.grant_id for grant in of_run})
         case Revocation():
             _end(grants, line.n, REVOKED, {line.grant_id})
         case Revert():
@@ -80,10 +81,6 @@ def _add_grant(grants: dict[str, GrantInfo], line: Event, checkpoints: int) -> N
         event=line.event,
         changed_n=line.n,
     )
-
-
-def _ends_with(grant: GrantInfo, line: Run) -> bool:
-    return grant.scope == FOR_RUN and grant.run_id == line.run_id
 
 
 def _end(grants: dict[str, GrantInfo], n: int, end: str, ended: set[str]) -> None:

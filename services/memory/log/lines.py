@@ -25,7 +25,6 @@ from services.runtime.randomness import new_uuid
 ERASED_PREFIX = "erased-"
 """Begins the names that stand in place of erased users' in the lines of their runs (docs/decisions/0027-erasing.md)."""
 
-
 COUNT_MAX = 10**15
 """Greatest number of a charge: a million US dollars for a model call, more tokens than anybody has used. Greater ones
 count as this one, and negative ones as 0."""

@@ -181,7 +181,7 @@ def fill_media(messages: Iterable[llm_pb2.Message], find: FindBlob, capabilities
 
 def read_media(messages: Iterable[llm_pb2.Message], find: FindBlob) -> list[llm_pb2.ContentPart]:
     """Return the media of `messages` that the chat keeps, of all together as many as a request may have."""
-    whole = list(map(_copy_message, messages))
+    whole = list(map(copy_message, messages))
     fill_media(whole, find)
     return [part for message in whole for part in message.content if (media := get_media(part)) and media.data]
 
@@ -202,12 +202,12 @@ def _fill_part(part: llm_pb2.ContentPart, media: MediaPart, blob: Blob | None, r
 def copy_with_media(message: llm_pb2.Message, find: FindBlob) -> llm_pb2.Message:
     if not any((media := get_media(part)) and parse_reference(media.url) for part in message.content):
         return message
-    whole = _copy_message(message)
+    whole = copy_message(message)
     fill_media([whole], find)
     return whole
 
 
-def _copy_message(message: llm_pb2.Message) -> llm_pb2.Message:
+def copy_message(message: llm_pb2.Message) -> llm_pb2.Message:
     copy = llm_pb2.Message()
     copy.CopyFrom(message)
     return copy

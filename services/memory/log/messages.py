@@ -10,7 +10,7 @@ from msgspec import Raw, Struct, field
 
 from headrace.errors import InvalidRequest
 from headrace.v1 import llm_pb2, memory_pb2
-from services.memory.log.media import Blob, extract_blob, get_media
+from services.memory.log.media import Blob, copy_message, extract_blob, get_media
 from services.memory.log.raw_json import ABSENT, Int64, dump_proto, embed_json
 
 
@@ -190,8 +190,7 @@ def _check_message(message: llm_pb2.Message, path: str) -> None:
 
 
 def _clear_arguments(message: llm_pb2.Message) -> llm_pb2.Message:
-    told = llm_pb2.Message()
-    told.CopyFrom(message)
+    told = copy_message(message)
     told.tool_calls[0].arguments = "{}"
     return told
 

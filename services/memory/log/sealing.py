@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from services.memory.encryption.keyring import Keyring
     from services.memory.log.lines import Known, Line
 
-
 NO_TAG = bytes(TAG_BYTES)
 NO_LINK = NO_TAG + NO_TAG
 """What a sealed line says of the chat's first line and the line before it where there is none, or it is not sealed."""

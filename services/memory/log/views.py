@@ -24,7 +24,6 @@ from services.memory.log.raw_json import embed_json
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-
 _NOTHING = -1
 
 
@@ -110,7 +109,6 @@ class Timeline:
 
 
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
-
 
 MAIN = "main"
 """A caller's name for the run's own context, nameless in the log."""

@@ -116,10 +116,6 @@ def find_free_time(schedule: Schedule, earliest_ms: int) -> int:
     return earliest_ms
 
 
-def remove_post(schedule: Schedule, due_at: int) -> Schedule:
-    return replace(schedule, posts=tuple(post for post in schedule.posts if post.due_at != due_at))
-
-
 def add_secret(schedule: Schedule, secret: str, keep_s: int, now_ms: int) -> Schedule:
     """Return the schedule with a new secret; the one before it counts for `keep_s` more."""
     if schedule.secrets and schedule.secrets[0].text == secret:

@@ -275,7 +275,7 @@ class ScheduleStore:
                 changed = replace(schedule, **NOT_TRIED)
             post = schedule.find_post(firing.due_at)
             if post is not None:
-                changed = posts.remove_post(changed, firing.due_at)
+                changed = replace(changed, posts=tuple(one for one in changed.posts if one.due_at != firing.due_at))
             elif firing.due_at == schedule.triggered_at:
                 changed = replace(changed, triggered_at=0)
             elif firing.due_at == schedule.next_at:

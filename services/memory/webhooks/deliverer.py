@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from services.memory.storage.records.webhooks import Backlog, Claim, Delivery
     from services.memory.webhooks.sender import Answer
 
-
 TRIES = prometheus_client.Counter(
     "headrace_webhook_tries",
     "Tries to deliver events; `outcome`: delivered, failed (tried again) or dead.",

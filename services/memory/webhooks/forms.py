@@ -21,7 +21,6 @@ from services.runtime.randomness import new_hex
 if TYPE_CHECKING:
     from services.memory.storage.records.webhooks import Delivery, Webhook
 
-
 PREFIX = "whsec_"
 KEY_BYTES = 32
 

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from services.memory.storage.records.deliveries import Webhooks
     from services.memory.storage.records.webhooks import Delivery
 
-
 WEBHOOKS_MAX = 20
 """Webhooks of a tenant."""
 
