@@ -232,8 +232,7 @@ class ChatInfo:
                 generation=line.generation,
                 last_seq=max(run.last_seq, get_last_seq(line)),
                 has_begun=run.has_begun or isinstance(line, Step),
-                has_gates=run.has_gates
-                or (isinstance(line, Event) and _EVENT_FIELDS.decode(line.event).type == "gate.open"),
+                has_gates=run.has_gates or opens_gate,
                 has_charges=run.has_charges or line.charges is not None,
                 is_ended=isinstance(line, Run),
                 state=line.state if isinstance(line, Run) else "",
