@@ -94,18 +94,17 @@ ROOMS = {
     "services/tools": (
         *(
             ".",
-            "owned",
+            "owned.py",
             "execution",
             "catalogue",
             "builtin",
             "mcp_client",
-            "research",
             "documents",
             "skills",
             "transfer",
         ),
-        *("toolkit", "interpreter", "web", "workspace", "sandbox", "sandbox/supervisor", "sandbox/confinement"),
-        *("metrics.py", "errors.py"),
+        *("toolkit", "interpreter", "web", "workspace", "sandbox", "sandbox/supervisor"),
+        "errors.py",
     ),
     "services/facade": (
         *(".", "console", "openapi"),

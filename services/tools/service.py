@@ -7,29 +7,29 @@ from typing import Any
 
 from headrace.errors import NotFound
 from headrace.v1 import data_pb2, limits_pb2, tools_pb2, tools_pb2_grpc
-from services.runtime.auth.identity import Identity, check_scope, require_identity
+from services.runtime.auth.identity import Identity, check_scope, current_tenant, require_identity
+from services.runtime.process.limits import finish_limits, make_configured, make_fixed
 from services.tools.catalogue.catalogue import Catalogue
 from services.tools.config import Config
 from services.tools.execution import effect_guard
 from services.tools.execution.effect_records import EffectRecords
 from services.tools.execution.executor import Executor
 from services.tools.interpreter.pool import InterpreterPool
-from services.tools.limits_in_force import list_limits
 from services.tools.mcp_client.authorizations import Authorizations
 from services.tools.mcp_client.servers import McpServers
-from services.tools.owned.chats import ChatFolders
-from services.tools.owned.erasing import erase_owned
-from services.tools.owned.reading import read_owned
-from services.tools.sandbox.tier import Sandbox
+from services.tools.owned import ChatFolders, erase_owned, read_owned
+from services.tools.sandbox.tiers import Sandbox
 from services.tools.skills import linker
 from services.tools.skills.linker import SkillLinker
+from services.tools.toolkit import tool
 from services.tools.toolkit.commands import explain_unavailable
-from services.tools.toolkit.tool import Tool
-from services.tools.transfer import downloads
+from services.tools.toolkit.tool import RESULT_CHARS_MAX, Tool
+from services.tools.transfer import downloads, uploads
 from services.tools.transfer.uploads import Uploads
 from services.tools.web.search import NOT_CONFIGURED
 from services.tools.web.web import Web
 from services.tools.workspace.chat_rights import ChatRights
+from services.tools.workspace.quota import FILES_MAX
 from services.tools.workspace.workspace import Workspaces
 
 
@@ -186,3 +186,53 @@ class ToolService(tools_pb2_grpc.ToolServiceServicer):
             asks_model="model" in tool.needs,
             per_user_server=tool.server if tool.is_per_user else None,
         )
+
+
+def list_limits(config: Config, executor: Executor) -> limits_pb2.ListLimitsResponse:
+    sizes = [
+        make_fixed("upload_bytes", bytes_max, subject=kind, kind="size", unit="bytes", per="call")
+        for kind, bytes_max in uploads.LIMITS.items()
+    ]
+    return finish_limits(
+        "tools",
+        [
+            make_configured(
+                config,
+                "commands_max",
+                "TOOLS",
+                name="commands",
+                kind="concurrency",
+                unit="commands",
+                per="all",
+                used=executor.count_commands(current_tenant()),
+                is_full=executor.is_full,
+                is_per_replica=True,
+            ),
+            make_configured(
+                config,
+                "interpreters_max",
+                "TOOLS",
+                name="interpreters",
+                kind="concurrency",
+                unit="interpreters",
+                per="all",
+                is_per_replica=True,
+            ),
+            make_configured(
+                config,
+                "workspace_bytes_max",
+                "TOOLS",
+                name="workspace_bytes",
+                kind="size",
+                unit="bytes",
+                per="chat",
+            ),
+            make_fixed("workspace_files", FILES_MAX, kind="count", unit="files", per="chat"),
+            make_fixed(
+                "uploads", uploads.UPLOADS_MAX, kind="concurrency", unit="uploads", per="all", is_per_replica=True
+            ),
+            make_fixed("tool_arguments_bytes", tool.ARGUMENT_BYTES_MAX, kind="size", unit="bytes", per="call"),
+            make_fixed("tool_result_chars", RESULT_CHARS_MAX, kind="size", unit="characters", per="call"),
+            *sizes,
+        ],
+    )

@@ -6,8 +6,7 @@ from contextlib import aclosing
 
 from headrace.v1 import tools_pb2
 from services.tools.toolkit.commands import TIMEOUT_S, TIMEOUT_S_MAX, Command, run_command
-from services.tools.toolkit.context import ToolContext
-from services.tools.toolkit.tool import Tool
+from services.tools.toolkit.tool import Tool, ToolContext
 
 COMMAND_CHARS_MAX = 100_000
 """Linux takes 131,072 bytes for one argument."""

@@ -8,8 +8,7 @@ from functools import cache
 
 from headrace.v1 import tools_pb2
 from services.tools.errors import ToolFailed
-from services.tools.toolkit.context import ToolContext
-from services.tools.toolkit.tool import Tool, make_result
+from services.tools.toolkit.tool import Tool, ToolContext, make_result
 
 MORE_CITIES = {
     "Asia/Shanghai": ("Beijing", "Shenzhen", "Guangzhou", "Hangzhou", "Chengdu", "Wuhan", "Nanjing", "Xi'an"),

@@ -11,10 +11,9 @@ from collections.abc import AsyncGenerator
 
 from headrace.v1 import tools_pb2
 from services.tools.errors import ToolFailed
-from services.tools.toolkit.context import ToolContext
-from services.tools.toolkit.file_work import run_in_thread
-from services.tools.toolkit.tool import Tool, make_result
-from services.tools.workspace.charsets import Charset, detect_charset
+from services.tools.toolkit.tool import Tool, ToolContext, make_result
+from services.tools.workspace.content_types import Charset, detect_charset
+from services.tools.workspace.file_work import run_in_thread
 from services.tools.workspace.workspace import Workspace
 
 BYTES_MAX = 8 * 1024 * 1024

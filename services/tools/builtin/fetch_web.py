@@ -5,8 +5,7 @@ from collections.abc import AsyncGenerator
 
 from headrace.v1 import tools_pb2
 from services.runtime.net.targets import URL_CHARS_MAX
-from services.tools.toolkit.context import ToolContext
-from services.tools.toolkit.tool import Tool, make_result
+from services.tools.toolkit.tool import Tool, ToolContext, make_result
 from services.tools.web.web import make_source
 
 PARAMETERS = {

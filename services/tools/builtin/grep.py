@@ -11,11 +11,10 @@ import re2
 
 from headrace.v1 import tools_pb2
 from services.tools.errors import ToolFailed
-from services.tools.toolkit.context import ToolContext
-from services.tools.toolkit.file_work import run_in_thread
-from services.tools.toolkit.tool import Tool, make_output, make_result
-from services.tools.workspace.charsets import detect_charset
-from services.tools.workspace.globs import compile_glob
+from services.tools.toolkit.tool import Tool, ToolContext, make_output, make_result
+from services.tools.workspace.content_types import detect_charset
+from services.tools.workspace.file_work import run_in_thread
+from services.tools.workspace.tree_walk import compile_glob
 from services.tools.workspace.workspace import Workspace, WorkspaceFile
 
 FILES_MAX = 10_000

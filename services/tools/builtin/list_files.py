@@ -4,11 +4,9 @@ import json
 from collections.abc import AsyncGenerator
 
 from headrace.v1 import tools_pb2
-from services.tools.toolkit.context import ToolContext
-from services.tools.toolkit.file_work import run_in_thread
-from services.tools.toolkit.tool import Tool, make_result
-from services.tools.workspace.globs import compile_glob
-from services.tools.workspace.tree_walk import DEPTH_MAX
+from services.tools.toolkit.tool import Tool, ToolContext, make_result
+from services.tools.workspace.file_work import run_in_thread
+from services.tools.workspace.tree_walk import DEPTH_MAX, compile_glob
 
 FILES_MAX = 500
 """A model does better with a narrower folder than with a longer list."""

@@ -7,8 +7,7 @@ import json
 from collections.abc import AsyncGenerator
 
 from headrace.v1 import tools_pb2
-from services.tools.toolkit.context import ToolContext
-from services.tools.toolkit.tool import Tool, make_result
+from services.tools.toolkit.tool import Tool, ToolContext, make_result
 
 CONDITIONS = ("sunny", "partly cloudy", "cloudy", "light rain", "heavy rain", "thunderstorm", "fog", "snow")
 

@@ -9,10 +9,9 @@ from contextlib import aclosing
 from headrace.v1 import tools_pb2
 from services.tools.errors import ToolFailed
 from services.tools.interpreter.session import CodeEnded, InterpreterSession, start_session
-from services.tools.sandbox.command_run import OUTPUT_BYTES_MAX, CommandOutput
+from services.tools.sandbox.command import OUTPUT_BYTES_MAX, CommandOutput
 from services.tools.toolkit.commands import TIMEOUT_S, TIMEOUT_S_MAX, Command, add_note, make_policy
-from services.tools.toolkit.context import ToolContext
-from services.tools.toolkit.tool import Tool, make_output, make_result
+from services.tools.toolkit.tool import Tool, ToolContext, make_output, make_result
 
 CODE_CHARS_MAX = 100_000
 

@@ -9,11 +9,9 @@ from typing import NamedTuple, TextIO
 from headrace.v1 import tools_pb2
 from services.runtime.tokens.image_size import image_size
 from services.tools.errors import ToolFailed
-from services.tools.toolkit.context import ToolContext
-from services.tools.toolkit.file_work import run_in_thread
-from services.tools.toolkit.tool import RESULT_CHARS_MAX, Tool, make_result
-from services.tools.workspace.charsets import detect_charset
-from services.tools.workspace.content_types import HEAD_BYTES, IMAGE_BYTES_MAX, detect_type
+from services.tools.toolkit.tool import RESULT_CHARS_MAX, Tool, ToolContext, make_result
+from services.tools.workspace.content_types import HEAD_BYTES, IMAGE_BYTES_MAX, detect_charset, detect_type
+from services.tools.workspace.file_work import run_in_thread
 from services.tools.workspace.workspace import Workspace
 
 NOTE_CHARS = 200

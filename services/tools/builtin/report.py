@@ -14,10 +14,9 @@ from services.runtime.formats.fences import strip_fence
 from services.tools.documents.file_types import FILE_TYPES, RenderedFile, render_file
 from services.tools.documents.report import PLACEABLE
 from services.tools.errors import ToolFailed
-from services.tools.toolkit.context import ToolContext
-from services.tools.toolkit.file_work import run_in_thread
 from services.tools.toolkit.model_client import ModelClient, ModelFailed
-from services.tools.toolkit.tool import Tool, make_output, make_result
+from services.tools.toolkit.tool import Tool, ToolContext, make_output, make_result
+from services.tools.workspace.file_work import run_in_thread
 from services.tools.workspace.workspace import Workspace
 
 TASK_CHARS_MAX = 50_000

@@ -4,8 +4,7 @@ import json
 from collections.abc import AsyncGenerator
 
 from headrace.v1 import tools_pb2
-from services.tools.toolkit.context import ToolContext
-from services.tools.toolkit.tool import Tool, make_result
+from services.tools.toolkit.tool import Tool, ToolContext, make_result
 from services.tools.web.search import HITS_MAX
 from services.tools.web.web import make_source
 

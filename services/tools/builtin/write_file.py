@@ -4,9 +4,8 @@ import json
 from collections.abc import AsyncGenerator
 
 from headrace.v1 import tools_pb2
-from services.tools.toolkit.context import ToolContext
-from services.tools.toolkit.file_work import run_in_thread
-from services.tools.toolkit.tool import Tool, make_result
+from services.tools.toolkit.tool import Tool, ToolContext, make_result
+from services.tools.workspace.file_work import run_in_thread
 
 PARAMETERS = {
     "type": "object",

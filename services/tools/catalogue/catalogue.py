@@ -8,22 +8,23 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import structlog
 
+from headrace.v1 import tools_pb2
 from services.runtime.files.refused_files import report_refusal
 from services.runtime.formats.json_schema import CompiledSchema, compile_schema
 from services.tools.builtin import BUILTIN
-from services.tools.catalogue.command_tool import make_command_tool
 from services.tools.catalogue.definitions import EMPTY_SCHEMA, Definition
 from services.tools.catalogue.tool_tiers import ToolTiers
-from services.tools.catalogue.tools_folder import FileDefinition, ToolsFolder
-from services.tools.catalogue.views import VIEWS_FOLDER, View
-from services.tools.toolkit.tool import FrontEnd, Tool, answer_ok
+from services.tools.catalogue.tools_folder import VIEWS_FOLDER, FileDefinition, ToolsFolder, View
+from services.tools.toolkit.commands import Command, run_command
+from services.tools.toolkit.tool import FrontEnd, Tool, ToolContext, answer_ok, make_environment
 
 log = structlog.get_logger()
 
@@ -170,3 +171,41 @@ def _override_builtin(tool: Tool, definition: Definition) -> Tool:
     if definition.parameters is not None:
         stated["parameters"] = json.dumps(definition.parameters, ensure_ascii=False)
     return dataclasses.replace(tool, **{name: value for name, value in stated.items() if value is not None})
+
+
+def make_command_tool(definition: Definition, folder: Path) -> Tool:
+    """Makes the tool of a command, whose arguments that name files of `folder` become absolute."""
+    assert definition.command is not None
+    folder = folder.resolve()
+    arguments = tuple(
+        str(folder / argument) if (folder / argument).is_file() else argument for argument in definition.command
+    )
+
+    async def execute(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
+        arguments_json = json.dumps(context.arguments, ensure_ascii=False)
+        needed = context.credentials
+        command = Command(
+            arguments,
+            input=arguments_json,
+            readable=(str(folder),),
+            environment=make_environment(needed),
+            credential=needed[0].name if needed else "",
+            shown="stdout",
+        )
+        async with aclosing(run_command(context, command)) as deltas:
+            async for delta in deltas:
+                yield delta
+
+    return Tool(
+        name=definition.name,
+        description=definition.description or "",
+        parameters=json.dumps(definition.parameters or EMPTY_SCHEMA, ensure_ascii=False),
+        effect=definition.effect or "once",
+        execute=execute,
+        tier="enabled",
+        begins_itself=True,
+        after_call_hint=definition.after_call_hint or "",
+        needs=frozenset({"sandbox"}),
+        approval=definition.approval,
+        answerers=definition.make_answerers(),
+    )

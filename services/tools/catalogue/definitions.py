@@ -28,8 +28,7 @@ from headrace.regular_files import read_regular_file
 from headrace.v1 import common_pb2
 from services.runtime.auth.answerer_rule import AnswererRule
 from services.runtime.formats.json_depth import JSON_DEPTH_MAX, measure_json_depth
-from services.tools.toolkit.arguments import check_schema
-from services.tools.toolkit.tool import Approval, Effect, Kind
+from services.tools.toolkit.tool import Approval, Effect, Kind, check_schema
 
 KINDS: dict[str, Kind] = {".backend": "backend", ".action": "action", ".frontend": "frontend"}
 """Kind of a file's tools, by its suffix."""

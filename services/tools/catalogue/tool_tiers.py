@@ -16,8 +16,7 @@ from headrace.yaml_loading import load_yaml
 from services.runtime.auth.answerer_rule import AnswererRule
 from services.runtime.files.refused_files import REFUSED_FILES, report_refusal
 from services.tools.catalogue.definitions import BadDefinition, format_problem, read_text
-from services.tools.toolkit.credential import Credential
-from services.tools.toolkit.tool import Tool
+from services.tools.toolkit.tool import Credential, Tool
 
 log = structlog.get_logger()
 

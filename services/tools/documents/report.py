@@ -21,7 +21,7 @@ from services.tools.documents.blocks import (
     join_text,
     parse_blocks,
 )
-from services.tools.workspace.charsets import detect_content_charset
+from services.tools.workspace.content_types import detect_content_charset
 
 TITLE_CHARS_MAX = 200
 

@@ -32,9 +32,8 @@ from services.tools.execution.effect_records import (
     to_message,
     to_pause,
 )
-from services.tools.execution.long_results import run_bounded
-from services.tools.toolkit.context import ToolContext
-from services.tools.toolkit.tool import Tool, make_result
+from services.tools.execution.results import run_bounded
+from services.tools.toolkit.tool import Tool, ToolContext, make_result
 
 log = structlog.get_logger()
 

@@ -6,23 +6,34 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
 from contextlib import aclosing, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from prometheus_client import Histogram
 
 from headrace.errors import NotFound, Overloaded
 from headrace.v1 import tools_pb2
 from services.runtime.auth.identity import current_tenant
 from services.runtime.capacity import decrement_count
-from services.tools import metrics
 from services.tools.catalogue.catalogue import Catalogue, CatalogueEntry
 from services.tools.errors import CredentialNeeded, ToolFailed
-from services.tools.execution.artifacts import ArtifactPublisher
 from services.tools.execution.effect_guard import run_guarded
 from services.tools.execution.effect_records import EffectRecords
-from services.tools.toolkit import arguments
-from services.tools.toolkit.context import ContextFactory
-from services.tools.toolkit.credentials import find_missing, make_need_result
-from services.tools.toolkit.tool import Tool, make_result
+from services.tools.execution.results import ArtifactPublisher
+from services.tools.toolkit import tool
+from services.tools.toolkit.tool import ContextFactory, Tool, find_missing, make_need_result, make_result
 from services.tools.workspace.workspace import Workspaces
+
+if TYPE_CHECKING:
+    from headrace.v1 import tools_pb2
+
+SECONDS = Histogram(
+    "headrace_tool_seconds",
+    "From a call's begin to its end. `left`: it was cancelled, or broke off.",
+    ("tool", "outcome"),
+    buckets=(0.01, 0.05, 0.1, 0.5, 1, 5, 15, 60, 300),
+)
 
 
 class Executor:
@@ -66,7 +77,7 @@ class Executor:
         if entry is None:
             raise NotFound(f"tool {request.tool_name!r} does not exist", toolName=request.tool_name)
         await asyncio.to_thread(self._workspaces.claim_chat, request.chat_id)
-        with self._take_place(entry.tool), metrics.time_call(entry.tool.name) as timing:
+        with self._take_place(entry.tool), time_call(entry.tool.name) as timing:
             async with aclosing(self._run_tool(entry, request)) as deltas:
                 async for delta in deltas:
                     yield delta
@@ -76,7 +87,7 @@ class Executor:
         self, entry: CatalogueEntry, request: tools_pb2.ExecuteRequest
     ) -> AsyncGenerator[tools_pb2.ToolDelta]:
         try:
-            parsed = arguments.parse_arguments(request.arguments, entry.schemas)
+            parsed = tool.parse_arguments(request.arguments, entry.schemas)
         except ToolFailed as failure:
             yield make_result(str(failure), ok=False)
             return
@@ -110,3 +121,23 @@ class Executor:
             yield
         finally:
             decrement_count(self._commands, tenant)
+
+
+@dataclass(slots=True)
+class CallTiming:
+    last: tools_pb2.ToolDelta | None = None
+
+    @property
+    def outcome(self) -> str:
+        if self.last is None or not self.last.HasField("result"):
+            return "left"
+        return "ok" if self.last.result.ok else "failed"
+
+
+@contextmanager
+def time_call(tool: str) -> Generator[CallTiming]:
+    started, timing = monotonic(), CallTiming()
+    try:
+        yield timing
+    finally:
+        SECONDS.labels(tool, timing.outcome).observe(monotonic() - started)

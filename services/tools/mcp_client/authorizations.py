@@ -71,8 +71,7 @@ class Authorizations:
 
 
 async def _revoke_at_issuer(token: Token, allow: AllowList) -> bool:
-    from services.tools.mcp_client.oauth.http import AuthorizationFailed
-    from services.tools.mcp_client.oauth.tokens import revoke
+    from services.tools.mcp_client.oauth.tokens import AuthorizationFailed, revoke
 
     try:
         return await revoke(token, allow)

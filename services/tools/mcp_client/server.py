@@ -12,22 +12,22 @@ import mcp
 import structlog
 
 from services.runtime.auth.identity import get_identity, require_identity
-from services.tools.mcp_client.asking.live_calls import LiveCalls
-from services.tools.mcp_client.asking.shared_handlers import make_shared_handlers
-from services.tools.mcp_client.connect_tool import make_connect_tool, make_unlisted_tool
+from services.tools.mcp_client.live_calls import LiveCalls
 from services.tools.mcp_client.oauth.authorizer import Authorizer
 from services.tools.mcp_client.oauth.token_store import TokenStore
-from services.tools.mcp_client.resource_tools import make_resource_tools
+from services.tools.mcp_client.offered_tools import (
+    make_connect_tool,
+    make_resource_tools,
+    make_unlisted_tool,
+    map_tools,
+)
+from services.tools.mcp_client.questions import make_shared_handlers
 from services.tools.mcp_client.sdk_errors import ServerFailed
 from services.tools.mcp_client.session import McpSession, SessionHandlers, open_session
 from services.tools.mcp_client.settings import Http, Settings
 from services.tools.mcp_client.tool_calls import make_execute
-from services.tools.mcp_client.tool_mapping import map_tools
-from services.tools.mcp_client.user_lists import UserLists
-from services.tools.mcp_client.user_sessions import UserSessions
-from services.tools.toolkit.context import ToolContext
-from services.tools.toolkit.credentials import find_authorization
-from services.tools.toolkit.tool import Tool
+from services.tools.mcp_client.user_sessions import UserLists, UserSessions
+from services.tools.toolkit.tool import Tool, ToolContext, find_authorization
 
 SLOW_START_S = 20.0
 """Time after which the log says that a server has not started yet."""

@@ -13,19 +13,17 @@ import mcp_types as types
 from headrace.v1 import common_pb2, tools_pb2
 from services.runtime.auth.identity import require_identity
 from services.tools.errors import CredentialNeeded, InputNeeded, ToolFailed
-from services.tools.mcp_client.asking.exchange import Exchange, Sampled
-from services.tools.mcp_client.asking.live_calls import LIVE, LiveCall, LiveCalls, send_after_visits
-from services.tools.mcp_client.asking.rounds import Rounds
-from services.tools.mcp_client.asking.sampling import Sampler
+from services.tools.mcp_client.live_calls import LIVE, Exchange, LiveCall, LiveCalls, Sampled, send_after_visits
 from services.tools.mcp_client.oauth.authorizer import AUTHORIZE, COURSE, Authorizer
+from services.tools.mcp_client.questions import Sampler
+from services.tools.mcp_client.rounds import Rounds
 from services.tools.mcp_client.sdk_errors import RequestNotTaken, ServerFailed
 from services.tools.mcp_client.session import McpSession, SessionHandlers
 from services.tools.mcp_client.settings import Settings
 from services.tools.mcp_client.tool_results import stream_result
-from services.tools.sandbox.supervised_command import begin_at_once
+from services.tools.sandbox.command import begin_at_once
 from services.tools.toolkit.commands import TIMEOUT_S, TIMEOUT_S_MAX
-from services.tools.toolkit.context import ToolContext
-from services.tools.toolkit.tool import Effect, Execute, make_output
+from services.tools.toolkit.tool import Effect, Execute, ToolContext, make_output
 
 Send: TypeAlias = Callable[[McpSession, Exchange], Coroutine[Any, Any, types.CallToolResult]]
 

@@ -15,7 +15,7 @@ import structlog
 
 from services.runtime.net.addresses import parse_address
 from services.runtime.net.allow_list import AllowList
-from services.tools.sandbox.link import wait_readable
+from services.tools.sandbox.command import wait_readable
 
 log = structlog.get_logger()
 

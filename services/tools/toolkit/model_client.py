@@ -14,7 +14,7 @@ from headrace.v1 import common_pb2, llm_pb2, tools_pb2
 from services.runtime.rpc.call_ids import forward_metadata
 from services.runtime.usage import Rates, add_cost
 from services.tools.errors import ToolFailed
-from services.tools.toolkit.context import ToolContext
+from services.tools.toolkit.tool import ToolContext
 
 TIMEOUT_S = 300.0
 """Time of all questions together, in a call that has no limit of its own."""

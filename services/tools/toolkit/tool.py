@@ -1,12 +1,24 @@
+"""A tool, the context of a call, its arguments and the user's credentials for it."""
+
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+import hashlib
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from headrace.v1 import common_pb2, tools_pb2
-from services.tools.toolkit.context import ToolContext
-from services.tools.toolkit.credential import Credential
+from services.runtime.formats.json_schema import CompiledSchema, describe_violations, find_schema_problem, load_json
+from services.runtime.rpc.call_ids import find_mcp_credential, find_tool_credential
+from services.tools.errors import ToolFailed
+from services.tools.interpreter.pool import InterpreterPool
+from services.tools.sandbox.command import AllowBegin, begin_at_once
+from services.tools.sandbox.tiers import Sandbox
+from services.tools.web.web import Web
+from services.tools.workspace.workspace import Workspace, Workspaces
+
+if TYPE_CHECKING:
+    from headrace.v1.llm_pb2_grpc import LlmServiceAsyncStub
 
 Effect: TypeAlias = Literal["read", "idempotent", "once"]
 Tier: TypeAlias = Literal["core", "enabled", "discovered"]
@@ -17,6 +29,79 @@ Approval: TypeAlias = Literal["allow", "ask", "deny"]
 
 RESULT_CHARS_MAX = 30_000
 
+
+ARGUMENT_BYTES_MAX = 4 * 1024 * 1024
+"""Limit of a call's arguments, the same as the facade's for a message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """A secret of the user who asks, as tools.yaml declares it."""
+
+    name: str
+    description: str
+    obtain: str = ""
+    variable: str = ""
+    """Of a command's environment; empty for one of an MCP server."""
+
+    scheme: str = ""
+    """What stands before it in the Authorization header of an MCP server."""
+
+    answerers: common_pb2.Answerers | None = None
+    """Who may supply it; None: the requester."""
+
+    def make_need(self, problem: str) -> common_pb2.CredentialNeed:
+        return common_pb2.CredentialNeed(
+            name=self.name,
+            description=self.description,
+            obtain=self.obtain or None,
+            problem=problem,
+            answerers=self.answerers,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolContext:
+    arguments: dict[str, Any]
+
+    request: tools_pb2.ExecuteRequest
+    """The call, with its effect key, and the model and budget of a tool that asks a model."""
+
+    workspaces: Workspaces
+    sandbox: Sandbox
+    interpreters: InterpreterPool
+    web: Web
+    llm: LlmServiceAsyncStub
+
+    credentials: tuple[Credential, ...] = ()
+    """Of the user who asks; their values came with the call."""
+
+    course: str = ""
+    """What the tool has kept of the call when it asked a person (InputNeeded); empty: the call begins."""
+
+    begin: AllowBegin = begin_at_once
+    """Records that the call begins; awaited by tools whose `begins_itself` is true before they change anything. Raises
+    Overloaded when the call may not begin."""
+
+    @property
+    def chat_id(self) -> str:
+        return self.request.chat_id
+
+    @property
+    def timeout_s(self) -> float | None:
+        """Limit of the call's time; None: as long as the tool allows itself."""
+        return self.request.timeout_ms / 1000 if self.request.timeout_ms > 0 else None
+
+    @property
+    def short_id(self) -> str:
+        """Id for file names, the same when the call is repeated."""
+        return hashlib.sha256(f"{self.request.run_id}/{self.request.tool_call_id}".encode()).hexdigest()[:8]
+
+    def open_workspace(self) -> Workspace:
+        return self.workspaces.open_workspace(self.chat_id)
+
+
+ContextFactory: TypeAlias = Callable[[tools_pb2.ExecuteRequest, dict[str, Any]], ToolContext]
 
 Execute: TypeAlias = Callable[[ToolContext], AsyncGenerator[tools_pb2.ToolDelta]]
 """Streams output and, last, exactly one result, or raises ToolFailed instead. Raises Overloaded only before it has done
@@ -102,3 +187,60 @@ async def answer_ok(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]
     """Answers ok: nothing is left to do once the arguments are valid."""
     del context
     yield make_result("OK")
+
+
+def find_missing(tool: Tool) -> Credential | None:
+    """Return the first credential that the call needs and does not have."""
+    return next((one for one in tool.credentials if not _is_there(tool, one)), None)
+
+
+def _is_there(tool: Tool, credential: Credential) -> bool:
+    own = tool.server and find_mcp_credential(tool.server)
+    return bool(own or find_tool_credential(credential.name))
+
+
+def make_environment(credentials: tuple[Credential, ...]) -> tuple[tuple[str, str], ...]:
+    """Return the variables of a command that has the credentials."""
+    return tuple((one.variable, find_tool_credential(one.name)) for one in credentials if one.variable)
+
+
+def find_authorization(server: str, credentials: tuple[Credential, ...]) -> str:
+    """Return the user's Authorization header for an MCP server; empty: the user has none."""
+    for one in credentials:
+        if value := find_tool_credential(one.name):
+            return f"{one.scheme} {value}".strip()
+    return find_mcp_credential(server)
+
+
+def make_need_result(need: common_pb2.CredentialNeed) -> tools_pb2.ToolDelta:
+    text = f"credential {need.name!r} is {need.problem}"
+    return tools_pb2.ToolDelta(result=tools_pb2.ToolOutcome(ok=False, result=text, needs=need))
+
+
+def check_schema(schema: str) -> None:
+    """Raise ValueError where a text is no JSON Schema."""
+    if problem := find_schema_problem(schema):
+        raise ValueError(problem)
+
+
+def parse_arguments(text: str, schemas: Iterable[CompiledSchema]) -> dict[str, Any]:
+    """Parses and checks arguments, of which an empty text stands for none; raises ToolFailed."""
+    value = _load_json(text or "{}")
+    if not isinstance(value, dict):
+        raise ToolFailed("invalid arguments: $: must be a JSON object")
+    if problem := describe_violations(value, *schemas):
+        raise ToolFailed(f"invalid arguments: {problem}")
+    return value
+
+
+def _load_json(text: str) -> Any:
+    if len(text) > ARGUMENT_BYTES_MAX:
+        raise ToolFailed(f"invalid arguments: $: longer than {ARGUMENT_BYTES_MAX} characters")
+    try:
+        return load_json(text)
+    except RecursionError:
+        raise ToolFailed("invalid arguments: $: nested too deeply") from None
+    except UnicodeEncodeError:
+        raise ToolFailed("invalid arguments: $: half a surrogate pair is not a character") from None
+    except ValueError as error:
+        raise ToolFailed(f"invalid arguments: $: not valid JSON: {error}") from None

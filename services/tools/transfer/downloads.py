@@ -8,9 +8,8 @@ from functools import partial
 
 from headrace.errors import Interrupted, InvalidRequest, OutOfRange
 from headrace.v1 import tools_pb2
-from services.tools.transfer.file_errors import file_errors
-from services.tools.workspace.blocking import run_to_end
 from services.tools.workspace.content_types import ContentType, detect_type
+from services.tools.workspace.file_work import file_errors, run_to_end
 from services.tools.workspace.workspace import Workspace, WorkspaceFile, Workspaces
 
 PIECE_BYTES = 64 * 1024

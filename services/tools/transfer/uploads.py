@@ -15,11 +15,10 @@ from headrace.errors import HeadraceError, InvalidRequest, Overloaded, StreamSta
 from headrace.v1 import tools_pb2
 from services.runtime.auth import identity
 from services.runtime.capacity import Capacity
-from services.tools.transfer import file_names, incoming, pictures
-from services.tools.transfer.file_errors import file_errors
+from services.tools.transfer import incoming
 from services.tools.transfer.incoming import IncomingFile
-from services.tools.workspace.blocking import run_to_end
 from services.tools.workspace.content_types import IMAGE_BYTES_MAX, ContentType, Kind, detect_type
+from services.tools.workspace.file_work import file_errors, run_to_end
 from services.tools.workspace.references import make_reference
 from services.tools.workspace.workspace import Workspace, Workspaces
 
@@ -114,7 +113,7 @@ class Uploads:
             content = await run_to_end(partial(_check_content, file, start.name))
             if content.kind == "image" and start.folder != "outputs":
                 async with self._reducing:
-                    await run_to_end(partial(pictures.shrink_file, file.path))
+                    await run_to_end(partial(incoming.shrink_file, file.path))
             if self._rights is not None:
                 # After the last piece, which may come long after the first one.
                 await self._rights.check_new_work()
@@ -145,7 +144,7 @@ async def _write_pieces(
         match piece.WhichOneof("part"):
             case "start" if start is None:
                 start = piece.start
-                file_names.check_name(start.name)
+                incoming.check_name(start.name)
             case "start":
                 raise InvalidRequest.of("start", "must be given once")
             case "data" if len(piece.data) <= PIECE_BYTES_MAX:
@@ -193,7 +192,7 @@ def _check_content(file: IncomingFile, name: str) -> ContentType:
 def _store_file(
     workspaces: Workspaces, file: IncomingFile, start: tools_pb2.UploadStart, content: ContentType
 ) -> tools_pb2.UploadFileResponse:
-    name = file_names.check_name(start.name)
+    name = incoming.check_name(start.name)
     with file.path.open("rb") as whole:
         sha256 = hashlib.file_digest(whole, "sha256").hexdigest()
         size_bytes = whole.tell()
@@ -212,7 +211,7 @@ def _link_into_chat(workspace: Workspace, file: IncomingFile, path: str, size_by
     with workspace.lock, workspace.open_root() as root_fd, workspace.open_folder(folder) as folder_fd:
         workspace.check_room(root_fd, size_bytes, is_on_disk=True)
         for number in range(1, NAMESAKES_MAX + 1):
-            candidate = file_names.number_name(name, number)
+            candidate = incoming.number_name(name, number)
             try:
                 file.link_into(folder_fd, candidate)
             except FileExistsError:

@@ -9,8 +9,7 @@ import msgspec
 from yarl import URL
 
 from services.tools.errors import ToolFailed
-from services.tools.web.body import ACCEPT_ENCODING, read_body
-from services.tools.web.http_client import load_http_client
+from services.tools.web.fetcher import ACCEPT_ENCODING, load_http_client, read_body
 
 NOT_CONFIGURED = "no search endpoint is configured (HEADRACE_TOOLS_SEARCH_URL)"
 

@@ -19,9 +19,9 @@ from headrace.errors import InvalidRequest
 from services.runtime.auth.identity import Identity
 from services.runtime.files.disk import disk_errors
 from services.runtime.rpc.field_rules import is_uuid
-from services.tools.sandbox.confinement.openat2 import open_beneath
-from services.tools.sandbox.confinement.policy import Space
-from services.tools.sandbox.supervisor.disk_usage import read_spare_bytes
+from services.tools.sandbox.supervisor.kernel import open_beneath
+from services.tools.sandbox.supervisor.policy import Space
+from services.tools.sandbox.supervisor.space_watch import read_spare_bytes
 from services.tools.workspace import quota
 from services.tools.workspace.owners import Owners
 from services.tools.workspace.tree_walk import DEPTH_MAX, walk_tree

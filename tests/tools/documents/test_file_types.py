@@ -18,8 +18,7 @@ from pypdf import PdfReader
 
 from services.tools.documents.blocks import Code, Heading, Item, Paragraph, Picture, Table, join_text, parse_blocks
 from services.tools.documents.file_types import FILE_TYPES, render_file
-from services.tools.documents.font_files import list_font_files
-from services.tools.documents.fonts import REGISTERED
+from services.tools.documents.fonts import REGISTERED, list_font_files
 from services.tools.documents.slide_parts import LINES_MAX, ROWS_MAX
 from services.tools.errors import ToolFailed
 

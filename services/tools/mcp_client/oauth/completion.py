@@ -13,9 +13,8 @@ from headrace.v1 import tools_pb2
 from services.runtime.auth import identity
 from services.runtime.net.allow_list import AllowList
 from services.runtime.rpc.audit_records import AuditRecords
-from services.tools.mcp_client.oauth.http import AuthorizationFailed, TokensRefused
 from services.tools.mcp_client.oauth.token_store import Pending, TokenStore
-from services.tools.mcp_client.oauth.tokens import exchange_code
+from services.tools.mcp_client.oauth.tokens import AuthorizationFailed, TokensRefused, exchange_code
 
 log = structlog.get_logger()
 

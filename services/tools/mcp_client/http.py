@@ -1,0 +1,151 @@
+"""What the transport saw of one request.
+
+The SDK owns a shared session. It gives a caller only a code and a text, and ends the whole session when the connection
+of one request fails. A caller therefore follows its request: the transport writes what became of it into an object of
+the caller's context.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import AsyncIterator, Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import httpx2
+
+NOT_FOUND, CLIENT_ERROR, SERVER_ERROR = 404, 400, 500
+
+ENCODING = "headrace-json"
+"""Name of the codec, which differs from UTF-8 in how it decodes."""
+
+LINE_CHARS_MAX = 32 * 1024 * 1024
+"""Limit of a line, in which a picture of 20 MB in base64 fits."""
+
+_HEX = "[0-9a-fA-F]"
+_HIGH, _LOW = rf"\\u[dD][89abAB]{_HEX}{{2}}", rf"\\u[dD][c-fC-F]{_HEX}{{2}}"
+_ESCAPE = re.compile(
+    rf"{_HIGH}{_LOW}|(?P<open>(?:{_HIGH}|(?:{_HIGH})?\\(?:u{_HEX}{{0,3}})?)\Z)|(?P<half>{_HIGH}|{_LOW})|\\.", re.DOTALL
+)
+"""An escape of a JSON string: a surrogate pair, one that goes on with the next piece, half a pair, any other."""
+
+
+class SentRequest:
+    def __init__(self, *, is_opening: bool = False) -> None:
+        """While a session is opened, its first failure ends it."""
+        self.is_opening = is_opening
+        self.note_start(has_session=False)
+
+    def note_start(self, *, has_session: bool) -> None:
+        """It is sent: once, or again where the SDK reads on after a cut."""
+        self.has_session = has_session
+        """Whether it names a session that its server is to know."""
+        self.error: httpx2.TransportError | None = None
+        """How its connection failed, or why its answer was not read."""
+        self.status = 0
+        self.is_cut = False
+        """Whether its answer, or the stream for it, ended too early."""
+        self.is_plain = False
+        """Whether its answer was not of the protocol, but of whatever stands before the server."""
+
+    @property
+    def may_have_run(self) -> bool:
+        """Whether the server may have done what it was asked to, and its answer is lost."""
+        return self.is_cut or self.is_plain_failure or not (self.error is None or self.status or self.is_unsent)
+
+    @property
+    def is_unsent(self) -> bool:
+        return isinstance(self.error, (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout))
+
+    @property
+    def is_plain_failure(self) -> bool:
+        return self.is_plain and self.status >= SERVER_ERROR
+
+    @property
+    def is_unknown_session(self) -> bool:
+        """Whether the server has forgotten the session: it has not taken the request then."""
+        return self.has_session and self.status == NOT_FOUND
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the server has refused it by a status, which may be for the session."""
+        return self.has_session and CLIENT_ERROR <= self.status < SERVER_ERROR
+
+
+CURRENT: ContextVar[SentRequest | None] = ContextVar("sent_request", default=None)
+
+
+@contextmanager
+def follow_request(*, is_opening: bool = False) -> Generator[SentRequest]:
+    """Follow the requests of the block, one after the other."""
+    sent = SentRequest(is_opening=is_opening)
+    token = CURRENT.set(sent)
+    try:
+        yield sent
+    finally:
+        CURRENT.reset(token)
+
+
+class BoundedStream(httpx2.AsyncByteStream):
+    def __init__(self, stream: httpx2.AsyncByteStream, bytes_max: int) -> None:
+        self._stream = stream
+        self._bytes_max = bytes_max
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        seen_bytes = 0
+        async for piece in self._stream:
+            seen_bytes += len(piece)
+            if seen_bytes > self._bytes_max:
+                raise httpx2.ReadError(f"its answer is longer than {self._bytes_max} bytes")
+            yield piece
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+class JsonDecoder(codecs.IncrementalDecoder):
+    """Decodes JSON in UTF-8 piece by piece.
+
+    Raises:
+        ValueError: A line is longer than LINE_CHARS_MAX.
+    """
+
+    def __init__(self, errors: str = "replace") -> None:
+        super().__init__(errors)
+        self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+        self._open = ""
+        """An escape whose end has not come."""
+        self._line_chars = 0
+
+    def decode(self, input: bytes, final: bool = False) -> str:  # type: ignore[override]
+        text = self._open + self._utf8.decode(input, final)
+        self._open = ""
+        if "\\" in text:
+            text = _ESCAPE.sub(self._replace_half, text)
+        if final:
+            text, self._open = text + "\\ufffd" * bool(self._open), ""
+        last = text.rfind("\n")
+        self._line_chars = len(text) - last - 1 if last >= 0 else self._line_chars + len(text)
+        if self._line_chars > LINE_CHARS_MAX:
+            raise ValueError(f"its answer is longer than {LINE_CHARS_MAX:,} characters")
+        return text
+
+    def _replace_half(self, found: re.Match[str]) -> str:
+        match found.lastgroup:
+            case "open":
+                self._open = found.group()
+                return ""
+            case "half":
+                return "\\ufffd"
+            case _:
+                return found.group()
+
+
+def _find_codec(name: str) -> codecs.CodecInfo | None:
+    if name.replace("_", "-") != ENCODING:
+        return None
+    return codecs.CodecInfo(codecs.utf_8_encode, codecs.utf_8_decode, incrementaldecoder=JsonDecoder, name=ENCODING)
+
+
+codecs.register(_find_codec)
