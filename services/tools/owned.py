@@ -1,14 +1,14 @@
-"""Finds the chats of which this service keeps something, and whose they are. Everything here blocks."""
+"""What the service keeps of people: found by chat, read as pieces of an archive, and deleted."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 from collections import Counter
-from collections.abc import AsyncGenerator
-from contextlib import ExitStack, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 
@@ -17,17 +17,11 @@ from services.runtime.auth.identity import Identity, acting_as
 from services.runtime.clock import now_ms
 from services.runtime.files.disk import disk_errors, sync_folder
 from services.runtime.rpc.field_rules import is_uuid
+from services.tools.execution.effect_records import EffectRecords
+from services.tools.interpreter.pool import InterpreterPool
 from services.tools.workspace.quota import FILES_MAX
 from services.tools.workspace.retention import remove_folder, remove_leftovers
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
-    from pathlib import Path
-
-    from services.runtime.auth.identity import Identity
-    from services.tools.execution.effect_records import EffectRecords
-    from services.tools.interpreter.pool import InterpreterPool
-    from services.tools.workspace.workspace import Workspace, WorkspaceFile, Workspaces
+from services.tools.workspace.workspace import Workspace, WorkspaceFile, Workspaces
 
 PIECE_BYTES = 64 * 1024
 
@@ -64,11 +58,15 @@ async def read_owned(
             continue
         async for piece in _read_workspace(folders, owner, chat_id):
             yield piece
-        for name, data in await asyncio.to_thread(_read_records, folders, chat_id):
-            async for piece in _cut(name, data):
+        for path in await asyncio.to_thread(sorted, (folders.effects.root / chat_id).glob("*.json")):
+            try:
+                data = await asyncio.to_thread(path.read_bytes)
+            except FileNotFoundError:
+                continue
+            for piece in _cut(f"calls/{chat_id}/{path.name}", data):
                 yield piece
     lines = b"".join(msgspec.json.encode({"server": server}) + b"\n" for server in servers)
-    async for piece in _cut("authorizations.jsonl", lines):
+    for piece in _cut("authorizations.jsonl", lines):
         yield piece
 
 
@@ -111,15 +109,7 @@ async def _read_file(workspace: Workspace, file: WorkspaceFile, name: str) -> As
             piece = data_pb2.ArchivePiece()
 
 
-def _read_records(folders: ChatFolders, chat_id: str) -> list[tuple[str, bytes]]:
-    found: list[tuple[str, bytes]] = []
-    for path in sorted((folders.effects.root / chat_id).glob("*.json")):
-        with suppress(FileNotFoundError):
-            found.append((f"calls/{chat_id}/{path.name}", path.read_bytes()))
-    return found
-
-
-async def _cut(name: str, data: bytes) -> AsyncGenerator[data_pb2.ArchivePiece]:
+def _cut(name: str, data: bytes) -> Iterator[data_pb2.ArchivePiece]:
     first = data_pb2.ArchivePiece(name=name, size_bytes=len(data), modified_at=now_ms(), data=data[:PIECE_BYTES])
     yield first
     for start in range(PIECE_BYTES, len(data), PIECE_BYTES):
@@ -137,7 +127,9 @@ async def erase_owned(
     counts: Counter[str] = Counter()
     with disk_errors(WHAT, ""):
         for chat_id, owner in await asyncio.to_thread(lambda: list(folders.list_owned())):
-            if _is_erased(request, chat_id, owner):
+            if owner.tenant != request.tenant or request.user not in ("", owner.user):
+                continue
+            if chat_id not in request.held_chat_ids and owner.user not in request.held_users:
                 await interpreters.end_of_chat(chat_id)
                 counts += await asyncio.to_thread(_remove_chat, folders, chat_id)
         for redacted in request.redacted:
@@ -147,12 +139,6 @@ async def erase_owned(
         counts["authorizations"] += await forget_tokens(request.tenant, request.user, held)
     erased = [data_pb2.ErasedItem(name=name, count=count) for name, count in sorted(counts.items()) if count]
     return tools_pb2.EraseOwnedDataResponse(erased=erased)
-
-
-def _is_erased(request: tools_pb2.EraseOwnedDataRequest, chat_id: str, owner: Identity) -> bool:
-    if owner.tenant != request.tenant or request.user not in ("", owner.user):
-        return False
-    return chat_id not in request.held_chat_ids and owner.user not in request.held_users
 
 
 def _remove_chat(folders: ChatFolders, chat_id: str) -> Counter[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from headrace.v1 import tools_pb2
 from services.runtime.formats.fences import find_between
 from services.tools.errors import ToolFailed
 from services.tools.toolkit.model_client import ModelClient, ModelFailed
-from services.tools.toolkit.tool import Tool, ToolContext, make_output, make_result
+from services.tools.toolkit.tool import Tool, ToolContext, describe_parameters, make_output, make_result
 from services.tools.web.search import NOT_CONFIGURED, Hit
 from services.tools.web.web import Page, Web, make_source
 
@@ -58,9 +57,8 @@ LOOPS, LOOPS_MAX = 2, 5
 
 DOCUMENT_CHARS_SHOWN = 300
 
-PARAMETERS = {
-    "type": "object",
-    "properties": {
+PARAMETERS = describe_parameters(
+    {
         "query": {"type": "string", "minLength": 1, "maxLength": 4000, "description": "The question to answer"},
         "maxLoops": {
             "type": "integer",
@@ -69,9 +67,8 @@ PARAMETERS = {
             "description": f"Most rounds of searching; without it {LOOPS}",
         },
     },
-    "required": ["query"],
-    "additionalProperties": False,
-}
+    "query",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +214,9 @@ async def execute(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
             async for text in texts:
                 pieces.append(text)
                 yield make_output("text", text)
-        yield make_output("text", sources := _format_sources(model, findings))
+        cut = "\n\n[the report was cut here: the answer had its greatest length]" if model.is_cut else ""
+        lines = [f"[{document.number}] {document.title}: {document.url}" for document in findings.documents]
+        yield make_output("text", sources := f"{cut}\n\nSources:\n" + "\n".join(lines))
         outcome = make_result("".join(pieces) + sources)
     except ModelFailed as failure:
         outcome = make_result(_format_partial_result(str(failure), "".join(pieces), findings), ok=False)
@@ -266,12 +265,6 @@ async def _ask_or_empty(model: ModelClient, prompt: Prompt) -> str:
         return ""
 
 
-def _format_sources(model: ModelClient, findings: Findings) -> str:
-    cut = "\n\n[the report was cut here: the answer had its greatest length]" if model.is_cut else ""
-    lines = [f"[{document.number}] {document.title}: {document.url}" for document in findings.documents]
-    return f"{cut}\n\nSources:\n" + "\n".join(lines)
-
-
 def _format_partial_result(why: str, pieces: str, findings: Findings) -> str:
     parts = [why]
     if pieces:
@@ -283,13 +276,13 @@ def _format_partial_result(why: str, pieces: str, findings: Findings) -> str:
     return "\n\n".join(parts)
 
 
-TOOL = Tool(
+DEEP_SEARCH = Tool(
     name="deep_search",
     description=(
         "Research a question on the web: it is split into searches, pages are read, and a report with sources is "
         "written. Slower and more expensive than web_search; for questions that one search does not answer."
     ),
-    parameters=json.dumps(PARAMETERS),
+    parameters=PARAMETERS,
     effect="read",
     execute=execute,
     tier="enabled",

@@ -9,10 +9,9 @@ import dataclasses
 import json
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import structlog
 
@@ -100,23 +99,24 @@ class Catalogue:
 
     def _make_tool(self, stated: FileDefinition) -> Tool | None:
         definition, builtin = stated.definition, BUILTIN_BY_NAME.get(stated.definition.name.casefold())
-        problem = ""
-        if builtin is not None and (stated.kind != "backend" or definition.command is not None):
-            problem = f"name: {builtin.name} is built in; give the tool another name"
-        elif builtin is not None:
+        if builtin is not None and stated.kind == "backend" and definition.command is None:
             return _override_builtin(builtin, definition)
+        if builtin is not None:
+            problem = f"name: {builtin.name} is built in; give the tool another name"
         elif stated.kind != "backend":
             return self._make_client_tool(stated, stated.kind)
-        elif definition.command is None:
+        elif definition.command is not None:
+            return make_command_tool(definition, self._folder.path)
+        else:
             problem = "command: missing, and no built-in tool has this name"
-        if problem:
-            report_refusal("tool refused", file=stated.file, tool=definition.name, problem=problem)
-            return None
-        return make_command_tool(definition, self._folder.path)
+        report_refusal("tool refused", file=stated.file, tool=definition.name, problem=problem)
+        return None
 
     def _make_client_tool(self, stated: FileDefinition, kind: Literal["action", "frontend"]) -> Tool:
         definition = stated.definition
         viewport_key = self._choose_view(stated) if kind == "frontend" else ""
+        schema = definition.result_schema
+        result_schema = "" if schema is None else json.dumps(schema, ensure_ascii=False)
         # A tool that a view's file defines needs none: a front end then shows its own form.
         is_shown = not viewport_key or bool(stated.view_key) or self.find_view(viewport_key) is not None
         return Tool(
@@ -129,7 +129,7 @@ class Catalogue:
             after_call_hint=definition.after_call_hint or "",
             approval=definition.approval,
             answerers=definition.make_answerers(),
-            front_end=FrontEnd(kind, viewport_key, definition.timeout_ms, _dump_schema(definition.result_schema)),
+            front_end=FrontEnd(kind, viewport_key, definition.timeout_ms, result_schema),
             unavailable="" if is_shown else f"its view {viewport_key!r} does not exist",
         )
 
@@ -148,10 +148,6 @@ def _drop_taken(source_tools: Sequence[tuple[str, Tool]], taken: Iterable[str]) 
             yield tool
         else:
             log.error("tool refused", source=source, tool=tool.name, problem="name: defined more than once")
-
-
-def _dump_schema(schema: dict[str, Any] | None) -> str:
-    return "" if schema is None else json.dumps(schema, ensure_ascii=False)
 
 
 def _make_entry(tool: Tool) -> CatalogueEntry:
@@ -181,20 +177,17 @@ def make_command_tool(definition: Definition, folder: Path) -> Tool:
         str(folder / argument) if (folder / argument).is_file() else argument for argument in definition.command
     )
 
-    async def execute(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
-        arguments_json = json.dumps(context.arguments, ensure_ascii=False)
+    def execute(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
         needed = context.credentials
         command = Command(
             arguments,
-            input=arguments_json,
+            input=json.dumps(context.arguments, ensure_ascii=False),
             readable=(str(folder),),
             environment=make_environment(needed),
             credential=needed[0].name if needed else "",
             shown="stdout",
         )
-        async with aclosing(run_command(context, command)) as deltas:
-            async for delta in deltas:
-                yield delta
+        return run_command(context, command)
 
     return Tool(
         name=definition.name,

@@ -1,7 +1,7 @@
 """Definition files, tools/*.backend, *.action and *.frontend (docs/reference/tools.md).
 
 A .backend file describes built-in tools anew or makes tools of commands; the front end carries out the others, and a
-.frontend tool waits for a submit. JSON with `tools` in a view's file defines frontend tools too (views.py).
+.frontend tool waits for a submit. JSON with `tools` in a view's file defines frontend tools too (tools_folder.py).
 """
 
 from __future__ import annotations

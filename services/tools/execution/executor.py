@@ -8,7 +8,6 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iter
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, replace
 from time import monotonic
-from typing import TYPE_CHECKING
 
 from prometheus_client import Histogram
 
@@ -24,9 +23,6 @@ from services.tools.execution.results import ArtifactPublisher
 from services.tools.toolkit import tool
 from services.tools.toolkit.tool import ContextFactory, Tool, find_missing, make_need_result, make_result
 from services.tools.workspace.workspace import Workspaces
-
-if TYPE_CHECKING:
-    from headrace.v1 import tools_pb2
 
 SECONDS = Histogram(
     "headrace_tool_seconds",

@@ -1,4 +1,9 @@
-"""Shortens long results for the model; a file has the whole."""
+"""A call's result as the model gets it: without credentials, shortened, and with the artifacts of the call.
+
+A tool may say what it was given: a program that prints its environment, for example. Artifacts are the files in
+outputs/ that are new or changed when a call has ended. The folder is compared with its state before the first of a
+chat's overlapping calls, so that a file is published once.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +26,6 @@ from services.tools.errors import ToolFailed
 from services.tools.toolkit.tool import RESULT_CHARS_MAX, Tool, ToolContext, make_output, make_result
 from services.tools.workspace.content_types import detect_type
 from services.tools.workspace.file_work import run_in_thread
-from services.tools.workspace.references import resource_url
 from services.tools.workspace.tree_walk import walk_tree
 from services.tools.workspace.workspace import Workspace
 
@@ -85,22 +89,14 @@ def shorten_result(text: str, path: str) -> str:
 
 
 async def _save_result(tool: Tool, context: ToolContext, text: str) -> agent_pb2.ArtifactPublish | None:
-    name = f"{tool.name}-{context.short_id}.txt"
-    path, data = f"{FOLDER}/{name}", text.encode(errors="replace")
+    path, data = f"{FOLDER}/{tool.name}-{context.short_id}.txt", text.encode(errors="replace")
     try:
         workspace = await run_in_thread(path, context.open_workspace)
         await run_in_thread(path, lambda: workspace.write_file(path, data))
     except ToolFailed as failure:
         log.warning("long result not kept", tool=tool.name, problem=str(failure))
         return None
-    return agent_pb2.ArtifactPublish(
-        artifact_id=f"artifact_{context.short_id}",
-        run_id=context.request.run_id,
-        name=name,
-        mime_type="text/plain",
-        size_bytes=len(data),
-        url=resource_url(context.chat_id, path),
-    )
+    return context.make_artifact(context.short_id, path, "text/plain", len(data))
 
 
 async def mask_deltas(
@@ -108,22 +104,26 @@ async def mask_deltas(
 ) -> AsyncGenerator[tools_pb2.ToolDelta]:
     """Stream the deltas with each credential replaced; the end of an output waits while it may be the begin of one."""
     secrets = list_forms(credentials)
-    masks: dict[str, _StreamMask] = {}
+    held: dict[str, str] = {}
+    """End of each output stream that may begin a credential."""
     async with aclosing(deltas) as given:
         async for delta in given:
             if not secrets:
                 yield delta
                 continue
             if delta.HasField("output"):
-                mask = masks.setdefault(delta.output.stream, _StreamMask(secrets))
-                delta.output.delta = mask.feed(delta.output.delta)
+                stream = delta.output.stream
+                text = mask_text(held.get(stream, "") + delta.output.delta, secrets)
+                size = max(_measure_begin(text, secret) for secret in secrets)
+                delta.output.delta, held[stream] = text[: len(text) - size], text[len(text) - size :]
                 if delta.output.delta:
                     yield delta
                 continue
             if delta.HasField("result"):
-                for stream, mask in masks.items():
-                    if rest := mask.finish():
+                for stream, rest in held.items():
+                    if rest:
                         yield make_output(stream, rest)
+                held.clear()
                 delta.result.result = mask_text(delta.result.result, secrets)
             yield delta
 
@@ -134,31 +134,15 @@ def list_forms(credentials: Iterable[str]) -> set[str]:
     return {form for one in credentials if len(one) >= SECRET_CHARS_MIN for form in (one, json.dumps(one)[1:-1])}
 
 
+def _measure_begin(text: str, secret: str) -> int:
+    """Return how many characters at the end of `text` may be the begin of `secret`."""
+    return next((size for size in range(min(len(text), len(secret) - 1), 0, -1) if secret.startswith(text[-size:])), 0)
+
+
 def mask_text(text: str, secrets: Iterable[str]) -> str:
     for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, MASK)
     return text
-
-
-class _StreamMask:
-    def __init__(self, secrets: Iterable[str]) -> None:
-        self._secrets = [*secrets]
-        self._kept = ""
-
-    def feed(self, text: str) -> str:
-        text = mask_text(self._kept + text, self._secrets)
-        held = max(_measure_begin(text, secret) for secret in self._secrets)
-        self._kept = text[len(text) - held :]
-        return text[: len(text) - held]
-
-    def finish(self) -> str:
-        rest, self._kept = self._kept, ""
-        return rest
-
-
-def _measure_begin(text: str, secret: str) -> int:
-    """Return how many characters at the end of `text` may be the begin of `secret`."""
-    return next((size for size in range(min(len(text), len(secret) - 1), 0, -1) if secret.startswith(text[-size:])), 0)
 
 
 @dataclass(slots=True)
@@ -197,9 +181,8 @@ class ArtifactPublisher:
         watched = self._watched.get(context.chat_id)
         if watched is None:
             before = await asyncio.to_thread(_read_marks, context)
-            watched = self._watched.setdefault(
-                context.chat_id, _WatchedFolder(before)
-            )  # another call may have been faster
+            # Another call may have been faster.
+            watched = self._watched.setdefault(context.chat_id, _WatchedFolder(before))
         watched.calls += 1
         return watched
 
@@ -248,11 +231,5 @@ def _make_artifact(
             size_bytes = os.fstat(fd).st_size
     except (OSError, ValueError):
         return None  # gone again, or a name that is not text and so has no address
-    return agent_pb2.ArtifactPublish(
-        artifact_id=f"artifact_{hashlib.sha256(f'{context.chat_id}/{path}/{mark}'.encode()).hexdigest()[:16]}",
-        run_id=context.request.run_id,
-        name=path.rpartition("/")[2],
-        mime_type=content.mime_type,
-        size_bytes=size_bytes,
-        url=resource_url(context.chat_id, path),
-    )
+    digest = hashlib.sha256(f"{context.chat_id}/{path}/{mark}".encode()).hexdigest()[:16]
+    return context.make_artifact(digest, path, content.mime_type, size_bytes)

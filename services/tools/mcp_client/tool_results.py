@@ -22,7 +22,6 @@ from services.tools.errors import ToolFailed
 from services.tools.toolkit.tool import ToolContext, make_result
 from services.tools.workspace.content_types import IMAGE_BYTES_MAX, detect_type
 from services.tools.workspace.file_work import run_in_thread
-from services.tools.workspace.references import resource_url
 
 LISTED_MAX = 512
 """Tools of a page that are looked at."""
@@ -179,15 +178,7 @@ async def _save_file(
         return f"[{kind}: it is not base64]", None
     except ToolFailed as failure:
         return f"[{kind}: not kept: {failure}]", None
-    artifact = agent_pb2.ArtifactPublish(
-        artifact_id=f"artifact_{context.short_id}_{number}",
-        run_id=context.request.run_id,
-        name=name,
-        mime_type=found_kind,
-        size_bytes=len(content),
-        url=resource_url(context.chat_id, path),
-    )
-    return f"[{kind}: {path}]", artifact
+    return f"[{kind}: {path}]", context.make_artifact(f"{context.short_id}_{number}", path, found_kind, len(content))
 
 
 def _write_file(context: ToolContext, path: str, content: bytes) -> str:

@@ -1,4 +1,4 @@
-"""The supervisor as the service sees it."""
+"""One command under its supervisor, as the service sees it; leaving early kills it and all it started."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import structlog
 
 from services.runtime.net.allow_list import AllowList
 from services.tools.sandbox import bubblewrap
-from services.tools.sandbox.network_proxy import Proxy, start_proxy
+from services.tools.sandbox.network_proxy import Proxy
 from services.tools.sandbox.supervisor.launch import INTERRUPTED
 from services.tools.sandbox.supervisor.policy import GO, READY, Policy
 
@@ -45,6 +45,9 @@ AllowBegin = Callable[[], Awaitable[None]]
 Stream = Literal["stdout", "stderr"]
 STREAMS: dict[int, Stream] = {1: "stdout", 2: "stderr"}
 
+HAND_OVER_S = 10.0
+"""Time for the supervisor to hand over the socket that the proxy listens on."""
+
 OUTPUT_BYTES_MAX = 4 * 1024 * 1024
 
 
@@ -68,11 +71,23 @@ async def start_command(policy: Policy, allow: AllowList | None = None) -> Super
         raise
     if policy.network and allow is not None:
         try:
-            command.proxy = await start_proxy(link, allow)
+            command.proxy = await _start_proxy(link, allow)
         except BaseException:
             await command.end_command()
             raise
     return command
+
+
+async def _start_proxy(link: socket.socket, allow: AllowList) -> Proxy | None:
+    """Starts a proxy that the caller closes; None when the supervisor ended before it handed over the socket."""
+    if not await wait_readable(link, HAND_OVER_S):
+        return None
+    message, listeners, _, _ = socket.recv_fds(link, 1, 1)
+    if not message or not listeners:
+        return None
+    proxy = Proxy(allow)
+    await proxy.serve(socket.socket(fileno=listeners[0]))
+    return proxy
 
 
 @contextmanager

@@ -1,3 +1,5 @@
+"""Tiers of the sandbox, and the test that finds the strongest one that really denies what it promises."""
+
 from __future__ import annotations
 
 import os

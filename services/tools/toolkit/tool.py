@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from headrace.v1 import common_pb2, tools_pb2
+from headrace.v1 import agent_pb2, common_pb2, tools_pb2
 from services.runtime.formats.json_schema import CompiledSchema, describe_violations, find_schema_problem, load_json
 from services.runtime.rpc.call_ids import find_mcp_credential, find_tool_credential
 from services.tools.errors import ToolFailed
@@ -15,7 +16,7 @@ from services.tools.interpreter.pool import InterpreterPool
 from services.tools.sandbox.command import AllowBegin, begin_at_once
 from services.tools.sandbox.tiers import Sandbox
 from services.tools.web.web import Web
-from services.tools.workspace.workspace import Workspace, Workspaces
+from services.tools.workspace.workspace import Workspace, Workspaces, make_resource_url
 
 if TYPE_CHECKING:
     from headrace.v1.llm_pb2_grpc import LlmServiceAsyncStub
@@ -28,6 +29,9 @@ Need: TypeAlias = Literal["sandbox", "search", "model"]
 Approval: TypeAlias = Literal["allow", "ask", "deny"]
 
 RESULT_CHARS_MAX = 30_000
+
+SHOWN_MAX = 8
+"""Pictures and sounds of a result that its model is shown."""
 
 
 ARGUMENT_BYTES_MAX = 4 * 1024 * 1024
@@ -100,6 +104,17 @@ class ToolContext:
     def open_workspace(self) -> Workspace:
         return self.workspaces.open_workspace(self.chat_id)
 
+    def make_artifact(self, id_suffix: str, path: str, mime_type: str, size_bytes: int) -> agent_pb2.ArtifactPublish:
+        """Return what publishes a file of the workspace; `id_suffix` makes its id unique in the chat."""
+        return agent_pb2.ArtifactPublish(
+            artifact_id=f"artifact_{id_suffix}",
+            run_id=self.request.run_id,
+            name=path.rpartition("/")[2],
+            mime_type=mime_type,
+            size_bytes=size_bytes,
+            url=make_resource_url(self.chat_id, path),
+        )
+
 
 ContextFactory: TypeAlias = Callable[[tools_pb2.ExecuteRequest, dict[str, Any]], ToolContext]
 
@@ -169,12 +184,14 @@ class Tool:
         return "backend" if self.front_end is None else self.front_end.kind
 
 
+def describe_parameters(properties: dict[str, Any], *required: str) -> str:
+    """Return the JSON Schema of a call's arguments: an object that has these properties and no others."""
+    schema: dict[str, Any] = {"type": "object", "properties": properties}
+    return json.dumps(schema | ({"required": required} if required else {}) | {"additionalProperties": False})
+
+
 def make_output(stream: str, text: str) -> tools_pb2.ToolDelta:
     return tools_pb2.ToolDelta(output=tools_pb2.ToolOutputDelta(stream=stream, delta=text))
-
-
-SHOWN_MAX = 8
-"""Pictures and sounds of a result that its model is shown."""
 
 
 def make_result(text: str, *, ok: bool = True, shown: Sequence[str] = ()) -> tools_pb2.ToolDelta:
@@ -191,12 +208,9 @@ async def answer_ok(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]
 
 def find_missing(tool: Tool) -> Credential | None:
     """Return the first credential that the call needs and does not have."""
-    return next((one for one in tool.credentials if not _is_there(tool, one)), None)
-
-
-def _is_there(tool: Tool, credential: Credential) -> bool:
-    own = tool.server and find_mcp_credential(tool.server)
-    return bool(own or find_tool_credential(credential.name))
+    if tool.server and find_mcp_credential(tool.server):
+        return None
+    return next((one for one in tool.credentials if not find_tool_credential(one.name)), None)
 
 
 def make_environment(credentials: tuple[Credential, ...]) -> tuple[tuple[str, str], ...]:
@@ -224,23 +238,23 @@ def check_schema(schema: str) -> None:
 
 
 def parse_arguments(text: str, schemas: Iterable[CompiledSchema]) -> dict[str, Any]:
-    """Parses and checks arguments, of which an empty text stands for none; raises ToolFailed."""
-    value = _load_json(text or "{}")
-    if not isinstance(value, dict):
-        raise ToolFailed("invalid arguments: $: must be a JSON object")
-    if problem := describe_violations(value, *schemas):
-        raise ToolFailed(f"invalid arguments: {problem}")
-    return value
+    """Parse and check a call's arguments; integers of any size stay integers, and an empty text has none.
 
-
-def _load_json(text: str) -> Any:
+    Raises:
+        ToolFailed: They are not what the schemas want.
+    """
     if len(text) > ARGUMENT_BYTES_MAX:
         raise ToolFailed(f"invalid arguments: $: longer than {ARGUMENT_BYTES_MAX} characters")
     try:
-        return load_json(text)
+        value = load_json(text or "{}")
     except RecursionError:
         raise ToolFailed("invalid arguments: $: nested too deeply") from None
     except UnicodeEncodeError:
         raise ToolFailed("invalid arguments: $: half a surrogate pair is not a character") from None
     except ValueError as error:
         raise ToolFailed(f"invalid arguments: $: not valid JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise ToolFailed("invalid arguments: $: must be a JSON object")
+    if problem := describe_violations(value, *schemas):
+        raise ToolFailed(f"invalid arguments: {problem}")
+    return value

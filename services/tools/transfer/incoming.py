@@ -1,4 +1,4 @@
-"""Keeps incoming files out of commands' reach until they are whole."""
+"""Incoming files: kept out of commands' reach until they are whole, named safely, and pictures made smaller."""
 
 from __future__ import annotations
 

@@ -7,23 +7,20 @@ import uuid
 from collections.abc import AsyncIterator, Generator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING
 
+import orjson
 import structlog
 
 from headrace.errors import HeadraceError, InvalidRequest, Overloaded, StreamStalled
-from headrace.v1 import tools_pb2
+from headrace.v1 import common_pb2, tools_pb2
 from services.runtime.auth import identity
 from services.runtime.capacity import Capacity
 from services.tools.transfer import incoming
 from services.tools.transfer.incoming import IncomingFile
+from services.tools.workspace.chat_rights import ChatRights
 from services.tools.workspace.content_types import IMAGE_BYTES_MAX, ContentType, Kind, detect_type
 from services.tools.workspace.file_work import file_errors, run_to_end
-from services.tools.workspace.references import make_reference
-from services.tools.workspace.workspace import Workspace, Workspaces
-
-if TYPE_CHECKING:
-    from services.tools.workspace.chat_rights import ChatRights
+from services.tools.workspace.workspace import Workspace, Workspaces, make_resource_url
 
 log = structlog.get_logger()
 
@@ -200,9 +197,17 @@ def _store_file(
     workspace = workspaces.open_workspace(chat_id)
     known = sha256 if start.request_id else None
     path = _link_into_chat(workspace, file, f"{start.folder or 'uploads'}/{name}", size_bytes, known)
-    return tools_pb2.UploadFileResponse(
-        chat_id=chat_id, reference=make_reference(chat_id, path, content, size_bytes, sha256)
+    reference = common_pb2.Reference(
+        id=f"file_{hashlib.sha256(path.encode()).hexdigest()[:16]}",  # unique in the chat, as the path is
+        type=content.kind,
+        name=path.rpartition("/")[2],
+        mime_type=content.mime_type,
+        size_bytes=size_bytes,
+        url=make_resource_url(chat_id, path),
+        sha256=sha256,
+        meta=orjson.dumps({"path": path}).decode(),
     )
+    return tools_pb2.UploadFileResponse(chat_id=chat_id, reference=reference)
 
 
 def _link_into_chat(workspace: Workspace, file: IncomingFile, path: str, size_bytes: int, sha256: str | None) -> str:

@@ -1,13 +1,14 @@
-"""Asks memory whose a chat is, and whether the caller takes part in it: files are the chat's owner's.
+"""What memory says of chats: whose they are, who takes part in them, and which must not be removed.
 
-Memory is asked where the record beside the files (owners.py) does not say that they are the caller's. Without
-authentication everybody is one user, and it is not asked.
+Files are the chat's owner's. Memory is asked where the record beside the files (owners.py) does not say that they are
+the caller's. Without authentication everybody is one user, and it is not asked.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import grpc
 
@@ -19,20 +20,10 @@ from services.runtime.auth.access import PARTICIPATING, RUN_ONLY
 from services.runtime.auth.identity import DEFAULT, Identity, acting_as, require_identity
 from services.runtime.rpc.call_ids import forward_metadata
 from services.runtime.rpc.peer_calls import repeat_until_answered, translating_peer_errors
-from services.tools.workspace.owners import CHAT_OWNER
+from services.tools.workspace.owners import CHAT_OWNER, Owners
+from services.tools.workspace.workspace import Workspaces
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import grpc
-
-    from services.tools.workspace.owners import Owners
-    from services.tools.workspace.workspace import Workspaces
-
-TIMEOUT_S = 10.0
-"""Memory may be restarting, or starting, as this service is."""
-
-HOLDS_TIMEOUT_S = 60.0
+TIMEOUT_S, HOLDS_TIMEOUT_S = 10.0, 60.0
 """Memory may be restarting, or starting, as this service is."""
 
 

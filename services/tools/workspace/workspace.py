@@ -1,4 +1,4 @@
-"""Opens a chat's workspace, which no path leads out of (confinement/openat2.py).
+"""Opens a chat's workspace, which no path leads out of (sandbox/supervisor/kernel.py).
 
 These functions block, and raise OSError, or ValueError for a name that is no file name.
 """
@@ -14,6 +14,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from errno import ENOENT
 from pathlib import Path
+from urllib.parse import urlencode
 
 from headrace.errors import InvalidRequest
 from services.runtime.auth.identity import Identity
@@ -37,6 +38,11 @@ class WorkspaceFile:
     path: str
     size_bytes: int
     modified_ns: int = 0
+
+
+def make_resource_url(chat_id: str, path: str) -> str:
+    """Return the address at which the facade serves a file of a chat."""
+    return "/api/resource?" + urlencode({"chatId": chat_id, "path": path})
 
 
 class Workspaces:

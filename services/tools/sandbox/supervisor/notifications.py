@@ -1,7 +1,10 @@
-"""Reads and answers the seccomp filter's notifications (seccomp_unotify(2)).
+"""Answers the seccomp filter's notifications (seccomp_unotify(2)).
 
 A call may go on only where all that decides lies in registers, as with fork and clone: the command's memory could
-change after we have looked.
+change after we have looked. Landlock restricts neither modes nor times of files: we open the path ourselves and change
+what we hold, if the command may write there, so nothing can be raced. The kernel's own limit of processes counts all
+of the user's and exempts root, so the filter asks before each new one. Nobody answers during the final sweep: a fork
+bomb stands still.
 """
 
 from __future__ import annotations

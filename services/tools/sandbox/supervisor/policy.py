@@ -24,7 +24,7 @@ class Limits(NamedTuple):
 
     file_bytes: int = 512 * 1024**2
     processes: int = 256
-    """Processes and threads of the command together, which the supervisor counts (processes.py)."""
+    """Processes and threads of the command together, which the supervisor counts (notifications.py)."""
 
     open_files: int = 512
 

@@ -1,4 +1,8 @@
-"""Measures what a folder takes of the disk, step by step, while a command may be changing it; standard library only."""
+"""Measures what folders take of the disk while a command changes them, in a twentieth of a processor at most.
+
+No limit of the kernel holds for a folder without privileges: RLIMIT_FSIZE bounds one file, and quotas need a file
+system that has them for projects.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,7 @@ _GONE = frozenset({ENOENT, ENOTDIR, ELOOP, EXDEV})
 """Errors of a folder that was removed or swapped since its name was read."""
 
 SLICE_S = 0.002
-"""Processor time of a look, for which the command's own questions wait (seccomp_notify.py)."""
+"""Processor time of a look, for which the command's own questions wait (notifications.py)."""
 
 PAUSE_RATIO, PAUSE_RATIO_SUSPECT = 19, 1
 """Pause after a look, in multiples of the processor time that it took; the second one while the file system has lost so

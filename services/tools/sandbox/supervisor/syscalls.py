@@ -133,15 +133,15 @@ DENIED: dict[int, dict[str, Numbers]] = {
 }
 
 ASKED: dict[str, Numbers] = {
-    # attributes.py
+    # change_attributes
     "chmod": (90, None),
     "fchmodat": (268, 53),
     "fchmodat2": (452, 452),
-    # processes.py, and clone when it makes no namespace
+    # Population, and clone when it makes no namespace
     "fork": (57, None),
     "vfork": (58, None),
 }
-"""Calls that the supervisor decides (seccomp_notify.py)."""
+"""Calls that the supervisor decides (notifications.py)."""
 
 SECCOMP: Numbers = (317, 277)
 CLONE: Numbers = (56, 220)

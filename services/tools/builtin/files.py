@@ -1,6 +1,7 @@
+"""Tools that list, read and write files of the chat's workspace."""
+
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import AsyncGenerator
@@ -9,26 +10,54 @@ from typing import NamedTuple, TextIO
 from headrace.v1 import tools_pb2
 from services.runtime.tokens.image_size import image_size
 from services.tools.errors import ToolFailed
-from services.tools.toolkit.tool import RESULT_CHARS_MAX, Tool, ToolContext, make_result
+from services.tools.toolkit.tool import RESULT_CHARS_MAX, Tool, ToolContext, describe_parameters, make_result
 from services.tools.workspace.content_types import HEAD_BYTES, IMAGE_BYTES_MAX, detect_charset, detect_type
 from services.tools.workspace.file_work import run_in_thread
+from services.tools.workspace.tree_walk import DEPTH_MAX, compile_glob
 from services.tools.workspace.workspace import Workspace
+
+FILES_MAX = 500
+"""A model does better with a narrower folder than with a longer list."""
 
 NOTE_CHARS = 200
 
 BYTES_READ_MAX = 64 * 1024 * 1024
 
-PARAMETERS = {
-    "type": "object",
-    "properties": {
-        "path": {"type": "string", "minLength": 1, "description": "Path in the workspace, for example uploads/a.txt"},
-        "firstLine": {"type": "integer", "minimum": 1, "description": "Line to start at; 1 is the first"},
-        "firstChar": {"type": "integer", "minimum": 1, "description": "Character of that line to start at"},
-        "lines": {"type": "integer", "minimum": 1, "description": "Most lines to read"},
-    },
-    "required": ["path"],
-    "additionalProperties": False,
-}
+
+async def _list_files(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
+    path, glob = context.arguments.get("path", ""), context.arguments.get("glob")
+    depth, matches = int(context.arguments.get("depth", DEPTH_MAX)), compile_glob(glob)
+    workspace = await run_in_thread(path, context.open_workspace)
+    files = await run_in_thread(path, lambda: workspace.list_files(path, FILES_MAX, matches=matches, depth_max=depth))
+    lines = [f"{file.path} ({file.size_bytes} bytes)" for file in files[:FILES_MAX]]
+    if len(files) > FILES_MAX:
+        lines.append(f"[… more than {FILES_MAX} files; list a folder, or give a glob …]")
+    # A file's name may hold bytes that are not UTF-8, which Python keeps as lone surrogates.
+    yield make_result("\n".join(lines).encode(errors="replace").decode() or "no files")
+
+
+LIST_FILES = Tool(
+    name="list_files",
+    description="List the files of the chat's workspace, or of a folder in it, with their sizes.",
+    parameters=describe_parameters(
+        {
+            "path": {"type": "string", "description": "Folder in the workspace; without it: all of it"},
+            "glob": {
+                "type": "string",
+                "minLength": 1,
+                "description": "Only files whose path in that folder matches, for example *.csv or reports/**/*.md",
+            },
+            "depth": {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": DEPTH_MAX,
+                "description": "How many levels of folders; 1 is the folder's own files; without it: all",
+            },
+        }
+    ),
+    effect="read",
+    execute=_list_files,
+)
 
 
 class _Place(NamedTuple):
@@ -38,7 +67,7 @@ class _Place(NamedTuple):
     char: int
 
 
-async def execute(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
+async def _read_file(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
     path = context.arguments["path"]
     start = _Place(int(context.arguments.get("firstLine", 1)), int(context.arguments.get("firstChar", 1)))
     lines = context.arguments.get("lines")
@@ -117,11 +146,53 @@ def _skip_chars(file: TextIO, count: int) -> bool:
     return False
 
 
-TOOL = Tool(
+READ_FILE = Tool(
     name="read_file",
     description="Read a text file of the chat's workspace; long files come in parts: go on where the note says. "
     "A picture (PNG, JPEG, GIF, WebP) is shown to you, if you see images.",
-    parameters=json.dumps(PARAMETERS),
+    parameters=describe_parameters(
+        {
+            "path": {
+                "type": "string",
+                "minLength": 1,
+                "description": "Path in the workspace, for example uploads/a.txt",
+            },
+            "firstLine": {"type": "integer", "minimum": 1, "description": "Line to start at; 1 is the first"},
+            "firstChar": {"type": "integer", "minimum": 1, "description": "Character of that line to start at"},
+            "lines": {"type": "integer", "minimum": 1, "description": "Most lines to read"},
+        },
+        "path",
+    ),
     effect="read",
-    execute=execute,
+    execute=_read_file,
+)
+
+
+async def _write_file(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
+    path, data = context.arguments["path"], context.arguments["content"].encode()
+    workspace = await run_in_thread(path, context.open_workspace)
+    await run_in_thread(path, lambda: workspace.write_file(path, data))
+    yield make_result(f"wrote {len(data)} bytes to {path}")
+
+
+WRITE_FILE = Tool(
+    name="write_file",
+    description=(
+        "Write a text file into the chat's workspace, replacing what is there and making folders as needed. "
+        "Files for the user belong into outputs/."
+    ),
+    parameters=describe_parameters(
+        {
+            "path": {
+                "type": "string",
+                "minLength": 1,
+                "description": "Path in the workspace, for example outputs/a.md",
+            },
+            "content": {"type": "string", "description": "The file's whole content"},
+        },
+        "path",
+        "content",
+    ),
+    effect="idempotent",
+    execute=_write_file,
 )

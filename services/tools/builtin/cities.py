@@ -1,5 +1,8 @@
+"""Facts about a city: its date and time, and weather that is invented for demos and tests."""
+
 from __future__ import annotations
 
+import hashlib
 import json
 import zoneinfo
 from collections.abc import AsyncGenerator
@@ -8,7 +11,7 @@ from functools import cache
 
 from headrace.v1 import tools_pb2
 from services.tools.errors import ToolFailed
-from services.tools.toolkit.tool import Tool, ToolContext, make_result
+from services.tools.toolkit.tool import Tool, ToolContext, describe_parameters, make_result
 
 MORE_CITIES = {
     "Asia/Shanghai": ("Beijing", "Shenzhen", "Guangzhou", "Hangzhou", "Chengdu", "Wuhan", "Nanjing", "Xi'an"),
@@ -27,20 +30,10 @@ MORE_CITIES = {
 
 CHINESE = ("北京", "上海", "广州", "深圳", "杭州", "成都", "武汉", "南京", "西安")
 
-PARAMETERS = {
-    "type": "object",
-    "properties": {
-        "city": {
-            "type": "string",
-            "maxLength": 100,
-            "description": "City, for example Shanghai or New York, or an IANA time zone; without it: UTC",
-        }
-    },
-    "additionalProperties": False,
-}
+CONDITIONS = ("sunny", "partly cloudy", "cloudy", "light rain", "heavy rain", "thunderstorm", "fog", "snow")
 
 
-async def execute(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
+async def _city_datetime(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
     city = context.arguments.get("city", "").strip()
     zone = _find_zone(city) if city else "UTC"
     now = datetime.now(zoneinfo.ZoneInfo(zone))
@@ -79,10 +72,50 @@ def _load_zones() -> dict[str, str]:
     return zones | {"utc": "UTC", "gmt": "UTC"}
 
 
-TOOL = Tool(
+CITY_DATETIME = Tool(
     name="city_datetime",
     description="Get the current date and time of a city.",
-    parameters=json.dumps(PARAMETERS),
+    parameters=describe_parameters(
+        {
+            "city": {
+                "type": "string",
+                "maxLength": 100,
+                "description": "City, for example Shanghai or New York, or an IANA time zone; without it: UTC",
+            }
+        }
+    ),
     effect="read",
-    execute=execute,
+    execute=_city_datetime,
+)
+
+
+async def _mock_city_weather(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
+    city, date = context.arguments["city"].strip(), context.arguments["date"].strip()
+    dice = hashlib.sha256(f"{city.casefold()}\n{date}".encode()).digest()
+    condition = CONDITIONS[dice[0] % len(CONDITIONS)]
+    facts = {
+        "city": city,
+        "date": date,
+        "condition": condition,
+        "temperatureC": -(dice[1] % 12) if condition == "snow" else 5 + dice[1] % 30,
+        "humidityPercent": 30 + dice[2] % 66,
+        "windKmh": dice[3] % 45,
+    }
+    yield make_result(json.dumps(facts, ensure_ascii=False))
+
+
+MOCK_CITY_WEATHER = Tool(
+    name="mock_city_weather",
+    description="Get the weather of a city on a day. Invented data, for demonstrations.",
+    parameters=describe_parameters(
+        {
+            "city": {"type": "string", "minLength": 1, "maxLength": 100, "description": "City, for example Shanghai"},
+            "date": {"type": "string", "minLength": 1, "maxLength": 40, "description": "Day, as YYYY-MM-DD"},
+        },
+        "city",
+        "date",
+    ),
+    effect="read",
+    execute=_mock_city_weather,
+    tier="enabled",
 )
