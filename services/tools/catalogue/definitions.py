@@ -22,7 +22,6 @@ from pydantic import (
     model_validator,
 )
 from pydantic.alias_generators import to_camel
-from pydantic_core import ErrorDetails
 
 from headrace.regular_files import read_regular_file
 from headrace.v1 import common_pb2
@@ -187,10 +186,8 @@ def parse_json(text: str) -> Any:
 
 def format_problem(error: ValidationError) -> str:
     """Names the fields that pydantic refuses, and the rule that each breaks, one a line."""
-    return "\n".join(map(_format_detail, error.errors(include_url=False, include_input=False)))
-
-
-def _format_detail(detail: ErrorDetails) -> str:
-    field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in detail["loc"]).lstrip(".")
-    message = detail["msg"].removeprefix("Value error, ").splitlines()[0]
-    return f"{field or 'the file'}: {message}"
+    lines: list[str] = []
+    for detail in error.errors(include_url=False, include_input=False):
+        field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in detail["loc"]).lstrip(".")
+        lines.append(f"{field or 'the file'}: {detail['msg'].removeprefix('Value error, ').splitlines()[0]}")
+    return "\n".join(lines)

@@ -1,6 +1,8 @@
-"""Reads the views of frontend tools: HTML as text and the other forms as JSON, each by its file's name.
+"""Reads the tools folder's definitions and views, and the views in the folder viewports beside it.
 
-JSON with `tools` in a file of the tools folder with a view's suffix holds definitions of frontend tools instead.
+A bad file is logged and its last good version stays in force; a name that is defined twice is refused everywhere. A
+view is HTML as text or another form as JSON, by its file's name. JSON with `tools` in a file of the tools folder with a
+view's suffix holds definitions of frontend tools instead.
 """
 
 from __future__ import annotations

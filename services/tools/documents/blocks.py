@@ -1,4 +1,4 @@
-"""Splits Markdown into blocks for slides and pages."""
+"""Splits Markdown into blocks for slides and pages, and measures their text in columns of characters."""
 
 from __future__ import annotations
 
@@ -101,7 +101,11 @@ def _walk_blocks(node: SyntaxTreeNode, depth: int, *, is_quote: bool = False) ->
             case "heading":
                 yield Heading(int(child.tag[1:]), _parse_inline(child))
             case "paragraph":
-                yield _parse_picture(child) or Paragraph(_parse_inline(child), is_quote)
+                inline = [part for node in child.children for part in node.children]
+                if len(inline) == 1 and inline[0].type == "image":  # it stands by itself
+                    yield Picture(str(inline[0].attrs.get("src", "")), inline[0].content)
+                else:
+                    yield Paragraph(_parse_inline(child), is_quote)
             case "blockquote":
                 yield from _walk_blocks(child, depth, is_quote=True)
             case "bullet_list" | "ordered_list":
@@ -115,14 +119,6 @@ def _walk_blocks(node: SyntaxTreeNode, depth: int, *, is_quote: bool = False) ->
                 yield Table(tuple(tuple(_parse_inline(cell) for cell in row) for row in cells), alignments)
             case _:
                 yield from _walk_blocks(child, depth, is_quote=is_quote)
-
-
-def _parse_picture(paragraph: SyntaxTreeNode) -> Picture | None:
-    """Returns the picture that is all of a paragraph."""
-    inline = [child for node in paragraph.children for child in node.children]
-    if len(inline) != 1 or inline[0].type != "image":
-        return None
-    return Picture(str(inline[0].attrs.get("src", "")), inline[0].content)
 
 
 def _walk_items(node: SyntaxTreeNode, depth: int) -> Iterator[Block]:
@@ -162,7 +158,10 @@ def _walk_spans(node: SyntaxTreeNode, look: Span) -> Iterator[Span]:
 def share_width(table: Table, width: float) -> list[float]:
     """Returns the columns' widths: as their longest texts, within limits."""
     columns = zip(*table.rows, strict=True)
-    lengths = [max(_clamp(count_width(join_text(cell))) for cell in column) for column in columns]
+    lengths = [
+        max(min(max(count_width(join_text(cell)), CHARS_MIN), CHARS_MAX) + PADDING_CHARS for cell in column)
+        for column in columns
+    ]
     return [width * length / sum(lengths) for length in lengths]
 
 
@@ -182,7 +181,3 @@ def wrap_code(line: str, columns: int) -> list[str]:
         parts[-1] += letter
         used += wide
     return parts
-
-
-def _clamp(length: int) -> int:
-    return min(max(length, CHARS_MIN), CHARS_MAX) + PADDING_CHARS

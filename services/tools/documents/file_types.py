@@ -1,4 +1,7 @@
-"""Makes one HTML file without scripts that loads nothing from elsewhere."""
+"""Kinds of files that a report can be, and the page: one HTML file without scripts that loads nothing from elsewhere.
+
+Libraries for PDF and slides take 0.1 s to import, so that is put off.
+"""
 
 from __future__ import annotations
 
@@ -115,10 +118,10 @@ class RenderedFile:
 
 async def render_file(text: str, kind: str, read: ReadFile = read_nothing) -> RenderedFile:
     """Renders in a thread, because a long PDF takes seconds. Raises ToolFailed when no font has its words."""
-    return await asyncio.to_thread(_render_blocking, text, kind, read)
 
+    def render() -> RenderedFile:
+        report = make_report(text, read)
+        data, missing_chars = FILE_TYPES[kind].render(report)
+        return RenderedFile(data, missing_chars, report.unplaced)
 
-def _render_blocking(text: str, kind: str, read: ReadFile) -> RenderedFile:
-    report = make_report(text, read)
-    data, missing_chars = FILE_TYPES[kind].render(report)
-    return RenderedFile(data, missing_chars, report.unplaced)
+    return await asyncio.to_thread(render)

@@ -1,6 +1,8 @@
-"""Finds font files, and makes of one what a PDF embeds: TrueType outlines of one weight, for the characters in use.
+"""Finds fonts, chooses them for a PDF character by character, and embeds what it uses of them.
 
-Variable fonts and PostScript outlines, which most free CJK fonts have, are turned into that.
+Latin text has Vera, which comes with reportlab; what it lacks is looked for in DejaVu, which looks the same, and in
+fonts of East Asia. A PDF embeds TrueType outlines of one weight: variable fonts and PostScript outlines, which most
+free CJK fonts have, are turned into that.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
-from itertools import count, groupby
+from itertools import count, groupby, islice
 from pathlib import Path
 from typing import Any
 
@@ -77,19 +79,11 @@ def list_font_files() -> dict[str, str]:
     ]
     folders += [Path(folder).expanduser() for folder in FOLDERS]
     paths: dict[str, str] = {}
-    for looked_at, (folder, name) in enumerate(_walk_files(folders)):
-        if looked_at >= FILES_MAX:
-            break
+    files = ((parent, name) for folder in folders for parent, _, names in os.walk(folder) for name in names)
+    for parent, name in islice(files, FILES_MAX):
         if name.endswith((".ttf", ".otf", ".ttc")):
-            paths.setdefault(name, os.path.join(folder, name))
+            paths.setdefault(name, os.path.join(parent, name))
     return paths
-
-
-def _walk_files(folders: Iterable[Path]) -> Iterator[tuple[str, str]]:
-    for folder in folders:
-        for parent, _, names in os.walk(folder):
-            for name in names:
-                yield parent, name
 
 
 @lru_cache(maxsize=16)
@@ -262,8 +256,10 @@ class DocumentFonts:
         first = CODE if code and CODE.regular in list_font_files() else LATIN
         if ord(letter) > CODE_POINT_MAX:
             return None
-        has_letter = (family for family in (first, *self._fallbacks) if ord(letter) in _list_family_characters(family))
-        return next(has_letter, None)
+        for family in (first, *self._fallbacks):
+            if ord(letter) in list_characters(FontFile(list_font_files()[family.regular], family.number)):
+                return family
+        return None
 
     def _choose_font(self, letter: str, style: Style) -> tuple[str, str]:
         family = self._choices.get((letter, style.code))
@@ -286,10 +282,6 @@ class DocumentFonts:
         FAMILIES_BY_NAME[name] = (name, 0, 0)
         NAMES_BY_FAMILY.update({(name, *look): name for look in LOOKS})
         return name
-
-
-def _list_family_characters(family: Family) -> frozenset[int]:
-    return list_characters(FontFile(list_font_files()[family.regular], family.number))
 
 
 @contextmanager

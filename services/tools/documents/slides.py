@@ -1,4 +1,4 @@
-"""A clean look for slides of 16:9: colours, fonts and places of the template that python-pptx brings."""
+"""Makes slides of 16:9: tables as tables, pictures beside the text, code in its box, in a look of our own."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What the transport saw of one request.
+"""The HTTP transport under the SDK's client, which tells the sender of a request what became of it.
 
 The SDK owns a shared session. It gives a caller only a code and a text, and ends the whole session when the connection
 of one request fails. A caller therefore follows its request: the transport writes what became of it into an object of
-the caller's context.
+the caller's context. A character that is none costs no answer: it becomes U+FFFD.
 """
 
 from __future__ import annotations
@@ -14,14 +14,25 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 import httpx2
+from mcp.client.auth.utils import (
+    extract_field_from_www_auth,
+    extract_resource_metadata_from_www_auth,
+    extract_scope_from_www_auth,
+)
 
-NOT_FOUND, CLIENT_ERROR, SERVER_ERROR = 404, 400, 500
+from services.tools.mcp_client.sdk_errors import Challenge, CredentialRefused
+
+UNAUTHORIZED, FORBIDDEN, NOT_FOUND = 401, 403, 404
+CLIENT_ERROR, SERVER_ERROR = 400, 500
 
 ENCODING = "headrace-json"
 """Name of the codec, which differs from UTF-8 in how it decodes."""
 
 LINE_CHARS_MAX = 32 * 1024 * 1024
 """Limit of a line, in which a picture of 20 MB in base64 fits."""
+
+ANSWER_BYTES_MAX = LINE_CHARS_MAX
+"""Limit of an answer over HTTP."""
 
 _HEX = "[0-9a-fA-F]"
 _HIGH, _LOW = rf"\\u[dD][89abAB]{_HEX}{{2}}", rf"\\u[dD][c-fC-F]{_HEX}{{2}}"
@@ -87,7 +98,7 @@ def follow_request(*, is_opening: bool = False) -> Generator[SentRequest]:
         CURRENT.reset(token)
 
 
-class BoundedStream(httpx2.AsyncByteStream):
+class _BoundedStream(httpx2.AsyncByteStream):
     def __init__(self, stream: httpx2.AsyncByteStream, bytes_max: int) -> None:
         self._stream = stream
         self._bytes_max = bytes_max
@@ -149,3 +160,66 @@ def _find_codec(name: str) -> codecs.CodecInfo | None:
 
 
 codecs.register(_find_codec)
+
+
+class FollowedTransport(httpx2.AsyncHTTPTransport):
+    """An HTTP transport that tells the sender of a request what became of it.
+
+    The SDK would end the session of all users where one request's connection fails: it is given a response instead.
+    """
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        sent = CURRENT.get() or SentRequest()
+        sent.note_start(has_session="mcp-session-id" in request.headers)
+        try:
+            response = await super().handle_async_request(request)
+        except httpx2.TransportError as error:
+            return _respond_failure(sent, error)
+        sent.status = response.status_code
+        wants_more = extract_field_from_www_auth(response, "error") == "insufficient_scope"
+        if response.status_code == UNAUTHORIZED or (response.status_code == FORBIDDEN and wants_more):
+            await response.aclose()
+            metadata = extract_resource_metadata_from_www_auth(response)
+            challenge = Challenge(metadata or "", extract_scope_from_www_auth(response) or "")
+            text = f"it has refused the credential ({response.status_code})"
+            return _respond_failure(sent, CredentialRefused(text, challenge))
+        kind = response.headers.get("content-type", "").lower()
+        sent.is_plain = not kind.startswith(("text/event-stream", "application/json"))
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
+        response.stream = _AnswerStream(response.stream, sent, is_events=kind.startswith("text/event-stream"))
+        return response
+
+
+def _respond_failure(sent: SentRequest, error: httpx2.TransportError) -> httpx2.Response:
+    if sent.is_opening:
+        raise error
+    sent.error = error
+    return httpx2.Response(SERVER_ERROR)
+
+
+class _AnswerStream(httpx2.AsyncByteStream):
+    """An answer, which ends where its connection fails: what is missing is noted."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream, sent: SentRequest, *, is_events: bool) -> None:
+        # The SDK bounds each event, and their number is a matter of the call's time.
+        self._stream = stream if is_events else _BoundedStream(stream, ANSWER_BYTES_MAX)
+        self._sent = sent
+        self._is_events = is_events
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        decoder = JsonDecoder()
+        try:
+            async for piece in self._stream:
+                yield decoder.decode(piece).encode()
+            yield decoder.decode(b"", final=True).encode()
+        except (httpx2.TransportError, ValueError) as error:
+            if self._sent.is_opening:
+                raise
+            self._sent.error = error if isinstance(error, httpx2.TransportError) else httpx2.ReadError(str(error))
+            self._sent.is_cut = True
+        else:
+            # The SDK leaves a stream of events at the answer.
+            self._sent.is_cut = self._is_events
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()

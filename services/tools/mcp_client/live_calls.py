@@ -1,4 +1,9 @@
-"""A request to a server on its way: what comes of it before its answer."""
+"""A request to a server on its way, and calls whose server asks while they run.
+
+Before 2026-07-28 such a call has a session of its own, as a question does not say which call it belongs to. While a
+person is asked, it lives on here, and goes on when the call is executed again; where this process ends first, its end
+is not known.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +14,6 @@ from typing import Any, TypeAlias
 
 import mcp_types as types
 from mcp import MCPError
-from mcp.client.session import ClientRequestContext
 
 from headrace.v1 import common_pb2, tools_pb2
 from services.tools.mcp_client.questions import NO_PERSON, list_roots, make_need, make_response
@@ -101,10 +105,11 @@ class LiveCall:
         self.answer(request.answers)
 
     def make_handlers(self) -> SessionHandlers:
+        granted = self._granted
         return SessionHandlers(
-            sampling=self._sample if self._granted.sampling is not None else None,
-            elicitation=self._answer_elicitation if self._granted.elicitation else None,
-            roots=self._list_roots if self._granted.roots else None,
+            sampling=(lambda context, params: self.exchange.sample(params)) if granted.sampling is not None else None,
+            elicitation=(lambda context, params: self.elicit(params)) if granted.elicitation else None,
+            roots=(lambda context: list_roots(granted.roots)) if granted.roots else None,
         )
 
     def answer(self, answers: Iterable[tools_pb2.InputAnswer]) -> None:
@@ -124,17 +129,6 @@ class LiveCall:
         self._asked[need.name] = asyncio.get_running_loop().create_future()
         self.exchange.events.put_nowait(need)
         return await self._asked[need.name]
-
-    async def _answer_elicitation(
-        self, context: ClientRequestContext, params: types.ElicitRequestParams
-    ) -> types.ElicitResult | types.ErrorData:
-        return await self.elicit(params)
-
-    async def _sample(self, context: ClientRequestContext, params: types.CreateMessageRequestParams) -> SampleResult:
-        return await self.exchange.sample(params)
-
-    async def _list_roots(self, context: ClientRequestContext) -> types.ListRootsResult | types.ErrorData:
-        return list_roots(self._granted.roots)
 
 
 async def send_after_visits(

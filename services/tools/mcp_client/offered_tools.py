@@ -1,3 +1,5 @@
+"""The tools of a server as models are offered them: those that it lists, two for its resources, one to authorize it."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -6,21 +8,18 @@ import json
 import re
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping
-from contextlib import aclosing
 from typing import Any, TypeAlias
 
 import mcp
-import mcp_types
 import mcp_types as types
 import structlog
 
 from headrace.v1 import tools_pb2
 from services.runtime.formats.json_depth import JSON_DEPTH_MAX, measure_json_depth
-from services.tools.mcp_client.live_calls import Exchange
 from services.tools.mcp_client.session import McpSession
 from services.tools.mcp_client.settings import Http, Server
 from services.tools.mcp_client.tool_calls import SessionSource, authorizing, execute_request
-from services.tools.toolkit.tool import Effect, Execute, Tool, ToolContext, make_result
+from services.tools.toolkit.tool import Effect, Execute, Tool, ToolContext, describe_parameters, make_result
 
 log = structlog.get_logger()
 
@@ -45,18 +44,6 @@ LISTED_MAX = 200
 TEXT_CHARS_MAX = 500
 """Of a description."""
 
-LIST_PARAMETERS = {
-    "type": "object",
-    "properties": {"cursor": {"type": "string", "description": "nextCursor of the page before; left out: the first"}},
-    "additionalProperties": False,
-}
-READ_PARAMETERS = {
-    "type": "object",
-    "properties": {"uri": {"type": "string", "minLength": 1, "maxLength": 4096}},
-    "required": ["uri"],
-    "additionalProperties": False,
-}
-
 
 def map_tools(
     server: str,
@@ -77,7 +64,7 @@ def map_tools(
             log.error("mcp tool refused", server=server, tool=name, problem=problem)
             parameters = json.dumps(EMPTY_SCHEMA)
         # The hints are believed, because the operator has chosen the server.
-        hints = tool.annotations or mcp_types.ToolAnnotations()
+        hints = tool.annotations or types.ToolAnnotations()
         effect: Effect = "read" if hints.read_only_hint else "idempotent" if hints.idempotent_hint else "once"
         mapped.append(
             Tool(
@@ -122,51 +109,37 @@ def _find_problem(tool: mcp.Tool, parameters: str) -> str:
 
 
 def make_resource_tools(server: SessionSource) -> list[Tool]:
+    """Make two tools by which a model finds and reads what a server has besides its tools."""
+    cursor = {"type": "string", "description": "nextCursor of the page before; left out: the first"}
+    uri = {"type": "string", "minLength": 1, "maxLength": 4096}
+    listing = f"List what {server.name} has to read: resources, and templates of their addresses."
+    reading = (
+        f"Read a resource of {server.name}, by an address that a list, a template or a result of its tools names. "
+        "What is no text is kept as a file."
+    )
     return [
-        _make_tool(
-            server,
-            "list_resources",
-            f"List what {server.name} has to read: resources, and templates of their addresses.",
-            LIST_PARAMETERS,
-            _list,
-        ),
-        _make_tool(
-            server,
-            "read_resource",
-            f"Read a resource of {server.name}, by an address that a list, a template or a result of its tools names. "
-            "What is no text is kept as a file.",
-            READ_PARAMETERS,
-            _read,
-        ),
+        _make_resource_tool(server, "list_resources", listing, describe_parameters({"cursor": cursor}), _list),
+        _make_resource_tool(server, "read_resource", reading, describe_parameters({"uri": uri}, "uri"), _read),
     ]
 
 
-def _make_tool(server: SessionSource, name: str, description: str, parameters: dict[str, Any], work: Work) -> Tool:
+def _make_resource_tool(server: SessionSource, name: str, description: str, parameters: str, work: Work) -> Tool:
+
+    def execute(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
+        return execute_request(server, context, lambda session, _: work(session, context.arguments))
+
     return Tool(
         name=f"{server.name}__{name}",
         description=description,
-        parameters=json.dumps(parameters),
+        parameters=parameters,
         effect="read",
-        execute=_make_execute(server, work),
+        execute=authorizing(server, execute),
         tier="enabled",
         begins_itself=True,
         may_ask=server.authorizer is not None,
         category="mcp",
         server=server.name,
     )
-
-
-def _make_execute(server: SessionSource, work: Work) -> Execute:
-
-    async def execute(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
-        def send(session: McpSession, exchange: Exchange) -> Coroutine[Any, Any, types.CallToolResult]:
-            return work(session, context.arguments)
-
-        async with aclosing(execute_request(server, context, send)) as deltas:
-            async for delta in deltas:
-                yield delta
-
-    return authorizing(server, execute)
 
 
 async def _list(session: McpSession, arguments: dict[str, Any]) -> types.CallToolResult:
@@ -193,6 +166,7 @@ async def _read(session: McpSession, arguments: dict[str, Any]) -> types.CallToo
 
 
 def make_connect_tool(server: SessionSource) -> Tool:
+    """Make what users without a list of their own call, where a server lists its tools for those who authorized it."""
 
     async def execute(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
         await context.begin()
@@ -202,7 +176,7 @@ def make_connect_tool(server: SessionSource) -> Tool:
     return Tool(
         name=f"{server.name}__connect",
         description=f"Have the user authorize the use of {server.name}, which shows its tools after that alone.",
-        parameters=json.dumps({"type": "object", "properties": {}, "additionalProperties": False}),
+        parameters=describe_parameters({}),
         effect="idempotent",
         execute=authorizing(server, execute),
         tier="enabled",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from errno import ENOENT
 from pathlib import Path
@@ -14,26 +14,12 @@ from typing import Any, Self
 
 import httpx2
 from mcp import StdioServerParameters, stdio_client
-from mcp.client.auth.utils import (
-    extract_field_from_www_auth,
-    extract_resource_metadata_from_www_auth,
-    extract_scope_from_www_auth,
-)
 from mcp.client.stdio import DEFAULT_INHERITED_ENV_VARS
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCResponse
 
-from services.tools.mcp_client.http import (
-    CURRENT,
-    ENCODING,
-    LINE_CHARS_MAX,
-    SERVER_ERROR,
-    BoundedStream,
-    JsonDecoder,
-    SentRequest,
-)
-from services.tools.mcp_client.sdk_errors import Challenge, CredentialRefused
+from services.tools.mcp_client.http import ANSWER_BYTES_MAX, ENCODING, FollowedTransport
 from services.tools.mcp_client.settings import Http, Settings, Stdio
 from services.tools.toolkit.commands import TIMEOUT_S_MAX
 
@@ -41,12 +27,7 @@ SOURCE = str(Path(__file__).parents[3])
 SUPERVISE = "services.tools.mcp_client.supervise"
 START = f"import sys; sys.path.insert(0, {SOURCE!r}); from {SUPERVISE} import main; main()"
 
-ANSWER_BYTES_MAX = LINE_CHARS_MAX
-"""Limit of an answer over HTTP."""
-
 CONNECT_S = 10.0
-
-UNAUTHORIZED, FORBIDDEN = 401, 403
 
 UNWANTED = (*DEFAULT_INHERITED_ENV_VARS, "GRPC_ENABLE_FORK_SUPPORT")
 """Variables that a server would inherit from the SDK and the supervisor (services/__init__.py)."""
@@ -103,7 +84,7 @@ async def _open_http(settings: Http, authorization: str) -> AsyncGenerator[tuple
     # A silent server is ended by the call's own time.
     timeout = httpx2.Timeout(CONNECT_S, read=TIMEOUT_S_MAX + CONNECT_S)
     async with (
-        httpx2.AsyncClient(headers=headers, timeout=timeout, transport=_Transport()) as client,
+        httpx2.AsyncClient(headers=headers, timeout=timeout, transport=FollowedTransport()) as client,
         streamable_http_client(settings.url, http_client=client, max_sse_event_size=ANSWER_BYTES_MAX) as streams,
     ):
         yield streams
@@ -143,73 +124,3 @@ class _ReceiveStream:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
         return await self._stream.__aexit__(kind, error, trace)
-
-
-class _Transport(httpx2.AsyncHTTPTransport):
-    """An HTTP transport that tells the sender of a request what became of it.
-
-    The SDK would end the session of all users where one request's connection fails: it is given a response instead.
-    """
-
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        sent = CURRENT.get() or SentRequest()
-        sent.note_start(has_session="mcp-session-id" in request.headers)
-        try:
-            response = await super().handle_async_request(request)
-        except httpx2.TransportError as error:
-            return _respond_failure(sent, error)
-        sent.status = response.status_code
-        if _is_refusal(response):
-            await response.aclose()
-            text = f"it has refused the credential ({response.status_code})"
-            return _respond_failure(sent, CredentialRefused(text, _read_challenge(response)))
-        kind = response.headers.get("content-type", "").lower()
-        sent.is_plain = not kind.startswith(("text/event-stream", "application/json"))
-        assert isinstance(response.stream, httpx2.AsyncByteStream)
-        response.stream = _AnswerStream(response.stream, sent, is_events=kind.startswith("text/event-stream"))
-        return response
-
-
-def _respond_failure(sent: SentRequest, error: httpx2.TransportError) -> httpx2.Response:
-    if sent.is_opening:
-        raise error
-    sent.error = error
-    return httpx2.Response(SERVER_ERROR)
-
-
-class _AnswerStream(httpx2.AsyncByteStream):
-    """An answer, which ends where its connection fails: what is missing is noted."""
-
-    def __init__(self, stream: httpx2.AsyncByteStream, sent: SentRequest, *, is_events: bool) -> None:
-        # The SDK bounds each event, and their number is a matter of the call's time.
-        self._stream = stream if is_events else BoundedStream(stream, ANSWER_BYTES_MAX)
-        self._sent = sent
-        self._is_events = is_events
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        decoder = JsonDecoder()
-        try:
-            async for piece in self._stream:
-                yield decoder.decode(piece).encode()
-            yield decoder.decode(b"", final=True).encode()
-        except (httpx2.TransportError, ValueError) as error:
-            if self._sent.is_opening:
-                raise
-            self._sent.error = error if isinstance(error, httpx2.TransportError) else httpx2.ReadError(str(error))
-            self._sent.is_cut = True
-        else:
-            # The SDK leaves a stream of events at the answer.
-            self._sent.is_cut = self._is_events
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-
-def _is_refusal(response: httpx2.Response) -> bool:
-    wants_more = extract_field_from_www_auth(response, "error") == "insufficient_scope"
-    return response.status_code == UNAUTHORIZED or (response.status_code == FORBIDDEN and wants_more)
-
-
-def _read_challenge(response: httpx2.Response) -> Challenge:
-    metadata = extract_resource_metadata_from_www_auth(response)
-    return Challenge(metadata or "", extract_scope_from_www_auth(response) or "")

@@ -63,23 +63,23 @@ def make_response(answer: tools_pb2.InputAnswer) -> types.ElicitResult:
     return types.ElicitResult(action="accept", content=content)
 
 
-def list_roots(granted: tuple[Root, ...]) -> types.ListRootsResult | types.ErrorData:
+async def list_roots(granted: tuple[Root, ...]) -> types.ListRootsResult | types.ErrorData:
+    """Return the roots that mcp.json states; none is a path of this machine, unless the operator has written one."""
     if not granted:
         return types.ErrorData(code=types.INVALID_REQUEST, message="there are no roots")
     return types.ListRootsResult(roots=[types.Root(uri=FileUrl(root.uri), name=root.name or None) for root in granted])
 
 
 def make_shared_handlers(granted: Server) -> SessionHandlers:
+    """Make the handlers of a session that many calls share: questions are granted, and asked within a call alone."""
+
     async def refuse(context: ClientRequestContext, params: object) -> types.ErrorData:
         return ELSEWHERE
-
-    async def tell_roots(context: ClientRequestContext) -> types.ListRootsResult | types.ErrorData:
-        return list_roots(granted.roots)
 
     return SessionHandlers(
         sampling=refuse if granted.sampling is not None else None,
         elicitation=refuse if granted.elicitation else None,
-        roots=tell_roots if granted.roots else None,
+        roots=(lambda context: list_roots(granted.roots)) if granted.roots else None,
     )
 
 

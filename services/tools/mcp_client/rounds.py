@@ -61,7 +61,10 @@ class Rounds:
     ) -> types.CallToolResult:
         """Raises InputNeeded where a person is to answer first, MCPError where the server is refused what it asks."""
         delay_s = BACKOFF_S
-        responses = self._resume()
+        responses: types.InputResponses | None = None
+        if self._course.keys:
+            said = {key: make_response(self._answers[name]) for name, key in self._course.keys.items()}
+            responses = {**_RESPONSES.validate_python(self._course.responses), **said}
         while True:
             answer = await client.session.call_tool(
                 *(tool, arguments),
@@ -81,13 +84,6 @@ class Rounds:
                 await asyncio.sleep(delay_s)
                 delay_s = min(delay_s * 2, BACKOFF_S_MAX)
 
-    def _resume(self) -> types.InputResponses | None:
-        course = self._course
-        if not course.keys:
-            return None
-        said = {key: make_response(self._answers[name]) for name, key in course.keys.items()}
-        return {**_RESPONSES.validate_python(course.responses), **said}
-
     async def _respond(self, requests: types.InputRequests, sample: Sample) -> types.InputResponses:
         responses: types.InputResponses = {}
         needs: list[common_pb2.InputNeed] = []
@@ -96,7 +92,7 @@ class Rounds:
                 case types.CreateMessageRequest(params=params):
                     responses[key] = _accept(await sample(params))
                 case types.ListRootsRequest():
-                    responses[key] = _accept(list_roots(self._granted.roots))
+                    responses[key] = _accept(await list_roots(self._granted.roots))
                 case types.ElicitRequest(params=params):
                     if not self._can_ask:
                         raise MCPError.from_error_data(NO_PERSON)

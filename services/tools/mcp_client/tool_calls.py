@@ -52,14 +52,10 @@ class SessionSource(Protocol):
 
 def make_execute(server: SessionSource, tool: str, effect: Effect) -> Execute:
 
-    async def execute(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
+    def execute(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
         if server.settings.may_ask and not server.is_modern:
-            attempt = _execute_live(server, tool, effect, context)
-        else:
-            attempt = execute_request(server, context, _make_send(server, tool, context))
-        async with aclosing(attempt) as deltas:
-            async for delta in deltas:
-                yield delta
+            return _execute_live(server, tool, effect, context)
+        return execute_request(server, context, _make_send(server, tool, context))
 
     return authorizing(server, execute)
 

@@ -68,16 +68,14 @@ class ResultRepair:
         if isinstance(tool, dict):
             if isinstance(schema := tool.setdefault("inputSchema", {}), dict):
                 schema.setdefault("type", "object")
-            self._keep_output_schema(name, tool.pop("outputSchema", None))
+            self.output_schemas.pop(name, None)
+            schema = tool.pop("outputSchema", None)
+            if isinstance(schema, dict) and measure_json_depth(schema) <= JSON_DEPTH_MAX:
+                self.output_schemas[name] = json.dumps(schema)
         problem = _find_problem("tools/list", version, rest | {"tools": [tool]})
         if problem:
             self.refused[name] = problem
         return not problem
-
-    def _keep_output_schema(self, name: str, schema: Any) -> None:
-        self.output_schemas.pop(name, None)
-        if isinstance(schema, dict) and measure_json_depth(schema) <= JSON_DEPTH_MAX:
-            self.output_schemas[name] = json.dumps(schema)
 
 
 def _repair_content(result: dict[str, Any], version: str) -> None:

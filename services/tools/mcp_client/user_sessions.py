@@ -1,4 +1,7 @@
-"""Keeps credentials' sessions apart, so that no server mixes up users."""
+"""Keeps users apart at one server: a session for each credential, and a list of tools for each user.
+
+No server mixes up users, and a list is read with the user's own token and shown to nobody else.
+"""
 
 from __future__ import annotations
 

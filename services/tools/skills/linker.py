@@ -1,3 +1,9 @@
+"""Copies skills into a workspace, anew whenever they differ from the original.
+
+File tools do not follow links out of a workspace, and a bind mount needs privileges. A command can change a copy, in
+its own chat.
+"""
+
 from __future__ import annotations
 
 import asyncio

@@ -1,7 +1,8 @@
-"""One skill: what its SKILL.md says at the front (docs/reference/tools.md), or why it cannot be used.
+"""Reads the configuration's skills: what each SKILL.md says at its front (docs/reference/tools.md).
 
-Other keys of the open form (license, metadata, …) may be there. The text below is for the model, which reads it with
-read_file.
+A bad SKILL.md leaves the skill's last good one in force. Other keys of the open form (license, metadata, …) may be
+there. The text below is for the model, which reads it with read_file. The folder is not watched: each request reads it
+(20 µs a skill), but no unchanged file again.
 """
 
 from __future__ import annotations
@@ -73,7 +74,9 @@ class Skill:
 def read_skill(folder: Path) -> Skill:
     """Reads a skill, whose errors become its `problem`; blocks."""
     try:
-        text = _read_text(folder)
+        if not _ID.fullmatch(folder.name):
+            raise ValueError("its folder's name must be 1 to 64 letters, digits, _ or -")
+        text = read_regular_file(folder / FILE, FILE_BYTES_MAX)
         front = _parse_front(text)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
@@ -86,12 +89,6 @@ def read_skill(folder: Path) -> Skill:
         return Skill(folder.name, folder, folder.name, problem=f"{FILE}: {error.strerror}", is_gone=is_gone)
     types = tuple(dict.fromkeys(kind.lstrip(".").lower() for kind in front.file_types))
     return Skill(folder.name, folder, front.name, front.description, types, text)
-
-
-def _read_text(folder: Path) -> bytes:
-    if not _ID.fullmatch(folder.name):
-        raise ValueError("its folder's name must be 1 to 64 letters, digits, _ or -")
-    return read_regular_file(folder / FILE, FILE_BYTES_MAX)
 
 
 def _parse_front(text: bytes) -> _Front:

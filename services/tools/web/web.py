@@ -1,3 +1,5 @@
+"""Reads pages of the web as text, which is extracted in a process that may die (extract.py)."""
+
 from __future__ import annotations
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Does blocking work on files in a thread, with errors in words for the model."""
+"""Does blocking work on files in a thread, with errors in words for the model or for a caller."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ async def run_in_thread(path: str, work: Callable[[], T]) -> T:
 
 
 async def run_to_end(work: Callable[[], T]) -> T:
-    """Runs `work` in a thread; a cancelled caller gets its CancelledError when the work has ended."""
+    """Runs `work` in a thread; a cancelled caller gets its CancelledError when the work has ended.
+
+    The caller closes descriptors on leaving: under a running thread, their number may by then name another file.
+    """
     return await complete(asyncio.to_thread(work))
 
 

@@ -1,6 +1,8 @@
 """Walks a folder in the order of paths, bounded, while somebody else may be changing it.
 
-Folders are opened beneath the start's descriptor and never through a link.
+Folders are opened beneath the start's descriptor and never through a link. Patterns of paths become RE2 patterns, which
+match in linear time: `*`, `?` and `[a-z]` match within a name, `**` across folders, `{a,b}` one of several; without a
+slash a pattern is about the name alone.
 """
 
 from __future__ import annotations

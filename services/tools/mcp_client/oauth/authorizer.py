@@ -1,4 +1,7 @@
-"""The tokens of one server's users: found, renewed, asked for."""
+"""The tokens of one server's users: found, renewed, asked for.
+
+The place where a user agrees is found from the server's 401, as its protocol's versions say.
+"""
 
 from __future__ import annotations
 
@@ -115,8 +118,9 @@ async def start(server: str, settings: Http, store: TokenStore, caller: Identity
         raise AuthorizationFailed(f"its authorization server cannot be used ({type(error).__name__})") from error
     scope = granted.scope or get_client_metadata_scopes(challenge.scope or None, resource, found) or ""
     state, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(64)
+    name = str(resource.resource) if resource is not None else resource_url_from_server_url(settings.url)
     grantor = Grantor(
-        *(str(found.issuer), str(found.token_endpoint), _name_resource(settings.url, resource), client),
+        *(str(found.issuer), str(found.token_endpoint), name, client),
         revocation_endpoint=str(found.revocation_endpoint or ""),
     )
     pending = Pending(
@@ -164,7 +168,8 @@ async def _find_server(settings: Http, resource: ProtectedResourceMetadata | Non
     issuer = str(resource.authorization_servers[0]) if resource is not None else None
     if issuer is not None:
         check_url(issuer)
-    expected = issuer or _find_origin(settings.url)
+    own = httpx2.URL(settings.url)
+    expected = issuer or f"{own.scheme}://{own.netloc.decode()}"
     for address in build_oauth_authorization_server_metadata_discovery_urls(issuer, settings.url):
         response = await send(create_oauth_metadata_request(address), settings.allow)
         is_usable, found = await handle_auth_metadata_response(response)
@@ -209,12 +214,3 @@ async def _find_client(server: str, store: TokenStore, settings: Http, granted: 
     client = Client(registered.client_id, registered.client_secret or "", method)
     store.put_client(server, str(found.issuer), granted.redirect_url, client)
     return client
-
-
-def _name_resource(url: str, resource: ProtectedResourceMetadata | None) -> str:
-    return str(resource.resource) if resource is not None else resource_url_from_server_url(url)
-
-
-def _find_origin(url: str) -> str:
-    parsed = httpx2.URL(url)
-    return f"{parsed.scheme}://{parsed.netloc.decode()}"

@@ -1,6 +1,7 @@
-"""Requests to authorization servers: to addresses that were checked, bounded, without redirects, by https alone.
+"""A code becomes tokens, and a refresh token new ones, by requests to authorization servers.
 
-Which servers these are a stranger says: the MCP server's answer, or metadata that it leads to.
+Which servers these are a stranger says: the MCP server's answer, or metadata that it leads to. So requests go to
+addresses that were checked, by https alone, without redirects, and read a bounded answer.
 """
 
 from __future__ import annotations
