@@ -1,8 +1,9 @@
-"""One attempt at one provider, with its outcome for breaker, log and metrics."""
+"""Token estimates without a tokeniser."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import orjson
 
@@ -18,31 +19,31 @@ from headrace.errors import (
     RateLimited,
     StreamStalled,
 )
-from headrace.v1.llm_pb2 import LlmDelta, LlmStarted
-from services.llm_gateway.calls.delta_sink import DeltaSink
-from services.llm_gateway.calls.refused_fields import find_optional_fields, find_refused_field
+from headrace.v1.llm_pb2 import ChatRequest, LlmDelta, LlmStarted
+from services.llm_gateway.calls.refused_fields import Path, RefusedFields, find_optional_fields, find_refused_field
+from services.llm_gateway.calls.retry_plan import PlannedAttempt
 from services.llm_gateway.fitting.fitted_request import fit_request
-from services.llm_gateway.http.client import ProviderRequest, opening_stream
-from services.llm_gateway.limits.token_estimate import estimate_input, estimate_total
+from services.llm_gateway.fitting.pictures import PictureFitter
+from services.llm_gateway.http.client import ProviderRequest, ProviderStream, opening_stream
+from services.llm_gateway.http.pool import Pool
+from services.llm_gateway.limits.quota import Account
 from services.llm_gateway.protocols.common.answer_reader import AnswerSource
 from services.llm_gateway.protocols.common.request_rules import merge_extra_body
 from services.llm_gateway.protocols.registry import PROTOCOLS
+from services.llm_gateway.providers.credentials import CloudCredentials
 from services.llm_gateway.providers.provider_file import find_window
 from services.llm_gateway.telemetry import metrics
-from services.llm_gateway.telemetry.interaction_log import CallRecord
+from services.llm_gateway.telemetry.interaction_log import CallRecord, InteractionLog
 from services.runtime.clock import monotonic_s
+from services.runtime.rpc.push_stream import MessageSink
 
-if TYPE_CHECKING:
-    from headrace.v1.llm_pb2 import ChatRequest
-    from services.llm_gateway.calls.refused_fields import Path, RefusedFields
-    from services.llm_gateway.calls.retry_plan import PlannedAttempt
-    from services.llm_gateway.fitting.pictures import PictureFitter
-    from services.llm_gateway.http.client import ProviderStream
-    from services.llm_gateway.http.pool import Pool
-    from services.llm_gateway.limits.quota import Account
-    from services.llm_gateway.providers.cloud_credentials import CloudCredentials
-    from services.llm_gateway.telemetry.interaction_log import InteractionLog
-    from services.runtime.rpc.push_stream import MessageSink
+TOKEN_BYTES = 4
+"""Bytes of UTF-8 per token."""
+
+MEDIA_TOKENS = {"image": 1_000, "audio": 1_000, "file": 10_000}
+"""About a megapixel at OpenAI, Anthropic and Qwen (2026-05), two minutes of sound, five pages."""
+
+OUTPUT_TOKENS = 1_000
 
 _MODEL_FAULTS = (ProviderUnavailable, Overloaded, StreamStalled, BadFrame)
 """Errors that count against the model in its breaker; a 4xx shows that it works."""
@@ -53,6 +54,42 @@ NEAR_WINDOW = 0.9
 """Share of the window from which a refusal without a reason is taken for a full one."""
 
 _NEUTRAL_ERRORS = (RateLimited, QuotaExceeded, QueueFull)
+
+
+def estimate_input(request: ChatRequest) -> int:
+    size_bytes, media_tokens = request.ByteSize(), 0
+    for message in request.messages:
+        for part in message.content:
+            if tokens := MEDIA_TOKENS.get(part.WhichOneof("part") or ""):
+                media_tokens += tokens
+                size_bytes -= part.ByteSize()
+    return size_bytes // TOKEN_BYTES + media_tokens
+
+
+def estimate_total(request: ChatRequest) -> int:
+    return estimate_input(request) + (request.max_tokens or OUTPUT_TOKENS)
+
+
+class DeltaSink:
+    __slots__ = ("_caller", "_send", "is_behind", "sent")
+
+    def __init__(self, caller: MessageSink, send: Callable[[bytes], bool]) -> None:
+        self._caller = caller
+        self._send = send
+        self.sent = 0
+        self.is_behind = False
+
+    def send_bytes(self, delta: bytes) -> None:
+        self.sent += 1
+        if not self._send(delta):
+            self.is_behind = True
+
+    def send_delta(self, delta: LlmDelta) -> None:
+        self.send_bytes(delta.SerializeToString())
+
+    async def wait_until_drained(self) -> None:
+        await self._caller.wait_until_drained()
+        self.is_behind = False
 
 
 class Attempt:

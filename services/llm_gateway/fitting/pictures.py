@@ -6,12 +6,9 @@ import asyncio
 import base64
 import hashlib
 from collections import OrderedDict
-from typing import TYPE_CHECKING
 
+from headrace.v1.llm_pb2 import ChatRequest, ContentPart
 from services.runtime.tokens.pictures import BYTES_MAX, HEAD_BYTES, BadPicture, fit_picture, is_large
-
-if TYPE_CHECKING:
-    from headrace.v1.llm_pb2 import ChatRequest, ContentPart
 
 KEPT_MAX = 256
 KEPT_BYTES_MAX = 64 * 1024 * 1024

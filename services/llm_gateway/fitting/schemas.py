@@ -9,11 +9,9 @@ says, and the tool's own schema judges the call.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Any
 
 DEPTH_MAX = 64
 

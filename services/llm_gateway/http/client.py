@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager, suppress
+import ssl
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import httptools
 
-from headrace.errors import HeadraceError
-from services.llm_gateway.http.errors import (
-    make_stalled,
-    make_unusable,
-    translating_connect_errors,
-    translating_exchange_errors,
-)
-from services.llm_gateway.http.request import encode_post, split_url
+from headrace.errors import HeadraceError, ProviderUnavailable, StreamStalled
+from services.llm_gateway.http.connection import Connection, Response
+from services.llm_gateway.http.pool import Pool
+from services.llm_gateway.http.request import Origin, encode_post, split_url
 from services.llm_gateway.provider_errors.refusal import (
     NEVER_STREAMS,
     find_coding,
@@ -26,17 +23,8 @@ from services.llm_gateway.provider_errors.refusal import (
     read_refusal,
     unpack_body,
 )
-from services.llm_gateway.providers.route import DIRECT
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-
-    from services.llm_gateway.http.connection import Connection
-    from services.llm_gateway.http.pool import Pool
-    from services.llm_gateway.http.request import Origin
-    from services.llm_gateway.http.response import Response
-    from services.llm_gateway.providers.provider_file import Provider
-    from services.llm_gateway.providers.route import Route
+from services.llm_gateway.providers.provider_file import Provider
+from services.llm_gateway.providers.route import DIRECT, Proxy, Route
 
 ERROR_BODY_BYTES_MAX = 64 * 1024
 
@@ -224,3 +212,49 @@ async def _read_refusal_body(response: Response, request: ProviderRequest) -> He
     unpacked = unpack_body(response.headers, bytes(body), ERROR_BODY_BYTES_MAX)
     refusal = read_refusal(request.provider.key, request.model, response.status, response.headers, unpacked)
     return make_error(refusal, *request.secrets)
+
+
+@contextmanager
+def translating_connect_errors(provider: Provider, proxy: Proxy | None) -> Generator[None]:
+    through = "" if proxy is None else f" through the proxy {proxy.authority}"
+    try:
+        yield
+    except TimeoutError as error:
+        limit_ms = provider.timeouts.connect_ms
+        raise _make_unavailable(provider, f"did not accept a connection{through} within {limit_ms} ms") from error
+    except OSError as error:
+        raise _make_unavailable(provider, f"cannot be reached{through}: {_describe_cause(error)}") from error
+
+
+@contextmanager
+def translating_exchange_errors(provider: Provider) -> Generator[None]:
+    """Translate errors of reading a response. A TimeoutError with errno is the system's; without, the first delta's."""
+    try:
+        yield
+    except (OSError, httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+        if isinstance(error, TimeoutError) and error.errno is None:
+            raise make_stalled(provider, has_begun=False) from error
+        raise _make_unavailable(provider, "broke the connection off") from error
+
+
+def make_stalled(provider: Provider, *, has_begun: bool) -> StreamStalled:
+    timeouts = provider.timeouts
+    limit_ms = timeouts.idle_ms if has_begun else timeouts.first_delta_ms
+    what = "fell silent" if has_begun else "sent no first delta"
+    return StreamStalled(
+        f"provider {provider.key!r} {what} within {limit_ms} ms", provider=provider.key, limitMs=limit_ms
+    )
+
+
+def make_unusable(provider: Provider, error: ValueError) -> ProviderUnavailable:
+    return _make_unavailable(provider, f"cannot be asked: {error}")
+
+
+def _describe_cause(error: OSError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate was refused, {getattr(error, 'verify_message', '')}"
+    return error.strerror or str(error) or type(error).__name__
+
+
+def _make_unavailable(provider: Provider, what: str) -> ProviderUnavailable:
+    return ProviderUnavailable(f"provider {provider.key!r} {what}", provider=provider.key)

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from headrace.v1.llm_pb2 import ChatRequest
 from services.llm_gateway.protocols.anthropic import request as anthropic_request
 from services.llm_gateway.protocols.anthropic.reader import AnthropicReader
 from services.llm_gateway.protocols.bedrock import request as bedrock_request
 from services.llm_gateway.protocols.bedrock.reader import BedrockReader
+from services.llm_gateway.protocols.common.answer_reader import AnswerReader, AnswerSource, SendBytes
 from services.llm_gateway.protocols.gemini import request as gemini_request
 from services.llm_gateway.protocols.gemini.reader import GeminiReader
 from services.llm_gateway.protocols.openai import request as openai_request
 from services.llm_gateway.protocols.openai.reader import OpenAiReader
 from services.llm_gateway.protocols.openai_responses import request as responses_request
 from services.llm_gateway.protocols.openai_responses.reader import ResponsesReader
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from headrace.v1.llm_pb2 import ChatRequest
-    from services.llm_gateway.protocols.common.answer_reader import AnswerReader, AnswerSource, SendBytes
-    from services.llm_gateway.providers.provider_file import Model, Provider
+from services.llm_gateway.providers.provider_file import Model, Provider
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 import structlog
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from headrace.errors import InvalidRequest, Overloaded
 from headrace.regular_files import read_regular_file
 from services.llm_gateway.providers.provider_file import Model, Price, Provider, Providers
 from services.runtime.files.refused_files import REFUSED_FILES, report_refusal
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from pydantic_core import ErrorDetails
 
 FILE_BYTES_MAX = 1024 * 1024
 

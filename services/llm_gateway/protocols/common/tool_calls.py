@@ -1,13 +1,26 @@
-"""The arguments of a call: one JSON text in our deltas, and an object in some protocols."""
+"""Tool-call ids unique in a conversation."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from secrets import token_hex
 from typing import Any
 
 import msgspec
 import orjson
 
 _decode_text = msgspec.json.Decoder(str).decode
+
+
+class CallIds:
+    def __init__(self, taken: Iterable[str]) -> None:
+        self._taken = set(taken)
+
+    def make_unique(self, given_id: str) -> str:
+        """Return the provider's id, or ours when it is missing or repeated."""
+        unique = given_id if given_id and given_id not in self._taken else f"call_{token_hex(8)}"
+        self._taken.add(unique)
+        return unique
 
 
 def read_arguments(raw: msgspec.Raw) -> str:

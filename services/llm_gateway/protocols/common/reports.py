@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 FAILURES: Final = frozenset(
     {
         "abort",  # vLLM
@@ -68,6 +70,9 @@ _MEANINGS: Final = {
 
 _WORD_CHARS_MAX = 64
 
+TOKENS_MAX = 1_000_000_000
+"""No call has more."""
+
 
 def translate_finish(word: str) -> str:
     """Return the contract's finish reason, or the provider's word where it has none.
@@ -80,3 +85,13 @@ def translate_finish(word: str) -> str:
 
 def is_known_finish(reason: str) -> bool:
     return reason in _MEANINGS
+
+
+def drop_impossible(report: msgspec.Struct) -> None:
+    """Take away what no call can have, from a report and its parts; it counts as not told."""
+    for name in report.__struct_fields__:
+        value = getattr(report, name)
+        if isinstance(value, msgspec.Struct):
+            drop_impossible(value)
+        elif isinstance(value, int) and not 0 <= value <= TOKENS_MAX:
+            setattr(report, name, None)
