@@ -1,4 +1,4 @@
-"""How the providers do, as this replica has seen it."""
+"""How the providers do, as this replica has seen it, and the limits in force at it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Token estimates without a tokeniser."""
+"""One attempt at one provider, with its outcome for breaker, log and metrics."""
 
 from __future__ import annotations
 

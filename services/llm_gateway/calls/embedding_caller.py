@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from headrace.errors import BadFrame, HeadraceError, InvalidRequest, NotFound
-from headrace.v1 import common_pb2, llm_pb2
+from headrace.v1 import llm_pb2
 from services.llm_gateway.calls.attempt import TOKEN_BYTES, tell_success
 from services.llm_gateway.calls.model_caller import ModelCaller
 from services.llm_gateway.calls.retry_plan import PlannedAttempt, RetryPlan, Target, find_unless_unusable
@@ -105,7 +105,11 @@ class EmbeddingCaller:
                     vectors, usage = await asyncio.to_thread(read, body, len(request.inputs))
                 else:
                     vectors, usage = read(body, len(request.inputs))
-                call.usage = _complete_usage(usage, expected_tokens, target.entry)  # counted at the block's end
+                if not usage.input_tokens:
+                    usage.input_tokens, usage.estimated = expected_tokens, True
+                if target.entry.price is not None:
+                    usage.cost_usd = target.entry.price.count_dollars(usage)
+                call.usage = usage  # counted at the block's end
             call.outcome, succeeded = "stop", True
             return llm_pb2.EmbedResponse(
                 provider_key=target.provider.key, model=target.model, embeddings=vectors, usage=usage
@@ -139,11 +143,3 @@ class EmbeddingCaller:
             if await stream.push_body(take):
                 raise BadFrame(f"the provider's embeddings have more than {ANSWER_BYTES_MAX} bytes; ask for fewer")
         return bytes(answer)
-
-
-def _complete_usage(usage: common_pb2.Usage, expected_tokens: int, entry: Model) -> common_pb2.Usage:
-    if not usage.input_tokens:
-        usage.input_tokens, usage.estimated = expected_tokens, True
-    if entry.price is not None:
-        usage.cost_usd = entry.price.count_dollars(usage)
-    return usage

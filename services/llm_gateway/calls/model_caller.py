@@ -1,4 +1,4 @@
-"""One model call as a stream of deltas."""
+"""One model call as a stream of deltas, once its calls and results come in pairs, as every provider demands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,13 @@
-"""What a model does not take is left out, in the way that keeps the most of what the caller wants."""
+"""A request as its provider takes it: what the model takes, names of tools, ids of calls.
+
+Names have letters, digits, `_` and `-`, at most 64 (https://platform.openai.com/docs/api-reference/chat/create;
+Anthropic takes 128 of the same characters); Gemini wants a letter or `_` first
+(https://ai.google.dev/api/caching#FunctionDeclaration, 2026-11). OpenAI refuses ids of more than 40 characters,
+Anthropic other characters than these (2026-05); Mistral answers all but nine letters and digits with 400 "Tool call id
+was … but must be a-z, A-Z, 0-9, with a length of 9." (https://github.com/nearai/ironclaw/issues/1241, 2026-03). An id
+that fits is kept. Others are replaced by their hash: a call and its result get the same one, in each request, and
+nothing needs to be remembered.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +17,7 @@ import string
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from headrace.v1.llm_pb2 import ChatRequest, Message, ToolCall, ToolSchema
+from headrace.v1.llm_pb2 import ChatRequest, Message, ToolCall
 from services.llm_gateway.fitting.schemas import fit_schema
 from services.llm_gateway.fitting.turns import BLANK_LINE, fit_turns
 from services.llm_gateway.providers.provider_file import Model, Provider
@@ -60,21 +69,17 @@ def leave_out_unsupported(request: ChatRequest, unsupported: Collection[str]) ->
         request.tool_choice = "required"
         del request.tools[:]
         request.tools.extend(forced)
-    if _is_reasoning_unsupported(request, unsupported):
-        request.ClearField("reasoning")
+    if request.HasField("reasoning"):
+        is_refused = "tools_with_reasoning" in unsupported and bool(request.tools)
+        if not request.reasoning.enabled:
+            is_refused = "reasoning_off" in unsupported
+        if is_refused or "reasoning" in unsupported:
+            request.ClearField("reasoning")
     for field in ("temperature", "top_p"):
         if field in unsupported or (request.reasoning.enabled and f"{field}_with_reasoning" in unsupported):
             request.ClearField(field)
     if "parallel_tool_calls" in unsupported:
         request.ClearField("parallel_tool_calls")
-
-
-def _is_reasoning_unsupported(request: ChatRequest, unsupported: Collection[str]) -> bool:
-    if not request.HasField("reasoning"):
-        return False
-    if not request.reasoning.enabled:
-        return "reasoning" in unsupported or "reasoning_off" in unsupported
-    return "reasoning" in unsupported or ("tools_with_reasoning" in unsupported and bool(request.tools))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +109,10 @@ def fit_request(
         fitted.max_tokens = entry.max_output
     if given.tool_choice not in CHOICES:
         fitted.tool_choice = names.fit(given.tool_choice)
-    fitted.tools.extend(_fit_tool(tool, names) for tool in given.tools)
+    for tool in given.tools:
+        parameters, lost = fit_schema(tool.parameters)
+        description = BLANK_LINE.join(filter(None, (tool.description, lost)))
+        fitted.tools.add(name=names.fit(tool.name), description=description, parameters=parameters)
     leave_out_unsupported(fitted, list_unsupported(provider, entry, model))
     turns = fit_turns(given.messages, is_strict=provider.turn_order == "strict", results_hold_media=results_hold_media)
     fitted.messages.extend(_fit_calls(turn, names, provider) for turn in turns)
@@ -130,12 +138,6 @@ def _fit_calls(message: Message, names: ToolNames, provider: Provider) -> Messag
     if name:
         fitted.name = name
     return fitted
-
-
-def _fit_tool(tool: ToolSchema, names: ToolNames) -> ToolSchema:
-    parameters, lost = fit_schema(tool.parameters)
-    description = BLANK_LINE.join(filter(None, (tool.description, lost)))
-    return ToolSchema(name=names.fit(tool.name), description=description, parameters=parameters)
 
 
 class ToolNames:

@@ -1,4 +1,4 @@
-"""One request to a provider, with our errors for status and silence."""
+"""One request to a provider, with our errors for status, silence, and failures of sockets and parser."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import httptools
 from headrace.errors import HeadraceError, ProviderUnavailable, StreamStalled
 from services.llm_gateway.http.connection import Connection, Response
 from services.llm_gateway.http.pool import Pool
-from services.llm_gateway.http.request import Origin, encode_post, split_url
+from services.llm_gateway.http.request import encode_post, split_url
 from services.llm_gateway.provider_errors.refusal import (
     NEVER_STREAMS,
     find_coding,
@@ -166,7 +166,11 @@ async def opening_stream(
 
 async def _send_request(pool: Pool, request: ProviderRequest) -> tuple[Connection, Response]:
     loop = asyncio.get_running_loop()
-    origin, message = _encode_request(request)
+    try:
+        origin, path = split_url(request.url, request.route)
+        message = encode_post(origin, path, request.headers, request.body)
+    except ValueError as error:
+        raise _make_unavailable(request.provider, f"cannot be asked: {error}") from error
     if (pooled := pool.take_idle(origin)) is not None:
         sent_s = loop.time()
         response = pooled.send_request(message)
@@ -193,14 +197,6 @@ async def _read_head(connection: Connection, response: Response) -> tuple[Connec
     return connection, response
 
 
-def _encode_request(request: ProviderRequest) -> tuple[Origin, Sequence[bytes]]:
-    try:
-        origin, path = split_url(request.url, request.route)
-        return origin, encode_post(origin, path, request.headers, request.body)
-    except ValueError as error:
-        raise make_unusable(request.provider, error) from error
-
-
 async def _read_refusal_body(response: Response, request: ProviderRequest) -> HeadraceError:
     body = bytearray()
 
@@ -223,7 +219,10 @@ def translating_connect_errors(provider: Provider, proxy: Proxy | None) -> Gener
         limit_ms = provider.timeouts.connect_ms
         raise _make_unavailable(provider, f"did not accept a connection{through} within {limit_ms} ms") from error
     except OSError as error:
-        raise _make_unavailable(provider, f"cannot be reached{through}: {_describe_cause(error)}") from error
+        cause = error.strerror or str(error) or type(error).__name__
+        if isinstance(error, ssl.SSLCertVerificationError):
+            cause = f"its certificate was refused, {getattr(error, 'verify_message', '')}"
+        raise _make_unavailable(provider, f"cannot be reached{through}: {cause}") from error
 
 
 @contextmanager
@@ -244,16 +243,6 @@ def make_stalled(provider: Provider, *, has_begun: bool) -> StreamStalled:
     return StreamStalled(
         f"provider {provider.key!r} {what} within {limit_ms} ms", provider=provider.key, limitMs=limit_ms
     )
-
-
-def make_unusable(provider: Provider, error: ValueError) -> ProviderUnavailable:
-    return _make_unavailable(provider, f"cannot be asked: {error}")
-
-
-def _describe_cause(error: OSError) -> str:
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate was refused, {getattr(error, 'verify_message', '')}"
-    return error.strerror or str(error) or type(error).__name__
 
 
 def _make_unavailable(provider: Provider, what: str) -> ProviderUnavailable:

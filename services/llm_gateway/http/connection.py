@@ -1,10 +1,10 @@
-"""The socket of a connection to a provider."""
+"""A connection to a provider, and one response on it, whose body is pushed from the socket's callback."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Protocol, cast
+from typing import cast
 
 import httptools
 
@@ -75,17 +75,12 @@ class Connection(asyncio.Protocol):
             self._response.on_connection_lost(exc)
 
 
-class Socket(Protocol):
-    def pause_reading(self) -> None: ...
-    def resume_reading(self) -> None: ...
-    def abort(self) -> None: ...
-
-
 class Response:
     """A response belongs to one request. The parser calls the `on_` methods, the connection `feed_data` and
     `on_connection_lost`."""
 
     __slots__ = (
+        "_connection",
         "_error",
         "_held",
         "_is_stopped",
@@ -93,7 +88,6 @@ class Response:
         "_loop",
         "_overhead_bytes",
         "_parser",
-        "_socket",
         "_take",
         "_waiter",
         "headers",
@@ -103,7 +97,7 @@ class Response:
         "status",
     )
 
-    def __init__(self, socket: Socket) -> None:
+    def __init__(self, connection: Connection) -> None:
         self.status = 0
         """HTTP status; 0 before the head."""
         self.headers: dict[str, str] = {}
@@ -111,7 +105,7 @@ class Response:
         self.last_read_s: float | None = None
         self.is_complete = False
         self.is_reusable = False
-        self._socket = socket
+        self._connection = connection
         self._loop = asyncio.get_running_loop()
         self._parser = httptools.HttpResponseParser(self)
         self._take: Callable[[bytes], bool] | None = None
@@ -150,7 +144,7 @@ class Response:
         for piece in held:
             self.on_body(piece)
         if not self._is_stopped:
-            self._socket.resume_reading()
+            self._connection.resume_reading()
         while not (self._is_stopped or self.is_complete or self._error):
             await self._wait_for_wake()
         if self._error is not None and not (self._is_stopped or self.is_complete):
@@ -160,14 +154,14 @@ class Response:
     def stop(self) -> None:
         """Have `push_body` return as if `take` had stopped it."""
         self._is_stopped = True
-        self._socket.pause_reading()
+        self._connection.pause_reading()
         self._wake()
 
     def fail(self, error: BaseException) -> None:
         """Close the connection; `read_head` and `push_body` raise `error`."""
         self.is_reusable = False
         self._error = self._error or error
-        self._socket.abort()
+        self._connection.abort()
         self._wake()
 
     def release_parser(self) -> None:
@@ -211,7 +205,7 @@ class Response:
         self.status = status
         codings = self.headers.get("transfer-encoding", "").lower()
         self._is_until_close = "content-length" not in self.headers and not codings.endswith("chunked")
-        self._socket.pause_reading()
+        self._connection.pause_reading()
         self._wake()
 
     def on_body(self, piece: bytes) -> None:

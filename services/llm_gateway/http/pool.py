@@ -1,4 +1,8 @@
-"""Idle connections, kept to save TLS handshakes."""
+"""Connections to providers: idle ones are kept to save TLS handshakes, new ones are opened.
+
+A new one takes name resolution, Happy Eyeballs (RFC 8305), a tunnel through a proxy (CONNECT, RFC 9110, 9.3.6) and TLS.
+TLS contexts are made anew when their files have changed.
+"""
 
 from __future__ import annotations
 
@@ -173,14 +177,10 @@ class TlsContexts:
         stamp = tls.read_stamp()
         known = self._known.get(tls)
         if known is None or known[0] != stamp:
-            known = self._known[tls] = stamp, await asyncio.to_thread(_make_context, tls)
+            context = await asyncio.to_thread(tls.context)
+            context.set_alpn_protocols(["http/1.1"])
+            known = self._known[tls] = stamp, context
         return known[1]
-
-
-def _make_context(tls: Tls) -> ssl.SSLContext:
-    context = tls.context()
-    context.set_alpn_protocols(["http/1.1"])
-    return context
 
 
 class ProxyRefused(OSError):

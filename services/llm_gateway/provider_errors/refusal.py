@@ -1,4 +1,4 @@
-"""The error object of every protocol."""
+"""Converts a provider's refusal into one of our errors, with secrets masked."""
 
 from __future__ import annotations
 

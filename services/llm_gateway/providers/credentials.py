@@ -1,4 +1,9 @@
-"""Where and with which credentials a provider is asked, from its entry and the environment."""
+"""Where and with which credentials a provider is asked, from its entry, the environment, or a cloud.
+
+AWS signs each request, Google gives a token that lasts. Both are found as the vendor's own libraries find them: in the
+environment, in files, from the metadata service of the machine or the identity of the pod. Google's library is in the
+extra `cloud`.
+"""
 
 from __future__ import annotations
 

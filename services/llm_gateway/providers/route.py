@@ -1,4 +1,4 @@
-"""The way to a provider: directly or through a proxy, and with which TLS files."""
+"""The way to a provider: directly or through a proxy, by its setting or the environment, and with which TLS files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The interaction log: one line per model call, and at DEBUG per delta."""
+"""The record of one attempt: its line in the interaction log, at DEBUG one per delta, and its span."""
 
 from __future__ import annotations
 

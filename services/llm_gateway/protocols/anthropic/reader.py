@@ -1,6 +1,8 @@
-"""The fields of an event that are read; all others are ignored.
+"""Reads the answer: each event becomes deltas at once.
 
-https://platform.claude.com/docs/en/build-with-claude/streaming (2026-11).
+https://platform.claude.com/docs/en/build-with-claude/streaming (2026-11). Anthropic wants an answer's blocks back in
+their order, with thoughts and what only it can read unchanged. Texts and calls stand in the message itself, and here by
+their lengths and places alone (https://platform.claude.com/docs/en/build-with-claude/extended-thinking, 2026-11).
 """
 
 from __future__ import annotations

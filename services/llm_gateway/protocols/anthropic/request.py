@@ -1,6 +1,13 @@
 """Converts a ChatRequest to the body of POST {baseUrl}/messages.
 
-https://platform.claude.com/docs/en/api/messages (2026-11).
+https://platform.claude.com/docs/en/api/messages (2026-11). Turns alternate between two roles: one user turn holds all
+results and the user's text. The API refuses blank texts.
+
+At most four places of a request are marked, up to which the provider may cache it. A later request finds a cached
+prefix when a mark of its own lies at most 20 blocks behind, so the conversation has two: at its end, and at the end of
+the user's turn before, where the last request had its own. The first turn has one too: after a compaction it begins
+with the summary, which stays when all behind it goes
+(https://platform.claude.com/docs/en/build-with-claude/prompt-caching, 2026-11).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The fields of an event's payload that are read; all others are ignored.
+"""Reads the answer: each event becomes deltas at once. Converse wants its blocks back, thoughts with their signatures.
 
 https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ConverseStream.html (2026-11).
 """

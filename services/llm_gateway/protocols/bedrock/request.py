@@ -1,6 +1,8 @@
 """Converts a ChatRequest to the body of POST {baseUrl}/model/{model}/converse-stream.
 
-https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ConverseStream.html (2026-11).
+https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ConverseStream.html (2026-11). Turns alternate
+between two roles, and their blocks are named by their only field. One user turn holds all results and the user's text.
+Blank texts are refused.
 """
 
 from __future__ import annotations
@@ -52,6 +54,8 @@ _UNFIT_NAME = re.compile(r"[^A-Za-z0-9()\[\]-]+")
 
 def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -> dict[str, Any]:
     turns = build_turns(request.messages, provider.key)
+    # The ends of the instructions, which the tools stand before, and of the conversation are marked.
+    is_cached = provider.prompt_cache and any(name in request.model for name in CACHING)
     config = build_limits(request, "temperature", "topP", "maxTokens")
     body: dict[str, Any] = {"messages": turns}
     instructions = [join_system_text(request.messages)]
@@ -62,7 +66,7 @@ def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -
     if request.tools and request.tool_choice == "none":
         instructions.append(NO_CALL)
     if text := BLANK_LINE.join(filter(None, instructions)):
-        body["system"] = [{"text": text}]
+        body["system"] = [{"text": text}, *([CACHE_POINT] if is_cached else [])]
     if tools := _build_tools(request):
         body["toolConfig"] = tools
     if "reasoning" in model.capabilities:
@@ -74,8 +78,8 @@ def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -
         body |= {"additionalModelRequestFields": wish} if wish else {}
     if config:
         body["inferenceConfig"] = config
-    if provider.prompt_cache and any(name in request.model for name in CACHING):
-        _mark_cache(body)
+    if is_cached:
+        turns[-1]["content"].append(CACHE_POINT)
     return body
 
 
@@ -121,13 +125,6 @@ def _build_reasoning(
     if "nova" in request.model:
         return {"reasoningConfig": {"type": "enabled", "maxReasoningEffort": effort}}
     return {"reasoning_effort": effort} if "gpt-oss" in request.model else {}
-
-
-def _mark_cache(body: dict[str, Any]) -> None:
-    """Mark the ends of the instructions, which the tools stand before, and of the conversation."""
-    if "system" in body:
-        body["system"].append(CACHE_POINT)
-    body["messages"][-1]["content"].append(CACHE_POINT)
 
 
 def build_turns(messages: Iterable[llm_pb2.Message], provider: str) -> list[Turn]:

@@ -1,7 +1,9 @@
-"""Decodes frames that are not quite in their protocol's form: what cannot be read is left out unless it decides.
+r"""Decodes frames that are not quite in their protocol's form: what cannot be read is left out unless it decides.
 
 Providers write numbers as texts and texts as numbers, and a list where an object belongs
-(https://github.com/BerriAI/litellm and https://github.com/vllm-project/vllm, issues, 2026-11).
+(https://github.com/BerriAI/litellm and https://github.com/vllm-project/vllm, issues, 2026-11). Some cut a character in
+two: `"\ud83d"` in one frame, `"\ude00"` in the next. UTF-8 has no lone halves, so private characters stand for them
+until a channel's texts meet.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""Items that a provider wants back unchanged, in Message.provider_state.
+"""Items that a provider wants back unchanged, in Message.provider_state: an answer's blocks in the order they came.
 
-Other providers never get them, since they refuse foreign signatures.
+Other providers never get them, since they refuse foreign signatures. Texts and calls stand in the message itself. Here
+are their lengths and places, with the fields that only the provider reads; everything else is kept as it came.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 import orjson
 
@@ -29,10 +30,7 @@ def unpack_state(state: str, provider: str, kind: str) -> list[dict[str, Any]]:
     return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
 
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    Block = dict[str, Any]
+Block = dict[str, Any]
 
 CHARS: Final = "chars"
 """Of a text: its length."""

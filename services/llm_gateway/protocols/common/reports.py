@@ -1,4 +1,4 @@
-"""The providers' words for the end of an answer."""
+"""What providers report of an answer: words for its end, and numbers of tokens, of which some are none."""
 
 from __future__ import annotations
 

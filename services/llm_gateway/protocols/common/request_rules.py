@@ -1,4 +1,7 @@
-"""Rules of a request that hold for every protocol."""
+"""Rules of a request that several protocols share: limits, the form of an answer in words, Claude's thoughts, turns.
+
+Claude's thoughts: https://platform.claude.com/docs/en/build-with-claude/extended-thinking (2026-11).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tool-call ids unique in a conversation."""
+"""Calls of tools: their ids, unique in a conversation, and their arguments, one JSON text in our deltas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The fields of a frame that are read; all others are ignored."""
+"""Reads the answer: each frame becomes deltas at once.
+
+The provider wants an answer's parts back in their order, with the signatures at the very same parts.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Converts a ChatRequest to the body of POST {baseUrl}/models/{model}:streamGenerateContent.
 
-https://ai.google.dev/api/generate-content (2026-11).
+https://ai.google.dev/api/generate-content (2026-11). An answer goes back as the parts that came, each with the
+signature of its thoughts (https://ai.google.dev/gemini-api/docs/thought-signatures, 2026-11).
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from services.llm_gateway.protocols.common.request_rules import (
     check_tool_choice,
     describe_form,
     has_form_in_words,
-    replace_bad_arguments,
 )
+from services.llm_gateway.protocols.common.tool_calls import parse_input
 from services.llm_gateway.protocols.gemini.reader import GIVEN_ID, KIND, SIGNATURE
 from services.llm_gateway.providers.provider_file import Model, Provider
 
@@ -128,8 +129,7 @@ def _build_answer(
     message: llm_pb2.Message, provider: str, given_ids: dict[str, str], *, wants_signatures: bool
 ) -> list[Part]:
     calls: list[Part] = [
-        {"functionCall": {"name": call.name, "args": orjson.Fragment(_make_object(call.arguments))}}
-        for call in message.tool_calls
+        {"functionCall": {"name": call.name, "args": parse_input(call.arguments)}} for call in message.tool_calls
     ]
     kept = unpack_state(message.provider_state, provider, KIND)
     text = "".join(part.text for part in message.content)
@@ -148,11 +148,6 @@ def _build_answer(
 
 def _fill_part(part: Part, text: str) -> Part | None:
     return part | {"text": text} if text.strip() or SIGNATURE in part else None
-
-
-def _make_object(arguments: str) -> str:
-    text = replace_bad_arguments(arguments)
-    return text if text.lstrip().startswith("{") else "{}"
 
 
 def _build_parts(message: llm_pb2.Message) -> list[Part]:

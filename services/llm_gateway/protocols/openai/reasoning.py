@@ -1,6 +1,8 @@
-"""Separates reasoning between `<think>` and `</think>` from the answer.
+"""Reasoning in the answer: between `<think>` and `</think>`, or as typed items that the next request gives back.
 
-At most seven bytes are held. A `<think>` after a quote or backtick is text.
+At most seven bytes of text are held. A `<think>` after a quote or backtick is text. `reasoning_details`:
+https://openrouter.ai/docs/use-cases/reasoning-tokens; `thinking_blocks`, Claude's as LiteLLM passes them on:
+https://docs.litellm.ai/docs/reasoning_content (2026-11).
 """
 
 from __future__ import annotations

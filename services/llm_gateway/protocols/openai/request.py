@@ -27,18 +27,6 @@ from services.llm_gateway.providers.provider_file import Model, Provider
 
 PATH = "/chat/completions"
 
-# As of 2026-11:
-#
-# - `reasoning_effort`: https://platform.openai.com/docs/guides/reasoning
-# - `enable_thinking`: Bailian, https://help.aliyun.com/zh/model-studio/deep-thinking, and SiliconFlow,
-#   https://docs.siliconflow.cn/cn/userguide/capabilities/reasoning
-# - `thinking`: https://api-docs.deepseek.com/guides/thinking_mode; a turn with calls must carry its reasoning_content
-# - `reasoning`: https://openrouter.ai/docs/use-cases/reasoning-tokens
-# - `chat_template_kwargs`: https://docs.vllm.ai/en/v0.26.0/features/reasoning_outputs/; Qwen's template reads
-#   enable_thinking, DeepSeek's and Granite's read thinking
-# - `reasoning_split`: https://platform.minimax.io/docs/api-reference/text-openai-api; `adaptive` is the same without
-#   the split
-
 
 def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -> dict[str, Any]:
     body: dict[str, Any] = {
@@ -137,6 +125,17 @@ def _build_tools(request: llm_pb2.ChatRequest) -> dict[str, Any]:
     return fields
 
 
+# The forms of `reasoning`, as of 2026-11:
+#
+# - `reasoning_effort`: https://platform.openai.com/docs/guides/reasoning
+# - `enable_thinking`: Bailian, https://help.aliyun.com/zh/model-studio/deep-thinking, and SiliconFlow,
+#   https://docs.siliconflow.cn/cn/userguide/capabilities/reasoning
+# - `thinking`: https://api-docs.deepseek.com/guides/thinking_mode; a turn with calls must carry its reasoning_content
+# - `reasoning`: https://openrouter.ai/docs/use-cases/reasoning-tokens
+# - `chat_template_kwargs`: https://docs.vllm.ai/en/v0.26.0/features/reasoning_outputs/; Qwen's template reads
+#   enable_thinking, DeepSeek's and Granite's read thinking
+# - `reasoning_split`: https://platform.minimax.io/docs/api-reference/text-openai-api; `adaptive` is the same without
+#   the split
 def build_wish_fields(request: llm_pb2.ChatRequest, provider: Provider) -> dict[str, Any]:
     fields = _form_wish(request.reasoning, provider) if request.HasField("reasoning") else {}
     return fields | {"reasoning_split": True} if provider.reasoning == "reasoning_split" else fields

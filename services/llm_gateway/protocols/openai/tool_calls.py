@@ -1,6 +1,7 @@
-"""Normalizes the fragments of providers' tool calls.
+"""Normalizes the fragments of providers' tool calls, and keeps the fields that a provider wants back with them.
 
-Indexes count from 0; only a call's first fragment has id and name; arguments are one JSON text.
+Indexes count from 0; only a call's first fragment has id and name; arguments are one JSON text. Gemini 3 refuses a call
+without its `extra_content` (https://ai.google.dev/gemini-api/docs/thought-signatures, 2026-11).
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""The fields of an event that are read; all others are ignored.
+"""Reads the answer: each event becomes deltas at once.
 
-https://developers.openai.com/api/reference/resources/responses/streaming-events (2026-11).
+https://developers.openai.com/api/reference/resources/responses/streaming-events (2026-11). The provider wants an
+answer's items back in their order, with thoughts and what only it can read unchanged
+(https://developers.openai.com/api/docs/guides/reasoning, "Keeping reasoning items in context", 2026-11).
 """
 
 from __future__ import annotations

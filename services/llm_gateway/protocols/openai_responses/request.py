@@ -1,4 +1,4 @@
-"""Converts a ChatRequest to the body of POST {baseUrl}/responses.
+"""Converts a ChatRequest to the body of POST {baseUrl}/responses. An answer goes back as the items that came, in order.
 
 https://developers.openai.com/api/reference/resources/responses/methods/create (2026-11).
 """
@@ -129,23 +129,19 @@ def _build_answer(message: llm_pb2.Message, provider: str) -> list[Item]:
         for call in message.tool_calls
     ]
     kept = unpack_state(message.provider_state, provider, KIND)
-    ordered = order_blocks(kept, "".join(part.text for part in message.content), calls, _fill_message) if kept else None
+
+    def fill_message(item: Item, text: str) -> Item | None:
+        return item | {"content": [{"type": "output_text", "text": text}]} if text.strip() else None
+
+    ordered = order_blocks(kept, "".join(part.text for part in message.content), calls, fill_message) if kept else None
     if ordered is not None:
-        return _drop_thoughts_alone(ordered)
+        # Thoughts without what they led to: "reasoning was provided without its required following item".
+        while ordered and ordered[-1].get("type") == REASONING:
+            ordered.pop()
+        return ordered
     # An answer that was cut, or one of another provider.
     text = join_parts(message.content)
     return [*([{"role": "assistant", "content": text}] if text else []), *calls]
-
-
-def _fill_message(item: Item, text: str) -> Item | None:
-    return item | {"content": [{"type": "output_text", "text": text}]} if text.strip() else None
-
-
-def _drop_thoughts_alone(items: list[Item]) -> list[Item]:
-    """Drop thoughts without what they led to: "reasoning was provided without its required following item"."""
-    while items and items[-1].get("type") == REASONING:
-        items.pop()
-    return items
 
 
 def _build_content(message: llm_pb2.Message) -> str | list[Item]:
