@@ -61,20 +61,7 @@ ROOMS = {
         "fitting",
         "providers",
     ),
-    "services/simulator": (
-        ".",
-        "protocols",
-        "protocols/openai_responses",
-        "protocols/gemini",
-        "protocols/bedrock",
-        "protocols/openai",
-        "protocols/anthropic",
-        "protocols/common",
-        "playback",
-        "model",
-        "scripts",
-        "requests",
-    ),
+    "services/simulator": (".", "protocols", "player.py", "model", "script.py", "model_request.py"),
     "services/orchestrator": (
         *(
             "__main__.py",

@@ -24,7 +24,7 @@ from services.orchestrator.run.approvals.file import RulesFile
 from services.runtime.auth.keys.api_keys import ApiKeys
 from services.runtime.auth.tokens.jwt_keys import FileKeys
 from services.runtime.process.tls import Certificates
-from services.simulator.scripts.script import BadScript, read_script
+from services.simulator.script import BadScript, read_script
 from services.tools.mcp_client.settings import BadMcpFile, read_servers
 from services.tools.skills.environments import SkillEnvironments
 from services.tools.skills.linker import read_files

@@ -1,12 +1,11 @@
-"""Calls in which a person takes part."""
+"""Calls of the orchestrator's own tools: those in which a person takes part, and sub-agents, all at once."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
-if TYPE_CHECKING:
-    from services.simulator.requests.model_request import ModelRequest
+from services.simulator.model_request import ModelRequest
 
 WISHES = {
     "pay": re.compile(r"\bpay\b|支付", re.IGNORECASE),
@@ -19,6 +18,24 @@ WISHES = {
 PAYMENT = re.compile(r"(\d+(?:\.\d+)?)\s*(?:euros?|eur|€)?\s+to\s+(.+?)\W*$", re.IGNORECASE)
 
 TITLE_CHARS_MAX = 60
+
+CALL = "call_subagent"
+
+ASKED = re.compile(r"^Ask ([\w.-]+) to ([^:;]+): (.+)$", re.IGNORECASE | re.DOTALL)
+"""Matches "Ask researcher to search for: water mills; windmills"."""
+
+WISH = re.compile(
+    r"^(?:please\s+)?(?:compare|contrast|research|investigate|look into|find out about|explain|比较|研究|调研"
+    r"|what is the difference between)\s*(.+)$",
+    re.IGNORECASE | re.DOTALL,
+)
+"""A question whose parts can be worked on apart: "Compare water mills and windmills"."""
+
+PART_END = re.compile(r"\s*[;,、，]\s*(?:and\s+)?|\s+(?:and|or|with|versus|vs\.?)\s+|[和与]")
+OFFERED = re.compile(r"^- agentKey ([\w.-]+):", re.MULTILINE)
+"""An agent that the tool's description names."""
+
+PARTS_MAX = 8
 
 
 def choose_people_call(request: ModelRequest) -> tuple[str, dict[str, object]] | None:
@@ -43,3 +60,19 @@ def choose_repair(request: ModelRequest) -> tuple[str, dict[str, object]] | None
     if "restart_pump" not in request.tools or "stopped" not in read:
         return None
     return "restart_pump", {"reason": " ".join(read.split())[:200]}
+
+
+def choose_sub_agent_calls(request: ModelRequest) -> Iterator[tuple[str, dict[str, str]]]:
+    if CALL not in request.tools:
+        return
+    if match := ASKED.match(request.text):
+        agent, work, parts = match[1], f"{match[2]} {{}}", match[3].split(";")
+    elif match := WISH.match(request.text):
+        agent = next(iter(OFFERED.findall(request.descriptions[CALL])), "")
+        work, parts = "Read up on {}", PART_END.split(match[1])
+    else:
+        return
+    named = {"agentKey": agent} if agent else {}
+    parts = [part.strip(" .?!。？") for part in parts]
+    for part in [part for part in parts if part][:PARTS_MAX]:
+        yield CALL, {**named, "task": work.format(part)}

@@ -1,14 +1,21 @@
 """The script format: rules that choose a reply, and the steps of a reply.
 
-Its words are no provider's; each protocol's reply.py turns steps into its own frames.
+Its words are no provider's; each protocol turns steps into its own frames.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+import orjson
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, TypeAdapter, ValidationError
 from pydantic.alias_generators import to_camel
+
+from headrace.regular_files import read_regular_file
+from services.simulator.model_request import ModelRequest
 
 TIMES_MAX = 1_000_000
 """More would take minutes even without a pace, and is rather a slip."""
@@ -16,6 +23,8 @@ TIMES_MAX = 1_000_000
 
 Texts = Annotated[tuple[str, ...], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
 """One text or a list of them; each is sent by itself."""
+
+FILE_BYTES_MAX = 64 * 1024 * 1024
 
 
 class _ScriptModel(BaseModel):
@@ -198,3 +207,62 @@ class Rule(Reply):
     """A reply and its conditions."""
 
     match: Match = Match()
+
+
+_RULES = TypeAdapter(tuple[Rule, ...])
+
+
+class BadScript(Exception):
+    """The script is invalid; the message names place and reason."""
+
+
+def read_script(path: Path) -> tuple[Rule, ...]:
+    """Read a file's rules.
+
+    Raises:
+        BadScript: It is not JSON, or not a script.
+    """
+    try:
+        return parse_script(orjson.loads(read_regular_file(path, FILE_BYTES_MAX)))
+    except (OSError, orjson.JSONDecodeError) as error:
+        raise BadScript(f"{path}: {error}") from error
+
+
+def parse_script(data: object) -> tuple[Rule, ...]:
+    """Parse the rules of a decoded JSON list.
+
+    Raises:
+        BadScript: It is not a script.
+    """
+    try:
+        rules = _RULES.validate_python(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise BadScript(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+    for number, rule in enumerate(rules):
+        if len(rule.steps) > 1 and any(isinstance(step, Refusal) for step in rule.steps):
+            raise BadScript(f"{number}.steps: a status is the only step of its reply")
+    return rules
+
+
+def find_rule(rules: Sequence[Rule], request: ModelRequest, body: Any) -> Rule | None:
+    """Return the first rule that fits, or None."""
+    return next((rule for rule in rules if _matches_rule(rule, request, body)), None)
+
+
+def _matches_rule(rule: Rule, request: ModelRequest, body: Any) -> bool:
+    match = rule.match
+    return (
+        (match.model is None or match.model == request.model)
+        and (match.turn is None or match.turn == request.turn)
+        and (match.text is None or re.search(match.text, request.text) is not None)
+        and (match.field is None or _has_field(body, match.field.split(".")))
+    )
+
+
+def _has_field(body: Any, names: Sequence[str]) -> bool:
+    for name in names:
+        if not isinstance(body, dict) or name not in body:
+            return False
+        body = body[name]
+    return True
