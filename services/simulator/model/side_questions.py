@@ -1,4 +1,4 @@
-"""Answers to the suite's questions outside a run's turns, by words of their prompts, and what it remembers of its user."""
+"""Answers to questions of the suite outside a run's turns, by their words, and what it remembers of its user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OpenAI's Responses: reads a checked request as one of chat completions, and plays steps as events or one JSON body."""
+"""OpenAI's Responses: reads a checked request as one of chat completions, plays steps as events or one JSON body."""
 
 from __future__ import annotations
 
