@@ -22,9 +22,8 @@ from services.tools.owned import ChatFolders, erase_owned, read_owned
 from services.tools.sandbox.tiers import Sandbox
 from services.tools.skills import linker
 from services.tools.skills.linker import SkillLinker
-from services.tools.toolkit import tool
 from services.tools.toolkit.commands import explain_unavailable
-from services.tools.toolkit.tool import RESULT_CHARS_MAX, Tool
+from services.tools.toolkit.tool import ARGUMENT_BYTES_MAX, RESULT_CHARS_MAX, Tool
 from services.tools.transfer import downloads, uploads
 from services.tools.transfer.uploads import Uploads
 from services.tools.web.search import NOT_CONFIGURED
@@ -220,7 +219,7 @@ def list_limits(config: Config, executor: Executor) -> limits_pb2.ListLimitsResp
             make_fixed(
                 "uploads", uploads.UPLOADS_MAX, kind="concurrency", unit="uploads", per="all", is_per_replica=True
             ),
-            make_fixed("tool_arguments_bytes", tool.ARGUMENT_BYTES_MAX, kind="size", unit="bytes", per="call"),
+            make_fixed("tool_arguments_bytes", ARGUMENT_BYTES_MAX, kind="size", unit="bytes", per="call"),
             make_fixed("tool_result_chars", RESULT_CHARS_MAX, kind="size", unit="characters", per="call"),
             *sizes,
         ],

@@ -10,7 +10,7 @@ from contextlib import aclosing, suppress
 
 from headrace.v1 import tools_pb2
 from services.runtime.formats.fences import strip_fence
-from services.tools.documents.file_types import FILE_TYPES, RenderedFile, render_file
+from services.tools.documents.file_types import SUFFIXES, RenderedFile, render_file
 from services.tools.documents.report import PLACEABLE
 from services.tools.errors import ToolFailed
 from services.tools.toolkit.model_client import ModelClient, ModelFailed
@@ -31,7 +31,7 @@ PARAMETERS = describe_parameters(
             "maxLength": TASK_CHARS_MAX,
             "description": "What the report is about and all the facts it needs: its writer knows nothing else",
         },
-        "fileType": {"type": "string", "enum": [*FILE_TYPES], "description": "Kind of the file"},
+        "fileType": {"type": "string", "enum": [*SUFFIXES], "description": "Kind of the file"},
     },
     "task",
     "fileType",
@@ -64,7 +64,7 @@ async def execute(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
         subject = "-".join(re.findall(r"\w+", context.arguments["task"].lower()))[:40].strip("-_") or "report"
         key = context.request.effect_key or f"{context.request.run_id}/{context.request.tool_call_id}"
         digest = hashlib.sha256(key.encode()).hexdigest()[:6]
-        path = f"outputs/{subject}-{digest}.{FILE_TYPES[kind].suffix}"
+        path = f"outputs/{subject}-{digest}.{SUFFIXES[kind]}"
         file = await _save_report(context, kind, "".join(pieces), path)
     except ToolFailed as failure:
         outcome = make_result("\n\n".join([f"no file was made: {failure}", "".join(pieces)]).rstrip(), ok=False)

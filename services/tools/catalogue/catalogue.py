@@ -23,7 +23,7 @@ from services.tools.catalogue.definitions import EMPTY_SCHEMA, Definition
 from services.tools.catalogue.tool_tiers import ToolTiers
 from services.tools.catalogue.tools_folder import VIEWS_FOLDER, FileDefinition, ToolsFolder, View
 from services.tools.toolkit.commands import Command, run_command
-from services.tools.toolkit.tool import FrontEnd, Tool, ToolContext, answer_ok, make_environment
+from services.tools.toolkit.tool import Execute, FrontEnd, Tool, ToolContext, answer_ok, make_environment
 
 log = structlog.get_logger()
 
@@ -119,16 +119,8 @@ class Catalogue:
         result_schema = "" if schema is None else json.dumps(schema, ensure_ascii=False)
         # A tool that a view's file defines needs none: a front end then shows its own form.
         is_shown = not viewport_key or bool(stated.view_key) or self.find_view(viewport_key) is not None
-        return Tool(
-            name=definition.name,
-            description=definition.description or "",
-            parameters=json.dumps(definition.parameters or EMPTY_SCHEMA, ensure_ascii=False),
-            effect=definition.effect or "once",
-            execute=answer_ok,
-            tier="enabled",
-            after_call_hint=definition.after_call_hint or "",
-            approval=definition.approval,
-            answerers=definition.make_answerers(),
+        return dataclasses.replace(
+            _make_defined_tool(definition, answer_ok),
             front_end=FrontEnd(kind, viewport_key, definition.timeout_ms, result_schema),
             unavailable="" if is_shown else f"its view {viewport_key!r} does not exist",
         )
@@ -189,6 +181,11 @@ def make_command_tool(definition: Definition, folder: Path) -> Tool:
         )
         return run_command(context, command)
 
+    tool = _make_defined_tool(definition, execute)
+    return dataclasses.replace(tool, begins_itself=True, needs=frozenset({"sandbox"}))
+
+
+def _make_defined_tool(definition: Definition, execute: Execute) -> Tool:
     return Tool(
         name=definition.name,
         description=definition.description or "",
@@ -196,9 +193,7 @@ def make_command_tool(definition: Definition, folder: Path) -> Tool:
         effect=definition.effect or "once",
         execute=execute,
         tier="enabled",
-        begins_itself=True,
         after_call_hint=definition.after_call_hint or "",
-        needs=frozenset({"sandbox"}),
         approval=definition.approval,
         answerers=definition.make_answerers(),
     )

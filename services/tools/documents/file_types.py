@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -18,6 +18,9 @@ from markdown_it.token import Token
 
 from services.tools.documents.blocks import Table, join_text, make_parser
 from services.tools.documents.report import ReadFile, Report, make_report, read_nothing
+
+SUFFIXES = {"html": "html", "markdown": "md", "ppt": "pptx", "pdf": "pdf"}
+"""Suffix of a file, by its kind."""
 
 # The policy is for readers that open the file from somewhere that trusts it: whatever got in, nothing runs or loads.
 PAGE = """<!doctype html>
@@ -82,33 +85,6 @@ def _write_table(table: Table, caption: str) -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class FileType:
-    suffix: str
-    render: Callable[[Report], tuple[bytes, int]]
-    """Returns the file, and how many characters it cannot show."""
-
-
-def _to_pdf(report: Report) -> tuple[bytes, int]:
-    from services.tools.documents.pdf import render_pdf
-
-    return render_pdf(report)
-
-
-def _to_slides(report: Report) -> tuple[bytes, int]:
-    from services.tools.documents.slides import render_slides
-
-    return render_slides(report), 0
-
-
-FILE_TYPES: Mapping[str, FileType] = {
-    "html": FileType("html", lambda report: (render_html(report), 0)),
-    "markdown": FileType("md", lambda report: (report.text.encode(), 0)),
-    "ppt": FileType("pptx", _to_slides),
-    "pdf": FileType("pdf", _to_pdf),
-}
-
-
-@dataclass(frozen=True, slots=True)
 class RenderedFile:
     data: bytes
     missing_chars: int
@@ -120,8 +96,20 @@ async def render_file(text: str, kind: str, read: ReadFile = read_nothing) -> Re
     """Renders in a thread, because a long PDF takes seconds. Raises ToolFailed when no font has its words."""
 
     def render() -> RenderedFile:
-        report = make_report(text, read)
-        data, missing_chars = FILE_TYPES[kind].render(report)
+        report, missing_chars = make_report(text, read), 0
+        match kind:
+            case "html":
+                data = render_html(report)
+            case "ppt":
+                from services.tools.documents.slides import render_slides
+
+                data = render_slides(report)
+            case "pdf":
+                from services.tools.documents.pdf import render_pdf
+
+                data, missing_chars = render_pdf(report)
+            case _:
+                data = report.text.encode()
         return RenderedFile(data, missing_chars, report.unplaced)
 
     return await asyncio.to_thread(render)

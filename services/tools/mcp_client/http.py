@@ -98,23 +98,6 @@ def follow_request(*, is_opening: bool = False) -> Generator[SentRequest]:
         CURRENT.reset(token)
 
 
-class _BoundedStream(httpx2.AsyncByteStream):
-    def __init__(self, stream: httpx2.AsyncByteStream, bytes_max: int) -> None:
-        self._stream = stream
-        self._bytes_max = bytes_max
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        seen_bytes = 0
-        async for piece in self._stream:
-            seen_bytes += len(piece)
-            if seen_bytes > self._bytes_max:
-                raise httpx2.ReadError(f"its answer is longer than {self._bytes_max} bytes")
-            yield piece
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-
 class JsonDecoder(codecs.IncrementalDecoder):
     """Decodes JSON in UTF-8 piece by piece.
 
@@ -201,15 +184,18 @@ class _AnswerStream(httpx2.AsyncByteStream):
     """An answer, which ends where its connection fails: what is missing is noted."""
 
     def __init__(self, stream: httpx2.AsyncByteStream, sent: SentRequest, *, is_events: bool) -> None:
-        # The SDK bounds each event, and their number is a matter of the call's time.
-        self._stream = stream if is_events else _BoundedStream(stream, ANSWER_BYTES_MAX)
+        self._stream = stream
         self._sent = sent
         self._is_events = is_events
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        decoder = JsonDecoder()
+        decoder, seen_bytes = JsonDecoder(), 0
         try:
             async for piece in self._stream:
+                seen_bytes += len(piece)
+                # The SDK bounds each event, and their number is a matter of the call's time.
+                if seen_bytes > ANSWER_BYTES_MAX and not self._is_events:
+                    raise httpx2.ReadError(f"its answer is longer than {ANSWER_BYTES_MAX} bytes")
                 yield decoder.decode(piece).encode()
             yield decoder.decode(b"", final=True).encode()
         except (httpx2.TransportError, ValueError) as error:

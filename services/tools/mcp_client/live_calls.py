@@ -148,39 +148,31 @@ async def send_after_visits(
     return await send()
 
 
-@dataclass(slots=True)
-class _Kept:
-    call: LiveCall
-    expiry: asyncio.TimerHandle
-
-
 class LiveCalls:
     """Those of one server that wait for people, by chat and effect key."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[str, str], _Kept] = {}
-
-    def check_room(self) -> None:
-        if len(self._kept) >= LIVE_MAX:
-            raise ServerFailed(f"{LIVE_MAX} of its calls wait for people already; try again later")
+        self._kept: dict[tuple[str, str], tuple[LiveCall, asyncio.TimerHandle]] = {}
 
     def keep(self, request: tools_pb2.ExecuteRequest, call: LiveCall) -> None:
+        """Keep a call until it is taken, or WAIT_S has passed; raises ServerFailed where there are too many."""
+        if len(self._kept) >= LIVE_MAX:
+            raise ServerFailed(f"{LIVE_MAX} of its calls wait for people already; try again later")
         key = request.chat_id, request.effect_key
-        self._kept[key] = _Kept(call, asyncio.get_running_loop().call_later(WAIT_S, self._drop, key))
+        self._kept[key] = call, asyncio.get_running_loop().call_later(WAIT_S, self._drop, key)
 
     def take(self, request: tools_pb2.ExecuteRequest) -> LiveCall | None:
-        kept = self._kept.pop((request.chat_id, request.effect_key), None)
-        if kept is None:
-            return None
-        kept.expiry.cancel()
-        return kept.call
+        call, expiry = self._kept.pop((request.chat_id, request.effect_key), (None, None))
+        if expiry is not None:
+            expiry.cancel()
+        return call
 
     def stop(self) -> None:
         for key in list(self._kept):
             self._drop(key)
 
     def _drop(self, key: tuple[str, str]) -> None:
-        kept = self._kept.pop(key)
-        kept.expiry.cancel()
-        if (task := kept.call.exchange.task) is not None:
-            task.cancel()
+        call, expiry = self._kept.pop(key)
+        expiry.cancel()
+        if call.exchange.task is not None:
+            call.exchange.task.cancel()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Sequence
 
 import mcp_types as types
 from mcp.client.session import ClientRequestContext
@@ -108,12 +107,8 @@ class Sampler:
             text = await self._client.answer_messages(messages, tokens_max, params.temperature)
         except ModelFailed as failure:
             return types.ErrorData(code=types.INTERNAL_ERROR, message=str(failure))
-        return self._make_result(text, params.stop_sequences or ())
-
-    def _make_result(self, text: str, stops: Sequence[str]) -> types.CreateMessageResult:
-        assert self._client is not None
         reason = "maxTokens" if self._client.is_cut else "endTurn"
-        if found := [text.index(stop) for stop in stops if stop and stop in text]:
+        if found := [text.index(stop) for stop in params.stop_sequences or () if stop and stop in text]:
             text, reason = text[: min(found)], "stopSequence"
         return types.CreateMessageResult(
             role="assistant",

@@ -139,8 +139,7 @@ async def _execute_live(
                 yield delta
     except InputNeeded:
         with _translate_errors(server, context, call.exchange):
-            server.live_calls.check_room()
-        server.live_calls.keep(context.request, call)
+            server.live_calls.keep(context.request, call)
         is_kept = True
         raise
     finally:

@@ -91,8 +91,24 @@ class Extractor:
     async def extract(self, kind: Literal["html", "pdf"], body: bytes) -> ExtractedText:
         """Extracts the text; raises ToolFailed when the document cannot be read, or not in time."""
         async with self._places:
-            code, output = await _run_process(kind, body)
-        if code != 0:
+            # Leaving early kills the process.
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-I", "-X", "utf8", "-c", START, kind),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL,
+                env={},
+            )
+            try:
+                async with asyncio.timeout(EXTRACT_S):
+                    output, _ = await process.communicate(body)
+            except TimeoutError as error:
+                raise ToolFailed(f"the {kind.upper()} document could not be read within {EXTRACT_S:g} s") from error
+            finally:
+                if process.returncode is None:
+                    process.kill()
+                    await process.wait()
+        if process.returncode != 0:
             raise ToolFailed(f"the {kind.upper()} document cannot be read: it is damaged or too large")
         return msgspec.json.decode(output, type=ExtractedText)
 
@@ -105,24 +121,3 @@ class Web:
 
     async def read_url(self, url: str) -> Page:
         return await read_page(await self.fetcher.fetch(url), self.extractor)
-
-
-async def _run_process(kind: str, body: bytes) -> tuple[int | None, bytes]:
-    # Leaving early kills the process.
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-I", "-X", "utf8", "-c", START, kind),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-        env={},
-    )
-    try:
-        async with asyncio.timeout(EXTRACT_S):
-            output, _ = await process.communicate(body)
-    except TimeoutError as error:
-        raise ToolFailed(f"the {kind.upper()} document could not be read within {EXTRACT_S:g} s") from error
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    return process.returncode, output

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import time
+from typing import Any
 from urllib.parse import quote
 
 import httpx2
@@ -53,32 +54,26 @@ async def send(request: httpx2.Request, allow: AllowList, timeout_s: float = TIM
     await load_http_client()
     import aiohttp
 
+    from services.runtime.net.bounded_body import read_bounded_body
+    from services.runtime.net.pinned_connection import pinned_session
+
+    headers = {name: value for name, value in request.headers.items() if name not in ("host", "content-length")}
+    options: dict[str, Any] = {"data": request.content or None, "allow_redirects": False}
+    options["headers"] = {"accept-encoding": "identity"} | headers
     try:
         async with asyncio.timeout(timeout_s):
-            return await _send_pinned(request, allow)
+            target = parse_target(str(request.url), allow)
+            addresses = await checked_addresses(target, resolve_name, allow)
+            async with (
+                pinned_session(addresses) as session,
+                session.request(request.method, target.url, **options) as response,
+            ):
+                return httpx2.Response(response.status, content=await read_bounded_body(response, ANSWER_BYTES_MAX))
     except TargetRefused as error:
         raise AuthorizationFailed(f"{error} (oauth.hosts in mcp.json opens hosts)") from error
     except (aiohttp.ClientError, OSError, ValueError) as error:  # TimeoutError is an OSError
         # The error's own text may have the address with what stands in it.
         raise AuthorizationFailed(f"{request.url.host} does not answer ({type(error).__name__})") from error
-
-
-async def _send_pinned(request: httpx2.Request, allow: AllowList) -> httpx2.Response:
-    from services.runtime.net.bounded_body import read_bounded_body
-    from services.runtime.net.pinned_connection import pinned_session
-
-    target = parse_target(str(request.url), allow)
-    addresses = await checked_addresses(target, resolve_name, allow)
-    headers = {"accept-encoding": "identity"} | {
-        name: value for name, value in request.headers.items() if name not in ("host", "content-length")
-    }
-    async with (
-        pinned_session(addresses) as session,
-        session.request(
-            request.method, target.url, data=request.content or None, headers=headers, allow_redirects=False
-        ) as response,
-    ):
-        return httpx2.Response(response.status, content=await read_bounded_body(response, ANSWER_BYTES_MAX))
 
 
 def check_url(url: str) -> None:
