@@ -18,12 +18,13 @@ import structlog
 from headrace.v1 import tools_pb2
 from services.runtime.files.refused_files import report_refusal
 from services.runtime.formats.json_schema import CompiledSchema, compile_schema
+from services.runtime.rpc.call_ids import find_tool_credential
 from services.tools.builtin import BUILTIN
 from services.tools.catalogue.definitions import EMPTY_SCHEMA, Definition
 from services.tools.catalogue.tool_tiers import ToolTiers
 from services.tools.catalogue.tools_folder import VIEWS_FOLDER, FileDefinition, ToolsFolder, View
 from services.tools.toolkit.commands import Command, run_command
-from services.tools.toolkit.tool import Execute, FrontEnd, Tool, ToolContext, answer_ok, make_environment
+from services.tools.toolkit.tool import Execute, FrontEnd, Tool, ToolContext, answer_ok
 
 log = structlog.get_logger()
 
@@ -175,7 +176,7 @@ def make_command_tool(definition: Definition, folder: Path) -> Tool:
             arguments,
             input=json.dumps(context.arguments, ensure_ascii=False),
             readable=(str(folder),),
-            environment=make_environment(needed),
+            environment=tuple((one.variable, find_tool_credential(one.name)) for one in needed if one.variable),
             credential=needed[0].name if needed else "",
             shown="stdout",
         )

@@ -24,7 +24,6 @@ from services.tools.toolkit.tool import (
     ContextFactory,
     Tool,
     find_missing,
-    make_need_result,
     make_result,
     parse_arguments,
 )
@@ -93,7 +92,7 @@ class Executor:
             yield make_result(str(failure), ok=False)
             return
         if (missing := find_missing(entry.tool)) is not None:
-            yield make_need_result(missing.make_need("missing"))
+            yield missing.make_result("missing")
             return
         context = replace(self.make_context(request, parsed), credentials=entry.tool.credentials)
         guarded = run_guarded(self.effects, entry.tool, context)
@@ -107,7 +106,7 @@ class Executor:
                     yield delta
         except CredentialNeeded as needed:
             refused = next(one for one in entry.tool.credentials if one.name == needed.name)
-            yield make_need_result(refused.make_need(needed.problem))
+            yield refused.make_result(needed.problem)
 
     @contextmanager
     def _take_place(self, tool: Tool) -> Generator[None]:

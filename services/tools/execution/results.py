@@ -54,9 +54,8 @@ async def run_bounded(tool: Tool, context: ToolContext) -> AsyncGenerator[tools_
                     artifact = await _save_result(tool, context, delta.result.result)
                     if artifact is not None:
                         yield tools_pb2.ToolDelta(artifact=artifact)
-                    delta.result.result = shorten_result(
-                        delta.result.result, f"{FOLDER}/{artifact.name}" if artifact else ""
-                    )
+                    path = f"{FOLDER}/{artifact.name}" if artifact else ""
+                    delta.result.result = shorten_result(delta.result.result, path)
                 yield delta
     except ToolFailed as failure:
         text = mask_text(str(failure), list_forms(list_tool_credentials()))  # before a cut could leave half of one

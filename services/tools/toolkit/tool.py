@@ -33,7 +33,6 @@ RESULT_CHARS_MAX = 30_000
 SHOWN_MAX = 8
 """Pictures and sounds of a result that its model is shown."""
 
-
 ARGUMENT_BYTES_MAX = 4 * 1024 * 1024
 """Limit of a call's arguments, the same as the facade's for a message."""
 
@@ -54,14 +53,17 @@ class Credential:
     answerers: common_pb2.Answerers | None = None
     """Who may supply it; None: the requester."""
 
-    def make_need(self, problem: str) -> common_pb2.CredentialNeed:
-        return common_pb2.CredentialNeed(
+    def make_result(self, problem: str) -> tools_pb2.ToolDelta:
+        """Return the result of a call that wants it from the user; `problem` is `missing` or `refused`."""
+        need = common_pb2.CredentialNeed(
             name=self.name,
             description=self.description,
             obtain=self.obtain or None,
             problem=problem,
             answerers=self.answerers,
         )
+        text = f"credential {self.name!r} is {problem}"
+        return tools_pb2.ToolDelta(result=tools_pb2.ToolOutcome(ok=False, result=text, needs=need))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,22 +215,12 @@ def find_missing(tool: Tool) -> Credential | None:
     return next((one for one in tool.credentials if not find_tool_credential(one.name)), None)
 
 
-def make_environment(credentials: tuple[Credential, ...]) -> tuple[tuple[str, str], ...]:
-    """Return the variables of a command that has the credentials."""
-    return tuple((one.variable, find_tool_credential(one.name)) for one in credentials if one.variable)
-
-
 def find_authorization(server: str, credentials: tuple[Credential, ...]) -> str:
     """Return the user's Authorization header for an MCP server; empty: the user has none."""
     for one in credentials:
         if value := find_tool_credential(one.name):
             return f"{one.scheme} {value}".strip()
     return find_mcp_credential(server)
-
-
-def make_need_result(need: common_pb2.CredentialNeed) -> tools_pb2.ToolDelta:
-    text = f"credential {need.name!r} is {need.problem}"
-    return tools_pb2.ToolDelta(result=tools_pb2.ToolOutcome(ok=False, result=text, needs=need))
 
 
 def check_schema(schema: str) -> None:

@@ -16,7 +16,7 @@ from errno import ENOENT
 from pathlib import Path
 from urllib.parse import urlencode
 
-from headrace.errors import InvalidRequest
+from headrace.errors import InvalidRequest, NotFound
 from services.runtime.auth.identity import Identity
 from services.runtime.files.disk import disk_errors
 from services.runtime.rpc.field_rules import is_uuid
@@ -82,9 +82,10 @@ class Workspaces:
             self.owners.claim_chat(chat_id, is_older=self._find_folder(chat_id).is_dir())
 
     def check_owner(self, chat_id: str) -> None:
-        """Refuses another user's chat; raises what `claim_chat` does."""
+        """Refuses another user's chat, and leaves one without an owner as it is; raises what `claim_chat` does."""
         with disk_errors("the owner of a chat's files", chat_id):
-            self.owners.check_owner(chat_id, is_older=self._find_folder(chat_id).is_dir())
+            if self.owners.is_foreign(chat_id, is_older=self._find_folder(chat_id).is_dir()):
+                raise NotFound(f"chat {chat_id} does not exist", chatId=chat_id)
 
     def read_owner(self, chat_id: str) -> Identity | None:
         """Returns whose the chat's files are; None where nobody has any. Raises what `claim_chat` does."""
