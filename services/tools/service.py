@@ -20,7 +20,6 @@ from services.tools.mcp_client.authorizations import Authorizations
 from services.tools.mcp_client.servers import McpServers
 from services.tools.owned import ChatFolders, erase_owned, read_owned
 from services.tools.sandbox.tiers import Sandbox
-from services.tools.skills import linker
 from services.tools.skills.linker import SkillLinker
 from services.tools.toolkit.commands import explain_unavailable
 from services.tools.toolkit.tool import ARGUMENT_BYTES_MAX, RESULT_CHARS_MAX, Tool
@@ -78,9 +77,7 @@ class ToolService(tools_pb2_grpc.ToolServiceServicer):
         return await effect_guard.check_effect(self.effects, request)
 
     async def ListSkills(self, request: tools_pb2.ListSkillsRequest, context: Any) -> tools_pb2.ListSkillsResponse:
-        return tools_pb2.ListSkillsResponse(
-            skills=[linker.to_message(skill) for skill in await self.skills.list_skills()]
-        )
+        return tools_pb2.ListSkillsResponse(skills=await self.skills.list_skills())
 
     async def LinkSkill(self, request: tools_pb2.LinkSkillRequest, context: Any) -> tools_pb2.LinkSkillResponse:
         await self.rights.enter_chat(request.chat_id)

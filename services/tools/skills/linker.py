@@ -13,7 +13,7 @@ import shlex
 from contextlib import suppress
 from pathlib import Path
 
-from headrace.errors import HeadraceError, NotFound, SkillUnavailable
+from headrace.errors import NotFound, SkillUnavailable
 from headrace.regular_files import read_regular_file
 from headrace.v1 import tools_pb2
 from services.tools.sandbox.supervisor.kernel import open_beneath
@@ -39,8 +39,18 @@ class SkillLinker:
         self._environments = environments
         self._workspaces = workspaces
 
-    async def list_skills(self) -> list[Skill]:
-        return await asyncio.to_thread(self._shelf.list_skills)
+    async def list_skills(self) -> list[tools_pb2.Skill]:
+        return [
+            tools_pb2.Skill(
+                id=skill.id,
+                name=skill.name,
+                description=skill.description,
+                file_types=skill.file_types,
+                path=find_path(skill),
+                unavailable=skill.problem or None,
+            )
+            for skill in await asyncio.to_thread(self._shelf.list_skills)
+        ]
 
     async def link_skill(self, request: tools_pb2.LinkSkillRequest) -> tools_pb2.LinkSkillResponse:
         """Puts the skill into the workspace, anew if it has changed.
@@ -62,24 +72,11 @@ class SkillLinker:
         launcher = f'#!/bin/sh\nexec {shlex.quote(interpreter)} "$@"\n'
         try:
             place_copy(self._workspaces, chat_id, skill.id, read_files(skill.folder, skill.text, launcher))
-        except HeadraceError:
-            raise
-        except OSError as error:
-            problem = error.strerror or os.strerror(error.errno or 0)
+        except (OSError, ValueError) as error:
+            problem = str(error)
+            if isinstance(error, OSError):
+                problem = error.strerror or os.strerror(error.errno or 0)
             raise SkillUnavailable(f"skill {skill.id!r} cannot be linked: {problem}", skillId=skill.id) from error
-        except ValueError as error:
-            raise SkillUnavailable(f"skill {skill.id!r} cannot be linked: {error}", skillId=skill.id) from error
-
-
-def to_message(skill: Skill) -> tools_pb2.Skill:
-    return tools_pb2.Skill(
-        id=skill.id,
-        name=skill.name,
-        description=skill.description,
-        file_types=skill.file_types,
-        path=find_path(skill),
-        unavailable=skill.problem or None,
-    )
 
 
 def find_path(skill: Skill) -> str:
