@@ -55,14 +55,10 @@ class ModelCaller:
         with OPEN_STREAMS.track_inprogress():
             while True:
                 planned = plan.start_attempt()
-                account = self.accounts.get_account(planned.target.provider)
-                attempt = Attempt(
-                    *(request, planned, account, caller, self.interaction_log),
-                    *(self.refused_fields, self.pictures, self.cloud_credentials),
-                )
+                attempt = Attempt(self, request, planned, caller)
                 try:
                     with interaction_log.tracing_attempt(attempt.call):
-                        await attempt.run_attempt(self.pool, due_s)
+                        await attempt.run_attempt(due_s)
                     return sent + attempt.sent
                 except HeadraceError as error:
                     if attempt.has_begun:
