@@ -46,7 +46,9 @@ class Pool:
     """The pool is shared by all calls and closed with its block; open connections are not limited."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
-        self._dialer = Dialer(tls)
+        self._tls = tls
+        self._contexts: dict[Tls, tuple[Stamp, ssl.SSLContext]] = {}
+        self._names: dict[tuple[str, int], _ResolvedName] = {}
         self._idle: dict[Origin, dict[Connection, asyncio.TimerHandle]] = {}
         """Idle connections, oldest first, each with its timer."""
 
@@ -59,8 +61,26 @@ class Pool:
                 self._close_idle(connection)
 
     async def open_connection(self, origin: Origin) -> Connection:
-        """Open a connection, to be given back."""
-        return await self._dialer.open_connection(origin)
+        """Open a connection, to be given back.
+
+        Raises:
+            OSError: The host or its proxy cannot be reached.
+        """
+        tls = await self._find_context(origin.route.tls) if origin.is_tls else None
+        proxy = origin.route.proxy
+        place = (origin.host, origin.port) if proxy is None else (proxy.host, proxy.port)
+        name = self._names.setdefault(place, _ResolvedName())
+        try:
+            addresses = await _resolve_name(name, *place)
+            # A flow or scope of IPv6 is lost in an address's text.
+            if proxy is None and len(addresses) == 1 and not any(addresses[0][4][2:]):
+                return await _connect_directly(addresses[0], origin, tls)
+            loop = asyncio.get_running_loop()
+            opened = await start_connection(addresses, happy_eyeballs_delay=NEXT_ADDRESS_S, loop=loop)
+        except OSError:
+            name.until_s = 0.0  # they may be out of date
+            raise
+        return await _wrap_socket(opened, origin, tls)
 
     def take_idle(self, origin: Origin) -> Connection | None:
         """Return the newest idle connection, to be given back, or None."""
@@ -80,6 +100,22 @@ class Pool:
             connection.become_idle()
             connections[connection] = asyncio.get_running_loop().call_later(IDLE_S, self._close_idle, connection)
 
+    async def _find_context(self, tls: Tls) -> ssl.SSLContext:
+        """Return the context of these files; making one takes 20 ms in a thread.
+
+        Raises:
+            OSError: A file cannot be used.
+        """
+        if tls == Tls() and self._tls is not None:
+            return self._tls
+        stamp = tls.read_stamp()
+        known = self._contexts.get(tls)
+        if known is None or known[0] != stamp:
+            context = await asyncio.to_thread(tls.context)
+            context.set_alpn_protocols(["http/1.1"])
+            known = self._contexts[tls] = stamp, context
+        return known[1]
+
     def _close_idle(self, connection: Connection) -> None:
         self._idle[connection.origin].pop(connection).cancel()
         connection.close()
@@ -90,38 +126,6 @@ class _ResolvedName:
     looking: asyncio.Lock = field(default_factory=asyncio.Lock)
     addresses: Sequence[_Address] = ()
     until_s: float = 0.0
-
-
-class Dialer:
-    """Opens connections; shared by all calls."""
-
-    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
-        self._contexts = TlsContexts(tls)
-        self._names: dict[tuple[str, int], _ResolvedName] = {}
-
-    async def open_connection(self, origin: Origin) -> Connection:
-        """Open a connection, which the caller closes.
-
-        Raises:
-            OSError: The host or its proxy cannot be reached.
-        """
-        tls = await self._contexts.find_context(origin.route.tls) if origin.is_tls else None
-        proxy = origin.route.proxy
-        place = (origin.host, origin.port) if proxy is None else (proxy.host, proxy.port)
-        name = self._names.setdefault(place, _ResolvedName())
-        try:
-            addresses = await _resolve_name(name, *place)
-            if (
-                proxy is None and len(addresses) == 1 and not any(addresses[0][4][2:])
-            ):  # a flow or scope of IPv6 is lost in an address's text
-                return await _connect_directly(addresses[0], origin, tls)
-            opened = await start_connection(
-                addresses, happy_eyeballs_delay=NEXT_ADDRESS_S, loop=asyncio.get_running_loop()
-            )
-        except OSError:
-            name.until_s = 0.0  # they may be out of date
-            raise
-        return await _wrap_socket(opened, origin, tls)
 
 
 async def _resolve_name(name: _ResolvedName, host: str, port: int) -> Sequence[_Address]:
@@ -159,28 +163,6 @@ async def _wrap_socket(opened: socket.socket, origin: Origin, tls: ssl.SSLContex
         opened.close()
         raise
     return connection
-
-
-class TlsContexts:
-    def __init__(self, default: ssl.SSLContext | None = None) -> None:
-        self._default = default
-        self._known: dict[Tls, tuple[Stamp, ssl.SSLContext]] = {}
-
-    async def find_context(self, tls: Tls) -> ssl.SSLContext:
-        """Return the context of these files; making one takes 20 ms in a thread.
-
-        Raises:
-            OSError: A file cannot be used.
-        """
-        if tls == Tls() and self._default is not None:
-            return self._default
-        stamp = tls.read_stamp()
-        known = self._known.get(tls)
-        if known is None or known[0] != stamp:
-            context = await asyncio.to_thread(tls.context)
-            context.set_alpn_protocols(["http/1.1"])
-            known = self._known[tls] = stamp, context
-        return known[1]
 
 
 class ProxyRefused(OSError):

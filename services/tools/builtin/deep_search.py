@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import msgspec
 
@@ -155,23 +156,21 @@ class Verdict(msgspec.Struct, frozen=True):
     queries: list[str] = []
 
 
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    system: str
-    text: str
+Prompt: TypeAlias = tuple[str, str]
+"""The system message, and the user's."""
 
 
 def make_split_prompt(question: str) -> Prompt:
-    return Prompt(SPLIT.replace("{queries_max}", str(QUERIES_MAX)), f"Question: {question}")
+    return (SPLIT.replace("{queries_max}", str(QUERIES_MAX)), f"Question: {question}")
 
 
 def make_judge_prompt(question: str, findings: Findings) -> Prompt:
     text = f"Question: {question}\n\nDocuments:\n\n{findings.format_documents(JUDGED_CHARS_MAX)}"
-    return Prompt(JUDGE.replace("{queries_max}", str(QUERIES_MAX)), text)
+    return (JUDGE.replace("{queries_max}", str(QUERIES_MAX)), text)
 
 
 def make_report_prompt(question: str, findings: Findings) -> Prompt:
-    return Prompt(REPORT, f"Question: {question}\n\nDocuments:\n\n{findings.format_documents(DOCUMENTS_CHARS_MAX)}")
+    return (REPORT, f"Question: {question}\n\nDocuments:\n\n{findings.format_documents(DOCUMENTS_CHARS_MAX)}")
 
 
 def parse_queries(answer: str, question: str) -> list[str]:
@@ -210,7 +209,7 @@ async def execute(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
             why = findings.failures[0] if findings.failures else "nothing was found"
             raise ModelFailed(f"there is nothing to write a report from: {why}")
         prompt = make_report_prompt(context.arguments["query"], findings)
-        async with aclosing(model.stream_answer(prompt.system, prompt.text)) as texts:
+        async with aclosing(model.stream_answer(*prompt)) as texts:
             async for text in texts:
                 pieces.append(text)
                 yield make_output("text", text)
@@ -260,7 +259,7 @@ async def _search_rounds(
 async def _ask_or_empty(model: ModelClient, prompt: Prompt) -> str:
     # A search for the question itself is better than none, so a failure gives an empty answer.
     try:
-        return await model.ask_briefly(prompt.system, prompt.text)
+        return await model.ask_briefly(*prompt)
     except ModelFailed:
         return ""
 
