@@ -8,7 +8,7 @@ from typing import Any
 
 REMINDER = re.compile(r"(?:\n\n)?<system_reminder>.*?</system_reminder>", re.DOTALL)
 UPLOAD = re.compile(r"(?:^|\n\n)\[(?:(?:File|image|audio|pdf): |in the result of )[^\]\n]*\].*", re.DOTALL)
-"""Matches the label of a file that the model is shown, and all text behind it."""
+"""Matches the label of a file that the model is shown, and all text after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class ModelRequest:
     include_usage: bool
 
     cached_tokens: int = 0
-    """Of prompt_tokens those that an automatic prefix cache has."""
+    """Prompt tokens that an automatic prefix cache has."""
 
 
 class RequestRefused(Exception):

@@ -122,8 +122,13 @@ async def erase_owned(
     forget_tokens: Callable[[str, str, Collection[str]], Awaitable[int]],
     request: tools_pb2.EraseOwnedDataRequest,
 ) -> tools_pb2.EraseOwnedDataResponse:
-    """Delete it, each chat's owner last, so that who is cut goes on where this ended; `forget_tokens` forgets those of
-    a user, or of a tenant but some users, and says how many there were. Raises Overloaded."""
+    """Delete it, each chat's owner record last, so that a deletion that was interrupted can be repeated.
+
+    `forget_tokens` forgets the tokens of a user, or of a tenant except some users, and returns how many there were.
+
+    Raises:
+        Overloaded: The disk refused.
+    """
     counts: Counter[str] = Counter()
     with disk_errors(WHAT, ""):
         for chat_id, owner in await asyncio.to_thread(lambda: list(folders.list_owned())):

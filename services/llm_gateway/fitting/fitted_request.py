@@ -24,13 +24,13 @@ from services.llm_gateway.providers.provider_file import Model, Provider
 from services.runtime.tokens.model_table import known_facts
 
 FREE_CHOICES = ("", "none", "auto")
-"""Of `tool_choice`, beside `required` and the names of tools, which force a call."""
+"""Values of `tool_choice` that leave the model free; `required` and names of tools force a call."""
 
 CHAT_COMPLETIONS = "openai"
 """The protocol to which OpenAI's limits of its older API belong."""
 
 CHOICES = (*FREE_CHOICES, "required")
-"""Of `tool_choice`, beside the names of tools."""
+"""Values of `tool_choice` that are no names of tools."""
 
 LENGTH_MAX = 64
 

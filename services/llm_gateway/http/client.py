@@ -29,7 +29,7 @@ from services.llm_gateway.providers.route import DIRECT, Proxy, Route
 ERROR_BODY_BYTES_MAX = 64 * 1024
 
 FINISH_S = 2.0
-"""Longest wait, behind the finish reason, for usage and the end."""
+"""Longest wait for usage and the end after the finish reason."""
 
 END_S = 0.1
 """Longest wait for a complete answer's end."""

@@ -24,13 +24,13 @@ from services.llm_gateway.providers.provider_file import Model, Provider
 @dataclass(frozen=True, slots=True)
 class WireProtocol:
     path: str
-    """Behind `baseUrl`; `{model}` stands for the model's name."""
+    """Path after `baseUrl`, in which `{model}` is replaced by the model's name."""
 
     key_header: str
     headers: Mapping[str, str]
 
     media: frozenset[str]
-    """Kinds of parts beside text that a request may have."""
+    """Kinds of parts other than text that a request may have."""
 
     build_body: Callable[[ChatRequest, Provider, Model], dict[str, Any]]
     """Builds the body for orjson; InvalidRequest where the protocol cannot express the request."""
@@ -42,7 +42,7 @@ class WireProtocol:
     """Parameters of each request's address."""
 
     results_hold_media: bool = False
-    """Whether a tool's result may have images and files; otherwise they stand in a user's message behind it."""
+    """Whether a tool's result may have images and files; otherwise they go into a user's message after it."""
 
     def build_headers(self, provider: Provider, key: str) -> dict[str, str]:
         """Return the protocol's headers and the key in the header that the provider wants; no key when it is empty."""

@@ -60,7 +60,7 @@ class ErrorObject(msgspec.Struct):
     """Google's word for the kind."""
 
     metadata: msgspec.Raw = msgspec.Raw()
-    """OpenRouter puts the error of the provider behind it here."""
+    """OpenRouter puts the upstream provider's error here."""
 
     details: msgspec.Raw = msgspec.Raw()
     """Google puts the time to wait here, and the fields that are wrong."""
@@ -125,7 +125,7 @@ def _decode_body(headers: Mapping[str, str], body: bytes) -> _ErrorBody:
 
 
 def _read_behind(error: ErrorObject) -> str:
-    """Return what the provider behind a gateway has said; empty where nothing is told.
+    """Return what a gateway's upstream provider said; empty if the gateway does not tell.
 
     https://openrouter.ai/docs/api-reference/errors (2026-11): `metadata.raw` is its body, mostly as a text.
     """

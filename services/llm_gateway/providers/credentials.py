@@ -46,7 +46,7 @@ class Endpoint:
     """The entry's own headers."""
 
     secrets: tuple[str, ...] = field(repr=False)
-    """Texts to mask in errors and logs, beside the key."""
+    """Texts to mask in errors and logs, in addition to the key."""
 
     route: Route
 

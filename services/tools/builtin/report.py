@@ -47,7 +47,7 @@ SYSTEM = (
 SLIDES = " It becomes slides: under each second-level heading a few list items, each of one line, a table or a picture."
 
 PLACEABLE_MAX, LISTED_MAX = 50, 2000
-"""Files that the writer is told of, the newest of those that are looked at."""
+"""Files offered to the writer: the newest of those looked at."""
 
 UNPLACED_SHOWN_MAX = 10
 

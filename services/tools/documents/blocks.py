@@ -14,7 +14,7 @@ CHARS_MIN, CHARS_MAX = 3, 40
 """Limits of the length that counts, so that a long text leaves room for short ones."""
 
 PADDING_CHARS = 4
-"""Room beside the text of a cell."""
+"""Room around the text of a cell."""
 
 TAB_COLUMNS = 4
 
@@ -44,7 +44,7 @@ class Paragraph:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A picture that stands by itself."""
+    """A picture in a paragraph of its own."""
 
     path: str
     """A file of the chat, or an address, as the Markdown has it."""

@@ -53,7 +53,7 @@ FILES_MAX = 20_000
 
 MISSING = "?"
 ADDED = f"{MISSING} •…|/0123456789"
-"""Characters that a document has beside its text."""
+"""Characters that a document has in addition to its text."""
 
 CODE_POINT_MAX = 0xFFFF
 """reportlab writes no map from glyphs to text for characters above, so that they could be seen but not copied."""

@@ -203,7 +203,7 @@ async def start_session(policy: Policy, allow: AllowList | None = None) -> Inter
 
 
 class MarkedOutput:
-    """Output up to the mark; bytes behind it stay in `held` for the next code."""
+    """Output up to the mark; bytes after it stay in `held` for the next code."""
 
     def __init__(self, token: str, held: dict[Stream, bytes]) -> None:
         self.text = f"\0{token}\0"
@@ -218,9 +218,8 @@ class MarkedOutput:
     def take_output(self, stream: Stream, data: bytes) -> bytes:
         data = self._held.pop(stream, b"") + data
         if stream not in self._missing:
-            self._held[stream] = data[
-                -len(self._mark) :
-            ]  # something goes on printing: the next piece gets a trace of it
+            # Something still prints: the next piece gets a trace of it.
+            self._held[stream] = data[-len(self._mark) :]
             return b""
         before, mark, behind = data.partition(self._mark)
         if mark:

@@ -1,4 +1,4 @@
-"""What users have authorized Headrace at, as the tools service takes, lists and revokes it."""
+"""Users' authorizations at MCP servers: completed, listed, revoked."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class SentRequest:
         self.is_cut = False
         """Whether its answer, or the stream for it, ended too early."""
         self.is_plain = False
-        """Whether its answer was not of the protocol, but of whatever stands before the server."""
+        """Whether its answer was not of the protocol, but came from a proxy before the server."""
 
     @property
     def may_have_run(self) -> bool:

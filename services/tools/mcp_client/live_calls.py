@@ -41,12 +41,12 @@ VISITS_MAX = 4
 """Addresses that a call is refused without."""
 
 LIVE = "live"
-"""What the call's record keeps of it."""
+"""State that the call's record keeps of it."""
 
 
 @dataclass(eq=False, slots=True)
 class Sampled:
-    """A question to the model, which whoever executes the call answers."""
+    """A question to the model, answered by the task that executes the call."""
 
     params: types.CreateMessageRequestParams
     result: asyncio.Future[SampleResult]

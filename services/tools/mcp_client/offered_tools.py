@@ -39,10 +39,10 @@ EMPTY_SCHEMA = {"type": "object"}
 Work: TypeAlias = Callable[[McpSession, dict[str, Any]], Coroutine[Any, Any, types.CallToolResult]]
 
 LISTED_MAX = 200
-"""Entries of a page that are told."""
+"""Entries of a page that the model is given."""
 
 TEXT_CHARS_MAX = 500
-"""Of a description."""
+"""Longest description of an entry."""
 
 
 def map_tools(

@@ -44,7 +44,7 @@ class Course(msgspec.Struct):
     keys: dict[str, str] = {}
     """The server's name of each question, by ours."""
     responses: dict[str, Any] = {}
-    """What else it has asked in the same round, answered, by its name."""
+    """Answers to its other questions of the same round, by the server's name."""
 
 
 class Rounds:

@@ -59,7 +59,7 @@ class McpSession:
         self.version = ""
         """The version of the protocol; empty while that is agreed."""
         self.users = 0
-        """Who has borrowed it."""
+        """Number of callers that have borrowed it."""
         self.results = ResultRepair()
 
     @property

@@ -43,7 +43,7 @@ class ResultRepair:
         self.refused: dict[str, str] = {}
         """Why a tool was left out, by its name."""
         self.output_schemas: dict[str, str] = {}
-        """What a tool says of its structured content, as JSON; the SDK would refuse all of a result that breaks it."""
+        """JSON Schema of a tool's structured content, by name; the SDK would refuse all of a result that breaks it."""
 
     def repair(self, result: dict[str, Any], version: str) -> None:
         """Change a result of tools/list or tools/call; others stay as they are."""

@@ -42,7 +42,7 @@ class _UserSession:
     outcome: McpSession | ServerFailed | None = None
 
     calls: int = 0
-    """Who has the session, or waits for it."""
+    """Number of calls that have the session or wait for it."""
     used_at: float = 0.0
     task: asyncio.Task[None] | None = None
 

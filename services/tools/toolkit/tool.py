@@ -45,10 +45,10 @@ class Credential:
     description: str
     obtain: str = ""
     variable: str = ""
-    """Of a command's environment; empty for one of an MCP server."""
+    """Variable of a command's environment; empty for the credential of an MCP server."""
 
     scheme: str = ""
-    """What stands before it in the Authorization header of an MCP server."""
+    """Word before it in the Authorization header of an MCP server."""
 
     answerers: common_pb2.Answerers | None = None
     """Who may supply it; None: the requester."""
@@ -80,10 +80,10 @@ class ToolContext:
     llm: LlmServiceAsyncStub
 
     credentials: tuple[Credential, ...] = ()
-    """Of the user who asks; their values came with the call."""
+    """Credentials of the requester, whose values came with the call."""
 
     course: str = ""
-    """What the tool has kept of the call when it asked a person (InputNeeded); empty: the call begins."""
+    """State the tool saved when it asked a person (InputNeeded); empty on the first attempt."""
 
     begin: AllowBegin = begin_at_once
     """Records that the call begins; awaited by tools whose `begins_itself` is true before they change anything. Raises
@@ -164,10 +164,10 @@ class Tool:
     """Who may answer where a run waits for a person with it; None: as approvals.yaml says."""
 
     credentials: tuple[Credential, ...] = ()
-    """What it needs of the user who asks."""
+    """Credentials that it needs from the requester."""
 
     server: str = ""
-    """The MCP server that it is of."""
+    """Name of the MCP server that offers it; empty for other tools."""
 
     is_per_user: bool = False
     """Whether the server lists its tools for each user apart."""

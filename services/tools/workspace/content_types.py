@@ -61,7 +61,7 @@ CHARSET_HEAD_BYTES = 8192
 PIECE_BYTES = 1024 * 1024
 
 SAMPLE_BYTES = 64 * 1024
-"""What is looked at around the first byte that is no UTF-8."""
+"""Size of the sample around the first byte that is not UTF-8."""
 
 WESTERN = "windows-1252"
 
@@ -75,7 +75,7 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
-"""What files begin with that name their charset; the longer ones first."""
+"""Byte order marks and their charsets; the longer ones first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ def _is_text(head: bytes) -> bool:
 class Charset:
     name: str = "utf-8"
     mark: bytes = b""
-    """What the file begins with, which is no text."""
+    """Byte order mark at the file's beginning."""
 
     @property
     def is_utf8(self) -> bool:

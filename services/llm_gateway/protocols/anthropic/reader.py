@@ -219,7 +219,7 @@ class AnswerBlocks:
     def __init__(self) -> None:
         self._blocks: dict[int, dict[str, Any]] = {}
         self._texts: dict[int, list[str]] = {}
-        """What is still being written of a block, by its index: thoughts, or the input of a tool of the provider's."""
+        """Text of blocks that are still being written, by index: thoughts, or the input of a provider's own tool."""
 
     def begin_block(self, index: int, block: Block, raw: bytes) -> None:
         """Begin a block, whose fields `raw` has all."""
@@ -233,7 +233,7 @@ class AnswerBlocks:
                 self._texts[index] = [block.thinking or ""]
 
     def count_text(self, index: int, chars: int) -> None:
-        """Count what came of a text block; what stands in no such block has no place in the order."""
+        """Count the characters of a text block; text outside such a block has no place in the order."""
         if (block := self._blocks.get(index)) is not None and "chars" in block:
             block["chars"] += chars
 

@@ -24,7 +24,7 @@ STATUSES = {
     "modelStreamErrorException": 500,
     "serviceUnavailableException": 503,
 }
-"""Of exceptions in mid-stream, by their names."""
+"""Statuses of exceptions in mid-stream, by name."""
 
 KIND: Final = "content_blocks"
 
@@ -52,7 +52,7 @@ class Reasoning(msgspec.Struct, gc=False, rename="camel"):
     """Base64."""
 
     reasoning_text: ReasoningText | None = None
-    """Of a whole block."""
+    """The thoughts of a block that came whole."""
 
 
 class ToolUse(msgspec.Struct, gc=False, rename="camel"):
@@ -85,7 +85,7 @@ class Event(msgspec.Struct, gc=False, rename="camel"):
     stop_reason: str | None = None
     usage: UsageReport | None = None
     output: Output | None = None
-    """Of a whole answer in the place of a stream."""
+    """The answer, if it came whole instead of as a stream."""
 
 
 class Problem(msgspec.Struct, rename="camel"):

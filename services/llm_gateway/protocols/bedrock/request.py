@@ -49,7 +49,7 @@ CACHING = ("anthropic.claude", "amazon.nova")
 NO_PARAMETERS = {"type": "object", "properties": {}}
 
 _UNFIT_NAME = re.compile(r"[^A-Za-z0-9()\[\]-]+")
-"""What the name of a document may not have, or not twice in a row."""
+"""Characters that a document's name may not have, or not twice in a row."""
 
 
 def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -> dict[str, Any]:

@@ -29,7 +29,7 @@ log = structlog.get_logger()
 Decoded = TypeVar("Decoded")
 
 PASSED_OVER_BYTES_MAX = 64 * 1024
-"""Of a frame that decided nothing, kept for the error of a stream without a decision."""
+"""Bytes kept of a frame that decided nothing, for the error of a stream without a decision."""
 
 SendBytes: TypeAlias = "Callable[[bytes], object]"
 
@@ -50,7 +50,7 @@ class FrameReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AnswerSource:
-    """Who answers, and what the request has told it."""
+    """The provider and model that answer, and facts of the request."""
 
     provider: Provider
     model: str

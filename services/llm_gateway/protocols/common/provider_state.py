@@ -33,7 +33,7 @@ def unpack_state(state: str, provider: str, kind: str) -> list[dict[str, Any]]:
 Block = dict[str, Any]
 
 CHARS: Final = "chars"
-"""Of a text: its length."""
+"""Member that holds a text's length."""
 
 CALL: Final = "call"
 """Marks a call."""

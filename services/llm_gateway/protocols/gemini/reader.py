@@ -27,7 +27,7 @@ KIND: Final = "parts"
 SIGNATURE: Final = "thoughtSignature"
 
 GIVEN_ID: Final = "id"
-"""Of a call: the provider's own id, which it wants to see again if it has given one."""
+"""Member that holds the provider's own id of a call, which it wants back if it gave one."""
 
 
 class FunctionCall(msgspec.Struct, gc=False):
@@ -70,10 +70,10 @@ class UsageReport(msgspec.Struct, gc=False, rename="camel"):
     tool_use_prompt_token_count: int | None = None
     candidates_token_count: int | None = None
     thoughts_token_count: int | None = None
-    """Beside those of the candidates."""
+    """Not included in the candidates' tokens."""
 
     cached_content_token_count: int | None = None
-    """Of those of the prompt."""
+    """Included in the prompt's tokens."""
 
 
 class Frame(msgspec.Struct, gc=False, rename="camel"):

@@ -44,7 +44,7 @@ NO_SIGNATURE: Final = "skip_thought_signature_validator"
 """In the place of the signature of a call that another model has made."""
 
 MIME_TYPE = "image/*"
-"""Of a picture at an address, whose type nobody has told."""
+"""Type of a picture at an address, if the caller did not say."""
 
 
 def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -> dict[str, Any]:

@@ -94,7 +94,7 @@ class Event(msgspec.Struct, gc=False):
     response: Response | None = None
     error: ErrorObject | str | None = None
     message: str | None = None
-    """Of an event of type `error`, as the next two."""
+    """Set in an event of type `error`, like the next two."""
 
     code: str | int | None = None
     param: msgspec.Raw = msgspec.Raw()

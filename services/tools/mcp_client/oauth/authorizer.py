@@ -45,7 +45,7 @@ AUTHORIZE = "authorize-"
 """Beginning of the name of what a user is asked."""
 
 COURSE = "authorize"
-"""What a call's record keeps while its user is on the way to agree: it begins anew then."""
+"""State in a call's record while its user is asked to agree: the call starts over then."""
 
 AUTH_METHODS = ("none", "client_secret_basic", "client_secret_post")
 
