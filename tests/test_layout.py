@@ -66,16 +66,16 @@ ROOMS = {
         *(
             "__main__.py",
             "server.py",
-            "gate_service.py",
             "operating",
             "service.py",
+            "people/gate_service.py",
             "data",
             "cluster",
             "lifecycle",
             "modes",
             "mode_api",
         ),
-        *("setup", "turn", "calls"),
+        *("setup", "turn", "calls", "people"),
         *("tracing.py", "metrics.py", "run", "peers", "tape", "agents", "config.py", "ids.py", "."),
     ),
     "services/tools": (

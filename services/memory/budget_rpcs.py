@@ -13,7 +13,7 @@ from headrace.errors import InvalidRequest, NotFound, QuotaExceeded
 from headrace.v1 import memory_pb2
 from headrace.v1.memory_pb2_grpc import MemoryServiceServicer
 from services.memory.spend.periods import Period, find_period
-from services.memory.storage.operating.claims import Amount, Budget, SpendClaim
+from services.memory.storage.claims import Amount, Budget, SpendClaim
 from services.memory.webhooks.store import warn_of_budget
 from services.runtime.auth import identity
 from services.runtime.clock import now_ms
@@ -56,7 +56,7 @@ class BudgetRpcs(MemoryServiceServicer):
         subject = {"user": budget.user, "agentKey": budget.agent_key, "key": budget.key}
         told = {name: value for name, value in (limits | subject).items() if value} | {"opensAt": period.ends_at}
         args = (tenant, budget.budget_id, period.name, budget.warn_at, told)
-        await warn_of_budget(self._engine.webhooks, *args, agent_key=budget.agent_key)
+        await warn_of_budget(self._engine.records.webhooks, *args, agent_key=budget.agent_key)
 
 
 def _make_refusal(

@@ -24,7 +24,7 @@ from services.llm_gateway.providers.catalogue import Catalogue as Providers
 from services.memory.log import lines
 from services.orchestrator.agents.grants.rules import parse_grants
 from services.orchestrator.agents.registry import Registry
-from services.orchestrator.calls.gates import ask_person
+from services.orchestrator.people import approvals
 from services.orchestrator.run.approvals.file import RulesFile
 from services.orchestrator.run.budgets.file import BudgetsFile
 from services.runtime.auth.identity import Identity
@@ -137,7 +137,7 @@ def read_api_keys(text: str, folder: Path, _: str) -> None:
 
 def read_submit(text: str, _folder: Path, _: str) -> None:
     request: Any = decode_body(text.encode(), agent_pb2.SubmitRequest.DESCRIPTOR)
-    assert ask_person.parse_answer(request.payload).decision == "edit"
+    assert approvals.parse_answer(request.payload).decision == "edit"
 
 
 def read_event(text: str, _folder: Path, _: str) -> None:

@@ -10,8 +10,8 @@ import msgspec
 from headrace.errors import ChatBusy, NotFound
 from services.memory.data.erased_parts import RemainingParts
 from services.memory.data.holds import HoldStore
-from services.memory.storage.operating.run_query import RunQuery
-from services.memory.storage.people.records import DONE, Kept
+from services.memory.storage.records.erasures import DONE, Kept
+from services.memory.storage.run_query import RunQuery
 from services.runtime.clock import monotonic_s, now_ms
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from services.memory.data.erasures import ErasureStore
     from services.memory.data.holds import HoldsInForce
     from services.memory.storage.engine import Engine
-    from services.memory.storage.operating.run_query import RunEntry
-    from services.memory.storage.people.records import StoredErasure
+    from services.memory.storage.records.erasures import StoredErasure
+    from services.memory.storage.run_query import RunEntry
 
 PORTION_S = 5.0
 """Time of one portion: its caller waits, and prolongs its claim."""
@@ -92,7 +92,7 @@ class Eraser:
         await self._engine.blobs.finish_deletions()
         eraser = self._engine.eraser
         for user in await parts.list_users() if erasure.user else ():
-            await eraser.delete_deliveries_about(erasure.tenant, user)
+            await self._engine.records.webhooks.delete_deliveries_about(erasure.tenant, user)
             await eraser.rename_spender(erasure.tenant, user, parts.name)
         held = await self._list_held(erasure, parts, holds)
         if not erasure.user and not held:
@@ -146,7 +146,7 @@ class Eraser:
             async for portion in portions:
                 lines += sum(not erasure.user or erasure.user in _read_names(line) for line in portion)
         kept = [Kept("audit_lines", str(lines), "evidence of who has done what, with a retention of its own")]
-        keys = await self._engine.keys.list_own(erasure.tenant)
+        keys = await self._engine.records.keys.list_own(erasure.tenant)
         revoked = sum(bool(key.revoked_at) and erasure.user in ("", key.user) for key in keys)
         if revoked:
             kept.append(Kept("revoked_keys", str(revoked), "without their secret, for 30 days after their end"))

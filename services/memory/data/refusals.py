@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from headrace.errors import Erasing, HeadraceError, Overloaded
-from services.memory.storage.people.records import GOING, StoredErasure
+from services.memory.storage.records.erasures import GOING, StoredErasure
 from services.runtime.clock import monotonic_s
 from services.runtime.ending import guard_task
 
@@ -46,7 +46,7 @@ class Refusals:
     """The erasures that go on, as far as this process knows."""
 
     def __init__(self, engine: Engine) -> None:
-        self._erasures = engine.erasures
+        self._erasures = engine.records.erasures
         self._is_shared = engine.eraser.settles_s > 0
         self._going: tuple[StoredErasure, ...] = ()
         self._looked_s = monotonic_s()

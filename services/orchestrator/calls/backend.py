@@ -11,10 +11,10 @@ from headrace.streams import reading
 from headrace.v1 import agent_pb2, common_pb2, tools_pb2
 from services.orchestrator.calls import outcomes
 from services.orchestrator.calls.effects import GONE, RetryWindow, make_effect_key, resolve_break
-from services.orchestrator.calls.gates.ask_credential import ask_credential
-from services.orchestrator.calls.gates.ask_input import ANSWERS_MAX, ask_input
 from services.orchestrator.peers.model_info import measure_needs
 from services.orchestrator.peers.stubs import Peers
+from services.orchestrator.people.credentials import ask_credential
+from services.orchestrator.people.inputs import ANSWERS_MAX, ask_input
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.control.charges import Origin
 from services.orchestrator.run.scope import Scope
@@ -40,9 +40,10 @@ async def execute_backend(scope: Scope, peers: Peers, call: Call) -> tools_pb2.T
         if not outcome.HasField("needs"):
             return outcome
         name = outcome.needs.name
-        refusal = await ask_credential(scope, call, outcome.needs, used.get(name_tool_credential(name), ""))
-        if refusal is not None:
-            return refusal
+        problem = await ask_credential(scope, call, outcome.needs, used.get(name_tool_credential(name), ""))
+        if problem is not None:
+            why = f"the tool did not run: it needs the credential {name!r}: {problem}"
+            return outcomes.make_failure("CREDENTIAL_MISSING", why)
 
 
 async def _execute_once(

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from headrace.v1 import tools_pb2
 from services.orchestrator.calls import outcomes
-from services.orchestrator.calls.gates import ask_person
-from services.orchestrator.calls.gates.grants import has_used_grant, use_grant
 from services.orchestrator.calls.own_tools.catalogue import NAMES
+from services.orchestrator.people import approvals
+from services.orchestrator.people.grants import has_used_grant, use_grant
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.approvals.verdict import verdict
 from services.orchestrator.run.granted import find_grants
@@ -30,14 +30,14 @@ async def check_permission(scope: Scope, call: Call) -> Permission:
         return Permission()
     found = await verdict(scope.run.rules, call)
     # What rules that have changed since say is for the next question: somebody may have answered this one.
-    has_asked = ask_person.has_asked(scope, call, ask_person.PERMISSION)
+    has_asked = approvals.has_asked(scope, call, approvals.PERMISSION)
     if found.then == "allow" and not has_asked:
         return Permission()
     if found.then == "deny" and not has_asked:
         return Permission(outcomes.make_refusal("denied", message=f"not allowed here: {found.reason}"))
     if not has_asked and await use_grant(scope, call, found):
         return Permission()
-    answer = await ask_person.ask_person(scope, call, found)
+    answer = await approvals.ask_person(scope, call, found)
     if answer.decision == "reject":
         return Permission(outcomes.make_refusal("rejected", message=answer.note or "a person rejected this call"))
     if answer.decision == "edit":

@@ -19,7 +19,6 @@ from headrace.errors import HeadraceError, ModeChanged, StaleLease, to_failure
 from headrace.v1 import tools_pb2
 from services.orchestrator.agents.definition import StageSettings
 from services.orchestrator.calls.own_tools import subagent
-from services.orchestrator.calls.result_schema import ASK_HUMAN
 from services.orchestrator.ids import derived_id
 from services.orchestrator.mode_api import answering, kept_values, made_answers
 from services.orchestrator.mode_api.made_answers import CallResult
@@ -27,6 +26,7 @@ from services.orchestrator.mode_api.mode_run import TOGETHER_MAX, ModeRun, Stopp
 from services.orchestrator.mode_api.plan import Task
 from services.orchestrator.mode_api.steps import StepCount, make_fit
 from services.orchestrator.mode_api.task_scope import CODE_FAILED
+from services.orchestrator.people.forms import ASK_HUMAN
 from services.orchestrator.run import session_state
 from services.orchestrator.run.replay.fit import Kept
 from services.orchestrator.turn.conversation import Conversation

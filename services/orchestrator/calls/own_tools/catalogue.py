@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from headrace.v1 import tools_pb2
 from services.orchestrator.calls.own_tools import facts, history, planning, subagent, todos
-from services.orchestrator.calls.result_schema import ASK_HUMAN
 from services.orchestrator.peers.stubs import Peers
+from services.orchestrator.people.forms import ASK_HUMAN
 from services.orchestrator.run.answers import arguments
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.scope import Scope

@@ -1,1 +1,1 @@
-"""State, limits, waits and stops of a run."""
+"""State, limits, gates and stops of a run."""
