@@ -61,20 +61,7 @@ ROOMS = {
         "fitting",
         "providers",
     ),
-    "services/simulator": (
-        ".",
-        "protocols",
-        "protocols/openai_responses",
-        "protocols/gemini",
-        "protocols/bedrock",
-        "protocols/openai",
-        "protocols/anthropic",
-        "protocols/common",
-        "playback",
-        "model",
-        "scripts",
-        "requests",
-    ),
+    "services/simulator": (".", "protocols", "player.py", "model", "script.py", "model_request.py"),
     "services/orchestrator": (
         *(
             "__main__.py",
@@ -94,18 +81,17 @@ ROOMS = {
     "services/tools": (
         *(
             ".",
-            "owned",
+            "owned.py",
             "execution",
             "catalogue",
             "builtin",
             "mcp_client",
-            "research",
             "documents",
             "skills",
             "transfer",
         ),
-        *("toolkit", "interpreter", "web", "workspace", "sandbox", "sandbox/supervisor", "sandbox/confinement"),
-        *("metrics.py", "errors.py"),
+        *("toolkit", "interpreter", "web", "workspace", "sandbox", "sandbox/supervisor"),
+        "errors.py",
     ),
     "services/facade": (
         *(".", "console", "openapi"),

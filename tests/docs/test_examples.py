@@ -30,7 +30,7 @@ from services.orchestrator.run.budgets.file import BudgetsFile
 from services.runtime.auth.identity import Identity
 from services.runtime.auth.keys.api_keys import ApiKeys
 from services.tools.mcp_client.settings import read_servers
-from services.tools.skills.skill import read_skill
+from services.tools.skills.skill_folder import read_skill
 from tests.support.catalogue import read_catalogue
 from tests.support.pages import BLOCK, REFERENCE, read_curl
 from tests.support.suite import Running, up
