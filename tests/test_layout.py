@@ -81,6 +81,7 @@ ROOMS = {
             "server.py",
             "gate_service.py",
             "operating",
+            "money/limits.py",
             "service.py",
             "data",
             "cluster",
@@ -89,7 +90,7 @@ ROOMS = {
             "mode_api",
         ),
         *("setup", "turn", "calls"),
-        *("tracing.py", "metrics.py", "run", "peers", "tape", "agents", "config.py", "ids.py", "."),
+        *("tracing.py", "run", "money", "peers", "tape", "metrics.py", "agents", "config.py", "ids.py", "."),
     ),
     "services/tools": (
         *(

@@ -36,9 +36,9 @@ from services.orchestrator.agents.prompts import ALIASES, NAMES
 from services.orchestrator.calls.own_tools import catalogue, facts
 from services.orchestrator.config import Config as OrchestratorConfig
 from services.orchestrator.mode_api.mode import Mode
+from services.orchestrator.money.budgets import File, Rule
 from services.orchestrator.run.approvals import rules as approval_rules
 from services.orchestrator.run.approvals.risks import BUILT_IN
-from services.orchestrator.run.budgets import rules as budget_rules
 from services.runtime.auth.answerer_rule import AnswererRule
 from services.runtime.auth.callers import CALLERS, CLIENT, find_audit_event, find_scope
 from services.runtime.auth.settings import AuthSettings as AUTH
@@ -117,8 +117,8 @@ MODELS: dict[str, type[BaseModel]] = {
     "option": tiers.Option,
     "declared-credential": tiers.DeclaredCredential,
     "approvals-yaml": approval_rules._File,
-    "budgets-yaml": budget_rules.File,
-    "limit": budget_rules.Rule,
+    "budgets-yaml": File,
+    "limit": Rule,
     "tenant-agents-yaml": grant_rules._File,
     "grant": grant_rules.Grant,
     "ceilings": grant_rules.Ceilings,

@@ -15,9 +15,8 @@ from services.orchestrator.agents.grants.file import NAME as GRANTS
 from services.orchestrator.agents.grants.file import GrantsFile
 from services.orchestrator.agents.mode_files import ModeFiles
 from services.orchestrator.agents.registry import Registry
+from services.orchestrator.money.budgets import EACH, BudgetsFile
 from services.orchestrator.run.approvals.file import RulesFile
-from services.orchestrator.run.budgets.file import BudgetsFile
-from services.orchestrator.run.budgets.rules import EACH
 from services.runtime.files.refused_files import Refusal, collecting_refusals
 from services.tools.catalogue.catalogue import Catalogue as ToolCatalogue
 from services.tools.mcp_client.servers import FILE as MCP_FILE

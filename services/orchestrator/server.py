@@ -37,8 +37,9 @@ from services.orchestrator.lifecycle.runs import Runs
 from services.orchestrator.lifecycle.versions.pins import Pins
 from services.orchestrator.lifecycle.versions.publishing import Publishing, read_changes
 from services.orchestrator.lifecycle.versions.validation import FREE_TOOLS
+from services.orchestrator.money.budgets import BudgetsFile
+from services.orchestrator.money.limits import LimitsInForce
 from services.orchestrator.operating.config_audit import ConfigAudit, read_collecting
-from services.orchestrator.operating.limits import LimitsInForce
 from services.orchestrator.operating.operator_service import OperatorService
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.embeddings import Embeddings
@@ -47,7 +48,6 @@ from services.orchestrator.peers.remote.credentials import Credentials
 from services.orchestrator.peers.remote.http import Http
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.approvals.file import RulesFile
-from services.orchestrator.run.budgets.file import BudgetsFile
 from services.orchestrator.service import AgentService
 from services.runtime.auth.caller_credentials import build_caller_metadata
 from services.runtime.auth.callers import ORCHESTRATOR

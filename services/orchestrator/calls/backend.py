@@ -13,10 +13,10 @@ from services.orchestrator.calls import outcomes
 from services.orchestrator.calls.effects import GONE, RetryWindow, make_effect_key, resolve_break
 from services.orchestrator.calls.gates.ask_credential import ask_credential
 from services.orchestrator.calls.gates.ask_input import ANSWERS_MAX, ask_input
-from services.orchestrator.peers.model_info import measure_needs
+from services.orchestrator.money.charges import Origin
+from services.orchestrator.peers.models import measure_needs
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.answers.call import Call
-from services.orchestrator.run.control.charges import Origin
 from services.orchestrator.run.scope import Scope
 from services.runtime.rpc.call_ids import forward_metadata, name_tool_credential
 from services.runtime.rpc.peer_calls import was_broken_connection

@@ -7,7 +7,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from headrace.v1 import llm_pb2, tools_pb2
-from services.orchestrator.peers.model_info import list_capabilities
+from services.orchestrator.peers.models import list_capabilities
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.peers.workspace_files import read_file
 from services.orchestrator.run.scope import Scope

@@ -27,12 +27,12 @@ from services.orchestrator.lifecycle.persist import Caller, QueryLog
 from services.orchestrator.lifecycle.query_copies import find_chat, query_event, steer_query
 from services.orchestrator.lifecycle.start_result import OwnedElsewhere, RepeatedQuery, StartResult
 from services.orchestrator.lifecycle.subagents import run_subagent
+from services.orchestrator.money.budgets import BudgetsFile
+from services.orchestrator.money.charges import Origin
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.remote.agents import RemoteAgents
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.approvals.file import RulesFile
-from services.orchestrator.run.budgets.file import BudgetsFile
-from services.orchestrator.run.control.charges import Origin
 from services.orchestrator.run.control.steer_queue import Steer
 from services.orchestrator.run.first_turn import FirstTurn
 from services.orchestrator.run.replay.resume_point import NEW, ResumePoint

@@ -9,7 +9,7 @@ import grpc
 import structlog
 
 from headrace.errors import HeadraceError
-from headrace.v1 import common_pb2, llm_pb2
+from headrace.v1 import llm_pb2
 from services.orchestrator.agents import prompts
 from services.orchestrator.turn import side_question
 
@@ -31,7 +31,7 @@ async def write_summary(talk: Conversation) -> None:
     if not text:
         return
     if recalled := scope.recalled_answer():
-        talk.run.spending.recall_model_call(recalled.usage or common_pb2.Usage())
+        talk.run.spending.recall_model_call(recalled.usage)
         return
     await talk.run.log.commit_held()
     model = scope.settings.model

@@ -11,8 +11,8 @@ import structlog
 from headrace.errors import HeadraceError, IndexIncomplete, InvalidRequest, NotFound
 from headrace.v1 import agent_pb2, limits_pb2, llm_pb2, memory_pb2, operator_pb2, operator_pb2_grpc
 from services.orchestrator.lifecycle.leases import Owner
+from services.orchestrator.money.limits import LimitsInForce
 from services.orchestrator.operating.content import strip_content
-from services.orchestrator.operating.limits import LimitsInForce
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
 from services.orchestrator.service import AgentService

@@ -14,14 +14,14 @@ from services.orchestrator.agents.definition import Definition
 from services.orchestrator.agents.grants.file import GrantsFile
 from services.orchestrator.agents.mode_files import ModeCode, ModeFiles
 from services.orchestrator.agents.version import AgentVersion
+from services.orchestrator.money.allowance import Allowance, list_agents_below
+from services.orchestrator.money.budgets import BudgetsFile
+from services.orchestrator.money.spending import Spending
 from services.orchestrator.peers.remote.agents import RemoteAgents
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.answers.answer import BlockNames
 from services.orchestrator.run.approvals.file import RulesFile
 from services.orchestrator.run.approvals.rules import Rules
-from services.orchestrator.run.budgets.allowance import Allowance, list_agents_below
-from services.orchestrator.run.budgets.file import BudgetsFile
-from services.orchestrator.run.control.budget import Spending
 from services.orchestrator.run.control.chat_position import ChatPosition
 from services.orchestrator.run.control.gate_claims import GateClaims
 from services.orchestrator.run.control.state import RunState

@@ -245,7 +245,7 @@ class Scope:
             self.run.log.hold([self._step_line(messages)])
 
     def note_answer(self, answer: Answer) -> Answer:
-        self.run.spending.count_answer(self.ids.subagent_id)
+        self.run.spending.answers[self.ids.subagent_id] += 1
         if self._gives_answer:
             self.notes.last_text = answer.text.strip() or self.notes.last_text
         if thought := answer.hidden_reasoning:

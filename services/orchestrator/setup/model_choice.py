@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from headrace.errors import InvalidRequest
 from services.orchestrator.agents.definition import Definition
-from services.orchestrator.peers.model_info import list_capabilities
+from services.orchestrator.peers.models import list_capabilities
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run import session_state
 from services.orchestrator.run.attention import Upload

@@ -6,7 +6,7 @@ import structlog
 
 from headrace.errors import HeadraceError
 from headrace.v1 import memory_pb2
-from services.orchestrator.peers.call_needs import estimate_tokens
+from services.orchestrator.peers.models import estimate_tokens
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
 from services.orchestrator.run.run import Run
 from services.runtime.rpc.call_ids import forward_metadata

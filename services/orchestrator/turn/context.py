@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from headrace.v1 import llm_pb2, memory_pb2
 from services.orchestrator.agents import recap
-from services.orchestrator.peers.model_info import get_model_info, make_limits
+from services.orchestrator.peers.models import get_model_info, make_limits
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
 from services.orchestrator.run.scope import Scope
 from services.orchestrator.turn import insight_writer

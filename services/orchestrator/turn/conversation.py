@@ -13,19 +13,16 @@ from headrace.v1 import common_pb2, llm_pb2, tools_pb2
 from services.orchestrator import metrics
 from services.orchestrator.calls import executor
 from services.orchestrator.calls.own_tools import history
-from services.orchestrator.peers.call_needs import CallNeeds, estimate_tokens, make_needs
-from services.orchestrator.peers.model_info import get_model_info, get_priced_model
+from services.orchestrator.money.charges import Origin, Reservation, estimate_untold
+from services.orchestrator.peers.models import CallNeeds, estimate_tokens, get_model_info, get_priced_model, make_needs
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.answers.answer import Answer
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.answers.toolbox import Toolbox
-from services.orchestrator.run.control.charges import Origin
-from services.orchestrator.run.control.reservation import Reservation
 from services.orchestrator.run.granted import check_turn
 from services.orchestrator.run.scope import Scope
 from services.orchestrator.turn import output_form, parent_context
 from services.orchestrator.turn.answer_files import keep_media
-from services.orchestrator.turn.call_charges import estimate_untold
 from services.orchestrator.turn.context import Context
 from services.orchestrator.turn.model_stream import stream_model
 from services.orchestrator.turn.output_form import Output, OutputForm
@@ -96,7 +93,7 @@ class Conversation:
             await self.scope.add_steers()
         if recalled := self.scope.recalled_answer():
             self.context.skip_turn()
-            run.spending.recall_model_call(recalled.usage or common_pb2.Usage())
+            run.spending.recall_model_call(recalled.usage)
             if any(call.name in history.NAMES for call in recalled.calls):
                 self._offer_history_tools()
             return self.scope.note_answer(recalled)

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 import grpc
 
 from headrace.errors import ProviderUnavailable, StreamStalled
+from services.orchestrator.money.spending import Spending
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.answers.answer import Answer
-from services.orchestrator.run.control.budget import Spending
 from services.orchestrator.tape.tape import TAPE
 from services.runtime.rpc.call_ids import forward_metadata
 from services.runtime.rpc.peer_calls import was_broken_connection

@@ -11,20 +11,18 @@ import structlog
 from headrace.errors import BudgetExceeded, HeadraceError
 from headrace.streams import reading
 from headrace.v1 import llm_pb2
-from services.orchestrator.peers.call_needs import estimate_tokens
-from services.orchestrator.peers.model_info import measure_needs
-from services.orchestrator.run.control.charges import Origin
+from services.orchestrator.money.charges import Origin, estimate_untold
+from services.orchestrator.peers.models import estimate_tokens, measure_needs
 from services.orchestrator.run.granted import check_turn
-from services.orchestrator.turn.call_charges import estimate_untold
 from services.runtime.rpc.call_ids import forward_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from services.orchestrator.agents.definition import ModelConfig
-    from services.orchestrator.peers.call_needs import CallNeeds
+    from services.orchestrator.money.charges import Reservation
+    from services.orchestrator.peers.models import CallNeeds
     from services.orchestrator.peers.stubs import Peers
-    from services.orchestrator.run.control.reservation import Reservation
     from services.orchestrator.run.run import Run
 
 TIMEOUT_S = 20.0

@@ -18,7 +18,7 @@ from headrace.v1 import memory_pb2
 from services.orchestrator.agents import prompts, triple_quotes
 from services.orchestrator.agents.definition import DefinitionError, parse_agent
 from services.orchestrator.agents.registry import Registry
-from services.orchestrator.run.control.budget import Spending
+from services.orchestrator.money.spending import Spending
 from services.orchestrator.turn.compacting.compaction import make_window_settings
 
 AGENT: dict[str, Any] = {

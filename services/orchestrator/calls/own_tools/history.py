@@ -12,7 +12,7 @@ import msgspec
 from headrace.errors import InvalidRequest, NotFound
 from headrace.v1 import memory_pb2, tools_pb2
 from services.orchestrator.calls import outcomes, shown_media
-from services.orchestrator.peers.model_info import get_model_info, make_limits
+from services.orchestrator.peers.models import get_model_info, make_limits
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.scope import Scope

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from headrace.v1 import common_pb2, tools_pb2
+from headrace.v1 import tools_pb2
 from services.orchestrator.agents.definition import Definition
 from services.orchestrator.calls import outcomes
 from services.orchestrator.ids import subagent_id
@@ -77,7 +77,7 @@ def recall_subagent(scope: Scope, call: Call, result: str) -> None:
     run = scope.run
     for agent_id in run.recording.subagents_of(subagent_id(run.id, call.tool_id)):
         for answer in run.recording.answers(agent_id):
-            run.spending.recall_model_call(answer.usage if answer.HasField("usage") else common_pb2.Usage())
+            run.spending.recall_model_call(answer.usage if answer.HasField("usage") else None)
         for message in run.recording.messages(agent_id):
             if message.message.role == "tool":
                 text = "".join(part.text for part in message.message.content)

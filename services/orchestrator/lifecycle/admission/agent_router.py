@@ -17,10 +17,9 @@ from headrace.streams import reading
 from headrace.v1 import common_pb2, llm_pb2
 from services.orchestrator.agents import prompts
 from services.orchestrator.agents.definition import Definition, ModelConfig
-from services.orchestrator.peers.call_needs import estimate_tokens
-from services.orchestrator.peers.model_info import measure_needs
+from services.orchestrator.money.charges import grant_output
+from services.orchestrator.peers.models import estimate_tokens, measure_needs
 from services.orchestrator.peers.stubs import Peers
-from services.orchestrator.run.control.reservation import grant_output
 from services.orchestrator.turn import side_question
 from services.runtime.rpc.call_ids import forward_metadata
 

@@ -20,7 +20,7 @@ from headrace.v1 import agent_pb2, memory_pb2
 from services.orchestrator.agents.grants.file import NAME as GRANTS
 from services.orchestrator.agents.grants.rules import write_grants
 from services.orchestrator.agents.version import AgentVersion
-from services.orchestrator.run.budgets.rules import write_budgets
+from services.orchestrator.money.budgets import write_budgets
 from services.orchestrator.run.events.kinds import KINDS
 from services.orchestrator.run.run import Run
 from services.orchestrator.tape.lines import Mask, describe_identity, write_line, write_tape

@@ -12,7 +12,7 @@ from services.orchestrator.agents import recap
 from services.orchestrator.agents.registry import Registry
 from services.orchestrator.lifecycle.versions.pins import Pins
 from services.orchestrator.peers import stored_runs
-from services.orchestrator.peers.model_info import get_model_info, make_limits
+from services.orchestrator.peers.models import get_model_info, make_limits
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
 from services.orchestrator.run import session_state
 from services.orchestrator.run.answers.toolbox import Toolbox

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from headrace.v1 import agent_pb2, common_pb2, memory_pb2
 from services.orchestrator.calls import outcomes
+from services.orchestrator.money.charges import replace_cost
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import Peers
-from services.orchestrator.run.control.charges import replace_cost
 from services.orchestrator.run.replay.replay import Recording
 from services.runtime.usage import add_cost
 

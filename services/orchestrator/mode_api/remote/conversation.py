@@ -22,12 +22,12 @@ from services.orchestrator.mode_api.remote.artifacts import join_message
 from services.orchestrator.mode_api.remote.exchange import ContextRefused, Exchange, OutcomeUnknown
 from services.orchestrator.mode_api.remote.notes import Asked, Notes, Received, Sent, Unknown
 from services.orchestrator.mode_api.remote.streamed_answer import QUESTIONS, StreamedAnswer, end_answer, read_question
-from services.orchestrator.peers.call_needs import OUTPUT_TOKENS, CallNeeds, estimate_tokens
+from services.orchestrator.money.charges import Origin
+from services.orchestrator.peers.models import OUTPUT_TOKENS, CallNeeds, estimate_tokens
 from services.orchestrator.peers.remote.client import RemoteClient
 from services.orchestrator.peers.remote.faults import shorten
 from services.orchestrator.run import session_state
 from services.orchestrator.run.answers.answer import Answer
-from services.orchestrator.run.control.charges import Origin
 from services.orchestrator.tape.tape import REMOTE
 from services.orchestrator.turn import output_form
 from services.runtime.randomness import new_uuid
@@ -193,7 +193,7 @@ class RemoteConversation:
 
     def _recall(self, answer: Answer) -> Answer:
         """Count an answer of the log as if it had just come."""
-        self._scope.run.spending.recall_model_call(answer.usage or common_pb2.Usage())
+        self._scope.run.spending.recall_model_call(answer.usage)
         self._said += answer.text
         if answer.calls:
             self._count += 1

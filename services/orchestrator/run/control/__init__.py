@@ -1,1 +1,1 @@
-"""State, limits, waits and stops of a run."""
+"""State, waits and stops of a run."""

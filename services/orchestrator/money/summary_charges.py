@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 from headrace.errors import BudgetExceeded
 from headrace.v1 import common_pb2, memory_pb2
 from services.orchestrator import metrics
-from services.orchestrator.peers.call_needs import CallNeeds
-from services.orchestrator.run.control.budget import Spending
-from services.orchestrator.run.control.charges import Origin
-from services.orchestrator.run.control.reservation import Reservation
+from services.orchestrator.money.charges import Origin, Reservation
+from services.orchestrator.money.spending import Spending
+from services.orchestrator.peers.models import CallNeeds
 
 CALLS_MAX = 32
 """Model calls of a compaction, where the window of the model that writes the summary is small."""

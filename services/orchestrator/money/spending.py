@@ -16,11 +16,10 @@ from headrace.errors import BudgetExceeded, PriceUnknown
 from headrace.v1 import agent_pb2, common_pb2, memory_pb2, tools_pb2
 from services.orchestrator.agents.definition import Budget, Definition
 from services.orchestrator.agents.definition.modes import MODES
-from services.orchestrator.peers.call_needs import CallNeeds
-from services.orchestrator.run.budgets.allowance import Allowance
-from services.orchestrator.run.control.charges import Origin, make_charge, replace_cost
-from services.orchestrator.run.control.clock import Clock
-from services.orchestrator.run.control.reservation import Reservation, grant_output
+from services.orchestrator.money.allowance import Allowance
+from services.orchestrator.money.charges import Origin, Reservation, grant_output, make_charge, replace_cost
+from services.orchestrator.money.clock import Clock
+from services.orchestrator.peers.models import CallNeeds
 from services.runtime.usage import add_cost
 
 
@@ -42,16 +41,16 @@ class Spending:
         """Answers by sub-agent; None is the run itself."""
         self.clock = Clock(self.timeout_s)
         self.unlogged: list[memory_pb2.Charge] = []
-        """Charges that no line of the run's log has taken along."""
+        """Charges that are not in the run's log yet."""
         self._recorded = [*recorded]
         self._charged: list[memory_pb2.Charge] = []
         self._open: dict[Reservation, None] = {}
         self._cost_ratio = 1.0
-        """The greatest cost of a call, by what was reserved for it; 1 unless some were dearer than foreseen."""
+        """The greatest ratio of a call's cost to its reservation; 1 unless a call cost more than foreseen."""
         self._priced: set[str] = set()
-        """Models of which a call has said what it has cost."""
+        """Models for which a call has reported its cost."""
         self._costless: set[str] = set()
-        """Models of which a call has said nothing of cost."""
+        """Models for which a call has reported no cost."""
         self._given_back: asyncio.Event | None = None
 
     @property
@@ -79,7 +78,7 @@ class Spending:
     @property
     def needs_prices(self) -> bool:
         """Whether the cost of a call has to be known before it."""
-        return self.limits_money or (self._allowance is not None and self._allowance.limits_money)
+        return self.limits_money or (self._allowance is not None and self._allowance.file.current.limit_money)
 
     @asynccontextmanager
     async def covering(self, needs: CallNeeds) -> AsyncGenerator[None]:
@@ -159,13 +158,13 @@ class Spending:
             self._given_back.set()
             self._given_back = None
 
-    def recall_model_call(self, usage: common_pb2.Usage) -> None:
-        """Count a call that an earlier owner was charged."""
+    def recall_model_call(self, usage: common_pb2.Usage | None) -> None:
+        """Count a call that an earlier owner was charged; None: the log has no usage of it."""
         self.usage.model_calls += 1
-        add_cost(self.usage, usage)
+        add_cost(self.usage, usage or common_pb2.Usage())
 
     def catch_up(self) -> None:
-        """Count everything that earlier owners were charged: a replay comes by their answers alone."""
+        """Count everything that earlier owners were charged: a replay sees only their answers."""
         if self._recorded:
             replace_cost(self.usage, [*self._recorded, *self._charged])
 
@@ -175,9 +174,6 @@ class Spending:
 
     def give_back_model_call(self) -> None:
         self.usage.model_calls -= 1
-
-    def count_answer(self, subagent_id: str | None) -> None:
-        self.answers[subagent_id] += 1
 
     def reserve_tool_calls(self, count: int) -> bool:
         """Take all or none; return False when fewer are left."""

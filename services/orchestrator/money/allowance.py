@@ -1,4 +1,4 @@
-"""What a run may spend of the budgets that hold for it: memory grants it a part, and more when that is used up."""
+"""A run's share of the budgets that apply to it: memory grants a part, and more once that is used up."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from headrace.v1 import common_pb2, memory_pb2
-from services.orchestrator.peers.call_needs import CallNeeds
+from services.orchestrator.money.budgets import BudgetsFile
+from services.orchestrator.peers.models import CallNeeds
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
-from services.orchestrator.run.budgets.file import BudgetsFile
 from services.runtime.auth.identity import Identity
 from services.runtime.rpc.call_ids import forward_metadata
 from services.runtime.rpc.peer_calls import translating_peer_errors
 from services.runtime.usage import to_nano_usd
 
 SPARE_CALLS = 3
-"""Calls like the one at hand for which is asked beside it, so that most runs ask memory once."""
+"""Further calls of the same size to ask for at once, so that most runs ask memory only once."""
 
 
 @dataclass(slots=True)
@@ -33,12 +33,8 @@ class Allowance:
     _granted: tuple[int, int] | None = None
     """Billionths of a US dollar and tokens, for the run's whole life; None before the first grant."""
     _open: tuple[int, int] = (0, 0)
-    """What calls under way may need."""
+    """The most that calls under way may need."""
     _asking: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-    @property
-    def limits_money(self) -> bool:
-        return self.file.current.limit_money
 
     @asynccontextmanager
     async def covering(self, needs: CallNeeds, usage: common_pb2.Usage) -> AsyncGenerator[None]:

@@ -1,25 +1,24 @@
-"""Every limit that holds for a user of a tenant: the orchestrator's own, budgets, and what the peers say of theirs."""
+"""Every limit that applies to a user of a tenant: the orchestrator's own, budgets, and those that peers report."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import grpc
 
 from headrace.errors import HeadraceError, InvalidRequest, NotFound
-from headrace.v1 import limits_pb2
+from headrace.v1 import limits_pb2, memory_pb2
 from services.orchestrator.agents.registry import Registry
 from services.orchestrator.config import Config
 from services.orchestrator.lifecycle.admission.admission import WAITING_MAX
 from services.orchestrator.lifecycle.admission.fair_use import BEGINNING_MAX, FairUse, NoLimits
 from services.orchestrator.lifecycle.live_runs import LiveRuns
-from services.orchestrator.operating.budget_limits import BUDGETS_MAX, PEER_TIMEOUT_S, measure_budgets
+from services.orchestrator.money.budgets import BudgetsFile
 from services.orchestrator.peers import embeddings
 from services.orchestrator.peers.stubs import Peers
-from services.orchestrator.run.budgets.file import BudgetsFile
 from services.orchestrator.run.control.steer_queue import UNHEARD_MAX
 from services.runtime.auth.identity import Identity, acting_as
 from services.runtime.auth.keys.key_calls import MINUTE_S
@@ -30,7 +29,60 @@ from services.runtime.rpc.call_ids import forward_metadata
 from services.runtime.rpc.channels import EDGE_MESSAGE_BYTES_MAX
 from services.runtime.rpc.peer_calls import translating_peer_errors
 
-NAME = "orchestrator"
+PEER_TIMEOUT_S = 5.0
+"""Short, because the other limits are worth showing without those of a service that is away."""
+
+BUDGETS_MAX = 1000
+"""Budgets that are measured; a rule for each agent is one for each of them."""
+
+
+async def measure_budgets(
+    peers: Peers, file: BudgetsFile, budgets: Sequence[memory_pb2.SpendBudget]
+) -> list[limits_pb2.Limit] | None:
+    """Return the limits of the first budgets; None where budgets.yaml was never good, or memory does not answer."""
+    if not file.is_good:
+        return None
+    if not budgets:
+        return []
+    request = memory_pb2.MeasureBudgetsRequest(budgets=budgets[:BUDGETS_MAX])
+    try:
+        with translating_peer_errors():
+            response = await peers.memory.MeasureBudgets(request, timeout=PEER_TIMEOUT_S, metadata=forward_metadata())
+    except (HeadraceError, grpc.aio.AioRpcError):  # it is away, or of a version that does not know the RPC
+        return None
+    measured = zip(request.budgets, response.uses, strict=True)
+    return [limit for budget, use in measured for limit in _show_budget(budget, use)]
+
+
+def _show_budget(budget: memory_pb2.SpendBudget, use: memory_pb2.BudgetUse) -> list[limits_pb2.Limit]:
+    per = "key" if budget.key else "agent" if budget.agent_key else "user" if budget.user else "tenant"
+    units: tuple[tuple[str, str, Literal["nano_usd_max", "tokens_max"], int, int], ...] = (
+        ("budget_money", "nano_usd", "nano_usd_max", use.spent.nano_usd, use.reserved.nano_usd),
+        ("budget_tokens", "tokens", "tokens_max", use.spent.tokens, use.reserved.tokens),
+    )
+    return [
+        limits_pb2.Limit(
+            name=name,
+            subject=budget.budget_id,
+            kind="spend",
+            unit=unit,
+            per=per,
+            source="budgets.yaml",
+            source_name=budget.budget_id.partition("/")[0],
+            value=getattr(budget, field),
+            used=spent + reserved,
+            reserved=reserved,
+            is_full=spent + reserved >= getattr(budget, field),
+            opens_at=use.ends_at,
+            service="memory",
+        )
+        for name, unit, field, spent, reserved in units
+        if budget.HasField(field)
+    ]
+
+
+NAME, OWNER = "orchestrator", "ORCHESTRATOR"
+"""The service's name, and the one in its settings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,71 +125,27 @@ class LimitsInForce:
         return response
 
     def _list_own(self, tenant: str) -> list[limits_pb2.Limit]:
+        runs: dict[str, Any] = {"kind": "concurrency", "unit": "runs", "per": "all", "is_per_replica": True}
+        queries: dict[str, Any] = {"kind": "queue", "unit": "queries", "is_per_replica": True}
+        calls, chats = {**runs, "unit": "calls"}, {**runs, "unit": "chats", "per": "tenant"}
+        taken, is_full = self.capacity.count_taken(tenant), not self.capacity.has_room_for(tenant)
         limits = [
-            make_configured(
-                self.config,
-                "runs_max",
-                "ORCHESTRATOR",
-                name="runs",
-                kind="concurrency",
-                unit="runs",
-                per="all",
-                used=self.capacity.count_taken(tenant),
-                is_full=not self.capacity.has_room_for(tenant),
-                is_per_replica=True,
-            ),
-            make_configured(
-                self.config.server,
-                "streams_max",
-                "ORCHESTRATOR",
-                name="streams",
-                kind="concurrency",
-                unit="calls",
-                per="all",
-                is_per_replica=True,
-            ),
-            make_fixed("chat_queries", WAITING_MAX, kind="queue", unit="queries", per="chat", is_per_replica=True),
+            make_configured(self.config, "runs_max", OWNER, name="runs", **runs, used=taken, is_full=is_full),
+            make_configured(self.config.server, "streams_max", OWNER, name="streams", **calls),
+            make_fixed("chat_queries", WAITING_MAX, **queries, per="chat"),
             make_fixed("steers", UNHEARD_MAX, kind="queue", unit="messages", per="run", is_per_replica=True),
             make_fixed("message_bytes", EDGE_MESSAGE_BYTES_MAX, kind="size", unit="bytes", per="call"),
-            make_fixed(
-                "embedding_calls",
-                embeddings.CALLS_MAX,
-                kind="concurrency",
-                unit="calls",
-                per="all",
-                is_per_replica=True,
-            ),
+            make_fixed("embedding_calls", embeddings.CALLS_MAX, **calls),
         ]
-        return limits if isinstance(self.fair_use, NoLimits) else [*limits, *self._list_fair_use(tenant)]
-
-    def _list_fair_use(self, tenant: str) -> list[limits_pb2.Limit]:
-        places, waiting = self.fair_use.count_places(tenant), self.fair_use.count_waiting(tenant)
+        if isinstance(self.fair_use, NoLimits):
+            return limits
+        chats["used"], waiting = self.fair_use.count_places(tenant), self.fair_use.count_waiting(tenant)
+        of_tenant = {**queries, "per": "tenant", "used": waiting}
         return [
-            make_configured(
-                self.config,
-                "tenant_runs_max",
-                "ORCHESTRATOR",
-                name="tenant_runs",
-                kind="concurrency",
-                unit="chats",
-                per="tenant",
-                used=places,
-                is_per_replica=True,
-            ),
-            make_configured(
-                self.config,
-                "tenant_waiting_max",
-                "ORCHESTRATOR",
-                name="tenant_queries",
-                kind="queue",
-                unit="queries",
-                per="tenant",
-                used=waiting,
-                is_per_replica=True,
-            ),
-            make_fixed(
-                "beginning_runs", BEGINNING_MAX, kind="concurrency", unit="runs", per="all", is_per_replica=True
-            ),
+            *limits,
+            make_configured(self.config, "tenant_runs_max", OWNER, name="tenant_runs", **chats),
+            make_configured(self.config, "tenant_waiting_max", OWNER, name="tenant_queries", **of_tenant),
+            make_fixed("beginning_runs", BEGINNING_MAX, **runs),
         ]
 
     def _list_of_key(self, whose: Identity, *, is_wanted: bool) -> list[limits_pb2.Limit]:
@@ -146,11 +154,7 @@ class LimitsInForce:
             if is_wanted:
                 raise NotFound(f"API key {whose.credential!r} does not exist", key=whose.credential)
             return []
-        said: dict[str, Any] = {
-            "source": "api_key",
-            "source_name": whose.credential,
-            "per": "key",
-        }
+        said: dict[str, Any] = {"source": "api_key", "source_name": whose.credential, "per": "key"}
         limits: list[limits_pb2.Limit] = []
         if key.runs_max:
             used = sum(run.identity.credential == whose.credential for run in self.live.all())
