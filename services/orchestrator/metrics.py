@@ -11,7 +11,6 @@ from prometheus_client import Counter, Gauge
 
 if TYPE_CHECKING:
     from headrace.v1 import common_pb2
-    from services.orchestrator.run.run import Run
 
 STATES = ("queued", "running", "waiting")
 """A live run has other states only for a moment."""
@@ -38,9 +37,11 @@ def count_compaction(moment: str, usage: common_pb2.Usage) -> None:
 
 
 @contextmanager
-def exposing_runs(live: Callable[[], Iterable[Run]]) -> Generator[None]:
+def exposing_runs(list_states: Callable[[], Iterable[str]]) -> Generator[None]:
+    """Count live runs by the states that `list_states` returns at each scrape."""
+
     def count(state: str) -> int:
-        return sum(run.state.name == state for run in live())
+        return sum(name == state for name in list_states())
 
     for state in STATES:
         RUNS.labels(state).set_function(partial(count, state))

@@ -93,7 +93,7 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
         query_log, secrets = QueryLog(peers, owner, live, key_limits), read_secrets()
         remotes = RemoteAgents(Http(parse_allow_list(config.remote_allow)), Credentials(read_environment()), group)
         runs = Runs(live, admission, query_log, registry, rules, budgets, modes, peers, group, secrets, remotes)
-        stack.enter_context(metrics.exposing_runs(live.all))
+        stack.enter_context(metrics.exposing_runs(lambda: [run.state.name for run in live.all()]))
         held = HeldRuns()
         parking = Parking(live, held, peers, config.park_after_s, key_limits.may_park)
         takeover = Takeover(runs, held, registry, pins, peers, owner, key_limits.is_suspended)

@@ -16,12 +16,10 @@ from headrace.errors import HeadraceError, Overloaded, ProviderUnavailable
 from headrace.v1 import tools_pb2
 from services.orchestrator.calls import outcomes
 from services.orchestrator.calls.gates import ask_person
-from services.orchestrator.peers.stubs import TOOLS_BACK_S, UNARY_TIMEOUT_S, Peers
+from services.orchestrator.peers.stubs import TOOLS_BACK_S, Peers
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.approvals.verdict import Verdict, verdict
 from services.orchestrator.run.scope import Scope
-from services.runtime.rpc.call_ids import forward_metadata
-from services.runtime.rpc.peer_calls import translating_peer_errors
 
 DELAY_S, DELAY_S_MAX = 0.1, 2.0
 
@@ -86,8 +84,7 @@ async def _check_effect(
     unknown = 0
     while unknown < UNKNOWN_CHECKS_MAX and await patience.pause():
         try:
-            with translating_peer_errors():
-                reply = await peers.tools.CheckEffect(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+            reply = await peers.tools.CheckEffect(request)
         except (ProviderUnavailable, Overloaded):  # away, or a disk that refuses its records for now
             continue
         except (HeadraceError, grpc.aio.AioRpcError):

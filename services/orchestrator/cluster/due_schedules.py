@@ -15,11 +15,10 @@ from services.orchestrator.cluster.due_query import make_query
 from services.orchestrator.cluster.firings import log_errors, record_firing
 from services.orchestrator.lifecycle.start_result import OwnedElsewhere, RepeatedQuery
 from services.orchestrator.peers import stored_runs
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
+from services.orchestrator.peers.stubs import Peers
 from services.runtime.auth.identity import Identity, acting_as
 from services.runtime.clock import now_s
 from services.runtime.randomness import choose_uniform
-from services.runtime.rpc.peer_calls import translating_peer_errors
 
 if TYPE_CHECKING:
     from services.orchestrator.cluster.takeover import Takeover
@@ -56,10 +55,8 @@ class DueSchedules:
 
     async def _start_due(self, group: asyncio.TaskGroup) -> float:
         """Begin to start what is due, and return the seconds until the next look."""
-        with acting_as(None), translating_peer_errors():
-            found = await self._peers.schedules.ListDueSchedules(
-                schedule_pb2.ListDueSchedulesRequest(), timeout=UNARY_TIMEOUT_S
-            )
+        with acting_as(None):
+            found = await self._peers.schedules.ListDueSchedules(schedule_pb2.ListDueSchedulesRequest())
         begun = 0
         for due in found.due:
             key = due.schedule.schedule_id, due.due_at

@@ -13,7 +13,6 @@ from headrace.v1 import schedule_pb2
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
 from services.runtime.auth.identity import acting_as
 from services.runtime.rpc.field_rules import is_uuid
-from services.runtime.rpc.peer_calls import translating_peer_errors
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -30,7 +29,7 @@ async def record_firing(
     peers: Peers, schedule_id: str, firing: schedule_pb2.Firing, timeout_s: float = UNARY_TIMEOUT_S
 ) -> None:
     request = schedule_pb2.RecordFiringRequest(schedule_id=schedule_id, firing=firing)
-    with acting_as(None), translating_peer_errors():
+    with acting_as(None):
         await peers.schedules.RecordFiring(request, timeout=timeout_s)
     log.info("schedule", schedule_id=schedule_id, outcome=firing.outcome, run_id=firing.run_id)
 
@@ -45,8 +44,7 @@ async def record_taken_run(peers: Peers, run_id: str, query: agent_pb2.QueryRequ
     with log_errors(schedule_id), suppress(NotFound):
         # As the run's user, who must have the schedule: anybody may choose a request id.
         get = schedule_pb2.GetScheduleRequest(schedule_id=schedule_id)
-        with translating_peer_errors():
-            await peers.schedules.GetSchedule(get, timeout=CORRECTION_TIMEOUT_S)
+        await peers.schedules.GetSchedule(get, timeout=CORRECTION_TIMEOUT_S)
         await record_firing(peers, schedule_id, firing, CORRECTION_TIMEOUT_S)
 
 

@@ -12,8 +12,7 @@ from headrace.v1.data_pb2_grpc import DataServiceServicer, DataStoreServiceStub
 from services.orchestrator.data.archive import Archive
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
 from services.runtime.auth.identity import check_scope, require_identity
-from services.runtime.rpc.call_ids import forward_metadata
-from services.runtime.rpc.peer_calls import translating_peer_errors
+from services.runtime.rpc.peer_calls import complete_calls, translating_peer_errors
 
 if TYPE_CHECKING:
     import grpc
@@ -27,6 +26,7 @@ class DataService(DataServiceServicer):
     def __init__(self, memory: grpc.aio.Channel, peers: Peers) -> None:
         # Any: the stub's types know the RPCs of synchronous channels too, and so each as a union.
         self._stored: Any = DataStoreServiceStub(memory)
+        complete_calls(self._stored, data_pb2.DESCRIPTOR.services_by_name["DataStoreService"], UNARY_TIMEOUT_S)
         self._tools: Any = peers.tools
 
     async def ExportData(
@@ -41,10 +41,7 @@ class DataService(DataServiceServicer):
         buffer = bytearray()
         for read in (self._stored.ReadStoredData, self._tools.ReadOwnedData):
             with translating_peer_errors():
-                async with (
-                    reading(read(wanted, metadata=forward_metadata())) as pieces,
-                    aclosing(archive.pack(pieces)) as packed,
-                ):
+                async with reading(read(wanted)) as pieces, aclosing(archive.pack(pieces)) as packed:
                     async for data in packed:
                         buffer += data
                         if len(buffer) >= PIECE_BYTES:
@@ -55,26 +52,21 @@ class DataService(DataServiceServicer):
             yield data_pb2.ExportDataResponse(data=bytes(buffer[start : start + PIECE_BYTES]))
 
     async def EraseData(self, request: data_pb2.EraseDataRequest, context: Context) -> data_pb2.EraseDataResponse:
-        return await _ask(self._stored.EraseData, request)
+        return await self._stored.EraseData(request)
 
     async def GetErasure(self, request: data_pb2.GetErasureRequest, context: Context) -> data_pb2.GetErasureResponse:
-        return await _ask(self._stored.GetErasure, request)
+        return await self._stored.GetErasure(request)
 
     async def ListErasures(
         self, request: data_pb2.ListErasuresRequest, context: Context
     ) -> data_pb2.ListErasuresResponse:
-        return await _ask(self._stored.ListErasures, request)
+        return await self._stored.ListErasures(request)
 
     async def PlaceHold(self, request: data_pb2.PlaceHoldRequest, context: Context) -> data_pb2.PlaceHoldResponse:
-        return await _ask(self._stored.PlaceHold, request)
+        return await self._stored.PlaceHold(request)
 
     async def ListHolds(self, request: data_pb2.ListHoldsRequest, context: Context) -> data_pb2.ListHoldsResponse:
-        return await _ask(self._stored.ListHolds, request)
+        return await self._stored.ListHolds(request)
 
     async def ReleaseHold(self, request: data_pb2.ReleaseHoldRequest, context: Context) -> data_pb2.ReleaseHoldResponse:
-        return await _ask(self._stored.ReleaseHold, request)
-
-
-async def _ask(rpc: Any, request: Any) -> Any:
-    with translating_peer_errors():
-        return await rpc(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+        return await self._stored.ReleaseHold(request)

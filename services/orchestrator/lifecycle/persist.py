@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from headrace.errors import ChatBusy
 from headrace.v1 import memory_pb2
 from services.orchestrator.lifecycle.start_result import OwnedElsewhere, RepeatedQuery, stopping
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
-from services.runtime.rpc.call_ids import forward_metadata
-from services.runtime.rpc.peer_calls import translating_peer_errors
+from services.orchestrator.peers.stubs import Peers
 
 if TYPE_CHECKING:
     from services.orchestrator.lifecycle.admission.key_limits import KeyLimits
@@ -32,15 +30,13 @@ class QueryLog:
 
     async def append(self, run: Run, traceparent: str) -> memory_pb2.AppendResponse:
         request = self._make_append(run, traceparent)
-        with translating_peer_errors():
-            return await self._peers.memory.Append(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+        return await self._peers.memory.Append(request)
 
     async def begin(self, run: Run, first_turn: FirstTurn, traceparent: str) -> memory_pb2.BeginRunResponse:
         """Append the query, with the first turn's request if it is known by then."""
         context = await first_turn.wait_for_request()
         request = memory_pb2.BeginRunRequest(append=self._make_append(run, traceparent), context=context)
-        with translating_peer_errors():
-            return await self._peers.memory.BeginRun(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+        return await self._peers.memory.BeginRun(request)
 
     def _make_append(self, run: Run, traceparent: str) -> memory_pb2.AppendRequest:
         line = memory_pb2.QueryLine(query=run.query, agent_hash=run.agent.hash, traceparent=traceparent)

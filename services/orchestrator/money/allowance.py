@@ -10,10 +10,8 @@ from dataclasses import dataclass, field
 from headrace.v1 import common_pb2, memory_pb2
 from services.orchestrator.money.budgets import BudgetsFile
 from services.orchestrator.peers.models import CallNeeds
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
+from services.orchestrator.peers.stubs import Peers
 from services.runtime.auth.identity import Identity
-from services.runtime.rpc.call_ids import forward_metadata
-from services.runtime.rpc.peer_calls import translating_peer_errors
 from services.runtime.usage import to_nano_usd
 
 SPARE_CALLS = 3
@@ -72,10 +70,7 @@ class Allowance:
             least=memory_pb2.SpendAmount(nano_usd=least[0], tokens=least[1]),
             wanted=memory_pb2.SpendAmount(nano_usd=wanted[0], tokens=wanted[1]),
         )
-        with translating_peer_errors():
-            response = await self.peers.memory.ReserveSpend(
-                request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata()
-            )
+        response = await self.peers.memory.ReserveSpend(request)
         self._granted = response.granted.nano_usd, response.granted.tokens
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import grpc
 
@@ -25,12 +25,12 @@ from services.runtime.auth.keys.key_calls import MINUTE_S
 from services.runtime.auth.keys.stored_keys import StoredKeys
 from services.runtime.capacity import Capacity
 from services.runtime.process.limits import find_opening_time, finish_limits, make_configured, make_fixed
-from services.runtime.rpc.call_ids import forward_metadata
 from services.runtime.rpc.channels import EDGE_MESSAGE_BYTES_MAX
-from services.runtime.rpc.peer_calls import translating_peer_errors
 
 PEER_TIMEOUT_S = 5.0
 """Short, because the other limits are worth showing without those of a service that is away."""
+
+Answer = TypeVar("Answer")
 
 BUDGETS_MAX = 1000
 """Budgets that are measured; a rule for each agent is one for each of them."""
@@ -45,10 +45,7 @@ async def measure_budgets(
     if not budgets:
         return []
     request = memory_pb2.MeasureBudgetsRequest(budgets=budgets[:BUDGETS_MAX])
-    try:
-        with translating_peer_errors():
-            response = await peers.memory.MeasureBudgets(request, timeout=PEER_TIMEOUT_S, metadata=forward_metadata())
-    except (HeadraceError, grpc.aio.AioRpcError):  # it is away, or of a version that does not know the RPC
+    if (response := await _ask_peer(peers.memory.MeasureBudgets(request, timeout=PEER_TIMEOUT_S))) is None:
         return None
     measured = zip(request.budgets, response.uses, strict=True)
     return [limit for budget, use in measured for limit in _show_budget(budget, use)]
@@ -106,20 +103,21 @@ class LimitsInForce:
         response = limits_pb2.GetLimitsResponse(limits=finish_limits(NAME, own).limits)
         agent_keys = [request.agent_key] if request.agent_key else sorted(self.registry.by_key)
         wanted = self.budgets.current.select(whose, agent_keys) if self.budgets.is_good else []
-        asked = {
-            "llm_gateway": self.peers.llm.ListLimits,
-            "memory": self.peers.memory.ListLimits,
-            "tools": self.peers.tools.ListLimits,
-        }
+        stubs = {"llm_gateway": self.peers.llm, "memory": self.peers.memory, "tools": self.peers.tools}
+        asked = limits_pb2.ListLimitsRequest()
         with acting_as(whose):
-            answers = await asyncio.gather(
-                *map(_ask_peer, asked.values()), measure_budgets(self.peers, self.budgets, wanted)
+            answers, budgets = await asyncio.gather(
+                asyncio.gather(*(_ask_peer(peer.ListLimits(asked, timeout=PEER_TIMEOUT_S)) for peer in stubs.values())),
+                measure_budgets(self.peers, self.budgets, wanted),
             )
-        for name, limits in zip([*asked, "budgets"], answers, strict=True):
-            if limits is None:
+        for name, answer in zip(stubs, answers, strict=True):
+            if answer is None:
                 response.missing.append(name)
             else:
-                response.limits.extend(limits)
+                response.limits.extend(answer.limits)
+        if budgets is None:
+            response.missing.append("budgets")
+        response.limits.extend(budgets or ())
         response.is_cut = len(wanted) > BUDGETS_MAX
         response.limits.sort(key=lambda limit: (limit.service, limit.name, limit.subject))
         return response
@@ -187,12 +185,9 @@ class LimitsInForce:
         return limits
 
 
-async def _ask_peer(
-    list_limits: Callable[..., Awaitable[limits_pb2.ListLimitsResponse]],
-) -> Sequence[limits_pb2.Limit] | None:
+async def _ask_peer(call: Awaitable[Answer]) -> Answer | None:
+    """Return None where the peer is away, or of a version that does not know the RPC."""
     try:
-        with translating_peer_errors():
-            request = limits_pb2.ListLimitsRequest()
-            return (await list_limits(request, timeout=PEER_TIMEOUT_S, metadata=forward_metadata())).limits
-    except (HeadraceError, grpc.aio.AioRpcError):  # it is away, or of a version that does not know the RPC
+        return await call
+    except (HeadraceError, grpc.aio.AioRpcError):
         return None

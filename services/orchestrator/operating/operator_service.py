@@ -14,14 +14,12 @@ from services.orchestrator.lifecycle.leases import Owner
 from services.orchestrator.money.limits import LimitsInForce
 from services.orchestrator.operating.content import strip_content
 from services.orchestrator.peers import stored_runs
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
+from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.service import AgentService
 from services.runtime.auth.identity import Identity, acting_as, require_identity
 from services.runtime.clock import now_ms
 from services.runtime.rpc.audit_records import AuditRecords
-from services.runtime.rpc.call_ids import forward_metadata
 from services.runtime.rpc.interceptors import Context
-from services.runtime.rpc.peer_calls import translating_peer_errors
 
 RUNS_MAX = 200
 """Runs that a request names or ends."""
@@ -133,8 +131,7 @@ class OperatorService(operator_pb2_grpc.OperatorServiceServicer):
     async def ListProviders(
         self, request: llm_pb2.ListProvidersRequest, context: Context
     ) -> llm_pb2.ListProvidersResponse:
-        with translating_peer_errors():
-            return await self._peers.llm.ListProviders(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+        return await self._peers.llm.ListProviders(request)
 
     async def GetLimits(self, request: limits_pb2.GetLimitsRequest, context: Context) -> limits_pb2.GetLimitsResponse:
         return await self._limits.list_all(require_identity(), request)
@@ -155,8 +152,7 @@ class OperatorService(operator_pb2_grpc.OperatorServiceServicer):
         )
 
     async def _list_runs(self, request: operator_pb2.OperatorListRunsRequest) -> operator_pb2.OperatorListRunsResponse:
-        with translating_peer_errors():
-            return await self._peers.memory.ListRuns(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+        return await self._peers.memory.ListRuns(request)
 
 
 def _choose_runs(request: operator_pb2.CancelRunsRequest) -> operator_pb2.OperatorListRunsRequest:

@@ -11,9 +11,7 @@ import structlog
 from headrace.errors import HeadraceError, ProviderUnavailable
 from headrace.v1 import common_pb2, llm_pb2, memory_pb2
 from services.orchestrator.agents.definition import Definition, ModelConfig
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
-from services.runtime.rpc.call_ids import forward_metadata
-from services.runtime.rpc.peer_calls import translating_peer_errors
+from services.orchestrator.peers.stubs import Peers
 from services.runtime.tokens import model_table
 from services.runtime.usage import Rates
 
@@ -146,8 +144,7 @@ def _name_model(found: Sequence[llm_pb2.ModelInfo], provider_key: str, model: st
 
 async def _list_models(peers: Peers, provider_key: str, model: str) -> Sequence[llm_pb2.ModelInfo]:
     request = llm_pb2.ListModelsRequest(provider_key=provider_key, model=model)
-    with translating_peer_errors():
-        return (await peers.llm.ListModels(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())).models
+    return (await peers.llm.ListModels(request)).models
 
 
 async def list_capabilities(peers: Peers, agent: Definition) -> list[Sequence[str]]:

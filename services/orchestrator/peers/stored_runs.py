@@ -6,11 +6,9 @@ from collections.abc import Iterable
 
 from headrace.errors import LogDamaged, NotFound, OutOfRange, Overloaded, PermissionDenied
 from headrace.v1 import agent_pb2, memory_pb2
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
+from services.orchestrator.peers.stubs import Peers
 from services.runtime.auth.access import PARTICIPATING, RUN_ONLY
 from services.runtime.auth.identity import Identity, acting_as, require_identity
-from services.runtime.rpc.call_ids import forward_metadata
-from services.runtime.rpc.peer_calls import translating_peer_errors
 
 ENDS = {"run_complete": "completed", "run_cancel": "cancelled", "run_error": "failed"}
 
@@ -80,8 +78,7 @@ async def find_chat_owner(
 
 
 async def _load_readable(peers: Peers, request: memory_pb2.GetChatRequest) -> memory_pb2.GetChatResponse:
-    with translating_peer_errors():
-        return await peers.memory.GetChat(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+    return await peers.memory.GetChat(request)
 
 
 def _is_own(chat: memory_pb2.GetChatResponse) -> bool:
@@ -142,8 +139,7 @@ async def list_unfinished_of_chat(peers: Peers, run_id: str) -> list[memory_pb2.
 async def _list_unfinished(
     peers: Peers, request: memory_pb2.ListUnfinishedRunsRequest
 ) -> list[memory_pb2.UnfinishedRun]:
-    with translating_peer_errors():
-        reply = await peers.memory.ListUnfinishedRuns(request, timeout=UNARY_TIMEOUT_S)
+    reply = await peers.memory.ListUnfinishedRuns(request)
     return list(reply.runs)
 
 

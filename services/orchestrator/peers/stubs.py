@@ -1,4 +1,4 @@
-"""Stubs of the peer services, with timeouts and retries."""
+"""Stubs of the peer services. Their calls bring deadlines, metadata, retries and our own errors with them."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 
 import grpc
 
+from headrace.v1 import llm_pb2, memory_pb2, schedule_pb2, tools_pb2
 from headrace.v1.llm_pb2_grpc import LlmServiceStub
 from headrace.v1.memory_pb2_grpc import MemoryServiceStub
 from headrace.v1.schedule_pb2_grpc import ScheduleServiceStub
 from headrace.v1.tools_pb2_grpc import ToolServiceStub
 from services.orchestrator.peers.ttl_cache import TtlCache
 from services.orchestrator.tape.taped_stub import tape_calls
-from services.runtime.rpc.peer_calls import repeat_until_answered
+from services.runtime.rpc.peer_calls import carry_metadata, complete_calls, repeat_until_answered
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from headrace.v1 import llm_pb2, tools_pb2
     from headrace.v1.llm_pb2_grpc import LlmServiceAsyncStub
     from headrace.v1.memory_pb2_grpc import MemoryServiceAsyncStub
     from headrace.v1.schedule_pb2_grpc import ScheduleServiceAsyncStub
@@ -98,11 +98,14 @@ class Peers:
         offering = ToolServiceStub(tools)
         for name in TOOLS_WAITED_FOR:
             setattr(offering, name, repeat_until_answered(getattr(offering, name)))
-        stream_chat = llm_gateway.unary_stream(STREAM_CHAT)
-        llm = LlmServiceStub(llm_gateway)
+        stream_chat = carry_metadata(llm_gateway.unary_stream(STREAM_CHAT))
+        llm, schedules = LlmServiceStub(llm_gateway), ScheduleServiceStub(memory)
         for stub, service in ((llm, "LlmService"), (remembering, "MemoryService"), (offering, "ToolService")):
             tape_calls(stub, service)
-        return cls(llm, stream_chat, remembering, offering, ScheduleServiceStub(memory), (llm_gateway, tools))
+        for stub, file in ((llm, llm_pb2), (remembering, memory_pb2), (offering, tools_pb2), (schedules, schedule_pb2)):
+            [service] = file.DESCRIPTOR.services_by_name.values()
+            complete_calls(stub, service, UNARY_TIMEOUT_S)
+        return cls(llm, stream_chat, remembering, offering, schedules, (llm_gateway, tools))
 
     async def wait_for_gateway(self) -> None:
         await _wait_until_ready(self.channels[:1], GATEWAY_BACK_S)

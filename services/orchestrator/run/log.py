@@ -14,11 +14,9 @@ import structlog
 
 from headrace.errors import HeadraceError, Overloaded, StaleLease
 from headrace.v1 import memory_pb2
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
+from services.orchestrator.peers.stubs import Peers
 from services.runtime.clock import now_ms
 from services.runtime.randomness import new_uuid
-from services.runtime.rpc.call_ids import forward_metadata
-from services.runtime.rpc.peer_calls import translating_peer_errors
 
 REFUSED_DELAYS_S = (0.2, 1.0, 3.0)
 """Memory refuses while its disk or database is behind or away."""
@@ -164,8 +162,7 @@ class RunLog:
 
     async def _send(self, request: memory_pb2.AppendRequest) -> None:
         try:
-            with translating_peer_errors():
-                await self._peers.memory.Append(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+            await self._peers.memory.Append(request)
         except StaleLease:
             self.lose()
             raise

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from headrace.v1 import memory_pb2
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
+from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.run import Run
 from services.orchestrator.turn import side_question
 from services.orchestrator.turn.compacting import compact_command
-from services.runtime.rpc.call_ids import forward_metadata
-from services.runtime.rpc.peer_calls import translating_peer_errors
 
 GOAL_CHARS_MAX = 200
 
@@ -35,8 +33,7 @@ async def record_goal(run: Run, peers: Peers) -> None:
 
 async def _states_new_goal(run: Run, peers: Peers) -> bool:
     request = memory_pb2.LoadContextRequest(chat_id=run.chat_id, run_id=run.id, unfitted=True)
-    with translating_peer_errors():
-        context = await peers.memory.LoadContext(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+    context = await peers.memory.LoadContext(request)
     said = ["".join(part.text for part in message.content) for message in context.messages if message.role == "user"]
     text = "\n\n".join(message[:MESSAGE_CHARS_MAX] for message in said[-MESSAGES_TOLD_MAX:])
     return (await side_question.ask_model(run, peers, STAGE, SYSTEM, text)).strip().upper().startswith("NEW")

@@ -7,10 +7,8 @@ import structlog
 from headrace.errors import HeadraceError
 from headrace.v1 import memory_pb2
 from services.orchestrator.peers.models import estimate_tokens
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
+from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.run import Run
-from services.runtime.rpc.call_ids import forward_metadata
-from services.runtime.rpc.peer_calls import translating_peer_errors
 
 HITS_MAX = 100
 
@@ -27,8 +25,7 @@ async def recall_for_query(run: Run, peers: Peers) -> list[str]:
         return []
     request = memory_pb2.RecallFactsRequest(query=message, agent_key=run.agent.key, limit=HITS_MAX)
     try:
-        with translating_peer_errors():
-            reply = await peers.memory.RecallFacts(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+        reply = await peers.memory.RecallFacts(request)
     except HeadraceError as error:
         log.warning("facts not recalled", run_id=run.id, reason=error.reason)
         return []

@@ -6,15 +6,13 @@ from collections.abc import Iterable, Sequence
 
 from headrace.v1 import memory_pb2, tools_pb2
 from services.orchestrator.agents import prompts
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
+from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.prompt_context import PromptContext
 from services.orchestrator.run.run import Run
 from services.orchestrator.run.scope import Scope
 from services.orchestrator.setup.file_values import load_file_values
 from services.orchestrator.setup.run_setup import RunSetup
 from services.runtime.clock import now_utc
-from services.runtime.rpc.call_ids import forward_metadata
-from services.runtime.rpc.peer_calls import translating_peer_errors
 
 
 async def make_prompt_context(run: Run, peers: Peers, found: RunSetup) -> PromptContext:
@@ -49,12 +47,8 @@ def _list_hints(tools: Iterable[tools_pb2.Tool]) -> str:
 
 
 async def _load_dialogue(run: Run, peers: Peers) -> str:
-    with translating_peer_errors():
-        context = await peers.memory.LoadContext(
-            memory_pb2.LoadContextRequest(chat_id=run.chat_id, run_id=run.id, pending_query=run.pending_query),
-            timeout=UNARY_TIMEOUT_S,
-            metadata=forward_metadata(),
-        )
+    request = memory_pb2.LoadContextRequest(chat_id=run.chat_id, run_id=run.id, pending_query=run.pending_query)
+    context = await peers.memory.LoadContext(request)
     spoken = [message for message in context.messages[:-1] if message.role in ("user", "assistant")]
     texts = [(message.role, "".join(part.text for part in message.content)) for message in spoken]
     return "\n".join(f"{role}: {text}" for role, text in texts if text)

@@ -20,8 +20,6 @@ from services.orchestrator.peers.stubs import DISPENSABLE_S, Peers, limit_tools_
 from services.orchestrator.run.granted import find_grants
 from services.orchestrator.run.scope import Scope
 from services.runtime.auth.identity import require_identity
-from services.runtime.rpc.call_ids import forward_metadata
-from services.runtime.rpc.peer_calls import translating_peer_errors
 
 SEEN_FIELDS = ("name", "description", "parameters", "tier", "always_available", "after_call_hint")
 """What a version decides: which tools a model is shown, and as what."""
@@ -140,9 +138,8 @@ async def list_tools(peers: Peers, wait_s: float, user_wait_s: float) -> Sequenc
 
 async def fetch_tools(peers: Peers, wait_s: float, *, common: bool = True) -> Sequence[tools_pb2.Tool]:
     """Ask for the tools; those that are `common` are the same for everybody."""
-    with translating_peer_errors():
-        request = tools_pb2.ListToolsRequest(common_only=common)
-        return (await peers.tools.ListTools(request, timeout=wait_s, metadata=forward_metadata())).tools
+    request = tools_pb2.ListToolsRequest(common_only=common)
+    return (await peers.tools.ListTools(request, timeout=wait_s)).tools
 
 
 async def _fetch_user_tools(peers: Peers, wait_s: float, for_all: Collection[str]) -> Sequence[tools_pb2.Tool]:

@@ -11,13 +11,11 @@ from collections.abc import Sequence
 from headrace.v1 import llm_pb2, memory_pb2
 from services.orchestrator.agents import recap
 from services.orchestrator.peers.models import get_model_info, make_limits
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
+from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.scope import Scope
 from services.orchestrator.turn import insight_writer
 from services.orchestrator.turn.compacting.compaction import Compaction, RequestFrame, make_window_settings
 from services.orchestrator.turn.reminders import OF_RUN, make_asides, make_reminders
-from services.runtime.rpc.call_ids import forward_metadata
-from services.runtime.rpc.peer_calls import translating_peer_errors
 
 
 class Context:
@@ -107,8 +105,7 @@ class Context:
     async def _ask(self, request: memory_pb2.LoadContextRequest) -> memory_pb2.LoadContextResponse:
         if (query := self._scope.run.pending_query) is not None:
             request.pending_query.CopyFrom(query)
-        with translating_peer_errors():
-            return await self._peers.memory.LoadContext(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+        return await self._peers.memory.LoadContext(request)
 
     async def _make_frame(self) -> RequestFrame:
         settings = self._scope.settings

@@ -10,13 +10,11 @@ import structlog
 
 from headrace.errors import HeadraceError
 from headrace.v1 import memory_pb2
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
+from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.run import Run
 from services.orchestrator.turn import side_question
 from services.orchestrator.turn.compacting import compact_command
 from services.runtime.formats.fences import find_between
-from services.runtime.rpc.call_ids import forward_metadata
-from services.runtime.rpc.peer_calls import translating_peer_errors
 
 MESSAGE_CHARS_MAX = 8000
 
@@ -89,8 +87,7 @@ def _fold(text: str) -> str:
 
 async def _list_known(peers: Peers) -> list[memory_pb2.Fact]:
     request = memory_pb2.ListFactsRequest(page_size=KNOWN_MAX, scope="user")
-    with translating_peer_errors():
-        reply = await peers.memory.ListFacts(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+    reply = await peers.memory.ListFacts(request)
     return list(reply.facts)
 
 
@@ -101,5 +98,4 @@ async def _store(run: Run, peers: Peers, found: _Found, number: int, query_n: in
         source=memory_pb2.FactSource(chat_id=run.chat_id, run_id=run.id, n=query_n),
         request_id=f"{run.id} extracted {number}",
     )
-    with translating_peer_errors():
-        await peers.memory.Remember(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+    await peers.memory.Remember(request)

@@ -13,7 +13,6 @@ from services.orchestrator.money.spending import Spending
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.answers.answer import Answer
 from services.orchestrator.tape.tape import TAPE
-from services.runtime.rpc.call_ids import forward_metadata
 from services.runtime.rpc.peer_calls import was_broken_connection
 from services.runtime.rpc.push_stream import push_messages
 
@@ -39,7 +38,7 @@ async def stream_model(peers: Peers, spending: Spending, request: bytes, answer:
 async def _push_answer(
     peers: Peers, spending: Spending, request: bytes, answer: Answer, take: Callable[[bytes], None]
 ) -> None:
-    call = peers.stream_chat(request, timeout=spending.time_left_s, metadata=forward_metadata())
+    call = peers.stream_chat(request, timeout=spending.time_left_s)
     limit_s = spending.model_timeout_s
     silence = asyncio.timeout(None)
     try:

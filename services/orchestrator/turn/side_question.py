@@ -14,7 +14,6 @@ from headrace.v1 import llm_pb2
 from services.orchestrator.money.charges import Origin, estimate_untold
 from services.orchestrator.peers.models import estimate_tokens, measure_needs
 from services.orchestrator.run.granted import check_turn
-from services.runtime.rpc.call_ids import forward_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,7 +74,7 @@ async def stream_charged(
     if reservation.output_tokens_max is not None:
         request.max_tokens = reservation.output_tokens_max
     timeout_s = min(TIMEOUT_S, run.spending.time_left_s)
-    rpc = peers.llm.StreamChat(request, timeout=timeout_s, metadata=forward_metadata())
+    rpc = peers.llm.StreamChat(request, timeout=timeout_s)
     was_asked, model, output_bytes, usage = False, needs.model, 0, None
     try:
         async with asyncio.timeout(timeout_s), reading(rpc) as deltas:

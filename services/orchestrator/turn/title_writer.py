@@ -6,12 +6,10 @@ import structlog
 
 from headrace.errors import HeadraceError
 from headrace.v1 import memory_pb2
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
+from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.run import Run
 from services.orchestrator.turn import side_question
 from services.orchestrator.turn.compacting import compact_command
-from services.runtime.rpc.call_ids import forward_metadata
-from services.runtime.rpc.peer_calls import translating_peer_errors
 
 MESSAGE_CHARS_MAX = 2000
 
@@ -54,5 +52,4 @@ def read_title(answer: str) -> str:
 
 async def _store(run: Run, peers: Peers, title: str) -> None:
     request = memory_pb2.UpdateChatRequest(chat_id=run.chat_id, title=title, if_untitled=True)
-    with translating_peer_errors():
-        await peers.memory.UpdateChat(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+    await peers.memory.UpdateChat(request)

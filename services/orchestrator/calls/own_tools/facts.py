@@ -12,11 +12,9 @@ import msgspec
 from headrace.errors import HeadraceError
 from headrace.v1 import memory_pb2, tools_pb2
 from services.orchestrator.calls import outcomes
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
+from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.scope import Scope
-from services.runtime.rpc.call_ids import forward_metadata
-from services.runtime.rpc.peer_calls import translating_peer_errors
 
 OwnTool: TypeAlias = Callable[[Scope, Peers, Call], Awaitable[tools_pb2.ToolOutcome]]
 
@@ -87,8 +85,7 @@ def _return_failures(execute: OwnTool) -> OwnTool:
     @wraps(execute)
     async def execute_or_fail(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
         try:
-            with translating_peer_errors():
-                return await execute(scope, peers, call)
+            return await execute(scope, peers, call)
         except HeadraceError as error:
             return outcomes.make_failure(error.reason, error.message)
 
@@ -114,7 +111,7 @@ async def remember_fact(scope: Scope, peers: Peers, call: Call) -> tools_pb2.Too
         # The call may be repeated by another owner of the run.
         request_id=f"{scope.run.id} {call.call_id}"[:128],
     )
-    reply = await peers.memory.Remember(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+    reply = await peers.memory.Remember(request)
     return outcomes.make_success(factId=reply.fact_id)
 
 
@@ -122,14 +119,14 @@ async def remember_fact(scope: Scope, peers: Peers, call: Call) -> tools_pb2.Too
 async def recall_facts(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
     query = msgspec.json.decode(call.effective, type=_Question).query
     request = memory_pb2.RecallFactsRequest(query=query, agent_key=scope.run.agent.key, limit=RECALLED_MAX)
-    reply = await peers.memory.RecallFacts(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+    reply = await peers.memory.RecallFacts(request)
     return outcomes.make_success(facts=[_describe_fact(hit.fact) for hit in reply.hits])
 
 
 @_return_failures
 async def forget_fact(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
     request = memory_pb2.DeleteFactRequest(fact_id=msgspec.json.decode(call.effective, type=_OldFact).factId)
-    await peers.memory.DeleteFact(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+    await peers.memory.DeleteFact(request)
     return outcomes.make_success()
 
 

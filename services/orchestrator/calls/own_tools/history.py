@@ -13,11 +13,9 @@ from headrace.errors import InvalidRequest, NotFound
 from headrace.v1 import memory_pb2, tools_pb2
 from services.orchestrator.calls import outcomes, shown_media
 from services.orchestrator.peers.models import get_model_info, make_limits
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
+from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.scope import Scope
-from services.runtime.rpc.call_ids import forward_metadata
-from services.runtime.rpc.peer_calls import translating_peer_errors
 
 WINDOW_CHARS_RATIO = 0.25
 """Characters of an answer for each token of the model's window: about a sixteenth of it."""
@@ -86,8 +84,7 @@ async def read_history(scope: Scope, peers: Peers, call: Call) -> tools_pb2.Tool
         chars_max=await _measure_room(scope, peers),
     )
     try:
-        with translating_peer_errors():
-            found = await peers.memory.ReadHistory(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+        found = await peers.memory.ReadHistory(request)
     except InvalidRequest as error:
         return outcomes.make_failure("INVALID_ARGUMENTS", error.message)
     call.media, unseen = await shown_media.select_media(scope, peers, found.media)
@@ -112,8 +109,7 @@ async def read_result(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolO
         chars_max=await _measure_room(scope, peers),
     )
     try:
-        with translating_peer_errors():
-            found = await peers.memory.ReadResult(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+        found = await peers.memory.ReadResult(request)
     except NotFound as error:
         return outcomes.make_failure("NOT_FOUND", error.message)
     call.media, unseen = await shown_media.select_media(scope, peers, found.media)

@@ -21,7 +21,6 @@ from services.orchestrator.money.charges import grant_output
 from services.orchestrator.peers.models import estimate_tokens, measure_needs
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.turn import side_question
-from services.runtime.rpc.call_ids import forward_metadata
 
 KEY = "auto"
 
@@ -72,7 +71,7 @@ async def _ask_router(
     try:
         if limits_usd and not await _limit_cost(request, default.primary.model, peers, min(limits_usd)):
             return ""
-        rpc = peers.llm.StreamChat(request, timeout=side_question.TIMEOUT_S, metadata=forward_metadata())
+        rpc = peers.llm.StreamChat(request, timeout=side_question.TIMEOUT_S)
         async with asyncio.timeout(side_question.TIMEOUT_S), reading(rpc) as deltas:
             async for delta in deltas:
                 answer.append(delta.content)

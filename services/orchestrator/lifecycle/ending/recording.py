@@ -26,8 +26,7 @@ from services.orchestrator.run.run import Run
 from services.orchestrator.tape.lines import Mask, describe_identity, write_line, write_tape
 from services.orchestrator.tape.tape import LISTENER, NOT_STORED, TOO_LARGE, Tape
 from services.runtime.clock import now_ms
-from services.runtime.rpc.call_ids import forward_metadata, list_credentials
-from services.runtime.rpc.peer_calls import translating_peer_errors
+from services.runtime.rpc.call_ids import list_credentials
 from services.runtime.telemetry.masking import mask_secrets
 
 MIME_TYPE = "application/vnd.headrace.cassette+gzip"
@@ -73,8 +72,7 @@ async def _store(run: Run, tape: Tape) -> str:
     # Some thousand lines take a tenth of a second, for which other runs should not wait.
     data = await asyncio.to_thread(_compress, run, tape, mask)
     request = memory_pb2.PutBlobRequest(chat_id=run.chat_id, mime_type=MIME_TYPE, data=data)
-    with translating_peer_errors():
-        stored = await run.services.peers.memory.PutBlob(request, timeout=STORE_TIMEOUT_S, metadata=forward_metadata())
+    stored = await run.services.peers.memory.PutBlob(request, timeout=STORE_TIMEOUT_S)
     return stored.blob_id
 
 

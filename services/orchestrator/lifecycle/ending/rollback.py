@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from headrace.v1 import memory_pb2
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
+from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.run import Run
-from services.runtime.rpc.call_ids import forward_metadata
-from services.runtime.rpc.peer_calls import translating_peer_errors
 
 
 async def take_back(run: Run, peers: Peers) -> None:
@@ -20,5 +18,4 @@ async def take_back(run: Run, peers: Peers) -> None:
         run_id=run.id,
         generation=run.log.generation,
     )
-    with translating_peer_errors():
-        await peers.memory.Revert(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+    await peers.memory.Revert(request)

@@ -19,12 +19,10 @@ from headrace.v1 import memory_pb2, tools_pb2
 from services.orchestrator.agents.definition import Definition, DefinitionError
 from services.orchestrator.agents.mode_files import ModeFiles
 from services.orchestrator.agents.version import AgentVersion, make_version, read_version
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
+from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.peers.ttl_cache import TtlCache
 from services.orchestrator.setup import skills, tool_selection
 from services.runtime.auth.identity import require_identity
-from services.runtime.rpc.call_ids import forward_metadata
-from services.runtime.rpc.peer_calls import translating_peer_errors
 
 LISTING_S = 2.0
 """Time in which the tools service is to say what there is, before a query is accepted."""
@@ -161,10 +159,7 @@ class Pins:
         request = memory_pb2.PutAgentVersionRequest(
             agent_key=version.agent.key, is_shared=not version.agent.tenant, definition=version.document.decode()
         )
-        with translating_peer_errors():
-            stored = await self._peers.memory.PutAgentVersion(
-                request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata()
-            )
+        stored = await self._peers.memory.PutAgentVersion(request)
         self._note(version, stored.version)
         log.info("agent version stored", agent_key=version.agent.key, version=stored.version, hash=version.hash)
         return stored.version
@@ -177,8 +172,7 @@ class Pins:
 
 async def read_stored(peers: Peers, request: memory_pb2.ReadAgentVersionRequest) -> memory_pb2.ReadAgentVersionResponse:
     """Raises NotFound, LogDamaged."""
-    with translating_peer_errors():
-        return await peers.memory.ReadAgentVersion(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+    return await peers.memory.ReadAgentVersion(request)
 
 
 async def list_known(cache: TtlCache[None, T], ask: Callable[[], Awaitable[T]]) -> T | None:

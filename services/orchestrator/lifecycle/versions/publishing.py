@@ -16,10 +16,8 @@ from services.orchestrator.agents.tenant_view import FILE_WINS
 from services.orchestrator.lifecycle.versions.pins import Pins
 from services.orchestrator.lifecycle.versions.validation import make_problem, validate_agent
 from services.orchestrator.lifecycle.versions.version_rpcs import check_number, read_version
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
+from services.orchestrator.peers.stubs import Peers
 from services.runtime.auth.identity import acting_as, require_identity
-from services.runtime.rpc.call_ids import forward_metadata
-from services.runtime.rpc.peer_calls import translating_peer_errors
 
 
 class Publishing:
@@ -50,8 +48,7 @@ class Publishing:
         )
         if request.HasField("expected_version"):
             stored.expected_version = request.expected_version
-        with translating_peer_errors():
-            await self._peers.memory.PutAgentDefinition(stored, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+        await self._peers.memory.PutAgentDefinition(stored)
         await self.look()
         return agent, problems
 
@@ -60,10 +57,7 @@ class Publishing:
         removed = memory_pb2.DeleteAgentDefinitionRequest(agent_key=request.agent_key)
         if request.HasField("expected_version"):
             removed.expected_version = request.expected_version
-        with translating_peer_errors():
-            await self._peers.memory.DeleteAgentDefinition(
-                removed, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata()
-            )
+        await self._peers.memory.DeleteAgentDefinition(removed)
         await self.look()
 
     async def validate(
@@ -125,5 +119,5 @@ class Publishing:
 
 async def read_changes(peers: Peers, after_revision: int) -> memory_pb2.ReadAgentChangesResponse:
     request = memory_pb2.ReadAgentChangesRequest(after_revision=after_revision)
-    with acting_as(None), translating_peer_errors():
-        return await peers.memory.ReadAgentChanges(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+    with acting_as(None):
+        return await peers.memory.ReadAgentChanges(request)

@@ -11,9 +11,7 @@ from headrace.v1 import agent_pb2, memory_pb2
 from services.orchestrator.agents.registry import Registry
 from services.orchestrator.agents.version_diff import diff_documents
 from services.orchestrator.lifecycle.versions.pins import read_stored
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
-from services.runtime.rpc.call_ids import forward_metadata
-from services.runtime.rpc.peer_calls import translating_peer_errors
+from services.orchestrator.peers.stubs import Peers
 
 CHANGES_MAX = 1000
 
@@ -78,8 +76,7 @@ async def find_versions(
     request = memory_pb2.FindAgentVersionsRequest(
         agent_key=agent_key, is_shared=is_shared, before=before, page_size=size
     )
-    with translating_peer_errors():
-        reply = await peers.memory.FindAgentVersions(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+    reply = await peers.memory.FindAgentVersions(request)
     return list(reply.versions)
 
 

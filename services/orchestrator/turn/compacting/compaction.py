@@ -22,7 +22,6 @@ from services.orchestrator.peers.models import CallNeeds, estimate_tokens, get_m
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.scope import Scope
 from services.orchestrator.turn.compacting import mentioned_files
-from services.runtime.rpc.call_ids import forward_metadata
 from services.runtime.rpc.peer_calls import translating_peer_errors
 
 COMPACT_TIMEOUT_S = 150.0
@@ -205,7 +204,7 @@ class Compaction:
         self, request: memory_pb2.CompactRequest, timeout_s: float
     ) -> AsyncGenerator[memory_pb2.CompactDelta]:
         """Stream memory's deltas; a broken stream counts as a failed compaction."""
-        rpc = self._peers.memory.Compact(request, timeout=timeout_s, metadata=forward_metadata())
+        rpc = self._peers.memory.Compact(request, timeout=timeout_s)
         has_started = False
         try:
             with translating_peer_errors():

@@ -9,11 +9,9 @@ import structlog
 
 from headrace.errors import HeadraceError
 from headrace.v1 import llm_pb2, memory_pb2
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
+from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.peers.workspace_files import list_workspace, read_start
 from services.orchestrator.turn.compacting.path_mentions import PathMentions
-from services.runtime.rpc.call_ids import forward_metadata
-from services.runtime.rpc.peer_calls import translating_peer_errors
 
 FILES_MAX = 5
 LINES_MAX = 1000
@@ -44,8 +42,7 @@ async def collect_files(peers: Peers, context: memory_pb2.LoadContextRequest) ->
 
 async def _load_messages(peers: Peers, context: memory_pb2.LoadContextRequest) -> Sequence[llm_pb2.Message]:
     try:
-        with translating_peer_errors():
-            loaded = await peers.memory.LoadContext(context, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+        loaded = await peers.memory.LoadContext(context)
     except HeadraceError as error:
         # A summary without files is worth more than none.
         log.warning("files not looked for", reason=error.reason)
