@@ -90,7 +90,7 @@ ROOMS = {
             "mode_api",
         ),
         *("setup", "turn", "calls"),
-        *("tracing.py", "run", "money", "peers", "tape", "metrics.py", "agents", "config.py", "ids.py", "."),
+        *("tracing.py", "run", "money", "peers", "metrics.py", "agents", "config.py", "ids.py", "."),
     ),
     "services/tools": (
         *(

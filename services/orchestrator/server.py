@@ -11,32 +11,28 @@ import grpc
 
 from headrace.v1 import agent_pb2_grpc, data_pb2_grpc, gates_pb2_grpc, operator_pb2_grpc
 from services.orchestrator import metrics
-from services.orchestrator.agents.grants.file import NAME as GRANTS
-from services.orchestrator.agents.grants.file import GrantsFile
+from services.orchestrator.agents.grants import NAME as GRANTS
+from services.orchestrator.agents.grants import GrantsFile
 from services.orchestrator.agents.mode_files import ModeFiles
 from services.orchestrator.agents.registry import Registry
-from services.orchestrator.cluster.due_schedules import DueSchedules
-from services.orchestrator.cluster.forwarding import Forwarder
-from services.orchestrator.cluster.peer_channels import PeerChannels
+from services.orchestrator.cluster.forwarding import Forwarder, PeerChannels
 from services.orchestrator.cluster.recovery import patiently
+from services.orchestrator.cluster.schedules import DueSchedules
 from services.orchestrator.cluster.takeover import Takeover
 from services.orchestrator.config import CANCEL, FILES, Config, read_environment, read_secrets
 from services.orchestrator.data.data_service import DataService
 from services.orchestrator.data.erasing import Erasing
 from services.orchestrator.gate_service import GateService
 from services.orchestrator.lifecycle import leases
-from services.orchestrator.lifecycle.admission.admission import Admission
+from services.orchestrator.lifecycle.admission.admission import Admission, KeyLimits
 from services.orchestrator.lifecycle.admission.fair_use import FairUse, NoLimits
-from services.orchestrator.lifecycle.admission.key_limits import KeyLimits
-from services.orchestrator.lifecycle.held_runs import HeldRuns
 from services.orchestrator.lifecycle.live_calls.gate_calls import GateCalls
-from services.orchestrator.lifecycle.live_runs import LiveRuns
+from services.orchestrator.lifecycle.live_runs import HeldRuns, LiveRuns
 from services.orchestrator.lifecycle.parking import Parking
-from services.orchestrator.lifecycle.persist import QueryLog
+from services.orchestrator.lifecycle.queries import QueryLog
 from services.orchestrator.lifecycle.runs import Runs
 from services.orchestrator.lifecycle.versions.pins import Pins
-from services.orchestrator.lifecycle.versions.publishing import Publishing, read_changes
-from services.orchestrator.lifecycle.versions.validation import FREE_TOOLS
+from services.orchestrator.lifecycle.versions.publishing import FREE_TOOLS, Publishing, read_changes
 from services.orchestrator.money.budgets import BudgetsFile
 from services.orchestrator.money.limits import LimitsInForce
 from services.orchestrator.operating.config_audit import ConfigAudit, read_collecting
@@ -44,10 +40,9 @@ from services.orchestrator.operating.operator_service import OperatorService
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.embeddings import Embeddings
 from services.orchestrator.peers.remote.agents import RemoteAgents
-from services.orchestrator.peers.remote.credentials import Credentials
-from services.orchestrator.peers.remote.http import Http
+from services.orchestrator.peers.remote.http import Credentials, Http
 from services.orchestrator.peers.stubs import Peers
-from services.orchestrator.run.approvals.file import RulesFile
+from services.orchestrator.run.approvals.rules import RulesFile
 from services.orchestrator.service import AgentService
 from services.runtime.auth.caller_credentials import build_caller_metadata
 from services.runtime.auth.callers import ORCHESTRATOR

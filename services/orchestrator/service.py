@@ -12,17 +12,21 @@ from services.orchestrator.agents.definition import Definition
 from services.orchestrator.agents.registry import Registry
 from services.orchestrator.cluster.forwarding import Forwarder
 from services.orchestrator.lifecycle.follow import Stream, follow_compaction, follow_query, follow_run
-from services.orchestrator.lifecycle.held_runs import HeldRuns
 from services.orchestrator.lifecycle.live_calls import cassette_rpc, context_rpc, run_list, stored_usage, submit_rpc
 from services.orchestrator.lifecycle.live_calls.gate_calls import GateCalls
+from services.orchestrator.lifecycle.live_runs import HeldRuns, OwnedElsewhere, ParkedStream, RepeatedQuery
 from services.orchestrator.lifecycle.runs import Runs
-from services.orchestrator.lifecycle.start_result import OwnedElsewhere, ParkedStream, RepeatedQuery
-from services.orchestrator.lifecycle.versions import validation, version_rpcs
 from services.orchestrator.lifecycle.versions.pins import Pins
-from services.orchestrator.lifecycle.versions.publishing import Publishing
+from services.orchestrator.lifecycle.versions.publishing import (
+    Publishing,
+    diff_versions,
+    get_version,
+    list_versions,
+    validate_agent,
+)
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.embeddings import Embeddings
-from services.orchestrator.peers.lasting_access import ending_with_access
+from services.orchestrator.peers.stored_runs import ending_with_access
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.run import Run
 from services.runtime.auth.identity import Identity, acting_as, require_identity
@@ -172,17 +176,17 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
     async def ListAgentVersions(
         self, request: agent_pb2.ListAgentVersionsRequest, context: Context
     ) -> agent_pb2.ListAgentVersionsResponse:
-        return await version_rpcs.list_versions(self._peers, self._registry, request)
+        return await list_versions(self._peers, self._registry, request)
 
     async def GetAgentVersion(
         self, request: agent_pb2.GetAgentVersionRequest, context: Context
     ) -> agent_pb2.GetAgentVersionResponse:
-        return await version_rpcs.get_version(self._peers, self._registry, request)
+        return await get_version(self._peers, self._registry, request)
 
     async def DiffAgentVersions(
         self, request: agent_pb2.DiffAgentVersionsRequest, context: Context
     ) -> agent_pb2.DiffAgentVersionsResponse:
-        return await version_rpcs.diff_versions(self._peers, self._registry, request)
+        return await diff_versions(self._peers, self._registry, request)
 
     async def ValidateAgent(
         self, request: agent_pb2.ValidateAgentRequest, context: Context
@@ -191,7 +195,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         if request.for_tenant:
             agent, problems = await self._publishing.validate(*given, modes)
         else:
-            agent, problems = await validation.validate_agent(self._peers, self._registry.by_key, modes, *given)
+            agent, problems = await validate_agent(self._peers, self._registry.by_key, modes, *given)
         return agent_pb2.ValidateAgentResponse(problems=problems, agent=agent and _make_agent(agent))
 
     async def PutAgent(self, request: agent_pb2.PutAgentRequest, context: Context) -> agent_pb2.PutAgentResponse:

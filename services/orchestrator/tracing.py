@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from opentelemetry import trace
 from opentelemetry.trace import Span
 
-from services.orchestrator.run.control.stop_control import Stopped
+from services.orchestrator.run.control.state import Stopped
 from services.runtime.telemetry import names, spans
 
 if TYPE_CHECKING:

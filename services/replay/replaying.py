@@ -13,7 +13,7 @@ from headrace.cassette.lines import Cassette
 from headrace.cassette.methods import load_request
 from headrace.v1 import agent_pb2
 from services.orchestrator.ids import RUN_IDS
-from services.orchestrator.tape.tape import LISTENER
+from services.orchestrator.peers.tape import LISTENER
 from services.replay.conductor import Conductor
 from services.replay.differences import Difference
 from services.replay.heard import Heard

@@ -17,10 +17,8 @@ from headrace.regular_files import read_regular_file
 from services.orchestrator.agents import recap
 from services.orchestrator.agents.definition import Definition, DefinitionError, parse_agent
 from services.orchestrator.agents.definition.problems import Problem
-from services.orchestrator.agents.grants.check import find_ungranted
-from services.orchestrator.agents.grants.file import GrantsFile
-from services.orchestrator.agents.stored_agents import StoredAgents
-from services.orchestrator.agents.tenant_view import FILE_WINS, TenantView, make_view
+from services.orchestrator.agents.grants import GrantsFile, find_ungranted
+from services.orchestrator.agents.stored_agents import FILE_WINS, StoredAgents, TenantView, make_view
 from services.runtime.auth.identity import current_tenant
 from services.runtime.files.refused_files import REFUSED_FILES, report_refusal
 

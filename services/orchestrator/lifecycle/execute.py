@@ -11,16 +11,30 @@ import structlog
 
 from headrace.errors import HeadraceError, to_failure
 from headrace.v1 import common_pb2, memory_pb2
-from services.orchestrator.lifecycle.ending import rollback
 from services.orchestrator.mode_api.mode_run import ModeRun
 from services.orchestrator.modes.catalogue import RUNNERS
 from services.orchestrator.peers.stubs import Peers
-from services.orchestrator.run.control.stop_control import Stopped
+from services.orchestrator.run.control.state import Stopped
 from services.orchestrator.run.run import Run
-from services.orchestrator.setup import goal, system_message
+from services.orchestrator.setup import run_setup, system_message
 from services.orchestrator.setup.run_setup import set_up_run
-from services.orchestrator.turn.compacting import compact_command
+from services.orchestrator.turn import context
 from services.orchestrator.turn.conversation import Conversation
+
+
+async def take_back(run: Run, peers: Peers) -> None:
+    checkpoint_id = run.chat.revert()
+    if checkpoint_id is None:
+        return
+    request = memory_pb2.RevertRequest(
+        chat_id=run.chat_id,
+        checkpoint_id=checkpoint_id,
+        scope="model",
+        run_id=run.id,
+        generation=run.log.generation,
+    )
+    await peers.memory.Revert(request)
+
 
 INTERNAL = common_pb2.Failure(code="INTERNAL", message="internal error", retriable=False)
 
@@ -97,12 +111,12 @@ async def _run_mode(run: Run, peers: Peers, opening: Opening) -> str:
         await peers.wait_for_peers()
     for code, message in opening.notices:
         await run.main.notice(code, message)
-    await rollback.take_back(run, peers)
-    await goal.record_goal(run, peers)
+    await take_back(run, peers)
+    await run_setup.record_goal(run, peers)
     found = await set_up_run(run, peers)
     run.main.begin(await system_message.make_prompt_context(run, peers, found))
     talk = Conversation(run.main, peers, found.tools)
-    if compact_command.is_compact_command(run.query.message):
-        run.main.log_steps_as(compact_command.STAGE)
-        return await compact_command.run_compaction(talk)
+    if context.is_compact_command(run.query.message):
+        run.main.log_steps_as(context.COMPACT_STAGE)
+        return await context.run_compaction(talk)
     return await RUNNERS[run.agent.mode](ModeRun(talk, run.query.message))

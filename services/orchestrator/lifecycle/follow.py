@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from headrace.v1 import agent_pb2
+from services.orchestrator.lifecycle.live_runs import OwnedElsewhere, ParkedStream, RepeatedQuery, StartResult
 from services.orchestrator.lifecycle.runs import Runs
-from services.orchestrator.lifecycle.start_result import OwnedElsewhere, ParkedStream, RepeatedQuery, StartResult
 from services.orchestrator.peers import stored_runs
-from services.orchestrator.peers.lasting_access import ending_with_access
+from services.orchestrator.peers.stored_runs import ending_with_access
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.run import Run
 from services.runtime.rpc.push_stream import MessageSink

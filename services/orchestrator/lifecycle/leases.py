@@ -10,7 +10,7 @@ import structlog
 
 from headrace.errors import HeadraceError
 from headrace.v1 import memory_pb2
-from services.orchestrator.lifecycle.held_runs import HeldRun, HeldRuns
+from services.orchestrator.lifecycle.live_runs import HeldRun, HeldRuns
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.run import Run
 from services.runtime.auth.identity import acting_as

@@ -17,30 +17,26 @@ from services.orchestrator.agents.version import AgentVersion
 from services.orchestrator.ids import new_run_id
 from services.orchestrator.lifecycle.admission import agent_router
 from services.orchestrator.lifecycle.admission.admission import Admission
+from services.orchestrator.lifecycle.after_run import IdleCompactions, extract_facts, write_title
 from services.orchestrator.lifecycle.ending.finish import finish, hand_over
 from services.orchestrator.lifecycle.execute import NOTHING, Opening, execute, working_ahead
-from services.orchestrator.lifecycle.idle_compactions import IdleCompactions
 from services.orchestrator.lifecycle.live_calls import steer_rpc
 from services.orchestrator.lifecycle.live_calls.gate_calls import note_received
-from services.orchestrator.lifecycle.live_runs import LiveRuns, may_end
-from services.orchestrator.lifecycle.persist import Caller, QueryLog
-from services.orchestrator.lifecycle.query_copies import find_chat, query_event, steer_query
-from services.orchestrator.lifecycle.start_result import OwnedElsewhere, RepeatedQuery, StartResult
+from services.orchestrator.lifecycle.live_runs import LiveRuns, OwnedElsewhere, RepeatedQuery, StartResult, may_end
+from services.orchestrator.lifecycle.queries import Caller, QueryLog, find_chat, query_event, steer_query
 from services.orchestrator.lifecycle.subagents import run_subagent
 from services.orchestrator.money.budgets import BudgetsFile
 from services.orchestrator.money.charges import Origin
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.remote.agents import RemoteAgents
 from services.orchestrator.peers.stubs import Peers
-from services.orchestrator.run.approvals.file import RulesFile
-from services.orchestrator.run.control.steer_queue import Steer
+from services.orchestrator.peers.tape import ROUTED, TAPE
+from services.orchestrator.run.approvals.rules import RulesFile
+from services.orchestrator.run.control.state import Steer
 from services.orchestrator.run.first_turn import FirstTurn
 from services.orchestrator.run.replay.resume_point import NEW, ResumePoint
 from services.orchestrator.run.run import Run, RunServices
-from services.orchestrator.tape.tape import ROUTED, TAPE
-from services.orchestrator.turn.compacting import compact_command
-from services.orchestrator.turn.fact_extractor import extract_facts
-from services.orchestrator.turn.title_writer import write_title
+from services.orchestrator.turn import context
 from services.runtime.auth.identity import require_identity
 from services.runtime.randomness import new_uuid
 from services.runtime.rpc.call_ids import bind_run_id
@@ -109,7 +105,7 @@ class Runs:
         """Raises what `Admission.admit` raises."""
         request = find_chat(request)
         # The router costs a call to a model, which a repeated query must not make.
-        if request.agent_key == agent_router.KEY and (repeated := await self._find_repeated(request)):
+        if request.agent_key == agent_router.ROUTER_KEY and (repeated := await self._find_repeated(request)):
             return repeated
         try:
             return await self._start(request)
@@ -309,7 +305,7 @@ class Runs:
         agent_key = (await stored_runs.get_chat(self._peers, request)).last_agent_key
         return await self.start(
             agent_pb2.QueryRequest(
-                chat_id=chat_id, agent_key=agent_key, message=compact_command.COMMAND, when_busy="reject"
+                chat_id=chat_id, agent_key=agent_key, message=context.COMPACT_COMMAND, when_busy="reject"
             )
         )
 

@@ -1,6 +1,7 @@
 """Budgets of tenants, users, API keys and agents: budgets.yaml, read at start and on change.
 
-A bad file leaves the last good rules in force."""
+A bad file leaves the last good rules in force.
+"""
 
 from __future__ import annotations
 

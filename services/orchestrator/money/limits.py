@@ -19,7 +19,7 @@ from services.orchestrator.lifecycle.live_runs import LiveRuns
 from services.orchestrator.money.budgets import BudgetsFile
 from services.orchestrator.peers import embeddings
 from services.orchestrator.peers.stubs import Peers
-from services.orchestrator.run.control.steer_queue import UNHEARD_MAX
+from services.orchestrator.run.control.state import UNHEARD_MAX
 from services.runtime.auth.identity import Identity, acting_as
 from services.runtime.auth.keys.key_calls import MINUTE_S
 from services.runtime.auth.keys.stored_keys import StoredKeys

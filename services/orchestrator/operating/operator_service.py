@@ -1,10 +1,11 @@
-"""OperatorService: memory's view of all runs of a tenant, and cancels as their users would."""
+"""OperatorService: memory's view of all runs of a tenant, and cancels on behalf of their users."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -12,7 +13,6 @@ from headrace.errors import HeadraceError, IndexIncomplete, InvalidRequest, NotF
 from headrace.v1 import agent_pb2, limits_pb2, llm_pb2, memory_pb2, operator_pb2, operator_pb2_grpc
 from services.orchestrator.lifecycle.leases import Owner
 from services.orchestrator.money.limits import LimitsInForce
-from services.orchestrator.operating.content import strip_content
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.service import AgentService
@@ -20,6 +20,44 @@ from services.runtime.auth.identity import Identity, acting_as, require_identity
 from services.runtime.clock import now_ms
 from services.runtime.rpc.audit_records import AuditRecords
 from services.runtime.rpc.interceptors import Context
+
+if TYPE_CHECKING:
+    from google.protobuf.descriptor import FieldDescriptor
+    from google.protobuf.message import Message
+
+
+_TEXTS_KEPT = frozenset(
+    {
+        *("agent_key", "kind", "state", "status", "stage", "stream", "decision", "risk", "role", "trigger", "code"),
+        *("tool_name", "tool_type", "action_name", "finish_reason", "mime_type", "viewport_key"),
+        *("answered_by", "credential", "any_of"),
+    }
+)
+"""Fields whose texts are words of ours, of the configuration or of the directory. What is not known here goes: a new
+field is taken for content."""
+
+
+def strip_content(message: Message) -> None:
+    """Clear the texts of `message` and of those in it."""
+    for field, value in message.ListFields():
+        if field.type in (field.TYPE_STRING, field.TYPE_BYTES):
+            if not _is_kept(field):
+                message.ClearField(field.name)
+        elif field.message_type is not None:
+            if field.message_type.GetOptions().map_entry:
+                message.ClearField(field.name)
+            else:
+                for inner in _list_values(field, value):
+                    strip_content(inner)
+
+
+def _is_kept(field: FieldDescriptor) -> bool:
+    return field.name.endswith("_id") or field.name in _TEXTS_KEPT
+
+
+def _list_values(field: FieldDescriptor, value: Any) -> list[Message]:
+    return list(value) if field.is_repeated else [value]
+
 
 RUNS_MAX = 200
 """Runs that a request names or ends."""

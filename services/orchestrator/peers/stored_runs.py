@@ -1,10 +1,14 @@
-"""Runs that are not live here, as memory has them."""
+"""Runs that are not live here, as memory has them, and streams that end when their chat is no longer shared."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import asynccontextmanager
 
-from headrace.errors import LogDamaged, NotFound, OutOfRange, Overloaded, PermissionDenied
+import structlog
+
+from headrace.errors import HeadraceError, LogDamaged, NotFound, OutOfRange, Overloaded, PermissionDenied
 from headrace.v1 import agent_pb2, memory_pb2
 from services.orchestrator.peers.stubs import Peers
 from services.runtime.auth.access import PARTICIPATING, RUN_ONLY
@@ -194,3 +198,44 @@ def fold_runs(events: Iterable[agent_pb2.AgentDelta]) -> list[agent_pb2.Run]:
         if runs and kind != "request_query":
             runs[-1].updated_at = event.timestamp
     return runs
+
+
+LOOK_S = 2.0
+"""Time between looks, one small question to memory for each stream of somebody in a chat of another."""
+
+log = structlog.get_logger()
+
+
+@asynccontextmanager
+async def ending_with_access(peers: Peers, run_id: str) -> AsyncGenerator[None]:
+    """Run the block for as long as the caller may read the run's chat; raises NotFound. While memory does not answer
+    nothing is ended."""
+    ending = asyncio.timeout(None)
+    watch = asyncio.create_task(_watch_access(peers, run_id, ending))
+    try:
+        async with ending:
+            yield
+    except TimeoutError:
+        if ending.expired():
+            raise NotFound(f"run {run_id} does not exist", runId=run_id) from None
+        raise
+    finally:
+        watch.cancel()
+        await asyncio.wait([watch])
+
+
+async def _watch_access(peers: Peers, run_id: str, ending: asyncio.Timeout) -> None:
+    loop, caller = asyncio.get_running_loop(), require_identity()
+    while True:
+        await asyncio.sleep(LOOK_S)
+        try:
+            if await find_chat_owner(peers, run_id=run_id) != caller:
+                continue
+        except NotFound:
+            pass
+        except HeadraceError as error:
+            log.warning("access not known", run_id=run_id, reason=error.reason)
+            continue
+        log.info("reader ended", run_id=run_id)
+        ending.reschedule(loop.time())
+        return

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import grpc
 
@@ -14,8 +15,8 @@ from headrace.v1.llm_pb2_grpc import LlmServiceStub
 from headrace.v1.memory_pb2_grpc import MemoryServiceStub
 from headrace.v1.schedule_pb2_grpc import ScheduleServiceStub
 from headrace.v1.tools_pb2_grpc import ToolServiceStub
-from services.orchestrator.peers.ttl_cache import TtlCache
-from services.orchestrator.tape.taped_stub import tape_calls
+from services.orchestrator.peers.tape import TAPE, tape_calls
+from services.runtime.clock import monotonic_s
 from services.runtime.rpc.peer_calls import carry_metadata, complete_calls, repeat_until_answered
 
 if TYPE_CHECKING:
@@ -26,6 +27,45 @@ if TYPE_CHECKING:
     from headrace.v1.schedule_pb2_grpc import ScheduleServiceAsyncStub
     from headrace.v1.tools_pb2_grpc import ToolServiceAsyncStub
     from services.runtime.auth.identity import Identity
+
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+ANSWERS_MAX = 1000
+"""Most provider files have fewer models."""
+
+
+class TtlCache(Generic[K, V]):
+    """Callers must not change cached answers."""
+
+    def __init__(self, age_s: float) -> None:
+        self._age_s = age_s
+        self._answers: dict[K, tuple[float, V]] = {}
+
+    def is_known(self, question: K) -> bool:
+        """Return whether `get_or_ask` has not to wait now."""
+        known = self._answers.get(question)
+        # A run that is recorded asks itself: its recording is to have all that it knows.
+        return TAPE.get() is None and known is not None and monotonic_s() - known[0] < self._age_s
+
+    def find_last(self, question: K) -> V | None:
+        """Return the last answer, however old; None if there was none."""
+        known = self._answers.get(question)
+        return known and known[1]
+
+    async def get_or_ask(self, question: K, ask: Callable[[], Awaitable[V]]) -> V:
+        """Return a cached or new answer; an empty one is not cached, as the missing may be on its way."""
+        if self.is_known(question):
+            return self._answers[question][1]
+        answer = await ask()
+        self._answers.pop(question, None)
+        if answer:
+            self._answers[question] = monotonic_s(), answer
+        if len(self._answers) > ANSWERS_MAX:
+            del self._answers[next(iter(self._answers))]
+        return answer
+
 
 UNARY_TIMEOUT_S = 30.0
 """An append waits for a disk."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.errors import PermissionDenied
-from services.orchestrator.agents.grants.check import list_unrunnable
+from services.orchestrator.agents.grants import list_unrunnable
 
 if TYPE_CHECKING:
     from services.orchestrator.agents.definition import Definition
-    from services.orchestrator.agents.grants.rules import TenantGrants
+    from services.orchestrator.agents.grants import TenantGrants
     from services.orchestrator.run.scope import Scope
 
 

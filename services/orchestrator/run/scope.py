@@ -18,20 +18,18 @@ from headrace.v1 import agent_pb2, llm_pb2, memory_pb2, tools_pb2
 from services.orchestrator.agents.definition import Definition, StageSettings
 from services.orchestrator.agents.definition.modes import STAGES
 from services.orchestrator.ids import TASK
-from services.orchestrator.run import insights
+from services.orchestrator.run import scope_parts
 from services.orchestrator.run.answers.answer import Answer, is_draft
 from services.orchestrator.run.answers.call import Call, result_event
 from services.orchestrator.run.answers.toolbox import Toolbox
-from services.orchestrator.run.attention import Attention
-from services.orchestrator.run.notes import ScopeNotes
-from services.orchestrator.run.plan.active_plan import ActivePlan
+from services.orchestrator.run.plan import ActivePlan
 from services.orchestrator.run.replay.fit import Calls, Fit
-from services.orchestrator.run.stage import ActiveStage
+from services.orchestrator.run.scope_parts import ActiveStage, Attention, ScopeNotes
 from services.runtime.clock import now_ms
 
 if TYPE_CHECKING:
-    from services.orchestrator.run.prompt_context import PromptContext
     from services.orchestrator.run.run import Run
+    from services.orchestrator.run.scope_parts import PromptContext
 
 Delta = agent_pb2.AgentDelta
 
@@ -313,7 +311,7 @@ class Scope:
         if recap.insights == "llm":
             self.notes.keep_results(results)
             return []
-        return [insights.insight_line(self.context_id, message, insights.preview(message)) for message in results]
+        return [scope_parts.insight_line(self.context_id, message, scope_parts.preview(message)) for message in results]
 
     def recall_result(self, message: memory_pb2.LogMessage) -> None:
         recap, call_id = self.agent.memory.recap, message.message.tool_call_id

@@ -9,8 +9,8 @@ from services.orchestrator.agents.definition import Definition
 from services.orchestrator.peers.models import list_capabilities
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run import session_state
-from services.orchestrator.run.attention import Upload
 from services.orchestrator.run.run import Run
+from services.orchestrator.run.scope_parts import Upload
 from services.orchestrator.setup import uploads
 from services.orchestrator.setup.uploads import IMAGES
 

@@ -10,7 +10,7 @@ import structlog
 from headrace.errors import ProviderUnavailable
 from headrace.v1 import tools_pb2
 from services.orchestrator.agents.definition import Definition
-from services.orchestrator.agents.grants.rules import TenantGrants
+from services.orchestrator.agents.grants import TenantGrants
 from services.orchestrator.agents.version import TIERS, AgentVersion
 from services.orchestrator.calls.executor import KINDS
 from services.orchestrator.calls.own_tools import facts, subagent

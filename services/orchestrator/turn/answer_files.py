@@ -11,7 +11,7 @@ import structlog
 
 from headrace.errors import HeadraceError, ProviderUnavailable
 from headrace.v1 import agent_pb2, common_pb2, llm_pb2, tools_pb2
-from services.orchestrator.calls.effects import GONE
+from services.orchestrator.calls.backend import GONE
 from services.orchestrator.peers.stubs import DISPENSABLE_S, Peers
 from services.orchestrator.run.answers.answer import Answer
 from services.orchestrator.run.scope import Scope

@@ -1,4 +1,4 @@
-"""Loads the messages of a scope's requests.
+"""Loads the messages of a scope's requests, with reminders and insights.
 
 A turn compacts at most once when due, and once when the provider refused it as too long. A run's first turn waits for
 no summary while its request fits: the chat is compacted once the run has ended, or before a later turn.
@@ -6,16 +6,105 @@ no summary while its request fits: the chat is compacted once the run has ended,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from headrace.v1 import llm_pb2, memory_pb2
-from services.orchestrator.agents import recap
+from services.orchestrator.agents import prompts, recap
 from services.orchestrator.peers.models import get_model_info, make_limits
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.scope import Scope
-from services.orchestrator.turn import insight_writer
+from services.orchestrator.run.scope_parts import MENTIONS, insight_line, preview, text_of
+from services.orchestrator.turn import side_question
 from services.orchestrator.turn.compacting.compaction import Compaction, RequestFrame, make_window_settings
-from services.orchestrator.turn.reminders import OF_RUN, make_asides, make_reminders
+from services.runtime.clock import now_utc
+
+if TYPE_CHECKING:
+    from services.orchestrator.turn.conversation import Conversation
+
+
+COMPACT_COMMAND = "/compact"
+
+COMPACT_STAGE = "compact"
+
+ENDED = ("compaction_complete", "compaction_fallback", "compaction_fail")
+
+
+def is_compact_command(message: str) -> bool:
+    """Return whether the message is this command, which memory shows to no model."""
+    return message.split(maxsplit=1)[:1] == [COMPACT_COMMAND]
+
+
+async def run_compaction(talk: Conversation) -> str:
+    if any(event.WhichOneof("payload") in ENDED for event in talk.run.recording.events):
+        return "stop"  # an earlier owner has done it
+    _, _, hint = talk.run.query.message.strip().partition(COMPACT_COMMAND)
+    await talk.context.compact(hint.strip())
+    return "stop"
+
+
+OF_RUN = ("time", *MENTIONS)
+"""Keys of what belongs to a query, which is told once in its run."""
+
+
+def make_reminders(scope: Scope) -> list[memory_pb2.Reminder]:
+    attention = scope.attention.without_todos() if scope.depth else scope.attention
+    texts = {"time": f"Current time: {now_utc():%Y-%m-%d %H:%M} UTC", **attention.describe()}
+    if scope.agent.limits.tell_model:
+        texts["budget"] = _describe_budget(scope)
+    return [memory_pb2.Reminder(key=key, text=text) for key, text in texts.items()]
+
+
+def make_asides(scope: Scope) -> list[str]:
+    """Make what the model is told with each request, and no log keeps: notes, and the draft that it is to check."""
+    draft = scope.attention.draft
+    check = prompts.fill_placeholders(prompts.load_text("verify"), {"draft": draft}) if draft else ""
+    return [text for text in (scope.attention.describe_notes(), check) if text]
+
+
+def _describe_budget(scope: Scope) -> str:
+    left = scope.run.spending.measure_left()
+    parts = [
+        f"{left.model_calls} model calls, this one included",
+        f"{left.tool_calls} tool calls",
+        f"{left.time_ms // 1000} s",
+    ]
+    if left.HasField("tokens"):
+        parts.append(f"{left.tokens} tokens")
+    if left.HasField("cost_usd"):
+        parts.append(f"{left.cost_usd:.4f} US dollars")
+    return f"Left of the budget: {', '.join(parts)}."
+
+
+INSIGHT_CHARS_MAX = 300
+
+RESULT_CHARS_MAX = 8000
+
+INSIGHT_STAGE = "insight"
+
+INSIGHT_SYSTEM = """\
+You keep notes for an agent that will not see these results again. For each numbered result write one line, \
+"<number>. <what it says that matters for the task, with names and figures>". Write nothing else."""
+
+_LINE = re.compile(r"^[ \t]*([0-9]{1,4})[.):][ \t]*(\S.*)$", re.MULTILINE)
+
+
+async def write_insights(scope: Scope, peers: Peers) -> None:
+    results = scope.notes.take_results()
+    if not results:
+        return
+    text = "\n\n".join(
+        f"{number}. {message.message.name}:\n{text_of(message)[:RESULT_CHARS_MAX]}"
+        for number, message in enumerate(results, start=1)
+    )
+    answer = await side_question.ask_model(scope.run, peers, INSIGHT_STAGE, INSIGHT_SYSTEM, text)
+    found = {int(number): text.strip()[:INSIGHT_CHARS_MAX] for number, text in _LINE.findall(answer)}
+    lines = [
+        insight_line(scope.context_id, message, found.get(number) or preview(message))
+        for number, message in enumerate(results, start=1)
+    ]
+    await scope.run.log.append(lines)
 
 
 class Context:
@@ -47,7 +136,7 @@ class Context:
     async def load_messages(self) -> Sequence[llm_pb2.Message]:
         """Load the next turn's messages, compacted when due."""
         self._turn += 1
-        await insight_writer.write_insights(self._scope, self._peers)
+        await write_insights(self._scope, self._peers)
         loaded = await self._load()
         is_due = loaded.compaction_due and (loaded.is_over or self._turn > 1)
         if is_due and self._compaction.is_worth_trying(loaded.tokens):

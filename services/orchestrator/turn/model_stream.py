@@ -11,8 +11,8 @@ import grpc
 from headrace.errors import ProviderUnavailable, StreamStalled
 from services.orchestrator.money.spending import Spending
 from services.orchestrator.peers.stubs import Peers
+from services.orchestrator.peers.tape import TAPE
 from services.orchestrator.run.answers.answer import Answer
-from services.orchestrator.tape.tape import TAPE
 from services.runtime.rpc.peer_calls import was_broken_connection
 from services.runtime.rpc.push_stream import push_messages
 

@@ -12,7 +12,7 @@ import msgspec
 from headrace.errors import InvalidRequest
 from headrace.v1 import agent_pb2, common_pb2, tools_pb2
 from services.orchestrator import ids
-from services.orchestrator.calls import outcomes
+from services.orchestrator.calls import results
 from services.orchestrator.calls.gates.gate import wait_at_gate
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.control.waits import Submission
@@ -110,7 +110,7 @@ def _find_refusal(submission: Submission | None) -> str | None:
 
 
 def _make_refusal(need: common_pb2.CredentialNeed, why: str) -> tools_pb2.ToolOutcome:
-    return outcomes.make_failure(FAILURE, f"the tool did not run: it needs the credential {need.name!r}: {why}")
+    return results.make_failure(FAILURE, f"the tool did not run: it needs the credential {need.name!r}: {why}")
 
 
 def _make_gate(scope: Scope, call: Call, need: common_pb2.CredentialNeed, number: int) -> agent_pb2.GateOpen:

@@ -13,7 +13,7 @@ import msgspec
 from headrace.v1 import agent_pb2, common_pb2, tools_pb2
 from services.orchestrator import ids
 from services.orchestrator.calls.gates.gate import wait_at_gate
-from services.orchestrator.calls.result_schema import check_payload
+from services.orchestrator.calls.results import check_payload
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.control.waits import Submission
 from services.orchestrator.run.replay.resume_point import EXPIRED

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from headrace.errors import InvalidRequest
-from services.orchestrator.run.answers import arguments
-from services.orchestrator.run.answers.call import Call
+from services.orchestrator.run.answers.call import Call, find_violation
 from services.orchestrator.run.approvals.rules import Rules
 from services.orchestrator.run.approvals.verdict import Verdict, verdict
 
@@ -20,7 +19,7 @@ async def judge_edit(rules: Rules, call: Call, edited: str) -> Verdict:
         InvalidRequest: The tool's schema or a rule refuses them.
     """
     changed = replace(call, params=edited)
-    if problem := arguments.find_violation(changed):
+    if problem := find_violation(changed):
         path, rule = problem
         raise InvalidRequest.of(FIELD + path, f"the schema of {call.name} refuses it: {rule}")
     found = await verdict(rules, changed)

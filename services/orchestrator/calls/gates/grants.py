@@ -14,7 +14,7 @@ from headrace.errors import HeadraceError
 from headrace.v1 import agent_pb2, common_pb2, gates_pb2, tools_pb2
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S
 from services.orchestrator.run.answers.call import Call
-from services.orchestrator.run.approvals.risks import RISKS, Risk
+from services.orchestrator.run.approvals.rules import RISKS, Risk
 from services.orchestrator.run.approvals.verdict import Verdict
 from services.orchestrator.run.run import Run
 from services.orchestrator.run.scope import Scope

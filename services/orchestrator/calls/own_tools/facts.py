@@ -11,7 +11,7 @@ import msgspec
 
 from headrace.errors import HeadraceError
 from headrace.v1 import memory_pb2, tools_pb2
-from services.orchestrator.calls import outcomes
+from services.orchestrator.calls import results
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.scope import Scope
@@ -87,7 +87,7 @@ def _return_failures(execute: OwnTool) -> OwnTool:
         try:
             return await execute(scope, peers, call)
         except HeadraceError as error:
-            return outcomes.make_failure(error.reason, error.message)
+            return results.make_failure(error.reason, error.message)
 
     return execute_or_fail
 
@@ -112,7 +112,7 @@ async def remember_fact(scope: Scope, peers: Peers, call: Call) -> tools_pb2.Too
         request_id=f"{scope.run.id} {call.call_id}"[:128],
     )
     reply = await peers.memory.Remember(request)
-    return outcomes.make_success(factId=reply.fact_id)
+    return results.make_success(factId=reply.fact_id)
 
 
 @_return_failures
@@ -120,14 +120,14 @@ async def recall_facts(scope: Scope, peers: Peers, call: Call) -> tools_pb2.Tool
     query = msgspec.json.decode(call.effective, type=_Question).query
     request = memory_pb2.RecallFactsRequest(query=query, agent_key=scope.run.agent.key, limit=RECALLED_MAX)
     reply = await peers.memory.RecallFacts(request)
-    return outcomes.make_success(facts=[_describe_fact(hit.fact) for hit in reply.hits])
+    return results.make_success(facts=[_describe_fact(hit.fact) for hit in reply.hits])
 
 
 @_return_failures
 async def forget_fact(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
     request = memory_pb2.DeleteFactRequest(fact_id=msgspec.json.decode(call.effective, type=_OldFact).factId)
     await peers.memory.DeleteFact(request)
-    return outcomes.make_success()
+    return results.make_success()
 
 
 def _describe_fact(fact: memory_pb2.Fact) -> dict[str, str]:

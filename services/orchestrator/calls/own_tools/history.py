@@ -11,7 +11,7 @@ import msgspec
 
 from headrace.errors import InvalidRequest, NotFound
 from headrace.v1 import memory_pb2, tools_pb2
-from services.orchestrator.calls import outcomes, shown_media
+from services.orchestrator.calls import results
 from services.orchestrator.peers.models import get_model_info, make_limits
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.answers.call import Call
@@ -75,7 +75,7 @@ async def read_history(scope: Scope, peers: Peers, call: Call) -> tools_pb2.Tool
     try:
         given = msgspec.json.decode(call.effective, type=_HistoryArguments, strict=False)
     except msgspec.ValidationError as error:
-        return outcomes.make_failure("INVALID_ARGUMENTS", str(error))
+        return results.make_failure("INVALID_ARGUMENTS", str(error))
     request = memory_pb2.ReadHistoryRequest(
         **_describe_reader(scope),
         first_n=given.first,
@@ -86,8 +86,8 @@ async def read_history(scope: Scope, peers: Peers, call: Call) -> tools_pb2.Tool
     try:
         found = await peers.memory.ReadHistory(request)
     except InvalidRequest as error:
-        return outcomes.make_failure("INVALID_ARGUMENTS", error.message)
-    call.media, unseen = await shown_media.select_media(scope, peers, found.media)
+        return results.make_failure("INVALID_ARGUMENTS", error.message)
+    call.media, unseen = await results.select_media(scope, peers, found.media)
     told = [_format_message(message) for message in found.messages]
     if found.left_out:
         on = f"; go on with first={found.next_n}" if found.next_n else ""
@@ -101,7 +101,7 @@ async def read_result(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolO
     try:
         given = msgspec.json.decode(call.effective, type=_ResultArguments, strict=False)
     except msgspec.ValidationError as error:
-        return outcomes.make_failure("INVALID_ARGUMENTS", str(error))
+        return results.make_failure("INVALID_ARGUMENTS", str(error))
     request = memory_pb2.ReadResultRequest(
         **_describe_reader(scope),
         tool_call_id=given.id,
@@ -111,8 +111,8 @@ async def read_result(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolO
     try:
         found = await peers.memory.ReadResult(request)
     except NotFound as error:
-        return outcomes.make_failure("NOT_FOUND", error.message)
-    call.media, unseen = await shown_media.select_media(scope, peers, found.media)
+        return results.make_failure("NOT_FOUND", error.message)
+    call.media, unseen = await results.select_media(scope, peers, found.media)
     end = given.offset + len(found.text)
     note = f"\n[characters {given.offset:,} to {end:,} of {found.chars:,}"
     note += f"; go on with offset={end}]" if end < found.chars else "]"

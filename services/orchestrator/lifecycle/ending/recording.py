@@ -1,11 +1,11 @@
-"""Keeps the recording of an ended run as a blob of its chat: a cassette, compressed."""
+"""Keeps the recording of an ended run as a blob of its chat: a compressed cassette without secrets."""
 
 from __future__ import annotations
 
 import asyncio
 import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from importlib.metadata import version
 from typing import Any
@@ -14,20 +14,95 @@ import structlog
 from google.protobuf.message import Message
 
 from headrace.cassette.lines import VERSION
-from headrace.cassette.methods import dump
+from headrace.cassette.methods import dump, parse_answer, parse_request
+from headrace.cassette.pool import PoolWriter
 from headrace.errors import HeadraceError
 from headrace.v1 import agent_pb2, memory_pb2
-from services.orchestrator.agents.grants.file import NAME as GRANTS
-from services.orchestrator.agents.grants.rules import write_grants
+from services.orchestrator.agents.grants import NAME as GRANTS
+from services.orchestrator.agents.grants import write_grants
 from services.orchestrator.agents.version import AgentVersion
 from services.orchestrator.money.budgets import write_budgets
-from services.orchestrator.run.events.kinds import KINDS
+from services.orchestrator.peers.tape import LISTENER, NOT_STORED, TOO_LARGE, WITHOUT_REQUEST, Entry, Failed, Tape
+from services.orchestrator.run.events.feed import KINDS
 from services.orchestrator.run.run import Run
-from services.orchestrator.tape.lines import Mask, describe_identity, write_line, write_tape
-from services.orchestrator.tape.tape import LISTENER, NOT_STORED, TOO_LARGE, Tape
+from services.runtime.auth.identity import Identity
 from services.runtime.clock import now_ms
+from services.runtime.formats import json_form
 from services.runtime.rpc.call_ids import list_credentials
 from services.runtime.telemetry.masking import mask_secrets
+
+Mask = Callable[[str], str]
+
+
+def write_tape(entries: Iterable[Entry], began_at: int, mask: Mask) -> Iterator[str]:
+    """Write what was noted; times count from `began_at`, in milliseconds."""
+    pool = PoolWriter()
+    for entry in entries:
+        at = max(0, entry.at - began_at)
+        if entry.kind == "event":
+            event = json_form.event(agent_pb2.AgentDelta.FromString(entry.data))
+            if event is not None:
+                yield mask(f'{{"at":{at},"event":{event.json.decode()}}}')
+            continue
+        values, line = pool.take_out({"at": at, **_describe_entry(entry)})
+        for number, value in values:
+            yield write_line({"value": number, "json": value}, mask)
+        yield write_line(line, mask)
+
+
+def write_line(given: dict[str, Any], mask: Mask) -> str:
+    return json.dumps(mask_texts(given, mask), ensure_ascii=False, separators=(",", ":"))
+
+
+def mask_texts(given: Any, mask: Mask) -> Any:
+    """Return the JSON with each of its texts masked."""
+    if isinstance(given, str):
+        return mask(given)
+    if isinstance(given, dict):
+        return {name: mask_texts(value, mask) for name, value in given.items()}
+    if isinstance(given, list):
+        return [mask_texts(item, mask) for item in given]
+    return given
+
+
+def _describe_entry(entry: Entry) -> dict[str, Any]:
+    match entry.kind:
+        case "call" if entry.method in WITHOUT_REQUEST:
+            return {"call": entry.number, "method": entry.method}
+        case "call":
+            request = dump(parse_request(entry.method, entry.data))
+            return {"call": entry.number, "method": entry.method, "request": request}
+        case "answer":
+            return {"answer": entry.number, "message": dump(parse_answer(entry.method, entry.data))}
+        case "received":
+            request = dump(parse_request(entry.method, entry.data))
+            return {"received": entry.method, "request": request, **describe_identity(entry.by)}
+        case _:
+            return {"end": entry.number, **_describe_failure(entry.failed)}
+
+
+def describe_identity(by: Identity | None) -> dict[str, Any]:
+    if by is None:
+        return {}
+    named = {"user": by.user, "credential": by.credential, "roles": sorted(by.roles), "scopes": sorted(by.scopes)}
+    return {name: value for name, value in named.items() if value}
+
+
+def _describe_failure(failed: Failed | None) -> dict[str, Any]:
+    if failed is None:
+        return {}
+    if failed.status:
+        return {"status": failed.status}
+    if failed.error is None:
+        return {"left": True}
+    error = failed.error
+    told: dict[str, Any] = {"reason": error.reason, "message": error.message}
+    if error.metadata:
+        told["metadata"] = error.metadata
+    if error.retry_after_s is not None:
+        told["retryAfterMs"] = round(error.retry_after_s * 1000)
+    return {"error": told}
+
 
 MIME_TYPE = "application/vnd.headrace.cassette+gzip"
 

@@ -9,11 +9,11 @@ from functools import partial
 from headrace.errors import InvalidRequest, NotFound, Overloaded
 from headrace.v1 import agent_pb2, common_pb2, gates_pb2, memory_pb2
 from services.orchestrator import ids
-from services.orchestrator.calls.frontend import find_answerers
+from services.orchestrator.calls.executor import find_answerers
 from services.orchestrator.calls.gates import ask_person
 from services.orchestrator.calls.gates.ask_credential import hide_secret, parse_credential
 from services.orchestrator.calls.gates.ask_input import check_answer
-from services.orchestrator.calls.result_schema import check_payload, find_result_schema, is_schema_known
+from services.orchestrator.calls.results import check_payload, find_result_schema, is_schema_known
 from services.orchestrator.lifecycle.live_calls import approval_answers, approval_grants, live_input
 from services.orchestrator.lifecycle.live_calls.approval_answers import (
     check_answerer,

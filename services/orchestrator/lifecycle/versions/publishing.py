@@ -1,23 +1,169 @@
-"""The RPCs that keep agents of a tenant: put, deleted and read back."""
+"""The RPCs about definitions of agents: validated, stored by a tenant, and their versions."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
+from typing import TypeAlias
 
 import orjson
 
-from headrace.errors import KeyTaken, NotFound
+from headrace.errors import InvalidRequest, KeyTaken, NotFound
 from headrace.v1 import agent_pb2, memory_pb2
 from services.orchestrator.agents.definition import Definition, parse_agent
+from services.orchestrator.agents.definition.problems import (
+    Problem,
+    find_problems,
+    list_tool_names,
+    list_unknown,
+    number_names,
+)
 from services.orchestrator.agents.registry import Registry
-from services.orchestrator.agents.stored_agents import StoredAgent
-from services.orchestrator.agents.tenant_view import FILE_WINS
-from services.orchestrator.lifecycle.versions.pins import Pins
-from services.orchestrator.lifecycle.versions.validation import make_problem, validate_agent
-from services.orchestrator.lifecycle.versions.version_rpcs import check_number, read_version
+from services.orchestrator.agents.stored_agents import FILE_WINS, StoredAgent
+from services.orchestrator.agents.version import TIERS, diff_documents
+from services.orchestrator.calls.own_tools.catalogue import NAMES
+from services.orchestrator.lifecycle.versions.pins import LISTING_S, Pins, list_known, read_stored
 from services.orchestrator.peers.stubs import Peers
+from services.orchestrator.setup import skills, tool_selection
 from services.runtime.auth.identity import acting_as, require_identity
+
+PROBLEMS_MAX = 500
+
+Check: TypeAlias = Callable[[Definition], list[Problem]]
+
+FREE_TOOLS = NAMES | TIERS.keys()
+"""What a tool list may have that no tools service has: the orchestrator's own tools, and words for tiers."""
+
+
+async def validate_agent(
+    peers: Peers,
+    there_are: Mapping[str, Definition],
+    modes: Collection[str],
+    definition: str,
+    agent_key: str,
+    check: Check | None = None,
+) -> tuple[Definition | None, list[agent_pb2.DefinitionProblem]]:
+    """Return the agent, None if it has an error, and all problems; `check` finds those of whose agent it is to be."""
+    # Half a megabyte of JSON takes longer than others should wait.
+    agent, problems = await asyncio.to_thread(find_problems, definition.encode(), agent_key, check)
+    if agent is not None:
+        problems += await _find_missing(peers, there_are, agent)
+        if agent.custom is not None:
+            problems += list_unknown(iter([("custom.mode", agent.custom.mode)]), frozenset(modes), "mode")
+    return agent, [make_problem(problem) for problem in problems[:PROBLEMS_MAX]]
+
+
+def make_problem(problem: Problem) -> agent_pb2.DefinitionProblem:
+    return agent_pb2.DefinitionProblem(field=problem.field, rule=problem.rule, is_warning=problem.is_warning)
+
+
+async def _find_missing(peers: Peers, there_are: Mapping[str, Definition], agent: Definition) -> list[Problem]:
+    """Warn of what the agent names and nobody has; nothing is said of what the tools service does not tell."""
+    known = frozenset({agent.key.casefold(), *(key.casefold() for key in there_are)})
+    found = list_unknown(number_names("subagents", agent.subagents), known, "agent")
+    if agent.listed_tools:
+        tools = await list_known(peers.tool_list, partial(tool_selection.fetch_tools, peers, LISTING_S))
+        if tools is not None:
+            catalogue = tool_selection.ToolCatalogue(tools)
+            names = FREE_TOOLS | {tool.name.casefold() for tool in tools}
+            # What an MCP server lists for each user apart is not known here.
+            named = (each for each in list_tool_names(agent) if not catalogue.find_connecting(each[1]))
+            found += list_unknown(named, names, "tool")
+    if agent.skills:
+        offered = await list_known(peers.skill_list, partial(skills.fetch_skills, peers, LISTING_S))
+        if offered is not None:
+            given = (name for skill in offered.skills for name in (skill.id, skill.name))
+            found += list_unknown(number_names("skills", agent.skills), _fold(given), "skill")
+    return found
+
+
+def _fold(names: Iterable[str]) -> frozenset[str]:
+    return frozenset(name.casefold() for name in names)
+
+
+CHANGES_MAX = 1000
+
+
+async def list_versions(
+    peers: Peers, registry: Registry, request: agent_pb2.ListAgentVersionsRequest
+) -> agent_pb2.ListAgentVersionsResponse:
+    is_shared = await _is_shared(peers, registry, request.agent_key)
+    versions = await find_versions(peers, request.agent_key, request.before, request.page_size, is_shared=is_shared)
+    if not versions and not request.before:
+        raise _make_not_found(request.agent_key)
+    return agent_pb2.ListAgentVersionsResponse(versions=versions)
+
+
+async def get_version(
+    peers: Peers, registry: Registry, request: agent_pb2.GetAgentVersionRequest
+) -> agent_pb2.GetAgentVersionResponse:
+    check_number("version", request.version)
+    is_shared = await _is_shared(peers, registry, request.agent_key)
+    return await read_version(peers, request.agent_key, request.version, is_shared=is_shared)
+
+
+async def diff_versions(
+    peers: Peers, registry: Registry, request: agent_pb2.DiffAgentVersionsRequest
+) -> agent_pb2.DiffAgentVersionsResponse:
+    check_number("fromVersion", request.from_version)
+    check_number("toVersion", request.to_version)
+    is_shared = await _is_shared(peers, registry, request.agent_key)
+    after = await read_version(peers, request.agent_key, request.to_version, is_shared=is_shared)
+    number = request.from_version or after.version.version - 1
+    if number < 1:
+        raise NotFound(f"agent {request.agent_key!r} has no version before its first", agentKey=request.agent_key)
+    before = await read_version(peers, request.agent_key, number, is_shared=is_shared)
+    changes = diff_documents(before.definition, after.definition)[:CHANGES_MAX]
+    return agent_pb2.DiffAgentVersionsResponse(
+        changes=[
+            agent_pb2.AgentChange(path=change.path, before=change.before, after=change.after) for change in changes
+        ]
+    )
+
+
+async def read_version(
+    peers: Peers, agent_key: str, number: int, *, is_shared: bool
+) -> agent_pb2.GetAgentVersionResponse:
+    """Return a version by its number, the newest for 0, of the operator's agent or of the tenant's. Raises NotFound."""
+    if not number:
+        newest = await find_versions(peers, agent_key, 0, 1, is_shared=is_shared)
+        if not newest:
+            raise _make_not_found(agent_key)
+        number = newest[0].version
+    request = memory_pb2.ReadAgentVersionRequest(agent_key=agent_key, version=number, is_shared=is_shared)
+    stored = await read_stored(peers, request)
+    version = agent_pb2.AgentVersion(
+        agent_key=agent_key, version=stored.version, hash=stored.hash, created_at=stored.created_at
+    )
+    return agent_pb2.GetAgentVersionResponse(version=version, definition=stored.definition)
+
+
+async def find_versions(
+    peers: Peers, agent_key: str, before: int, size: int, *, is_shared: bool
+) -> list[agent_pb2.AgentVersion]:
+    request = memory_pb2.FindAgentVersionsRequest(
+        agent_key=agent_key, is_shared=is_shared, before=before, page_size=size
+    )
+    reply = await peers.memory.FindAgentVersions(request)
+    return list(reply.versions)
+
+
+async def _is_shared(peers: Peers, registry: Registry, agent_key: str) -> bool:
+    """Return whether the key's versions are those of the operator's agent."""
+    agent = registry.by_key.get(agent_key)
+    if agent is not None:
+        return not agent.tenant
+    return not await find_versions(peers, agent_key, 0, 1, is_shared=False)
+
+
+def check_number(field: str, number: int) -> None:
+    if number < 0:
+        raise InvalidRequest.of(field, "must be the number of a version, or 0")
+
+
+def _make_not_found(agent_key: str) -> NotFound:
+    return NotFound(f"agent {agent_key!r} has had no run that was pinned to a version", agentKey=agent_key)
 
 
 class Publishing:

@@ -16,7 +16,7 @@ from headrace.streams import reading
 from headrace.v1 import agent_pb2, llm_pb2, memory_pb2
 from services.orchestrator import metrics, tracing
 from services.orchestrator.agents.definition import ModelConfig
-from services.orchestrator.agents.definition.memory import Memory
+from services.orchestrator.agents.definition.parts import Memory
 from services.orchestrator.money.summary_charges import SummaryCharges
 from services.orchestrator.peers.models import CallNeeds, estimate_tokens, get_model_info, make_limits, measure_needs
 from services.orchestrator.peers.stubs import Peers
