@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 
 import msgspec
 import structlog
@@ -41,7 +42,8 @@ async def write_title(run: Run, peers: Peers) -> None:
     try:
         title = read_title(await side_question.ask_model(run, peers, TITLE_STAGE, TITLE_SYSTEM, message))
         if title:
-            await _store_title(run, peers, title)
+            request = memory_pb2.UpdateChatRequest(chat_id=run.chat_id, title=title, if_untitled=True)
+            await peers.memory.UpdateChat(request)
     except HeadraceError as error:
         log.warning("chat not given a title", run_id=run.id, reason=error.reason)
     except Exception:
@@ -53,11 +55,6 @@ def read_title(answer: str) -> str:
     """Return a model's title without what many put around it; empty where the answer is none."""
     title = " ".join(answer.split()).strip(_AROUND).removesuffix(".").strip(_AROUND)
     return title if len(title) <= TITLE_CHARS_MAX else ""
-
-
-async def _store_title(run: Run, peers: Peers, title: str) -> None:
-    request = memory_pb2.UpdateChatRequest(chat_id=run.chat_id, title=title, if_untitled=True)
-    await peers.memory.UpdateChat(request)
 
 
 MESSAGE_CHARS_MAX = 8000
@@ -143,6 +140,9 @@ async def _store_fact(run: Run, peers: Peers, found: _Found, number: int, query_
     await peers.memory.Remember(request)
 
 
+QUESTIONS_MAX = 16
+"""Questions to models after runs at a time, for facts and titles: a side call of at most 20 s each."""
+
 TASKS_MAX = 16
 """Compactions at a time; a chat that finds none free is compacted after a later run."""
 
@@ -153,16 +153,42 @@ CHATS_MAX = 1000
 """Chats whose failures are known."""
 
 
-class IdleCompactions:
-    """The tasks are owned by `group`; a stop cancels them, as a later run begins them again."""
+class AfterRuns:
+    """The tasks are owned by `group`. A stop cancels the compactions first, as a later run begins them again."""
 
-    def __init__(self, group: asyncio.TaskGroup) -> None:
+    def __init__(self, group: asyncio.TaskGroup, peers: Peers) -> None:
         self._group = group
+        self._peers = peers
+        self._questions: set[asyncio.Task[None]] = set()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._skipped: OrderedDict[str, int] = OrderedDict()
 
-    def begin(self, run: Run) -> None:
-        """Compact the chat of a run that has ended, if its last request asked for it."""
+    def begin(self, run: Run, stored: memory_pb2.AppendResponse | None) -> None:
+        """Begin what the run's agent wants once it has ended; None: what the log answered to its query is not known."""
+        self._begin_compaction(run)
+        if run.state.name != "completed" or stored is None:
+            return
+        if run.agent.chat_title == "model" and stored.chat_created:
+            self._begin_question(partial(write_title, run, self._peers))
+        if run.agent.memory.extract == "after_run":
+            self._begin_question(partial(extract_facts, run, self._peers, stored.first_n))
+
+    def cancel_compactions(self) -> None:
+        for task in self._tasks.values():
+            task.cancel()
+
+    def cancel_questions(self) -> None:
+        for task in self._questions:
+            task.cancel()
+
+    def _begin_question(self, ask: Callable[[], Coroutine[None, None, None]]) -> None:
+        if len(self._questions) < QUESTIONS_MAX:
+            task = self._group.create_task(ask())
+            self._questions.add(task)
+            task.add_done_callback(self._questions.discard)
+
+    def _begin_compaction(self, run: Run) -> None:
+        """Compact the chat, if the run's last request asked for it."""
         compact = run.main.notes.compact_after_run
         if compact is None or run.chat_id in self._tasks or len(self._tasks) >= TASKS_MAX:
             return
@@ -170,10 +196,6 @@ class IdleCompactions:
             self._skipped[run.chat_id] = skipped - 1
             return
         self._tasks[run.chat_id] = self._group.create_task(self._compact(run.chat_id, compact))
-
-    def cancel(self) -> None:
-        for task in self._tasks.values():
-            task.cancel()
 
     async def _compact(self, chat_id: str, compact: Callable[[], Awaitable[bool]]) -> None:
         is_done = False

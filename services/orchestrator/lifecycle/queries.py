@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 from typing import TYPE_CHECKING, TypeAlias
 
-from headrace.errors import ChatBusy, InvalidRequest
+from headrace.errors import ChatBusy, HeadraceError, InvalidRequest
 from headrace.v1 import agent_pb2, memory_pb2
 from services.orchestrator.lifecycle.live_runs import OwnedElsewhere, RepeatedQuery, stopping
 from services.orchestrator.peers.stubs import Peers
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from services.orchestrator.lifecycle.admission.admission import KeyLimits
     from services.orchestrator.lifecycle.leases import Owner
     from services.orchestrator.lifecycle.live_runs import LiveRuns
-    from services.orchestrator.run.first_turn import FirstTurn
     from services.orchestrator.run.run import Run
 
 
@@ -73,15 +72,17 @@ class QueryLog:
         self._owner = owner
         self._live = live
 
-    async def append(self, run: Run, traceparent: str) -> memory_pb2.AppendResponse:
-        request = self._make_append(run, traceparent)
-        return await self._peers.memory.Append(request)
+    async def store_again(self, run: Run) -> memory_pb2.AppendResponse | None:
+        """Store the query of a run that goes on; None where that fails, which harms only what comes after the run.
 
-    async def begin(self, run: Run, first_turn: FirstTurn, traceparent: str) -> memory_pb2.BeginRunResponse:
-        """Append the query, with the first turn's request if it is known by then."""
-        context = await first_turn.wait_for_request()
-        request = memory_pb2.BeginRunRequest(append=self._make_append(run, traceparent), context=context)
-        return await self._peers.memory.BeginRun(request)
+        Only a later query that takes this run back, and what is asked after it, need the answer.
+        """
+        try:
+            stored = await self._peers.memory.Append(self._make_append(run, run.past.traceparent))
+        except HeadraceError:
+            return None
+        run.chat.store(stored.checkpoint_id, stored.chat_owner)
+        return stored
 
     def _make_append(self, run: Run, traceparent: str) -> memory_pb2.AppendRequest:
         line = memory_pb2.QueryLine(query=run.query, agent_hash=run.agent.hash, traceparent=traceparent)
@@ -104,11 +105,15 @@ class QueryLog:
         )
 
     async def store(self, run: Run, traceparent: str, caller: Caller) -> memory_pb2.BeginRunResponse | None:
+        """Store the query, with the first turn's request if it is known by then; None where no run begins."""
         try:
             if run.first_turn is not None:
-                response = await self.begin(run, run.first_turn, traceparent)
+                context = await run.first_turn.wait_for_request()
+                request = memory_pb2.BeginRunRequest(append=self._make_append(run, traceparent), context=context)
+                response = await self._peers.memory.BeginRun(request)
             else:
-                response = memory_pb2.BeginRunResponse(append=await self.append(run, traceparent))
+                stored = await self._peers.memory.Append(self._make_append(run, traceparent))
+                response = memory_pb2.BeginRunResponse(append=stored)
         except ChatBusy as error:
             if not caller.done():
                 caller.set_result(OwnedElsewhere(error.metadata["runId"]))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
-from contextlib import AsyncExitStack, suppress
-from functools import partial
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
 
-from headrace.errors import ChatBusy, HeadraceError, NotFound, Overloaded, QueueFull, QuotaExceeded
+from headrace.errors import ChatBusy, NotFound, Overloaded, QueueFull, QuotaExceeded
 from headrace.v1 import agent_pb2, common_pb2, memory_pb2
 from services.orchestrator import tracing
 from services.orchestrator.agents.definition import Definition
@@ -17,7 +16,7 @@ from services.orchestrator.agents.version import AgentVersion
 from services.orchestrator.ids import new_run_id
 from services.orchestrator.lifecycle.admission import agent_router
 from services.orchestrator.lifecycle.admission.admission import Admission
-from services.orchestrator.lifecycle.after_run import IdleCompactions, extract_facts, write_title
+from services.orchestrator.lifecycle.after_run import AfterRuns
 from services.orchestrator.lifecycle.ending.finish import finish, hand_over
 from services.orchestrator.lifecycle.execute import NOTHING, Opening, execute, working_ahead
 from services.orchestrator.lifecycle.live_calls import steer_rpc
@@ -50,9 +49,6 @@ STATEFUL_MAX = 10_000
 ENDING_S = 5.0
 """This is within compose's stop_grace_period."""
 
-QUESTIONS_MAX = 16
-"""Questions to models after runs at a time, for facts and titles: a side call of at most 20 s each."""
-
 AGENT_CHANGED = ("AGENT_CHANGED", "the agent was changed while this run was stopped; it goes on as it is now")
 
 
@@ -84,11 +80,10 @@ class Runs:
         self._group = group
         self._secrets = secrets
         self._remotes = remotes
-        self._compactions = IdleCompactions(group)
+        self._after = AfterRuns(group, peers)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._stateful: dict[str, None] = {}
         """Chats that have a state, which the work of their next runs asks for before anything else."""
-        self._questions: set[asyncio.Task[None]] = set()
         self.unstored: dict[str, common_pb2.Failure] = {}
         """Failures as which runs are to end whose logs took no end."""
 
@@ -138,7 +133,7 @@ class Runs:
         """Return when the query is stored, or found not to begin a run."""
         self.live.add(run)
         caller: Caller = asyncio.get_running_loop().create_future()
-        self._tasks[run.id] = self._group.create_task(self._run_from_query(run, opening, caller))
+        self._tasks[run.id] = self._group.create_task(self._run(run, opening, caller))
         try:
             return await caller or run
         except asyncio.CancelledError:
@@ -147,59 +142,61 @@ class Runs:
                 run.control.cancel()
             raise
 
-    async def _run_from_query(self, run: Run, opening: Opening, caller: Caller) -> None:
+    async def _run(self, run: Run, opening: Opening, caller: Caller | None = None) -> None:
+        """Take a run from its query to its end.
+
+        `caller` waits until the query is stored; None: the run goes on from what an earlier owner has recorded.
+        """
         try:
             bind_run_id(run.id)
-            TAPE.set(run.tape)
-            traceparent = spans.current_traceparent()
             async with AsyncExitStack() as stack:
-                stack.enter_context(tracing.start_run_span(run))
-                agent = run.agent
-                # A tape has one order: what is recorded is not worked ahead of.
-                if self.live.is_first(run) and run.tape is None:
-                    if run.chat_id not in self._stateful:
-                        run.first_turn = FirstTurn()
-                    await stack.enter_async_context(working_ahead(run, self._peers, opening))
-                response = await self._query_log.store(run, traceparent, caller)
-                if response is None:
-                    return
-                stored = response.append
-                if run.first_turn is not None and run.first_turn.take_answer(response):
-                    run.first_turn = None
-                elif run.first_turn is not None:
-                    self._note_state(run)
-                    await run.drop_work(agent)
-                self._cancel_earlier(run)
-                run.main.publish(query_event(run.query, run.identity.user))
+                if caller is None:
+                    stack.enter_context(tracing.start_resumed_span(run))
+                    stored = await self._query_log.store_again(run)
+                else:
+                    TAPE.set(run.tape)
+                    traceparent, agent = spans.current_traceparent(), run.agent
+                    stack.enter_context(tracing.start_run_span(run))
+                    # A tape has one order: what is recorded is not worked ahead of.
+                    if self.live.is_first(run) and run.tape is None:
+                        run.first_turn = None if run.chat_id in self._stateful else FirstTurn()
+                        await stack.enter_async_context(working_ahead(run, self._peers, opening))
+                    if (response := await self._query_log.store(run, traceparent, caller)) is None:
+                        return
+                    if run.first_turn is not None and run.first_turn.take_answer(response):
+                        run.first_turn = None
+                    elif run.first_turn is not None:
+                        self._note_state(run)
+                        await run.drop_work(agent)
+                    stored = response.append
+                    self._cancel_earlier(run)
+                    run.main.publish(query_event(run.query, run.identity.user))
                 await run.state.wait_for_turn()
-                if stored.chat_created:
-                    run.chat.open_chat()
-                    run.main.publish(agent_pb2.ChatStart(chat_id=run.chat_id, chat_name=stored.chat_name))
-                run.main.publish(run.as_start())
-                await self._execute_and_finish(run, opening)
-                self._ask_after_run(run, stored)
+                if caller is not None:
+                    if stored is not None and stored.chat_created:
+                        run.chat.open_chat()
+                        run.main.publish(agent_pb2.ChatStart(chat_id=run.chat_id, chat_name=stored.chat_name))
+                    run.main.publish(run.as_start())
+                line = await execute(run, self._peers, opening)
+                if line is None:
+                    await hand_over(run, self._peers)
+                elif (failure := await finish(run, line, self._ask_next)) is not None:
+                    self._note_failure(run, failure)
+                elif line.state != "failed" and not self.is_draining:
+                    self._after.begin(run, stored)
         finally:
-            self._forget_run(run)
+            del self._tasks[run.id]
+            self.live.remove(run)
 
     def _note_state(self, run: Run) -> None:
         self._stateful[run.chat_id] = None
         while len(self._stateful) > STATEFUL_MAX:
             del self._stateful[next(iter(self._stateful))]
 
-    def _ask_after_run(self, run: Run, stored: memory_pb2.AppendResponse) -> None:
-        """Begin the questions that nobody waits for; left out where too many are asked, or the process stops."""
-        if run.state.name != "completed":
-            return
-        if run.agent.chat_title == "model" and stored.chat_created:
-            self._begin_question(partial(write_title, run, self._peers))
-        if run.agent.memory.extract == "after_run":
-            self._begin_question(partial(extract_facts, run, self._peers, stored.first_n))
-
-    def _begin_question(self, ask: Callable[[], Coroutine[None, None, None]]) -> None:
-        if len(self._questions) < QUESTIONS_MAX and not self.is_draining:
-            task = self._group.create_task(ask())
-            self._questions.add(task)
-            task.add_done_callback(self._questions.discard)
+    def _note_failure(self, run: Run, failure: common_pb2.Failure) -> None:
+        self.unstored[run.id] = failure
+        while len(self.unstored) > UNSTORED_MAX:
+            del self.unstored[next(iter(self.unstored))]
 
     def _cancel_earlier(self, run: Run) -> None:
         """Cancel what the run's query ends: as it says itself, or as agents say whose runs wait for people alone.
@@ -216,17 +213,6 @@ class Runs:
                 before.waits.pass_over(run.state.created_at)
         if how == "rollback":
             run.chat.take_back([before.chat for before in earlier])
-
-    async def _execute_and_finish(self, run: Run, opening: Opening) -> None:
-        line = await execute(run, self._peers, opening)
-        if line is None:
-            await hand_over(run, self._peers)
-        elif (failure := await finish(run, line, self._ask_next)) is not None:
-            self.unstored[run.id] = failure
-            while len(self.unstored) > UNSTORED_MAX:
-                del self.unstored[next(iter(self.unstored))]
-        elif line.state != "failed" and not self.is_draining:
-            self._compactions.begin(run)
 
     async def _ask_next(self, run: Run, message: Steer) -> None:
         """Ask an accepted message, which no limit refuses."""
@@ -253,24 +239,8 @@ class Runs:
         opening = Opening(run.hold_resets(), [AGENT_CHANGED] if past.is_changed else [])
         self.live.add(run)
         self._cancel_earlier(run)  # once more: the owner that was to do it is dead
-        self._tasks[run.id] = self._group.create_task(self._run_from_recording(run, opening))
+        self._tasks[run.id] = self._group.create_task(self._run(run, opening))
         return run
-
-    async def _run_from_recording(self, run: Run, opening: Opening) -> None:
-        try:
-            bind_run_id(run.id)
-            with tracing.start_resumed_span(run):
-                stored: memory_pb2.AppendResponse | None = None
-                with suppress(HeadraceError):
-                    # For a later query that takes this run back, and what is asked after it: nothing else is lost.
-                    stored = await self._query_log.append(run, run.past.traceparent)
-                    run.chat.store(stored.checkpoint_id, stored.chat_owner)
-                await run.state.wait_for_turn()
-                await self._execute_and_finish(run, opening)
-                if stored is not None:
-                    self._ask_after_run(run, stored)
-        finally:
-            self._forget_run(run)
 
     def _make_run(
         self,
@@ -294,10 +264,6 @@ class Runs:
             self.live.rest,
         )
         return Run(run_id, agent, query, services, past, version)
-
-    def _forget_run(self, run: Run) -> None:
-        del self._tasks[run.id]
-        self.live.remove(run)
 
     async def compact(self, chat_id: str) -> StartResult:
         """Raises NotFound, and what `start` raises."""
@@ -344,7 +310,7 @@ class Runs:
     async def drain(self, grace_s: float) -> None:
         """Let live runs end for `grace_s`, then leave them to their next owner."""
         self._admission.drain()
-        self._compactions.cancel()
+        self._after.cancel_compactions()
         if not await self.live.wait_until_idle(grace_s):
             self._admission.hand_over()
             for run in self.live.all():
@@ -352,5 +318,4 @@ class Runs:
             if not await self.live.wait_until_idle(ENDING_S):
                 for task in self._tasks.values():
                     task.cancel()
-        for task in self._questions:
-            task.cancel()
+        self._after.cancel_questions()
