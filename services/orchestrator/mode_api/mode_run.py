@@ -6,21 +6,17 @@ A mode that runs again after a crash asks for the same things in the same order 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
 from headrace.errors import InvalidRequest
 from headrace.v1 import agent_pb2, common_pb2, tools_pb2
 from services.orchestrator.agents.definition import Definition, StageSettings
-from services.orchestrator.agents.mode_files import ModeCode
 from services.orchestrator.mode_api import final_answer, turns
 from services.orchestrator.mode_api.plan import OPEN, ActivePlan, Task
 from services.orchestrator.mode_api.turns import (
     Repetition,
-    allows_parallel_calls,
     ask_first_turn,
-    choose_first_turn,
-    tell_limit,
     translating_call_limit,
 )
 from services.orchestrator.peers.stubs import Peers
@@ -108,7 +104,7 @@ class ModeRun:
 
     def __init__(self, talk: Conversation, message: str) -> None:
         self.talk = talk
-        """The scope's conversation: for the API itself, not for modes."""
+        """The scope's conversation: for the API itself and built-in modes, not for an operator's."""
         self.message = message
         """What the mode is to answer: the user's message, or a sub-agent's task."""
 
@@ -119,11 +115,6 @@ class ModeRun:
     @property
     def chat_id(self) -> str:
         return self.talk.run.chat_id
-
-    @property
-    def is_for_operator(self) -> bool:
-        """Whether whoever has asked may see the operator's side."""
-        return "operate" in self.talk.run.identity.scopes
 
     @property
     def agent(self) -> Definition:
@@ -140,43 +131,15 @@ class ModeRun:
         return self.talk.scope.tools.names
 
     @property
-    def has_tools(self) -> bool:
-        return self.talk.has_tools
-
-    @property
-    def tool_count(self) -> int:
-        return len(self.talk.tools)
-
-    @property
     def wanted_choice(self) -> str:
         """The query's toolChoice, which holds for the run itself alone; empty: none."""
         scope = self.talk.scope
         return scope.run.query.tool_choice if scope is scope.run.main else ""
 
-    @property
-    def is_stopping(self) -> bool:
-        """Whether the run is cancelled and ends after this step."""
-        return self.talk.run.control.is_stopping
-
-    def find_code(self, name: str) -> ModeCode | None:
-        """Return the code of a mode of the operator's own: what the run is pinned to, where it is still known."""
-        return self.talk.run.find_mode(name)
-
-    def list_modes(self) -> list[str]:
-        """List the names of the operator's own modes."""
-        return self.talk.run.services.modes.names
-
-    def choose_first_turn(self) -> str:
-        """Return what the first turn does about tools: none, auto, required or a tool's name."""
-        return choose_first_turn(self.talk)
-
     def check_wants_no_call(self) -> None:
         """Raise InvalidRequest where the query's toolChoice asks for a call, in a mode that does not do it."""
         if self.wanted_choice not in ("", "auto", "none"):
             raise InvalidRequest.of("toolChoice", f"must be auto or none for an agent of mode {self.agent.mode}")
-
-    def allows_parallel_calls(self, *, by_default: bool) -> bool:
-        return allows_parallel_calls(self.talk, by_default=by_default)
 
     async def add_message(self, text: str) -> None:
         """Add a message to the model, which its next turn sees."""
@@ -211,25 +174,14 @@ class ModeRun:
         """Stream the answer, without tools; return the finish reason. `limit` is what ended the work, if anything."""
         return await final_answer.ask_for_final_answer(self.talk, limit)
 
-    async def finish_answer(self, answer: Answer) -> str:
-        """Take this answer for the run's; return the finish reason."""
-        return await final_answer.finish_answer(self.talk, answer)
-
     async def notice(self, code: str, message: str) -> None:
         """Tell readers something that is no part of an answer."""
         await self.talk.scope.notice(code, message)
-
-    async def tell_limit(self, limit: str) -> None:
-        """Tell readers which limit, steps or budget, has ended a model's work."""
-        await tell_limit(self.talk.scope, limit)
 
     async def enter(self, settings: StageSettings, **values: str) -> None:
         """Go on in another stage, with its prompt filled from `values`."""
         files = await load_file_values(self.talk.scope, self.talk.peers, settings)
         self.talk.scope.enter(settings, **values, **files)
-
-    def log_steps_as(self, stage: str) -> None:
-        self.talk.scope.log_steps_as(stage)
 
     def with_tools(self, tools: Iterable[tools_pb2.Tool]) -> ModeRun:
         """Return the same scope with other tools for its model."""
@@ -250,10 +202,6 @@ class ModeRun:
         """Return a task as its mode sees it, with this scope's tools and further ones."""
         talk = Conversation(task.scope, self.talk.peers, [*self.talk.tools, *tools])
         return ModeRun(talk, task.task.description)
-
-    def add_results(self, results: Mapping[str, str]) -> None:
-        """Take over results of a task's tools, for the templates of later calls."""
-        self.talk.scope.tools.add_results(results)
 
     async def run_together(self, works: Sequence[Coroutine[Any, Any, T]], *, at_once: int = TOGETHER_MAX) -> list[T]:
         """Run works at the same time and return what they return, in their order.

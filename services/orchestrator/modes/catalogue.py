@@ -6,23 +6,23 @@ import structlog
 
 from headrace.errors import HeadraceError, ModeFailed, ModeUnavailable, NoAnswer
 from services.orchestrator.agents.mode_files import ModeCode
-from services.orchestrator.mode_api.final_answer import NO_TOOLS
+from services.orchestrator.mode_api.final_answer import NO_TOOLS, finish_answer
 from services.orchestrator.mode_api.mode import Mode
 from services.orchestrator.mode_api.mode_run import ModeRun, Stopped
 from services.orchestrator.mode_api.remote.conversation import RemoteConversation
-from services.orchestrator.mode_api.turns import OutOfCalls
+from services.orchestrator.mode_api.turns import OutOfCalls, allows_parallel_calls, choose_first_turn
 from services.orchestrator.modes.plan_execute import run_plan_execute
 
 
 async def run_oneshot(mode: ModeRun) -> str:
-    choice, parallel = mode.choose_first_turn(), mode.allows_parallel_calls(by_default=True)
+    choice, parallel = choose_first_turn(mode.talk), allows_parallel_calls(mode.talk, by_default=True)
     try:
         answer = await mode.ask_first_turn(choice, parallel=parallel)
     except OutOfCalls:
         return await mode.ask_for_final_answer("budget")
-    if not answer.calls or choice == "none" or not mode.has_tools:
+    if not answer.calls or choice == "none" or not mode.talk.has_tools:
         await mode.refuse_calls(answer, NO_TOOLS)
-        return await mode.finish_answer(answer)
+        return await finish_answer(mode.talk, answer)
     try:
         await mode.execute_calls(answer, parallel=parallel)
     except OutOfCalls:
@@ -31,15 +31,15 @@ async def run_oneshot(mode: ModeRun) -> str:
 
 
 async def run_react(mode: ModeRun) -> str:
-    parallel = mode.allows_parallel_calls(by_default=mode.settings.parallel_tool_calls)
-    choice = mode.choose_first_turn()
-    if choice == "none" and mode.has_tools:
+    parallel = allows_parallel_calls(mode.talk, by_default=mode.settings.parallel_tool_calls)
+    choice = choose_first_turn(mode.talk)
+    if choice == "none" and mode.talk.has_tools:
         return await mode.ask_for_final_answer()
     turns = await mode.take_turns(choice, parallel=parallel)
     if turns.answer is None:
         return await mode.ask_for_final_answer(turns.limit)
     if turns.answer.text.strip() or turns.answer.finish_reason == "content_filter":
-        return await mode.finish_answer(turns.answer)
+        return await finish_answer(mode.talk, turns.answer)
     return await mode.ask_for_final_answer()
 
 
@@ -50,9 +50,9 @@ async def run_custom(run: ModeRun) -> str:
     section = run.agent.custom
     assert section is not None, "the mode has its section"
     run.check_wants_no_call()
-    code = run.find_code(section.mode)
+    code = run.talk.run.find_mode(section.mode)
     if code is None:
-        known = ", ".join(run.list_modes()) or "none"
+        known = ", ".join(run.talk.run.services.modes.names) or "none"
         raise ModeUnavailable(f"the mode {section.mode!r} has no valid file; modes: {known}", mode=section.mode)
     mode = Mode.open(run, section.max_steps)
     try:
@@ -64,7 +64,7 @@ async def run_custom(run: ModeRun) -> str:
         raise
     except Exception as error:
         # The code is an operator's: whatever it raises ends this run, and says so.
-        if run.is_stopping:
+        if run.talk.run.control.is_stopping:
             raise Stopped from error
         raise _make_failure(run, code, error) from error
     finally:
@@ -82,7 +82,7 @@ def _make_failure(run: ModeRun, code: ModeCode, error: Exception) -> ModeFailed:
     kind, line = type(error).__name__, code.find_line(error)
     log.error("mode failed", run_id=run.run_id, file=code.path, line=line, exc_info=error)
     message = f"the mode {code.name!r} ended with {kind}; the orchestrator's log says more"
-    if not run.is_for_operator:
+    if "operate" not in run.talk.run.identity.scopes:
         return ModeFailed(message, mode=code.name)
     return ModeFailed(f"{message} ({code.name}.py, line {line})", mode=code.name, file=f"{code.name}.py", line=line)
 
