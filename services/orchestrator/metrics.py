@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import Counter, Gauge
 
+from headrace.run_states import LIVE_STATES
+
 if TYPE_CHECKING:
     from headrace.v1 import common_pb2
-
-STATES = ("queued", "running", "waiting")
-"""A live run has other states only for a moment."""
 
 RUNS = Gauge("headrace_runs", "Live runs, by what they do.", ("state",))
 ENDED = Counter("headrace_runs_ended", "Runs that have ended here; `error`: why one failed.", ("state", "error"))
@@ -43,7 +42,7 @@ def exposing_runs(list_states: Callable[[], Iterable[str]]) -> Generator[None]:
     def count(state: str) -> int:
         return sum(name == state for name in list_states())
 
-    for state in STATES:
+    for state in LIVE_STATES:  # a live run has other states only for a moment
         RUNS.labels(state).set_function(partial(count, state))
     try:
         yield

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from headrace.errors import Overloaded, PermissionDenied, ProviderUnavailable
+from headrace.run_states import STATES_BY_EVENT
 from headrace.v1 import agent_pb2, agent_pb2_grpc, llm_pb2, memory_pb2
 from services.orchestrator.agents.definition import Definition
 from services.orchestrator.agents.registry import Registry
@@ -128,7 +129,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
 
     async def _check_cancel(self, stored: agent_pb2.Run) -> None:
         """Refuse to say of a run that goes on that it was cancelled: it is another's, or was found to have ended."""
-        if stored.state in stored_runs.ENDS.values():
+        if stored.state in STATES_BY_EVENT.values():
             return
         if stored.user != require_identity().user and self._runs.live.has(stored.run_id):
             why = "its user and the chat's owner may cancel it"

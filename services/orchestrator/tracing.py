@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from opentelemetry import trace
 from opentelemetry.trace import Span
 
+from headrace.run_states import State
 from services.orchestrator.run.control.state import Stopped
 from services.runtime.telemetry import names, spans
 
@@ -46,7 +47,7 @@ def mark_run_end(line: memory_pb2.RunLine) -> None:
             names.COST_USD: usage.cost_usd,
         }
     )
-    if line.state == "failed":
+    if line.state == State.FAILED:
         spans.mark_failed(span, line.error.code)
 
 

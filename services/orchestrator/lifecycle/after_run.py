@@ -11,6 +11,7 @@ import msgspec
 import structlog
 
 from headrace.errors import HeadraceError
+from headrace.run_states import State
 from headrace.v1 import memory_pb2
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.run import Run
@@ -166,7 +167,7 @@ class AfterRuns:
     def begin(self, run: Run, stored: memory_pb2.AppendResponse | None) -> None:
         """Begin what the run's agent wants once it has ended; None: what the log answered to its query is not known."""
         self._begin_compaction(run)
-        if run.state.name != "completed" or stored is None:
+        if run.state.name != State.COMPLETED or stored is None:
             return
         if run.agent.chat_title == "model" and stored.chat_created:
             self._begin_question(partial(write_title, run, self._peers))

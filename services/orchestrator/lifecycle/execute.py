@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import structlog
 
 from headrace.errors import HeadraceError, to_failure
+from headrace.run_states import State
 from headrace.v1 import common_pb2, memory_pb2
 from services.orchestrator.mode_api.mode_run import ModeRun
 from services.orchestrator.modes.catalogue import RUNNERS
@@ -84,24 +85,24 @@ async def execute(run: Run, peers: Peers, opening: Opening) -> memory_pb2.RunLin
         clock.unwatch()
         work.cancel()
     try:
-        return memory_pb2.RunLine(state="completed", finish_reason=await work, output=run.main.notes.output)
+        return memory_pb2.RunLine(state=State.COMPLETED, finish_reason=await work, output=run.main.notes.output)
     except (asyncio.CancelledError, Stopped):
         if control.is_given_up and (run.log.is_lost or control.mode != "now"):
             return None
         if control.error is not None:
-            return memory_pb2.RunLine(state="failed", error=to_failure(control.error))
-        return memory_pb2.RunLine(state="cancelled")
+            return memory_pb2.RunLine(state=State.FAILED, error=to_failure(control.error))
+        return memory_pb2.RunLine(state=State.CANCELLED)
     except HeadraceError as error:
         if control.is_given_up or run.log.is_lost:
             return None
         if control.mode == "now":
             # A peer's error about a call that a cancel has just broken off is not why the run ended.
-            return memory_pb2.RunLine(state="cancelled")
-        return memory_pb2.RunLine(state="failed", error=to_failure(error))
+            return memory_pb2.RunLine(state=State.CANCELLED)
+        return memory_pb2.RunLine(state=State.FAILED, error=to_failure(error))
     except Exception:
         # The supervisor of a run: a bug in one run must end it honestly and leave the others alone.
         log.exception("run failed", run_id=run.id)
-        return memory_pb2.RunLine(state="failed", error=INTERNAL)
+        return memory_pb2.RunLine(state=State.FAILED, error=INTERNAL)
 
 
 async def _run_mode(run: Run, peers: Peers, opening: Opening) -> str:

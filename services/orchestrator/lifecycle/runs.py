@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 
 from headrace.errors import ChatBusy, NotFound, Overloaded, QueueFull, QuotaExceeded
+from headrace.run_states import State
 from headrace.v1 import agent_pb2, common_pb2, memory_pb2
 from services.orchestrator import tracing
 from services.orchestrator.agents.definition import Definition
@@ -182,7 +183,7 @@ class Runs:
                     await hand_over(run, self._peers)
                 elif (failure := await finish(run, line, self._ask_next)) is not None:
                     self._note_failure(run, failure)
-                elif line.state != "failed" and not self.is_draining:
+                elif line.state != State.FAILED and not self.is_draining:
                     self._after.begin(run, stored)
         finally:
             del self._tasks[run.id]

@@ -11,6 +11,7 @@ from typing import Any
 import structlog
 
 from headrace.errors import BudgetExceeded, ContentFiltered, HeadraceError, StaleLease, to_failure
+from headrace.run_states import State
 from headrace.v1 import agent_pb2, memory_pb2, tools_pb2
 from services.orchestrator import tracing
 from services.orchestrator.agents import prompts
@@ -51,8 +52,8 @@ class _SubagentResult:
     @property
     def line(self) -> memory_pb2.RunLine:
         if self.error is not None:
-            return memory_pb2.RunLine(state="failed", error=to_failure(self.error))
-        return memory_pb2.RunLine(state="cancelled" if self.is_cancelled else "completed")
+            return memory_pb2.RunLine(state=State.FAILED, error=to_failure(self.error))
+        return memory_pb2.RunLine(state=State.CANCELLED if self.is_cancelled else State.COMPLETED)
 
 
 async def run_subagent(parent: Scope, peers: Peers, call: Call, task: SubagentTask) -> tools_pb2.ToolOutcome:

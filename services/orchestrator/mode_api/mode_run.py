@@ -10,6 +10,7 @@ from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
 from headrace.errors import InvalidRequest
+from headrace.run_states import State
 from headrace.v1 import agent_pb2, common_pb2, tools_pb2
 from services.orchestrator.agents.definition import Definition, StageSettings
 from services.orchestrator.mode_api import final_answer, turns
@@ -86,7 +87,7 @@ class TaskScope:
 
 
 def _make_last_event(task: Task, state: str, error: common_pb2.Failure) -> agent_pb2.TaskFail | agent_pb2.TaskCancel:
-    if state == "failed":
+    if state == State.FAILED:
         return agent_pb2.TaskFail(task_id=task.task_id, error=error)
     return agent_pb2.TaskCancel(task_id=task.task_id)
 

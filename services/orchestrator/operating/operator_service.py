@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from headrace.errors import HeadraceError, IndexIncomplete, InvalidRequest, NotFound
+from headrace.run_states import STATES_BY_EVENT, State
 from headrace.v1 import agent_pb2, limits_pb2, llm_pb2, memory_pb2, operator_pb2, operator_pb2_grpc
 from services.orchestrator.lifecycle.leases import Owner
 from services.orchestrator.money.limits import LimitsInForce
@@ -68,7 +69,7 @@ CANCELS_MAX = 8
 CANCEL_TIMEOUT_S = 10.0
 """Time for one; an owner that has just died is replaced later than that, and the caller told to try again."""
 
-_LIVE = ("", "live", "running", "waiting")
+_LIVE = ("", "live", State.RUNNING, State.WAITING)
 
 log = structlog.get_logger()
 
@@ -164,7 +165,7 @@ class OperatorService(operator_pb2_grpc.OperatorServiceServicer):
                 return make(status="not_found")
             except HeadraceError as error:
                 return make(status="failed", reason=error.reason)
-        return make(status="ended" if answer.state in stored_runs.ENDS.values() else "cancelling")
+        return make(status="ended" if answer.state in STATES_BY_EVENT.values() else "cancelling")
 
     async def ListProviders(
         self, request: llm_pb2.ListProvidersRequest, context: Context

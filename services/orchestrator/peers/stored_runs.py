@@ -9,12 +9,11 @@ from contextlib import asynccontextmanager
 import structlog
 
 from headrace.errors import HeadraceError, LogDamaged, NotFound, OutOfRange, Overloaded, PermissionDenied
+from headrace.run_states import STATES_BY_EVENT, State
 from headrace.v1 import agent_pb2, memory_pb2
 from services.orchestrator.peers.stubs import Peers
 from services.runtime.auth.access import PARTICIPATING, RUN_ONLY
 from services.runtime.auth.identity import Identity, acting_as, require_identity
-
-ENDS = {"run_complete": "completed", "run_cancel": "cancelled", "run_error": "failed"}
 
 
 async def get_chat(peers: Peers, request: memory_pb2.GetChatRequest) -> memory_pb2.GetChatResponse:
@@ -148,7 +147,7 @@ async def _list_unfinished(
 
 
 def has_ended(chat: memory_pb2.GetChatResponse) -> bool:
-    return bool(chat.events) and chat.events[-1].WhichOneof("payload") in ENDS
+    return bool(chat.events) and chat.events[-1].WhichOneof("payload") in STATES_BY_EVENT
 
 
 async def get_run(peers: Peers, run_id: str) -> agent_pb2.Run:
@@ -176,7 +175,7 @@ def fold_runs(events: Iterable[agent_pb2.AgentDelta]) -> list[agent_pb2.Run]:
                     run_id=start.run_id,
                     chat_id=chat_id,
                     agent_key=start.agent_key,
-                    state="running",
+                    state=State.RUNNING,
                     created_at=asked_at,
                     agent_version=start.agent_version if start.HasField("agent_version") else None,
                     agent_version_hash=start.agent_version_hash if start.HasField("agent_version_hash") else None,
@@ -186,10 +185,10 @@ def fold_runs(events: Iterable[agent_pb2.AgentDelta]) -> list[agent_pb2.Run]:
             open_gates = set()
         elif runs and kind in ("gate_open", "gate_close"):
             (open_gates.add if kind == "gate_open" else open_gates.discard)(getattr(event, kind).gate_id)
-            runs[-1].state = "waiting" if open_gates else "running"
-        elif runs and kind in ENDS:
+            runs[-1].state = State.WAITING if open_gates else State.RUNNING
+        elif runs and kind in STATES_BY_EVENT:
             end = getattr(event, kind)
-            runs[-1].state = ENDS[kind]
+            runs[-1].state = STATES_BY_EVENT[kind]
             runs[-1].usage.CopyFrom(end.usage)
             if kind == "run_complete":
                 runs[-1].finish_reason = end.finish_reason

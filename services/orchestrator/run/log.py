@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 import structlog
 
@@ -18,8 +19,8 @@ from services.orchestrator.peers.stubs import Peers
 from services.runtime.clock import now_ms
 from services.runtime.randomness import new_uuid
 
-REFUSED_DELAYS_S = (0.2, 1.0, 3.0)
-"""Memory refuses while its disk or database is behind or away."""
+COMMIT_DELAYS_S = (0.0, 0.2, 1.0, 3.0)
+"""Pauses before each try to commit: memory may be restarting, or its disk or database behind or away."""
 
 AGAIN_S = 1.0
 """Pause before that is stored again which memory has not taken, where what waits for it is patient."""
@@ -28,6 +29,24 @@ PATIENCE_S = 600.0
 """How long a patient commit is tried; then the disk is somebody's who works."""
 
 log = structlog.get_logger()
+
+
+async def retry_commit(
+    commit: Callable[[], Awaitable[None]],
+    may_retry: Callable[[HeadraceError], bool],
+    note_retry: Callable[[HeadraceError], None],
+) -> None:
+    """Commit, again after each of COMMIT_DELAYS_S while `may_retry` says so; raises the last error."""
+    for delay_s in COMMIT_DELAYS_S:
+        if delay_s:
+            await asyncio.sleep(delay_s)
+        try:
+            return await commit()
+        except HeadraceError as error:
+            if delay_s == COMMIT_DELAYS_S[-1] or not may_retry(error):
+                raise
+            note_retry(error)
+    return None
 
 
 class RunLog:
@@ -81,13 +100,10 @@ class RunLog:
         await self.commit(self.keep(lines))
 
     async def commit(self, request: memory_pb2.AppendRequest) -> None:
-        for delay_s in REFUSED_DELAYS_S:
-            try:
-                return await self.send(request)
-            except Overloaded as error:
-                log.warning("append refused, and sent again", run_id=self._run_id, said=error.message)
-            await asyncio.sleep(delay_s)
-        return await self.send(request)
+        def note_retry(error: HeadraceError) -> None:
+            log.warning("append refused, and sent again", run_id=self._run_id, said=error.message)
+
+        await retry_commit(partial(self.send, request), lambda error: isinstance(error, Overloaded), note_retry)
 
     async def commit_patiently(self, request: memory_pb2.AppendRequest) -> None:
         """Commit what a person has waited for, or was told: it outlasts that memory takes nothing.

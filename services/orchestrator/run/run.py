@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
+from headrace.run_states import State
 from headrace.v1 import agent_pb2, common_pb2, memory_pb2
 from services.orchestrator.agents.definition import Definition
 from services.orchestrator.agents.grants import GrantsFile
@@ -224,7 +225,7 @@ class Run:
     def hears(self) -> bool:
         """Whether a message still reaches the model, or is passed on at the end."""
         # One that has just been taken over has begun before.
-        has_begun = self.state.name != "queued" or any(event.HasField("run_start") for event in self.past.history)
+        has_begun = self.state.name != State.QUEUED or any(event.HasField("run_start") for event in self.past.history)
         return has_begun and not self.steering.is_over
 
     async def drop_work(self, agent: Definition) -> None:

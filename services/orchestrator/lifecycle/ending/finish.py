@@ -13,6 +13,7 @@ import structlog
 from google.protobuf.message import Message
 
 from headrace.errors import HeadraceError, Interrupted, KeyUnavailable, LogDamaged, to_failure
+from headrace.run_states import State
 from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2
 from services.orchestrator import metrics, tracing
 from services.orchestrator.lifecycle import leases
@@ -21,8 +22,9 @@ from services.orchestrator.lifecycle.execute import INTERNAL
 from services.orchestrator.lifecycle.live_calls.stored_usage import count_usage
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.peers.tape import TAKEN_OVER
-from services.orchestrator.run.control.state import End, Steer
+from services.orchestrator.run.control.state import Steer
 from services.orchestrator.run.events.feed import KINDS
+from services.orchestrator.run.log import retry_commit
 from services.orchestrator.run.replay.attempt_resets import CRASHED, ScopeReset, find_resets
 from services.orchestrator.run.replay.replay import Recording
 from services.orchestrator.run.run import Run
@@ -76,7 +78,7 @@ def make_open_result(piece: memory_pb2.LogMessage, text: str) -> memory_pb2.LogM
 
 def make_scope_end(scope: ScopeReset, line: memory_pb2.RunLine) -> Message | None:
     """Make the last event of a scope that ends with its run; None for the run's own."""
-    is_cancelled = line.state == "cancelled"
+    is_cancelled = line.state == State.CANCELLED
     if scope.task_id is not None and is_cancelled:
         return agent_pb2.TaskCancel(task_id=scope.task_id)
     if scope.task_id is not None:
@@ -166,13 +168,8 @@ class _EndLines:
 CANCELLED_RESULT = '{"ok":false,"error":"cancelled"}'
 INTERRUPTED_RESULT = '{"ok":false,"error":"interrupted"}'
 
-FINISH_RETRY_DELAYS_S = (0.0, 0.2, 1.0, 3.0)
-"""Memory may be restarting; after these delays recovery ends the run."""
-
 HAND_OVER_S = 3.0
 """This fits within the time in which the process stops."""
-
-STATES: dict[str, End] = {"completed": "completed", "cancelled": "cancelled", "failed": "failed"}
 
 AskNext: TypeAlias = Callable[[Run, Steer], Awaitable[None]]
 
@@ -187,7 +184,7 @@ async def finish(run: Run, line: memory_pb2.RunLine, ask_next: AskNext) -> commo
     unheard = run.steering.close()
     run.spending.catch_up()
     line.usage.CopyFrom(run.usage)
-    open_result = CANCELLED_RESULT if line.state == "cancelled" else INTERRUPTED_RESULT
+    open_result = CANCELLED_RESULT if line.state == State.CANCELLED else INTERRUPTED_RESULT
     lines = run.close_scopes(line, open_result, close_unreplayed(run, line, open_result))
     await keep_recording(run, line, make_end(run, line))
     run.keep_end(line, lines)
@@ -226,40 +223,40 @@ async def hand_over(run: Run, peers: Peers) -> None:
 
 async def _commit_end(run: Run, unheard: list[Steer], ask_next: AskNext) -> common_pb2.Failure | None:
     """Ask the unheard messages and commit the last lines; return why that failed."""
-    failure: common_pb2.Failure | None = None
-    for delay_s in FINISH_RETRY_DELAYS_S:
-        await asyncio.sleep(delay_s)
-        try:
-            while unheard:
-                await ask_next(run, unheard[0])
-                del unheard[0]
-            await run.flush()
-        except HeadraceError as error:
-            failure = to_failure(error)
-            log.warning("last lines not committed", run_id=run.id, reason=error.reason)
-            if not error.retriable:
-                break
-        except Exception:
-            # The supervisor again: memory's bug must not end all other runs.
-            log.exception("last lines not committed", run_id=run.id)
-            return INTERNAL
-        else:
-            return None
-    return failure
+
+    async def commit() -> None:
+        while unheard:
+            await ask_next(run, unheard[0])
+            del unheard[0]
+        await run.flush()
+
+    def note(error: HeadraceError) -> None:
+        log.warning("last lines not committed", run_id=run.id, reason=error.reason)
+
+    try:
+        await retry_commit(commit, lambda error: error.retriable, note)
+    except HeadraceError as error:
+        note(error)
+        return to_failure(error)
+    except Exception:
+        # The supervisor again: memory's bug must not end all other runs.
+        log.exception("last lines not committed", run_id=run.id)
+        return INTERNAL
+    return None
 
 
 def _publish_end(run: Run, line: memory_pb2.RunLine) -> None:
     metrics.ENDED.labels(line.state, line.error.code).inc()
     tracing.mark_run_end(line)
     run.feed.release_all()
-    run.state.end(STATES[line.state])
+    run.state.end(State(line.state))
     run.main.publish(make_end(run, line))
 
 
 def make_end(run: Run, line: memory_pb2.RunLine) -> agent_pb2.RunComplete | agent_pb2.RunCancel | agent_pb2.RunError:
-    if line.state == "completed":
+    if line.state == State.COMPLETED:
         output = line.output or None
         return agent_pb2.RunComplete(run_id=run.id, finish_reason=line.finish_reason, usage=line.usage, output=output)
-    if line.state == "cancelled":
+    if line.state == State.CANCELLED:
         return agent_pb2.RunCancel(run_id=run.id, usage=line.usage)
     return agent_pb2.RunError(run_id=run.id, error=line.error, usage=line.usage)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal
 
 from headrace.errors import HeadraceError, QueueFull
+from headrace.run_states import State
 from headrace.v1 import agent_pb2
 from services.orchestrator.peers.tape import Tape
 from services.orchestrator.run.single_waiter_event import SingleWaiterEvent
@@ -49,16 +50,12 @@ class ChatPosition:
             yield from position.list_hidden()
 
 
-End: TypeAlias = Literal["completed", "cancelled", "failed"]
-State: TypeAlias = Literal["queued", "running", "waiting"] | End
-
-
 class RunState:
     __slots__ = ("_begun", "_on_rest", "_turn", "created_at", "is_stored", "name")
 
     def __init__(self, created_at: int, *, is_stored: bool, on_rest: Callable[[bool], None]) -> None:
         """Call `on_rest` with True when the run waits for people alone."""
-        self.name: State = "queued"
+        self.name = State.QUEUED
         self.created_at = created_at
         """Unix milliseconds."""
         self.is_stored = is_stored
@@ -77,7 +74,7 @@ class RunState:
         await self._turn.wait()
 
     def start(self) -> None:
-        self.name = "running"
+        self.name = State.RUNNING
         self._begun.set()
 
     async def wait_for_start(self) -> None:
@@ -85,15 +82,15 @@ class RunState:
         await self._begun.wait()
 
     def wait(self) -> None:
-        if self.name != "waiting":
+        if self.name != State.WAITING:
             self._on_rest(True)
-        self.name = "waiting"
+        self.name = State.WAITING
 
     def resume(self) -> None:
-        self.name = "running"
+        self.name = State.RUNNING
         self._on_rest(False)
 
-    def end(self, name: End) -> None:
+    def end(self, name: State) -> None:
         self.name = name
 
 
