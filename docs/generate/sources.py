@@ -35,7 +35,7 @@ from services.orchestrator.agents.definition.modes import MODES
 from services.orchestrator.agents.definition.parts import Budget, Memory, Recap, Summary
 from services.orchestrator.agents.definition.sections import Remote, RemotePrice
 from services.orchestrator.agents.prompts import ALIASES, NAMES
-from services.orchestrator.calls.own_tools import catalogue, facts
+from services.orchestrator.calls.own_tools import catalogue, recall
 from services.orchestrator.config import Config as OrchestratorConfig
 from services.orchestrator.mode_api.mode import Mode
 from services.orchestrator.money.budgets import File, Rule
@@ -82,7 +82,7 @@ __all__ = [
     "rules_of",
 ]
 
-OWN = (*catalogue.OWN, *facts.TOOLS)
+OWN = (*catalogue.OWN, *recall.FACT_TOOLS)
 
 # pyright: reportPrivateUsage=false
 # The whole file's model is private to what reads the file; the pages describe what is read.

@@ -16,7 +16,6 @@ from services.orchestrator.agents.grants import GrantsFile
 from services.orchestrator.agents.mode_files import ModeFiles
 from services.orchestrator.agents.registry import Registry
 from services.orchestrator.cluster.forwarding import Forwarder, PeerChannels
-from services.orchestrator.cluster.recovery import patiently
 from services.orchestrator.cluster.schedules import DueSchedules
 from services.orchestrator.cluster.takeover import Takeover
 from services.orchestrator.config import CANCEL, FILES, Config, read_environment, read_secrets
@@ -29,10 +28,10 @@ from services.orchestrator.lifecycle.admission.fair_use import FairUse, NoLimits
 from services.orchestrator.lifecycle.live_calls.gate_calls import GateCalls
 from services.orchestrator.lifecycle.live_runs import HeldRuns, LiveRuns
 from services.orchestrator.lifecycle.parking import Parking
+from services.orchestrator.lifecycle.pins import Pins
+from services.orchestrator.lifecycle.publishing import FREE_TOOLS, Publishing, read_changes
 from services.orchestrator.lifecycle.queries import QueryLog
 from services.orchestrator.lifecycle.runs import Runs
-from services.orchestrator.lifecycle.versions.pins import Pins
-from services.orchestrator.lifecycle.versions.publishing import FREE_TOOLS, Publishing, read_changes
 from services.orchestrator.money.budgets import BudgetsFile
 from services.orchestrator.money.limits import LimitsInForce
 from services.orchestrator.operating.config_audit import ConfigAudit, read_collecting
@@ -41,7 +40,7 @@ from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.embeddings import Embeddings
 from services.orchestrator.peers.remote.agents import RemoteAgents
 from services.orchestrator.peers.remote.http import Credentials, Http
-from services.orchestrator.peers.stubs import Peers
+from services.orchestrator.peers.stubs import Peers, patiently
 from services.orchestrator.run.approvals.rules import RulesFile
 from services.orchestrator.service import AgentService
 from services.runtime.auth.caller_credentials import build_caller_metadata

@@ -16,15 +16,15 @@ from services.orchestrator.lifecycle.follow import Stream, follow_compaction, fo
 from services.orchestrator.lifecycle.live_calls import cassette_rpc, context_rpc, run_list, stored_usage, submit_rpc
 from services.orchestrator.lifecycle.live_calls.gate_calls import GateCalls
 from services.orchestrator.lifecycle.live_runs import HeldRuns, OwnedElsewhere, ParkedStream, RepeatedQuery
-from services.orchestrator.lifecycle.runs import Runs
-from services.orchestrator.lifecycle.versions.pins import Pins
-from services.orchestrator.lifecycle.versions.publishing import (
+from services.orchestrator.lifecycle.pins import Pins
+from services.orchestrator.lifecycle.publishing import (
     Publishing,
     diff_versions,
     get_version,
     list_versions,
     validate_agent,
 )
+from services.orchestrator.lifecycle.runs import Runs
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.embeddings import Embeddings
 from services.orchestrator.peers.stored_runs import ending_with_access

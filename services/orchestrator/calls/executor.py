@@ -31,8 +31,7 @@ from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.answers.call import Call, violation
 from services.orchestrator.run.approvals.verdict import verdict
 from services.orchestrator.run.control.waits import Submission
-from services.orchestrator.run.granted import find_grants
-from services.orchestrator.run.scope import Scope
+from services.orchestrator.run.scope import Scope, find_grants
 from services.runtime.clock import now_ms
 from services.runtime.telemetry import spans
 

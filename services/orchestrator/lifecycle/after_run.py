@@ -15,7 +15,7 @@ from headrace.run_states import State
 from headrace.v1 import memory_pb2
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.run import Run
-from services.orchestrator.turn import context, side_question
+from services.orchestrator.turn import context, model_stream
 from services.runtime.formats.fences import find_between
 
 TITLED_CHARS_MAX = 2000
@@ -41,7 +41,7 @@ async def write_title(run: Run, peers: Peers) -> None:
     if context.is_compact_command(message) or not message.strip():
         return
     try:
-        title = read_title(await side_question.ask_model(run, peers, TITLE_STAGE, TITLE_SYSTEM, message))
+        title = read_title(await model_stream.ask_model(run, peers, TITLE_STAGE, TITLE_SYSTEM, message))
         if title:
             request = memory_pb2.UpdateChatRequest(chat_id=run.chat_id, title=title, if_untitled=True)
             await peers.memory.UpdateChat(request)
@@ -91,7 +91,7 @@ async def extract_facts(run: Run, peers: Peers, query_n: int) -> None:
     try:
         known = await _list_known_facts(peers)
         text = "\n".join(["Known facts:", *(f"- {fact.topic}: {fact.text}" for fact in known), "", "Message:", message])
-        answer = await side_question.ask_model(run, peers, FACTS_STAGE, FACTS_SYSTEM, text)
+        answer = await model_stream.ask_model(run, peers, FACTS_STAGE, FACTS_SYSTEM, text)
         for number, found in enumerate(read_facts(answer, message)):
             if found.fact not in {fact.text for fact in known}:
                 await _store_fact(run, peers, found, number, query_n)

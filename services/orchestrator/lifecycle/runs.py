@@ -18,8 +18,8 @@ from services.orchestrator.ids import new_run_id
 from services.orchestrator.lifecycle.admission import agent_router
 from services.orchestrator.lifecycle.admission.admission import Admission
 from services.orchestrator.lifecycle.after_run import AfterRuns
-from services.orchestrator.lifecycle.ending.finish import finish, hand_over
 from services.orchestrator.lifecycle.execute import NOTHING, Opening, execute, working_ahead
+from services.orchestrator.lifecycle.finish import finish, hand_over
 from services.orchestrator.lifecycle.live_calls import steer_rpc
 from services.orchestrator.lifecycle.live_calls.gate_calls import note_received
 from services.orchestrator.lifecycle.live_runs import LiveRuns, OwnedElsewhere, RepeatedQuery, StartResult, may_end
@@ -33,7 +33,7 @@ from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.peers.tape import ROUTED, TAPE
 from services.orchestrator.run.approvals.rules import RulesFile
 from services.orchestrator.run.control.state import Steer
-from services.orchestrator.run.first_turn import FirstTurn
+from services.orchestrator.run.log import FirstTurn
 from services.orchestrator.run.replay.resume_point import NEW, ResumePoint
 from services.orchestrator.run.run import Run, RunServices
 from services.orchestrator.turn import context

@@ -31,7 +31,7 @@ from services.orchestrator.run.scope import Scope
 from services.orchestrator.run.scope_parts import SubagentTask
 from services.orchestrator.setup import system_message
 from services.orchestrator.setup.tool_selection import load_catalogue, select_tools
-from services.orchestrator.turn import parent_context
+from services.orchestrator.turn import context
 from services.orchestrator.turn.conversation import Conversation
 
 SUMMARY_CHARS_MAX = 500
@@ -106,7 +106,7 @@ async def _open_scope(parent: Scope, call: Call, task: SubagentTask) -> Scope:
 async def _run_mode(
     scope: Scope, parent: Scope, peers: Peers, task: SubagentTask, tools: list[tools_pb2.Tool]
 ) -> _SubagentResult:
-    await parent_context.push(scope, parent, peers, task.task)
+    await context.push(scope, parent, peers, task.task)
     scope.begin(await system_message.make_subagent_context(scope, peers, task.task, tools))
     await scope.add_user_message(task.task)
     reason = await RUNNERS[scope.agent.mode](ModeRun(Conversation(scope, peers, tools), task.task))

@@ -12,7 +12,7 @@ from headrace.v1 import llm_pb2
 from services.orchestrator.agents import prompts
 from services.orchestrator.mode_api.turns import tell_limit
 from services.orchestrator.run.answers.answer import Answer
-from services.orchestrator.turn import output_form, side_question
+from services.orchestrator.turn import model_stream, output_form
 from services.orchestrator.turn.conversation import Conversation
 
 REASONING_CHARS_MAX = 60_000
@@ -33,12 +33,12 @@ async def write_summary(talk: Conversation) -> None:
         return
     await talk.run.log.commit_held()
     model = scope.settings.model
-    request = side_question.make_question(model, STAGE, prompts.load_text(STAGE), text)
+    request = model_stream.make_question(model, STAGE, prompts.load_text(STAGE), text)
     try:
-        needs = await side_question.measure_question(talk.run, talk.peers, model, request)
+        needs = await model_stream.measure_question(talk.run, talk.peers, model, request)
         async with talk.run.spending.model_call(needs) as reservation:
             take = partial(_take_as_reasoning, scope.begin_answer())
-            await side_question.stream_charged(talk.run, talk.peers, request, needs, reservation, take)
+            await model_stream.stream_charged(talk.run, talk.peers, request, needs, reservation, take)
     except (HeadraceError, TimeoutError, grpc.aio.AioRpcError) as error:
         reason = error.reason if isinstance(error, HeadraceError) else type(error).__name__
         log.warning("reasoning not summed up", run_id=talk.run.id, reason=reason)

@@ -16,7 +16,7 @@ from headrace.errors import BudgetExceeded, PriceUnknown
 from headrace.v1 import agent_pb2, common_pb2, memory_pb2, tools_pb2
 from services.orchestrator.agents.definition import Budget, Definition
 from services.orchestrator.agents.definition.modes import MODES
-from services.orchestrator.money.allowance import Allowance
+from services.orchestrator.money.budgets import Allowance
 from services.orchestrator.money.charges import Origin, Reservation, grant_output, make_charge, replace_cost
 from services.orchestrator.money.clock import Clock
 from services.orchestrator.peers.models import CallNeeds

@@ -9,7 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import grpc
+import structlog
 
+from headrace.errors import ProviderUnavailable
 from headrace.v1 import llm_pb2, memory_pb2, schedule_pb2, tools_pb2
 from headrace.v1.llm_pb2_grpc import LlmServiceStub
 from headrace.v1.memory_pb2_grpc import MemoryServiceStub
@@ -27,6 +29,22 @@ if TYPE_CHECKING:
     from headrace.v1.schedule_pb2_grpc import ScheduleServiceAsyncStub
     from headrace.v1.tools_pb2_grpc import ToolServiceAsyncStub
     from services.runtime.auth.identity import Identity
+
+
+RETRY_DELAY_S = 0.2
+
+T = TypeVar("T")
+
+log = structlog.get_logger()
+
+
+async def patiently(ask: Callable[[], Awaitable[T]]) -> T:
+    while True:
+        try:
+            return await ask()
+        except ProviderUnavailable:
+            log.debug("waiting for memory")
+            await asyncio.sleep(RETRY_DELAY_S)
 
 
 K = TypeVar("K")

@@ -1,4 +1,4 @@
-"""Sends a run's lines to memory, as numbered steps.
+"""Sends a run's lines to memory, as numbered steps, and the first turn's request along with its query line.
 
 An unanswered append is sent again, which is idempotent by request id, so that a cancel in mid-commit neither loses nor
 doubles a line; and before any later one, so that the log has no result without its call.
@@ -18,6 +18,46 @@ from headrace.v1 import memory_pb2
 from services.orchestrator.peers.stubs import Peers
 from services.runtime.clock import now_ms
 from services.runtime.randomness import new_uuid
+
+LOOP_TURNS_MAX = 20
+"""Turns of the loop that the query line waits for the request, which takes a dozen where nothing has to be fetched."""
+
+
+class FirstTurn:
+    """Belongs to a run whose work begins before its query is stored, in a chat that is taken to have no state."""
+
+    def __init__(self) -> None:
+        self.state: memory_pb2.GetStateResponse | None = None
+        """The state that the chat has in truth; None while it is taken to be empty."""
+        self._request: memory_pb2.LoadContextRequest | None = None
+        self._is_sent = False
+        self._loaded: asyncio.Future[memory_pb2.LoadContextResponse | None] = asyncio.get_running_loop().create_future()
+
+    async def load_context(self, request: memory_pb2.LoadContextRequest) -> memory_pb2.LoadContextResponse | None:
+        """Return the answer that came with the stored query; None if memory has to be asked."""
+        if self._is_sent or self._request is not None:
+            return None
+        self._request = request
+        return await self._loaded
+
+    async def wait_for_request(self) -> memory_pb2.LoadContextRequest | None:
+        """Return the request to send along, None if it takes longer; later ones are not taken."""
+        for _ in range(LOOP_TURNS_MAX):
+            if self._request is not None:
+                break
+            await asyncio.sleep(0)
+        self._is_sent = True
+        return self._request
+
+    def take_answer(self, response: memory_pb2.BeginRunResponse) -> bool:
+        """Give the work its messages; return False if the chat has a state, so that the work must begin again."""
+        if not response.HasField("state") or response.state.state != "{}":
+            self.state, self._request = response.state, None
+            return False
+        if not self._loaded.done():
+            self._loaded.set_result(response.context if response.HasField("context") else None)
+        return True
+
 
 COMMIT_DELAYS_S = (0.0, 0.2, 1.0, 3.0)
 """Pauses before each try to commit: memory may be restarting, or its disk or database behind or away."""

@@ -15,8 +15,7 @@ from services.orchestrator.agents.definition import Definition
 from services.orchestrator.agents.grants import GrantsFile
 from services.orchestrator.agents.mode_files import ModeCode, ModeFiles
 from services.orchestrator.agents.version import AgentVersion
-from services.orchestrator.money.allowance import Allowance, list_agents_below
-from services.orchestrator.money.budgets import BudgetsFile
+from services.orchestrator.money.budgets import Allowance, BudgetsFile, list_agents_below
 from services.orchestrator.money.spending import Spending
 from services.orchestrator.peers.remote.agents import RemoteAgents
 from services.orchestrator.peers.stubs import Peers
@@ -27,7 +26,7 @@ from services.orchestrator.run.control.gate_claims import GateClaims
 from services.orchestrator.run.control.state import ChatPosition, RunState, SteerQueue, StopControl
 from services.orchestrator.run.control.supplied_credentials import SuppliedCredentials
 from services.orchestrator.run.events.feed import Feed
-from services.orchestrator.run.first_turn import FirstTurn
+from services.orchestrator.run.log import FirstTurn
 from services.orchestrator.run.replay.attempt_resets import PARKED, find_resets
 from services.orchestrator.run.replay.replay import Recording
 from services.orchestrator.run.replay.resume_point import NEW, ResumePoint

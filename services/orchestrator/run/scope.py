@@ -14,9 +14,11 @@ from weakref import ref
 
 from google.protobuf.message import Message
 
+from headrace.errors import PermissionDenied
 from headrace.v1 import agent_pb2, llm_pb2, memory_pb2, tools_pb2
 from services.orchestrator.agents.definition import Definition, StageSettings
 from services.orchestrator.agents.definition.modes import STAGES
+from services.orchestrator.agents.grants import list_unrunnable
 from services.orchestrator.ids import TASK
 from services.orchestrator.run import scope_parts
 from services.orchestrator.run.answers.answer import Answer, is_draft
@@ -28,8 +30,10 @@ from services.orchestrator.run.scope_parts import ActiveStage, Attention, ScopeN
 from services.runtime.clock import now_ms
 
 if TYPE_CHECKING:
+    from services.orchestrator.agents.grants import TenantGrants
     from services.orchestrator.run.run import Run
     from services.orchestrator.run.scope_parts import PromptContext
+
 
 Delta = agent_pb2.AgentDelta
 
@@ -360,3 +364,23 @@ class Scope:
         if (system := self.stage.take_unlogged_system()) is not None:
             step.system = system
         return memory_pb2.LogLine(step=step)
+
+
+def find_grants(scope: Scope) -> TenantGrants | None:
+    """Return what the scope's agent is granted; None: it needs no grants."""
+    return scope.run.services.grants.find_for(scope.agent)
+
+
+def check_turn(scope: Scope) -> None:
+    """Raise PermissionDenied if the agent's models or mode are not granted any more."""
+    grants = find_grants(scope)
+    if grants is not None and (found := list_unrunnable(scope.agent, grants)):
+        raise PermissionDenied(f"agent {scope.agent.key!r} may not go on: {found[0]}", agentKey=scope.agent.key)
+
+
+def may_call_agent(scope: Scope, agent: Definition) -> bool:
+    """Return whether the scope may call this agent, if it names it: an operator's agent calls no tenant's."""
+    if agent.tenant:
+        return agent.tenant == scope.agent.tenant
+    grants = find_grants(scope)
+    return grants is None or grants.allows_subagent(agent.key)

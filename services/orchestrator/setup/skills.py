@@ -12,8 +12,8 @@ from headrace.errors import HeadraceError
 from headrace.v1 import tools_pb2
 from services.orchestrator.agents.version import is_named
 from services.orchestrator.peers.stubs import Peers, limit_tools_wait
-from services.orchestrator.run.granted import find_grants
 from services.orchestrator.run.run import Run
+from services.orchestrator.run.scope import find_grants
 from services.orchestrator.run.scope_parts import Upload
 
 LINK_TIMEOUT_S = 120.0

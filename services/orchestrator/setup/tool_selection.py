@@ -13,12 +13,11 @@ from services.orchestrator.agents.definition import Definition
 from services.orchestrator.agents.grants import TenantGrants
 from services.orchestrator.agents.version import TIERS, AgentVersion
 from services.orchestrator.calls.executor import KINDS
-from services.orchestrator.calls.own_tools import facts, subagent
+from services.orchestrator.calls.own_tools import recall, subagent
 from services.orchestrator.calls.own_tools.catalogue import OWN
 from services.orchestrator.calls.own_tools.planning import PLAN_NAMES
 from services.orchestrator.peers.stubs import DISPENSABLE_S, Peers, limit_tools_wait
-from services.orchestrator.run.granted import find_grants
-from services.orchestrator.run.scope import Scope
+from services.orchestrator.run.scope import Scope, find_grants
 from services.runtime.auth.identity import require_identity
 
 SEEN_FIELDS = ("name", "description", "parameters", "tier", "always_available", "after_call_hint")
@@ -177,8 +176,8 @@ def find_usable_tools(
             usable[tool.name] = tool
     if subagent.is_offered(scope):
         usable[subagent.NAME] = subagent.describe_tool(scope)
-    if facts.are_offered(scope):
-        usable |= {tool.name: tool for tool in facts.TOOLS}
+    if recall.are_offered(scope):
+        usable |= {tool.name: tool for tool in recall.FACT_TOOLS}
     return [*usable.values()], problems
 
 

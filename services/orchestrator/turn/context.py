@@ -1,4 +1,4 @@
-"""Loads the messages of a scope's requests, with reminders and insights.
+"""Loads the messages of a scope's requests, with reminders, insights, and what its sub-agents have returned.
 
 A turn compacts at most once when due, and once when the provider refused it as too long. A run's first turn waits for
 no summary while its request fits: the chat is compacted once the run has ended, or before a later turn.
@@ -10,18 +10,66 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from headrace.v1 import llm_pb2, memory_pb2
-from services.orchestrator.agents import prompts, recap
+from services.orchestrator.agents import prompts
+from services.orchestrator.agents.definition import Definition
 from services.orchestrator.peers.models import get_model_info, make_limits
 from services.orchestrator.peers.stubs import Peers
+from services.orchestrator.run import session_state
+from services.orchestrator.run.answers.answer import Answer
 from services.orchestrator.run.scope import Scope
 from services.orchestrator.run.scope_parts import MENTIONS, insight_line, preview, text_of
-from services.orchestrator.turn import side_question
+from services.orchestrator.turn import model_stream
 from services.orchestrator.turn.compacting.compaction import Compaction, RequestFrame, make_window_settings
 from services.runtime.clock import now_utc
 
 if TYPE_CHECKING:
     from services.orchestrator.turn.conversation import Conversation
+
+
+THOUGHT_CHARS = 200
+
+RETURN_CHARS_MAX = 500
+"""The model has the whole as the call's own result."""
+
+
+class ParentContext(msgspec.Struct, rename="camel"):
+    parent_id: str
+    checkpoint: int
+    sub_goal: str
+    latest_thought: str
+    depth: int
+
+
+async def push(scope: Scope, parent: Scope, peers: Peers, task: str) -> None:
+    if not parent.agent.memory.recap.enabled or not scope.recording.is_used_up:
+        return
+    kept = ParentContext(
+        parent_id=parent.subagent_id or "main",
+        checkpoint=parent.run.chat.checkpoint_id or 0,
+        sub_goal=task[:THOUGHT_CHARS],
+        latest_thought=parent.notes.last_text[:THOUGHT_CHARS],
+        depth=parent.depth,
+    )
+    await session_state.change(scope, peers, parent_context=msgspec.json.encode(kept))
+
+
+async def restore(scope: Scope, answer: Answer) -> None:
+    """Show the returns; the results of all calls of `answer` are stored before."""
+    returns = scope.notes.take_returns()
+    if not returns:
+        return
+    parts = [
+        prompts.fill_placeholders(
+            prompts.load_text("subagent_return"), {"task": back.task, "result": back.result[:RETURN_CHARS_MAX]}
+        )
+        for back in (returns[call.tool_id] for call in answer.calls if call.tool_id in returns)
+    ]
+    where = {"depth": str(scope.depth), "thought": scope.notes.last_text[:THOUGHT_CHARS] or "(none)"}
+    parts.append(prompts.fill_placeholders(prompts.load_text("subagent_restored"), where))
+    await scope.add_user_message("\n\n".join(parts))
 
 
 COMPACT_COMMAND = "/compact"
@@ -98,7 +146,7 @@ async def write_insights(scope: Scope, peers: Peers) -> None:
         f"{number}. {message.message.name}:\n{text_of(message)[:RESULT_CHARS_MAX]}"
         for number, message in enumerate(results, start=1)
     )
-    answer = await side_question.ask_model(scope.run, peers, INSIGHT_STAGE, INSIGHT_SYSTEM, text)
+    answer = await model_stream.ask_model(scope.run, peers, INSIGHT_STAGE, INSIGHT_SYSTEM, text)
     found = {int(number): text.strip()[:INSIGHT_CHARS_MAX] for number, text in _LINE.findall(answer)}
     lines = [
         insight_line(scope.context_id, message, found.get(number) or preview(message))
@@ -122,7 +170,7 @@ class Context:
         self._history_tools = history_tools
         self.has_left = False
         """Whether the last request lacks something that was said."""
-        self._recap = recap.make_recap_settings(scope.agent, scope.settings.steps_max)
+        self._recap = make_recap_settings(scope.agent, scope.settings.steps_max)
         self._frame: RequestFrame | None = None
         self._framed_for = scope.settings
         self._compaction = Compaction(scope, peers)
@@ -204,6 +252,17 @@ class Context:
             self._framed_for, self.model = settings, info
             self._frame = RequestFrame(self._tools, info, make_limits(info, model.max_tokens or 0))
         return self._frame
+
+
+def make_recap_settings(agent: Definition, steps_max: int) -> memory_pb2.RecapSettings | None:
+    recap = agent.memory.recap
+    if not recap.enabled:
+        return None
+    return memory_pb2.RecapSettings(
+        active_prompt_tokens_max=recap.active_prompt_max_tokens,
+        insights_window_size=recap.insights_window_size,
+        steps_max=steps_max,
+    )
 
 
 def make_load_request(

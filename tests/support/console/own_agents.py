@@ -9,7 +9,7 @@ from headrace.v1 import agent_pb2
 from services.orchestrator.agents.definition import Definition
 from services.orchestrator.agents.definition.problems import find_problems
 from services.orchestrator.agents.grants import find_ungranted, parse_grants
-from services.orchestrator.lifecycle.versions.publishing import make_problem
+from services.orchestrator.lifecycle.publishing import make_problem
 
 GRANTS = parse_grants(b"grants: [{tenants: ['*'], models: ['simulator/*'], tools: [weather]}]").select("default")
 

@@ -10,8 +10,7 @@ from services.orchestrator.calls import results
 from services.orchestrator.ids import subagent_id
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.answers.call import Call
-from services.orchestrator.run.granted import may_call_agent
-from services.orchestrator.run.scope import Scope
+from services.orchestrator.run.scope import Scope, may_call_agent
 from services.orchestrator.run.scope_parts import SubagentReturn, SubagentTask
 
 NAME = "call_subagent"

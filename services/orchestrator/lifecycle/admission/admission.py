@@ -14,7 +14,7 @@ from services.orchestrator.lifecycle.admission.agent_router import AgentChoice, 
 from services.orchestrator.lifecycle.admission.fair_use import FairUse
 from services.orchestrator.lifecycle.live_runs import LiveRuns, may_end, stopping
 from services.orchestrator.lifecycle.parking import find_due_at
-from services.orchestrator.lifecycle.versions.pins import ChosenVersion, Pins, check_version, choose_version
+from services.orchestrator.lifecycle.pins import ChosenVersion, Pins, check_version, choose_version
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.run import Run

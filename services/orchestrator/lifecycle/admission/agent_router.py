@@ -18,13 +18,13 @@ from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2
 from services.orchestrator.agents import prompts
 from services.orchestrator.agents.definition import Definition, ModelConfig
 from services.orchestrator.agents.registry import Registry
-from services.orchestrator.lifecycle.versions.pins import apply_query, read_trial
+from services.orchestrator.lifecycle.pins import apply_query, read_trial
 from services.orchestrator.money.charges import grant_output
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.models import estimate_tokens, measure_needs
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.run import Run
-from services.orchestrator.turn import side_question
+from services.orchestrator.turn import model_stream
 from services.runtime.auth.identity import require_identity
 
 ROUTER_KEY = "auto"
@@ -70,14 +70,14 @@ async def _ask_router(
     """Return the model's answer, empty when the call fails; add the cost to `usage`."""
     listed = "\n".join(f"- {agent.key}: {agent.description[:DESCRIPTION_CHARS_MAX] or agent.name}" for agent in agents)
     system = prompts.fill_placeholders(prompts.load_text("router"), {"agents": listed})
-    request = side_question.make_question(default.primary.model, STAGE, system, message[:MESSAGE_CHARS_MAX])
+    request = model_stream.make_question(default.primary.model, STAGE, system, message[:MESSAGE_CHARS_MAX])
     limits_usd = [agent.limits.max_cost_usd for agent in agents if agent.limits.max_cost_usd is not None]
     answer: list[str] = []
     try:
         if limits_usd and not await _limit_cost(request, default.primary.model, peers, min(limits_usd)):
             return ""
-        rpc = peers.llm.StreamChat(request, timeout=side_question.TIMEOUT_S)
-        async with asyncio.timeout(side_question.TIMEOUT_S), reading(rpc) as deltas:
+        rpc = peers.llm.StreamChat(request, timeout=model_stream.TIMEOUT_S)
+        async with asyncio.timeout(model_stream.TIMEOUT_S), reading(rpc) as deltas:
             async for delta in deltas:
                 answer.append(delta.content)
                 if delta.HasField("usage"):

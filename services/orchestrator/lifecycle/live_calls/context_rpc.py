@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from headrace.errors import NotFound
 from headrace.v1 import agent_pb2, memory_pb2
-from services.orchestrator.agents import recap
 from services.orchestrator.agents.registry import Registry
-from services.orchestrator.lifecycle.versions.pins import Pins
+from services.orchestrator.lifecycle.pins import Pins
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.models import get_model_info, make_limits
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
@@ -22,7 +21,7 @@ from services.orchestrator.setup import query_options, skills
 from services.orchestrator.setup.run_setup import RunSetup
 from services.orchestrator.setup.system_message import make_prompt_context
 from services.orchestrator.setup.tool_selection import find_catalogue, find_usable_tools
-from services.orchestrator.turn.context import COMPACT_COMMAND, make_load_request
+from services.orchestrator.turn.context import COMPACT_COMMAND, make_load_request, make_recap_settings
 from services.orchestrator.turn.conversation import select_history_tools
 from services.runtime.randomness import new_uuid
 from services.runtime.rpc.call_ids import forward_metadata
@@ -40,7 +39,7 @@ async def get_context(
     info = await get_model_info(peers, model.provider_key or "", model.model or "")
     limits = make_limits(info, model.max_tokens or 0)
     history_tools = Toolbox(select_history_tools(scope, scope.tools.tools)).schemas
-    recap_settings = recap.make_recap_settings(scope.agent, scope.settings.steps_max)
+    recap_settings = make_recap_settings(scope.agent, scope.settings.steps_max)
     loading = make_load_request(scope, limits, scope.tools.schemas, history_tools, recap_settings)
     loading.with_parts = True
     if live is not None and live.pending_query is not None:

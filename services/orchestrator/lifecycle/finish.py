@@ -17,9 +17,9 @@ from headrace.run_states import State
 from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2
 from services.orchestrator import metrics, tracing
 from services.orchestrator.lifecycle import leases
-from services.orchestrator.lifecycle.ending.recording import keep_recording
 from services.orchestrator.lifecycle.execute import INTERNAL
 from services.orchestrator.lifecycle.live_calls.stored_usage import count_usage
+from services.orchestrator.lifecycle.recording import keep_recording
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.peers.tape import TAKEN_OVER
 from services.orchestrator.run.control.state import Steer

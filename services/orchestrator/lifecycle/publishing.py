@@ -23,7 +23,7 @@ from services.orchestrator.agents.registry import Registry
 from services.orchestrator.agents.stored_agents import FILE_WINS, StoredAgent
 from services.orchestrator.agents.version import TIERS, diff_documents
 from services.orchestrator.calls.own_tools.catalogue import NAMES
-from services.orchestrator.lifecycle.versions.pins import LISTING_S, Pins, list_known, read_stored
+from services.orchestrator.lifecycle.pins import LISTING_S, Pins, list_known, read_stored
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.setup import skills, tool_selection
 from services.runtime.auth.identity import acting_as, require_identity
