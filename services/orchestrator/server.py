@@ -42,6 +42,7 @@ from services.orchestrator.peers.remote.agents import RemoteAgents
 from services.orchestrator.peers.remote.http import Credentials, Http
 from services.orchestrator.peers.stubs import Peers, patiently
 from services.orchestrator.run.approvals.rules import RulesFile
+from services.orchestrator.run.run import RunServices
 from services.orchestrator.service import AgentService
 from services.runtime.auth.caller_credentials import build_caller_metadata
 from services.runtime.auth.callers import ORCHESTRATOR
@@ -84,9 +85,18 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
         key_limits = KeyLimits(keys, live, ends_runs=config.revoked_key_runs == CANCEL)
         admission = Admission(live, registry, pins, peers, capacity, fair_use, key_limits)
         publishing = await _open_publishing(peers, registry, pins)
-        query_log, secrets = QueryLog(peers, owner, live, key_limits), read_secrets()
+        query_log = QueryLog(peers, owner, live, key_limits)
         remotes = RemoteAgents(Http(parse_allow_list(config.remote_allow)), Credentials(read_environment()), group)
-        runs = Runs(live, admission, query_log, registry, rules, budgets, modes, peers, group, secrets, remotes)
+        services = RunServices(
+            peers,
+            rules=rules,
+            budgets=budgets,
+            modes=modes,
+            secrets=read_secrets(),
+            grants=registry.grants,
+            remotes=remotes,
+        )
+        runs = Runs(live, admission, query_log, registry, services, group)
         stack.enter_context(metrics.exposing_runs(lambda: [run.state.name for run in live.all()]))
         held = HeldRuns()
         parking = Parking(live, held, peers, config.park_after_s, key_limits.may_park)

@@ -38,18 +38,10 @@ log = structlog.get_logger()
 async def write_title(run: Run, peers: Peers) -> None:
     """Store a model's title, within what is left of the run's budget; one that a person has given stays."""
     message = run.query.message[:TITLED_CHARS_MAX]
-    if context.is_compact_command(message) or not message.strip():
-        return
-    try:
-        title = read_title(await model_stream.ask_model(run, peers, TITLE_STAGE, TITLE_SYSTEM, message))
-        if title:
-            request = memory_pb2.UpdateChatRequest(chat_id=run.chat_id, title=title, if_untitled=True)
-            await peers.memory.UpdateChat(request)
-    except HeadraceError as error:
-        log.warning("chat not given a title", run_id=run.id, reason=error.reason)
-    except Exception:
-        # The supervisor of a task that nobody awaits: a bug in it must leave the runs alone.
-        log.exception("chat not given a title", run_id=run.id)
+    title = read_title(await model_stream.ask_model(run, peers, TITLE_STAGE, TITLE_SYSTEM, message))
+    if title:
+        request = memory_pb2.UpdateChatRequest(chat_id=run.chat_id, title=title, if_untitled=True)
+        await peers.memory.UpdateChat(request)
 
 
 def read_title(answer: str) -> str:
@@ -86,20 +78,13 @@ class _Found(msgspec.Struct):
 async def extract_facts(run: Run, peers: Peers, query_n: int) -> None:
     """Store what a model finds in the query, the log's line `query_n`, within what is left of the run's budget."""
     message = run.query.message[:MESSAGE_CHARS_MAX]
-    if context.is_compact_command(message) or not message.strip():
-        return
-    try:
-        known = await _list_known_facts(peers)
-        text = "\n".join(["Known facts:", *(f"- {fact.topic}: {fact.text}" for fact in known), "", "Message:", message])
-        answer = await model_stream.ask_model(run, peers, FACTS_STAGE, FACTS_SYSTEM, text)
-        for number, found in enumerate(read_facts(answer, message)):
-            if found.fact not in {fact.text for fact in known}:
-                await _store_fact(run, peers, found, number, query_n)
-    except HeadraceError as error:
-        log.warning("facts not extracted", run_id=run.id, reason=error.reason)
-    except Exception:
-        # The supervisor of a task that nobody awaits: a bug in it must leave the runs alone.
-        log.exception("facts not extracted", run_id=run.id)
+    request = memory_pb2.ListFactsRequest(page_size=KNOWN_MAX, scope="user")
+    known = (await peers.memory.ListFacts(request)).facts
+    text = "\n".join(["Known facts:", *(f"- {fact.topic}: {fact.text}" for fact in known), "", "Message:", message])
+    answer = await model_stream.ask_model(run, peers, FACTS_STAGE, FACTS_SYSTEM, text)
+    for number, found in enumerate(read_facts(answer, message)):
+        if found.fact not in {fact.text for fact in known}:
+            await _store_fact(run, peers, found, number, query_n)
 
 
 def read_facts(answer: str, message: str) -> list[_Found]:
@@ -123,12 +108,6 @@ def read_facts(answer: str, message: str) -> list[_Found]:
 
 def _fold(text: str) -> str:
     return " ".join(text.casefold().split())
-
-
-async def _list_known_facts(peers: Peers) -> list[memory_pb2.Fact]:
-    request = memory_pb2.ListFactsRequest(page_size=KNOWN_MAX, scope="user")
-    reply = await peers.memory.ListFacts(request)
-    return list(reply.facts)
 
 
 async def _store_fact(run: Run, peers: Peers, found: _Found, number: int, query_n: int) -> None:
@@ -169,10 +148,13 @@ class AfterRuns:
         self._begin_compaction(run)
         if run.state.name != State.COMPLETED or stored is None:
             return
+        if context.is_compact_command(run.query.message) or not run.query.message.strip():
+            return
         if run.agent.chat_title == "model" and stored.chat_created:
-            self._begin_question(partial(write_title, run, self._peers))
+            self._begin_question(run, partial(write_title, run, self._peers), "chat not given a title")
         if run.agent.memory.extract == "after_run":
-            self._begin_question(partial(extract_facts, run, self._peers, stored.first_n))
+            ask = partial(extract_facts, run, self._peers, stored.first_n)
+            self._begin_question(run, ask, "facts not extracted")
 
     def cancel_compactions(self) -> None:
         for task in self._tasks.values():
@@ -182,9 +164,9 @@ class AfterRuns:
         for task in self._questions:
             task.cancel()
 
-    def _begin_question(self, ask: Callable[[], Coroutine[None, None, None]]) -> None:
+    def _begin_question(self, run: Run, ask: Callable[[], Coroutine[None, None, None]], problem: str) -> None:
         if len(self._questions) < QUESTIONS_MAX:
-            task = self._group.create_task(ask())
+            task = self._group.create_task(_supervise(run, ask, problem))
             self._questions.add(task)
             task.add_done_callback(self._questions.discard)
 
@@ -214,3 +196,14 @@ class AfterRuns:
             self._skipped[chat_id] = RUNS_SKIPPED
             if len(self._skipped) > CHATS_MAX:
                 self._skipped.popitem(last=False)
+
+
+async def _supervise(run: Run, ask: Callable[[], Coroutine[None, None, None]], problem: str) -> None:
+    """Ask a question that nobody awaits; log what it fails with, as `problem`."""
+    try:
+        await ask()
+    except HeadraceError as error:
+        log.warning(problem, run_id=run.id, reason=error.reason)
+    except Exception:
+        # The supervisor of a task that nobody awaits: a bug in it must leave the runs alone.
+        log.exception(problem, run_id=run.id)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
 
 from headrace.errors import ChatBusy, NotFound, Overloaded, QueueFull, QuotaExceeded
 from headrace.run_states import State
 from headrace.v1 import agent_pb2, common_pb2, memory_pb2
 from services.orchestrator import tracing
 from services.orchestrator.agents.definition import Definition
-from services.orchestrator.agents.mode_files import ModeFiles
 from services.orchestrator.agents.registry import Registry
 from services.orchestrator.agents.version import AgentVersion
 from services.orchestrator.ids import new_run_id
@@ -25,13 +25,9 @@ from services.orchestrator.lifecycle.live_calls.gate_calls import note_received
 from services.orchestrator.lifecycle.live_runs import LiveRuns, OwnedElsewhere, RepeatedQuery, StartResult, may_end
 from services.orchestrator.lifecycle.queries import Caller, QueryLog, find_chat, query_event, steer_query
 from services.orchestrator.lifecycle.subagents import run_subagent
-from services.orchestrator.money.budgets import BudgetsFile
 from services.orchestrator.money.charges import Origin
 from services.orchestrator.peers import stored_runs
-from services.orchestrator.peers.remote.agents import RemoteAgents
-from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.peers.tape import ROUTED, TAPE
-from services.orchestrator.run.approvals.rules import RulesFile
 from services.orchestrator.run.control.state import Steer
 from services.orchestrator.run.log import FirstTurn
 from services.orchestrator.run.replay.resume_point import NEW, ResumePoint
@@ -62,26 +58,18 @@ class Runs:
         admission: Admission,
         query_log: QueryLog,
         registry: Registry,
-        rules: RulesFile,
-        budgets: BudgetsFile,
-        modes: ModeFiles,
-        peers: Peers,
+        services: RunServices,
         group: asyncio.TaskGroup,
-        secrets: tuple[str, ...] = (),
-        remotes: RemoteAgents | None = None,
     ) -> None:
+        """Each run gets `services`, with the agents that it may call."""
         self.live = live
         self._admission = admission
         self._query_log = query_log
         self._registry = registry
-        self._rules = rules
-        self._budgets = budgets
-        self._modes = modes
-        self._peers = peers
+        self._services = replace(services, delegate=run_subagent, on_rest=live.rest)
+        self._peers = services.peers
         self._group = group
-        self._secrets = secrets
-        self._remotes = remotes
-        self._after = AfterRuns(group, peers)
+        self._after = AfterRuns(group, services.peers)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._stateful: dict[str, None] = {}
         """Chats that have a state, which the work of their next runs asks for before anything else."""
@@ -95,7 +83,7 @@ class Runs:
     @property
     def mode_names(self) -> list[str]:
         """Names of the operator's own modes."""
-        return self._modes.names
+        return self._services.modes.names
 
     async def start(self, request: agent_pb2.QueryRequest) -> StartResult:
         """Raises what `Admission.admit` raises."""
@@ -252,18 +240,7 @@ class Runs:
         past: ResumePoint = NEW,
         version: AgentVersion | None = None,
     ) -> Run:
-        services = RunServices(
-            self._peers,
-            agents,
-            self._rules,
-            self._budgets,
-            self._modes,
-            run_subagent,
-            self._secrets,
-            self._registry.grants,
-            self._remotes,
-            self.live.rest,
-        )
+        services = replace(self._services, agents=agents)
         return Run(run_id, agent, query, services, past, version)
 
     async def compact(self, chat_id: str) -> StartResult:

@@ -191,9 +191,8 @@ class ModeRun:
     def begin_plan(self) -> ActivePlan:
         """Return the scope's plan, which has no tasks yet."""
         scope = self.talk.scope
-        planned = ActivePlan(scope.run.id, scope.run.chat_id, scope.recording, scope.record)
-        scope.follow_plan(planned)
-        return planned
+        scope.planned = ActivePlan(scope.run.id, scope.run.chat_id, scope.recording, scope.record)
+        return scope.planned
 
     def open_task(self, planned: ActivePlan, task: Task, settings: StageSettings) -> TaskScope:
         """Open the scope of a task, which begins with a copy of this conversation."""

@@ -137,9 +137,6 @@ class Scope:
         scope.tools.add_results(self.tools.results)
         return self.run.scopes.add(scope)
 
-    def use_agent(self, agent: Definition) -> None:
-        self.agent = agent
-
     def begin(self, prompt_context: PromptContext) -> None:
         self.stage.prompt_context = prompt_context
         self.enter(self.agent.primary)
@@ -152,9 +149,6 @@ class Scope:
 
     def offer_tools(self, tools: Iterable[tools_pb2.Tool]) -> None:
         self.tools = Toolbox(tools, self.tools.results)
-
-    def follow_plan(self, planned: ActivePlan) -> None:
-        self.planned = planned
 
     async def record_start(self, start: Message, make_end: Callable[[memory_pb2.RunLine], Message]) -> None:
         """Commit the scope's first event; once readers may have it, it has its end with the run's, if not before."""

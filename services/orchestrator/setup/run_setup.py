@@ -49,7 +49,7 @@ async def choose_model(run: Run, peers: Peers, state: session_state.State, given
             model = agent.primary.model.model
             raise InvalidRequest.of("references", f"model {model!r} sees no images, and the agent has no models.vision")
         agent = seeing
-    run.main.use_agent(agent)
+    run.main.agent = agent
 
 
 async def find_shown_kinds(run: Run, peers: Peers, given: Iterable[Upload]) -> frozenset[str]:
