@@ -24,6 +24,9 @@ from services.orchestrator.agents.definition.sections import SECRET_PLACES
 from services.runtime.files.refused_files import REFUSED_FILES, report_refusal
 from services.runtime.formats.yaml_model import load_yaml_model
 
+log = structlog.get_logger()
+
+
 ALL = "*"
 
 DEPTH_MAX = 5
@@ -167,8 +170,6 @@ def _is_named(name: str, patterns: Iterable[str]) -> bool:
 NAME = "tenant-agents.yaml"
 
 FILE_BYTES_MAX = 256 * 1024
-
-log = structlog.get_logger()
 
 
 class GrantsFile:

@@ -30,6 +30,9 @@ from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.interceptors import Context
 from services.runtime.rpc.push_stream import MessageSink
 
+log = structlog.get_logger()
+
+
 LANES_MAX = 64
 """Replicas that are gone leave their channels until they are tidied."""
 
@@ -109,8 +112,6 @@ Reply = TypeVar("Reply")
 Passed = TypeVar("Passed")
 Here = Callable[[Run | None], Awaitable[Reply | OwnedElsewhere]]
 """Answers in this process; the run is None when nobody owns it."""
-
-log = structlog.get_logger()
 
 
 class Forwarder:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from services.orchestrator.cluster.takeover import Takeover
     from services.orchestrator.lifecycle.runs import Runs
 
+log = structlog.get_logger()
+
 
 PLACE = "{{payload}}"
 """Where the payload stands in a schedule's message."""
@@ -71,8 +73,6 @@ def _build_message(due: schedule_pb2.DueSchedule) -> str:
 
 CORRECTION_TIMEOUT_S = 3.0
 """Of each call about a run that is taken over, whose chat waits meanwhile."""
-
-log = structlog.get_logger()
 
 
 async def record_firing(

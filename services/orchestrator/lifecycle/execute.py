@@ -22,6 +22,8 @@ from services.orchestrator.setup.run_setup import set_up_run
 from services.orchestrator.turn import context
 from services.orchestrator.turn.conversation import Conversation
 
+log = structlog.get_logger()
+
 
 async def take_back(run: Run, peers: Peers) -> None:
     checkpoint_id = run.chat.revert()
@@ -38,8 +40,6 @@ async def take_back(run: Run, peers: Peers) -> None:
 
 
 INTERNAL = common_pb2.Failure(code="INTERNAL", message="internal error", retriable=False)
-
-log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)

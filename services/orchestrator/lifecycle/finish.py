@@ -31,6 +31,8 @@ from services.orchestrator.run.run import Run
 from services.runtime.clock import now_ms
 from services.runtime.randomness import new_uuid
 
+log = structlog.get_logger()
+
 
 def close_unreplayed(run: Run, line: memory_pb2.RunLine, open_result: str) -> list[memory_pb2.LogLine]:
     """Publish the result of each call and the end of each scope that the replay has not come to; return their lines."""
@@ -175,8 +177,6 @@ AskNext: TypeAlias = Callable[[Run, Steer], Awaitable[None]]
 
 NO_ROOM_FOR_AN_END = frozenset({LogDamaged.reason, KeyUnavailable.reason})
 """Errors of memory with which a run's log takes no end, whatever the end says."""
-
-log = structlog.get_logger()
 
 
 async def finish(run: Run, line: memory_pb2.RunLine, ask_next: AskNext) -> common_pb2.Failure | None:

@@ -31,6 +31,9 @@ from services.runtime.formats import json_form
 from services.runtime.rpc.call_ids import list_credentials
 from services.runtime.telemetry.masking import mask_secrets
 
+log = structlog.get_logger()
+
+
 Mask = Callable[[str], str]
 
 
@@ -111,8 +114,6 @@ STORE_TIMEOUT_S = 5.0
 
 LINE_BYTES_MAX = 3 * 1024 * 1024
 """A page has a line at least, and callers outside the suite take messages of 4 MiB."""
-
-log = structlog.get_logger()
 
 
 async def keep_recording(run: Run, line: memory_pb2.RunLine, end: Message) -> None:

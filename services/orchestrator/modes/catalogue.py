@@ -13,6 +13,8 @@ from services.orchestrator.mode_api.remote.conversation import RemoteConversatio
 from services.orchestrator.mode_api.turns import OutOfCalls, allows_parallel_calls, choose_first_turn
 from services.orchestrator.modes.plan_execute import run_plan_execute
 
+log = structlog.get_logger()
+
 
 async def run_oneshot(mode: ModeRun) -> str:
     choice, parallel = choose_first_turn(mode.talk), allows_parallel_calls(mode.talk, by_default=True)
@@ -41,9 +43,6 @@ async def run_react(mode: ModeRun) -> str:
     if turns.answer.text.strip() or turns.answer.finish_reason == "content_filter":
         return await finish_answer(mode.talk, turns.answer)
     return await mode.ask_for_final_answer()
-
-
-log = structlog.get_logger()
 
 
 async def run_custom(run: ModeRun) -> str:

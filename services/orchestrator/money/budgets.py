@@ -28,6 +28,9 @@ from services.runtime.files.refused_files import REFUSED_FILES, report_refusal
 from services.runtime.formats.yaml_model import load_yaml_model
 from services.runtime.usage import NANO_PER_USD, to_nano_usd
 
+log = structlog.get_logger()
+
+
 EACH = "*"
 """A name that stands for each one by itself."""
 
@@ -164,8 +167,6 @@ def parse_budgets(data: bytes) -> Budgets:
 
 
 FILE_BYTES_MAX = 256 * 1024
-
-log = structlog.get_logger()
 
 
 class BudgetsFile:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from google.protobuf.descriptor import FieldDescriptor
     from google.protobuf.message import Message
 
+log = structlog.get_logger()
+
 
 _TEXTS_KEPT = frozenset(
     {
@@ -70,8 +72,6 @@ CANCEL_TIMEOUT_S = 10.0
 """Time for one; an owner that has just died is replaced later than that, and the caller told to try again."""
 
 _LIVE = ("", "live", State.RUNNING, State.WAITING)
-
-log = structlog.get_logger()
 
 
 class OperatorService(operator_pb2_grpc.OperatorServiceServicer):

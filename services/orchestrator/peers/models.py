@@ -15,6 +15,9 @@ from services.orchestrator.peers.stubs import Peers
 from services.runtime.tokens import model_table
 from services.runtime.usage import Rates
 
+log = structlog.get_logger()
+
+
 OUTPUT_TOKENS = 4096
 """Reserved when the agent sets no max_tokens; few answers are longer."""
 
@@ -90,9 +93,6 @@ def make_needs(
 
 def estimate_tokens(size_bytes: int) -> int:
     return -(-size_bytes // BYTES_PER_TOKEN)
-
-
-log = structlog.get_logger()
 
 
 async def get_model_info(peers: Peers, provider_key: str, model: str) -> llm_pb2.ModelInfo:

@@ -15,6 +15,8 @@ from services.orchestrator.peers.stubs import Peers
 from services.runtime.auth.access import PARTICIPATING, RUN_ONLY
 from services.runtime.auth.identity import Identity, acting_as, require_identity
 
+log = structlog.get_logger()
+
 
 async def get_chat(peers: Peers, request: memory_pb2.GetChatRequest) -> memory_pb2.GetChatResponse:
     """Return a chat that the caller takes part in. Raises NotFound, also for one that the caller may only read."""
@@ -201,8 +203,6 @@ def fold_runs(events: Iterable[agent_pb2.AgentDelta]) -> list[agent_pb2.Run]:
 
 LOOK_S = 2.0
 """Time between looks, one small question to memory for each stream of somebody in a chat of another."""
-
-log = structlog.get_logger()
 
 
 @asynccontextmanager

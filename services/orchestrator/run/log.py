@@ -19,6 +19,9 @@ from services.orchestrator.peers.stubs import Peers
 from services.runtime.clock import now_ms
 from services.runtime.randomness import new_uuid
 
+log = structlog.get_logger()
+
+
 LOOP_TURNS_MAX = 20
 """Turns of the loop that the query line waits for the request, which takes a dozen where nothing has to be fetched."""
 
@@ -67,8 +70,6 @@ AGAIN_S = 1.0
 
 PATIENCE_S = 600.0
 """How long a patient commit is tried; then the disk is somebody's who works."""
-
-log = structlog.get_logger()
 
 
 async def retry_commit(

@@ -32,6 +32,9 @@ from services.orchestrator.setup.uploads import IMAGES
 from services.orchestrator.turn import model_stream
 from services.orchestrator.turn.context import is_compact_command
 
+log = structlog.get_logger()
+
+
 CAPABILITIES = {"audio": "audio", "pdf": "files"}
 """Ability that a model needs, by kind of upload."""
 
@@ -92,8 +95,6 @@ HITS_MAX = 100
 
 QUERY_CHARS_MAX = 2000
 """The beginning of a message says what it is about; a paste behind it does not."""
-
-log = structlog.get_logger()
 
 
 async def recall_for_query(run: Run, peers: Peers) -> list[str]:

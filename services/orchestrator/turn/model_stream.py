@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from services.orchestrator.peers.models import CallNeeds
     from services.orchestrator.run.run import Run
 
+log = structlog.get_logger()
+
 
 METHOD = "LlmService/StreamChat"
 
@@ -130,8 +132,6 @@ TIMEOUT_S = 20.0
 
 OUTPUT_TOKENS = 500
 """Room for a few lines."""
-
-log = structlog.get_logger()
 
 
 async def ask_model(run: Run, peers: Peers, stage: str, system: str, text: str) -> str:

@@ -14,6 +14,9 @@ from pydantic import ValidationError
 from services.orchestrator.agents.definition.agent import Definition
 from services.runtime.formats.json_depth import JSON_DEPTH_MAX, measure_json_depth
 
+log = structlog.get_logger()
+
+
 # Ordinary strings are matched too, so that quotes inside them are never taken for an opening.
 _TOKEN = re.compile(r'(?P<key>"systemPrompt"\s*:\s*)"""(?P<text>.*?)"""|"(?:[^"\\\n]|\\.)*"', re.IGNORECASE | re.DOTALL)
 
@@ -32,8 +35,6 @@ def _quote_match(match: re.Match[str]) -> str:
 
 WITHOUT_EFFECT = frozenset({"retryCount"})
 """Fields that are accepted and ignored: retries are the gateway's."""
-
-log = structlog.get_logger()
 
 
 class DefinitionError(Exception):

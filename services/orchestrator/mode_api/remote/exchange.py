@@ -17,6 +17,9 @@ from services.orchestrator.peers.remote.http import TASK_NOT_FOUND, UNSUPPORTED,
 from services.orchestrator.run.answers.answer import Answer
 from services.orchestrator.run.scope import Scope
 
+log = structlog.get_logger()
+
+
 REPLACED = "REMOTE_REPLACED"
 """Reason of the reset where the agent has taken back what readers have."""
 
@@ -183,8 +186,6 @@ HISTORY = 20
 
 SENDS_MAX = 3
 """Times that a message is sent which may be sent again."""
-
-log = structlog.get_logger()
 
 
 class OutcomeUnknown(Exception):

@@ -28,6 +28,9 @@ from services.runtime.net.https_targets import PORTS, parse_https_target
 from services.runtime.net.pinned_connection import pinned_session
 from services.runtime.net.targets import TargetRefused
 
+log = structlog.get_logger()
+
+
 TASK_NOT_FOUND, UNSUPPORTED, AUTH_REQUIRED = "TASK_NOT_FOUND", "UNSUPPORTED_OPERATION", "UNAUTHENTICATED"
 
 WORDS_CHARS_MAX = 300
@@ -58,8 +61,6 @@ def shorten(words: str, chars_max: int = WORDS_CHARS_MAX) -> str:
 
 
 SECRET_BYTES_MAX = 64 * 1024
-
-log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)

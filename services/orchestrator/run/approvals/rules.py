@@ -21,6 +21,9 @@ from headrace.yaml_loading import load_yaml
 from services.runtime.auth.answerer_rule import AnswererRule
 from services.runtime.files.refused_files import REFUSED_FILES, report_refusal
 
+log = structlog.get_logger()
+
+
 Risk: TypeAlias = Literal["critical", "high", "medium", "low"]
 
 RISKS: tuple[Risk, ...] = get_args(Risk)
@@ -241,8 +244,6 @@ def _describe_problem(item: Any) -> str:
 
 FILE_BYTES_MAX = 256 * 1024
 """Enough for some thousand rules."""
-
-log = structlog.get_logger()
 
 
 class RulesFile:

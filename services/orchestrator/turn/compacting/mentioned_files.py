@@ -17,6 +17,9 @@ from headrace.v1 import llm_pb2, memory_pb2
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.peers.workspace_files import list_workspace, read_start
 
+log = structlog.get_logger()
+
+
 WRITING_TOOLS = frozenset({"write_file", "edit_file"})
 
 _WORD = re.compile(r"[^\s\"'`<>()\[\]{},;:|*?，。；：、（）《》「」“”]+")
@@ -119,8 +122,6 @@ LINES_MAX = 1000
 
 READ_BYTES_MAX = 1024 * 1024
 """A thousand lines seldom have more."""
-
-log = structlog.get_logger()
 
 
 async def collect_files(peers: Peers, context: memory_pb2.LoadContextRequest) -> list[memory_pb2.ContextFile]:
