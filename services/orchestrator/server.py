@@ -86,16 +86,7 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
         admission = Admission(live, registry, pins, peers, capacity, fair_use, key_limits)
         publishing = await _open_publishing(peers, registry, pins)
         query_log = QueryLog(peers, owner, live, key_limits)
-        remotes = RemoteAgents(Http(parse_allow_list(config.remote_allow)), Credentials(read_environment()), group)
-        services = RunServices(
-            peers,
-            rules=rules,
-            budgets=budgets,
-            modes=modes,
-            secrets=read_secrets(),
-            grants=registry.grants,
-            remotes=remotes,
-        )
+        services = _make_services(peers, group, registry, rules, budgets, modes, config.remote_allow)
         runs = Runs(live, admission, query_log, registry, services, group)
         stack.enter_context(metrics.exposing_runs(lambda: [run.state.name for run in live.all()]))
         held = HeldRuns()
@@ -145,6 +136,26 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
                 record_refused=audit.count_refused(),
             )
         )
+
+
+def _make_services(
+    peers: Peers,
+    group: asyncio.TaskGroup,
+    registry: Registry,
+    rules: RulesFile,
+    budgets: BudgetsFile,
+    modes: ModeFiles,
+    remote_allow: str,
+) -> RunServices:
+    return RunServices(
+        peers,
+        rules=rules,
+        budgets=budgets,
+        modes=modes,
+        secrets=read_secrets(),
+        grants=registry.grants,
+        remotes=RemoteAgents(Http(parse_allow_list(remote_allow)), Credentials(read_environment()), group),
+    )
 
 
 async def _open_publishing(peers: Peers, registry: Registry, pins: Pins) -> Publishing:

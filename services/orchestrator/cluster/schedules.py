@@ -62,7 +62,7 @@ def make_query(due: schedule_pb2.DueSchedule) -> agent_pb2.QueryRequest:
 
 
 def _build_message(due: schedule_pb2.DueSchedule) -> str:
-    """Return the schedule's message, with the payload at its place or behind it."""
+    """Return the schedule's message, with the payload in its place, or at the end."""
     message = due.schedule.message
     if not due.HasField("post"):
         return message.replace(PLACE, NO_PAYLOAD, 1) if due.schedule.on_webhook else message
@@ -72,7 +72,7 @@ def _build_message(due: schedule_pb2.DueSchedule) -> str:
 
 
 CORRECTION_TIMEOUT_S = 3.0
-"""Of each call about a run that is taken over, whose chat waits meanwhile."""
+"""Deadline of each call about a run that is taken over, because its chat waits meanwhile."""
 
 
 async def record_firing(

@@ -31,7 +31,7 @@ class OwnedElsewhere:
 
 @dataclass(frozen=True, slots=True)
 class ParkedStream:
-    """A reader whose run was parked; it goes on behind `last_seq` where the run does."""
+    """A reader whose run was parked; it continues after `last_seq` where the run does."""
 
     run_id: str
     last_seq: int
@@ -73,7 +73,7 @@ class HeldRuns:
         return list(self._by_id.values())
 
     async def wait(self, run_id: str) -> None:
-        """Return when the run goes on somewhere, or has ended. Raises Overloaded when the process stops."""
+        """Return when the run continues somewhere, or has ended. Raises Overloaded when the process stops."""
         if (held := self._by_id.get(run_id)) is not None:
             held.readers += 1
             try:

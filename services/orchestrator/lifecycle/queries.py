@@ -73,7 +73,7 @@ class QueryLog:
         self._live = live
 
     async def store_again(self, run: Run) -> memory_pb2.AppendResponse | None:
-        """Store the query of a run that goes on; None where that fails, which harms only what comes after the run.
+        """Store the query of a resumed run again; None where that fails, which affects only what follows the run.
 
         Only a later query that takes this run back, and what is asked after it, need the answer.
         """

@@ -134,7 +134,7 @@ class Runs:
     async def _run(self, run: Run, opening: Opening, caller: Caller | None = None) -> None:
         """Take a run from its query to its end.
 
-        `caller` waits until the query is stored; None: the run goes on from what an earlier owner has recorded.
+        `caller` waits until the query is stored; None: the run resumes from what an earlier owner has recorded.
         """
         try:
             bind_run_id(run.id)

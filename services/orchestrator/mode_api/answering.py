@@ -28,7 +28,7 @@ from services.orchestrator.turn.conversation import Conversation
 from services.runtime.clock import now_ms
 
 STEPS_LIMIT = "customMaxSteps"
-"""What errors call the limit."""
+"""The limit's name in errors."""
 
 
 class StepCount:
@@ -57,7 +57,7 @@ def make_fit(scope: Scope) -> Fit:
 
 
 async def keep(scope: Scope, step: int, name: str, kept: Kept) -> None:
-    """Commit what the log is to have of a step beside messages; no model is shown it."""
+    """Commit a step's value or error, which no message has and no model is shown."""
     run = scope.run
     await run.state.wait_for_start()
     message = memory_pb2.LogMessage(ts=now_ms(), message=llm_pb2.Message(role="user"))
@@ -76,7 +76,7 @@ CALLS_MAX = 64
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
-    """How a call has ended."""
+    """The end of a call."""
 
     ok: bool
     """Whether the tool did what it was to do."""

@@ -61,7 +61,7 @@ class Mode(ModeRun):
         self._is_closed = False
         self._ids = 0
         self.finish_reason = ""
-        """How `answer` has ended; empty before it."""
+        """The finish reason of `answer`; empty before it."""
         section = self.agent.custom
         assert section is not None, "the mode has its section"
         self.params: dict[str, Any] = dict(section.params)

@@ -50,7 +50,7 @@ class TaskScope:
 
     @property
     def recorded_end(self) -> agent_pb2.AgentDelta | None:
-        """How an earlier owner ended it; None where it did not, or where more is to be replayed."""
+        """The end that an earlier owner gave it; None if it did not, or while more is left to replay."""
         return self.scope.recording.task_end
 
     async def begin(self) -> None:
@@ -220,7 +220,7 @@ class ModeRun:
                     with clock.working():
                         return await work
                 except Stopped:
-                    return None  # the others end their steps too, and the run stops behind them
+                    return None  # the others end their steps too, and the run stops after them
 
         try:
             with clock.aside():

@@ -39,7 +39,7 @@ def translating_call_limit() -> Generator[None]:
 
 
 async def tell_limit(scope: Scope, reason: str) -> None:
-    """Tell readers which limit `reason`, steps or budget, stands for."""
+    """Tell readers which limit was reached; `reason` is steps or budget."""
     spending = scope.run.spending
     if reason == "steps":
         what = f"its {scope.settings.steps_max} turns with tools (maxSteps)"
@@ -125,7 +125,7 @@ class _Turn:
     results: tuple[str, ...]
     text: str
     failure: Failure | None
-    """How all of its calls failed; None if one did not, or if a person refused it."""
+    """The failure that all of its calls had; None if one succeeded, or if a person refused it."""
 
 
 class Repetition:
@@ -222,7 +222,7 @@ def _read_turn(answer: Answer) -> _Turn:
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """How a model's turns have ended."""
+    """The end of a model's turns."""
 
     answer: Answer | None
     """The first answer without calls; None where a limit came before it."""

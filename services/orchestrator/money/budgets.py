@@ -32,7 +32,7 @@ log = structlog.get_logger()
 
 
 EACH = "*"
-"""A name that stands for each one by itself."""
+"""The name for each one separately."""
 
 NOBODY = " "
 """No tenant's name."""
@@ -79,7 +79,7 @@ class Rule(_Part):
     """Limit in prompt and completion tokens. Left out, none."""
 
     warn_at: Annotated[float, Field(ge=0, le=1)] = 0.8
-    """Share of the limit that is spent or reserved when webhooks are told, once in the period; 0: they are not."""
+    """Share of the limit, spent or reserved, at which webhooks are called, once a period; 0: never."""
 
     @model_validator(mode="after")
     def _limits_something(self) -> Rule:

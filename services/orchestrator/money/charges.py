@@ -24,7 +24,7 @@ class Reservation:
     """0 where no money is kept."""
 
     model_calls: int = 0
-    """Calls beside the one that is counted already: of a tool, or further ones of a compaction."""
+    """Calls beyond the one that is counted already: those of a tool, or further ones of a compaction."""
 
     output_tokens_max: int | None = None
     """Greatest answer that is paid for; None where money sets no limit."""
@@ -52,7 +52,7 @@ def grant_output(needs: CallNeeds, left_usd: float) -> int:
 
 
 class Origin(NamedTuple):
-    """Who asked a model, and which one."""
+    """The agent that asked a model, and the model."""
 
     agent_key: str
     model: str

@@ -109,7 +109,7 @@ async def get_model_info(peers: Peers, provider_key: str, model: str) -> llm_pb2
 async def measure_needs(
     peers: Peers, model: ModelConfig, input_tokens: int, *, is_priced: bool, usual_tokens: int = OUTPUT_TOKENS
 ) -> CallNeeds:
-    """Return the needs of a call beside the turns; the gateway is asked only for a price that the run needs.
+    """Return the needs of a side call; the gateway is asked only for a price that the run needs.
 
     Raises:
         HeadraceError: The gateway does not answer.

@@ -69,7 +69,7 @@ AGAIN_S = 1.0
 """Pause before that is stored again which memory has not taken, where what waits for it is patient."""
 
 PATIENCE_S = 600.0
-"""How long a patient commit is tried; then the disk is somebody's who works."""
+"""How long a patient commit is retried; by then somebody is working on the disk."""
 
 
 async def retry_commit(
@@ -196,7 +196,7 @@ class RunLog:
         self.is_lost = True
 
     async def send(self, request: memory_pb2.AppendRequest) -> None:
-        """Send a request, which may be repeated, behind those before it that nobody sends any more.
+        """Send a request, which may be repeated, after earlier ones that nobody sends any more.
 
         Raises:
             StaleLease: Another owner has the run.
