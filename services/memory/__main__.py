@@ -80,7 +80,7 @@ async def main(config: Config) -> None:
         open_channel(config.llm_gateway_address, build_caller_metadata(config.server.auth, MEMORY)) as channel,
         open_engine(config) as engine,
         run_daily_cleanup(engine, make_retention(config), config.audit_retention_days),
-        delivering(engine.webhooks, make_send(config)),
+        delivering(engine.records.webhooks, make_send(config)),
         following_own_keys(config, engine) as keys,
         Refusals(engine).following() as refusals,
         serving_grpc(
@@ -136,7 +136,7 @@ def build_service(
     )
     vectors = FactVectors(llm, config.fact_embeddings) if llm is not None and config.fact_embeddings else None
     read_holds = HoldStore(engine).read_in_force
-    facts = FactStore(engine.facts, access, read_holds, allows_tenant=config.tenant_facts, vectors=vectors)
+    facts = FactStore(engine.records.facts, access, read_holds, allows_tenant=config.tenant_facts, vectors=vectors)
     decoder, refusals = AppendDecoder(counting, config.action_tools), refusals or Refusals(engine)
     servicer = MemoryService(engine, access, decoder, loading, compacting, facts, refusals)
     name = memory_pb2.DESCRIPTOR.services_by_name["MemoryService"].full_name
@@ -149,17 +149,17 @@ def build_key_service(
     """Build the service of the API keys in `engine`; `clock` tells Unix milliseconds, `auth` says which credentials
     count, `limits` are KeyStore's."""
     name = keys_pb2.DESCRIPTOR.services_by_name["KeyService"].full_name
-    keys = KeyStore(engine.keys, clock, uses=engine.key_uses, **limits)
-    suspensions = SuspensionStore(engine.keys, clock)
-    users = LivingUsers(engine.keys, auth) if auth is not None else None
-    schedules = ScheduleStore(engine.schedules, ChatAccess(engine), clock, users)
+    keys = KeyStore(engine.records.keys, clock, uses=engine.key_uses, **limits)
+    suspensions = SuspensionStore(engine.records.keys, clock)
+    users = LivingUsers(engine.records.keys, auth) if auth is not None else None
+    schedules = ScheduleStore(engine.records.schedules, ChatAccess(engine), clock, users)
     servicer = KeyService(keys, suspensions, engine.audit, schedules.note_holds)
     return GrpcService(name, servicer, add_KeyServiceServicer_to_server)
 
 
 def following_own_keys(config: Config, engine: Engine) -> AbstractAsyncContextManager[StoredKeys]:
     """Follow the API keys of `engine` without asking over a network."""
-    keys = KeyStore(engine.keys, uses=engine.key_uses)
+    keys = KeyStore(engine.records.keys, uses=engine.key_uses)
     return following_keys(config.server.auth, partial(read_changes, keys), partial(take_calls, keys))
 
 
@@ -168,8 +168,8 @@ def build_schedule_service(
 ) -> GrpcService:
     """Build the service of the schedules in `engine`; `clock` tells Unix milliseconds, `auth` says which credentials
     count."""
-    users = LivingUsers(engine.keys, auth) if auth is not None else None
-    store = ScheduleStore(engine.schedules, ChatAccess(engine), clock, users)
+    users = LivingUsers(engine.records.keys, auth) if auth is not None else None
+    store = ScheduleStore(engine.records.schedules, ChatAccess(engine), clock, users)
     servicer = ScheduleService(store, engine.audit, partial(check_deletion, engine))
     name = schedule_pb2.DESCRIPTOR.services_by_name["ScheduleService"].full_name
     return GrpcService(name, servicer, add_ScheduleServiceServicer_to_server)
@@ -185,8 +185,8 @@ def build_webhook_service(engine: Engine, config: Config) -> GrpcService:
     """Build the service of the webhooks in `engine`."""
     allow = parse_allow_list(config.webhook_allow)
     find_end = make_find_end(ChatAccess(engine), engine.chats)
-    run_webhooks = RunWebhookStore(engine.webhooks, find_end, allow)
-    servicer = WebhookService(WebhookStore(engine.webhooks, allow), run_webhooks, engine.audit)
+    run_webhooks = RunWebhookStore(engine.records.webhooks, find_end, allow)
+    servicer = WebhookService(WebhookStore(engine.records.webhooks, allow), run_webhooks, engine.audit)
     name = webhook_pb2.DESCRIPTOR.services_by_name["WebhookService"].full_name
     return GrpcService(name, servicer, add_WebhookServiceServicer_to_server)
 

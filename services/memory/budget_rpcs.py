@@ -56,7 +56,7 @@ class BudgetRpcs(MemoryServiceServicer):
         subject = {"user": budget.user, "agentKey": budget.agent_key, "key": budget.key}
         told = {name: value for name, value in (limits | subject).items() if value} | {"opensAt": period.ends_at}
         args = (tenant, budget.budget_id, period.name, budget.warn_at, told)
-        await warn_of_budget(self._engine.webhooks, *args, agent_key=budget.agent_key)
+        await warn_of_budget(self._engine.records.webhooks, *args, agent_key=budget.agent_key)
 
 
 def _make_refusal(

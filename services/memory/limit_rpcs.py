@@ -18,7 +18,7 @@ from services.memory.spend.periods import find_period
 from services.memory.storage.gates.query import GateQuery
 from services.memory.storage.operating.claims import Amount, SpendClaim
 from services.memory.storage.outbox import DEAD_MAX, WAITING_MAX
-from services.memory.storage.records.agents import VERSIONS_MAX
+from services.memory.storage.records.agent_versions import VERSIONS_MAX
 from services.memory.webhooks.store import WEBHOOKS_MAX
 from services.runtime.auth import identity
 from services.runtime.clock import now_ms
@@ -39,10 +39,11 @@ class LimitRpcs(MemoryServiceServicer):
         self, request: limits_pb2.ListLimitsRequest, context: Context
     ) -> limits_pb2.ListLimitsResponse:
         caller, engine = identity.require_identity(), self._engine
-        webhooks = await engine.webhooks.list_own(caller.tenant)
-        keys, agents = await engine.keys.list_own(caller.tenant), await engine.agents.measure(caller.tenant)
-        schedules = await engine.schedules.count_own(caller)
-        facts = sum(fact.place == caller and fact.is_valid for fact in await engine.facts.list_visible(caller))
+        records = engine.records
+        webhooks = await records.webhooks.list_own(caller.tenant)
+        keys, agents = await records.keys.list_own(caller.tenant), await records.agents.measure(caller.tenant)
+        schedules = await records.schedules.count_own(caller)
+        facts = sum(fact.place == caller and fact.is_valid for fact in await records.facts.list_visible(caller))
         gates, more = await engine.gates.list_gates(GateQuery(caller.tenant))
         kept = [
             make_fixed("webhooks", WEBHOOKS_MAX, unit="webhooks", per="tenant", used=len(webhooks), kind="count"),

@@ -10,10 +10,10 @@ import asyncio
 import os
 import re
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -29,17 +29,19 @@ from services.memory.log.recovery import read_chat
 from services.memory.storage.engine import Engine
 from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.indexing.index_recovery import INDEX_NAME, create_database, open_database
-from services.memory.storage.records import agents, keys, schedules, user_facts
+from services.memory.storage.records import agent_versions, user_facts
 from services.runtime.files.disk import UMASK
 from services.runtime.process import config as settings
 from services.runtime.process import logs
 from services.runtime.rpc.field_rules import is_uuid
 
 if TYPE_CHECKING:
+    from services.memory.storage.records.kind import Records
     from services.memory.storage.s3.bucket import Bucket
 
-FACTS, SCHEDULES, VERSIONS, KEYS = "facts.jsonl", "schedules.jsonl", "agent_versions.jsonl", "keys.jsonl"
-AGENTS = "agents.jsonl"
+T = TypeVar("T")
+
+FACTS, VERSIONS = "facts.jsonl", "agent_versions.jsonl"
 
 _AGE = re.compile(r"([0-9]{1,5})([dhm])")
 _DAYS = {"d": 1.0, "h": 1 / 24, "m": 1 / 24 / 60}
@@ -132,19 +134,13 @@ async def _export_chats(engine: Engine, arguments: argparse.Namespace) -> bool:
             await asyncio.to_thread(_write_file, output, f"{chat_id}.jsonl", data)
     if output is not None and not arguments.chat_id:
         # Numbered anew, as each engine has numbers of its own.
-        numbered = (msgspec.structs.replace(fact, n=n) for n, fact in enumerate(await engine.facts.list_all(), 1))
-        first = (msgspec.structs.replace(schedule, version=1) for schedule in await engine.schedules.list_all())
-        stored_keys = (msgspec.structs.replace(key, version=1, revision=0) for key in await engine.keys.list_all())
-        there_are = (agent for agent in await engine.agents.list_all() if agent.definition)
-        stored_agents = (msgspec.structs.replace(agent, version=1, revision=0) for agent in there_are)
-        for name, lines in (
-            (FACTS, map(user_facts.encode_fact, numbered)),
-            (SCHEDULES, map(schedules.encode_schedule, first)),
-            (VERSIONS, await _encode_versions(engine)),
-            (KEYS, map(keys.encode_key, stored_keys)),
-            (AGENTS, map(agents.encode_agent, stored_agents)),
-        ):
-            if data := b"".join(lines):
+        numbered = (
+            msgspec.structs.replace(fact, n=n) for n, fact in enumerate(await engine.records.facts.list_all(), 1)
+        )
+        lines = {FACTS: map(user_facts.encode_fact, numbered), VERSIONS: await _encode_versions(engine)}
+        lines |= {name: await _encode_records(records) for name, records in _list_copied(engine).items()}
+        for name, encoded in lines.items():
+            if data := b"".join(encoded):
                 await asyncio.to_thread(_write_file, output, name, data)
     return True
 
@@ -152,23 +148,17 @@ async def _export_chats(engine: Engine, arguments: argparse.Namespace) -> bool:
 async def _import_chats(engine: Engine, arguments: argparse.Namespace) -> bool:
     for path in (file for given in arguments.path for file in chat_files.list_files(given)):
         if path.name == FACTS:
-            await engine.facts.import_all(_read_facts(path))
-            continue
-        if path.name == SCHEDULES:
-            for schedule in _read_schedules(path):
-                await engine.schedules.put(schedule)  # known ones stay
+            lines = _read_lines(path, user_facts.decode_facts, "facts")
+            await engine.records.facts.import_all(fact for facts in lines for fact in facts)
             continue
         if path.name == VERSIONS:
-            for version, definition in _read_versions(path):
-                await engine.agent_versions.import_version(version, definition)
+            for version, definition in _read_lines(path, agent_versions.decode_version, "versions of agents"):
+                await engine.records.agent_versions.import_version(version, definition)
             continue
-        if path.name == KEYS:
-            for key in _read_keys(path):
-                await engine.keys.put(key)  # known ones stay
-            continue
-        if path.name == AGENTS:
-            for agent in _read_agents(path):
-                await engine.agents.put(agent)  # known ones stay
+        if records := _list_copied(engine).get(path.name):
+            decode = msgspec.json.Decoder(records.kind.struct).decode
+            for record in _read_lines(path, decode, records.kind.plural):
+                await records.put(record)  # known ones stay
             continue
         found = await asyncio.to_thread(chat_files.read_chat_file, path)
         tenant = read_chat(found.chat_id, found.log).info.owner.tenant
@@ -203,48 +193,31 @@ _COMMANDS = {
 }
 
 
-def _read_facts(path: Path) -> list[user_facts.Fact]:
-    try:
-        return [fact for line in path.read_bytes().splitlines() for fact in user_facts.decode_facts(line)]
-    except ValueError as error:  # no JSON of theirs, or no text
-        raise chat_files.UnreadableFile(f"{path} holds what are no facts: {error}") from error
+def _list_copied(engine: Engine) -> dict[str, Records[Any]]:
+    """Return the records that exports have, by the names of their files."""
+    return {f"{records.kind.plural}.jsonl": records for records in engine.records.kinds if records.kind.plural}
 
 
-def _read_schedules(path: Path) -> list[schedules.Schedule]:
+async def _encode_records(records: Records[Any]) -> list[bytes]:
+    found = await records.list_all()
+    numbers: dict[str, Any] = {"version": 1} | ({"revision": 0} if records.kind.counter else {})
+    return [records.kind.encode(msgspec.structs.replace(record, **numbers)) + b"\n" for record in found]
+
+
+def _read_lines(path: Path, decode: Callable[[bytes], T], what: str) -> list[T]:
     try:
-        return [schedules.decode_schedule(line) for line in path.read_bytes().splitlines()]
+        return [decode(line) for line in path.read_bytes().splitlines()]
     except ValueError as error:  # no JSON of theirs, or no text
-        raise chat_files.UnreadableFile(f"{path} holds what are no schedules: {error}") from error
+        raise chat_files.UnreadableFile(f"{path} holds what are no {what}: {error}") from error
 
 
 async def _encode_versions(engine: Engine) -> list[bytes]:
     lines: list[bytes] = []
-    for version in await engine.agent_versions.list_all():
-        found = await engine.agent_versions.find(version.tenant, version.agent_key, version=version.version)
+    for version in await engine.records.agent_versions.list_all():
+        found = await engine.records.agent_versions.find(version.tenant, version.agent_key, version=version.version)
         assert found is not None, "no version is ever deleted"
-        lines.append(agents.encode_version(*found))
+        lines.append(agent_versions.encode_version(*found))
     return lines
-
-
-def _read_versions(path: Path) -> list[tuple[agents.AgentVersion, bytes]]:
-    try:
-        return [agents.decode_version(line) for line in path.read_bytes().splitlines()]
-    except ValueError as error:  # no JSON of theirs, or no text
-        raise chat_files.UnreadableFile(f"{path} holds what are no versions of agents: {error}") from error
-
-
-def _read_keys(path: Path) -> list[keys.StoredKey]:
-    try:
-        return [keys.decode_key(line) for line in path.read_bytes().splitlines()]
-    except ValueError as error:  # no JSON of theirs, or no text
-        raise chat_files.UnreadableFile(f"{path} holds what are no API keys: {error}") from error
-
-
-def _read_agents(path: Path) -> list[agents.StoredAgent]:
-    try:
-        return [agents.decode_agent(line) for line in path.read_bytes().splitlines()]
-    except ValueError as error:  # no JSON of theirs, or no text
-        raise chat_files.UnreadableFile(f"{path} holds what are no agents: {error}") from error
 
 
 def _write_file(folder: Path, name: str, data: bytes) -> None:

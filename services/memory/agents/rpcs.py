@@ -11,7 +11,7 @@ from headrace.v1 import agent_pb2, memory_pb2
 from headrace.v1.memory_pb2_grpc import MemoryServiceServicer
 from services.memory.agents.store import AgentStore
 from services.memory.storage.paging import Page
-from services.memory.storage.records.agents import SHARED, VERSIONS_MAX
+from services.memory.storage.records.agent_versions import SHARED, VERSIONS_MAX
 from services.runtime.auth import identity
 
 if TYPE_CHECKING:
@@ -30,7 +30,8 @@ class AgentRpcs(MemoryServiceServicer):
         self, request: memory_pb2.PutAgentVersionRequest, context: Context
     ) -> memory_pb2.PutAgentVersionResponse:
         tenant = _find_tenant(is_shared=request.is_shared)
-        kept, is_new = await self._engine.agent_versions.put(tenant, request.agent_key, request.definition.encode())
+        versions = self._engine.records.agent_versions
+        kept, is_new = await versions.put(tenant, request.agent_key, request.definition.encode())
         if is_new:
             who = identity.get_identity()
             facts: dict[str, Any] = {"agentKey": kept.agent_key, "version": kept.version, "agentHash": kept.hash}
@@ -42,7 +43,7 @@ class AgentRpcs(MemoryServiceServicer):
         self, request: memory_pb2.ReadAgentVersionRequest, context: Context
     ) -> memory_pb2.ReadAgentVersionResponse:
         tenant = _find_tenant(is_shared=request.is_shared)
-        found = await self._engine.agent_versions.find(
+        found = await self._engine.records.agent_versions.find(
             tenant, request.agent_key, version=request.version, digest=request.hash
         )
         if found is None:
@@ -60,7 +61,7 @@ class AgentRpcs(MemoryServiceServicer):
             raise InvalidRequest.of("before", "must not be negative")
         size = Page.parse(request.page_size, "").size
         tenant = _find_tenant(is_shared=request.is_shared)
-        found = await self._engine.agent_versions.list_before(
+        found = await self._engine.records.agent_versions.list_before(
             tenant, request.agent_key, request.before or VERSIONS_MAX + 1, size
         )
         return memory_pb2.FindAgentVersionsResponse(
@@ -100,7 +101,7 @@ class AgentRpcs(MemoryServiceServicer):
 
     @property
     def _stored(self) -> AgentStore:
-        return AgentStore(self._engine.agents)
+        return AgentStore(self._engine.records.agents)
 
     async def _record(self, event: str, agent: StoredAgent) -> None:
         facts: dict[str, Any] = {"agentKey": agent.agent_key, "version": agent.agent_version}

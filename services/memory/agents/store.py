@@ -9,12 +9,12 @@ from msgspec.structs import replace
 
 from headrace.errors import InvalidRequest, NotFound, Overloaded, QuotaExceeded, VersionConflict
 from services.memory.storage.records.agents import StoredAgent
-from services.memory.storage.records.record_stores import TRIES_MAX, make_version
+from services.memory.storage.records.kind import TRIES_MAX, make_version
 from services.runtime.auth import identity
 from services.runtime.clock import now_ms
 
 if TYPE_CHECKING:
-    from services.memory.storage.records.record_stores import StoredAgents
+    from services.memory.storage.records.agents import StoredAgents
 
 TENANT_AGENTS_MAX = 200
 
@@ -84,10 +84,10 @@ class AgentStore:
         self, agent_key: str, change: Callable[[StoredAgent | None], StoredAgent | None]
     ) -> tuple[StoredAgent, bool]:
         """Change what is stored, again for as long as others change it meanwhile; None stores it once more as it is, as
-        change_record does."""
+        Records.change does."""
         tenant = identity.require_identity().tenant
         for _ in range(TRIES_MAX):
-            stored = await self._agents.find(tenant, agent_key)
+            stored = await self._agents.find_agent(tenant, agent_key)
             changed = change(stored)
             is_changed = changed is not None
             if changed is None:

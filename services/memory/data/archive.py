@@ -60,17 +60,18 @@ class UserArchive:
                 yield read
         async for read in self._read_others_chats():
             yield read
-        records: dict[str, AsyncIterable[Any]] = {
+        listed: dict[str, AsyncIterable[Any]] = {
             "facts": self._list_facts(),
-            "schedules": self._list_schedules(),
             "grants": self._list_grants(),
             "gates": self._list_gates(),
-            "keys": self._list_keys(),
             "run_webhooks": self._list_webhooks(),
-            "agents": self._list_agents(),
             "spend": self._list_spend(),
         }
-        for name, rows in records.items():
+        for records in self._engine.records.kinds:
+            if records.kind.plural:
+                lines = [_encode_row(row) for row in await records.list_authored(self._owner)]
+                yield Entry(f"{records.kind.plural}.jsonl", b"".join(lines), now_ms())
+        for name, rows in listed.items():
             lines = [_encode_row(row) async for row in rows]
             yield Entry(f"{name}.jsonl", b"".join(lines), now_ms())
 
@@ -117,16 +118,9 @@ class UserArchive:
             )
 
     async def _list_facts(self) -> AsyncGenerator[Any]:
-        for fact in await self._engine.facts.list_visible(self._owner):
+        for fact in await self._engine.records.facts.list_visible(self._owner):
             if fact.owner == self._owner and not fact.deleted_at:
                 yield {key: value for key, value in msgspec.to_builtins(fact).items() if not key.startswith("vector")}
-
-    async def _list_schedules(self) -> AsyncGenerator[Any]:
-        place = (0, "")
-        while schedules := await self._engine.schedules.list_own(self._owner, place, PAGE_MAX):
-            for schedule in schedules:
-                yield schedule
-            place = (schedules[-1].created_at, schedules[-1].schedule_id)
 
     async def _list_grants(self) -> AsyncGenerator[Any]:
         after: tuple[int, str, str] | None = None
@@ -150,20 +144,10 @@ class UserArchive:
                 return
             after = (gates[-1].opened_at, gates[-1].run_id, gates[-1].gate_id)
 
-    async def _list_keys(self) -> AsyncGenerator[Any]:
-        for key in await self._engine.keys.list_own(self._owner.tenant):
-            if key.user == self._owner.user:
-                yield key
-
     async def _list_webhooks(self) -> AsyncGenerator[Any]:
-        for webhook in await self._engine.webhooks.list_all():
+        for webhook in await self._engine.records.webhooks.list_all():
             if webhook.tenant == self._owner.tenant and webhook.run_id in self._run_ids:
                 yield webhook
-
-    async def _list_agents(self) -> AsyncGenerator[Any]:
-        for agent in await self._engine.agents.list_all():
-            if (agent.tenant, agent.updated_by) == (self._owner.tenant, self._owner.user):
-                yield agent
 
     async def _list_spend(self) -> AsyncGenerator[Any]:
         today = now_ms() // DAY_MS

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
 from headrace.errors import KeyUnavailable, LogDamaged, NotFound
 from services.memory.data.all_runs import read_runs
 from services.memory.data.holds import find_participants_hold
@@ -20,17 +18,13 @@ from services.memory.log.lines import ERASED_PREFIX
 from services.memory.storage.operating.run_query import RunQuery
 from services.memory.storage.paging import PAGE_MAX, Page
 from services.memory.storage.people.records import Kept
-from services.memory.storage.records.record_stores import change_record
 from services.runtime.auth.identity import Identity
-from services.runtime.clock import now_ms
 
 if TYPE_CHECKING:
     from services.memory.data.holds import HoldsInForce
     from services.memory.storage.engine import Engine
     from services.memory.storage.operating.run_query import RunEntry
     from services.memory.storage.people.records import StoredErasure, StoredHold
-    from services.memory.storage.records.agents import StoredAgent
-    from services.memory.storage.records.keys import StoredKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +32,7 @@ class Part:
     key: str
     """Names it, so that one that is repeated is counted once."""
     counts: dict[str, int]
-    erase: Callable[[], Awaitable[None]]
+    erase: Callable[[], Awaitable[object]]
     redacted: tuple[str, list[str]] | None = None
     """A chat of another user, and the runs in it."""
 
@@ -68,8 +62,8 @@ class RemainingParts:
 
     async def _list_users_of_tenant(self) -> set[str]:
         engine, tenant = self._engine, self._erasure.tenant
-        keys = await engine.keys.list_own(tenant)
-        return {*await engine.eraser.list_users(tenant), *(key.user for key in keys if not key.revoked_at)}
+        users = await engine.eraser.list_users(tenant) | await engine.records.facts.list_users(tenant)
+        return users.union(*[await records.list_users(tenant) for records in engine.records.kinds])
 
     async def list_live_runs(self) -> list[RunEntry]:
         """List runs that have not ended, of these users or in their chats."""
@@ -139,29 +133,34 @@ class RemainingParts:
             after = (-entries[-1].updated_at, entries[-1].chat_id)
 
     async def _find_records(self, who: Identity) -> AsyncGenerator[Part]:
-        engine = self._engine
-        stored, count = await engine.eraser.count_facts(who.tenant, who.user)
+        facts = self._engine.records.facts
+        stored, count = await facts.count_own(who)
         if stored:
+            yield Part(f"facts/{who.user}", {"facts": count}, partial(facts.delete_own, who))
+        async for part in self._find_of_kinds(who):
+            yield part
 
-            async def delete_facts() -> None:
-                await engine.eraser.delete_facts(who.tenant, who.user)
+    async def _find_of_kinds(self, who: Identity) -> AsyncGenerator[Part]:
+        """Find records of a user, or for "" of the tenant itself."""
+        kept = await self._list_asking_keys()
+        for records in self._engine.records.kinds:
+            for record_id in await records.list_erasable(who.tenant, who.user):
+                if record_id not in kept:
+                    counts = {records.kind.plural: 1}
+                    yield Part(f"{records.kind.name}/{record_id}", counts, partial(records.erase, record_id))
 
-            yield Part(f"facts/{who.user}", {"facts": count}, delete_facts)
-        for schedule_id in await engine.schedules.list_own_ids(who):
-            yield Part(f"schedule/{schedule_id}", {"schedules": 1}, partial(engine.schedules.delete, schedule_id))
-        for key in await engine.keys.list_own(who.tenant):
-            is_asking = self._erasure.credential.startswith("api_key:") and key.sha256.startswith(
-                self._erasure.credential.removeprefix("api_key:")
-            )
-            if key.user == who.user and not key.revoked_at and not is_asking:
-                yield Part(f"key/{key.key_id}", {"keys": 1}, partial(self._revoke_key, key.key_id))
+    async def _list_asking_keys(self) -> list[str]:
+        """List the ids of the key that has asked for this erasure, which is not revoked."""
+        way, _, digest = self._erasure.credential.partition(":")
+        keys = await self._engine.records.keys.list_own(self._erasure.tenant) if way == "api_key" else []
+        return [key.key_id for key in keys if key.sha256.startswith(digest)]
 
     async def _find_run_webhooks(self) -> AsyncGenerator[Part]:
         """Find webhooks of runs that are gone, of chats that were deleted before, whoever's they were; of a tenant all
         but those of chats that are held. A user's go with their runs."""
-        engine, tenant = self._engine, self._erasure.tenant
-        of_runs = {webhook_id: run_id for webhook_id, run_id in await engine.webhooks.list_ids(tenant) if run_id}
-        if not of_runs or (await engine.eraser.list_unreadable(tenant)).get("chats"):
+        engine, tenant, webhooks = self._engine, self._erasure.tenant, self._engine.records.webhooks
+        of_runs = {webhook_id: run_id for webhook_id, run_id in await webhooks.list_ids(tenant) if run_id}
+        if not of_runs or (await self._list_unreadable())["chats"]:
             return  # or they may be of runs in those
         run_ids, kept = sorted(set(of_runs.values())), set[str]()
         for first in range(0, len(run_ids), PAGE_MAX):
@@ -171,29 +170,38 @@ class RemainingParts:
                     kept.add(run.run_id)
         for webhook_id, run_id in of_runs.items():
             if run_id not in kept:
-                yield Part(f"webhook/{webhook_id}", {"run_webhooks": 1}, partial(engine.webhooks.delete, webhook_id))
+                yield Part(f"webhook/{webhook_id}", {"run_webhooks": 1}, partial(webhooks.delete, webhook_id))
 
     async def _find_of_tenant(self) -> AsyncGenerator[Part]:
-        engine, tenant = self._engine, self._erasure.tenant
-        for webhook_id, run_id in await engine.webhooks.list_ids(tenant):
+        tenant, webhooks = self._erasure.tenant, self._engine.records.webhooks
+        for webhook_id, run_id in await webhooks.list_ids(tenant):
             if not run_id:
-                yield Part(f"webhook/{webhook_id}", {"webhooks": 1}, partial(engine.webhooks.delete, webhook_id))
-        for agent in await engine.agents.list_all():
-            if agent.tenant == tenant and agent.definition:
-                yield Part(f"agent/{agent.record_id}", {"agents": 1}, partial(self._remove_agent, agent.agent_key))
-        versions = [version for version in await engine.agent_versions.list_all() if version.tenant == tenant]
-        if versions:
+                yield Part(f"webhook/{webhook_id}", {"webhooks": 1}, partial(webhooks.delete, webhook_id))
+        async for part in self._find_of_kinds(Identity(tenant, "")):
+            yield part
+        versions = self._engine.records.agent_versions
+        if count := await versions.count_own(tenant):
+            yield Part("agent_versions", {"agent_versions": count}, partial(versions.delete_own, tenant))
 
-            async def delete_versions() -> None:
-                await engine.eraser.delete_agents(tenant)
+    async def _list_unreadable(self) -> dict[str, list[str]]:
+        """List what only a lost key would say whose it is. Raises Overloaded if a key may be available in a moment."""
+        engine, tenant = self._engine, self._erasure.tenant
+        await engine.rewriting.keys.open_all(tenant)
+        return {
+            "chats": await engine.eraser.list_unreadable_chats(tenant),
+            "agents": await engine.records.agents.list_unreadable(tenant),
+        }
 
-            yield Part("agent_versions", {"agent_versions": len(versions)}, delete_versions)
+    async def _delete_unreadable(self, kind: str, names: list[str]) -> None:
+        is_chat = kind == "chats"
+        for name in names:
+            await (self._engine.eraser.delete_unreadable_chat if is_chat else self._engine.records.agents.delete)(name)
 
     async def _find_unreadable(self) -> AsyncGenerator[Part]:
         """Find what is the tenant's, and of whom in it nobody can say: it goes with the tenant, but where it may be of
         somebody who is held."""
-        engine, tenant, user = self._engine, self._erasure.tenant, self._erasure.user
-        for kind, names in (await engine.eraser.list_unreadable(tenant)).items():
+        tenant, user = self._erasure.tenant, self._erasure.user
+        for kind, names in (await self._list_unreadable()).items():
             held = {name: hold for name in names if kind == "chats" and (hold := self._find_hold_of_chat(name))}
             self.unread += [Kept("held_chat", name, f"hold {hold.hold_id}") for name, hold in held.items()]
             going = [name for name in names if name not in held]
@@ -203,7 +211,7 @@ class RemainingParts:
                 reason = "whose they are cannot be known: their key is lost, or they are damaged"
                 self.unread.append(Kept(f"unreadable_{kind}", str(len(going)), reason))
             else:
-                delete = partial(engine.eraser.delete_unreadable, kind, going)
+                delete = partial(self._delete_unreadable, kind, going)
                 yield Part(f"unreadable/{kind}", {kind: len(going)}, delete)
 
     async def _find_hold(self, owner: Identity, chat_id: str) -> StoredHold | None:
@@ -264,24 +272,7 @@ class RemainingParts:
 
     async def _forget_runs(self, tenant: str, run_ids: list[str]) -> None:
         engine = self._engine
-        await engine.eraser.delete_deliveries(tenant, run_ids)
-        if await engine.webhooks.count_of_runs(tenant):
+        await engine.records.webhooks.delete_deliveries(tenant, run_ids)
+        if await engine.records.webhooks.count_of_runs(tenant):
             for run_id in run_ids:
-                await engine.webhooks.delete_of_run(tenant, run_id)
-
-    async def _revoke_key(self, key_id: str) -> None:
-        def revoke(key: StoredKey) -> StoredKey:
-            now = now_ms()
-            return key if key.revoked_at else replace(key, updated_at=now, revoked_at=now, revoked_by="erasure")
-
-        keys = self._engine.keys
-        if (key := await keys.find(key_id)) is not None and not key.revoked_at:
-            await change_record("key", key, revoke, keys.put, partial(keys.find, key_id))
-
-    async def _remove_agent(self, agent_key: str) -> None:
-        def remove(agent: StoredAgent) -> StoredAgent:
-            return replace(agent, definition="", updated_at=now_ms(), updated_by="") if agent.definition else agent
-
-        agents, tenant = self._engine.agents, self._erasure.tenant
-        if (agent := await agents.find(tenant, agent_key)) is not None and agent.definition:
-            await change_record("agent", agent, remove, agents.put, partial(agents.find, tenant, agent_key))
+                await engine.records.webhooks.delete_of_run(tenant, run_id)

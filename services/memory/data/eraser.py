@@ -92,7 +92,7 @@ class Eraser:
         await self._engine.blobs.finish_deletions()
         eraser = self._engine.eraser
         for user in await parts.list_users() if erasure.user else ():
-            await eraser.delete_deliveries_about(erasure.tenant, user)
+            await self._engine.records.webhooks.delete_deliveries_about(erasure.tenant, user)
             await eraser.rename_spender(erasure.tenant, user, parts.name)
         held = await self._list_held(erasure, parts, holds)
         if not erasure.user and not held:
@@ -146,7 +146,7 @@ class Eraser:
             async for portion in portions:
                 lines += sum(not erasure.user or erasure.user in _read_names(line) for line in portion)
         kept = [Kept("audit_lines", str(lines), "evidence of who has done what, with a retention of its own")]
-        keys = await self._engine.keys.list_own(erasure.tenant)
+        keys = await self._engine.records.keys.list_own(erasure.tenant)
         revoked = sum(bool(key.revoked_at) and erasure.user in ("", key.user) for key in keys)
         if revoked:
             kept.append(Kept("revoked_keys", str(revoked), "without their secret, for 30 days after their end"))

@@ -7,7 +7,6 @@ import uuid
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -16,7 +15,7 @@ from msgspec.structs import replace
 from headrace.errors import HeadraceError, InvalidRequest, NotFound, Overloaded, StaleLease
 from services.memory.data.holds import HoldStore
 from services.memory.storage.people.records import DONE, GOING, StoredErasure
-from services.memory.storage.records.record_stores import keep_made, make_version
+from services.memory.storage.records.kind import make_version
 from services.runtime.auth import identity
 from services.runtime.clock import now_ms
 from services.runtime.ending import guard_task
@@ -71,10 +70,10 @@ class ErasureStore:
         if request.tenant not in ("", who.tenant):
             raise InvalidRequest.of("tenant", "must be the caller's own")
         erasure_id = str(uuid.uuid5(_IDS, f"{who.tenant}/{request.request_id}")) if request.request_id else new_uuid()
-        known = await self._engine.erasures.find(erasure_id)
+        known = await self._engine.records.erasures.find(erasure_id)
         known = known or await self._find_going(who.tenant, request.user)
         if known is not None:
-            return await self._keep(known)
+            return await self._engine.records.erasures.keep(known)
         (await HoldStore(self._engine).read_in_force()).check(who.tenant, request.user)
         erasure = StoredErasure(
             erasure_id=erasure_id,
@@ -89,25 +88,21 @@ class ErasureStore:
         )
         told = {"erasureId": erasure_id, "of": request.user, "reason": request.reason}
         await self._engine.audit.record("erasure.requested", who, **told)
-        if not await self._engine.erasures.put(erasure):
+        if not await self._engine.records.erasures.put(erasure):
             # A statement whose answer was lost is repeated, and then finds its own erasure.
-            erasure = await self._keep(await self._engine.erasures.find(erasure_id) or erasure)
+            erasures = self._engine.records.erasures
+            erasure = await erasures.keep(await erasures.find(erasure_id) or erasure)
         return erasure
 
-    async def _keep(self, erasure: StoredErasure) -> StoredErasure:
-        erasures = self._engine.erasures
-        find = partial(erasures.find, erasure.erasure_id)
-        return await keep_made("erasure", erasure, erasures.put, find)
-
     async def get(self, erasure_id: str) -> StoredErasure:
-        erasure = await self._engine.erasures.find(erasure_id)
+        erasure = await self._engine.records.erasures.find(erasure_id)
         if erasure is None or erasure.tenant != identity.require_identity().tenant:
             raise NotFound(f"erasure {erasure_id} does not exist", erasureId=erasure_id)
         return erasure
 
     async def list_own(self) -> list[StoredErasure]:
         tenant = identity.require_identity().tenant
-        own = [found for found in await self._engine.erasures.list_all() if found.tenant == tenant]
+        own = [found for found in await self._engine.records.erasures.list_all() if found.tenant == tenant]
         return sorted(own, key=lambda found: (found.requested_at, found.erasure_id), reverse=True)[:LIST_MAX]
 
     async def claim(self, owner: str, ttl_ms: int, working_on: Collection[str] = ()) -> list[StoredErasure]:
@@ -115,20 +110,20 @@ class ErasureStore:
         now, claimed = self._clock(), list[StoredErasure]()
         going = [
             found
-            for found in await self._engine.erasures.list_all()
+            for found in await self._engine.records.erasures.list_all()
             if found.state == GOING and found.erasure_id not in working_on
         ]
         for found in sorted(going, key=lambda found: found.requested_at):
             # Who had it under the same name has ended.
             if len(claimed) < CLAIMS_MAX and (found.owner == owner or found.claimed_until <= now):
                 change = replace(found, version=make_version(), owner=owner, claimed_until=now + _limit_ttl(ttl_ms))
-                if await self._engine.erasures.put(change, found.version):
+                if await self._engine.records.erasures.put(change, found.version):
                     claimed.append(change)
         return claimed
 
     async def check_claim(self, erasure_id: str, owner: str) -> StoredErasure:
         """Return the erasure. Raises StaleLease if another works on it, or it is done."""
-        found = await self._engine.erasures.find(erasure_id)
+        found = await self._engine.records.erasures.find(erasure_id)
         if found is None or found.owner != owner or found.state == DONE:
             raise StaleLease(f"erasure {erasure_id} is another's, or done", erasureId=erasure_id)
         return found
@@ -136,7 +131,7 @@ class ErasureStore:
     async def change(self, erasure: StoredErasure, **changes: object) -> StoredErasure:
         """Store a change of what the caller has read. Raises StaleLease if there was another one since."""
         changed = replace(erasure, version=make_version(), **changes)
-        if not await self._engine.erasures.put(changed, erasure.version):
+        if not await self._engine.records.erasures.put(changed, erasure.version):
             raise StaleLease(f"erasure {erasure.erasure_id} is another's", erasureId=erasure.erasure_id)
         if changed.state == DONE:
             await self._refusals.look()
@@ -187,7 +182,7 @@ class ErasureStore:
         return max(0.0, self._engine.eraser.receipt_after_s - self._refusals.get_age_s(erasure))
 
     async def _find_going(self, tenant: str, user: str) -> StoredErasure | None:
-        going = (found for found in await self._engine.erasures.list_all() if found.state == GOING)
+        going = (found for found in await self._engine.records.erasures.list_all() if found.state == GOING)
         return next((found for found in going if (found.tenant, found.user) == (tenant, user)), None)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from contextlib import aclosing
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -15,12 +14,7 @@ from services.memory.data.all_runs import read_runs
 from services.memory.storage.operating.run_query import RunQuery
 from services.memory.storage.paging import PAGE_MAX
 from services.memory.storage.people.records import GOING, StoredHold
-from services.memory.storage.records.record_stores import (
-    change_record,
-    check_kept,
-    keep_record,
-    make_version,
-)
+from services.memory.storage.records.kind import make_version
 from services.runtime.auth import identity
 from services.runtime.clock import now_ms
 from services.runtime.randomness import new_uuid
@@ -70,11 +64,11 @@ class HoldStore:
 
     async def read_in_force(self) -> HoldsInForce:
         """Return the holds of all tenants as the store has them now."""
-        return HoldsInForce(tuple(hold for hold in await self._engine.holds.list_all() if not hold.released_at))
+        return HoldsInForce(tuple(hold for hold in await self._engine.records.holds.list_all() if not hold.released_at))
 
     async def list_own(self, *, include_ended: bool) -> list[StoredHold]:
         tenant = identity.require_identity().tenant
-        own = (hold for hold in await self._engine.holds.list_all() if hold.tenant == tenant)
+        own = (hold for hold in await self._engine.records.holds.list_all() if hold.tenant == tenant)
         found = (hold for hold in own if include_ended or not hold.released_at)
         return sorted(found, key=lambda hold: (hold.placed_at, hold.hold_id), reverse=True)
 
@@ -89,8 +83,8 @@ class HoldStore:
         if request.chat and (await self._engine.index.find_row(request.chat)).tenant != who.tenant:
             raise NotFound(f"chat {request.chat} does not exist", chatId=request.chat)
         hold_id = str(uuid.uuid5(_IDS, f"{who.tenant}/{request.request_id}")) if request.request_id else new_uuid()
-        if known := await self._engine.holds.find(hold_id):
-            return await self._change(known, keep_record)
+        if known := await self._engine.records.holds.find(hold_id):
+            return await self._engine.records.holds.keep(known)
         if len(await self.list_own(include_ended=True)) >= HOLDS_MAX:
             raise QuotaExceeded(f"a tenant may have {HOLDS_MAX} holds")
         hold = StoredHold(
@@ -106,14 +100,14 @@ class HoldStore:
         )
         await self._refuse_erased(hold)
         await self._engine.audit.record("hold.placed", who, holdId=hold_id, of=hold.user, chatId=hold.chat_id)
-        if await self._engine.holds.put(hold):
+        if await self._engine.records.holds.put(hold):
             return hold
         # A statement whose answer was lost is repeated, and then finds its own hold.
-        return await self._change(await self._engine.holds.find(hold_id) or hold, keep_record)
+        return await self._engine.records.holds.keep(await self._engine.records.holds.find(hold_id) or hold)
 
     async def release(self, hold_id: str) -> StoredHold:
         who = identity.require_identity()
-        hold = await self._engine.holds.find(hold_id)
+        hold = await self._engine.records.holds.find(hold_id)
         if hold is None or hold.tenant != who.tenant:
             raise NotFound(f"hold {hold_id} does not exist", holdId=hold_id)
         if not hold.released_at:
@@ -125,16 +119,12 @@ class HoldStore:
                 return stored
             return replace(stored, released_by=who.user, released_at=self._clock())
 
-        return await self._change(hold, end)
-
-    async def _change(self, hold: StoredHold, change: Callable[[StoredHold], StoredHold]) -> StoredHold:
-        holds = self._engine.holds
-        changed = await change_record("hold", hold, change, holds.put, partial(holds.find, hold.hold_id))
-        return check_kept("hold", changed)
+        holds = self._engine.records.holds
+        return holds.check_kept(await holds.change(hold, end))
 
     async def _refuse_erased(self, hold: StoredHold) -> None:
         owner = await self._find_owner(hold)
-        for erasure in await self._engine.erasures.list_all():
+        for erasure in await self._engine.records.erasures.list_all():
             is_theirs = erasure.user in ("", owner) or not owner
             if erasure.state == GOING and erasure.tenant == hold.tenant and is_theirs:
                 raise Erasing("it is being erased at this moment", erasureId=erasure.erasure_id)

@@ -46,7 +46,7 @@ class Refusals:
     """The erasures that go on, as far as this process knows."""
 
     def __init__(self, engine: Engine) -> None:
-        self._erasures = engine.erasures
+        self._erasures = engine.records.erasures
         self._is_shared = engine.eraser.settles_s > 0
         self._going: tuple[StoredErasure, ...] = ()
         self._looked_s = monotonic_s()

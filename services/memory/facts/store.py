@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from services.memory.access.chat_access import ChatAccess
     from services.memory.data.holds import HoldsInForce
     from services.memory.facts.vectors import FactVectors
-    from services.memory.storage.records.record_stores import UserFacts
-    from services.memory.storage.records.user_facts import FactChange
+    from services.memory.storage.records.user_facts import FactChange, UserFacts
 
 ReadHolds: TypeAlias = "Callable[[], Awaitable[HoldsInForce]]"
 

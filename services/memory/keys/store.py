@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -12,7 +11,7 @@ from msgspec.structs import replace
 
 from headrace.errors import InvalidRequest, NotFound, PermissionDenied, QuotaExceeded
 from services.memory.storage.records.keys import StoredKey
-from services.memory.storage.records.record_stores import change_record, check_kept, keep_made, make_version
+from services.memory.storage.records.kind import make_version
 from services.runtime.auth import identity
 from services.runtime.auth.identity import ALL_SCOPES, DEFAULT_SCOPES, ROLES_MAX, Identity, is_role
 from services.runtime.auth.keys.key_text import KEYS_MAX, make_key_text
@@ -21,7 +20,7 @@ from services.runtime.randomness import new_uuid
 
 if TYPE_CHECKING:
     from services.memory.storage.operating.key_uses import KeyUses
-    from services.memory.storage.records.record_stores import Keys
+    from services.memory.storage.records.keys import Keys
 
 
 TENANT_KEYS_MAX = 1000
@@ -79,13 +78,13 @@ class KeyStore:
         _check_scopes(key.scopes, caller)
         self._check_roles(key.roles, caller)
         if (stored := await self._keys.find(key.key_id)) is not None:
-            return await self._keep(_check_same(stored, key)), ""
+            return await self._keys.keep(_check_same(stored, key)), ""
         await self._check_room(caller.tenant, now)
         if not await self._keys.put(key):
-            stored = check_kept("key", await self._keys.find(key.key_id))
+            stored = self._keys.check_kept(await self._keys.find(key.key_id))
             # A statement whose answer was lost is repeated, and then finds its own key.
             is_own = stored.sha256 == key.sha256
-            key = await self._keep(_check_same(stored, key))
+            key = await self._keys.keep(_check_same(stored, key))
             if not is_own:
                 return key, ""
         _log_deed("api key made", key, caller)
@@ -202,15 +201,12 @@ class KeyStore:
                 f"roles: {role!r} is none of yours, and HEADRACE_MEMORY_KEY_ROLES does not name it", role=role
             )
 
-    async def _keep(self, key: StoredKey) -> StoredKey:
-        return await keep_made("key", key, self._keys.put, partial(self._keys.find, key.key_id))
-
     async def _change(self, key: StoredKey, change: Callable[[StoredKey], StoredKey]) -> StoredKey:
         def touch(stored: StoredKey) -> StoredKey:
             changed = change(stored)
             return stored if changed == stored else replace(changed, updated_at=self._clock())
 
-        changed = await change_record("key", key, touch, self._keys.put, partial(self._keys.find, key.key_id))
+        changed = await self._keys.change(key, touch)
         if changed is None:
             raise _make_not_found(key.key_id)
         return changed

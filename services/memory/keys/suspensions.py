@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from headrace.errors import InvalidRequest, NotFound, QuotaExceeded
 from services.memory.storage.records.keys import StoredKey
-from services.memory.storage.records.record_stores import change_record, check_kept, make_version
+from services.memory.storage.records.kind import make_version
 from services.runtime.auth import identity
 from services.runtime.auth.identity import Identity
 from services.runtime.auth.keys.key_text import KEYS_MAX
@@ -20,7 +19,7 @@ from services.runtime.clock import now_ms
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from services.memory.storage.records.record_stores import Keys
+    from services.memory.storage.records.keys import Keys
 
 TENANT_MAX = 10_000
 """Users of a tenant who are suspended, or were."""
@@ -69,7 +68,7 @@ class SuspensionStore:
             await self._check_room(caller.tenant)
             if await self._keys.put(made):
                 return made, True
-            stored = check_kept("user", await self._keys.find(key_id))
+            stored = self._keys.check_kept(await self._keys.find(key_id))
 
         def change(before: StoredKey) -> StoredKey:
             return replace(made, version=before.version, revision=before.revision) if before.revoked_at else before
@@ -93,8 +92,7 @@ class SuspensionStore:
         return is_new
 
     async def _change(self, stored: StoredKey, change: Callable[[StoredKey], StoredKey]) -> StoredKey:
-        find = partial(self._keys.find, stored.key_id)
-        return check_kept("user", await change_record("user", stored, change, self._keys.put, find))
+        return self._keys.check_kept(await self._keys.change(stored, change))
 
     async def _check_room(self, tenant: str) -> None:
         if len(await self._keys.list_own(tenant, suspends=True)) >= TENANT_MAX:

@@ -12,7 +12,7 @@ from services.runtime.auth.settings import API_KEY
 from services.runtime.clock import now_ms
 
 if TYPE_CHECKING:
-    from services.memory.storage.records.record_stores import Keys
+    from services.memory.storage.records.keys import Keys
     from services.runtime.auth.settings import AuthSettings
 
 

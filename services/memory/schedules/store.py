@@ -14,7 +14,7 @@ from services.memory.schedules import posts
 from services.memory.schedules.posts import ACCEPTED, DUPLICATE, PAUSED, Posted
 from services.memory.schedules.times import check_next, check_times, count_between, find_last, find_next
 from services.memory.storage.paging import PAGE_MAX
-from services.memory.storage.records.record_stores import change_record, check_kept, keep_made, make_version
+from services.memory.storage.records.kind import make_version
 from services.memory.storage.records.schedules import (
     FIRINGS_MAX,
     NO_CREDENTIAL,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from services.memory.access.chat_access import ChatAccess
     from services.memory.schedules.holds import LivingUsers
-    from services.memory.storage.records.record_stores import Schedules
+    from services.memory.storage.records.schedules import Schedules
 
 SCHEDULES_MAX = 1000
 """Schedules of a user."""
@@ -100,7 +100,7 @@ class ScheduleStore:
             makers=tuple(sorted(owner.makers)),
         )
         if (stored := await self._schedules.find(schedule.schedule_id)) is not None:
-            return await self._keep(_check_same(stored, schedule)), False
+            return await self._schedules.keep(_check_same(stored, schedule)), False
         check_times(schedule)
         schedule = replace(schedule, next_at=find_next(schedule, now))
         check_next(schedule)
@@ -109,9 +109,9 @@ class ScheduleStore:
             raise QuotaExceeded(f"{SCHEDULES_MAX} schedules are there already; delete some", limit=str(SCHEDULES_MAX))
         if await self._schedules.put(schedule):
             return schedule, True
-        stored = check_kept("schedule", await self._schedules.find(schedule.schedule_id))
+        stored = self._schedules.check_kept(await self._schedules.find(schedule.schedule_id))
         # A statement whose answer was lost is repeated, and then finds its own schedule.
-        return await self._keep(_check_same(stored, schedule)), stored.version == schedule.version
+        return await self._schedules.keep(_check_same(stored, schedule)), stored.version == schedule.version
 
     async def list_own(self, size: int = 0, token: str = "") -> tuple[list[Schedule], str]:
         """Return a page of the user's schedules, and the next one's token; of size 0 all of them."""
@@ -323,10 +323,6 @@ class ScheduleStore:
             schedule, lambda stored: stored if stored.held == OPERATOR else replace(stored, held=held)
         )
 
-    async def _keep(self, schedule: Schedule) -> Schedule:
-        find = partial(self._schedules.find, schedule.schedule_id)
-        return await keep_made("schedule", schedule, self._schedules.put, find)
-
     async def _change(self, schedule: Schedule, change: Callable[[Schedule], Schedule]) -> Schedule:
         who = identity.get_identity()
 
@@ -336,9 +332,7 @@ class ScheduleStore:
                 return changed
             return replace(changed, makers=tuple(sorted({*stored.makers, *who.makers})))
 
-        changed = await change_record(
-            "schedule", schedule, note_makers, self._schedules.put, partial(self._schedules.find, schedule.schedule_id)
-        )
+        changed = await self._schedules.change(schedule, note_makers)
         if changed is None:
             raise _not_found(schedule.schedule_id)
         return changed

@@ -26,15 +26,7 @@ if TYPE_CHECKING:
     from services.memory.storage.operating.run_query import RunEntry, RunQuery
     from services.memory.storage.paging import Page
     from services.memory.storage.people.erasing import StoreEraser
-    from services.memory.storage.people.records import DataRecords, StoredErasure, StoredHold
-    from services.memory.storage.records.record_stores import (
-        AgentVersions,
-        Keys,
-        Schedules,
-        StoredAgents,
-        UserFacts,
-        Webhooks,
-    )
+    from services.memory.storage.records.stores import RecordStores
     from services.memory.storage.search import Hit, Question
     from services.memory.storage.spend.query import SpendAnswer, SpendQuery
     from services.runtime.auth.identity import Identity
@@ -278,18 +270,11 @@ class Engine:
     spend: SpendIndex
     leases: Leases
     blobs: Blobs
-    agent_versions: AgentVersions
-    agents: StoredAgents
-    facts: UserFacts
-    schedules: Schedules
-    keys: Keys
-    webhooks: Webhooks
+    records: RecordStores
     peers: PeerNews
     audit: AuditTrail
     is_up: Callable[[], bool]
     """Whether the last call reached the store."""
-    erasures: DataRecords[StoredErasure]
-    holds: DataRecords[StoredHold]
     eraser: StoreEraser
     rewriting: Rewriting
     """What is stored, to be encrypted as it should be."""

@@ -9,18 +9,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from services.memory.encryption.keyring import NO_KEYS, Keyring
-from services.memory.storage.encrypted.webhooks import ALL, IS_OF_RUN, Run, WebhookTable, get_data
 from services.memory.storage.event_rows import RUN_ENDED
 from services.memory.storage.records.webhooks import (
     COLUMNS,
     DELIVERED,
+    IS_OF_RUN,
     KEPT_MS,
     RUN_WORD,
     WAITING,
     Backlog,
     Claim,
     Delivery,
+    WebhookRecords,
 )
 from services.runtime.randomness import choose_uniform
 
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 
     from services.memory.storage.event_rows import OutsideEvent
     from services.memory.storage.records.webhooks import DeliveryQuery, TryResult
+    from services.memory.storage.sql import Row, StatementRunner
 
 WAITING_MAX = 100_000
 """Deliveries of a webhook that wait; while there are more, new events are left out."""
@@ -72,7 +76,7 @@ ORDER BY occurred_at DESC, event_id DESC, webhook_id DESC LIMIT $3
 """
 
 _DUE = """
-SELECT w.webhook_id, w.data, w.is_full, w.tenant FROM webhooks AS w WHERE w.is_paused = 0 AND EXISTS (
+SELECT w.webhook_id, w.data, w.is_full FROM webhooks AS w WHERE w.is_paused = 0 AND EXISTS (
     SELECT 1 FROM deliveries AS d WHERE d.webhook_id = w.webhook_id AND d.state = 'waiting' AND d.next_at <= $1)
 """
 
@@ -150,12 +154,12 @@ def make_fan_out(next_place: str) -> str:
     )
 
 
-class SqlWebhooks(WebhookTable):
-    """The webhooks of a store; an engine says how its statements run, and how a delivery gets its place."""
+class Webhooks(WebhookRecords):
+    """Webhooks, and the deliveries that appends have made for them."""
 
-    def __init__(self, run: Run, next_place: str, keys: Keyring = NO_KEYS) -> None:
-        """`next_place` is SQL for a number behind those of all deliveries."""
-        super().__init__(run, keys)
+    def __init__(self, sql: StatementRunner, next_place: str, keys: Keyring = NO_KEYS) -> None:
+        """`next_place` is SQL for a number greater than the places of all deliveries."""
+        super().__init__(sql, keys)
         marks = ", ".join(f"${n}" for n in range(2, len(EVENT_FIELDS) + 2))
         self._add = (
             f"INSERT INTO deliveries ({DELIVERY_FIELDS}) VALUES ($1, {next_place}, {marks}, 0, 0, 0, '')"
@@ -173,15 +177,18 @@ class SqlWebhooks(WebhookTable):
         )
 
     async def add_event(self, event: OutsideEvent) -> None:
+        """Deliver an event that no line causes to all webhooks that match it."""
         if await self._fetch(self._fan_out, *list_values(event), LIVE):
             self._wake()
 
     async def add_delivery(self, webhook_id: str, event: OutsideEvent) -> Delivery | None:
+        """Deliver an event to one webhook, whatever it matches; None if it already has the event."""
         rows = await self._fetch(self._add, webhook_id, *list_values(event))
         self._wake()
         return Delivery(*rows[0]) if rows else None
 
     async def list_deliveries(self, query: DeliveryQuery) -> list[Delivery]:
+        """List deliveries, the newest first, and one more than the page has."""
         values: list[Any] = [query.tenant, query.webhook_id, query.size + 1]
         state = after = ""
         if query.state:
@@ -194,14 +201,15 @@ class SqlWebhooks(WebhookTable):
         return [Delivery(*row) for row in await self._fetch(_LIST.format(state=state, after=after), *values)]
 
     async def replay(self, webhook_id: str, event_ids: Sequence[str], now: int) -> int:
+        """Deliver again what has ended, after everything that waits; without ids all dead letters. Return how many."""
         if event_ids:
-            found = await self._run(*((self._replay, [webhook_id, event_id, now]) for event_id in event_ids))
+            found = await self._sql.run(*((self._replay, [webhook_id, event_id, now]) for event_id in event_ids))
             self._wake()
             return sum(map(len, found))
         count = 0
         while rows := await self._fetch(_DEAD, webhook_id, REPLAYS_MAX):
             # One after the other: each has its place behind the one before.
-            done = await self._run(*((self._replay, [webhook_id, row[0], now]) for row in rows))
+            done = await self._sql.run(*((self._replay, [webhook_id, row[0], now]) for row in rows))
             count += sum(map(len, done))
             if count >= DEAD_MAX:
                 break
@@ -211,50 +219,70 @@ class SqlWebhooks(WebhookTable):
     async def claim(
         self, now: int, until: int, each: int, count: int, busy: Collection[str], left: defaultdict[str, int]
     ) -> list[Claim]:
+        """Claim deliveries that are due, until a time: at most `count`, of these `each` for a webhook and one for a
+        subject. Webhooks of `busy` are left out; `left` is how many a tenant may have."""
         await self._fetch(self._come_due, now)
-        due = [row for row in await self._fetch(_DUE, now) if row[0] not in busy]
-        # What is told to a tenant whose key cannot be had waits until it can.
-        due = await self._keys.select_readable(due, get_data)
+        rows = [row for row in await self._fetch(_DUE, now) if row[0] not in busy]
+        # Deliveries of a tenant whose key is unavailable wait until it is back.
+        due = await self.read_each(rows)
         due.sort(key=lambda _: choose_uniform(0, 1))  # none is always the last one
         claims: list[Claim] = []
         left = left.copy()
-        for *row, tenant in due:
-            limit = min(each, count - len(claims), left[tenant])
+        for webhook in due:
+            limit = min(each, count - len(claims), left[webhook.tenant])
             if limit <= 0:
                 continue
-            (webhook,) = await self.read([row])
             rows = await self._fetch(_CLAIM, webhook.webhook_id, now, until, limit)
             claims += [Claim(webhook, Delivery(*found)) for found in rows]
-            left[tenant] -= len(rows)
+            left[webhook.tenant] -= len(rows)
         return claims
 
     async def find_next(self, now: int) -> int:
+        """Return when the first delivery after `now` is due; 0: none is."""
         rows = await self._fetch(_NEXT, now)
         return rows[0][0] if rows else 0
 
     async def record(self, delivery: Delivery, result: TryResult) -> bool:
+        """Store the result of a try; return False if the delivery was claimed by another process since."""
         key, subject = (delivery.webhook_id, delivery.event_id), (delivery.webhook_id, delivery.subject)
         if result.state == WAITING:
             values = (*key, result.at, result.status, result.failure, delivery.tries)
-            found, _ = await self._run((_RETRY, values), (_POSTPONE, (*subject, result.at)))
+            found, _ = await self._sql.run((_RETRY, values), (_POSTPONE, (*subject, result.at)))
             return bool(found)
         # What was delivered is so, whoever else has claimed it meanwhile.
         fence, given = ("", ()) if result.state == DELIVERED else ("AND tries = $7", (delivery.tries,))
         values = (*key, result.state, result.at, result.status, result.failure, *given)
-        found, _ = await self._run((_END.format(fence=fence), values), (_WAKE, (*subject, result.at)))
+        found, _ = await self._sql.run((_END.format(fence=fence), values), (_WAKE, (*subject, result.at)))
         return bool(found)
 
     async def count_backlog(self) -> Backlog:
-        rows, *_ = await self._run((_COUNT, []), (_NOTE_FULL, [WAITING_MAX]))
+        """Count all webhooks' deliveries, and note which webhooks have too many."""
+        rows, *_ = await self._sql.run((_COUNT, []), (_NOTE_FULL, [WAITING_MAX]))
         return Backlog(*rows[0]) if rows else Backlog()
 
     async def forget(self, before: int) -> None:
-        webhooks = await self._fetch(ALL)
-        await self._run(
+        """Delete deliveries that ended before a time, and the oldest dead letters above their limit."""
+        webhooks = await self.fetch("webhook_id")
+        await self._sql.run(
             (_FORGET_RUNS, [before + KEPT_MS]),
             (_FORGET, [before]),
             *((_FORGET_DEAD, [row[0], DEAD_MAX - 1]) for row in webhooks),
         )
+
+    async def delete_deliveries(self, tenant: str, run_ids: Collection[str]) -> int:
+        """Delete the deliveries of runs' events."""
+        delete = "DELETE FROM deliveries WHERE tenant = $1 AND run_id = $2 RETURNING 1"
+        return sum(map(len, await self._sql.run(*((delete, (tenant, run_id)) for run_id in run_ids))))
+
+    async def delete_deliveries_about(self, tenant: str, user: str) -> int:
+        """Delete the deliveries that have the user's name in them, also those of runs that are gone."""
+        # As event_rows.make_run_ended writes it, and in no other place.
+        member = f'"user":{msgspec.json.encode(user).decode()}'
+        delete = "DELETE FROM deliveries WHERE tenant = $1 AND replace(payload, $2, '') <> payload RETURNING 1"
+        return len(await self._fetch(delete, tenant, member))
+
+    async def _fetch(self, text: str, *values: Any) -> list[Row]:
+        return (await self._sql.run((text, values)))[0]
 
 
 def list_values(event: OutsideEvent) -> list[Any]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from headrace.errors import InvalidRequest, NotFound, Overloaded, QuotaExceeded
 from services.memory.log.lines import Run
 from services.memory.storage.event_rows import GATE_OPENED, RUN_ENDED, make_run_ended
-from services.memory.storage.records.record_stores import make_version
+from services.memory.storage.records.kind import make_version
 from services.memory.storage.records.webhooks import Webhook
 from services.memory.webhooks.store import check_url
 from services.memory.webhooks.targets import PORTS
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from services.memory.access.chat_access import ChatAccess
     from services.memory.storage.engine import ChatLogs
     from services.memory.storage.event_rows import OutsideEvent
-    from services.memory.storage.records.record_stores import Webhooks
+    from services.memory.storage.outbox import Webhooks
 
 FindEnd: TypeAlias = "Callable[[str], Awaitable[OutsideEvent | None]]"
 """Returns the event of a run's end, None while it goes on; raises NotFound where it is no run of the user's."""

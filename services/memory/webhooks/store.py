@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -12,7 +11,7 @@ from msgspec.structs import replace
 from headrace.errors import InvalidRequest, NotFound, QuotaExceeded
 from services.memory.storage.event_rows import BUDGET_WARNING, PING, TYPES, make_event
 from services.memory.storage.paging import PAGE_DEFAULT, PAGE_MAX
-from services.memory.storage.records.record_stores import change_record, check_kept, keep_made, make_version
+from services.memory.storage.records.kind import make_version
 from services.memory.storage.records.webhooks import RUN_WORD, DeliveryQuery, Secret, Webhook
 from services.memory.webhooks.signing import make_secret
 from services.memory.webhooks.targets import PORTS, parse_webhook_url
@@ -24,7 +23,7 @@ from services.runtime.randomness import new_uuid
 from services.runtime.rpc.field_rules import is_uuid
 
 if TYPE_CHECKING:
-    from services.memory.storage.records.record_stores import Webhooks
+    from services.memory.storage.outbox import Webhooks
     from services.memory.storage.records.webhooks import Delivery
 
 
@@ -76,7 +75,7 @@ class WebhookStore:
             matches_from=now,
         )
         if (stored := await self._webhooks.find(webhook.webhook_id)) is not None:
-            return await self._keep(_check_same(stored, webhook)), ""
+            return await self._webhooks.keep(_check_same(stored, webhook)), ""
         if len(await self._webhooks.list_own(tenant)) >= WEBHOOKS_MAX:
             raise _make_too_many()
         if await self._webhooks.put(webhook):
@@ -85,10 +84,10 @@ class WebhookStore:
                 await self._webhooks.delete(webhook.webhook_id)
                 raise _make_too_many()
             return webhook, secret
-        stored = check_kept("webhook", await self._webhooks.find(webhook.webhook_id))
+        stored = self._webhooks.check_kept(await self._webhooks.find(webhook.webhook_id))
         # A statement whose answer was lost is repeated, and then finds its own webhook.
         is_own = stored.secrets == webhook.secrets
-        return await self._keep(_check_same(stored, webhook)), secret if is_own else ""
+        return await self._webhooks.keep(_check_same(stored, webhook)), secret if is_own else ""
 
     async def list_own(self) -> list[Webhook]:
         return await self._webhooks.list_own(identity.require_identity().tenant)
@@ -166,18 +165,12 @@ class WebhookStore:
             raise InvalidRequest.of("eventIds", "must be UUIDs in lower case")
         return await self._webhooks.replay(webhook.webhook_id, list(dict.fromkeys(event_ids)), now_ms())
 
-    async def _keep(self, webhook: Webhook) -> Webhook:
-        find = partial(self._webhooks.find, webhook.webhook_id)
-        return await keep_made("webhook", webhook, self._webhooks.put, find)
-
     async def _change(self, webhook: Webhook, change: Callable[[Webhook], Webhook]) -> Webhook:
         def touch(stored: Webhook) -> Webhook:
             changed = change(stored)
             return stored if changed == stored else replace(changed, updated_at=now_ms())
 
-        changed = await change_record(
-            "webhook", webhook, touch, self._webhooks.put, partial(self._webhooks.find, webhook.webhook_id)
-        )
+        changed = await self._webhooks.change(webhook, touch)
         if changed is None:
             raise _not_found(webhook.webhook_id)
         return changed

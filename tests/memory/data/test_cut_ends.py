@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -34,9 +36,6 @@ async def leave_cut_ends(kept: Files) -> dict[str, str]:
     for name, chat_id in chats.items():
         with (kept.folder / f"{chat_id}.json").open("ab") as log:
             log.write(cut_line(name))
-    [facts] = (kept.folder / "facts").glob("*.json")
-    with facts.open("ab") as log:
-        log.write(cut_line("facts"))
     return chats
 
 
@@ -44,13 +43,10 @@ async def test_they_go_with_who_is_erased_but_for_other_tenants(folder: Path) ->
     kept = Files(folder)
     await leave_cut_ends(kept)
     async with kept.memory() as memory:
-        assert (
-            len(people.find_marks(await people.read_bytes(kept), people.mark(ADA, "bob"), people.mark(ADA, "facts")))
-            == 2
-        )
+        assert people.find_marks(await people.read_bytes(kept), people.mark(ADA, "bob"))
         assert (await people.erase(memory, user="ada")).state == "done"
         stored = await people.read_bytes(kept)
-        assert not people.find_marks(stored, people.mark(ADA, "bob"), people.mark(ADA, "facts"))
+        assert not people.find_marks(stored, people.mark(ADA, "bob"))
         assert people.find_marks(stored, people.mark(ADA, "foreign"))
 
 
@@ -81,40 +77,17 @@ async def test_those_of_a_chat_whose_key_is_lost_stay_with_it(folder: Path) -> N
     assert not nobodys.exists()
 
 
-@pytest.mark.parametrize("name", ["bob", ""])
-async def test_a_damaged_fact_goes_too(folder: Path, name: str) -> None:
-    """Whether or not there is another reason to write the facts anew."""
-    kept = Files(folder)
-    async with people.furnished(kept, BOB, *([ADA] if name else [])):
-        pass
-    [facts] = (folder / "facts").glob("*.json")
-    facts.write_bytes(cut_line("fact") + b"\n" + facts.read_bytes())
-    async with kept.memory() as memory:
-        before = await memory.acting_as(BOB).list_facts()
-        assert (await people.erase(memory, user="ada")).state == "done"
-        assert not people.find_marks(await people.read_bytes(kept), people.mark(ADA, "fact"))
-        assert await memory.acting_as(BOB).list_facts() == before
-
-
-@pytest.mark.parametrize("whose", ["user", "tenant", "tenant with a hold", "another tenant"])
-async def test_a_damaged_fact_of_an_encrypted_store_goes_with_the_tenant_and_is_named_until_then(
-    folder: Path, whose: str
-) -> None:
+async def test_a_damaged_fact_goes_with_its_user(folder: Path) -> None:
+    """No key is needed to know whose it is."""
     kept = Files(folder, open_keys)
+    async with people.furnished(kept, ADA, BOB):
+        pass
+    with closing(sqlite3.connect(folder / "records.sqlite")) as database, database:
+        database.execute("UPDATE facts SET text = substr(text, 1, 60) || 'AAAA' || substr(text, 65)")
     async with kept.memory() as memory:
-        await people.furnish(memory, FOREIGN if whose == "another tenant" else ADA)
-    [facts] = (folder / "facts").glob("*.json")
-    first, *rest = facts.read_bytes().splitlines(keepends=True)
-    at = len(first) // 2
-    first = first[:at] + (b"B" if first[at : at + 1] == b"A" else b"A") + first[at + 1 :]
-    facts.write_bytes(first + b"".join(rest))
-    async with kept.memory() as memory:
-        if whose == "tenant with a hold":
-            await people.place_hold(memory, user="bob")
-        wanted = {"user": "ada"} if whose == "user" else {"tenant": "acme"}
-        named = people.name_kept(await people.erase(memory, **wanted)).get("unreadable_facts")
-        assert (first in facts.read_bytes()) == (whose != "tenant")
-        assert named == ("1" if whose in ("user", "tenant with a hold") else None)
+        assert "unreadable_facts" not in people.name_kept(await people.erase(memory, user="ada"))
+    with closing(sqlite3.connect(folder / "records.sqlite")) as database:
+        assert {row[0] for row in database.execute("SELECT user_name FROM facts")} == {"bob"}
 
 
 async def test_a_file_that_a_crash_has_left_unfinished_goes_at_the_next_start(folder: Path) -> None:

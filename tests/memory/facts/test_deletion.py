@@ -6,14 +6,12 @@ Traces, and the whole suite: tests/e2e/test_trace.py.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import shutil
 from pathlib import Path
 
 import pytest
 
-from headrace.errors import Overloaded
 from tests.support.memory.engines import Serve
 from tests.support.memory.serving import memory_in
 from tests.support.memory.writing import Memory
@@ -59,40 +57,6 @@ async def test_no_file_holds_a_deleted_fact(
     assert "quokka" not in caplog.text
 
 
-@pytest.mark.parametrize(("before", "after"), [(b"{", b"?"), (b"likes m", b"l\xe1kes m")])
-async def test_a_damaged_line_costs_the_other_facts_nothing(
-    serve: Serve, folder: Path, before: bytes, after: bytes
-) -> None:
-    async with serve() as memory:
-        for text in ("likes tea", f"likes {SECRET}", "likes milk"):
-            await memory.remember(text)
-    (file,) = (folder / "facts").glob("*.json")
-    tea, secret, milk = file.read_bytes().splitlines(keepends=True)
-    assert before in secret
-    file.write_bytes(tea + secret.replace(before, after, 1) + milk)
-    async with serve() as memory:
-        assert {fact.text for fact in await memory.list_facts()} == {"likes tea", "likes milk"}
-        assert SECRET.encode() in file.read_bytes()
-        await memory.delete_fact((await memory.list_facts())[-1].fact_id)
-        assert SECRET.encode() not in file.read_bytes(), "nobody can say whose it is"
-    async with serve() as memory:
-        assert [fact.text for fact in await memory.list_facts()] == ["likes milk"]
-
-
-async def test_the_end_that_a_crash_had_cut_goes_with_it(serve: Serve, folder: Path) -> None:
-    async with serve() as memory:
-        await memory.remember("stays")
-        await memory.remember(f"cut {SECRET} here")
-    (path,) = (folder / "facts").glob("*.json")
-    path.write_bytes(path.read_bytes()[:-5])
-    async with serve() as memory:
-        fact_id = await memory.remember(f"again {SECRET}")
-        assert len(await memory.search("again")) == 1
-        assert len(find_parts(folder)) == 2
-        await memory.delete_fact(fact_id)
-        assert find_parts(folder) == []
-
-
 async def test_an_index_of_the_time_when_it_held_facts_is_made_anew(serve: Serve, folder: Path) -> None:
     import sqlite3
 
@@ -108,28 +72,6 @@ async def test_an_index_of_the_time_when_it_held_facts_is_made_anew(serve: Serve
         await memory.delete_fact(fact_id)
         assert len(await memory.search("hello")) == 1
         assert find_parts(folder) == []
-
-
-async def test_a_deletion_that_the_disk_refused_changes_nothing_and_may_be_repeated(
-    memory: Memory, folder: Path
-) -> None:
-    fact_id = await memory.remember(SECRET)
-    facts = folder / "facts"
-    (log,) = facts.glob("*.json")
-    whole = log.read_bytes()
-    # A folder in the place of the log: the new file cannot be renamed to it.
-    log.rename(facts / "aside")
-    log.mkdir()
-    with pytest.raises(Overloaded):
-        await memory.delete_fact(fact_id)
-    log.rmdir()
-    (facts / "aside").rename(log)
-    assert log.read_bytes() == whole
-    assert await memory.recall(SECRET) == [SECRET]
-    await memory.remember("later")
-    await memory.delete_fact(fact_id)
-    assert find_parts(folder) == []
-    assert [json.loads(line)["text"] for line in log.read_text().splitlines()] == ["", "later"]
 
 
 @needs_postgres

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import sqlite3
 import struct
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ from headrace.errors import ContextLengthExceeded, DiskFull, InvalidRequest, Ove
 from headrace.v1 import llm_pb2, llm_pb2_grpc
 from services.memory.config import Config
 from services.memory.facts.vectors import MISSING_MAX, SHORT_CHARS_MAX
-from services.memory.storage.records.user_facts import Fact, decode_facts
 from tests.support.memory.engines import Serve, Tables
 from tests.support.memory.summarising import serving_llm
 from tests.support.memory.writing import Memory
@@ -169,13 +169,13 @@ async def test_another_model_makes_vectors_anew(serve: Serve, folder: Path) -> N
             assert await memory.recall("vessel") == ["My boat is Ada."]
     assert [len(asked) for asked in embedder.asked] == [2, 2]
     assert embedder.models == [MODEL, "sim/embed-2"]
-    assert [fact.vector_model for fact in read_stored(folder).values()] == ["sim/embed-2"]
+    assert [model for _, model in read_stored(folder).values()] == ["sim/embed-2"]
 
 
-def read_stored(folder: Path) -> dict[str, Fact]:
-    """By id, as they stand in the file."""
-    (path,) = (folder / "facts").glob("*.json")
-    return {fact.uuid: fact for line in path.read_bytes().splitlines() for fact in decode_facts(line)}
+def read_stored(folder: Path) -> dict[str, tuple[bytes, str]]:
+    """Vectors and their models by id, as they stand in the file."""
+    with closing(sqlite3.connect(folder / "records.sqlite")) as database:
+        return {row[0]: (row[1], row[2]) for row in database.execute("SELECT fact_id, vector, vector_model FROM facts")}
 
 
 async def test_vectors_of_another_model_are_not_compared(serve: Serve) -> None:
@@ -210,12 +210,20 @@ async def test_a_deleted_facts_vector_is_in_no_file(serve: Serve, folder: Path) 
         await memory.recall("vessel")
         await memory.delete_fact(gone)
     facts = read_stored(folder)
-    assert (facts[gone].vector, facts[gone].vector_model) == (b"", "")
-    numbers = struct.unpack("<3f", embedder.make_vector("Lives in Oslo."))
+    assert facts[gone] == (b"", "")
+    assert facts[kept][0] == make_unit_vector(embedder, "Lives in Oslo.")
+    vector = make_unit_vector(embedder, "My boat is Ada.")
+    assert find_files_with(folder, vector) == []
+
+
+def find_files_with(folder: Path, data: bytes) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file() and data in path.read_bytes()]
+
+
+def make_unit_vector(embedder: Embedder, text: str) -> bytes:
+    numbers = struct.unpack("<3f", embedder.make_vector(text))
     length = math.hypot(*numbers)
-    assert struct.unpack("<3f", facts[kept].vector) == pytest.approx([number / length for number in numbers])
-    (path,) = (folder / "facts").glob("*.json")
-    assert path.read_bytes().count(b'"vector"') == 1, "nor in an earlier line"
+    return struct.pack("<3f", *(number / length for number in numbers))
 
 
 @needs_postgres

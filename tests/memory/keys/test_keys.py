@@ -10,12 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import structlog
 
 from headrace.errors import InvalidRequest, NotFound, PermissionDenied, QuotaExceeded
 from headrace.v1 import keys_pb2, memory_pb2
-from services.memory.storage.records.keys import decode_key
+from services.memory.storage.records.keys import StoredKey
 from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
 from services.runtime.clock import now_ms
 from tests.support.memory.engines import Files, Kept, Serve
@@ -147,7 +148,7 @@ async def test_a_key_that_a_made_key_makes_is_known_to_all_before(memory: Memory
 
 @pytest.mark.engines("files")
 async def test_a_key_of_an_earlier_version_counts_and_its_maker_is_known() -> None:
-    key = decode_key(EARLIER)
+    key = msgspec.json.decode(EARLIER, type=StoredKey)
     assert (key.find_state(now_ms()), key.list_makers()) == ("active", ("ada",))
 
 

@@ -15,7 +15,7 @@ from tests.support.webhook_receiver import resolve_here
 
 async def main(place: str) -> None:
     kept = Tables(place) if place.startswith("postgresql:") else Files(Path(place))
-    async with open_engine(kept) as engine, delivering(engine.webhooks, Sender(ALLOW, resolve_here).send):
+    async with open_engine(kept) as engine, delivering(engine.records.webhooks, Sender(ALLOW, resolve_here).send):
         await asyncio.Event().wait()
 
 

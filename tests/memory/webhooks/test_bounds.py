@@ -7,6 +7,7 @@ import re
 import sqlite3
 from collections import Counter, defaultdict
 from contextlib import closing
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from headrace.errors import Overloaded, QuotaExceeded
 from services.memory.storage.event_rows import PING, RUN_ENDED, make_event
 from services.memory.storage.files.outbox import NAME
-from services.memory.storage.outbox import SqlWebhooks
+from services.memory.storage.outbox import Webhooks
 from services.memory.storage.records.webhooks import TryResult
 from services.memory.webhooks.deliverer import TENANT_MAX, delivering
 from services.memory.webhooks.sender import Answer
@@ -38,7 +39,7 @@ MANY = 20_000
 
 @pytest.mark.engines
 async def test_receivers_of_one_tenant_that_hang_hold_up_no_other(engine_in_use: Engine) -> None:
-    store, taken, hanging = WebhookStore(engine_in_use.webhooks, AllowList()), asyncio.Event(), Counter[str]()
+    store, taken, hanging = WebhookStore(engine_in_use.records.webhooks, AllowList()), asyncio.Event(), Counter[str]()
 
     async def send(url: str, headers: dict[str, str], body: bytes) -> Answer:
         if url == HOOK:
@@ -56,12 +57,12 @@ async def test_receivers_of_one_tenant_that_hang_hold_up_no_other(engine_in_use:
             await store.create(f"https://{n}.example/")
     await store.create(HOOK)
     for n in range(8):
-        await engine_in_use.webhooks.add_event(make_event("greedy", RUN_ENDED, str(n), new_id(), now_ms(), {}))
-    async with asyncio.timeout(100), delivering(engine_in_use.webhooks, send, look_s=0.05):
+        await engine_in_use.records.webhooks.add_event(make_event("greedy", RUN_ENDED, str(n), new_id(), now_ms(), {}))
+    async with asyncio.timeout(100), delivering(engine_in_use.records.webhooks, send, look_s=0.05):
         while hanging.total() < TENANT_MAX:
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.3)  # time for more
-        await engine_in_use.webhooks.add_event(make_event("default", RUN_ENDED, "one", new_id(), now_ms(), {}))
+        await engine_in_use.records.webhooks.add_event(make_event("default", RUN_ENDED, "one", new_id(), now_ms(), {}))
         await taken.wait()
         assert hanging.total() == TENANT_MAX
 
@@ -84,7 +85,7 @@ async def test_what_comes_due_during_a_pause_is_not_told_later(engine_in_use: En
 
 @pytest.mark.engines
 async def test_however_many_ask_at_once_no_tenant_has_more_than_its_number(engine_in_use: Engine) -> None:
-    store = WebhookStore(engine_in_use.webhooks, AllowList())
+    store = WebhookStore(engine_in_use.records.webhooks, AllowList())
     made = await asyncio.gather(*(store.create(HOOK) for _ in range(WEBHOOKS_MAX + 10)), return_exceptions=True)
     assert {type(one) for one in made if not isinstance(one, tuple)} == {QuotaExceeded}
     kept = {webhook.webhook_id for webhook in await store.list_own()}
@@ -98,7 +99,7 @@ async def test_a_webhook_that_is_full_is_not_pinged(engine_in_use: Engine, folde
         database.execute("UPDATE webhooks SET is_full = 1")
     with pytest.raises(QuotaExceeded):
         await store_of(engine_in_use).ping(webhook.webhook_id)
-    await engine_in_use.webhooks.count_backlog()  # nothing waits: it is full no more
+    await engine_in_use.records.webhooks.count_backlog()  # nothing waits: it is full no more
     assert (await store_of(engine_in_use).ping(webhook.webhook_id)).type == PING
     assert len(await list_deliveries(engine_in_use, webhook)) == 1
 
@@ -106,6 +107,10 @@ async def test_a_webhook_that_is_full_is_not_pinged(engine_in_use: Engine, folde
 def run_statement(database: sqlite3.Connection, text: str, values: Sequence[Any]) -> list[Sequence[Any]]:
     """Run a statement whose values are numbered, as of a database's driver, on the file itself."""
     return database.execute(re.sub(r"\$(\d+)", r"?\1", text), tuple(values)).fetchall()
+
+
+def as_sql(run: Any) -> Any:
+    return SimpleNamespace(run=run)
 
 
 async def test_a_look_and_a_record_cost_the_same_however_many_wait(
@@ -130,7 +135,7 @@ async def test_a_look_and_a_record_cost_the_same_however_many_wait(
         rows = [[*(row | {"event_id": f"{n}", "subject": f"{n}", "place": n + 2}).values()] for n in range(MANY)]
         database.executemany(f"INSERT INTO deliveries VALUES ({', '.join('?' * len(columns))})", rows)
         database.set_progress_handler(count, 100)
-        webhooks, now = SqlWebhooks(run, "1"), now_ms()
+        webhooks, now = Webhooks(as_sql(run), "1"), now_ms()
         claims = await webhooks.claim(now, now + 60_000, 4, 100, (), defaultdict(lambda: 100))
         assert len(claims) == 4
         await webhooks.record(claims[0].delivery, TryResult("waiting", now + 5_000, 503, "answered with 503"))
@@ -157,5 +162,5 @@ async def test_a_look_that_fails_half_way_takes_nothing_from_the_tenant(
 
         left, now = defaultdict[str, int](lambda: 2), now_ms()
         with pytest.raises(Overloaded):
-            await SqlWebhooks(run, "1").claim(now, now + 60_000, 4, 100, (), left)
+            await Webhooks(as_sql(run), "1").claim(now, now + 60_000, 4, 100, (), left)
     assert left["default"] == 2

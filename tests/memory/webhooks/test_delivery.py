@@ -36,10 +36,10 @@ def verify(post: Post, secret: str) -> Any:
 
 async def make_due(engine: Engine) -> None:
     """Have what waits be tried now."""
-    for webhook in await engine.webhooks.list_all():
+    for webhook in await engine.records.webhooks.list_all():
         for delivery in await list_deliveries(engine, webhook, WAITING):
-            await engine.webhooks.record(delivery, TryResult(WAITING, now_ms(), failure="again"))
-        await engine.webhooks.put(
+            await engine.records.webhooks.record(delivery, TryResult(WAITING, now_ms(), failure="again"))
+        await engine.records.webhooks.put(
             msgspec.structs.replace(webhook, version=webhook.version + 1), webhook.version
         )  # which wakes
 
@@ -47,7 +47,7 @@ async def make_due(engine: Engine) -> None:
 async def claim(engine: Engine, now: int | None = None) -> list[Claim]:
     await engine.index.list_chats()  # which waits for what is to be written
     now = now_ms() if now is None else now
-    return await engine.webhooks.claim(now, now + CLAIM_MS, 4, 100, (), defaultdict(lambda: 100))
+    return await engine.records.webhooks.claim(now, now + CLAIM_MS, 4, 100, (), defaultdict(lambda: 100))
 
 
 @pytest.mark.engines("encrypted", "encrypted postgres")
@@ -94,7 +94,7 @@ async def test_a_gate_is_told_when_it_opens_reminds_and_is_about_to_expire_and_n
         await writer.end(chat_id, run_id, "cancelled")
         posts = await receiver.wait_for(7)
         # What has not come by now was withdrawn: nothing of it is left to be delivered later.
-        assert await engine_in_use.webhooks.find_next(now_ms() + 10 * CLAIM_MS) == 0
+        assert await engine_in_use.records.webhooks.find_next(now_ms() + 10 * CLAIM_MS) == 0
     events = [(post.event["type"].removeprefix("headrace."), post.event["data"]) for post in posts]
     assert [(name, data.get("gateId"), data.get("to")) for name, data in events] == [
         ("gate.opened", "answered", None),
@@ -216,8 +216,8 @@ async def test_what_was_delivered_and_not_recorded_is_delivered_again(open_store
         [found] = await claim(engine, later)
         assert (found.delivery.event_id, found.delivery.tries) == (killed.delivery.event_id, 2)
         failed = TryResult(WAITING, later, failure="too late")
-        assert not await engine.webhooks.record(killed.delivery, failed), "its time is over"
-        assert await engine.webhooks.record(found.delivery, TryResult(DELIVERED, later, 200))
+        assert not await engine.records.webhooks.record(killed.delivery, failed), "its time is over"
+        assert await engine.records.webhooks.record(found.delivery, TryResult(DELIVERED, later, 200))
         assert await claim(engine, later + CLAIM_MS) == []
 
 
@@ -258,14 +258,16 @@ async def test_dead_letters_are_listed_and_replayed_by_hand(engine_in_use: Engin
     for _ in range(3):
         [found] = await claim(engine_in_use)
         died.append(found.delivery.event_id)
-        assert await engine_in_use.webhooks.record(found.delivery, TryResult(DEAD, now_ms(), 500, "answered with 500"))
+        assert await engine_in_use.records.webhooks.record(
+            found.delivery, TryResult(DEAD, now_ms(), 500, "answered with 500")
+        )
     dead, _ = await store.list_deliveries(webhook.webhook_id, DEAD, 2, "")
     rest, token = await store.list_deliveries(
         webhook.webhook_id, DEAD, 2, (await store.list_deliveries(webhook.webhook_id, DEAD, 2, ""))[1]
     )
     assert ({delivery.event_id for delivery in (*dead, *rest)}, token) == (set(died), "")
     assert dead[0].failure == "answered with 500"
-    assert (await engine_in_use.webhooks.count_backlog()).dead == 3
+    assert (await engine_in_use.records.webhooks.count_backlog()).dead == 3
     async with deliver(engine_in_use, receiver):
         assert await store.replay(webhook.webhook_id, died[1:2]) == 1
         await receiver.wait_for(1)
@@ -286,7 +288,7 @@ async def test_a_ping_is_for_one_webhook_and_a_budget_warning_once_for_all(
         sent = await store_of(engine_in_use).ping(pinged.webhook_id)
         [delivery] = await wait_for_states(engine_in_use, pinged, DELIVERED)
         for _ in range(2):
-            await warn_of_budget(engine_in_use.webhooks, "default", "team", "2026-11", 0.8, {"limitUsd": 50})
+            await warn_of_budget(engine_in_use.records.webhooks, "default", "team", "2026-11", 0.8, {"limitUsd": 50})
         await wait_for_states(engine_in_use, warned, DELIVERED)
     assert delivery.event_id == sent.event_id
     ping, warning = [verify(post, secret) if n == 0 else post.event for n, post in enumerate(receiver.posts)]
@@ -300,7 +302,7 @@ async def test_copies_of_chats_tell_nothing_anew(engine_in_use: Engine, receiver
     writer = Writer(engine_in_use)
     chat_id = await writer.run()
     [found] = await claim(engine_in_use)
-    await engine_in_use.webhooks.record(found.delivery, TryResult(DELIVERED, now_ms(), 200))
+    await engine_in_use.records.webhooks.record(found.delivery, TryResult(DELIVERED, now_ms(), 200))
     chat = await engine_in_use.chats.load(chat_id)
     await engine_in_use.chats.fork(chat_id, len(chat.log), chat.info.owner, new_id())
     await engine_in_use.index.list_chats()
@@ -310,11 +312,11 @@ async def test_copies_of_chats_tell_nothing_anew(engine_in_use: Engine, receiver
 async def test_a_deleted_webhook_takes_its_deliveries_with_it(engine_in_use: Engine, receiver: Receiver) -> None:
     webhook, _ = await create(engine_in_use, receiver)
     await Writer(engine_in_use).run()
-    assert (await engine_in_use.webhooks.count_backlog()).waiting <= 1
+    assert (await engine_in_use.records.webhooks.count_backlog()).waiting <= 1
     await engine_in_use.index.list_chats()
-    assert (await engine_in_use.webhooks.count_backlog()).waiting == 1
+    assert (await engine_in_use.records.webhooks.count_backlog()).waiting == 1
     await store_of(engine_in_use).delete(webhook.webhook_id)
-    backlog = await engine_in_use.webhooks.count_backlog()
+    backlog = await engine_in_use.records.webhooks.count_backlog()
     assert (backlog.waiting, backlog.oldest_at) == (0, 0)
 
 
@@ -322,8 +324,8 @@ async def test_history_is_bounded_in_time(engine_in_use: Engine, receiver: Recei
     webhook, _ = await create(engine_in_use, receiver)
     await Writer(engine_in_use).run()
     [found] = await claim(engine_in_use)
-    await engine_in_use.webhooks.record(found.delivery, TryResult(DELIVERED, now_ms(), 200))
-    await engine_in_use.webhooks.forget(now_ms() - 1000)
+    await engine_in_use.records.webhooks.record(found.delivery, TryResult(DELIVERED, now_ms(), 200))
+    await engine_in_use.records.webhooks.forget(now_ms() - 1000)
     assert len(await list_deliveries(engine_in_use, webhook)) == 1
-    await engine_in_use.webhooks.forget(now_ms() + 1000)
+    await engine_in_use.records.webhooks.forget(now_ms() + 1000)
     assert await list_deliveries(engine_in_use, webhook) == []

@@ -60,8 +60,8 @@ async def deliver_one(folder: Path, send: Send, pass_s: float) -> tuple[Delivery
         return await send(url, headers, body)
 
     async with open_engine(Files(folder)) as engine:
-        webhook, _ = await WebhookStore(engine.webhooks, AllowList()).create(HOOK)
-        async with delivering(engine.webhooks, noting):
+        webhook, _ = await WebhookStore(engine.records.webhooks, AllowList()).create(HOOK)
+        async with delivering(engine.records.webhooks, noting):
             await Writer(engine).run()
             await asyncio.sleep(pass_s)
         [delivery] = await list_deliveries(engine, webhook)
@@ -117,10 +117,10 @@ def test_whoever_is_killed_whenever_nothing_is_lost_and_no_order_changes(seed: i
             return Answer(0, "no answer within 15 s") if chance.random() < 0.2 else Answer(200)
 
         async with open_engine(Files(tmp_path / "chats")) as engine:
-            webhook, _ = await WebhookStore(engine.webhooks, AllowList()).create(HOOK)
+            webhook, _ = await WebhookStore(engine.records.webhooks, AllowList()).create(HOOK)
             writer, chats = Writer(engine), [new_id() for _ in range(3)]
             for turn in range(24):
-                deliverers = [asyncio.create_task(Deliverer(engine.webhooks, send).run()) for _ in range(2)]
+                deliverers = [asyncio.create_task(Deliverer(engine.records.webhooks, send).run()) for _ in range(2)]
                 if turn < 8:
                     await writer.run(chance.choice(chats))
                 await asyncio.sleep(chance.uniform(0, 120))
@@ -128,7 +128,7 @@ def test_whoever_is_killed_whenever_nothing_is_lost_and_no_order_changes(seed: i
                     deliverer.cancel()
                 await asyncio.wait(deliverers)
             with suppress(TimeoutError):
-                async with asyncio.timeout(DAY_S), delivering(engine.webhooks, send):
+                async with asyncio.timeout(DAY_S), delivering(engine.records.webhooks, send):
                     while any(row.state != DELIVERED for row in await list_deliveries(engine, webhook)):
                         await asyncio.sleep(60)
             rows = await list_deliveries(engine, webhook)

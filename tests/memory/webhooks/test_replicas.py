@@ -140,6 +140,6 @@ async def test_an_index_that_is_made_anew_tells_nothing_again(
 async def test_a_folder_without_webhooks_has_no_file_of_them(open_store: Open, folder: Path) -> None:
     async with open_store() as engine:
         await Writer(engine).run()
-        assert await engine.webhooks.list_own("default") == []
-        assert await engine.webhooks.find_next(0) == 0
+        assert await engine.records.webhooks.list_own("default") == []
+        assert await engine.records.webhooks.find_next(0) == 0
     assert not (folder / NAME).exists()

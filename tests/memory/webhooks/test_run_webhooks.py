@@ -29,7 +29,7 @@ EVE = Identity("default", "eve")
 
 
 def store_of_runs(engine: Engine) -> RunWebhookStore:
-    return RunWebhookStore(engine.webhooks, make_find_end(ChatAccess(engine), engine.chats), ALLOW)
+    return RunWebhookStore(engine.records.webhooks, make_find_end(ChatAccess(engine), engine.chats), ALLOW)
 
 
 async def put(engine: Engine, run_id: str, url: str, **fields: str) -> Webhook:
@@ -75,11 +75,11 @@ async def test_what_ended_before_is_told_once_and_its_webhook_goes(engine_in_use
     async with deliver(engine, receiver):
         await receiver.wait_for(1)
         async with asyncio.timeout(120):
-            while (await engine.webhooks.count_backlog()).waiting:
+            while (await engine.records.webhooks.count_backlog()).waiting:
                 await asyncio.sleep(0.02)
     assert states(receiver) == [(run_id, "TASK_STATE_FAILED")]
     assert len(await store_of_runs(engine).list_of_run(run_id)) == 1
-    await engine.webhooks.forget(now_ms() - 7 * 24 * 3_600_000 + 1000)
+    await engine.records.webhooks.forget(now_ms() - 7 * 24 * 3_600_000 + 1000)
     assert await store_of_runs(engine).list_of_run(run_id) == []
 
 

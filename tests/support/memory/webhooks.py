@@ -87,15 +87,15 @@ async def create(engine: Engine, receiver: Receiver, **fields: Any) -> tuple[Web
 
 
 def store_of(engine: Engine) -> WebhookStore:
-    return WebhookStore(engine.webhooks, ALLOW)
+    return WebhookStore(engine.records.webhooks, ALLOW)
 
 
 def deliver(engine: Engine, receiver: Receiver, **sender: Any) -> AbstractAsyncContextManager[None]:
-    return delivering(engine.webhooks, send_to(receiver, **sender), look_s=0.2)
+    return delivering(engine.records.webhooks, send_to(receiver, **sender), look_s=0.2)
 
 
 async def list_deliveries(engine: Engine, webhook: Webhook, state: str = "") -> list[Delivery]:
-    return await engine.webhooks.list_deliveries(DeliveryQuery("default", webhook.webhook_id, state, 200, None))
+    return await engine.records.webhooks.list_deliveries(DeliveryQuery("default", webhook.webhook_id, state, 200, None))
 
 
 async def wait_for_states(engine: Engine, webhook: Webhook, *states: str) -> list[Delivery]:

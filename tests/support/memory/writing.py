@@ -251,7 +251,7 @@ async def store_fact(engine: Engine, owner: Identity, text: str, request_id: str
     """Store a fact without a service, and return its id."""
     fact = make_fact(owner, text, request_id)
     make = partial(add_fact, fact=fact, replaces=(), allows_tenant=False, holds=HoldsInForce(()))
-    return (await engine.facts.change(owner, make)).uuid
+    return (await engine.records.facts.change(owner, make)).uuid
 
 
 def query_line(message: str = "hello", **query: Any) -> memory_pb2.LogLine:

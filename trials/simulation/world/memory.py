@@ -52,7 +52,7 @@ async def run_memory(
     async with (
         open_channel(gateway_address, build_caller_metadata(auth, callers.MEMORY)) as channel,
         _open_engine(store) as engine,
-        delivering(engine.webhooks, send),
+        delivering(engine.records.webhooks, send),
         Refusals(engine).following() as refusals,
         AsyncExitStack() as stack,
     ):

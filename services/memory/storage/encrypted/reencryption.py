@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 import structlog
 
@@ -49,33 +49,36 @@ class PassReport:
     failed: int = 0
 
 
-class Rewriting(Protocol):
-    """What an engine has to be brought to the goal."""
+Piece: TypeAlias = tuple[str, Callable[[], Awaitable[bool]]]
+"""A name, and a function that writes what it names as it would be written now, and returns whether that was needed."""
 
-    @property
-    def keys(self) -> Keyring: ...
 
-    @property
-    def stored(self) -> DataKeys: ...
-
-    def list_pieces(self) -> AsyncIterator[tuple[str, Callable[[], Awaitable[bool]]]]:
-        """Name each piece, with what brings it to how it would be written now and says whether that was needed."""
-        ...
+@dataclass(frozen=True, slots=True)
+class Rewriting:
+    keys: Keyring
+    stored: DataKeys
+    sources: tuple[Callable[[], AsyncIterator[Piece]], ...]
+    """Yield all that the engine stores, piece by piece."""
+    scrub: Callable[[], Awaitable[None]]
+    """Clear what rewritten pieces have left in files."""
 
 
 async def run_pass(rewriting: Rewriting, share: float = 1.0) -> PassReport:
     """Bring all that is stored to the goal, in a `share` of the time, and note that where nothing was left."""
     goal, report = rewriting.keys.goal, PassReport()
-    async for name, rewrite in rewriting.list_pieces():
-        began_s = monotonic_s()
-        report.looked_at += 1
-        try:
-            report.rewritten += await rewrite()
-        except (HeadraceError, WrongCiphertext) as error:
-            report.failed += 1
-            if len(report.failures) < FAILURES_SHOWN_MAX:
-                report.failures.append((name, str(error) or "it is not what was encrypted"))
-        await asyncio.sleep((monotonic_s() - began_s) * (1 / share - 1))
+    for list_pieces in rewriting.sources:
+        async for name, rewrite in list_pieces():
+            began_s = monotonic_s()
+            report.looked_at += 1
+            try:
+                report.rewritten += await rewrite()
+            except (HeadraceError, WrongCiphertext) as error:
+                report.failed += 1
+                if len(report.failures) < FAILURES_SHOWN_MAX:
+                    report.failures.append((name, str(error) or "it is not what was encrypted"))
+            await asyncio.sleep((monotonic_s() - began_s) * (1 / share - 1))
+    if report.rewritten:
+        await rewriting.scrub()
     if not report.failed and rewriting.keys.goal == goal:
         await asyncio.to_thread(rewriting.stored.write_goal, goal)
     return report

@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from services.memory.encryption.opening import OpenKeys, open_no_keys
 from services.memory.storage.audit.trail import AUDIT_TENANT, AuditTrail
+from services.memory.storage.encrypted.reencryption import Rewriting
 from services.memory.storage.encrypted.rows import RowCipher
 from services.memory.storage.engine import Engine
-from services.memory.storage.files.agents.definitions import FileStoredAgents
-from services.memory.storage.files.agents.versions import FileAgentVersions
 from services.memory.storage.files.api_keys.key_uses import FileKeyUses
-from services.memory.storage.files.api_keys.keys import FileKeys
 from services.memory.storage.files.audit.audit_folder import AuditFolder
 from services.memory.storage.files.backlog.indexing import RunBacklog, run_steps
 from services.memory.storage.files.blobs import FileBlobs
@@ -23,7 +21,7 @@ from services.memory.storage.files.commits import Commits
 from services.memory.storage.files.disk import list_log_names
 from services.memory.storage.files.disk_room import PROBE_S, DiskRoom
 from services.memory.storage.files.encryption.data_keys import FOLDER, FileDataKeys
-from services.memory.storage.files.encryption.rewriting import FileRewriting
+from services.memory.storage.files.encryption.rewriting import ChatRewriting
 from services.memory.storage.files.folders import Folders
 from services.memory.storage.files.indexing.index import Index
 from services.memory.storage.files.indexing.index_recovery import (
@@ -35,12 +33,11 @@ from services.memory.storage.files.indexing.index_recovery import (
 )
 from services.memory.storage.files.leases import FileLeases
 from services.memory.storage.files.outbox import FileWebhooks
-from services.memory.storage.files.people.erasing import FileEraser, UnreadRecords
-from services.memory.storage.files.schedules import FileSchedules
+from services.memory.storage.files.people.erasing import FileEraser
 from services.memory.storage.files.tables.leases import LeaseTable
-from services.memory.storage.files.user_facts import FileUserFacts
 from services.memory.storage.gates.watch import GateWatch
 from services.memory.storage.lru import CACHE_BYTES_MAX
+from services.memory.storage.records.stores import make_stores
 from services.runtime.clock import now_ms
 from services.runtime.ending import guard_task, guarding
 
@@ -115,59 +112,30 @@ class _Parts:
     audit: AuditTrail
 
     def make_engine(self) -> Engine:
-        folders, keys = self.folders, self.keys
-        schedules = FileSchedules(folders.schedules, keys)
-        webhooks = FileWebhooks(folders.outbox, self.index, self.room, keys)
+        folders, keys, index = self.folders, self.keys, self.index
+        records = make_stores(folders.records, keys, FileWebhooks(folders.outbox, index, self.room, keys))
+
+        async def scrub() -> None:
+            await folders.records.scrub()
+            await asyncio.to_thread(folders.outbox.scrub)
+
+        eraser = FileEraser(self.chats, index, folders.ledger, self.disk, keys, scrub)
+        chats = ChatRewriting(keys, self.chats, index, folders.blobs)
         return Engine(
             chats=self.chats,
-            index=self.index,
-            gates=self.index,
+            index=index,
+            gates=index,
             gate_watch=self.gate_watch,
-            spend=self.index,
+            spend=index,
             leases=self.leases,
-            blobs=FileBlobs(folders.blobs, self.index, self.room, keys),
-            agent_versions=FileAgentVersions(folders.versions, keys),
-            agents=FileStoredAgents(folders.agents, keys),
-            facts=FileUserFacts(folders.facts, keys),
-            schedules=schedules,
-            keys=FileKeys(folders.keys),
-            webhooks=webhooks,
+            blobs=FileBlobs(folders.blobs, index, self.room, keys),
+            records=records,
             peers=NoPeers(),
             audit=self.audit,
             is_up=lambda: not self.room.is_full,
-            erasures=folders.erasures,
-            holds=folders.holds,
-            eraser=self._make_eraser(schedules),
-            rewriting=self._make_rewriting(webhooks),
-            key_uses=FileKeyUses(self.index, self.clock),
-        )
-
-    def _make_eraser(self, schedules: FileSchedules) -> FileEraser:
-        folders = self.folders
-        return FileEraser(
-            self.chats,
-            self.index,
-            folders.facts,
-            schedules,
-            folders.ledger,
-            folders.outbox,
-            folders.versions,
-            self.disk,
-            UnreadRecords(self.keys, folders.schedules, folders.agents),
-        )
-
-    def _make_rewriting(self, webhooks: FileWebhooks) -> FileRewriting:
-        folders = self.folders
-        return FileRewriting(
-            self.keys,
-            self.stored_keys,
-            self.chats,
-            self.index,
-            folders.blobs,
-            folders.facts,
-            folders.versions,
-            [folders.schedules, folders.agents],
-            webhooks,
+            eraser=eraser,
+            rewriting=Rewriting(keys, self.stored_keys, (chats.list_pieces, *records.sources), scrub),
+            key_uses=FileKeyUses(index, self.clock),
         )
 
 

@@ -7,28 +7,26 @@ that a start after a crash finds it missing and derives it again.
 from __future__ import annotations
 
 import asyncio
-import re
 import sqlite3
-from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from services.memory.encryption.keyring import NO_KEYS, Keyring
-from services.memory.storage.files.indexing.database import database_errors
+from services.memory.storage.files.sqlite import database_errors, execute, number_marks, open_file, transaction
 from services.memory.storage.index_rows import IndexChange
-from services.memory.storage.outbox import LIVE, SqlWebhooks, list_values, make_fan_out
+from services.memory.storage.outbox import LIVE, Webhooks, list_values, make_fan_out
 from services.memory.storage.records.webhooks import KEPT_MS
 from services.runtime.clock import now_ms
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from services.memory.storage.encrypted.webhooks import Statement
     from services.memory.storage.event_rows import EventChange
     from services.memory.storage.files.disk_room import DiskRoom
     from services.memory.storage.files.indexing.index import Index
     from services.memory.storage.records.webhooks import Webhook
+    from services.memory.storage.sql import Row, Statement
 
 NAME = "webhooks.sqlite"
 
@@ -58,11 +56,11 @@ CREATE INDEX deliveries_ended ON deliveries(closed_at) WHERE closed_at > 0;
 CREATE INDEX deliveries_open ON deliveries(state) WHERE state IN ('waiting', 'dead');
 """
 
+_WHAT = "the webhooks of the store"
+
 _PLACE = "(SELECT coalesce(max(place), 0) + 1 FROM deliveries)"
 
-_MARK = re.compile(r"\$(\d+)")
-
-_FAN_OUT = _MARK.sub(r"?\1", make_fan_out(_PLACE))
+_FAN_OUT = number_marks(make_fan_out(_PLACE))
 
 _WITHDRAW = "DELETE FROM deliveries WHERE run_id = ? AND gate_id = coalesce(?, gate_id) AND state = 'scheduled'"
 
@@ -87,21 +85,19 @@ class Outbox:
         if self._db is not None:
             self._db.close()
 
-    def run(self, statements: Sequence[Statement]) -> list[list[Sequence[Any]]]:
+    def run(self, *statements: Statement) -> list[list[Row]]:
         """Run statements in one transaction; on disk when this returns."""
-        with self._lock, database_errors():
+        with self._lock, database_errors(_WHAT):
             if self._db is None:
                 if not any("INSERT INTO webhooks" in text for text, _ in statements):
                     return [[] for _ in statements]
                 self._db = self._open()
-            with self._transaction(self._db):
-                return [
-                    self._db.execute(_MARK.sub(r"?\1", text), tuple(values)).fetchall() for text, values in statements
-                ]
+            with transaction(self._db):
+                return [execute(self._db, *statement) for statement in statements]
 
     def scrub(self) -> None:
         """Clear what deleted rows have left in the file."""
-        with self._lock, database_errors():
+        with self._lock, database_errors(_WHAT):
             if self._db is not None:
                 self._db.execute("VACUUM")
                 self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -113,7 +109,7 @@ class Outbox:
             return
         with self._lock:
             count = self._db.total_changes
-            with self._transaction(self._db):
+            with transaction(self._db):
                 for change in changes:
                     if isinstance(change, IndexChange) and change.events:
                         self._put_events(self._db, change.events)
@@ -130,10 +126,8 @@ class Outbox:
         database.executemany(_WITHDRAW, change.withdrawn)
 
     def _open(self) -> sqlite3.Connection:
-        database = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+        database = open_file(self._path)
         try:
-            database.execute("PRAGMA journal_mode=WAL")
-            database.execute("PRAGMA synchronous=FULL")
             version = database.execute("PRAGMA user_version").fetchone()[0]
             if version == 0:
                 database.executescript(f"BEGIN; {_TABLES} PRAGMA user_version={VERSION}; COMMIT;")
@@ -144,47 +138,34 @@ class Outbox:
             raise
         return database
 
-    @staticmethod
-    @contextmanager
-    def _transaction(database: sqlite3.Connection) -> Generator[None]:
-        database.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-        except BaseException:
-            if database.in_transaction:  # a full disk ends it by itself
-                database.execute("ROLLBACK")
-            raise
-        database.execute("COMMIT")
+
+class _OutboxSql:
+    """The file as SQL of records, used on the event loop."""
+
+    def __init__(self, outbox: Outbox, room: DiskRoom) -> None:
+        self._outbox = outbox
+        self._room = room
+
+    async def run(self, *statements: Statement) -> list[list[Row]]:
+        def run() -> list[list[Row]]:
+            with self._room.noting():
+                return self._outbox.run(*statements)
+
+        return await asyncio.to_thread(run)
 
 
-class FileWebhooks(SqlWebhooks):
-    """The webhooks of a folder, used on the event loop."""
+class FileWebhooks(Webhooks):
+    """The webhooks of a folder."""
 
     def __init__(self, outbox: Outbox, index: Index, room: DiskRoom, keys: Keyring = NO_KEYS) -> None:
-        super().__init__(self._run_statements, _PLACE, keys)
-        self._outbox = outbox
+        super().__init__(_OutboxSql(outbox, room), _PLACE, keys)
         self._index = index
-        self._room = room
         loop = asyncio.get_running_loop()
         outbox.wake = lambda: loop.call_soon_threadsafe(self.wake) and None
 
-    async def put(self, webhook: Webhook, before: int = 0) -> bool:
-        # What happened before is told by the webhooks as they were then, and a new one is told of nothing before it.
+    async def put(self, record: Webhook, before: int = 0) -> bool:
+        # Events of before are told by the webhooks of then, and a new webhook gets none of them.
         if before:
-            self._index.backlog.check_empty("what the webhook is to be told of before its change")
+            self._index.backlog.check_empty("the events before the webhook's change")
         await self._index.settle()
-        return await super().put(webhook, before)
-
-    async def rewrite_all(self) -> bool:
-        """Write webhooks as they would be written now, with nothing left in the file of how they stood."""
-        rewritten = [await self.rewrite(*stored) for stored in await self.list_stored()]
-        if any(rewritten):
-            await asyncio.to_thread(self._outbox.scrub)
-        return any(rewritten)
-
-    async def _run_statements(self, *statements: Statement) -> list[list[Sequence[Any]]]:
-        def run() -> list[list[Sequence[Any]]]:
-            with self._room.noting():
-                return self._outbox.run(statements)
-
-        return await asyncio.to_thread(run)
+        return await super().put(record, before)

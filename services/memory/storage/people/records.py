@@ -1,10 +1,12 @@
-"""Erasures and holds as they are stored: one JSON object each."""
+"""Erasures and holds as they are stored."""
 
 from __future__ import annotations
 
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import msgspec
+
+from services.memory.storage.records.kind import Kind
 
 GOING, DONE = "going", "done"
 
@@ -25,7 +27,7 @@ class StoredErasure(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
     user: str
     """Empty: the whole tenant."""
     version: int
-    """Number of changes, which fences those that read an older one."""
+    """Another one after each change, so that a writer that read an older one is refused."""
     requested_by: str
     requested_at: int
     credential: str = ""
@@ -58,7 +60,7 @@ class StoredHold(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     hold_id: str
     tenant: str
     version: int
-    """Number of changes, which fences those that read an older one."""
+    """Another one after each change, so that a writer that read an older one is refused."""
     reason: str
     placed_by: str
     placed_at: int
@@ -74,16 +76,19 @@ class StoredHold(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
         return self.hold_id
 
 
-Record = TypeVar("Record", StoredErasure, StoredHold)
+R = TypeVar("R", StoredErasure, StoredHold)
 
 
-class DataRecords(Protocol[Record]):
-    """Records of one kind, of all tenants."""
+def make_kind(name: str, struct: type[R]) -> Kind[R]:
+    """Make a kind of few records, all of which are read together, in the table of such kinds."""
+    return Kind(
+        name,
+        struct,
+        "data_records",
+        {"record_id text": lambda record: record.record_id, "kind text": lambda record: name},
+        order="record_id",
+        where=f"kind = '{name}'",
+    )
 
-    async def list_all(self) -> list[Record]: ...
 
-    async def find(self, record_id: str) -> Record | None: ...
-
-    async def put(self, record: Record, before: int = 0) -> bool:
-        """Store the record, or return False if what is stored is not of the version `before`; 0: there is none."""
-        ...
+ERASURES, HOLDS = make_kind("erasure", StoredErasure), make_kind("hold", StoredHold)

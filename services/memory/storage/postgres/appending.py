@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from services.memory.log.chat import Chat, Span
     from services.memory.log.lines import Known
     from services.memory.storage.leases import Lease
+    from services.memory.storage.outbox import Webhooks
     from services.memory.storage.postgres.cached_chat import CachedChat, ChatCache
     from services.memory.storage.postgres.connection.pool import Database
     from services.memory.storage.postgres.notifications import Notifications
-    from services.memory.storage.postgres.outbox import PostgresWebhooks
     from services.memory.storage.postgres.staging import Answers
 
 log = structlog.get_logger()
@@ -42,7 +42,7 @@ class AppendQueue:
         database: Database,
         cache: ChatCache,
         peers: Notifications,
-        webhooks: PostgresWebhooks,
+        webhooks: Webhooks,
         keys: Keyring = NO_KEYS,
     ) -> None:
         self._keys = keys

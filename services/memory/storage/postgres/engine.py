@@ -6,33 +6,30 @@ from contextlib import asynccontextmanager, closing
 
 from services.memory.encryption.opening import OpenKeys, open_no_keys
 from services.memory.storage.audit.trail import AUDIT_TENANT, AuditTrail
+from services.memory.storage.encrypted.reencryption import Rewriting
 from services.memory.storage.engine import Engine
 from services.memory.storage.gates.watch import GateWatch
 from services.memory.storage.lru import CACHE_BYTES_MAX
-from services.memory.storage.people.records import StoredErasure, StoredHold
-from services.memory.storage.postgres.agents.definitions import PostgresStoredAgents
-from services.memory.storage.postgres.agents.versions import PostgresAgentVersions
+from services.memory.storage.outbox import Webhooks
 from services.memory.storage.postgres.api_keys.key_uses import PostgresKeyUses
-from services.memory.storage.postgres.api_keys.keys import PostgresKeys
 from services.memory.storage.postgres.appending import AppendQueue
 from services.memory.storage.postgres.audit.audit_table import AuditTable
 from services.memory.storage.postgres.blobs import PostgresBlobs
 from services.memory.storage.postgres.cached_chat import ChatCache
 from services.memory.storage.postgres.chats import PostgresChats
 from services.memory.storage.postgres.connection.pool import Database, Limits, open_database
+from services.memory.storage.postgres.connection.statements import PostgresSql
 from services.memory.storage.postgres.encryption.data_keys import PostgresDataKeys
-from services.memory.storage.postgres.encryption.rewriting import PostgresRewriting
+from services.memory.storage.postgres.encryption.rewriting import ChatRewriting
 from services.memory.storage.postgres.gates import PostgresGates
 from services.memory.storage.postgres.index import PostgresIndex
 from services.memory.storage.postgres.leases import PostgresLeases
 from services.memory.storage.postgres.migrations import migrate_tables
 from services.memory.storage.postgres.notifications import Notifications
-from services.memory.storage.postgres.outbox import PostgresWebhooks
+from services.memory.storage.postgres.outbox import NEXT_PLACE
 from services.memory.storage.postgres.people.erasing import RECEIPT_AFTER_S, PostgresEraser
-from services.memory.storage.postgres.people.records import PostgresDataRecords
-from services.memory.storage.postgres.schedules import PostgresSchedules
 from services.memory.storage.postgres.spend.rows import PostgresSpend
-from services.memory.storage.postgres.user_facts import PostgresUserFacts
+from services.memory.storage.records.stores import make_stores
 from services.runtime.clock import now_ms
 from services.runtime.ending import CannotServe, guard_task, guarding
 
@@ -77,12 +74,13 @@ async def open_postgres(
         gate_watch = GateWatch()
         peers = Notifications(url, database.leave_other_servers, gate_watch)
         cache = ChatCache(cache_bytes_max)
-        webhooks = PostgresWebhooks(database, keys)
+        sql = PostgresSql(database)
+        webhooks = Webhooks(sql, NEXT_PLACE, keys)
+        records = make_stores(sql, keys, webhooks)
         appending = AppendQueue(database, cache, peers, webhooks, keys)
         index = PostgresIndex(database, clock, keys)
         chats = PostgresChats(database, cache, index, appending, peers, keys, clock)
-        versions = PostgresAgentVersions(database, keys)
-        rewriting = PostgresRewriting(keys, stored_keys, database, index, versions, webhooks)
+        sources = (ChatRewriting(keys, database, index).list_pieces, *records.sources)
         gates = PostgresGates(database, keys)
         audit = AuditTrail(AuditTable(database, clock), clock, audit_tenant)
         beside = (
@@ -101,21 +99,14 @@ async def open_postgres(
                     spend=PostgresSpend(database),
                     leases=PostgresLeases(database, cache, clock, keys),
                     blobs=PostgresBlobs(database, keys),
-                    agent_versions=versions,
-                    agents=PostgresStoredAgents(database, keys),
-                    facts=PostgresUserFacts(database, keys),
-                    schedules=PostgresSchedules(database, keys),
-                    keys=PostgresKeys(database),
-                    webhooks=webhooks,
+                    records=records,
                     peers=peers,
                     audit=audit,
                     is_up=lambda: database.presence.is_up,
-                    erasures=PostgresDataRecords(database, "erasure", StoredErasure),
-                    holds=PostgresDataRecords(database, "hold", StoredHold),
                     eraser=PostgresEraser(
                         database, cache, peers, receipt_after_s=receipt_after_s, rewrites=scrub_rewrites, keys=keys
                     ),
-                    rewriting=rewriting,
+                    rewriting=Rewriting(keys, stored_keys, sources, sql.scrub),
                     key_uses=PostgresKeyUses(database, clock),
                 )
 

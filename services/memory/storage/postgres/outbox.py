@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import orjson
 
-from services.memory.encryption.keyring import NO_KEYS, Keyring
 from services.memory.storage.outbox import (
     DELIVERY_FIELDS,
     EVENT_FIELDS,
     LIVE,
     MATCHES,
-    SqlWebhooks,
     list_values,
 )
 from services.memory.storage.postgres.connection.session import strip_nul
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from services.memory.storage.encrypted.webhooks import Statement
     from services.memory.storage.event_rows import EventChange
-    from services.memory.storage.postgres.connection.pool import Database
-    from services.memory.storage.postgres.connection.session import Connection
 
-_PLACE = "nextval('delivery_places')"
+NEXT_PLACE = "nextval('delivery_places')"
 
 _COUNTED = frozenset({"occurred_at", "began_at", "next_at"})
 
@@ -35,7 +28,7 @@ _TYPES = ", ".join(f"{name} {'bigint' if name in _COUNTED else 'text'}" for name
 _STORE = f"""
 , delivery AS (
     INSERT INTO deliveries ({DELIVERY_FIELDS})
-    SELECT w.webhook_id, {_PLACE}, {", ".join(f"event.{name}" for name in EVENT_FIELDS)}, 0, 0, 0, ''
+    SELECT w.webhook_id, {NEXT_PLACE}, {", ".join(f"event.{name}" for name in EVENT_FIELDS)}, 0, 0, 0, ''
     FROM chat, jsonb_to_recordset(%s::text::jsonb) AS event(ordinal bigint, as_of bigint, {_TYPES})
         JOIN webhooks AS w ON {MATCHES}
     ORDER BY event.ordinal
@@ -64,16 +57,3 @@ def encode_change(change: EventChange) -> tuple[str, str]:
     ]
     withdrawn = [{"run_id": run_id, "gate_id": strip_nul(gate_id)} for run_id, gate_id in change.withdrawn]
     return orjson.dumps(events).decode(), orjson.dumps(withdrawn).decode()
-
-
-class PostgresWebhooks(SqlWebhooks):
-    def __init__(self, database: Database, keys: Keyring = NO_KEYS) -> None:
-        super().__init__(self._run_statements, _PLACE, keys)
-        self._database = database
-
-    async def _run_statements(self, *statements: Statement) -> list[list[Sequence[Any]]]:
-        async def run(connection: Connection) -> list[list[Sequence[Any]]]:
-            async with connection.transaction():
-                return [await connection.fetch(text, *map(strip_nul, values)) for text, values in statements]
-
-        return await self._database.run(run)

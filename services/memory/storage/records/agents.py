@@ -1,56 +1,21 @@
-"""Versions of agents, which runs are pinned to, each stored once and never changed; and tenants' agents in force."""
+"""Tenants' agents in force."""
 
 from __future__ import annotations
 
 import hashlib
 import uuid
+from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
-SHARED = ""
-"""In place of a tenant: the operator's agents, which all tenants have. No tenant's name is empty."""
+from services.memory.encryption.keyring import NO_KEYS
+from services.memory.storage.records.kind import Kind, Records
+from services.runtime.clock import now_ms
 
-AGENT = "agent"
-"""Kind of the records of tenants' agents in force."""
-
-VERSIONS_MAX = 10_000
-"""Versions of one agent. Nobody edits a file so often; a tool whose definition is another at each look would."""
-
-
-class AgentVersion(msgspec.Struct, frozen=True, rename="camel"):
-    """A version without its definition."""
-
-    tenant: str
-    agent_key: str
-    version: int
-    """Number among the agent's versions, from 1, in the order of their first use."""
-
-    hash: str
-    """SHA-256 of the definition, in hexadecimal."""
-
-    created_at: int
-    """When it was stored, Unix milliseconds."""
-
-
-class ExportedVersion(msgspec.Struct, frozen=True, rename="camel"):
-    """A version with its definition, as exports have it on a line."""
-
-    version: AgentVersion
-    definition: str
-
-
-def encode_version(version: AgentVersion, definition: bytes) -> bytes:
-    return msgspec.json.encode(ExportedVersion(version, definition.decode())) + b"\n"
-
-
-def decode_version(line: bytes) -> tuple[AgentVersion, bytes]:
-    """Raises msgspec.DecodeError."""
-    exported = msgspec.json.decode(line, type=ExportedVersion)
-    return exported.version, exported.definition.encode()
-
-
-def hash_definition(definition: bytes) -> str:
-    return hashlib.sha256(definition).hexdigest()
+if TYPE_CHECKING:
+    from services.memory.encryption.keyring import Keyring
+    from services.memory.storage.sql import StatementRunner
 
 
 class StoredAgent(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -59,7 +24,7 @@ class StoredAgent(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     tenant: str
     agent_key: str
     version: int
-    """Number of changes, which fences those that read an older one."""
+    """Another one after each change, so that a writer that read an older one is refused."""
     agent_version: int
     """Number among the agent's versions."""
     updated_at: int
@@ -84,19 +49,53 @@ class AgentUse(msgspec.Struct, frozen=True):
     """Agents of all tenants."""
 
 
-_DECODER = msgspec.json.Decoder(StoredAgent)
-
-
 def find_record_id(tenant: str, agent_key: str) -> str:
     """Return the id of an agent's record, a UUID, whatever case its key is written in."""
     digest = hashlib.sha256(f"{tenant}\n{agent_key.casefold()}".encode()).digest()
     return str(uuid.UUID(bytes=digest[:16]))
 
 
-def encode_agent(agent: StoredAgent) -> bytes:
-    return msgspec.json.encode(agent) + b"\n"
+def _remove_erased(agent: StoredAgent) -> StoredAgent:
+    return replace(agent, definition="", updated_at=now_ms(), updated_by="") if agent.definition else agent
 
 
-def decode_agent(data: bytes) -> StoredAgent:
-    """Raises msgspec.DecodeError if it is none."""
-    return _DECODER.decode(data)
+AGENTS = Kind(
+    "agent",
+    StoredAgent,
+    "tenant_agents",
+    {
+        "record_id text": lambda agent: agent.record_id,
+        "tenant text": lambda agent: agent.tenant,
+        "bytes bigint": lambda agent: len(agent.definition.encode()),
+        "updated_at bigint": lambda agent: agent.updated_at,
+    },
+    order="revision",
+    counter="tenant_agent_revision",
+    get_tenant=lambda agent: agent.tenant,
+    plural="agents",
+    get_author=lambda agent: agent.updated_by,
+    erase=_remove_erased,
+)
+
+_OWN_USE = """
+count(CASE WHEN tenant = $1 THEN 1 END), coalesce(sum(CASE WHEN tenant = $1 THEN bytes ELSE 0 END), 0), count(*)
+"""
+
+
+class StoredAgents(Records[StoredAgent]):
+    """Tenants' agents in force, and those removed lately."""
+
+    def __init__(self, sql: StatementRunner, keys: Keyring = NO_KEYS) -> None:
+        super().__init__(sql, AGENTS, keys)
+
+    async def find_agent(self, tenant: str, agent_key: str) -> StoredAgent | None:
+        """Return the agent, whatever case its key is written in."""
+        return await self.find(find_record_id(tenant, agent_key))
+
+    async def forget(self, before: int) -> None:
+        """Delete the records of agents that were removed before a time, in Unix milliseconds."""
+        await self.delete_where("bytes = 0 AND updated_at < $1", before)
+
+    async def measure(self, tenant: str) -> AgentUse:
+        """Measure the agents that are not removed."""
+        return AgentUse(*map(int, (await self.fetch(_OWN_USE, "bytes > 0", tenant))[0]))

@@ -1,8 +1,17 @@
-"""API keys as they are stored: one JSON object each, with a hash in place of the key's text."""
+"""API keys as they are stored, with a hash in place of the key's text."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
+from msgspec.structs import replace
+
+from services.memory.storage.records.kind import Kind, Records
+from services.runtime.clock import now_ms
+
+if TYPE_CHECKING:
+    from services.memory.storage.sql import StatementRunner
 
 
 class StoredKey(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -12,7 +21,7 @@ class StoredKey(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
     tenant: str
     user: str
     version: int
-    """Number of changes, which fences those that read an older one."""
+    """Another one after each change, so that a writer that read an older one is refused."""
     sha256: str
     """Of the key's text, as hex digits."""
     name: str
@@ -59,13 +68,37 @@ class StoredKey(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
         return self.revoked_at or (self.expires_at if 0 < self.expires_at <= now else 0)
 
 
-_DECODER = msgspec.json.Decoder(StoredKey)
+def _revoke_erased(key: StoredKey) -> StoredKey:
+    now = now_ms()
+    return key if key.revoked_at or key.suspends else replace(key, updated_at=now, revoked_at=now, revoked_by="erasure")
 
 
-def encode_key(key: StoredKey) -> bytes:
-    return msgspec.json.encode(key) + b"\n"
+KEYS = Kind(
+    "key",
+    StoredKey,
+    "api_keys",
+    {
+        "key_id text": lambda key: key.key_id,
+        "tenant text": lambda key: key.tenant,
+        "created_at bigint": lambda key: key.created_at,
+    },
+    order="revision",
+    indexes=("(tenant, created_at, key_id)",),
+    counter="api_key_revision",
+    plural="keys",
+    get_user=lambda key: key.user,
+    erase=_revoke_erased,
+)
 
 
-def decode_key(data: bytes) -> StoredKey:
-    """Raises msgspec.DecodeError if it is none."""
-    return _DECODER.decode(data)
+class Keys(Records[StoredKey]):
+    def __init__(self, sql: StatementRunner) -> None:
+        super().__init__(sql, KEYS)
+
+    async def list_own(self, tenant: str, *, suspends: bool = False) -> list[StoredKey]:
+        """List the tenant's keys, the oldest first, or the records that suspend its users."""
+        own = [key for key in await self.select("tenant = $1", tenant) if key.suspends == suspends]
+        return sorted(own, key=lambda key: (key.created_at, key.key_id))
+
+    async def count_all(self) -> int:
+        return (await self.fetch("count(*)"))[0][0]

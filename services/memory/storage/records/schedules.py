@@ -1,13 +1,21 @@
-"""Schedules as they are stored: one JSON object each."""
+"""Schedules as they are stored."""
 
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from services.memory.encryption.keyring import NO_KEYS
+from services.memory.storage.records.kind import Kind, Records, delete_record
 from services.memory.storage.records.webhooks import Secret
 from services.runtime.auth.identity import Identity
+
+if TYPE_CHECKING:
+    from services.memory.encryption.keyring import Keyring
+    from services.memory.storage.sql import StatementRunner
 
 SCHEDULE = "schedule"
 """Kind of the records."""
@@ -58,7 +66,7 @@ class Schedule(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     tenant: str
     user: str
     version: int
-    """Number of changes, which fences those that read an older one."""
+    """Another one after each change, so that a writer that read an older one is refused."""
     agent_key: str
     message: str
     created_at: int
@@ -140,13 +148,60 @@ class Schedule(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
         return int.from_bytes(digest[:8]) % (self.jitter_s * 1000 + 1)
 
 
-_DECODER = msgspec.json.Decoder(Schedule)
+SCHEDULES = Kind(
+    SCHEDULE,
+    Schedule,
+    "schedules",
+    {
+        "schedule_id text": lambda schedule: schedule.schedule_id,
+        "tenant text": lambda schedule: schedule.tenant,
+        "user_name text": lambda schedule: schedule.user,
+        "created_at bigint": lambda schedule: schedule.created_at,
+        "starts_at bigint": lambda schedule: schedule.starts_at,
+    },
+    order="created_at, schedule_id",
+    indexes=("(tenant, user_name, created_at, schedule_id)", "(starts_at) WHERE starts_at > 0"),
+    get_tenant=lambda schedule: schedule.tenant,
+    plural="schedules",
+    get_user=lambda schedule: schedule.user,
+    erase=delete_record,
+)
+
+_OWN = "tenant = $1 AND user_name = $2"
+
+_DUE = """
+schedule_id IN (SELECT schedule_id FROM (
+    SELECT schedule_id, starts_at,
+        row_number() OVER (PARTITION BY tenant, user_name ORDER BY starts_at, schedule_id) AS place
+    FROM schedules WHERE starts_at > 0 AND starts_at <= $1) AS ranked
+ORDER BY place, starts_at, schedule_id LIMIT $2)
+"""
 
 
-def encode_schedule(schedule: Schedule) -> bytes:
-    return msgspec.json.encode(schedule) + b"\n"
+class Schedules(Records[Schedule]):
+    def __init__(self, sql: StatementRunner, keys: Keyring = NO_KEYS) -> None:
+        super().__init__(sql, SCHEDULES, keys)
 
+    async def list_own(self, owner: Identity, after: tuple[int, str], count: int) -> list[Schedule]:
+        """List `count` of the user's schedules, the oldest first, after the one with this time and id."""
+        place = f"{_OWN} AND (created_at, schedule_id) > ($3, $4)"
+        return await self.select(place, owner.tenant, owner.user, *after, tail=f"LIMIT {count}")
 
-def decode_schedule(data: bytes) -> Schedule:
-    """Raises msgspec.DecodeError if it is none."""
-    return _DECODER.decode(data)
+    async def count_own(self, owner: Identity) -> int:
+        return (await self.fetch("count(*)", _OWN, owner.tenant, owner.user))[0][0]
+
+    async def list_due(self, now: int, count: int) -> list[Schedule]:
+        """List schedules that must begin a run by `now`: the first of each user, then the second ones."""
+        due = sorted(
+            await self.select_readable(_DUE, now, count), key=lambda found: (found.starts_at, found.schedule_id)
+        )
+        counts = Counter[Identity]()
+        ranks: list[int] = []
+        for schedule in due:
+            ranks.append(counts[schedule.owner])
+            counts[schedule.owner] += 1
+        return [due[place] for place in sorted(range(len(due)), key=ranks.__getitem__)]
+
+    async def find_next_start(self, now: int) -> int:
+        """Return when the first schedule begins after `now`; 0: none does."""
+        return (await self.fetch("coalesce(min(starts_at), 0)", "starts_at > $1 AND starts_at > 0", now))[0][0]

@@ -1,16 +1,26 @@
-"""Facts about users as they are stored: one JSON object or list of them a line."""
+"""Facts about users: rows of a table, and lines of JSON in exports."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from functools import partial
+from sys import intern
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
+from services.memory.encryption.envelope import WrongCiphertext, is_encrypted
+from services.memory.encryption.keyring import NO_KEYS, make_damaged_error
 from services.runtime.auth.identity import Identity
 from services.runtime.clock import now_ms
 from services.runtime.randomness import new_uuid
+
+if TYPE_CHECKING:
+    from services.memory.encryption.keyring import Keyring
+    from services.memory.storage.encrypted.reencryption import Piece
+    from services.memory.storage.sql import Row, Sql, Statement
 
 Scope: TypeAlias = Literal["user", "agent", "tenant"]
 
@@ -97,12 +107,195 @@ def encode_fact(fact: Fact) -> bytes:
     return msgspec.json.encode(fact) + b"\n"
 
 
-def encode_facts(facts: Sequence[Fact]) -> bytes:
-    """Encode facts that are stored together as one line, which a crash leaves whole or not at all."""
-    return encode_fact(facts[0]) if len(facts) == 1 else msgspec.json.encode(facts) + b"\n"
-
-
 def decode_facts(data: bytes) -> Iterable[Fact]:
-    """Decode a line. Raises msgspec.DecodeError if it holds no facts."""
+    """Decode a line of an export. Raises msgspec.DecodeError if it holds no facts."""
     found = _LINE.decode(data)
     return [found] if isinstance(found, Fact) else found
+
+
+TABLES = (
+    """
+    CREATE TABLE IF NOT EXISTS facts (
+        n INTEGER PRIMARY KEY AUTOINCREMENT, fact_id text NOT NULL UNIQUE, key text NOT NULL, request_id text NOT NULL,
+        updated_at bigint NOT NULL, user_name text NOT NULL, text text NOT NULL, tenant text NOT NULL,
+        scope text NOT NULL, agent_key text NOT NULL, topic text NOT NULL, chat_id text NOT NULL, run_id text NOT NULL,
+        line_n bigint NOT NULL, created_at bigint NOT NULL, ended_at bigint NOT NULL, replaced_by text NOT NULL,
+        deleted_at bigint NOT NULL, vector blob NOT NULL, vector_model text NOT NULL, UNIQUE (tenant, user_name, key))
+    """,
+    "CREATE INDEX IF NOT EXISTS facts_of_tenants ON facts (tenant) WHERE scope = 'tenant'",
+)
+
+_TEXT_COLUMNS = """fact_id, request_id, updated_at, user_name, text, tenant, scope, agent_key, topic, chat_id, run_id,
+    line_n, created_at, ended_at, replaced_by, deleted_at"""
+
+_COLUMNS = f"{_TEXT_COLUMNS}, vector, vector_model"
+
+_INSERT = f"""
+INSERT INTO facts ({_COLUMNS}, key)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)
+"""
+
+_STORE = f"""{_INSERT}
+ON CONFLICT (fact_id) DO UPDATE SET text = EXCLUDED.text, topic = EXCLUDED.topic, updated_at = EXCLUDED.updated_at,
+    chat_id = EXCLUDED.chat_id, run_id = EXCLUDED.run_id, line_n = EXCLUDED.line_n,
+    ended_at = EXCLUDED.ended_at, replaced_by = EXCLUDED.replaced_by, deleted_at = EXCLUDED.deleted_at,
+    vector = EXCLUDED.vector, vector_model = EXCLUDED.vector_model
+"""
+
+_IMPORT = f"{_INSERT} ON CONFLICT DO NOTHING"
+
+_ALL = f"SELECT n, {_COLUMNS} FROM facts"
+
+_VISIBLE, _VISIBLE_TEXTS = (
+    f"SELECT n, {columns} FROM facts WHERE tenant = $1 AND user_name = $2 AND scope <> 'tenant' "
+    f"UNION ALL SELECT n, {columns} FROM facts WHERE tenant = $1 AND scope = 'tenant' ORDER BY n"
+    for columns in (_COLUMNS, _TEXT_COLUMNS)
+)
+
+_COUNT = "SELECT count(*), count(CASE WHEN deleted_at = 0 THEN 1 END) FROM facts WHERE tenant = $1 AND user_name = $2"
+
+_DELETE = "DELETE FROM facts WHERE tenant = $1 AND user_name = $2 RETURNING deleted_at"
+
+_PUT_TEXTS = """
+UPDATE facts SET text = $2, topic = $3, vector = $4 WHERE fact_id = $1 AND text = $5 AND topic = $6 AND vector = $7
+RETURNING 1
+"""
+
+
+class UserFacts:
+    """The facts of all users; a tenant's are changed by one writer at a time."""
+
+    def __init__(self, sql: Sql, keys: Keyring = NO_KEYS) -> None:
+        self._sql = sql
+        self._keys = keys
+
+    async def list_visible(self, owner: Identity, *, with_vectors: bool = False) -> list[Fact]:
+        """List the user's facts and the tenant's, tombstones included, in the order in which they were stored.
+
+        Vectors, which may be megabytes, are read only on request.
+        """
+        rows = await self._fetch(_VISIBLE if with_vectors else _VISIBLE_TEXTS, owner.tenant, owner.user)
+        await self._keys.open_for(row[5] for row in rows)
+        return [decrypt_fact(_read_fact(row), self._keys) for row in rows]
+
+    async def change(self, owner: Identity, make: MakeChange) -> Fact:
+        """Make a change of what `owner` sees, one at a time, and return its fact.
+
+        `make` gets facts without vectors; a fact that it changes loses its vector, which is made anew. When this
+        returns, no file or table of the store holds a text that the change removed.
+        """
+        await self._keys.prepare(owner.tenant)
+
+        def decide(rows: list[Row]) -> tuple[list[Statement], tuple[Fact, bool]]:
+            before = {fact.uuid: fact for row in rows for fact in [decrypt_fact(_read_fact(row), self._keys)]}
+            change = make([*before.values()])
+            loses_text = any(
+                (old := before.get(fact.uuid)) is not None and (old.text, old.topic) != (fact.text, fact.topic)
+                for fact in change.changed
+            )
+            stores: list[Statement] = [
+                (_STORE, _list_values(encrypt_fact(fact, self._keys))) for fact in change.changed
+            ]
+            return stores, (change.fact, loses_text)
+
+        read = (_VISIBLE_TEXTS, (owner.tenant, owner.user))
+        fact, loses_text = await self._sql.decide(f"headrace facts {owner.tenant}", read, decide)
+        if loses_text:
+            await self._sql.scrub("facts")
+        return fact
+
+    async def list_all(self) -> list[Fact]:
+        """List the facts of all users that can be read, in the order in which they were stored."""
+        rows = await self._keys.select_readable(await self._fetch(f"{_ALL} ORDER BY n"), lambda row: row[5])
+        return [decrypt_fact(_read_fact(row), self._keys) for row in rows]
+
+    async def import_all(self, facts: Iterable[Fact]) -> None:
+        """Store facts of another store as they are; known ones stay."""
+        facts = list(facts)
+        for tenant in {fact.owner.tenant for fact in facts}:
+            await self._keys.prepare(tenant)
+        await self._sql.run(*(make_import(fact, self._keys) for fact in facts))
+
+    async def count_own(self, owner: Identity) -> tuple[int, int]:
+        """Count what the user has stored, tombstones and the tenant's facts included, and how much of it has a text."""
+        stored, valid = (await self._fetch(_COUNT, owner.tenant, owner.user))[0]
+        return stored, valid
+
+    async def delete_own(self, owner: Identity) -> int:
+        """Delete what `count_own` counts and return how much had a text; no key is needed."""
+        return sum(row[0] == 0 for row in await self._fetch(_DELETE, owner.tenant, owner.user))
+
+    async def list_users(self, tenant: str) -> set[str]:
+        return {row[0] for row in await self._fetch("SELECT DISTINCT user_name FROM facts WHERE tenant = $1", tenant)}
+
+    async def list_pieces(self) -> AsyncGenerator[Piece]:
+        """Yield each fact's name, with a function that writes it as it would be written now."""
+        for (fact_id,) in await self._fetch("SELECT fact_id FROM facts ORDER BY n"):
+            yield f"fact {fact_id}", partial(self._rewrite, fact_id)
+
+    async def _rewrite(self, fact_id: str) -> bool:
+        rows = await self._fetch(f"{_ALL} WHERE fact_id = $1", fact_id)
+        stored = _read_fact(rows[0]) if rows else None
+        if stored is None or not stored.text or self._keys.is_current_text(stored.owner.tenant, stored.text):
+            return False
+        await self._keys.prepare_newest(stored.owner.tenant)
+        await self._keys.open_for([stored.text, stored.topic, stored.vector])
+        new = encrypt_fact(decrypt_fact(stored, self._keys), self._keys)
+        parts = (fact_id, new.text, new.topic, new.vector, stored.text, stored.topic, stored.vector)
+        return bool(await self._fetch(_PUT_TEXTS, *parts))
+
+    async def _fetch(self, text: str, *values: str | bytes) -> list[Row]:
+        return (await self._sql.run((text, values)))[0]
+
+
+def make_import(fact: Fact, keys: Keyring) -> Statement:
+    """Make the statement that stores a fact as it is, if it is unknown; the tenant's key must be ready."""
+    return _IMPORT, _list_values(encrypt_fact(fact, keys))
+
+
+def _read_fact(row: Row) -> Fact:
+    *head, scope, agent_key, topic = row[:10]
+    # msgspec leaves a default out by its identity.
+    values: list[Any] = [*head, intern(scope), agent_key, topic, Source.create(*row[10:13]), *row[13:]]
+    return Fact(*values)
+
+
+def _list_values(fact: Fact) -> list[str | int | bytes]:
+    source, owner = fact.source, fact.owner
+    values: list[str | int | bytes] = [fact.uuid, fact.request_id, fact.updated_at, owner.user, fact.text, owner.tenant]
+    values += [fact.scope, fact.agent_key, fact.topic, source.chat_id, source.run_id, source.n]
+    values += [fact.created_at, fact.ended_at, fact.replaced_by, fact.deleted_at]
+    return [*values, fact.vector, fact.vector_model, fact.key]
+
+
+def encrypt_fact(fact: Fact, keys: Keyring) -> Fact:
+    """Return a fact with encrypted text, topic and vector; the tenant's key must be ready."""
+    if not keys.encrypts:
+        return fact
+    tenant = fact.owner.tenant
+    vector = keys.encrypt(tenant, _name_part(fact, b"vector"), fact.vector) if fact.vector else b""
+    text, topic = (
+        keys.encrypt_text(tenant, _name_part(fact, name), part)
+        for name, part in ((b"text", fact.text), (b"topic", fact.topic))
+    )
+    return replace(fact, text=text, topic=topic, vector=vector)
+
+
+def decrypt_fact(fact: Fact, keys: Keyring) -> Fact:
+    """Raises LogDamaged, KeyUnavailable, Overloaded."""
+    text = keys.decrypt_text(_name_part(fact, b"text"), fact.text)
+    topic = keys.decrypt_text(_name_part(fact, b"topic"), fact.topic)
+    vector = fact.vector
+    if is_encrypted(vector):
+        context = _name_part(fact, b"vector")
+        try:
+            vector = keys.decrypt(context, vector)
+        except WrongCiphertext as error:
+            raise make_damaged_error(context) from error
+    if text is fact.text and topic is fact.topic and vector is fact.vector:
+        return fact
+    return replace(fact, text=text, topic=topic, vector=vector)
+
+
+def _name_part(fact: Fact, part: bytes) -> bytes:
+    return b"fact\0%b\0%b" % (fact.uuid.encode(), part)

@@ -7,8 +7,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from services.memory.storage.records.kind import Kind, Records
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    from services.memory.encryption.keyring import Keyring
+    from services.memory.storage.sql import Statement, StatementRunner
 
 SCHEDULED, WAITING, DELIVERED, DEAD = "scheduled", "waiting", "delivered", "dead"
 """States of a delivery: its event has not come yet; it is to be tried (again); the receiver has it; it is given up."""
@@ -30,7 +35,7 @@ class Webhook(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     webhook_id: str
     tenant: str
     version: int
-    """Number of changes, which fences those that read an older one."""
+    """Another one after each change, so that a writer that read an older one is refused."""
     url: str
     secrets: tuple[Secret, ...]
     """The newest first."""
@@ -151,13 +156,84 @@ class DeliveryQuery:
         return page, "" if last is None else f"{last.occurred_at}.{last.event_id}.{last.webhook_id}"
 
 
-_DECODER = msgspec.json.Decoder(Webhook)
+IS_OF_RUN = f"substr(agents, 1, {len(RUN_WORD) + 1}) = ',{RUN_WORD}'"
+
+_RUN_ID = f"substr(agents, {len(RUN_WORD) + 2}, length(agents) - {len(RUN_WORD) + 2})"
+
+_FORGET_MISSED = """
+DELETE FROM deliveries WHERE webhook_id = $1 AND state = 'scheduled' AND next_at <= $2
+    AND EXISTS (SELECT 1 FROM webhooks AS w WHERE w.webhook_id = $1 AND w.is_paused = 1)
+"""
+"""What came due while the webhook was paused."""
 
 
-def encode_webhook(webhook: Webhook) -> bytes:
-    return msgspec.json.encode(webhook)
+def _join_words(words: Sequence[str]) -> str:
+    return f",{','.join(words)}," if words else ""
 
 
-def decode_webhook(data: bytes) -> Webhook:
-    """Raises msgspec.DecodeError if it is none."""
-    return _DECODER.decode(data)
+WEBHOOKS = Kind(
+    "webhook",
+    Webhook,
+    "webhooks",
+    {
+        "webhook_id text": lambda webhook: webhook.webhook_id,
+        "tenant text": lambda webhook: webhook.tenant,
+        "types text": lambda webhook: _join_words(webhook.types),
+        "agents text": lambda webhook: _join_words(webhook.scope_words),
+        "is_paused integer": lambda webhook: int(webhook.paused),
+        "matches_from bigint": lambda webhook: webhook.matches_from,
+        "created_at bigint": lambda webhook: webhook.created_at,
+    },
+    order="created_at, webhook_id",
+    kept={"is_full": "is_full integer"},
+    get_tenant=lambda webhook: webhook.tenant,
+)
+
+
+class WebhookRecords(Records[Webhook]):
+    def __init__(self, sql: StatementRunner, keys: Keyring) -> None:
+        super().__init__(sql, WEBHOOKS, keys)
+        self._wake: Callable[[], None] = lambda: None
+
+    def listen(self, wake: Callable[[], None]) -> None:
+        """Call `wake` when this process has stored deliveries."""
+        self._wake = wake
+
+    def wake(self) -> None:
+        self._wake()
+
+    async def list_own(self, tenant: str) -> list[Webhook]:
+        """List the tenant's webhooks, the oldest first, without those of single runs."""
+        return await self.select(f"tenant = $1 AND NOT {IS_OF_RUN}", tenant)
+
+    async def list_of_run(self, tenant: str, run_id: str) -> list[Webhook]:
+        """List the webhooks of one run of the tenant, the oldest first."""
+        return await self.select("tenant = $1 AND agents = $2", tenant, _join_words((make_run_word(run_id),)))
+
+    async def count_of_runs(self, tenant: str) -> int:
+        """Count the tenant's webhooks of single runs."""
+        return len(await self.fetch("1", f"tenant = $1 AND {IS_OF_RUN}", tenant))
+
+    async def list_ids(self, tenant: str) -> list[tuple[str, str]]:
+        """List the ids of the tenant's webhooks, each with its run, or "" if it has none; no key is needed."""
+        columns = f"webhook_id, CASE WHEN {IS_OF_RUN} THEN {_RUN_ID} ELSE '' END"
+        return [(webhook_id, run_id) for webhook_id, run_id in await self.fetch(columns, "tenant = $1", tenant)]
+
+    async def put(self, record: Webhook, before: int = 0) -> bool:
+        is_stored = await super().put(record, before)
+        self._wake()  # what waited for the end of a pause is due
+        return is_stored
+
+    def list_changes_before(self, record: Webhook) -> list[Statement]:
+        return [(_FORGET_MISSED, (record.webhook_id, record.updated_at))]
+
+    async def delete(self, record_id: str) -> None:
+        """Delete the webhook with its deliveries; no key is needed."""
+        tables = ("webhooks", "deliveries")
+        await self._sql.run(*((f"DELETE FROM {table} WHERE webhook_id = $1", (record_id,)) for table in tables))
+
+    async def delete_of_run(self, tenant: str, run_id: str) -> None:
+        """Delete the webhooks of one run of the tenant; no key is needed."""
+        words = _join_words((make_run_word(run_id),))
+        for (webhook_id,) in await self.fetch("webhook_id", "tenant = $1 AND agents = $2", tenant, words):
+            await self.delete(webhook_id)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -19,9 +19,6 @@ from services.memory.storage.s3.requests import LIMITS, Limits
 from services.runtime.completion import complete
 
 if TYPE_CHECKING:
-    from services.memory.encryption.data_keys import DataKeys
-    from services.memory.encryption.keyring import Keyring
-    from services.memory.storage.encrypted.reencryption import Rewriting
     from services.memory.storage.engine import Blobs, ChatLogs, Engine
     from services.memory.storage.s3.settings import S3Settings
     from services.runtime.auth.identity import Identity
@@ -68,25 +65,6 @@ class S3Chats:
                 log.warning("blobs of a deleted chat go later", chat_id=chat_id, problem=error.message)
 
 
-class S3Rewriting:
-    def __init__(self, rewriting: Rewriting, blobs: S3Blobs) -> None:
-        self._rewriting, self._blobs = rewriting, blobs
-
-    @property
-    def keys(self) -> Keyring:
-        return self._rewriting.keys
-
-    @property
-    def stored(self) -> DataKeys:
-        return self._rewriting.stored
-
-    async def list_pieces(self) -> AsyncIterator[tuple[str, Callable[[], Awaitable[bool]]]]:
-        async for piece in self._rewriting.list_pieces():
-            yield piece
-        async for piece in self._blobs.list_pieces():
-            yield piece
-
-
 @asynccontextmanager
 async def keeping_blobs_in(
     url: str, settings: S3Settings, engine: Engine, limits: Limits = LIMITS
@@ -98,6 +76,6 @@ async def keeping_blobs_in(
         blobs = S3Blobs(bucket, engine.blobs, engine.index, engine.rewriting.keys)
         # Named, as the arguments of `replace` are of any type: they have all that an engine's parts have.
         chats: ChatLogs = S3Chats(engine.chats, blobs)
-        rewriting: Rewriting = S3Rewriting(engine.rewriting, blobs)
+        rewriting = replace(engine.rewriting, sources=(*engine.rewriting.sources, blobs.list_pieces))
         stored: Blobs = blobs
         yield replace(engine, blobs=stored, chats=chats, rewriting=rewriting)

@@ -7,7 +7,9 @@ stay listed; and bytes that a disk has damaged in what is kept beside the logs.
 from __future__ import annotations
 
 import re
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,6 @@ from headrace.errors import LogDamaged
 from headrace.v1 import agent_pb2, common_pb2
 from services.memory.storage.files.indexing.index_recovery import INDEX_NAME, SPEND
 from tests.support.memory.admin_cli import tool
-from tests.support.memory.agent_versions import put_version
 from tests.support.memory.engines import Serve, lose_index, open_keys
 from tests.support.memory.gates import ids, opening, submitted
 from tests.support.memory.log_editing import without_checksums
@@ -167,15 +168,6 @@ async def test_costs_of_a_deleted_chat_that_cannot_be_read_are_left_out(serve: S
         assert await total(memory) == 3
 
 
-async def test_a_version_of_an_agent_whose_line_is_damaged_is_left_out(serve: Serve, folder: Path) -> None:
-    async with serve() as memory:
-        await put_version(memory, b"{}")
-    (path,) = (folder / "agents" / "versions").iterdir()
-    harm(path, b'"agentKey":"', b'"agentKey":"\xff')
-    async with serve() as memory:
-        assert await put_version(memory, b"[]") == 2
-
-
 async def test_a_data_key_that_cannot_be_read_is_left_out(folder: Path) -> None:
     async with memory_over(folder, open_keys=open_keys) as memory:
         await memory.begin_and_end()
@@ -194,8 +186,8 @@ async def test_a_schedule_whose_zone_is_no_more_keeps_no_other_from_its_time(
     async with serve(clock=clock) as memory:
         odd = await create(memory, cron="0 * * * *", catch_up=True, time_zone="Europe/Berlin")
         await create(memory, cron="0 * * * *", time_zone="Europe/Berlin")
-    for path in (folder / "schedules").iterdir():
-        path.write_bytes(path.read_bytes().replace(b"Europe/Berlin", b"Europe/Bonn__"))
+    with closing(sqlite3.connect(folder / "records.sqlite")) as database, database:
+        database.execute("UPDATE schedules SET data = CAST(replace(data, 'Europe/Berlin', 'Europe/Bonn__') AS blob)")
     async with serve(clock=clock) as memory:
         clock.pass_to(odd.next_at - 1)
         other = await create(memory, once_at=odd.next_at + passed_ms)

@@ -139,11 +139,11 @@ async def _check_engine(engine: Engine, said: Sequence[Sequence[str]], recording
             case "put", [chat_id, blob_id]:
                 assert engine.blobs.find(chat_id, blob_id)
             case "remembered", [fact_id]:
-                facts = {fact.uuid: fact for fact in await engine.facts.list_all()}
+                facts = {fact.uuid: fact for fact in await engine.records.facts.list_all()}
                 assert bool(facts[fact_id].text) != bool(facts[fact_id].deleted_at)
                 assert facts[fact_id].text or fact_id in forgotten
             case "forgot", [fact_id]:
-                facts = {fact.uuid: fact for fact in await engine.facts.list_all()}
+                facts = {fact.uuid: fact for fact in await engine.records.facts.list_all()}
                 assert facts[fact_id].deleted_at
             case "leased", [run_id, generation]:
                 lease = await engine.leases.acquire(CHATS[0], run_id, "here:1", 15_000)

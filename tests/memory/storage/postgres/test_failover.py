@@ -85,7 +85,7 @@ async def test_what_no_standby_has_is_not_acknowledged(both: Pair) -> None:
         await asyncio.to_thread(both.standby.start)
         await asyncio.to_thread(both.wait)
         fact_id = await store_fact(engine, OWNER, "later", request_id)
-        assert fact_id in {fact.uuid for fact in await engine.facts.list_all()}
+        assert fact_id in {fact.uuid for fact in await engine.records.facts.list_all()}
 
 
 @pytest.mark.nightly
@@ -103,4 +103,4 @@ async def test_a_primary_that_says_nothing_any_more_is_left(both: Pair) -> None:
         waiting = [asyncio.create_task(store_fact(engine, OWNER, "after", new_id())) for _ in range(8)]
         await asyncio.to_thread(fail_over, both)
         told = await asyncio.gather(*waiting)
-        assert set(told) <= {fact.uuid for fact in await engine.facts.list_all()}
+        assert set(told) <= {fact.uuid for fact in await engine.records.facts.list_all()}

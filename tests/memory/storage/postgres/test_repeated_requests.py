@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from headrace.errors import Overloaded
 from services.memory.storage.postgres.connection.pool import Limits
 from services.memory.storage.postgres.engine import open_postgres
-from services.memory.storage.records.record_stores import change_record, keep_record, make_version
+from services.memory.storage.records.kind import make_version
 from services.memory.storage.records.schedules import Schedule
 from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
 from tests.support.memory.engines import ModelledTables
@@ -115,13 +115,11 @@ async def test_a_change_of_what_a_fail_over_took_back_does_not_fit_what_is_there
     schedule_id = new_id()
 
     async with ModelledTables(modelled).memory() as memory, open_postgres("postgresql://modelled", LIMITS) as engine:
-        find = partial(engine.schedules.find, schedule_id)
+        find = partial(engine.records.schedules.find, schedule_id)
 
         async def rename(schedule: Schedule | None, name: str) -> Schedule:
             assert schedule is not None
-            changed = await change_record(
-                "schedule", schedule, lambda stored: replace(stored, name=name), engine.schedules.put, find
-            )
+            changed = await engine.records.schedules.change(schedule, lambda stored: replace(stored, name=name))
             assert changed is not None
             return changed
 
@@ -134,7 +132,7 @@ async def test_a_change_of_what_a_fail_over_took_back_does_not_fit_what_is_there
             modelled.start()
         instead = await rename(await find(), "instead")
         change = replace(taken_back, name="behind it", version=make_version())
-        assert not await engine.schedules.put(change, taken_back.version)
+        assert not await engine.records.schedules.put(change, taken_back.version)
         assert await find() == instead
 
 
@@ -165,14 +163,14 @@ async def test_nobody_is_answered_with_what_a_fail_over_takes_back_meanwhile(mod
 async def test_what_is_stored_once_more_is_in_nobodys_way(modelled: ModelServer) -> None:
     schedule_id = new_id()
     async with ModelledTables(modelled).memory() as memory, open_postgres("postgresql://modelled", LIMITS) as engine:
-        find = partial(engine.schedules.find, schedule_id)
+        find = partial(engine.records.schedules.find, schedule_id)
         with acting_as(Identity("acme", "ada", scopes=ALL_SCOPES)):
             await make_schedule(memory, schedule_id)
         read = await find()
         assert read is not None
-        assert await change_record("schedule", read, keep_record, engine.schedules.put, find) == read == await find()
+        assert await engine.records.schedules.keep(read) == read == await find()
         changed = replace(read, name="new", version=make_version())
-        assert await engine.schedules.put(changed, read.version), "who has read it before may still change it"
+        assert await engine.records.schedules.put(changed, read.version), "who has read it before may still change it"
 
 
 async def _wait_for(answer: Awaitable[Any]) -> Any:

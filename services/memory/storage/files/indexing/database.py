@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from operator import attrgetter
 from pathlib import Path
 
-from headrace.errors import Overloaded
 from services.memory.encryption.keyring import NO_KEYS
 from services.memory.storage.encrypted.rows import RowCipher
 from services.memory.storage.encrypted.text_search import TextRow
@@ -30,7 +29,6 @@ from services.memory.storage.operating.run_query import RunEntry, RunQuery
 from services.memory.storage.paging import Page
 from services.memory.storage.spend.rows import SpendRow
 from services.runtime.auth.identity import Identity
-from services.runtime.files.disk import make_full_error
 
 VERSION = 15
 """Version of the tables; a file of another version is made anew."""
@@ -113,17 +111,6 @@ _USERS = """
 SELECT user FROM chats WHERE tenant = ? UNION SELECT of_user FROM runs WHERE of_tenant = ?
 UNION SELECT user_name FROM spend WHERE tenant = ?
 """
-
-
-@contextmanager
-def database_errors() -> Generator[None]:
-    """Raise Overloaded, or DiskFull, for an index that cannot be used: nothing is lost, and a retry may succeed."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        if getattr(error, "sqlite_errorcode", 0) in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE):
-            raise make_full_error("the index of the chats") from error
-        raise Overloaded(f"the index of the chats cannot be used: {error}; try again later") from error
 
 
 class OtherVersion(Exception):

@@ -11,7 +11,7 @@ import itertools
 import sys
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import TypeVar
 
 import structlog
@@ -22,9 +22,10 @@ from services.memory.storage.encrypted.rows import RowCipher
 from services.memory.storage.encrypted.text_search import PAGE_TEXTS, TEXTS_MAX, EncryptedSearch
 from services.memory.storage.files.backlog.backlog import DAY_MS, Backlog, LogState
 from services.memory.storage.files.disk_room import DiskRoom
-from services.memory.storage.files.indexing.database import PLAIN_ROWS, IndexDatabase, database_errors
+from services.memory.storage.files.indexing.database import PLAIN_ROWS, IndexDatabase
 from services.memory.storage.files.indexing.search import search_texts
 from services.memory.storage.files.outbox import Outbox
+from services.memory.storage.files.sqlite import database_errors
 from services.memory.storage.gates.grant_query import GrantQuery
 from services.memory.storage.gates.grant_rows import GrantEntry
 from services.memory.storage.gates.query import GateQuery
@@ -159,8 +160,13 @@ class Index:
         self._write_waiting()
         await asyncio.get_running_loop().run_in_executor(self._thread, self._run_change, change)
 
+    @contextmanager
+    def _guarding_file(self) -> Generator[None]:
+        with self._disk_room.noting(), database_errors("the index of the chats"):
+            yield
+
     def _run_query(self, question: Callable[[IndexDatabase], T], database: IndexDatabase) -> T:
-        with self._disk_room.noting(), database_errors():
+        with self._guarding_file():
             if not self._behind:
                 return question(database)
             if not self._disk_room.is_full or len(self._behind) > PREVIEW_MAX:
@@ -171,7 +177,7 @@ class Index:
     def _run_change(self, change: Callable[[IndexDatabase], None]) -> None:
         if self._behind:
             raise _make_behind_error()
-        with self._disk_room.noting(), database_errors():
+        with self._guarding_file():
             change(self._database)
 
     async def find_entry(self, chat_id: str) -> ChatEntry:
@@ -317,7 +323,7 @@ class Index:
         if not changes and (not self._behind or self._disk_room.is_full):
             return
         try:
-            with self._disk_room.noting(), database_errors():
+            with self._guarding_file():
                 self._store_changes(itertools.chain(changes, self._read_behind()))
             self._behind.clear()
         except Exception:
@@ -346,7 +352,7 @@ class Index:
         assert self._read_new is not None, "there is no backlog without it"
         began_s, gates = thread_time_s(), list[GateChange]()
         try:
-            with self._disk_room.noting(), database_errors(), closing(self._read_new(chat_ids)) as changes:
+            with self._guarding_file(), closing(self._read_new(chat_ids)) as changes:
                 self._store_changes(_note_gates(changes, gates))
         except Exception:
             log.exception("logs not indexed", chats=len(chat_ids))

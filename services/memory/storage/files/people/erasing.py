@@ -10,94 +10,41 @@ from headrace.errors import NotFound
 from services.memory.encryption.envelope import find_key_id
 from services.memory.encryption.keyring import is_of_tenant
 from services.memory.storage.files.disk import disk_errors
-from services.memory.storage.people.erasing import DELETE_DELIVERIES_ABOUT, make_name_member
-from services.runtime.auth.identity import Identity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Awaitable, Callable
 
     from services.memory.encryption.keyring import Keyring
-    from services.memory.storage.files.agents.versions import VersionFolder
     from services.memory.storage.files.chats import FileChats
     from services.memory.storage.files.disk import Disk
     from services.memory.storage.files.indexing.database import IndexDatabase
     from services.memory.storage.files.indexing.index import Index
-    from services.memory.storage.files.outbox import Outbox
-    from services.memory.storage.files.records import RecordFolder
-    from services.memory.storage.files.schedules import FileSchedules
     from services.memory.storage.files.spend.ledger import SpendLedger
-    from services.memory.storage.files.user_facts import FactLog
     from services.memory.storage.people.erasing import IsHeld
-    from services.memory.storage.records.agents import StoredAgent
-    from services.memory.storage.records.schedules import Schedule
-
-_DELETE_DELIVERIES = "DELETE FROM deliveries WHERE tenant = $1 AND run_id = $2 RETURNING 1"
-
-
-@dataclass(frozen=True, slots=True)
-class UnreadRecords:
-    """Folders whose records may be of a lost key, which says whose they are."""
-
-    keys: Keyring
-    schedules: RecordFolder[Schedule]
-    agents: RecordFolder[StoredAgent]
 
 
 @dataclass(frozen=True, slots=True)
 class FileEraser:
     chats: FileChats
     index: Index
-    facts: FactLog
-    schedules: FileSchedules
     ledger: SpendLedger
-    outbox: Outbox
-    versions: VersionFolder
     disk: Disk
-    unread: UnreadRecords
+    keys: Keyring
+    scrub_records: Callable[[], Awaitable[None]]
     settles_s: float = 0.0
     receipt_after_s: float = 0.0
 
-    async def list_users(self, tenant: str) -> list[str]:
-        users = set(await self.index.query_file(lambda database: database.list_users(tenant)))
-        users |= {
-            fact.owner.user for fact in await asyncio.to_thread(self.facts.list_all) if fact.owner.tenant == tenant
-        }
-        users |= {schedule.user for schedule in await self.schedules.list_all() if schedule.tenant == tenant}
-        return sorted(users)
+    async def list_users(self, tenant: str) -> set[str]:
+        return set(await self.index.query_file(lambda database: database.list_users(tenant)))
 
     async def rewrite_chat(self, chat_id: str, redact: Callable[[bytes], bytes]) -> None:
         await self.chats.redact(chat_id, redact)
 
-    async def count_facts(self, tenant: str, user: str) -> tuple[int, int]:
-        owner = Identity(tenant, user)
-        own = [fact for fact in await asyncio.to_thread(self.facts.list_all) if fact.owner == owner]
-        return len(own), sum(not fact.deleted_at for fact in own)
+    async def list_unreadable_chats(self, tenant: str) -> list[str]:
+        return await self._list_unread_logs(tenant) if self.keys.is_on else []
 
-    async def list_unreadable(self, tenant: str) -> dict[str, list[str]]:
-        keys = self.unread.keys
-        if not keys.is_on:
-            return {}
-        await keys.open_all(tenant)
-        return {
-            "chats": await self._list_unread_logs(tenant),
-            "facts": await asyncio.to_thread(self.facts.list_closed, tenant),
-            "schedules": self.unread.schedules.list_closed(tenant),
-            "agents": self.unread.agents.list_closed(tenant),
-        }
-
-    async def delete_unreadable(self, kind: str, names: Collection[str]) -> None:
-        if kind == "facts":
-            await asyncio.to_thread(self.facts.delete_closed, names)
-        for name in names:
-            match kind:
-                case "chats":
-                    await self.chats.delete_unindexed(name)
-                case "schedules":
-                    await asyncio.to_thread(self.unread.schedules.delete, name)
-                case "agents":
-                    await asyncio.to_thread(self.unread.agents.delete, name)
-                case _:
-                    pass
+    async def delete_unreadable_chat(self, chat_id: str) -> None:
+        await self.chats.delete_unindexed(chat_id)
 
     async def _list_unread_logs(self, tenant: str) -> list[str]:
         """List logs that the index could not take in."""
@@ -108,20 +55,9 @@ class FileEraser:
         for chat_id in logs.keys() - known.keys():
             with disk_errors(chat_id):
                 key_id = find_key_id(await asyncio.to_thread(self.disk.read_head, chat_id))
-            if key_id is not None and is_of_tenant(key_id, tenant) and not self.unread.keys.can_open(key_id):
+            if key_id is not None and is_of_tenant(key_id, tenant) and not self.keys.can_open(key_id):
                 found.append(chat_id)
         return sorted(found)
-
-    async def delete_facts(self, tenant: str, user: str) -> int:
-        return await asyncio.to_thread(self.facts.delete_all_of, Identity(tenant, user))
-
-    async def delete_deliveries(self, tenant: str, run_ids: Collection[str]) -> int:
-        statements = [(_DELETE_DELIVERIES, (tenant, run_id)) for run_id in run_ids]
-        return sum(map(len, await asyncio.to_thread(self.outbox.run, statements)))
-
-    async def delete_deliveries_about(self, tenant: str, user: str) -> int:
-        statement = (DELETE_DELIVERIES_ABOUT, (tenant, make_name_member(user)))
-        return sum(map(len, await asyncio.to_thread(self.outbox.run, [statement])))
 
     async def rename_spender(self, tenant: str, user: str, name: str) -> int:
         def rename(row: dict[str, Any]) -> dict[str, Any]:
@@ -135,17 +71,13 @@ class FileEraser:
         await self._change_ledger(lambda row: None if row["tenant"] == tenant else row)
         return await self._change_index(lambda database: database.spend.delete_retired(tenant))
 
-    async def delete_agents(self, tenant: str) -> int:
-        return await asyncio.to_thread(self.versions.delete_all_of, tenant)
-
     async def scrub(self, tenant: str, is_held: IsHeld) -> None:
         with disk_errors("ends that a crash has cut"):
             for chat_id in await asyncio.to_thread(self.disk.list_set_aside):
                 if await self._is_nobodys(chat_id, tenant, is_held):
                     await asyncio.to_thread(self.disk.delete_set_aside, chat_id)
-        await asyncio.to_thread(self.facts.scrub)
         await self.index.change_file(lambda database: database.scrub())
-        await asyncio.to_thread(self.outbox.scrub)
+        await self.scrub_records()
         with disk_errors("what was erased"):
             await asyncio.to_thread(self.disk.sync_all)  # or a power cut would bring names back, as of blobs
 

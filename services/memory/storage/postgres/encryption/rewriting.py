@@ -1,20 +1,15 @@
-"""What a database keeps, piece by piece, to be brought to how it would be written now.
-
-A piece is one transaction, or one row that changes if it is as it was read.
-"""
+"""The chats of a database, to be written as they would be written now: each in one transaction."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from services.memory.log.encryption.lines import decrypt_log, encrypt_log, is_current_log
 from services.memory.log.recovery import read_chat
-from services.memory.storage.encrypted.facts import decrypt_fact, encrypt_fact
-from services.memory.storage.encrypted.records import decrypt_record, encrypt_record, is_current_record
 from services.memory.storage.encrypted.rows import RowCipher
 from services.memory.storage.event_rows import NO_EVENTS
 from services.memory.storage.gates.grant_rows import GRANT_COLUMNS, GrantEntry
@@ -22,18 +17,13 @@ from services.memory.storage.gates.rows import COLUMNS, GateEntry
 from services.memory.storage.index_rows import make_full_change
 from services.memory.storage.postgres.blobs import ENCRYPTED, decode_blob, encode_blob
 from services.memory.storage.postgres.statements import store_lines
-from services.memory.storage.postgres.user_facts import ALL, make_fact
 
 if TYPE_CHECKING:
     from services.memory.encryption.keyring import Keyring
-    from services.memory.storage.postgres.agents.versions import PostgresAgentVersions
+    from services.memory.storage.encrypted.reencryption import Piece
     from services.memory.storage.postgres.connection.pool import Database
     from services.memory.storage.postgres.connection.session import Connection
-    from services.memory.storage.postgres.encryption.data_keys import PostgresDataKeys
     from services.memory.storage.postgres.index import PostgresIndex
-    from services.memory.storage.postgres.outbox import PostgresWebhooks
-
-Piece = tuple[str, Callable[[], Awaitable[bool]]]
 
 _LOCK = "SELECT id, version, tenant FROM chats WHERE chat_id = $1 FOR UPDATE"
 _LINES = "SELECT n, data FROM lines WHERE chat = $1 ORDER BY n"
@@ -47,44 +37,16 @@ _GRANTS = f"SELECT {GRANT_COLUMNS} FROM gate_grants WHERE chat = $1"
 _PUT_GRANT = "UPDATE gate_grants SET event = $3 WHERE chat = $1 AND grant_id = $2"
 _BLOBS = "SELECT blob_id, mime_type, data FROM blobs WHERE chat_id = $1 ORDER BY blob_id"
 _PUT_BLOB = "UPDATE blobs SET mime_type = $3, data = $4 WHERE chat_id = $1 AND blob_id = $2"
-_FACT_IDS = "SELECT fact_id FROM facts ORDER BY n"
-_PUT_FACT = """
-UPDATE facts SET text = $2, topic = $3, vector = $4 WHERE fact_id = $1 AND text = $5 AND topic = $6 AND vector = $7
-"""
-_RECORDS = {
-    "schedule": ("schedules", "schedule_id"),
-    "agent": ("tenant_agents", "record_id"),
-}
-"""Table and key by the kind of record."""
 
 
-class PostgresRewriting:
-    def __init__(
-        self,
-        keys: Keyring,
-        stored: PostgresDataKeys,
-        database: Database,
-        index: PostgresIndex,
-        versions: PostgresAgentVersions,
-        webhooks: PostgresWebhooks,
-    ) -> None:
-        self.keys, self.stored = keys, stored
-        self._database, self._index, self._versions, self._webhooks = database, index, versions, webhooks
+class ChatRewriting:
+    def __init__(self, keys: Keyring, database: Database, index: PostgresIndex) -> None:
+        self._keys, self._database, self._index = keys, database, index
         self._rows = RowCipher(keys)
 
-    async def list_pieces(self) -> AsyncIterator[Piece]:
+    async def list_pieces(self) -> AsyncGenerator[Piece]:
         for chat_id in await self._index.list_chats():
             yield f"chat {chat_id}", partial(self._rewrite_chat, chat_id)
-        for (fact_id,) in await self._fetch(_FACT_IDS):
-            yield f"fact {fact_id}", partial(self._rewrite_fact, fact_id)
-        for kind, (table, key) in _RECORDS.items():
-            for record_id, tenant in await self._fetch(f"SELECT {key}, tenant FROM {table} ORDER BY {key}"):
-                yield f"{kind} {record_id}", partial(self._rewrite_record, kind, record_id, tenant)
-        for webhook_id, tenant, stored in await self._webhooks.list_stored():
-            yield f"webhook {webhook_id}", partial(self._webhooks.rewrite, webhook_id, tenant, stored)
-        for version in await self._versions.list_all():
-            name = f"version {version.version} of agent {version.agent_key} of tenant {version.tenant}"
-            yield name, partial(self._versions.rewrite, version)
 
     async def _fetch(self, statement: str, *values: Any) -> list[Any]:
         return await self._database.run(lambda connection: connection.fetch(statement, *values))
@@ -93,7 +55,7 @@ class PostgresRewriting:
         tenant = (await self._fetch("SELECT tenant FROM chats WHERE chat_id = $1", chat_id) or [("",)])[0][0]
         if not tenant:
             return False
-        await self.keys.prepare_newest(tenant)
+        await self._keys.prepare_newest(tenant)
         return await self._database.run(partial(self._rewrite_rows, chat_id))
 
     async def _rewrite_rows(self, chat_id: str, connection: Connection) -> bool:
@@ -105,16 +67,16 @@ class PostgresRewriting:
             blobs = await self._rewrite_blobs(chat_id, tenant, connection)
             lines = await connection.fetch(_LINES, row)
             before = b"".join(line[1] + b"\n" for line in lines)
-            if is_current_log(before, self.keys, tenant):
+            if is_current_log(before, self._keys, tenant):
                 return blobs
-            await self.keys.open_for([line[1] for line in lines])
-            log = await asyncio.to_thread(decrypt_log, chat_id, before, self.keys)
-            log = await asyncio.to_thread(encrypt_log, chat_id, log, self.keys, tenant)
+            await self._keys.open_for([line[1] for line in lines])
+            log = await asyncio.to_thread(decrypt_log, chat_id, before, self._keys)
+            log = await asyncio.to_thread(encrypt_log, chat_id, log, self._keys, tenant)
             if log == before:
                 return blobs
             await connection.execute(_PUT_LINES, row, [line[0] for line in lines], log.split(b"\n")[:-1])
             await self._rewrite_gates(row, connection)
-            chat = await asyncio.to_thread(read_chat, chat_id, log, self.keys)
+            chat = await asyncio.to_thread(read_chat, chat_id, log, self._keys)
             await connection.execute("DELETE FROM texts WHERE chat = $1", row)
             await connection.execute("DELETE FROM spend WHERE chat = $1", row)
             # Its events were told when they came; its gates have more than their log says.
@@ -126,7 +88,7 @@ class PostgresRewriting:
     async def _rewrite_gates(self, row: int, connection: Connection) -> None:
         gates = [GateEntry(*found) for found in await connection.fetch(_GATES, row)]
         grants = [GrantEntry(*found) for found in await connection.fetch(_GRANTS, row)]
-        await self.keys.open_for([*(gate.reason for gate in gates), *(grant.event for grant in grants)])
+        await self._keys.open_for([*(gate.reason for gate in gates), *(grant.event for grant in grants)])
         for gate in self._rows.decrypt_gates(gates):
             reason = self._rows.encrypt_gate(gate).reason
             await connection.execute(_PUT_GATE, gate.run_id, gate.gate_id, reason)
@@ -137,39 +99,11 @@ class PostgresRewriting:
         has_changed = False
         for blob_id, mime_type, data in await connection.fetch(_BLOBS, chat_id):
             is_encrypted = mime_type == ENCRYPTED
-            if self.keys.is_current(tenant, data) if is_encrypted else not self.keys.encrypts:
+            if self._keys.is_current(tenant, data) if is_encrypted else not self._keys.encrypts:
                 continue
-            await self.keys.open_for([data])
-            blob = decode_blob(self.keys, chat_id, blob_id, mime_type, data)
+            await self._keys.open_for([data])
+            blob = decode_blob(self._keys, chat_id, blob_id, mime_type, data)
             if blob.check_id(chat_id, blob_id) is not None:
-                await connection.execute(_PUT_BLOB, chat_id, blob_id, *encode_blob(chat_id, blob, self.keys, tenant))
+                await connection.execute(_PUT_BLOB, chat_id, blob_id, *encode_blob(chat_id, blob, self._keys, tenant))
                 has_changed = True
         return has_changed
-
-    async def _rewrite_fact(self, fact_id: str) -> bool:
-        rows = await self._fetch(f"{ALL} WHERE fact_id = $1", fact_id)
-        if not rows:
-            return False
-        stored = make_fact(rows[0])
-        tenant = stored.owner.tenant
-        if not stored.text or self.keys.is_current_text(tenant, stored.text):
-            return False
-        await self.keys.prepare_newest(tenant)
-        await self.keys.open_for([stored.text, stored.topic, stored.vector])
-        new = encrypt_fact(decrypt_fact(stored, self.keys), self.keys)
-        values = (fact_id, new.text, new.topic, new.vector, stored.text, stored.topic, stored.vector)
-        await self._database.run(lambda connection: connection.execute(_PUT_FACT, *values))
-        return True
-
-    async def _rewrite_record(self, kind: str, record_id: str, tenant: str) -> bool:
-        table, key = _RECORDS[kind]
-        rows = await self._fetch(f"SELECT data FROM {table} WHERE {key} = $1", record_id)
-        if not rows or is_current_record(rows[0][0], self.keys, tenant):
-            return False
-        stored = rows[0][0]
-        await self.keys.prepare_newest(tenant)
-        await self.keys.open_for([stored])
-        data = encrypt_record(kind, record_id, decrypt_record(kind, record_id, stored, self.keys), self.keys, tenant)
-        statement = f"UPDATE {table} SET data = $2 WHERE {key} = $1 AND data = $3"
-        await self._database.run(lambda connection: connection.execute(statement, record_id, data, stored))
-        return True
