@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from trials.support.catalogue import find_trials
-from trials.support.reliability import write_region
+from trials.support.reliability import read_region, write_region
 from trials.support.steps import Result, Step, name_checkout, python, report, run_steps
 
 BUILD = Path("build")
@@ -30,26 +29,29 @@ def list_steps() -> list[Step]:
 
 
 def main(arguments: list[str]) -> int:
-    """Run all steps and write what came of them into the page; or run those that are named."""
+    """Run all steps, or those that are named, and write each one's row into the page."""
     started_at = time.monotonic()
     steps = [step for step in list_steps() if not arguments or step.name in arguments]
     checkout = name_checkout()
     prepare = [Step("prerequisites", ["tests/prerequisites"]), Step("clients", CLIENTS, after=["prerequisites"])]
     run_steps(prepare, BUILD / "nightly" / "before")
     results = run_steps(steps, BUILD / "nightly")
-    minutes = (time.monotonic() - started_at) / 60
-    code = report(results, minutes, BUILD / "nightly.json")
-    if not arguments:
-        write_region("nightly", describe(results, minutes, checkout))
+    code = report(results, (time.monotonic() - started_at) / 60, BUILD / "nightly.json")
+    names = [step.name for step in list_steps()]
+    write_region("nightly", describe(results, checkout, names, read_region("nightly")))
     return code
 
 
 CLIENTS = ["make", "--no-print-directory", "small-clients"]
 
+HEAD = "| step | result | minutes | commit | date | notes |\n| --- | --- | --: | --- | --- | --- |\n"
 
-def describe(results: Sequence[Result], minutes: float, checkout: dict[str, str]) -> str:
-    head = f"Commit {checkout['commit']}, {checkout['date']}, {minutes:.0f} minutes on {os.cpu_count()} cores:"
-    rows = [f"| {result.name} | {result.outcome} | {result.minutes:.1f} |" for result in results]
-    notes = [f"- {note}" for result in results for note in result.notes]
-    table = ["| step | result | minutes |", "|---|---|--:|", *rows, ""]
-    return "\n".join([head, "", *table, *notes, *([""] if notes else [])])
+
+def describe(results: Sequence[Result], checkout: dict[str, str], names: Sequence[str], before: str) -> str:
+    """Return the table of all steps, in the order of `names`: rows of `before` stay for those that were not run."""
+    rows = {line.split("|")[1].strip(): line for line in before.splitlines() if line.startswith("| ")}
+    for result in results:
+        place = f"{checkout['commit']} | {checkout['date']}"
+        notes = "; ".join(note.replace("|", "/") for note in result.notes)
+        rows[result.name] = f"| {result.name} | {result.outcome} | {result.minutes:.1f} | {place} | {notes} |"
+    return HEAD + "".join(f"{rows.get(name, f'| {name} | not run |  |  |  |  |')}\n" for name in names)

@@ -51,7 +51,7 @@ from services.tools.catalogue import definitions
 from services.tools.catalogue import tool_tiers as tiers
 from services.tools.config import Config as ToolsConfig
 from services.tools.mcp_client import settings as mcp_settings
-from services.tools.skills import skill
+from services.tools.skills import skill_folder
 
 __all__ = [
     "ALIASES",
@@ -114,7 +114,7 @@ MODELS: dict[str, type[BaseModel]] = {
     "retry": provider_file.Retry,
     "tool-file": definitions._File,
     "tool": definitions.Definition,
-    "front-matter": skill._Front,
+    "front-matter": skill_folder._Front,
     "tools-yaml": tiers._File,
     "option": tiers.Option,
     "declared-credential": tiers.DeclaredCredential,

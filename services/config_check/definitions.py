@@ -21,8 +21,7 @@ from services.runtime.files.refused_files import Refusal, collecting_refusals
 from services.tools.catalogue.catalogue import Catalogue as ToolCatalogue
 from services.tools.mcp_client.servers import FILE as MCP_FILE
 from services.tools.mcp_client.settings import BadMcpFile, read_servers
-from services.tools.skills.skill import Skill
-from services.tools.skills.skill_folder import SkillFolder
+from services.tools.skills.skill_folder import Skill, SkillFolder
 from services.tools.toolkit.tool import Tool
 
 AGENTS, APPROVALS, BUDGETS, SKILLS, TOOLS = "agents", "approvals.yaml", "budgets.yaml", "skills", "tools"

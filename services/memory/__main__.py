@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from headrace.v1.llm_pb2_grpc import LlmServiceAsyncStub
-    from services.memory.storage.audit.trail import AuditTrail
+    from services.memory.storage.audit import AuditTrail
     from services.memory.storage.engine import Engine
     from services.memory.webhooks.deliverer import Send
     from services.memory.webhooks.sender import Answer

@@ -13,7 +13,7 @@ from headrace.errors import InvalidRequest, NotFound, QuotaExceeded
 from headrace.v1 import memory_pb2
 from headrace.v1.memory_pb2_grpc import MemoryServiceServicer
 from services.memory.spend.periods import Period, find_period
-from services.memory.storage.operating.claims import Amount, Budget, SpendClaim
+from services.memory.storage.claims import Amount, Budget, SpendClaim
 from services.memory.webhooks.store import warn_of_budget
 from services.runtime.auth import identity
 from services.runtime.clock import now_ms

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from services.memory.log.chat import Chat
     from services.memory.log.views.grants import GrantInfo
     from services.memory.storage.engine import Engine
-    from services.memory.storage.gates.grant_rows import GrantEntry
+    from services.memory.storage.gates.rows import GrantEntry
     from services.runtime.auth.identity import Identity
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]

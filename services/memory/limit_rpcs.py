@@ -15,10 +15,10 @@ from services.memory.keys.store import TENANT_KEYS_MAX
 from services.memory.schedules.posts import PAYLOAD_BYTES_MAX, POSTS_MAX
 from services.memory.schedules.store import SCHEDULES_MAX
 from services.memory.spend.periods import find_period
+from services.memory.storage.claims import Amount, SpendClaim
 from services.memory.storage.gates.query import GateQuery
-from services.memory.storage.operating.claims import Amount, SpendClaim
-from services.memory.storage.outbox import DEAD_MAX, WAITING_MAX
 from services.memory.storage.records.agent_versions import VERSIONS_MAX
+from services.memory.storage.records.deliveries import DEAD_MAX, WAITING_MAX
 from services.memory.webhooks.store import WEBHOOKS_MAX
 from services.runtime.auth import identity
 from services.runtime.clock import now_ms

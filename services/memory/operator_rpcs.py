@@ -10,7 +10,7 @@ from headrace.errors import InvalidRequest
 from headrace.v1 import operator_pb2
 from headrace.v1.memory_pb2_grpc import MemoryServiceServicer
 from services.memory.storage.index_progress import describe_progress
-from services.memory.storage.operating.run_query import RunEntry, RunQuery, parse_run_page
+from services.memory.storage.run_query import RunEntry, RunQuery, parse_run_page
 from services.runtime.auth import identity
 from services.runtime.clock import now_ms
 

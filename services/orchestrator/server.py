@@ -21,11 +21,9 @@ from services.orchestrator.cluster.takeover import Takeover
 from services.orchestrator.config import CANCEL, FILES, Config, read_environment, read_secrets
 from services.orchestrator.data.data_service import DataService
 from services.orchestrator.data.erasing import Erasing
-from services.orchestrator.gate_service import GateService
 from services.orchestrator.lifecycle import leases
 from services.orchestrator.lifecycle.admission.admission import Admission, KeyLimits
 from services.orchestrator.lifecycle.admission.fair_use import FairUse, NoLimits
-from services.orchestrator.lifecycle.live_calls.gate_calls import GateCalls
 from services.orchestrator.lifecycle.live_runs import HeldRuns, LiveRuns
 from services.orchestrator.lifecycle.parking import Parking
 from services.orchestrator.lifecycle.pins import Pins
@@ -41,6 +39,7 @@ from services.orchestrator.peers.embeddings import Embeddings
 from services.orchestrator.peers.remote.agents import RemoteAgents
 from services.orchestrator.peers.remote.http import Credentials, Http
 from services.orchestrator.peers.stubs import Peers, patiently
+from services.orchestrator.people.gate_service import GateService
 from services.orchestrator.run.approvals.rules import RulesFile
 from services.orchestrator.run.run import RunServices
 from services.orchestrator.service import AgentService
@@ -103,9 +102,9 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
         relays = Forwarder(runs, takeover, lanes, owner.lease_s)
         erasing = Erasing(channels["memory"], peers, relays, owner, config.erasures_look_s)
         stack.callback(guard_task(group.create_task(erasing.watch())).cancel)
-        gate_calls, watches = GateCalls(live, peers, group, key_limits.check_requester), Watches()
-        service = AgentService(registry, runs, gate_calls, held, relays, peers, embeddings, publishing, pins)
-        gates = GateService(service, gate_calls, relays, peers, watches, audit)
+        watches = Watches()
+        gates = GateService(live, relays, peers, watches, audit, group, key_limits.check_requester)
+        service = AgentService(registry, runs, gates, held, relays, peers, embeddings, publishing, pins)
         limits = LimitsInForce(
             config=config,
             registry=registry,

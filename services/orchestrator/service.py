@@ -12,8 +12,7 @@ from headrace.v1 import agent_pb2, agent_pb2_grpc, llm_pb2, memory_pb2
 from services.orchestrator.agents.definition import Definition
 from services.orchestrator.agents.registry import Registry
 from services.orchestrator.cluster.forwarding import Forwarder
-from services.orchestrator.lifecycle.live_calls import cassette_rpc, context_rpc, run_list, stored_usage, submit_rpc
-from services.orchestrator.lifecycle.live_calls.gate_calls import GateCalls
+from services.orchestrator.lifecycle.live_calls import cassette_rpc, context_rpc, run_list, stored_usage
 from services.orchestrator.lifecycle.live_runs import HeldRuns, OwnedElsewhere, ParkedStream, RepeatedQuery, StartResult
 from services.orchestrator.lifecycle.pins import Pins
 from services.orchestrator.lifecycle.publishing import (
@@ -28,6 +27,7 @@ from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.embeddings import Embeddings
 from services.orchestrator.peers.stored_runs import ending_with_access
 from services.orchestrator.peers.stubs import Peers
+from services.orchestrator.people.gate_service import GateService
 from services.orchestrator.run.run import Run
 from services.runtime.auth.identity import Identity, acting_as, require_identity
 from services.runtime.randomness import new_uuid
@@ -45,7 +45,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         self,
         registry: Registry,
         runs: Runs,
-        gates: GateCalls,
+        gates: GateService,
         held: HeldRuns,
         relays: Forwarder,
         peers: Peers,
@@ -174,18 +174,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         await stored_runs.check_not_unfinished(self._peers, stored.run_id)
 
     async def Submit(self, request: agent_pb2.SubmitRequest, context: Context) -> agent_pb2.SubmitResponse:
-        wait_id = submit_rpc.check(request)
-        request.request_id = request.request_id or new_uuid()
-        requester = await self._gates.find_requester(request.run_id, wait_id)
-
-        async def here(run: Run | None) -> agent_pb2.SubmitResponse:
-            if run is None:
-                by = require_identity().user
-                with acting_as(requester):
-                    return await submit_rpc.too_late(self._peers, request, by)
-            return await self._gates.submit(run, request)
-
-        return await self._relays.answer("Submit", request, context, here, requester=requester)
+        return await self._gates.submit(request, context)
 
     async def Steer(self, request: agent_pb2.SteerRequest, context: Context) -> agent_pb2.SteerResponse:
         request.request_id = request.request_id or new_uuid()

@@ -24,13 +24,13 @@ from services.llm_gateway.providers.catalogue import Catalogue as Providers
 from services.memory.log import lines
 from services.orchestrator.agents.grants import parse_grants
 from services.orchestrator.agents.registry import Registry
-from services.orchestrator.calls.gates import ask_person
 from services.orchestrator.money.budgets import BudgetsFile
+from services.orchestrator.people import approvals
 from services.orchestrator.run.approvals.rules import RulesFile
 from services.runtime.auth.identity import Identity
 from services.runtime.auth.keys.api_keys import ApiKeys
 from services.tools.mcp_client.settings import read_servers
-from services.tools.skills.skill import read_skill
+from services.tools.skills.skill_folder import read_skill
 from tests.support.catalogue import read_catalogue
 from tests.support.pages import BLOCK, REFERENCE, read_curl
 from tests.support.suite import Running, up
@@ -137,7 +137,7 @@ def read_api_keys(text: str, folder: Path, _: str) -> None:
 
 def read_submit(text: str, _folder: Path, _: str) -> None:
     request: Any = decode_body(text.encode(), agent_pb2.SubmitRequest.DESCRIPTOR)
-    assert ask_person.parse_answer(request.payload).decision == "edit"
+    assert approvals.parse_answer(request.payload).decision == "edit"
 
 
 def read_event(text: str, _folder: Path, _: str) -> None:

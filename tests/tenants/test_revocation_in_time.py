@@ -153,9 +153,8 @@ async def serving_memory(folder: Path, auth: AuthSettings, delay_s: Callable[[],
     with closing(Disk(config.logs_dir)) as disk:
         async with open_files(disk) as store, Refusals(store).following() as refusals:
             keys = build_key_service(store)
-            slow = SlowKeys(
-                KeyStore(store.records.keys, uses=store.key_uses), SuspensionStore(store.records.keys), store.audit
-            )
+            stored = store.records.keys
+            slow = SlowKeys(KeyStore(stored, uses=store.key_uses), SuspensionStore(stored), store.audit)
             slow.delay_s = delay_s
             stores = (
                 build_service(store, config, refusals=refusals),

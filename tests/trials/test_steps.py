@@ -70,11 +70,22 @@ def test_what_was_not_tried_is_no_success(tmp_path: Path, capfd: pytest.CaptureF
     assert capfd.readouterr().out.endswith("not passed: image (not tried)\n")
 
 
-def test_a_night_is_written_into_its_region_and_the_rest_stays() -> None:
-    night = describe([Result("tests", "passed", 30.0)], 61.0, {"commit": "0123456789", "date": "2026-11-28"})
+def test_a_steps_row_is_written_anew_and_the_others_stay() -> None:
+    names = ["tests", "image", "fuzz"]
+    first = describe(
+        [Result("tests", "failed", 30.0), Result("image", "not tried", 0.1, ["image: NOT TRIED: no root"])],
+        {"commit": "0123456789", "date": "2026-11-28"},
+        names,
+        "It was not run yet.\n",
+    )
+    night = describe([Result("tests", "passed", 31.0)], {"commit": "abcdef0123", "date": "2026-11-29"}, names, first)
     page = fill_region(
         "before\n<!-- nightly -->\nold\n<!-- end -->\n\n<!-- series -->\n<!-- end -->\n", "nightly", night
     )
-    assert page.startswith("before\n<!-- nightly -->\nCommit 0123456789, 2026-11-28, 61 minutes on ")
-    assert page.endswith("| tests | passed | 30.0 |\n<!-- end -->\n\n<!-- series -->\n<!-- end -->\n")
-    assert "old" not in page
+    assert page.startswith("before\n<!-- nightly -->\n| step | result |")
+    assert page.endswith("<!-- end -->\n\n<!-- series -->\n<!-- end -->\n")
+    assert night.splitlines()[2:] == [
+        "| tests | passed | 31.0 | abcdef0123 | 2026-11-29 |  |",
+        "| image | not tried | 0.1 | 0123456789 | 2026-11-28 | image: NOT TRIED: no root |",
+        "| fuzz | not run |  |  |  |  |",
+    ]

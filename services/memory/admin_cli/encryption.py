@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from services.memory.storage.encrypted.reencryption import run_pass
-from services.memory.storage.files.encryption.data_keys import FOLDER, FileDataKeys
+from services.memory.storage.files.data_keys import FOLDER, FileDataKeys
 
 if TYPE_CHECKING:
     import argparse
@@ -89,7 +89,7 @@ async def _open_keys(config: Config) -> AsyncGenerator[tuple[Keyring, DataKeys]]
         return
     # Imported only here: a folder does not need the driver.
     from services.memory.storage.postgres.connection.pool import Limits, open_database
-    from services.memory.storage.postgres.encryption.data_keys import PostgresDataKeys
+    from services.memory.storage.postgres.encryption import PostgresDataKeys
     from services.memory.storage.postgres.engine import migrate_database
 
     limits = Limits(config.database_connections_max, config.database_statement_timeout_s)

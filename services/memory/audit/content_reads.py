@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from services.runtime.clock import monotonic_s
 
 if TYPE_CHECKING:
-    from services.memory.storage.audit.trail import AuditTrail
+    from services.memory.storage.audit import AuditTrail
     from services.runtime.auth.identity import Identity
 
 TOLD_S = 3600.0

@@ -18,7 +18,7 @@ from headrace.v1.audit_pb2_grpc import AuditServiceServicer
 from services.runtime.auth import identity
 
 if TYPE_CHECKING:
-    from services.memory.storage.audit.trail import AuditTrail
+    from services.memory.storage.audit import AuditTrail
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from services.memory.storage.engine import Engine
-    from services.memory.storage.operating.run_query import RunEntry, RunQuery
+    from services.memory.storage.run_query import RunEntry, RunQuery
 
 
 async def read_runs(engine: Engine, query: RunQuery) -> AsyncGenerator[RunEntry]:

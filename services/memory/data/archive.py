@@ -14,9 +14,9 @@ from services.memory.data.all_runs import read_runs
 from services.memory.log.lines import decode_line
 from services.memory.storage.gates.grant_query import GrantQuery
 from services.memory.storage.gates.query import GateQuery
-from services.memory.storage.operating.run_query import RunQuery
 from services.memory.storage.paging import PAGE_MAX, Page
-from services.memory.storage.spend.query import GROUPS, SpendQuery
+from services.memory.storage.run_query import RunQuery
+from services.memory.storage.spend import GROUPS, SpendQuery
 from services.runtime.clock import now_ms
 
 if TYPE_CHECKING:

@@ -15,16 +15,16 @@ from services.memory.data.all_runs import read_runs
 from services.memory.data.holds import find_participants_hold
 from services.memory.data.redaction import Redaction
 from services.memory.log.lines import ERASED_PREFIX
-from services.memory.storage.operating.run_query import RunQuery
 from services.memory.storage.paging import PAGE_MAX, Page
-from services.memory.storage.people.records import Kept
+from services.memory.storage.records.erasures import Kept
+from services.memory.storage.run_query import RunQuery
 from services.runtime.auth.identity import Identity
 
 if TYPE_CHECKING:
     from services.memory.data.holds import HoldsInForce
     from services.memory.storage.engine import Engine
-    from services.memory.storage.operating.run_query import RunEntry
-    from services.memory.storage.people.records import StoredErasure, StoredHold
+    from services.memory.storage.records.erasures import StoredErasure, StoredHold
+    from services.memory.storage.run_query import RunEntry
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ import msgspec
 from headrace.errors import ChatBusy, NotFound
 from services.memory.data.erased_parts import RemainingParts
 from services.memory.data.holds import HoldStore
-from services.memory.storage.operating.run_query import RunQuery
-from services.memory.storage.people.records import DONE, Kept
+from services.memory.storage.records.erasures import DONE, Kept
+from services.memory.storage.run_query import RunQuery
 from services.runtime.clock import monotonic_s, now_ms
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from services.memory.data.erasures import ErasureStore
     from services.memory.data.holds import HoldsInForce
     from services.memory.storage.engine import Engine
-    from services.memory.storage.operating.run_query import RunEntry
-    from services.memory.storage.people.records import StoredErasure
+    from services.memory.storage.records.erasures import StoredErasure
+    from services.memory.storage.run_query import RunEntry
 
 PORTION_S = 5.0
 """Time of one portion: its caller waits, and prolongs its claim."""

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from headrace.errors import HeadraceError, InvalidRequest, NotFound, Overloaded, StaleLease
 from services.memory.data.holds import HoldStore
-from services.memory.storage.people.records import DONE, GOING, StoredErasure
+from services.memory.storage.records.erasures import DONE, GOING, StoredErasure
 from services.memory.storage.records.kind import make_version
 from services.runtime.auth import identity
 from services.runtime.clock import now_ms

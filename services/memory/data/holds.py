@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from headrace.errors import Erasing, Held, InvalidRequest, NotFound, QuotaExceeded
 from services.memory.data.all_runs import read_runs
-from services.memory.storage.operating.run_query import RunQuery
 from services.memory.storage.paging import PAGE_MAX
-from services.memory.storage.people.records import GOING, StoredHold
+from services.memory.storage.records.erasures import GOING, StoredHold
 from services.memory.storage.records.kind import make_version
+from services.memory.storage.run_query import RunQuery
 from services.runtime.auth import identity
 from services.runtime.clock import now_ms
 from services.runtime.randomness import new_uuid

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from headrace.errors import Erasing, HeadraceError, Overloaded
-from services.memory.storage.people.records import GOING, StoredErasure
+from services.memory.storage.records.erasures import GOING, StoredErasure
 from services.runtime.clock import monotonic_s
 from services.runtime.ending import guard_task
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from services.memory.data.erasures import ErasureStore
     from services.memory.data.holds import HoldStore
     from services.memory.storage.engine import Engine
-    from services.memory.storage.people.records import StoredErasure, StoredHold
+    from services.memory.storage.records.erasures import StoredErasure, StoredHold
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 

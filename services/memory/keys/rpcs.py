@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from services.memory.keys.store import KeyStore
     from services.memory.keys.suspensions import SuspensionStore
-    from services.memory.storage.audit.trail import AuditTrail
+    from services.memory.storage.audit import AuditTrail
     from services.memory.storage.records.keys import StoredKey
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]

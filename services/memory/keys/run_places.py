@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from headrace.v1 import memory_pb2
     from services.memory.access.chat_access import ChatAccess
     from services.memory.log.lines import Known
-    from services.memory.storage.operating.key_uses import KeyUses
+    from services.memory.storage.key_uses import KeyUses
 
 
 @asynccontextmanager

@@ -19,7 +19,7 @@ from services.runtime.clock import now_ms
 from services.runtime.randomness import new_uuid
 
 if TYPE_CHECKING:
-    from services.memory.storage.operating.key_uses import KeyUses
+    from services.memory.storage.key_uses import KeyUses
     from services.memory.storage.records.keys import Keys
 
 

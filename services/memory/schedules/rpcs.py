@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from services.memory.schedules.store import ScheduleStore
-    from services.memory.storage.audit.trail import AuditTrail
+    from services.memory.storage.audit import AuditTrail
     from services.memory.storage.records.schedules import Schedule
     from services.runtime.auth.identity import Identity
 

@@ -6,7 +6,7 @@ import re
 from datetime import date, timedelta
 
 from headrace.errors import InvalidRequest
-from services.memory.storage.spend.rows import DAY_MS
+from services.memory.storage.spend import DAY_MS
 
 DAYS_DEFAULT = 30
 DAYS_MAX = 366

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from services.memory.storage.spend.rows import DAY_MS
+from services.memory.storage.spend import DAY_MS
 
 
 @dataclass(frozen=True, slots=True)

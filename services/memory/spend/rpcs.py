@@ -10,7 +10,7 @@ from headrace.errors import InvalidRequest
 from headrace.v1 import spend_pb2
 from headrace.v1.spend_pb2_grpc import SpendServiceServicer
 from services.memory.spend.days import format_day, parse_days
-from services.memory.storage.spend.query import ROWS_MAX, SpendGroup, SpendQuery
+from services.memory.storage.spend import ROWS_MAX, SpendGroup, SpendQuery
 from services.runtime.auth import identity
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -11,25 +11,24 @@ if TYPE_CHECKING:
     from services.memory.log.blobs import Blob
     from services.memory.log.chat import Chat, Span
     from services.memory.log.lines import Known
-    from services.memory.storage.audit.trail import AuditTrail
+    from services.memory.storage.audit import AuditTrail
+    from services.memory.storage.claims import BudgetUse, SpendClaim, SpendDecision
     from services.memory.storage.encrypted.reencryption import Rewriting
     from services.memory.storage.gates.grant_query import GrantQuery
-    from services.memory.storage.gates.grant_rows import GrantEntry
     from services.memory.storage.gates.query import GateQuery
-    from services.memory.storage.gates.rows import GateEntry
+    from services.memory.storage.gates.rows import GateEntry, GrantEntry
     from services.memory.storage.gates.watch import GateKey, GateWatch
     from services.memory.storage.index_progress import IndexProgress
     from services.memory.storage.index_rows import ChatEntry, UnfinishedEntry
+    from services.memory.storage.key_uses import KeyUses
     from services.memory.storage.leases import Lease
-    from services.memory.storage.operating.claims import BudgetUse, SpendClaim, SpendDecision
-    from services.memory.storage.operating.key_uses import KeyUses
-    from services.memory.storage.operating.run_query import RunEntry, RunQuery
     from services.memory.storage.paging import Page
-    from services.memory.storage.people.erasing import StoreEraser
     from services.memory.storage.records.stores import RecordStores
+    from services.memory.storage.run_query import RunEntry, RunQuery
     from services.memory.storage.search import Hit, Question
-    from services.memory.storage.spend.query import SpendAnswer, SpendQuery
+    from services.memory.storage.spend import SpendAnswer, SpendQuery
     from services.runtime.auth.identity import Identity
+
 
 WAITING_BYTES_MAX = 128 * 1024 * 1024
 """Limit on appends waiting to be stored: twice the largest message, so that one does not refuse all others."""
@@ -279,3 +278,54 @@ class Engine:
     rewriting: Rewriting
     """What is stored, to be encrypted as it should be."""
     key_uses: KeyUses
+
+
+IsHeld: TypeAlias = "Callable[[str, str], bool]"
+"""Says of a user and a chat of theirs whether a hold keeps it."""
+
+
+class StoreEraser(Protocol):
+    @property
+    def settles_s(self) -> float:
+        """After which time every service of the store has seen a record; 0: there is only this one."""
+        ...
+
+    @property
+    def receipt_after_s(self) -> float:
+        """After which time no service has a request on its way that it has taken before it has seen a record."""
+        ...
+
+    async def list_users(self, tenant: str) -> set[str]:
+        """List the users that the tenant's chats, runs and sums name."""
+        ...
+
+    async def rewrite_chat(self, chat_id: str, redact: Callable[[bytes], bytes]) -> None:
+        """Put what `redact` makes of the chat's log, which has as many lines, in its place; it is called in a thread.
+
+        Raises:
+            ChatBusy: A run of it is unfinished.
+            NotFound: It does not exist.
+        """
+        ...
+
+    async def list_unreadable_chats(self, tenant: str) -> list[str]:
+        """List the tenant's chats of which only a lost key would say whose they are."""
+        ...
+
+    async def delete_unreadable_chat(self, chat_id: str) -> None:
+        """Delete a chat that list_unreadable_chats has named."""
+        ...
+
+    async def rename_spender(self, tenant: str, user: str, name: str) -> int:
+        """Give another name to what deleted chats have cost the user, and forget by which keys; return the number of
+        rows."""
+        ...
+
+    async def delete_spend(self, tenant: str) -> int:
+        """Delete all that the tenant's deleted chats have cost."""
+        ...
+
+    async def scrub(self, tenant: str, is_held: IsHeld) -> None:
+        """Clear what deleted rows have left in the store's files, and what nobody can say of whose it is but that it is
+        the tenant's, if anybody's."""
+        ...

@@ -11,9 +11,8 @@ from services.memory.log.messages import join_text
 from services.memory.log.views.chat_info import ChatInfo, RunInfo
 from services.memory.log.views.raw_fields import QUERY_FIELDS
 from services.memory.storage.event_rows import NO_EVENTS, EventChange, fold_events
-from services.memory.storage.gates.grant_rows import make_grant_rows
-from services.memory.storage.gates.rows import GateChange, fold_gates
-from services.memory.storage.spend.rows import SpendRow, fold_spend
+from services.memory.storage.gates.rows import GateChange, fold_gates, make_grant_rows
+from services.memory.storage.spend import SpendRow, fold_spend
 from services.runtime.auth.identity import Identity
 
 if TYPE_CHECKING:

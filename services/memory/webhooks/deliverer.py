@@ -23,7 +23,7 @@ from services.runtime.ending import guard_task
 from services.runtime.randomness import choose_uniform
 
 if TYPE_CHECKING:
-    from services.memory.storage.outbox import Webhooks
+    from services.memory.storage.records.deliveries import Webhooks
     from services.memory.storage.records.webhooks import Claim, Delivery
     from services.memory.webhooks.sender import Answer
 

@@ -14,7 +14,7 @@ from services.runtime.auth import identity
 from services.runtime.clock import now_ms
 
 if TYPE_CHECKING:
-    from services.memory.storage.audit.trail import AuditTrail
+    from services.memory.storage.audit import AuditTrail
     from services.memory.storage.records.webhooks import Delivery, Webhook
     from services.memory.webhooks.run_webhooks import RunWebhookStore
     from services.memory.webhooks.store import WebhookStore

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from services.memory.access.chat_access import ChatAccess
     from services.memory.storage.engine import ChatLogs
     from services.memory.storage.event_rows import OutsideEvent
-    from services.memory.storage.outbox import Webhooks
+    from services.memory.storage.records.deliveries import Webhooks
 
 FindEnd: TypeAlias = "Callable[[str], Awaitable[OutsideEvent | None]]"
 """Returns the event of a run's end, None while it goes on; raises NotFound where it is no run of the user's."""

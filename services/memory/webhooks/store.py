@@ -23,7 +23,7 @@ from services.runtime.randomness import new_uuid
 from services.runtime.rpc.field_rules import is_uuid
 
 if TYPE_CHECKING:
-    from services.memory.storage.outbox import Webhooks
+    from services.memory.storage.records.deliveries import Webhooks
     from services.memory.storage.records.webhooks import Delivery
 
 

@@ -18,12 +18,12 @@ from headrace.errors import HeadraceError, Overloaded, ProviderUnavailable
 from headrace.streams import reading
 from headrace.v1 import agent_pb2, common_pb2, tools_pb2
 from services.orchestrator.calls import results
-from services.orchestrator.calls.gates import ask_person
-from services.orchestrator.calls.gates.ask_credential import ask_credential
-from services.orchestrator.calls.gates.ask_input import ANSWERS_MAX, ask_input
 from services.orchestrator.money.charges import Origin
 from services.orchestrator.peers.models import measure_needs
 from services.orchestrator.peers.stubs import TOOLS_BACK_S, Peers
+from services.orchestrator.people import approvals
+from services.orchestrator.people.credentials import ask_credential
+from services.orchestrator.people.inputs import ANSWERS_MAX, ask_input
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.approvals.verdict import Verdict, verdict
 from services.orchestrator.run.scope import Scope
@@ -71,7 +71,7 @@ async def resolve_break(
 ) -> tools_pb2.ToolOutcome | str:
     """Return the call's result, or the effect key with which it is to run again."""
     log.warning("tool stream broke", run_id=scope.run.id, tool=call.name)
-    if ask_person.has_asked(scope, call, _name_question(call)):
+    if approvals.has_asked(scope, call, _name_question(call)):
         return await _resolve_unknown(scope, call, key)
     if call.tool is not None and call.tool.effect in ("read", "idempotent"):
         if await patience.pause():
@@ -114,11 +114,11 @@ async def _resolve_unknown(scope: Scope, call: Call, key: str) -> tools_pb2.Tool
     known = f"tool {call.name!r} was cut off, and whether it has taken effect is not known"
     await scope.notice("OUTCOME_UNKNOWN", known)
     note, question = "", _name_question(call)
-    if scope.run.feed.readers or ask_person.has_asked(scope, call, question):
+    if scope.run.feed.readers or approvals.has_asked(scope, call, question):
         call.asked += 1
         found = await verdict(scope.run.rules, call)
         asked = Verdict("ask", f"{known}; approve to run it again", "high", found.answerers)
-        answer = await ask_person.ask_person(scope, call, asked, question)
+        answer = await approvals.ask_person(scope, call, asked, question)
         if answer.decision != "reject":
             call.params = answer.arguments or call.params
             return f"{make_effect_key(scope.run.id, call)}/{key.count('/')}"
@@ -147,9 +147,10 @@ async def execute_backend(scope: Scope, peers: Peers, call: Call) -> tools_pb2.T
         if not outcome.HasField("needs"):
             return outcome
         name = outcome.needs.name
-        refusal = await ask_credential(scope, call, outcome.needs, used.get(name_tool_credential(name), ""))
-        if refusal is not None:
-            return refusal
+        problem = await ask_credential(scope, call, outcome.needs, used.get(name_tool_credential(name), ""))
+        if problem is not None:
+            why = f"the tool did not run: it needs the credential {name!r}: {problem}"
+            return results.make_failure("CREDENTIAL_MISSING", why)
 
 
 async def _execute_once(

@@ -9,30 +9,19 @@ from typing import TypeAlias
 
 import msgspec
 
-from headrace.v1 import agent_pb2, common_pb2, tools_pb2
+from headrace.v1 import agent_pb2, tools_pb2
 from services.orchestrator import tracing
 from services.orchestrator.calls import backend, results
-from services.orchestrator.calls.gates import ask_person
-from services.orchestrator.calls.gates.gate import wait_at_gate
-from services.orchestrator.calls.gates.grants import has_used_grant, use_grant
 from services.orchestrator.calls.own_tools import catalogue
 from services.orchestrator.calls.own_tools.catalogue import NAMES
-from services.orchestrator.calls.results import (
-    ASK_HUMAN,
-    Question,
-    add_notes,
-    find_result_schema,
-    is_refusal,
-    load_media,
-    make_failure,
-    make_refusal,
-)
+from services.orchestrator.calls.results import add_notes, is_refusal, load_media, make_failure, make_refusal
 from services.orchestrator.peers.stubs import Peers
+from services.orchestrator.people import approvals
+from services.orchestrator.people.forms import ASK_HUMAN, Question, ask_for_result
+from services.orchestrator.people.grants import has_used_grant, use_grant
 from services.orchestrator.run.answers.call import Call, violation
 from services.orchestrator.run.approvals.verdict import verdict
-from services.orchestrator.run.control.waits import Submission
 from services.orchestrator.run.scope import Scope, find_grants
-from services.runtime.clock import now_ms
 from services.runtime.telemetry import spans
 
 
@@ -56,14 +45,14 @@ async def check_permission(scope: Scope, call: Call) -> Permission:
         return Permission()
     found = await verdict(scope.run.rules, call)
     # What rules that have changed since say is for the next question: somebody may have answered this one.
-    has_asked = ask_person.has_asked(scope, call, ask_person.PERMISSION)
+    has_asked = approvals.has_asked(scope, call, approvals.PERMISSION)
     if found.then == "allow" and not has_asked:
         return Permission()
     if found.then == "deny" and not has_asked:
         return Permission(results.make_refusal("denied", message=f"not allowed here: {found.reason}"))
     if not has_asked and await use_grant(scope, call, found):
         return Permission()
-    answer = await ask_person.ask_person(scope, call, found)
+    answer = await approvals.ask_person(scope, call, found)
     if answer.decision == "reject":
         return Permission(results.make_refusal("rejected", message=answer.note or "a person rejected this call"))
     if answer.decision == "edit":
@@ -81,7 +70,7 @@ def _is_granted(scope: Scope, call: Call) -> bool:
 
 
 async def execute_frontend(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
-    submission = await (_wait_for_program if call.is_programs else _wait_for_person)(scope, call)
+    submission = await ask_for_result(scope, call)
     if submission is not None:
         return tools_pb2.ToolOutcome(ok=True, result=results.truncate_result(_read_text(submission.payload)))
     if call.name.casefold() == ASK_HUMAN:
@@ -99,34 +88,6 @@ def _read_text(payload: str) -> str:
         return msgspec.json.decode(payload, type=str)
     except msgspec.DecodeError:
         return payload
-
-
-def find_answerers(call: Call) -> common_pb2.Answerers | None:
-    """Return who may answer the call of a frontend tool; None: the requester."""
-    return call.tool.answerers if call.tool is not None and call.tool.HasField("answerers") else None
-
-
-async def _wait_for_program(scope: Scope, call: Call) -> Submission | None:
-    with scope.run.waiting():
-        return await scope.run.waits.wait(call.tool_id, call.wait_left_ms / 1000)
-
-
-async def _wait_for_person(scope: Scope, call: Call) -> Submission | None:
-    gate = agent_pb2.GateOpen(
-        gate_id=call.tool_id,
-        kind="question" if call.name.casefold() == ASK_HUMAN else "form",
-        agent_key=scope.agent.key,
-        tool_id=call.tool_id,
-        tool_name=call.name,
-        viewport_key=call.viewport_key,
-        expires_at=now_ms() + call.wait_left_ms,
-        answerers=find_answerers(call),
-        result_schema=find_result_schema(call) or None,
-    )
-    end = await wait_at_gate(scope, gate, call)
-    if end.closing:
-        await scope.record(*end.closing, is_patient=True)
-    return end.submission
 
 
 Warn: TypeAlias = Callable[[Call, tools_pb2.ToolOutcome], str]

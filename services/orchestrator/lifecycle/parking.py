@@ -14,7 +14,6 @@ import structlog
 
 from headrace.errors import HeadraceError
 from services.orchestrator import metrics
-from services.orchestrator.calls.gates.gate_times import find_next_time
 from services.orchestrator.lifecycle import leases
 from services.orchestrator.lifecycle.live_runs import HeldRun, HeldRuns, LiveRuns
 from services.orchestrator.peers.stubs import Peers
@@ -150,8 +149,8 @@ def find_due_at(run: Run, live: LiveRuns) -> int:
         return 0
     if not run.is_settled or len(live.list_chat(run)) > 1:
         return 0
-    gates = run.waits.list_waiting_gates()
+    gates = run.gates.list_waiting()
     if len(gates) != run.spending.clock.waits or any(gate.answering.locked() for gate in gates):
         return 0
-    due_at = min(map(find_next_time, gates), default=0)
+    due_at = min((gate.next_time for gate in gates), default=0)
     return due_at if due_at > now_ms() + SOON_MS else 0

@@ -21,7 +21,6 @@ from services.orchestrator.lifecycle.after_run import AfterRuns
 from services.orchestrator.lifecycle.execute import NOTHING, Opening, execute, working_ahead
 from services.orchestrator.lifecycle.finish import finish, hand_over
 from services.orchestrator.lifecycle.live_calls import steer_rpc
-from services.orchestrator.lifecycle.live_calls.gate_calls import note_received
 from services.orchestrator.lifecycle.live_runs import LiveRuns, OwnedElsewhere, RepeatedQuery, StartResult, may_end
 from services.orchestrator.lifecycle.queries import Caller, QueryLog, find_chat, query_event, steer_query
 from services.orchestrator.lifecycle.subagents import run_subagent
@@ -199,7 +198,7 @@ class Runs:
             elif not how and before.agent.on_new_message == "cancel":
                 before.cancel_wait(run.state.created_at)
             elif not how and before.agent.on_new_message == "answer_default":
-                before.waits.pass_over(run.state.created_at)
+                before.gates.pass_over(run.state.created_at)
         if how == "rollback":
             run.chat.take_back([before.chat for before in earlier])
 
@@ -266,7 +265,7 @@ class Runs:
         if run is not None and (queued := self._find_queued_steer(run, request_id)) is not None:
             return agent_pb2.SteerResponse(run_id=queued.id, status="queued")
         if run is not None and (run.hears or run.steering.find(request_id)):
-            note_received(run, "AgentService/Steer", request)
+            run.note_received("AgentService/Steer", request)
             return await steer_rpc.steer(run, request_id, request.message, self._group)
         query = await steer_rpc.query_of(self._peers, request) if run is None else run.query
         if query is None:

@@ -19,7 +19,6 @@ from headrace.errors import HeadraceError, ModeChanged, StaleLease, to_failure
 from headrace.v1 import tools_pb2
 from services.orchestrator.agents.definition import StageSettings
 from services.orchestrator.calls.own_tools import subagent
-from services.orchestrator.calls.results import ASK_HUMAN
 from services.orchestrator.ids import derived_id
 from services.orchestrator.mode_api import answering
 from services.orchestrator.mode_api.answering import (
@@ -34,6 +33,7 @@ from services.orchestrator.mode_api.answering import (
 )
 from services.orchestrator.mode_api.mode_run import CODE_FAILED, TOGETHER_MAX, ModeRun, Stopped
 from services.orchestrator.mode_api.plan import Task
+from services.orchestrator.people.forms import ASK_HUMAN
 from services.orchestrator.run import session_state
 from services.orchestrator.run.replay.fit import Kept
 from services.orchestrator.turn.conversation import Conversation

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
+from google.protobuf.message import Message
+
 from headrace.run_states import State
 from headrace.v1 import agent_pb2, common_pb2, memory_pb2
 from services.orchestrator.agents.definition import Definition
@@ -22,7 +24,7 @@ from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.peers.tape import LISTENER, TAKEN_OVER, Tape
 from services.orchestrator.run.answers.answer import BlockNames
 from services.orchestrator.run.approvals.rules import Rules, RulesFile
-from services.orchestrator.run.control.gate_claims import GateClaims
+from services.orchestrator.run.control.gates import Gates
 from services.orchestrator.run.control.state import ChatPosition, RunState, SteerQueue, StopControl
 from services.orchestrator.run.control.supplied_credentials import SuppliedCredentials
 from services.orchestrator.run.events.feed import Feed
@@ -108,11 +110,11 @@ class Run:
         "__weakref__",
         "block_names",
         "chat",
-        "claims",
         "control",
         "credentials",
         "feed",
         "first_turn",
+        "gates",
         "id",
         "identity",
         "log",
@@ -126,7 +128,6 @@ class Run:
         "tape",
         "users",
         "version",
-        "waits",
     )
 
     def __init__(
@@ -160,9 +161,8 @@ class Run:
         )
         self.control = StopControl(self.state, is_live=not past.recording.steps)
         self.log = past.log(query.chat_id, run_id, services.peers, self.spending.unlogged, self.feed.release)
-        self.waits = past.waits()
+        self.gates = Gates(past.recording.events)
         self.credentials = SuppliedCredentials()
-        self.claims = GateClaims(past.recording.find_payloads("gate_step"))
         self.steering = SteerQueue(past.recording.find_payloads("request_steer"))
         self.tape = self._open_tape()
         self.feed.tape = self.control.tape = self.tape
@@ -182,6 +182,11 @@ class Run:
         tape = Tape()
         tape.problem = TAKEN_OVER if self.past.reason else ""
         return tape
+
+    def note_received(self, method: str, request: Message) -> None:
+        """Note on the run's tape, if it has one, what its process was asked."""
+        if self.tape is not None:
+            self.tape.note_received(method, request)
 
     def list_agents(self) -> set[str]:
         """List all agents that the run may ask, itself among them."""
@@ -252,7 +257,7 @@ class Run:
         """
 
         def is_waiting() -> bool:
-            gates, clock = self.waits.list_open_gates(), self.spending.clock
+            gates, clock = self.gates.list_waiting(), self.spending.clock
             return clock.is_standing and len(gates) >= clock.waits and all(gate.opened_at <= asked_at for gate in gates)
 
         if self.control.is_live:
@@ -300,13 +305,13 @@ class Run:
 
     def is_waited_for(self, tool_id: str) -> bool:
         """Return whether a person may submit for this id, or could have."""
-        return tool_id in self.waits or self.recording.awaits(tool_id) or bool(self.scopes.find_waiting_call(tool_id))
+        return tool_id in self.gates or self.recording.awaits(tool_id) or bool(self.scopes.find_waiting_call(tool_id))
 
     def close_scopes(
         self, line: memory_pb2.RunLine, open_result: str, unreplayed: Sequence[memory_pb2.LogLine] = ()
     ) -> list[memory_pb2.LogLine]:
         """Give each call without a result `open_result`; return the lines for the log, behind those of `unreplayed`."""
-        self.waits.close()
+        self.gates.close()
         return [*unreplayed, *self.scopes.close_all(line, open_result)]
 
     def keep_end(self, line: memory_pb2.RunLine, lines: Sequence[memory_pb2.LogLine] = ()) -> None:

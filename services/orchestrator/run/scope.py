@@ -286,7 +286,7 @@ class Scope:
     def close_call(self, call: Call) -> None:
         del self.open_calls[call.tool_id]
         if call.kind == "frontend":
-            self.run.waits.end(call.tool_id)
+            self.run.gates.get(call.tool_id).end()
 
     async def commit(
         self, messages: list[memory_pb2.LogMessage], artifacts: Iterable[agent_pb2.ArtifactPublish] = ()

@@ -17,9 +17,7 @@ from headrace.errors import InvalidRequest, OutOfRange, Overloaded
 from headrace.hash_chain import LogVerifier
 from headrace.streams import rpc_errors
 from headrace.v1 import audit_pb2, memory_pb2
-from services.memory.storage.audit import trail
-from services.memory.storage.audit.store import NO_HEAD, Head
-from services.memory.storage.audit.trail import AuditTrail
+from services.memory.storage.audit import NO_HEAD, WAITING_MAX, AuditTrail, Head
 from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
 from tests.support.memory.audit import ADA, make_deeds
 from tests.support.memory.engines import Serve
@@ -188,10 +186,10 @@ async def test_what_waits_has_a_bound() -> None:
     store = RefusingStore()
     audit = AuditTrail(store, lambda: 7, "default")
     store.is_away = True
-    for _ in range(trail.WAITING_MAX + 5):
+    for _ in range(WAITING_MAX + 5):
         await audit.record_of("acme", "key.made")
     store.is_away = False
     retrying = asyncio.create_task(audit.run_retries())
-    await wait_until(lambda: len(store.lines) >= trail.WAITING_MAX)
+    await wait_until(lambda: len(store.lines) >= WAITING_MAX)
     retrying.cancel()
-    assert len(store.lines) == trail.WAITING_MAX
+    assert len(store.lines) == WAITING_MAX

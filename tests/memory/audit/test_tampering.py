@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from headrace.hash_chain import LogReport, LogVerifier
-from services.memory.storage.files.audit.segments import SEGMENT_LINES_MAX, Segments
+from services.memory.storage.files.audit import SEGMENT_LINES_MAX, Segments
 from services.memory.storage.postgres.connection.pool import Limits
 from services.memory.storage.postgres.engine import open_postgres
 from tests.support.memory.audit import ADA, make_deeds

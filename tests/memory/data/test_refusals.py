@@ -11,7 +11,7 @@ from google.protobuf.descriptor_pool import Default
 
 from headrace.errors import Erasing
 from services.memory.data.refusals import NEW_WORK, Refusals
-from services.memory.storage.people.records import StoredErasure
+from services.memory.storage.records.erasures import StoredErasure
 from services.runtime.auth.identity import Identity
 
 GOES_ON = {

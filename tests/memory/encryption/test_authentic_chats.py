@@ -12,7 +12,7 @@ import pytest
 from headrace.errors import HeadraceError, LogDamaged, NotFound
 from services.memory.encryption.envelope import is_sealed_line
 from services.memory.log.checksums import add_checksum, remove_checksum
-from services.memory.storage.files.encryption.data_keys import FOLDER, FileDataKeys
+from services.memory.storage.files.data_keys import FOLDER, FileDataKeys
 from services.runtime.auth.identity import Identity, acting_as
 from tests.support.memory.admin_cli import run_command as run
 from tests.support.memory.encrypted_stores import ADA, BOB, Store, opening

@@ -15,7 +15,7 @@ from services.memory.encryption.envelope import find_key_id, is_encrypted_line
 from services.memory.encryption.keyring import Keyring
 from services.memory.encryption.master_keys import FileMasterKeys
 from services.memory.storage.encrypted.reencryption import run_pass
-from services.memory.storage.files.encryption.data_keys import FOLDER, FileDataKeys
+from services.memory.storage.files.data_keys import FOLDER, FileDataKeys
 from services.runtime.auth.identity import acting_as
 from tests.support.memory.admin_cli import run_command as run
 from tests.support.memory.encrypted_stores import ADA, BOB, Store, opening, read_everything, write_everything

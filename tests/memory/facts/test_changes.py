@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from headrace.errors import FactsFull
 from services.memory.data.holds import HoldsInForce
 from services.memory.facts.changes import FACTS_MAX, add_fact
-from services.memory.storage.people.records import StoredHold
+from services.memory.storage.records.erasures import StoredHold
 from services.memory.storage.records.user_facts import Fact, make_fact
 from services.runtime.auth.identity import Identity
 

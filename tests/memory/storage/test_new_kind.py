@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from services.memory.storage.files.data_keys import FileDataKeys
 from services.memory.storage.files.disk_room import DiskRoom
-from services.memory.storage.files.encryption.data_keys import FileDataKeys
 from services.memory.storage.files.sqlite import SqliteSql
 from services.memory.storage.postgres.connection.pool import Limits, open_database
 from services.memory.storage.postgres.connection.statements import PostgresSql

@@ -15,7 +15,7 @@ import pytest
 from headrace.errors import Overloaded, QuotaExceeded
 from services.memory.storage.event_rows import PING, RUN_ENDED, make_event
 from services.memory.storage.files.outbox import NAME
-from services.memory.storage.outbox import Webhooks
+from services.memory.storage.records.deliveries import Webhooks
 from services.memory.storage.records.webhooks import TryResult
 from services.memory.webhooks.deliverer import TENANT_MAX, delivering
 from services.memory.webhooks.sender import Answer

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.errors import InvalidRequest, NotFound, PermissionDenied, QueueFull
 from headrace.v1 import agent_pb2, memory_pb2, memory_pb2_grpc
-from services.orchestrator.calls.gates.grants import GRANTS_MAX
+from services.orchestrator.people.grants import GRANTS_MAX
 from services.runtime.clock import now_ms
 from services.runtime.randomness import new_uuid
 from services.runtime.rpc.channels import open_channel

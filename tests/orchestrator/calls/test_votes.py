@@ -13,7 +13,7 @@ import pytest
 
 from headrace.errors import InvalidRequest, PermissionDenied, QueueFull
 from headrace.v1 import gates_pb2, memory_pb2, tools_pb2
-from services.orchestrator.run.control.gate_state import NOTES_MAX
+from services.orchestrator.run.control.gates import NOTES_MAX
 from services.runtime.clock import now_ms
 from tests.support.orchestrator import ANSWER, Serve, Suite, call_tool, only, tool, two_replicas
 from tests.support.orchestrator.answerers import APPROVE, KEYS, LISTED, as_user, asking, offer

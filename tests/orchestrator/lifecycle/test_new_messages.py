@@ -11,7 +11,7 @@ import pytest
 
 from headrace.errors import HeadraceError, NotFound
 from headrace.v1 import agent_pb2, gates_pb2, memory_pb2, tools_pb2
-from services.orchestrator.run.control.waits import Submission, Waits
+from services.orchestrator.run.control.gates import Gates, Submission
 from services.runtime.clock import now_ms
 from tests.support.orchestrator import (
     Serve,
@@ -168,32 +168,31 @@ async def test_a_new_message_answers_with_the_default_where_the_agent_says_so(ki
 
 
 async def test_an_answer_that_is_under_way_is_not_passed_over() -> None:
-    waits = Waits()
-    waits.expect(agent_pb2.GateOpen(gate_id="t_1"))
-    waiting = asyncio.create_task(waits.wait("t_1", 100))
+    gates = Gates()
+    gate = gates.open(agent_pb2.GateOpen(gate_id="t_1"))
+    waiting = asyncio.create_task(gate.wait(100))
     await asyncio.sleep(0)
-    assert waits.claim("t_1", "", "ada") == "accepted"
-    waits.pass_over(now_ms())
-    waits.fulfil("t_1", Submission("1", "ada"))
+    assert gates.take("t_1", "", "ada") == "accepted"
+    gates.pass_over(now_ms())
+    gate.fulfil(Submission("1", "ada"))
     assert await waiting == Submission("1", "ada")
 
 
 async def test_a_gate_that_is_waited_at_later_is_passed_over_where_it_was_open_before() -> None:
-    waits = Waits()
+    gates = Gates()
     for gate_id, opened_at in (("t_1", 1000), ("t_2", 3000)):
-        waits.expect(agent_pb2.GateOpen(gate_id=gate_id), opened_at=opened_at)
-    waits.pass_over(2000)
-    assert await waits.wait("t_1", 100) is None
-    waits.claim("t_2", "", "ada")
-    waits.fulfil("t_2", Submission("1", "ada"))
-    assert await waits.wait("t_2", 100) == Submission("1", "ada")
+        gates.open(agent_pb2.GateOpen(gate_id=gate_id), opened_at)
+    gates.pass_over(2000)
+    assert await gates.get("t_1").wait(100) is None
+    gates.take("t_2", "", "ada")
+    gates.get("t_2").fulfil(Submission("1", "ada"))
+    assert await gates.get("t_2").wait(100) == Submission("1", "ada")
 
 
 async def test_what_was_passed_over_is_not_waited_for_again() -> None:
-    waits = Waits()
-    waits.expect(agent_pb2.GateOpen(gate_id="t_1"))
-    waits.end("t_1")  # as the log says
-    assert await waits.wait("t_1", 100) is None
+    gate = Gates().open(agent_pb2.GateOpen(gate_id="t_1"))
+    gate.end()  # as the log says
+    assert await gate.wait(100) is None
 
 
 @pytest.mark.parametrize(("fields", "when_busy"), [({}, None), ({"onNewMessage": "cancel"}, "enqueue")])

@@ -11,7 +11,7 @@ import pytest
 from headrace.errors import InvalidRequest, NotFound, ProviderUnavailable, QueueFull
 from headrace.v1 import memory_pb2
 from services.orchestrator.money.clock import Clock
-from services.orchestrator.run.control.waits import KEPT_MAX, Submission, Waits
+from services.orchestrator.run.control.gates import KEPT_MAX, Gates, Submission
 from tests.support.orchestrator import Serve, Suite, ask, kinds, last_result, only, state, submit, submits, tool
 from tests.support.orchestrator.runs import read_recorded
 from tests.support.orchestrator.steps import ANSWER, call, call_tool, finish
@@ -209,24 +209,24 @@ async def test_a_submit_while_the_run_ends_comes_too_late_and_nothing_follows_th
 
 
 async def test_submits_that_come_before_their_waits_are_kept_up_to_a_number() -> None:
-    waits = Waits()
+    gates = Gates()
     for number in range(KEPT_MAX):
-        assert waits.claim(f"t_{number}", "") == "accepted"
+        assert gates.take(f"t_{number}", "") == "accepted"
     with pytest.raises(QueueFull):
-        waits.claim("t_more", "")
-    waits.fulfil("t_0", Submission("1"))
-    assert await waits.wait("t_0", 1.0) == Submission("1")
-    assert waits.claim("t_more", "") == "accepted"
-    assert waits.claim("t_more", "") == "duplicate"
+        gates.take("t_more", "")
+    gates.get("t_0").fulfil(Submission("1"))
+    assert await gates.get("t_0").wait(1.0) == Submission("1")
+    assert gates.take("t_more", "") == "accepted"
+    assert gates.take("t_more", "") == "duplicate"
 
 
 async def test_a_submit_that_is_being_stored_when_the_time_ends_came_in_time() -> None:
-    waits = Waits()
-    waiting = asyncio.create_task(waits.wait("t_1", 0.05))
+    gates = Gates()
+    waiting = asyncio.create_task(gates.get("t_1").wait(0.05))
     await asyncio.sleep(0)
-    assert waits.claim("t_1", "") == "accepted"
+    assert gates.take("t_1", "") == "accepted"
     await asyncio.sleep(0.1)
-    waits.fulfil("t_1", Submission("2"))
+    gates.get("t_1").fulfil(Submission("2"))
     async with within(1):
         assert await waiting == Submission("2")
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
-from services.memory.storage.audit.store import NO_HEAD, Head, chain_records, parse_head
-from services.memory.storage.audit.trail import AUDIT_TENANT, AuditTrail
+from services.memory.storage.audit import AUDIT_TENANT, NO_HEAD, AuditTrail, Head, chain_records, parse_head
 from services.runtime.clock import now_ms
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from services.memory.keys.store import KeyStore
 from services.memory.keys.suspensions import SuspensionStore
 from services.memory.schedules.store import ScheduleStore
-from services.memory.storage.outbox import EVENT_FIELDS, list_values
+from services.memory.storage.records.deliveries import EVENT_FIELDS, list_values
 from services.memory.storage.records.webhooks import DELIVERED, Delivery, DeliveryQuery, Webhook
 from services.memory.webhooks.run_webhooks import RunWebhookStore
 from services.memory.webhooks.store import WebhookStore

@@ -15,7 +15,7 @@ from services.memory.encryption.data_keys import DataKeys
 from services.memory.encryption.keyring import Keyring
 from services.memory.encryption.master_keys import FileMasterKeys, MasterKeys
 from services.memory.encryption.opening import OpenKeys
-from services.memory.storage.files.encryption.data_keys import FOLDER
+from services.memory.storage.files.data_keys import FOLDER
 from services.runtime.auth.identity import Identity, acting_as
 from tests.support.memory.engines import MASTER_KEYS, Files, Tables, open_keys
 from tests.support.memory.gates import granting

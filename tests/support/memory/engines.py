@@ -15,13 +15,13 @@ from services.memory.encryption.master_keys import FileMasterKeys
 from services.memory.encryption.opening import OpenKeys, open_no_keys
 from services.memory.log.encryption.lines import decrypt_log
 from services.memory.storage.engine import Engine
+from services.memory.storage.files.data_keys import FOLDER, FileDataKeys
 from services.memory.storage.files.disk import Disk
-from services.memory.storage.files.encryption.data_keys import FOLDER, FileDataKeys
 from services.memory.storage.files.engine import open_files
 from services.memory.storage.files.indexing.index_recovery import INDEX_NAME
 from services.memory.storage.postgres.connection.hosts import DRIVER
 from services.memory.storage.postgres.connection.pool import Limits, open_database
-from services.memory.storage.postgres.encryption.data_keys import PostgresDataKeys
+from services.memory.storage.postgres.encryption import PostgresDataKeys
 from services.memory.storage.postgres.engine import open_postgres
 from tests.support.memory.serving import CONNECTIONS_MAX, STATEMENT_TIMEOUT_S, memory_in, memory_over, placing_blobs
 from tests.support.memory.writing import Memory

@@ -25,7 +25,7 @@ from services.memory.data.erasures import TTL_MS_MAX
 from services.memory.data.refusals import Refusals
 from services.memory.encryption.opening import OpenKeys, open_no_keys
 from services.memory.storage.encrypted.reencryption import running_passes
-from services.memory.storage.files.backlog.indexing import RunBacklog, run_steps
+from services.memory.storage.files.backlog import RunBacklog, run_steps
 from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.disk_room import PROBE_S
 from services.memory.storage.files.engine import open_files

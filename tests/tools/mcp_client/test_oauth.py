@@ -23,12 +23,12 @@ from headrace.streams import reading, rpc_errors
 from headrace.v1 import common_pb2, tools_pb2
 from services.runtime.auth.callers import TOOLS
 from services.runtime.auth.identity import DEFAULT, Identity, acting_as
-from services.runtime.net.allow_list import AllowList
 from services.runtime.rpc.audit_records import AuditRecords
 from services.runtime.rpc.channels import open_channel
-from services.tools.mcp_client.oauth.completion import complete
+from services.tools.mcp_client.authorizations import Authorizations
 from services.tools.mcp_client.oauth.token_store import TokenStore
 from services.tools.mcp_client.oauth.tokens import LASTS_S_MAX
+from services.tools.mcp_client.servers import McpServers
 from tests.support.tools import calls
 from tests.support.tools.audit_log import AuditLog, serving_audit
 from tests.support.tools.mcp_http import Http, http_server
@@ -177,8 +177,10 @@ async def test_a_state_is_one_users_and_counts_once(tmp_path: Path) -> None:
         [need] = (await execute(suite, "s__connect", "c1")).asks
         back = await agree(need)
         store = TokenStore(tmp_path / "mcp_tokens", KEY)
-        with acting_as(BEN), pytest.raises(NotFound):
-            await complete(store, AuditRecords(memory, TOOLS), lambda server: AllowList(), back)
+        async with asyncio.TaskGroup() as group:
+            servers = McpServers(tmp_path / "mcp.json", {}, lambda server, tools: None, group)
+            with acting_as(BEN), pytest.raises(NotFound):
+                await Authorizations(store, servers, AuditRecords(memory, TOOLS)).complete(back)
         other = tools_pb2.CompleteAuthorizationRequest(state=back.state + "x", code=back.code)
         with pytest.raises(NotFound):
             await come_back(suite, other)

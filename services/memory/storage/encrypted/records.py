@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from services.memory.encryption.envelope import WrongCiphertext, is_encrypted_line, parse_line
+from services.memory.encryption.envelope import WrongCiphertext, is_encrypted, is_encrypted_line, parse_line
 from services.memory.encryption.keyring import make_damaged_error
 
 if TYPE_CHECKING:
@@ -50,3 +50,27 @@ def is_current_record(stored: bytes, keys: Keyring, tenant: str) -> bool:
 
 def _name_record(kind: str, record_id: str) -> bytes:
     return f"record\0{kind}\0{record_id}".encode()
+
+
+def encrypt_blob(chat_id: str, blob_id: str, plain: bytes, keys: Keyring, tenant: str) -> bytes:
+    return keys.encrypt(tenant, _name_blob(chat_id, blob_id), plain) if keys.encrypts else plain
+
+
+def decrypt_blob(chat_id: str, blob_id: str, stored: bytes, keys: Keyring) -> bytes:
+    """Return what was encrypted; where it is not what was written, nothing, which no blob's name is of. Raises
+    KeyUnavailable, Overloaded."""
+    return decrypt_whole(_name_blob(chat_id, blob_id), stored, keys)
+
+
+def decrypt_whole(context: bytes, stored: bytes, keys: Keyring) -> bytes:
+    """Return what was encrypted for a context; nothing if it is damaged. Raises KeyUnavailable, Overloaded."""
+    if not is_encrypted(stored):
+        return stored
+    try:
+        return keys.decrypt(context, stored)
+    except WrongCiphertext:
+        return b""
+
+
+def _name_blob(chat_id: str, blob_id: str) -> bytes:
+    return f"blob\0{chat_id}\0{blob_id}".encode()

@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from services.memory.encryption.keyring import Keyring
-    from services.memory.storage.gates.grant_rows import GrantEntry
-    from services.memory.storage.gates.rows import GateEntry
+    from services.memory.storage.gates.rows import GateEntry, GrantEntry
     from services.memory.storage.index_rows import ChatEntry, IndexChange
 
 

@@ -16,7 +16,7 @@ from services.memory.storage.event_rows import NO_EVENTS
 from services.memory.storage.files.disk import Disk, disk_errors
 from services.memory.storage.files.indexing.index_recovery import load_chat
 from services.memory.storage.index_rows import IndexChange, make_full_change
-from services.memory.storage.leases import check_owned
+from services.memory.storage.leases import check_can_own, check_owned
 from services.memory.storage.lru import CACHE_BYTES_MAX, LruCache
 from services.runtime.auth.identity import Identity
 from services.runtime.completion import complete
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from services.memory.storage.files.commits import Commits
     from services.memory.storage.files.disk_room import DiskRoom
     from services.memory.storage.files.indexing.index import Index
+    from services.memory.storage.files.leases import LeaseTable
     from services.memory.storage.leases import Lease
 
 
@@ -222,3 +223,20 @@ class FileChats:
     def _cache_chat(self, chat: Chat) -> None:
         if not chat.is_deleted:
             self._cache.put_chat(chat.chat_id, chat, chat.size_bytes)
+
+
+class FileLeases:
+    def __init__(self, chats: FileChats, commits: Commits, table: LeaseTable) -> None:
+        self._chats = chats
+        self._commits = commits
+        self._table = table
+        self.create_first = table.create_first
+        self.renew = table.renew
+        self.release = table.release
+
+    async def acquire(self, chat_id: str, run_id: str, owner: str, ttl_ms: int) -> Lease:
+        run = check_can_own((await self._chats.load(chat_id)).info.runs.get(run_id), chat_id, run_id)
+        lease = await self._table.acquire(run_id, run.generation, owner, ttl_ms)
+        # What the former owner asked for before is committed first; whatever comes later is refused.
+        await self._commits.settle()
+        return lease

@@ -32,7 +32,7 @@ from services.memory.storage.engine import APPEND_COST_BYTES, WAITING_BYTES_MAX
 from services.memory.storage.event_rows import NO_EVENTS
 from services.memory.storage.files.disk import Disk, Piece, disk_errors
 from services.memory.storage.index_rows import make_change, make_full_change
-from services.memory.storage.spend.rows import fold_spend
+from services.memory.storage.spend import fold_spend
 from services.runtime.auth.identity import get_identity
 from services.runtime.files.disk import NO_ROOM
 
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 
     from services.memory.storage.files.disk_room import DiskRoom
     from services.memory.storage.files.indexing.index import Index
-    from services.memory.storage.files.spend.ledger import SpendLedger
-    from services.memory.storage.files.tables.leases import LeaseTable
+    from services.memory.storage.files.indexing.spend import SpendLedger
+    from services.memory.storage.files.leases import LeaseTable
     from services.memory.storage.leases import Lease
-    from services.memory.storage.spend.rows import SpendRow
+    from services.memory.storage.spend import SpendRow
     from services.runtime.auth.identity import Identity
 
 SYNCS_MAX = 8

@@ -1,3 +1,5 @@
+""""""
+
 from __future__ import annotations
 
 import asyncio
@@ -8,36 +10,38 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from services.memory.encryption.opening import OpenKeys, open_no_keys
-from services.memory.storage.audit.trail import AUDIT_TENANT, AuditTrail
+from services.memory.storage.audit import AUDIT_TENANT, AuditTrail
 from services.memory.storage.encrypted.reencryption import Rewriting
 from services.memory.storage.encrypted.rows import RowCipher
 from services.memory.storage.engine import Engine
-from services.memory.storage.files.api_keys.key_uses import FileKeyUses
-from services.memory.storage.files.audit.audit_folder import AuditFolder
-from services.memory.storage.files.backlog.indexing import RunBacklog, run_steps
-from services.memory.storage.files.blobs import FileBlobs
-from services.memory.storage.files.chats import FileChats
+from services.memory.storage.files.audit import AuditFolder
+from services.memory.storage.files.backlog import RunBacklog, run_steps
+from services.memory.storage.files.blobs import BlobFolder, FileBlobs
+from services.memory.storage.files.chats import FileChats, FileLeases
 from services.memory.storage.files.commits import Commits
+from services.memory.storage.files.data_keys import FOLDER, FileDataKeys
 from services.memory.storage.files.disk import list_log_names
 from services.memory.storage.files.disk_room import PROBE_S, DiskRoom
-from services.memory.storage.files.encryption.data_keys import FOLDER, FileDataKeys
-from services.memory.storage.files.encryption.rewriting import ChatRewriting
-from services.memory.storage.files.folders import Folders
+from services.memory.storage.files.erasing import FileEraser
 from services.memory.storage.files.indexing.index import Index
 from services.memory.storage.files.indexing.index_recovery import (
+    SPEND,
     START_LOGS_MAX,
     OpenIndex,
     open_index,
     read_change,
     read_changes,
 )
-from services.memory.storage.files.leases import FileLeases
-from services.memory.storage.files.outbox import FileWebhooks
-from services.memory.storage.files.people.erasing import FileEraser
-from services.memory.storage.files.tables.leases import LeaseTable
+from services.memory.storage.files.indexing.spend import SpendLedger
+from services.memory.storage.files.key_uses import FileKeyUses
+from services.memory.storage.files.leases import LeaseTable
+from services.memory.storage.files.older_records import OLDER, import_older
+from services.memory.storage.files.outbox import FileWebhooks, Outbox
+from services.memory.storage.files.rewriting import ChatRewriting
+from services.memory.storage.files.sqlite import SqliteSql
 from services.memory.storage.gates.watch import GateWatch
 from services.memory.storage.lru import CACHE_BYTES_MAX
-from services.memory.storage.records.stores import make_stores
+from services.memory.storage.records.stores import TABLES, make_stores
 from services.runtime.clock import now_ms
 from services.runtime.ending import guard_task, guarding
 
@@ -46,6 +50,7 @@ if TYPE_CHECKING:
 
     from services.memory.encryption.keyring import Keyring
     from services.memory.storage.files.disk import Disk
+    from services.memory.storage.files.disk_room import DiskRoom
     from services.memory.storage.files.outbox import Outbox
 
 
@@ -199,3 +204,35 @@ async def _open(open_in_thread: Callable[[], Opened]) -> Opened:
     except asyncio.CancelledError:
         (await opening).close()
         raise
+
+
+NAME = "records.sqlite"
+
+
+@dataclass(frozen=True, slots=True)
+class Folders:
+    outbox: Outbox
+    records: SqliteSql
+    ledger: SpendLedger
+    blobs: BlobFolder
+    _open: ExitStack
+
+    @classmethod
+    def open(cls, path: Path, room: DiskRoom, keyring: Keyring) -> Folders:
+        """Read what lies in `path`. Blocks.
+
+        Raises:
+            OSError: It cannot be read or written now.
+        """
+        with ExitStack() as opening:
+            outbox = Outbox(path)
+            opening.callback(outbox.close)
+            records = SqliteSql(path / NAME, room, TABLES, path / OLDER)
+            opening.callback(records.close)
+            import_older(path, records, keyring)
+            ledger = SpendLedger(path / SPEND)
+            opening.callback(ledger.close)
+            return cls(outbox, records, ledger, BlobFolder(path / "blobs", keyring), opening.pop_all())
+
+    def close(self) -> None:
+        self._open.close()

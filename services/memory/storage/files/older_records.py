@@ -15,10 +15,10 @@ import structlog
 from headrace.errors import HeadraceError
 from services.memory.encryption.envelope import WrongCiphertext
 from services.memory.storage.encrypted.records import decrypt_record
-from services.memory.storage.people.records import ERASURES, HOLDS
 from services.memory.storage.records.agent_versions import INSERT as INSERT_VERSION
 from services.memory.storage.records.agent_versions import AgentVersion
 from services.memory.storage.records.agents import AGENTS
+from services.memory.storage.records.erasures import ERASURES, HOLDS
 from services.memory.storage.records.keys import KEYS
 from services.memory.storage.records.schedules import SCHEDULES
 from services.memory.storage.records.user_facts import Fact, decode_facts, make_import

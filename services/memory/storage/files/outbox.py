@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from services.memory.encryption.keyring import NO_KEYS, Keyring
 from services.memory.storage.files.sqlite import database_errors, execute, number_marks, open_file, transaction
 from services.memory.storage.index_rows import IndexChange
-from services.memory.storage.outbox import LIVE, Webhooks, list_values, make_fan_out
+from services.memory.storage.records.deliveries import LIVE, Webhooks, list_values, make_fan_out
 from services.memory.storage.records.webhooks import KEPT_MS
 from services.runtime.clock import now_ms
 

@@ -1,4 +1,4 @@
-"""The query about grants in force, in SQL that both engines take."""
+"""Which grants a page lists."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import InvalidRequest
-from services.memory.storage.gates.grant_rows import GRANT_COLUMNS, GrantEntry
+from services.memory.storage.gates.rows import GRANT_COLUMNS, GrantEntry
 from services.memory.storage.paging import PAGE_DEFAULT, PAGE_MAX, TIME_AND_ID
 
 if TYPE_CHECKING:
     from services.runtime.auth.identity import Identity
+
 
 _TOKEN = re.compile(TIME_AND_ID + r"\.(.{1,128})")
 

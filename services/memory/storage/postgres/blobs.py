@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from services.memory.encryption.keyring import NO_KEYS
 from services.memory.log.blobs import Blob, is_blob_id
-from services.memory.storage.encrypted.blobs import decrypt_blob, encrypt_blob
+from services.memory.storage.encrypted.records import decrypt_blob, encrypt_blob
 from services.runtime.clock import now_ms
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from services.memory.storage.index_rows import make_full_change
 from services.memory.storage.leases import Lease, check_owned
 from services.memory.storage.postgres.blobs import copy_blobs, delete_blobs
 from services.memory.storage.postgres.cached_chat import CachedChat, ChatCache
-from services.memory.storage.postgres.spend.rows import retire_chat
+from services.memory.storage.postgres.spend import retire_chat
 from services.memory.storage.postgres.statements import store_lines
 from services.runtime.auth.identity import Identity
 from services.runtime.clock import now_ms

@@ -5,30 +5,29 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, closing
 
 from services.memory.encryption.opening import OpenKeys, open_no_keys
-from services.memory.storage.audit.trail import AUDIT_TENANT, AuditTrail
+from services.memory.storage.audit import AUDIT_TENANT, AuditTrail
 from services.memory.storage.encrypted.reencryption import Rewriting
 from services.memory.storage.engine import Engine
 from services.memory.storage.gates.watch import GateWatch
 from services.memory.storage.lru import CACHE_BYTES_MAX
-from services.memory.storage.outbox import Webhooks
-from services.memory.storage.postgres.api_keys.key_uses import PostgresKeyUses
 from services.memory.storage.postgres.appending import AppendQueue
-from services.memory.storage.postgres.audit.audit_table import AuditTable
+from services.memory.storage.postgres.audit import AuditTable
 from services.memory.storage.postgres.blobs import PostgresBlobs
 from services.memory.storage.postgres.cached_chat import ChatCache
 from services.memory.storage.postgres.chats import PostgresChats
 from services.memory.storage.postgres.connection.pool import Database, Limits, open_database
 from services.memory.storage.postgres.connection.statements import PostgresSql
-from services.memory.storage.postgres.encryption.data_keys import PostgresDataKeys
-from services.memory.storage.postgres.encryption.rewriting import ChatRewriting
+from services.memory.storage.postgres.encryption import ChatRewriting, PostgresDataKeys
+from services.memory.storage.postgres.erasing import RECEIPT_AFTER_S, PostgresEraser
 from services.memory.storage.postgres.gates import PostgresGates
 from services.memory.storage.postgres.index import PostgresIndex
+from services.memory.storage.postgres.key_uses import PostgresKeyUses
 from services.memory.storage.postgres.leases import PostgresLeases
 from services.memory.storage.postgres.migrations import migrate_tables
 from services.memory.storage.postgres.notifications import Notifications
 from services.memory.storage.postgres.outbox import NEXT_PLACE
-from services.memory.storage.postgres.people.erasing import RECEIPT_AFTER_S, PostgresEraser
-from services.memory.storage.postgres.spend.rows import PostgresSpend
+from services.memory.storage.postgres.spend import PostgresSpend
+from services.memory.storage.records.deliveries import Webhooks
 from services.memory.storage.records.stores import make_stores
 from services.runtime.clock import now_ms
 from services.runtime.ending import CannotServe, guard_task, guarding

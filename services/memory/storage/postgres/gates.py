@@ -11,17 +11,15 @@ import orjson
 
 from services.memory.encryption.keyring import NO_KEYS
 from services.memory.storage.encrypted.rows import RowCipher
-from services.memory.storage.gates.grant_rows import GRANT_COLUMNS
 from services.memory.storage.gates.query import LIST_CHATS
-from services.memory.storage.gates.rows import COLUMNS, GateEntry
+from services.memory.storage.gates.rows import COLUMNS, GRANT_COLUMNS, GateEntry
 from services.memory.storage.postgres.connection.session import strip_nul
 
 if TYPE_CHECKING:
     from services.memory.encryption.keyring import Keyring
     from services.memory.storage.gates.grant_query import GrantQuery
-    from services.memory.storage.gates.grant_rows import GrantEntry
     from services.memory.storage.gates.query import GateQuery
-    from services.memory.storage.gates.rows import GateChange, GateUpdate
+    from services.memory.storage.gates.rows import GateChange, GateUpdate, GrantEntry
     from services.memory.storage.gates.watch import GateKey
     from services.memory.storage.postgres.connection.pool import Database
 

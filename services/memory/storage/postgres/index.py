@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from services.memory.encryption.keyring import Keyring
-    from services.memory.storage.operating.run_query import RunEntry, RunQuery
     from services.memory.storage.paging import Page
     from services.memory.storage.postgres.connection.pool import Database
     from services.memory.storage.postgres.connection.session import Connection
+    from services.memory.storage.run_query import RunEntry, RunQuery
 
 _TITLE = "coalesce(nullif(title, ''), name)"
 """The title of a chat; services of version 7 still write chats without one."""

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from services.memory.storage.outbox import (
+from services.memory.storage.postgres.connection.session import strip_nul
+from services.memory.storage.records.deliveries import (
     DELIVERY_FIELDS,
     EVENT_FIELDS,
     LIVE,
     MATCHES,
     list_values,
 )
-from services.memory.storage.postgres.connection.session import strip_nul
 
 if TYPE_CHECKING:
     from services.memory.storage.event_rows import EventChange

@@ -11,7 +11,7 @@ import msgspec
 
 from headrace.errors import LogDamaged, QuotaExceeded
 from services.memory.encryption.keyring import NO_KEYS
-from services.memory.storage.encrypted.blobs import decrypt_whole
+from services.memory.storage.encrypted.records import decrypt_whole
 from services.runtime.clock import now_ms
 
 if TYPE_CHECKING:

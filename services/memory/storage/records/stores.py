@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from services.memory.storage.people.records import ERASURES, HOLDS
 from services.memory.storage.records import agent_versions, user_facts
 from services.memory.storage.records.agent_versions import AgentVersions
 from services.memory.storage.records.agents import AGENTS, StoredAgents
+from services.memory.storage.records.erasures import ERASURES, HOLDS
 from services.memory.storage.records.keys import KEYS, Keys
 from services.memory.storage.records.kind import Kind, Records
 from services.memory.storage.records.schedules import SCHEDULES, Schedules
@@ -19,8 +19,8 @@ from services.memory.storage.records.webhooks import WEBHOOKS
 if TYPE_CHECKING:
     from services.memory.encryption.keyring import Keyring
     from services.memory.storage.encrypted.reencryption import Piece
-    from services.memory.storage.outbox import Webhooks
-    from services.memory.storage.people.records import StoredErasure, StoredHold
+    from services.memory.storage.records.deliveries import Webhooks
+    from services.memory.storage.records.erasures import StoredErasure, StoredHold
     from services.memory.storage.sql import Sql
 
 KINDS: tuple[Kind[Any], ...] = (SCHEDULES, KEYS, AGENTS, WEBHOOKS, ERASURES, HOLDS)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from headrace.v1 import tools_pb2
 from services.orchestrator.calls.own_tools import planning, recall, subagent
 from services.orchestrator.calls.own_tools.planning import READ_TODOS, WRITE_TODOS, read_todos, write_todos
-from services.orchestrator.calls.results import ASK_HUMAN
 from services.orchestrator.peers.stubs import Peers
+from services.orchestrator.people.forms import ASK_HUMAN
 from services.orchestrator.run.answers.call import Call, violation
 from services.orchestrator.run.scope import Scope
 

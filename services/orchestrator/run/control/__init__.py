@@ -1,1 +1,1 @@
-"""State, waits and stops of a run."""
+"""State, gates and stops of a run."""

@@ -27,15 +27,13 @@ class SuppliedCredentials:
     def find(self, name: str) -> str:
         return self._values.get(name, "")
 
-    def check_room(self, name: str, value: str) -> None:
+    def keep(self, name: str, value: str) -> None:
         """Raises InvalidRequest where the run's credentials would be too long together."""
         others = sum(len(name_tool_credential(key)) + len(one) for key, one in self._values.items() if key != name)
         if others + len(name_tool_credential(name)) + len(value) > ROOM_CHARS:
             raise InvalidRequest.of(
                 "payload.secret", f"is too long: a run has room for {ROOM_CHARS:,} characters in all"
             )
-
-    def keep(self, name: str, value: str) -> None:
         self._values[name] = value
 
     def drop(self, name: str, value: str) -> None:

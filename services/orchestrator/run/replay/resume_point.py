@@ -7,12 +7,8 @@ from dataclasses import dataclass, field
 
 from headrace.v1 import agent_pb2, memory_pb2
 from services.orchestrator.peers.stubs import Peers
-from services.orchestrator.run.control.waits import Submission, Waits
 from services.orchestrator.run.log import RunLog
 from services.orchestrator.run.replay.replay import Recording
-
-EXPIRED = "expired"
-"""State of a gate whose time was over before an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,21 +43,6 @@ class ResumePoint:
             step=self.recording.steps,
             covered_seq=self.seq,
         )
-
-    def waits(self) -> Waits:
-        waits = Waits()
-        for event in self.recording.events:
-            if event.HasField("gate_open"):
-                waits.expect(event.gate_open, opened_at=event.timestamp)
-        for step in self.recording.find_payloads("gate_step"):
-            if (state := waits.find_gate(step.gate_id)) is not None:
-                state.note(step)
-        for submit in self.recording.find_payloads("request_submit"):
-            waits.recall(submit.tool_id, submit.request_id, Submission(submit.payload, submit.by, submit.credential))
-        for close in self.recording.find_payloads("gate_close"):
-            if close.state == EXPIRED:
-                waits.end(close.gate_id)
-        return waits
 
 
 NEW = ResumePoint()

@@ -8,8 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from services.memory.storage.files.backlog.backlog import Backlog
-from services.memory.storage.files.backlog.indexing import Settle
+from services.memory.storage.files.backlog import Backlog, Settle
 from tests.support.memory.serving import memory_over
 
 

@@ -19,8 +19,7 @@ from headrace.streams import rpc_errors
 from headrace.v1 import gates_pb2
 from services.memory.access.retention import prune_chats
 from services.memory.access.retention_file import SameForAll
-from services.memory.storage.files.backlog.backlog import Backlog
-from services.memory.storage.files.backlog.indexing import Settle, run_steps
+from services.memory.storage.files.backlog import Backlog, Settle, run_steps
 from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.engine import open_files
 from services.memory.storage.files.indexing.index_recovery import START_LOGS_MAX

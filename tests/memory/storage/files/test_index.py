@@ -26,8 +26,7 @@ from services.memory.storage.files.indexing.database import IndexDatabase
 from services.memory.storage.files.indexing.index import Index
 from services.memory.storage.files.indexing.index_recovery import INDEX_NAME, open_index
 from services.memory.storage.index_rows import ChatEntry, IndexChange
-from services.memory.storage.spend.query import SpendQuery
-from services.memory.storage.spend.rows import SpendKey, SpendSum
+from services.memory.storage.spend import SpendKey, SpendQuery, SpendSum
 from tests.support.memory.admin_cli import copies
 from tests.support.memory.engines import Serve
 from tests.support.memory.log_editing import edit_log

@@ -10,7 +10,7 @@ import pytest
 
 from services.memory.storage.files.indexing.database import IndexDatabase
 from services.memory.storage.files.indexing.index_recovery import SPEND
-from services.memory.storage.spend.rows import SpendKey, SpendSum
+from services.memory.storage.spend import SpendKey, SpendSum
 from tests.support.memory.engines import Serve, lose_index
 from tests.support.memory.spend import charge, said, total
 from tests.support.memory.writing import Memory, run_line

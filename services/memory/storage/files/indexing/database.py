@@ -14,20 +14,17 @@ from operator import attrgetter
 from pathlib import Path
 
 from services.memory.encryption.keyring import NO_KEYS
+from services.memory.storage.claims import BudgetUse, SpendClaim, SpendDecision
 from services.memory.storage.encrypted.rows import RowCipher
 from services.memory.storage.encrypted.text_search import TextRow
-from services.memory.storage.files.spend.grants import TABLES as GRANT_TABLES
-from services.memory.storage.files.spend.grants import GrantTable
-from services.memory.storage.files.spend.table import TABLES as SPEND_TABLES
-from services.memory.storage.files.spend.table import SpendTable
-from services.memory.storage.files.tables.gates import TABLES as GATE_TABLES
-from services.memory.storage.files.tables.gates import GateTable
+from services.memory.storage.files.indexing.gates import TABLES as GATE_TABLES
+from services.memory.storage.files.indexing.gates import GateTable
+from services.memory.storage.files.indexing.spend import GRANT_TABLES, SPEND_TABLES, GrantTable, SpendTable
 from services.memory.storage.index_rows import ChatEntry, IndexChange, Text, UnfinishedEntry
 from services.memory.storage.leases import DUE_MAX, Lease
-from services.memory.storage.operating.claims import BudgetUse, SpendClaim, SpendDecision
-from services.memory.storage.operating.run_query import RunEntry, RunQuery
 from services.memory.storage.paging import Page
-from services.memory.storage.spend.rows import SpendRow
+from services.memory.storage.run_query import RunEntry, RunQuery
+from services.memory.storage.spend import SpendRow
 from services.runtime.auth.identity import Identity
 
 VERSION = 15

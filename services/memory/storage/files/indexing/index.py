@@ -18,26 +18,25 @@ import structlog
 
 from headrace.errors import KeyUnavailable, LogDamaged, Overloaded
 from services.memory.log.chat import chat_not_found
+from services.memory.storage.claims import BudgetUse, SpendClaim, SpendDecision
 from services.memory.storage.encrypted.rows import RowCipher
 from services.memory.storage.encrypted.text_search import PAGE_TEXTS, TEXTS_MAX, EncryptedSearch
-from services.memory.storage.files.backlog.backlog import DAY_MS, Backlog, LogState
+from services.memory.storage.files.backlog import DAY_MS, Backlog, LogState
 from services.memory.storage.files.disk_room import DiskRoom
 from services.memory.storage.files.indexing.database import PLAIN_ROWS, IndexDatabase
 from services.memory.storage.files.indexing.search import search_texts
 from services.memory.storage.files.outbox import Outbox
 from services.memory.storage.files.sqlite import database_errors
 from services.memory.storage.gates.grant_query import GrantQuery
-from services.memory.storage.gates.grant_rows import GrantEntry
 from services.memory.storage.gates.query import GateQuery
-from services.memory.storage.gates.rows import GateChange, GateEntry
+from services.memory.storage.gates.rows import GateChange, GateEntry, GrantEntry
 from services.memory.storage.gates.watch import GateKey, GateWatch
 from services.memory.storage.index_progress import IndexProgress
 from services.memory.storage.index_rows import ChatEntry, IndexChange, UnfinishedEntry
-from services.memory.storage.operating.claims import BudgetUse, SpendClaim, SpendDecision
-from services.memory.storage.operating.run_query import RunEntry, RunQuery
 from services.memory.storage.paging import Page
+from services.memory.storage.run_query import RunEntry, RunQuery
 from services.memory.storage.search import Hit, Question
-from services.memory.storage.spend.query import SpendAnswer, SpendQuery
+from services.memory.storage.spend import SpendAnswer, SpendQuery
 from services.runtime.auth.identity import Identity
 from services.runtime.clock import now_ms, thread_time_s
 from services.runtime.files.disk import disk_errors

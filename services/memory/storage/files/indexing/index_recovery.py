@@ -22,7 +22,7 @@ from services.memory.storage.encrypted.rows import RowCipher
 from services.memory.storage.files.blobs import BlobFolder
 from services.memory.storage.files.disk import Disk, disk_errors
 from services.memory.storage.files.indexing.database import PLAIN_ROWS, IndexDatabase, OtherVersion
-from services.memory.storage.files.spend.ledger import read_deleted_spend
+from services.memory.storage.files.indexing.spend import read_deleted_spend
 from services.memory.storage.index_rows import IndexChange, make_full_change
 from services.memory.storage.leases import Lease
 from services.runtime.clock import now_ms

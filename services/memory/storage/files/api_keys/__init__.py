@@ -1,1 +1,0 @@
-"""API keys in a folder, and what they use of their limits."""

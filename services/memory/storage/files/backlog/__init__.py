@@ -1,1 +1,0 @@
-"""The index is made while the folder is served."""

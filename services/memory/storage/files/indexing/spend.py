@@ -1,0 +1,256 @@
+"""What deleted chats have cost, in a file that the index is made from beside the logs.
+
+It is written before a chat's log goes, as chats are: append, sync, and a tail cut by a crash is set aside. Blocks."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import uuid
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import asdict, astuple
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import msgspec
+import structlog
+
+from headrace.errors import HeadraceError
+from services.memory.encryption.keyring import NO_KEYS, Keyring
+from services.memory.log.recovery import read_chat
+from services.memory.storage.claims import (
+    RUN,
+    Amount,
+    BudgetUse,
+    SpendClaim,
+    SpendDecision,
+    decide_claim,
+    render_use,
+)
+from services.memory.storage.files.disk import Disk, list_log_names, read_log_file
+from services.memory.storage.spend import SUM_NAMES, SpendAnswer, SpendKey, SpendQuery, SpendRow, SpendSum
+
+log = structlog.get_logger()
+
+_FILE = str(uuid.uuid5(uuid.UUID("3b7f8f0c-3c0e-4f5f-9c1e-6d5a3a0e7c55"), ""))
+
+
+class _Entry(msgspec.Struct, rename="camel"):
+    chat_id: str
+    created_at: int
+    rows: list[dict[str, Any]]
+
+
+_ENTRY = msgspec.json.Decoder(_Entry)
+
+
+class SpendLedger:
+    def __init__(self, folder: Path) -> None:
+        """Open nothing: most services delete no chat."""
+        self._folder = folder
+        self._lock = Lock()
+        self._disk: Disk | None = None
+        self._end = 0
+
+    def close(self) -> None:
+        if self._disk is not None:
+            self._disk.close()
+
+    def add_chat(self, chat_id: str, created_at: int, rows: Collection[SpendRow]) -> None:
+        """Store what a chat has cost; on disk when this returns."""
+        if not rows:
+            return
+        entry = _Entry(chat_id, created_at, [asdict(key) | asdict(total) for key, total in rows])
+        data = msgspec.json.encode(entry) + b"\n"
+        with self._lock:
+            disk = self._disk = self._disk or self._open()
+            disk.append(_FILE, self._end, data)
+            self._end += len(data)
+
+    def rewrite(self, change: Callable[[dict[str, Any]], dict[str, Any] | None]) -> int:
+        """Have `change` of each row in its place, none where that is None; return how many it changed."""
+        with self._lock:
+            try:
+                data = read_log_file(self._folder, _FILE)
+            except FileNotFoundError:
+                return 0
+            entries = list(_decode_entries(data))
+            changed = 0
+            for entry in entries:
+                rows = [change(row) for row in entry.rows]
+                changed += sum(new != old for new, old in zip(rows, entry.rows, strict=True))
+                entry.rows = [row for row in rows if row is not None]
+            if changed:
+                disk = self._disk = self._disk or self._open()
+                data = b"".join(msgspec.json.encode(entry) + b"\n" for entry in entries if entry.rows)
+                disk.rewrite_log(_FILE, data)
+                self._end = len(data)
+            return changed
+
+    def _open(self) -> Disk:
+        disk = Disk(self._folder)
+        try:
+            data = disk.read_log(_FILE) if _FILE in disk.list_logs() else b""
+            self._end = data.rfind(b"\n") + 1
+            if self._end < len(data):
+                disk.set_aside(_FILE, self._end, data[self._end :])
+        except BaseException:
+            disk.close()
+            raise
+        return disk
+
+
+def read_deleted_spend(folder: Path, logs: Path, keys: Keyring = NO_KEYS) -> list[SpendRow]:
+    """Read the rows of all chats but those in the folder `logs` whose deletion was not completed: a chat of the same id
+    that was made later is another one."""
+    try:
+        data = read_log_file(folder, _FILE)
+    except FileNotFoundError:
+        return []
+    existing = set(list_log_names(logs))
+    # A chat that was deleted once more, as the first time was cut, has its last entry alone.
+    entries = {(entry.chat_id, entry.created_at): entry for entry in _decode_entries(data)}
+    return [
+        row
+        for entry in entries.values()
+        if entry.chat_id not in existing or _read_created_at(logs, entry.chat_id, keys) != entry.created_at
+        for row in _make_rows(entry)
+    ]
+
+
+def _read_created_at(logs: Path, chat_id: str, keys: Keyring) -> int:
+    """Return when a chat was made; 0 if its log cannot be decrypted."""
+    try:
+        return read_chat(chat_id, read_log_file(logs, chat_id), keys).info.created_at
+    except HeadraceError:
+        return 0
+
+
+def _decode_entries(data: bytes) -> Iterator[_Entry]:
+    """Decode what can be: one bad line must not keep the index from being made anew."""
+    for number, line in enumerate(data.split(b"\n")[:-1], start=1):
+        try:
+            yield _ENTRY.decode(line)
+        except ValueError as error:
+            log.error("spend of a deleted chat not read", line=number, problem=str(error))
+
+
+def _make_rows(entry: _Entry) -> Iterator[SpendRow]:
+    for row in entry.rows:
+        try:
+            key, total = ({name: row[name] for name in kind.__dataclass_fields__} for kind in (SpendKey, SpendSum))
+            yield msgspec.convert(key, SpendKey), msgspec.convert(total, SpendSum)
+        except (KeyError, ValueError) as error:
+            log.error("spend of a deleted chat not read", chat_id=entry.chat_id, problem=str(error))
+
+
+SPEND_TABLES = """
+CREATE TABLE spend(
+    chat_id TEXT NOT NULL, day INTEGER NOT NULL, tenant TEXT NOT NULL, user_name TEXT NOT NULL,
+    agent_key TEXT NOT NULL, model TEXT NOT NULL, credential TEXT NOT NULL,
+    input_tokens INTEGER NOT NULL, output_tokens INTEGER NOT NULL, cached_tokens INTEGER NOT NULL,
+    model_calls INTEGER NOT NULL, cost_nano_usd INTEGER NOT NULL,
+    PRIMARY KEY(chat_id, day, tenant, user_name, agent_key, model, credential)) WITHOUT ROWID;
+CREATE INDEX spend_by_day ON spend(tenant, day);
+"""
+"""The rows of deleted chats have no chat_id."""
+
+_ADD = "ON CONFLICT DO UPDATE SET " + ", ".join(f"{name} = {name} + excluded.{name}" for name in SUM_NAMES)
+
+_PUT = f"INSERT INTO spend VALUES (?,?,?,?,?,?,?,?,?,?,?,?) {_ADD}"
+
+_KEY_COLUMNS = ("day", "tenant", "user_name", "agent_key", "model", "credential")
+"""In the order of SpendKey's fields."""
+
+_RETIRE = f"""
+INSERT INTO spend SELECT '', day, tenant, user_name, agent_key, model, credential, {", ".join(SUM_NAMES)}
+FROM spend WHERE chat_id = ? {_ADD}
+"""
+
+
+_RENAME = f"""
+INSERT INTO spend SELECT '', day, tenant, ?, agent_key, model, '', {", ".join(f"sum({name})" for name in SUM_NAMES)}
+FROM spend WHERE chat_id = '' AND tenant = ? AND user_name = ? GROUP BY day, tenant, agent_key, model {_ADD}
+"""
+
+
+class SpendTable:
+    def __init__(self, database: sqlite3.Connection) -> None:
+        self._db = database
+
+    def add_rows(self, chat_id: str, rows: Iterable[SpendRow]) -> None:
+        self._db.executemany(_PUT, ((chat_id, *astuple(key), *astuple(total)) for key, total in rows))
+
+    def retire_chat(self, chat_id: str) -> None:
+        """Keep what a chat has cost that is about to be removed."""
+        self._db.execute(_RETIRE, (chat_id,))
+
+    def list_of_chat(self, chat_id: str) -> list[SpendRow]:
+        """List what a chat has cost."""
+        rows = self._fetch(f"SELECT {', '.join((*_KEY_COLUMNS, *SUM_NAMES))} FROM spend WHERE chat_id = $1", [chat_id])
+        keys = len(_KEY_COLUMNS)
+        return [(SpendKey(*row[:keys]), SpendSum(*row[keys:])) for row in rows]
+
+    def rename_spender(self, tenant: str, user: str, name: str) -> int:
+        """Give another name to what deleted chats have cost a user, and forget by which keys; return the rows."""
+        self._db.execute(_RENAME, (name, tenant, user))
+        return self._delete_retired("tenant = ? AND user_name = ?", tenant, user)
+
+    def delete_retired(self, tenant: str) -> int:
+        """Delete what a tenant's deleted chats have cost."""
+        return self._delete_retired("tenant = ?", tenant)
+
+    def _delete_retired(self, where: str, *values: str) -> int:
+        return self._db.execute(f"DELETE FROM spend WHERE chat_id = '' AND {where}", values).rowcount
+
+    def clear_logs(self) -> None:
+        """Delete what logs can restore."""
+        self._db.execute("DELETE FROM spend WHERE chat_id <> ''")
+
+    def sum_spend(self, query: SpendQuery) -> SpendAnswer:
+        total = self._fetch(*query.render_total())[0]
+        return SpendAnswer.from_rows(query, self._fetch(*query.render()) if query.columns else (), total)
+
+    def _fetch(self, statement: str, values: list[Any]) -> list[tuple[Any, ...]]:
+        return self._db.execute(re.sub(r"\$(\d+)", r"?\1", statement), values).fetchall()
+
+
+GRANT_TABLES = """
+CREATE TABLE grants(
+    run_id TEXT PRIMARY KEY, nano_usd INTEGER NOT NULL, tokens INTEGER NOT NULL, agents TEXT NOT NULL) WITHOUT ROWID;
+"""
+
+_SOURCE = "grants JOIN runs USING (run_id) LEFT JOIN leases USING (run_id)"
+
+_CLEAN = "DELETE FROM grants WHERE run_id NOT IN (SELECT run_id FROM runs WHERE NOT is_ended)"
+
+
+class GrantTable:
+    def __init__(self, database: sqlite3.Connection) -> None:
+        self._db = database
+
+    def grant_claim(self, claim: SpendClaim) -> SpendDecision | None:
+        """Decide and store; None where the tenant has no such run that goes on. The caller holds the transaction."""
+        self._db.execute(_CLEAN)
+        charged = self._db.execute(_number(RUN), (claim.run_id, claim.tenant)).fetchone()
+        if charged is None:
+            return None
+        decision = decide_claim(claim, Amount(*charged), self.measure_uses(claim))
+        if (grant := decision.granted) is not None:
+            row = (claim.run_id, grant.nano_usd, grant.tokens, claim.agents)
+            self._db.execute("REPLACE INTO grants VALUES (?,?,?,?)", row)
+        return decision
+
+    def measure_uses(self, claim: SpendClaim) -> list[BudgetUse]:
+        """Return what is used of each budget of the claim, its own run's grant apart."""
+        uses: list[BudgetUse] = []
+        for budget in claim.budgets:
+            statement, values = render_use(claim, budget, _SOURCE)
+            row = self._db.execute(_number(statement), values).fetchone()
+            uses.append(BudgetUse(Amount(*row[:2]), Amount(*row[2:])))
+        return uses
+
+
+def _number(statement: str) -> str:
+    return re.sub(r"\$(\d+)", r"?\1", statement)

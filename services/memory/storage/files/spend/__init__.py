@@ -1,1 +1,0 @@
-"""What was spent, by chat and day."""

@@ -1,1 +1,0 @@
-"""Gates and leases in the index file."""

@@ -1,1 +1,0 @@
-"""What those who operate ask a store for."""

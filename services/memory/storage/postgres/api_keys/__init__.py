@@ -1,1 +1,0 @@
-"""API keys in tables, and what they use of their limits."""

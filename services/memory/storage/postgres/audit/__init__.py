@@ -1,1 +1,0 @@
-"""Audit logs in a database."""

@@ -1,1 +1,0 @@
-"""Data keys, and the encryption of what is stored, in a database."""

@@ -1,0 +1,125 @@
+"""Erasing in a database that several services write to."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from services.memory.encryption.keyring import NO_KEYS
+from services.memory.log.chat import chat_not_found
+from services.memory.log.encryption.lines import decrypt_log
+from services.memory.storage.postgres.chats import make_chat
+from services.memory.storage.postgres.spend import delete_spend_of_chat, rename_spender
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from services.memory.encryption.keyring import Keyring
+    from services.memory.storage.engine import IsHeld
+    from services.memory.storage.postgres.cached_chat import ChatCache
+    from services.memory.storage.postgres.connection.pool import Database
+    from services.memory.storage.postgres.connection.session import Connection
+    from services.memory.storage.postgres.notifications import Notifications
+
+
+SETTLES_S = 3.0
+"""Three looks of every service at the records (data/refusals.py)."""
+
+RECEIPT_AFTER_S = 120.0
+"""A service may have been cut off from the database: for KNOWN_S it believes what it has seen (data/refusals.py), a
+call waits PATIENCE_S for the database, as long for a connection, and then for its statements; an append does so behind
+another one of its chat."""
+
+SCRUB_TIMEOUT_S = 6 * 3600.0
+"""Of one table: a large one takes what it takes."""
+
+_READ_LOG = "SELECT data FROM lines WHERE chat = $1 ORDER BY n"
+
+_USERS = """
+SELECT user_name FROM chats WHERE tenant = $1 UNION SELECT of_user FROM runs WHERE of_tenant = $1
+UNION SELECT user_name FROM spend WHERE tenant = $1
+"""
+
+_DELETE_SPEND = "DELETE FROM spend WHERE chat = 0 AND tenant = $1 RETURNING 1"
+
+_SCRUBBED = (
+    *("lines", "texts", "facts", "blobs", "chats", "runs", "schedules", "gates", "gate_grants", "grants", "spend"),
+    *("webhooks", "deliveries", "agent_versions", "tenant_agents", "api_keys", "data_records"),
+)
+
+
+class PostgresEraser:
+    def __init__(
+        self,
+        database: Database,
+        cache: ChatCache,
+        peers: Notifications,
+        *,
+        receipt_after_s: float = RECEIPT_AFTER_S,
+        rewrites: bool = False,
+        keys: Keyring = NO_KEYS,
+    ) -> None:
+        """With `rewrites` scrubbing writes each table anew, under a lock that everybody waits for."""
+        self.settles_s = SETTLES_S
+        self.receipt_after_s = receipt_after_s
+        self._database = database
+        self._cache = cache
+        self._peers = peers
+        self._rewrites = rewrites
+        self._keys = keys
+
+    async def list_users(self, tenant: str) -> set[str]:
+        rows = await self._database.run(lambda connection: connection.fetch(_USERS, tenant))
+        return {row[0] for row in rows}
+
+    async def rewrite_chat(self, chat_id: str, redact: Callable[[bytes], bytes]) -> None:
+        cached = self._cache.use_chat(chat_id)
+
+        async def rewrite(connection: Connection) -> None:
+            async with connection.transaction():
+                await cached.lock_row(connection, self._keys)
+                if not cached.row:
+                    raise chat_not_found(chat_id)
+                cached.chat.check_idle()
+                lines = await connection.fetch(_READ_LOG, cached.row)
+                await self._keys.prepare(cached.chat.info.owner.tenant)
+                stored = b"".join(line[0] + b"\n" for line in lines)
+                log = await asyncio.to_thread(lambda: redact(decrypt_log(chat_id, stored, self._keys)))
+                # Another row of the same id: every service that knows the one before reads the chat from its beginning.
+                await delete_spend_of_chat(cached.row, connection)
+                await cached.delete_row(connection)
+                await make_chat(chat_id, log, self._keys, connection)
+
+        async with cached.lock:
+            await self._database.run(rewrite)
+        self._cache.drop_chat(chat_id)
+        self._peers.notify_change(chat_id)
+
+    async def list_unreadable_chats(self, tenant: str) -> list[str]:
+        return []  # the columns of its rows say whose a chat is
+
+    async def delete_unreadable_chat(self, chat_id: str) -> None:
+        raise AssertionError("list_unreadable_chats names none")
+
+    async def rename_spender(self, tenant: str, user: str, name: str) -> int:
+        return await self._database.run(partial(rename_spender, tenant, user, name))
+
+    async def delete_spend(self, tenant: str) -> int:
+        return await self._count(_DELETE_SPEND, tenant)
+
+    async def scrub(self, tenant: str, is_held: IsHeld) -> None:
+        how = "FULL, ANALYZE" if self._rewrites else "ANALYZE"  # samples of users' names go with their rows
+
+        async def vacuum(connection: Connection) -> None:
+            await connection.execute("SET statement_timeout = 0")
+            try:
+                for table in _SCRUBBED:
+                    await connection.execute(f"VACUUM ({how}) {table}", timeout=SCRUB_TIMEOUT_S)
+            finally:
+                await connection.execute("RESET statement_timeout")
+
+        await self._database.run(vacuum)
+
+    async def _count(self, statement: str, *values: Any) -> int:
+        return len(await self._database.run(lambda connection: connection.fetch(statement, *values)))

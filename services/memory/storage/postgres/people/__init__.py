@@ -1,1 +1,0 @@
-"""Erasures, holds, and what erasing needs of a store."""

@@ -1,0 +1,150 @@
+"""Grants: an approval that holds for later calls of its kind too, in the run or the chat.
+
+All who approve make it together, with the last answer. Before a person is asked about a call, memory is asked which
+grants are in force, because other runs make some and people revoke some. The use of one is in the log before the call
+begins, so an owner that takes the run over goes by it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import structlog
+
+from headrace.errors import HeadraceError, InvalidRequest, PermissionDenied, QueueFull
+from headrace.v1 import agent_pb2, common_pb2, gates_pb2, tools_pb2
+from services.orchestrator import ids
+from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S
+from services.orchestrator.people.access import is_named
+from services.orchestrator.people.approvals import ApprovalAnswer
+from services.orchestrator.run.answers.call import Call
+from services.orchestrator.run.approvals.rules import RISKS, Risk
+from services.orchestrator.run.approvals.verdict import Verdict
+from services.orchestrator.run.control.gates import Gate
+from services.orchestrator.run.run import Run
+from services.orchestrator.run.scope import Scope
+from services.runtime.auth.answerers import REQUESTER
+from services.runtime.auth.identity import Identity, acting_as
+from services.runtime.clock import now_ms
+from services.runtime.rpc.call_ids import forward_metadata
+from services.runtime.rpc.peer_calls import translating_peer_errors
+
+FOR_RUN, FOR_CHAT = "run", "chat"
+
+GRANTS_MAX = 64
+"""Grants of a chat that are in force at a time."""
+
+log = structlog.get_logger()
+
+
+def has_used_grant(scope: Scope, call: Call) -> bool:
+    """Return whether an earlier owner of the run has let the call run by a grant, whatever has become of that."""
+    return any(use.tool_id == call.tool_id for use in scope.run.recording.find_payloads("grant_use"))
+
+
+async def use_grant(scope: Scope, call: Call, found: Verdict) -> bool:
+    """Return whether a grant covers a call that the rules ask about; the log then has which."""
+    if not found.grounds:
+        return False
+    try:
+        grants = await list_grants(scope.run)
+        # What others were granted in the chat is theirs, also where this run's user has approved it.
+        own = (grant for grant in grants if grant.requester == scope.run.identity.user)
+        grant = next((grant for grant in own if covers(grant, scope.run.id, call.name, found)), None)
+        if grant is None or not await _is_same_tool(scope.run, grant, call):
+            return False
+    except HeadraceError as error:
+        log.warning("grants not known, so a person is asked", run_id=scope.run.id, reason=error.reason)
+        return False
+    use = agent_pb2.GrantUse(grant_id=grant.grant_id, tool_id=call.tool_id, tool_name=call.name, grounds=found.grounds)
+    await scope.record(use)
+    return True
+
+
+async def list_grants(run: Run) -> list[gates_pb2.Grant]:
+    """List the grants of the run's chat that are in force, the oldest first."""
+    request = gates_pb2.ListGrantsRequest(chat_id=run.chat_id, page_size=GRANTS_MAX)
+    with acting_as(run.identity), translating_peer_errors():
+        response = await run.services.peers.memory.ListGrants(
+            request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata()
+        )
+    return list(response.grants)
+
+
+def hash_tool(tool: tools_pb2.Tool) -> str:
+    """Return the hash of what the tool is said to be and do, which its server may change behind its name."""
+    said = tools_pb2.Tool(description=tool.description, parameters=tool.parameters, kind=tool.kind, effect=tool.effect)
+    return hashlib.sha256(said.SerializeToString(deterministic=True)).hexdigest()
+
+
+async def _is_same_tool(run: Run, grant: gates_pb2.Grant, call: Call) -> bool:
+    """Say whether the tool is the one that was approved, as the model sees it and as its server offers it now."""
+    if not grant.tool_sha256:  # of an earlier version
+        return True
+    request = tools_pb2.ListToolsRequest(names=[call.name])
+    with translating_peer_errors():
+        reply = await run.services.peers.tools.ListTools(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+    offered = (tool for tool in reply.tools if tool.name.casefold() == call.name.casefold())
+    return all(tool is not None and hash_tool(tool) == grant.tool_sha256 for tool in (call.tool, *offered))
+
+
+def covers(grant: gates_pb2.Grant, run_id: str, tool_name: str, found: Verdict) -> bool:
+    """Say whether the grant is for such a call: nothing else asks about it, no graver risk, and the same people."""
+    if grant.scope == FOR_RUN and grant.run_id != run_id:
+        return False
+    if grant.tool_name.casefold() != tool_name.casefold() or not {*found.grounds} <= {*grant.grounds}:
+        return False
+    if _rank(found.risk) < _rank(grant.risk):
+        return False
+    return _name_rule(grant.answerers) == _name_rule(found.answerers or common_pb2.Answerers())
+
+
+def _rank(risk: str) -> int:
+    """Return the risk's place, the gravest first; one of a later version is graver than all."""
+    risks: tuple[Risk, ...] = RISKS
+    return next((place for place, known in enumerate(risks) if known == risk), -1)
+
+
+def _name_rule(rule: common_pb2.Answerers) -> tuple[frozenset[str], bool, int]:
+    return frozenset(rule.any_of or (REQUESTER,)), rule.not_requester, rule.count or 1
+
+
+async def check_grant(run: Run, gate: Gate, answer: ApprovalAnswer, caller: Identity) -> None:
+    """Refuse an answer that grants what it cannot.
+
+    Raises:
+        InvalidRequest: The approval is for its call alone.
+        PermissionDenied: The gate's own rule does not name the caller, to whom it was passed on.
+        QueueFull: The chat has too many grants.
+    """
+    if not answer.grant:
+        return
+    if not gate.opened.grounds:
+        raise InvalidRequest.of("payload.grant", "is not for this approval, which is about its call alone")
+    if not is_named(gate.opened.answerers, run.identity, caller):
+        why = "it was passed on to you, so you may answer it, and grant nothing for later calls"
+        raise PermissionDenied(f"you may not grant this: {why}", gateId=gate.gate_id)
+    if len(await list_grants(run)) >= GRANTS_MAX:
+        raise QueueFull(f"{GRANTS_MAX} grants of this chat are in force; revoke some")
+
+
+async def make_grant(run: Run, gate: Gate, answer: ApprovalAnswer, caller: Identity) -> agent_pb2.GrantMake | None:
+    """Make what all who have approved have granted, this answer being the last one; None where one has not."""
+    wishes = [(vote.grant, vote.grant_ms) for vote in gate.votes] + [(answer.grant, answer.grant_ms)]
+    if answer.decision != "approve" or not all(scope for scope, _ in wishes):
+        return None
+    tool = (await gate.wait_for_call()).tool
+    is_for_run = any(scope == FOR_RUN for scope, _ in wishes)
+    opened = gate.opened
+    return agent_pb2.GrantMake(
+        grant_id=ids.grant_id(run.id, gate.gate_id),
+        gate_id=gate.gate_id,
+        scope=FOR_RUN if is_for_run else FOR_CHAT,
+        tool_name=opened.tool_name,
+        grounds=opened.grounds,
+        risk=opened.risk,
+        answerers=opened.answerers if opened.HasField("answerers") else None,
+        made_by=[*(vote.by for vote in gate.votes), caller.user],
+        tool_sha256=hash_tool(tool) if tool is not None else None,
+        expires_at=None if is_for_run else now_ms() + min(ms for _, ms in wishes),
+    )
