@@ -158,8 +158,8 @@ class ActivePlan:
         past = recording.take_plan()
         self._is_published = past is not None
         self._published: list[Task] = past or []
-        self._is_behind = self._is_published
-        """Whether a replay is behind the last published plan, and must not publish older states."""
+        self._ahead = {task.task_id: task for task in self._published}
+        """Tasks as readers know them, until a replay has brought each of them as far; nothing older is published."""
 
     async def add(self, given: Sequence[Task], made_by: str) -> list[Task]:
         """Append tasks.
@@ -198,14 +198,15 @@ class ActivePlan:
     async def drop(self, tasks: Sequence[Task]) -> None:
         for task in tasks:
             task.status = "canceled"
-        self._is_behind = False
+        self._ahead.clear()
         await self._record_plan()
 
     async def _record_plan(self) -> None:
-        if self.plan.tasks == self._published:
-            self._is_behind = False
-            return
-        if self._is_behind:
+        # One by one: tasks that ran together may be replayed in another order, so the whole plan may never be as it was.
+        for task in self.plan.tasks:
+            if self._ahead.get(task.task_id) == task:
+                del self._ahead[task.task_id]
+        if self._ahead or self.plan.tasks == self._published:
             return
         event = agent_pb2.PlanUpdate if self._is_published else agent_pb2.PlanCreate
         self._is_published = True
