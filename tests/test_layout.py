@@ -67,6 +67,7 @@ ROOMS = {
             "__main__.py",
             "server.py",
             "operating",
+            "money/limits.py",
             "service.py",
             "people/gate_service.py",
             "data",
@@ -76,7 +77,7 @@ ROOMS = {
             "mode_api",
         ),
         *("setup", "turn", "calls", "people"),
-        *("tracing.py", "metrics.py", "run", "peers", "tape", "agents", "config.py", "ids.py", "."),
+        *("tracing.py", "run", "money", "peers", "metrics.py", "agents", "config.py", "ids.py", "."),
     ),
     "services/tools": (
         *(
