@@ -29,8 +29,7 @@ from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.tools.catalogue.catalogue import Catalogue
 from services.tools.config import Config
-from services.tools.sandbox.selftest import try_tier
-from services.tools.sandbox.tier import Sandbox
+from services.tools.sandbox.tiers import Sandbox, try_tier
 from services.tools.server import tool_server
 
 ROUNDS = 40

@@ -20,15 +20,15 @@ from services.llm_gateway.providers.catalogue import Catalogue as Providers
 from services.llm_gateway.providers.credentials import Credentials
 from services.llm_gateway.providers.provider_file import Provider
 from services.orchestrator.agents.registry import Registry
-from services.orchestrator.run.approvals.file import RulesFile
+from services.orchestrator.run.approvals.rules import RulesFile
 from services.runtime.auth.keys.api_keys import ApiKeys
 from services.runtime.auth.tokens.jwt_keys import FileKeys
 from services.runtime.process.tls import Certificates
-from services.simulator.scripts.script import BadScript, read_script
+from services.simulator.script import BadScript, read_script
 from services.tools.mcp_client.settings import BadMcpFile, read_servers
-from services.tools.skills.copies import read_files
 from services.tools.skills.environments import SkillEnvironments
-from services.tools.skills.skill import Skill, read_skill
+from services.tools.skills.linker import read_files
+from services.tools.skills.skill_folder import Skill, read_skill
 from tests.support.catalogue import read_catalogue
 
 EXAMPLES = Path(__file__).parents[1] / "examples"

@@ -11,19 +11,17 @@ from services.llm_gateway.providers.provider_file import Provider
 from services.llm_gateway.server import PROVIDER_FILE
 from services.memory.data.retention import RetentionFile
 from services.orchestrator.agents.definition import Definition
-from services.orchestrator.agents.grants.file import NAME as GRANTS
-from services.orchestrator.agents.grants.file import GrantsFile
+from services.orchestrator.agents.grants import NAME as GRANTS
+from services.orchestrator.agents.grants import GrantsFile
 from services.orchestrator.agents.mode_files import ModeFiles
 from services.orchestrator.agents.registry import Registry
-from services.orchestrator.run.approvals.file import RulesFile
-from services.orchestrator.run.budgets.file import BudgetsFile
-from services.orchestrator.run.budgets.rules import EACH
+from services.orchestrator.money.budgets import EACH, BudgetsFile
+from services.orchestrator.run.approvals.rules import RulesFile
 from services.runtime.files.refused_files import Refusal, collecting_refusals
 from services.tools.catalogue.catalogue import Catalogue as ToolCatalogue
 from services.tools.mcp_client.servers import FILE as MCP_FILE
 from services.tools.mcp_client.settings import BadMcpFile, read_servers
-from services.tools.skills.skill import Skill
-from services.tools.skills.skill_folder import SkillFolder
+from services.tools.skills.skill_folder import Skill, SkillFolder
 from services.tools.toolkit.tool import Tool
 
 AGENTS, APPROVALS, BUDGETS, SKILLS, TOOLS = "agents", "approvals.yaml", "budgets.yaml", "skills", "tools"

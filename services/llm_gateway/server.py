@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING
 
 from headrace.v1 import llm_pb2_grpc
 from services.llm_gateway.calls.model_caller import ModelCaller
+from services.llm_gateway.config import Config
 from services.llm_gateway.http.pool import Pool
 from services.llm_gateway.limits.breaker import Breakers
 from services.llm_gateway.limits.quota import Accounts
@@ -20,11 +21,6 @@ from services.runtime.files.file_watch import REFRESH_INTERVAL_MS, watching_path
 from services.runtime.rpc.audit_records import AuditRecords
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService, RunningServer, serving_grpc
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
-
-    from services.llm_gateway.config import Config
 
 PROVIDER_FILE = "providers.json"
 

@@ -14,9 +14,8 @@ from headrace.cassette.lines import Cassette, CassetteError, read_cassette
 from headrace.cli.run_view.run_display import RunDisplay
 from headrace.cli.run_view.view import choose_view
 from headrace.regular_files import read_regular_file
-from services.replay.differences import Difference
-from services.replay.modes import describe_missing, find_refusal
-from services.replay.replaying import OnEvent, replay
+from services.replay.heard import Difference
+from services.replay.replaying import OnEvent, describe_missing, find_refusal, replay
 
 FILE_BYTES_MAX = 256 * 1024 * 1024
 

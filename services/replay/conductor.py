@@ -1,21 +1,31 @@
 """Leads the orchestrator through a tape: line by line, it says what was heard and waits for what was said.
 
-So a replay has the order of the recording, and the same events come of it.
+So a replay has the order of the recording, and the same events come of it. Its time is the recorded one: silences are
+jumped over, and timers ring as they did.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Any
 
 from headrace.cassette.lines import Cassette, TapeLine
 from headrace.cassette.methods import load_answer, load_request
 from headrace.v1 import agent_pb2
-from services.replay.differences import BESIDE, UNCOMPARED, Difference, describe, differs, drop_members
-from services.replay.heard import Heard, HeardCall, event_json
+from services.replay.heard import (
+    BESIDE,
+    UNCOMPARED,
+    Difference,
+    Heard,
+    HeardCall,
+    describe,
+    differs,
+    drop_members,
+    event_json,
+)
 from services.replay.scripted_peers import END, Broken, ScriptedCalls, make_error
-from services.replay.time import ReplayClock
 
 TURNS_MAX = 300
 """Turns of the loop for which nothing is said until the orchestrator has come to rest: all is in one process."""
@@ -25,6 +35,12 @@ LATE_MS = 400
 
 Tell = Callable[[str, Any, dict[str, Any]], None]
 """Has the orchestrator told by a person: method, request, and who."""
+
+LOOK_S = 0.02
+"""Longest jump at once: timers that follow from each other ring in their order."""
+
+LOOKS_MAX = 200
+"""Jumps for a silence; longer ones make longer jumps."""
 
 
 class Conductor:
@@ -177,3 +193,59 @@ def _load(line: TapeLine, load: Callable[[str, Any], Any], method: str, given: A
         return load(method, given)
     except ValueError as error:
         raise Difference(f"line {line.number}: {error}") from error
+
+
+class ReplayLoop(asyncio.SelectorEventLoop):
+    def __init__(self) -> None:
+        super().__init__()
+        self.ahead_s = 0.0
+        """How far the loop's clock is ahead of the machine's."""
+
+    def time(self) -> float:
+        return super().time() + self.ahead_s
+
+
+class ReplayClock:
+    """The wall clock stands at the line of the tape that is next; the other clock is the loop's."""
+
+    def __init__(self, loop: ReplayLoop, began_at_ms: int) -> None:
+        self._loop = loop
+        self._began_at_ms = began_at_ms
+        self._began_s = loop.time()
+        self.at_ms = 0
+        """Since the run began."""
+
+    def time_ns(self) -> int:
+        return (self._began_at_ms + self.at_ms) * 1_000_000
+
+    def monotonic(self) -> float:
+        return self._loop.time()
+
+    def thread_time(self) -> float:
+        return time.thread_time()
+
+    def start(self) -> None:
+        self._began_s = self._loop.time()
+
+    async def go_to(self, at_ms: int, speed: float) -> None:
+        """Let the time of the tape come: at once, or at `speed` times the recorded pace."""
+        self.at_ms = max(self.at_ms, at_ms)
+        missing_s = self._began_s + at_ms / 1000 - self._loop.time()
+        if missing_s <= 0:
+            return
+        if speed > 0:
+            await asyncio.sleep(missing_s if speed == 1 else 0)
+            if speed != 1:
+                await self._pass_slowly(missing_s, speed)
+            return
+        step_s = max(LOOK_S, missing_s / LOOKS_MAX)
+        while missing_s > 0:
+            self._loop.ahead_s += min(step_s, missing_s)
+            missing_s -= step_s
+            await asyncio.sleep(0)
+
+    async def _pass_slowly(self, missing_s: float, speed: float) -> None:
+        """Wait a `speed`th of the time, and move the loop's clock by the rest."""
+        waited_s = missing_s / speed
+        await asyncio.sleep(waited_s)
+        self._loop.ahead_s += max(0.0, missing_s - waited_s)

@@ -1,4 +1,7 @@
-"""One replay, from the cassette's query to its last line."""
+"""One replay, from the cassette's query to its last line.
+
+A cassette may have modes of the operator's own: Python code, which runs with the rights of whoever replays it.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,11 @@ from headrace.cassette.lines import Cassette
 from headrace.cassette.methods import load_request
 from headrace.v1 import agent_pb2
 from services.orchestrator.ids import RUN_IDS
-from services.orchestrator.tape.tape import LISTENER
-from services.replay.conductor import Conductor
-from services.replay.differences import Difference
-from services.replay.heard import Heard
+from services.orchestrator.peers.tape import LISTENER
+from services.replay.conductor import Conductor, ReplayClock, ReplayLoop
+from services.replay.heard import Difference, Heard
 from services.replay.house import House, find_identity, opening_house, serve
 from services.replay.scripted_peers import ScriptedCalls, answer_beside, serving_peers
-from services.replay.time import ReplayClock, ReplayLoop
 from services.runtime.auth.identity import acting_as
 from services.runtime.clock import CLOCK
 from services.runtime.local.network import NETWORK, LocalNetwork
@@ -73,3 +74,28 @@ async def _read_events(house: House, cassette: Cassette) -> None:
                 pass
         except grpc.aio.AioRpcError as error:
             raise ValueError(error.details()) from error
+
+
+def find_refusal(cassette: Cassette, *, runs_modes: bool) -> str:
+    """Return why the cassette is not to be replayed; empty: it may be."""
+    if cassette.withheld:
+        return f"its agents' definitions were withheld: `headrace record` needs the scope {cassette.withheld}"
+    for name, mode in sorted(cassette.modes.items()):
+        if not mode.is_whole:
+            return (
+                f"the code of its mode {name!r} is not what ran (SHA-256 {mode.sha256}): what looked like a secret in"
+                " it was masked when it was recorded, or it was changed since"
+            )
+        if not runs_modes:
+            return (
+                f"it brings Python code of its own, the mode {name!r} (SHA-256 {mode.sha256}): read it in the file, and"
+                " say --run-modes if you trust it as you would any program"
+            )
+    return ""
+
+
+def describe_missing(cassette: Cassette) -> str:
+    """Say which code the cassette lacks, as a reason for what differs; empty where none."""
+    named = {str((definition.get("custom") or {}).get("mode") or "") for definition in cassette.agents.values()}
+    missing = sorted(named - {""} - cassette.modes.keys())
+    return f" (the cassette does not have the code of: {', '.join(missing)})" if missing else ""

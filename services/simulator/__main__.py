@@ -15,7 +15,7 @@ from pathlib import Path
 import uvloop
 
 from services.runtime.process.early_stop import end_imports, list_stops
-from services.simulator.scripts.script import BadScript, read_script
+from services.simulator.script import BadScript, read_script
 from services.simulator.server import simulator
 
 

@@ -9,7 +9,7 @@ import struct
 from hashlib import sha256
 from typing import Any
 
-from services.simulator.requests.model_request import RequestRefused
+from services.simulator.model_request import RequestRefused
 
 PATH = "/v1/embeddings"
 

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 from aiohttp import web
 
 from services.simulator import embeddings
 from services.simulator.fake_web import add_routes
-from services.simulator.model.builtin import build_reply
-from services.simulator.model.load import build_load_reply
-from services.simulator.playback.player import play_actions
+from services.simulator.model.builtin import build_load_reply, build_reply
+from services.simulator.model_request import ModelRequest, RequestRefused
+from services.simulator.player import play_actions
 from services.simulator.protocols.registry import CHAT_PATH, PROTOCOLS, WireProtocol
-from services.simulator.requests.model_request import ModelRequest, RequestRefused
-from services.simulator.requests.prefix_cache import PrefixCache
-from services.simulator.requests.request_log import RecordedRequest, RequestLog
-from services.simulator.scripts.script import BadScript, find_rule, parse_script
-from services.simulator.scripts.steps import Refusal, Reply, Rule
-
-if TYPE_CHECKING:
-    from collections import deque
-    from collections.abc import AsyncGenerator, Sequence
+from services.simulator.request_log import PrefixCache, RecordedRequest, RequestLog
+from services.simulator.script import BadScript, Refusal, Reply, Rule, find_rule, parse_script
 
 MODELS = ("sim-1", "sim-2", "bench-64x20ms", "idle")
 """Models that /v1/models lists; any other name works as well."""

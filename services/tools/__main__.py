@@ -21,8 +21,7 @@ from services.tools.catalogue.catalogue import Catalogue
 from services.tools.config import Config
 from services.tools.mcp_client.servers import prepare_mcp
 from services.tools.sandbox.leftovers import make_mark
-from services.tools.sandbox.selftest import find_sandbox
-from services.tools.sandbox.tier import Sandbox
+from services.tools.sandbox.tiers import Sandbox, find_sandbox
 from services.tools.server import tool_server
 
 log = structlog.get_logger()

@@ -16,10 +16,10 @@ class CredentialNeeded(Exception):
 
 
 class InputNeeded(Exception):
-    """The call's server wants to know something of a person, and goes on when that is answered."""
+    """The call's server asks a person, and continues once they answer."""
 
     def __init__(self, asks: Sequence[common_pb2.InputNeed], course: str) -> None:
-        """`course` is what the tool wants to know of the call's course when it goes on, which is kept with the call."""
+        """`course` is the state that the tool gets back when the call continues; it is kept with the call."""
         super().__init__(f"{len(asks)} questions to a person")
         self.asks = asks
         self.course = course

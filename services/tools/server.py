@@ -27,18 +27,17 @@ from services.tools.interpreter.pool import run_pool
 from services.tools.mcp_client.authorizations import Authorizations
 from services.tools.mcp_client.oauth.token_store import TokenStore
 from services.tools.mcp_client.servers import run_mcp_servers
-from services.tools.owned.holds import HeldChats
 from services.tools.sandbox.leftovers import make_mark, sweep_leftovers
-from services.tools.sandbox.tier import Sandbox
+from services.tools.sandbox.tiers import Sandbox
 from services.tools.service import ToolService
 from services.tools.skills.environments import SkillEnvironments
 from services.tools.skills.linker import SkillLinker
 from services.tools.skills.skill_folder import SkillFolder
-from services.tools.toolkit.context import ToolContext
+from services.tools.toolkit.tool import ToolContext
 from services.tools.web.fetcher import Fetcher
 from services.tools.web.search import Search
 from services.tools.web.web import Web
-from services.tools.workspace.chat_rights import ChatRights
+from services.tools.workspace.chat_rights import ChatRights, HeldChats
 from services.tools.workspace.retention import remove_unused
 from services.tools.workspace.workspace import Workspaces
 

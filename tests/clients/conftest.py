@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from services.simulator.scripts.script import parse_script
+from services.simulator.script import parse_script
 from services.simulator.server import simulator
 from tests.support.clients.programs import Served
 from tests.support.clients.script import SCRIPT

@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from services.simulator.scripts.script import parse_script
+from services.simulator.script import parse_script
 from trials.chaos.asking import Asker
 from trials.chaos.cluster import Cluster, running
 from trials.chaos.harms import Up

@@ -19,7 +19,7 @@ from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.field_rules import is_uuid
 from services.tools.catalogue.catalogue import Catalogue
 from services.tools.config import Config as ToolsConfig
-from services.tools.sandbox.tier import Sandbox
+from services.tools.sandbox.tiers import Sandbox
 from services.tools.server import tool_server
 from tests.support.facade.fronts import PEERS, Front, Timing
 

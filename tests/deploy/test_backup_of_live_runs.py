@@ -22,7 +22,7 @@ from PIL import Image
 
 from benchmarks.postgresql import FAST, Server
 from benchmarks.postgresql import running as running_postgres
-from services.simulator.scripts.script import parse_script
+from services.simulator.script import parse_script
 from services.simulator.server import simulator
 from tests.support.postgresql import needs_postgres
 from tests.support.s3_store import Place, needs_s3, running_store

@@ -17,7 +17,7 @@ from services.facade.proto_routes import load_routes
 from services.memory.log import lines, messages
 from services.runtime.auth.keys import api_keys
 from services.runtime.process.config import SHARED, list_variables
-from services.simulator.scripts import steps
+from services.simulator import script
 from tests.deploy.settings import CONFIGS, list_gateway_settings, prefix
 from tests.support.pages import ROOT, read_page, read_section
 
@@ -78,7 +78,7 @@ def test_every_field_of_the_api_keys_file_stands_in_settings() -> None:
 
 def test_every_word_of_a_simulators_script_stands_in_the_examples() -> None:
     page = (ROOT / "examples" / "README.md").read_text()
-    schema = TypeAdapter(steps.Rule).json_schema()
+    schema = TypeAdapter(script.Rule).json_schema()
     words = {word for part in (schema, *schema["$defs"].values()) for word in part.get("properties", {})}
     assert len(words) > 15
     assert [word for word in words if f"`{word}`" not in page and f'"{word}"' not in page] == []

@@ -22,15 +22,15 @@ from headrace.v1 import agent_pb2
 from services.facade.requests.json_body import decode_body
 from services.llm_gateway.providers.catalogue import Catalogue as Providers
 from services.memory.log import lines
-from services.orchestrator.agents.grants.rules import parse_grants
+from services.orchestrator.agents.grants import parse_grants
 from services.orchestrator.agents.registry import Registry
+from services.orchestrator.money.budgets import BudgetsFile
 from services.orchestrator.people import approvals
-from services.orchestrator.run.approvals.file import RulesFile
-from services.orchestrator.run.budgets.file import BudgetsFile
+from services.orchestrator.run.approvals.rules import RulesFile
 from services.runtime.auth.identity import Identity
 from services.runtime.auth.keys.api_keys import ApiKeys
 from services.tools.mcp_client.settings import read_servers
-from services.tools.skills.skill import read_skill
+from services.tools.skills.skill_folder import read_skill
 from tests.support.catalogue import read_catalogue
 from tests.support.pages import BLOCK, REFERENCE, read_curl
 from tests.support.suite import Running, up

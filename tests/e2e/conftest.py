@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 import pytest
 import pytest_asyncio
 
-from services.simulator.scripts.script import parse_script
+from services.simulator.script import parse_script
 from services.simulator.server import simulator
 from tests.support.suite import Running, Suite, running, up
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from services.simulator.scripts.script import parse_script
+from services.simulator.script import parse_script
 from services.simulator.server import simulator
 from tests.support.order import TERMINAL, fold, texts
 from tests.support.pairing import assert_paired

@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from services.simulator.scripts.script import parse_script
+from services.simulator.script import parse_script
 from tests.support.command_line import run
 from tests.support.order import TERMINAL, fold
 from tests.support.suite import TEST_TIMEOUT_S, Suite, fresh_suite

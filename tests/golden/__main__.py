@@ -16,7 +16,7 @@ from typing import Any
 import aiohttp
 
 from headrace.sse import SseReader
-from services.simulator.scripts.script import read_script
+from services.simulator.script import read_script
 from services.simulator.server import simulator
 from tests.support.suite import Running, up
 

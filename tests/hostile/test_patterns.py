@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 METHODS = {"search", "match", "fullmatch", "sub", "subn", "findall", "finditer", "split"}
 
 DYNAMIC = {
-    "services/tools/documents/slide_theme.py": "our own theme, our own names",
+    "services/tools/documents/slides.py": "our own theme, our own names",
     "headrace/cli/evaluation/checks.py": "the pattern of whoever runs the program, in its own process",
     "headrace/cli/evaluation/suite.py": "the same",
     "headrace/testing.py": "our own word",

@@ -11,8 +11,8 @@ import pytest
 from headrace.errors import InvalidRequest
 from headrace.streams import rpc_errors
 from headrace.v1 import llm_pb2
-from services.llm_gateway.count_tokens import TokenScale, choose_scale
 from services.llm_gateway.providers.provider_file import Model
+from services.llm_gateway.service import TokenScale, choose_scale
 from services.runtime.tokens.count import count_request
 from tests.support.llm_gateway.gateway import Asking, text_message
 

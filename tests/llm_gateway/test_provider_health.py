@@ -6,9 +6,8 @@ import asyncio
 import math
 
 from headrace.v1 import limits_pb2, llm_pb2
-from services.llm_gateway.limits.breaker import FAILURES_MAX, Breaker
+from services.llm_gateway.limits.breaker import FAILURES_MAX, KEPT_MAX, WINDOW_S, Breaker
 from services.llm_gateway.limits.quota import WAITING_MAX, Account
-from services.llm_gateway.limits.recent_attempts import KEPT_MAX, WINDOW_S
 from services.llm_gateway.providers.provider_file import Quota
 from tests.support.llm_gateway.breakers import Clock, calls
 from tests.support.llm_gateway.gateway import Asking, Gateway, text_message

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from services.simulator.requests.prefix_cache import PrefixCache
+from services.simulator.request_log import PrefixCache
 
 
 def ask(*texts: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import orjson
 import pytest
 
 from headrace.sse import SseReader
-from services.simulator.scripts.script import BadScript
+from services.simulator.script import BadScript
 from services.simulator.server import Simulator, simulator
 
 WEATHER = {

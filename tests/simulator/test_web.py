@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from services.simulator.model.builtin import build_reply
-from services.simulator.scripts.steps import Content, ToolCall
+from services.simulator.script import Content, ToolCall
 from services.simulator.server import simulator
 from tests.support.model_requests import make_request
 

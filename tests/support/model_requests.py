@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from services.simulator.requests.model_request import ModelRequest, SaidText
+from services.simulator.model_request import ModelRequest, SaidText
 
 
 def make_request(text: str, tools: dict[str, frozenset[str]] | None = None, **fields: Any) -> ModelRequest:

@@ -18,7 +18,7 @@ from typing import Any
 import aiohttp
 
 from headrace.sse import SseReader
-from services.simulator.scripts.script import parse_script
+from services.simulator.script import parse_script
 from services.simulator.server import Simulator, simulator
 from tests.support.facade.fronts import DEFAULTS, PEERS, gateway
 from tests.support.order import Event, check_order

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace.cassette.lines import read_cassette
-from services.replay.modes import find_refusal
+from services.replay.replaying import find_refusal
 from tests.support.tenants.suite import MODEL, serving_tenants
 
 MODE = "async def run(mode):\n    # how we price it\n    return None if await mode.answer('Now answer.') else ''\n"

@@ -16,7 +16,7 @@ from headrace.v1 import tools_pb2, tools_pb2_grpc
 from services.runtime.rpc.channels import open_channel
 from services.tools.__main__ import choose_sandbox
 from services.tools.config import Config
-from services.tools.sandbox.tier import Sandbox
+from services.tools.sandbox.tiers import Sandbox
 from tests.support.rights import list_wide, make_wide
 from tests.support.tools.suite import CHAT, RUN
 

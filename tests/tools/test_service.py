@@ -13,7 +13,7 @@ import pytest
 from headrace.errors import InvalidRequest, NotFound, Overloaded
 from headrace.streams import reading, rpc_errors
 from headrace.v1 import tools_pb2
-from services.tools.sandbox.tier import Sandbox
+from services.tools.sandbox.tiers import Sandbox
 from services.tools.toolkit.tool import RESULT_CHARS_MAX
 from tests.support.timing import within
 from tests.support.tools.processes import nothing_running

@@ -16,7 +16,7 @@ from typing import Any
 
 import aiohttp
 
-from services.simulator.scripts.script import parse_script
+from services.simulator.script import parse_script
 from services.simulator.server import simulator
 from tests.support.order import Event
 from tests.support.suite import MODEL, Suite, running

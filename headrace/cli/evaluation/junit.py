@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 
 from headrace.cli.evaluation.result import Result
 from headrace.cli.evaluation.summary import Figures
+from headrace.run_states import State
 
 _NO_CHARACTERS = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -34,7 +35,7 @@ def _add_test(suite: ElementTree.Element, result: Result) -> None:
     if result.passed:
         return
     problems = [f"{verdict.check}: {verdict.detail}" for verdict in result.verdicts if not verdict.ok]
-    if result.state != "completed":
+    if result.state != State.COMPLETED:
         problems.insert(0, f"the run was {result.state or 'not made'}: {result.error}")
     failure = ElementTree.SubElement(test, "failure", message=_clean(problems[0]))
     failure.text = _clean("\n".join([*problems, "", f"run {result.run_id}", result.answer]))

@@ -12,6 +12,7 @@ from headrace.cli.evaluation.journal import Journal
 from headrace.cli.evaluation.result import Planned, Result, plan_runs
 from headrace.cli.evaluation.suite import Suite
 from headrace.cli.facade.client import FacadeClient
+from headrace.run_states import State
 
 Progress = Callable[[int, int, float], None]
 """Told how many of how many runs are done, and what they have cost."""
@@ -60,7 +61,7 @@ class Evaluation:
             # Before any judge adds what it costs to the run's cost.
             result.verdicts = [check_result(check, result, self._functions) for check in checks if check.judge is None]
             for check in checks:
-                if check.judge is not None and result.state == "completed":
+                if check.judge is not None and result.state == State.COMPLETED:
                     said = await judge_result(facade, journal.id, check, planned, result, self._suite)
                     result.verdicts.append(said)
             journal.add(result)

@@ -16,8 +16,9 @@ from headrace.cli.operating.spend import NANO_PER_USD
 from headrace.cli.run_view.lists.table import print_table
 from headrace.cli.run_view.printing import print_text
 from headrace.cli.run_view.times import format_time
+from headrace.run_states import State
 
-STATES = ("live", "running", "waiting", "completed", "cancelled", "failed")
+STATES = ("live", *(state for state in State if state != State.QUEUED))
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

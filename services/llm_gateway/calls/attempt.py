@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -18,12 +19,11 @@ from headrace.errors import (
     RateLimited,
     StreamStalled,
 )
-from headrace.v1.llm_pb2 import LlmDelta, LlmStarted
-from services.llm_gateway.calls.delta_sink import DeltaSink
-from services.llm_gateway.calls.refused_fields import find_optional_fields, find_refused_field
+from headrace.v1.llm_pb2 import ChatRequest, LlmDelta, LlmStarted
+from services.llm_gateway.calls.refused_fields import Path, find_optional_fields, find_refused_field
+from services.llm_gateway.calls.retry_plan import PlannedAttempt
 from services.llm_gateway.fitting.fitted_request import fit_request
-from services.llm_gateway.http.client import ProviderRequest, opening_stream
-from services.llm_gateway.limits.token_estimate import estimate_input, estimate_total
+from services.llm_gateway.http.client import ProviderRequest, ProviderStream, opening_stream
 from services.llm_gateway.protocols.common.answer_reader import AnswerSource
 from services.llm_gateway.protocols.common.request_rules import merge_extra_body
 from services.llm_gateway.protocols.registry import PROTOCOLS
@@ -31,18 +31,18 @@ from services.llm_gateway.providers.provider_file import find_window
 from services.llm_gateway.telemetry import metrics
 from services.llm_gateway.telemetry.interaction_log import CallRecord
 from services.runtime.clock import monotonic_s
+from services.runtime.rpc.push_stream import MessageSink
 
 if TYPE_CHECKING:
-    from headrace.v1.llm_pb2 import ChatRequest
-    from services.llm_gateway.calls.refused_fields import Path, RefusedFields
-    from services.llm_gateway.calls.retry_plan import PlannedAttempt
-    from services.llm_gateway.fitting.pictures import PictureFitter
-    from services.llm_gateway.http.client import ProviderStream
-    from services.llm_gateway.http.pool import Pool
-    from services.llm_gateway.limits.quota import Account
-    from services.llm_gateway.providers.cloud_credentials import CloudCredentials
-    from services.llm_gateway.telemetry.interaction_log import InteractionLog
-    from services.runtime.rpc.push_stream import MessageSink
+    from services.llm_gateway.calls.model_caller import ModelCaller
+
+TOKEN_BYTES = 4
+"""Bytes of UTF-8 per token."""
+
+MEDIA_TOKENS = {"image": 1_000, "audio": 1_000, "file": 10_000}
+"""About a megapixel at OpenAI, Anthropic and Qwen (2026-05), two minutes of sound, five pages."""
+
+OUTPUT_TOKENS = 1_000
 
 _MODEL_FAULTS = (ProviderUnavailable, Overloaded, StreamStalled, BadFrame)
 """Errors that count against the model in its breaker; a 4xx shows that it works."""
@@ -55,19 +55,46 @@ NEAR_WINDOW = 0.9
 _NEUTRAL_ERRORS = (RateLimited, QuotaExceeded, QueueFull)
 
 
+def estimate_input(request: ChatRequest) -> int:
+    size_bytes, media_tokens = request.ByteSize(), 0
+    for message in request.messages:
+        for part in message.content:
+            if tokens := MEDIA_TOKENS.get(part.WhichOneof("part") or ""):
+                media_tokens += tokens
+                size_bytes -= part.ByteSize()
+    return size_bytes // TOKEN_BYTES + media_tokens
+
+
+def estimate_total(request: ChatRequest) -> int:
+    return estimate_input(request) + (request.max_tokens or OUTPUT_TOKENS)
+
+
+class DeltaSink:
+    __slots__ = ("_caller", "_send", "is_behind", "sent")
+
+    def __init__(self, caller: MessageSink, send: Callable[[bytes], bool]) -> None:
+        self._caller = caller
+        self._send = send
+        self.sent = 0
+        self.is_behind = False
+
+    def send_bytes(self, delta: bytes) -> None:
+        self.sent += 1
+        if not self._send(delta):
+            self.is_behind = True
+
+    def send_delta(self, delta: LlmDelta) -> None:
+        self.send_bytes(delta.SerializeToString())
+
+    async def wait_until_drained(self) -> None:
+        await self._caller.wait_until_drained()
+        self.is_behind = False
+
+
 class Attempt:
-    def __init__(
-        self,
-        request: ChatRequest,
-        planned: PlannedAttempt,
-        account: Account,
-        caller: MessageSink,
-        interaction_log: InteractionLog,
-        refused_fields: RefusedFields,
-        pictures: PictureFitter,
-        cloud_credentials: CloudCredentials,
-    ) -> None:
+    def __init__(self, models: ModelCaller, request: ChatRequest, planned: PlannedAttempt, caller: MessageSink) -> None:
         target = planned.target
+        self._models = models
         self._target = target
         self._protocol = PROTOCOLS[target.provider.protocol]
         fitted = fit_request(
@@ -75,17 +102,13 @@ class Attempt:
         )
         self._request = fitted.request
         self._key, self._breaker_call = planned.key, planned.breaker_call
-        self._account = account
-        self._log = interaction_log
-        self._refused_fields = refused_fields
-        self._pictures = pictures
-        self._cloud_credentials = cloud_credentials
+        self._account = models.accounts.get_account(target.provider)
         self._optional: dict[Path, Any] = {}
         """Fields of the body that the model may refuse."""
         self._refused: Path | None = None
         self.call = CallRecord(request.stage, target.provider.key, target.model, planned.number)
         self._secrets = (planned.key, *target.endpoint.secrets)
-        self._sink = DeltaSink(caller, interaction_log.wrap_send(caller.send, self._secrets))
+        self._sink = DeltaSink(caller, models.interaction_log.wrap_send(caller.send, self._secrets))
         source = AnswerSource(
             target.provider,
             target.model,
@@ -108,14 +131,14 @@ class Attempt:
     def sent(self) -> int:
         return self._sink.sent
 
-    async def run_attempt(self, pool: Pool, due_s: float) -> None:
+    async def run_attempt(self, due_s: float) -> None:
         """Send the provider's answer to the caller; usage precedes the error of a broken stream."""
         call, target = self.call, self._target
         try:
-            await self._pictures.fit(self._request)
+            await self._models.pictures.fit(self._request)
             body = self._build_body()
             endpoint = target.endpoint
-            cloud = await self._cloud_credentials.make_headers(target.provider, endpoint.url, body)
+            cloud = await self._models.cloud_credentials.make_headers(target.provider, endpoint.url, body)
             own = self._protocol.build_headers(target.provider, self._key)
             headers = {**own, **endpoint.headers, **cloud.headers}
             secrets = (*self._secrets, *cloud.secrets)
@@ -131,7 +154,7 @@ class Attempt:
                 self._account.admitting(
                     expected_tokens, due_s, self._count_spent_tokens, tenant=self._breaker_call.tenant
                 ),
-                opening_stream(pool, request) as self._stream,
+                opening_stream(self._models.pool, request) as self._stream,
             ):
                 while not self._reader.is_over:
                     if not await self._stream.push_body(self._take_chunk) or self._stream.is_due:
@@ -161,12 +184,12 @@ class Attempt:
             return False
         provider, entry = self._target.provider, self._target.entry
         value = self._optional[self._refused]
-        return self._refused_fields.remember(provider, entry, self._refused, value, error.message)
+        return self._models.refused_fields.remember(provider, entry, self._refused, value, error.message)
 
     def _build_body(self) -> bytes:
         provider, entry = self._target.provider, self._target.entry
         body = self._protocol.build_body(self._request, provider, entry)
-        self._refused_fields.leave_out(provider, entry, body)
+        self._models.refused_fields.leave_out(provider, entry, body)
         self._optional = find_optional_fields(body)
         return orjson.dumps(merge_extra_body(body, provider, entry))
 
@@ -227,7 +250,7 @@ class Attempt:
             never_began=self._never_began,
             first_delta_s=first_delta_s,
         )
-        self._log.log_call(call)
+        self._models.interaction_log.log_call(call)
         metrics.count_attempt(
             target.provider.key, target.entry.name, call.outcome, call.deltas, first_delta_s, call.usage
         )

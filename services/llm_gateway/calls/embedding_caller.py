@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 from headrace.errors import BadFrame, HeadraceError, InvalidRequest, NotFound
 from headrace.v1 import llm_pb2
-from services.llm_gateway.calls.attempt import tell_success
-from services.llm_gateway.calls.retry_plan import RetryPlan, Target, find_unless_unusable
+from services.llm_gateway.calls.attempt import TOKEN_BYTES, tell_success
+from services.llm_gateway.calls.model_caller import ModelCaller
+from services.llm_gateway.calls.retry_plan import PlannedAttempt, RetryPlan, Target, find_unless_unusable
 from services.llm_gateway.http.client import ProviderRequest, opening_stream
-from services.llm_gateway.limits.token_estimate import TOKEN_BYTES
 from services.llm_gateway.protocols.openai import embeddings
 from services.llm_gateway.protocols.registry import PROTOCOLS
-from services.llm_gateway.telemetry import metrics, tracing
+from services.llm_gateway.providers.provider_file import Model, Provider
+from services.llm_gateway.telemetry import interaction_log, metrics
 from services.llm_gateway.telemetry.interaction_log import CallRecord
 from services.runtime.auth.identity import current_tenant
 from services.runtime.telemetry import names
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from headrace.v1 import common_pb2
-    from services.llm_gateway.calls.model_caller import ModelCaller
-    from services.llm_gateway.calls.retry_plan import PlannedAttempt
-    from services.llm_gateway.providers.provider_file import Model, Provider
 
 EMBEDDINGS = "embeddings"
 """Capability that a model must list, as most do not have it; and the stage of its calls in logs."""
@@ -60,7 +53,7 @@ class EmbeddingCaller:
             planned = plan.start_attempt()
             call = CallRecord(EMBEDDINGS, planned.target.provider.key, planned.target.model, planned.number)
             try:
-                with tracing.tracing_attempt(call, names.EMBEDDINGS):
+                with interaction_log.tracing_attempt(call, names.EMBEDDINGS):
                     return await self._attempt(request, planned, call, due_s)
             except HeadraceError as error:
                 wait_s = plan.plan_retry(error)
@@ -112,7 +105,11 @@ class EmbeddingCaller:
                     vectors, usage = await asyncio.to_thread(read, body, len(request.inputs))
                 else:
                     vectors, usage = read(body, len(request.inputs))
-                call.usage = _complete_usage(usage, expected_tokens, target.entry)  # counted at the block's end
+                if not usage.input_tokens:
+                    usage.input_tokens, usage.estimated = expected_tokens, True
+                if target.entry.price is not None:
+                    usage.cost_usd = target.entry.price.count_dollars(usage)
+                call.usage = usage  # counted at the block's end
             call.outcome, succeeded = "stop", True
             return llm_pb2.EmbedResponse(
                 provider_key=target.provider.key, model=target.model, embeddings=vectors, usage=usage
@@ -146,11 +143,3 @@ class EmbeddingCaller:
             if await stream.push_body(take):
                 raise BadFrame(f"the provider's embeddings have more than {ANSWER_BYTES_MAX} bytes; ask for fewer")
         return bytes(answer)
-
-
-def _complete_usage(usage: common_pb2.Usage, expected_tokens: int, entry: Model) -> common_pb2.Usage:
-    if not usage.input_tokens:
-        usage.input_tokens, usage.estimated = expected_tokens, True
-    if entry.price is not None:
-        usage.cost_usd = entry.price.count_dollars(usage)
-    return usage

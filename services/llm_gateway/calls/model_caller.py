@@ -1,36 +1,31 @@
-"""One model call as a stream of deltas."""
+"""One model call as a stream of deltas, once its calls and results come in pairs, as every provider demands."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
 
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, UnpairedMessages
+from headrace.v1 import llm_pb2
+from headrace.v1.llm_pb2 import ChatRequest
 from services.llm_gateway.calls.attempt import Attempt
-from services.llm_gateway.calls.message_pairs import check_pairs
 from services.llm_gateway.calls.refused_fields import RefusedFields
 from services.llm_gateway.calls.retry_plan import RetryPlan, Target, find_unless_unusable
 from services.llm_gateway.fitting.pictures import PictureFitter
+from services.llm_gateway.http.pool import Pool
+from services.llm_gateway.limits.breaker import Breakers
+from services.llm_gateway.limits.quota import Accounts
 from services.llm_gateway.protocols.common.media import check_media
 from services.llm_gateway.protocols.registry import PROTOCOLS
-from services.llm_gateway.providers.cloud_credentials import CloudCredentials
-from services.llm_gateway.telemetry import tracing
+from services.llm_gateway.providers.catalogue import Catalogue
+from services.llm_gateway.providers.credentials import CloudCredentials, Credentials
+from services.llm_gateway.telemetry import interaction_log
+from services.llm_gateway.telemetry.interaction_log import InteractionLog
 from services.llm_gateway.telemetry.metrics import OPEN_STREAMS
 from services.runtime.auth.identity import current_tenant
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from headrace.v1.llm_pb2 import ChatRequest
-    from services.llm_gateway.http.pool import Pool
-    from services.llm_gateway.limits.breaker import Breakers
-    from services.llm_gateway.limits.quota import Accounts
-    from services.llm_gateway.providers.catalogue import Catalogue
-    from services.llm_gateway.providers.credentials import Credentials
-    from services.llm_gateway.telemetry.interaction_log import InteractionLog
-    from services.runtime.rpc.push_stream import MessageSink
+from services.runtime.rpc.push_stream import MessageSink
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +55,10 @@ class ModelCaller:
         with OPEN_STREAMS.track_inprogress():
             while True:
                 planned = plan.start_attempt()
-                account = self.accounts.get_account(planned.target.provider)
-                attempt = Attempt(
-                    *(request, planned, account, caller, self.interaction_log),
-                    *(self.refused_fields, self.pictures, self.cloud_credentials),
-                )
+                attempt = Attempt(self, request, planned, caller)
                 try:
-                    with tracing.tracing_attempt(attempt.call):
-                        await attempt.run_attempt(self.pool, due_s)
+                    with interaction_log.tracing_attempt(attempt.call):
+                        await attempt.run_attempt(due_s)
                     return sent + attempt.sent
                 except HeadraceError as error:
                     if attempt.has_begun:
@@ -94,3 +85,32 @@ class ModelCaller:
         keys = self.credentials.find_keys(provider)
         endpoint = self.credentials.find_endpoint(provider, model, provider.path or protocol.path, protocol.query)
         return Target(provider, entry, model, endpoint, keys, self.breakers.get_breaker(key, entry.name))
+
+
+def check_pairs(messages: Iterable[llm_pb2.Message]) -> None:
+    """Check that one result per call follows each assistant message directly.
+
+    Raises:
+        UnpairedMessages: Names the unpaired call or result.
+    """
+    open_calls: dict[str, str] = {}
+    for message in messages:
+        if message.role == "tool":
+            if open_calls.pop(message.tool_call_id, None) is None:
+                raise _make_unpaired_error(message.tool_call_id, "result {!r} does not follow its call")
+            continue
+        _refuse_open_calls(open_calls)
+        for call in message.tool_calls:
+            if call.id in open_calls:
+                raise _make_unpaired_error(call.id, "call {!r} stands twice in one message")
+            open_calls[call.id] = call.name
+    _refuse_open_calls(open_calls)
+
+
+def _refuse_open_calls(calls: dict[str, str]) -> None:
+    for call_id in calls:
+        raise _make_unpaired_error(call_id, "call {!r} has no result right after it")
+
+
+def _make_unpaired_error(call_id: str, text: str) -> UnpairedMessages:
+    return UnpairedMessages(f"messages: {text.format(call_id)}", toolCallId=call_id)

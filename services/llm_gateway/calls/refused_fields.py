@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Mapping
+from typing import Any, TypeAlias
 
 import orjson
 import structlog
 
-from headrace.errors import InvalidRequest
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from headrace.errors import HeadraceError
-    from services.llm_gateway.providers.provider_file import Model, Provider
+from headrace.errors import HeadraceError, InvalidRequest
+from services.llm_gateway.providers.provider_file import Model, Provider
 
 log = structlog.get_logger()
 

@@ -8,10 +8,11 @@ key at once, an empty account by `fallback` then. Any other 4xx is final.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import structlog
+from prometheus_client import Counter
 
 from headrace.errors import (
     HeadraceError,
@@ -21,18 +22,12 @@ from headrace.errors import (
     QueueFull,
     QuotaExceeded,
 )
+from services.llm_gateway.limits.breaker import Breaker, Call
 from services.llm_gateway.provider_errors.refusal import ACCOUNT, EMPTY
+from services.llm_gateway.providers.credentials import Endpoint
+from services.llm_gateway.providers.provider_file import Model, Provider
 from services.llm_gateway.telemetry.metrics import FAILOVERS, RETRIES
 from services.runtime.randomness import choose_uniform
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from prometheus_client import Counter
-
-    from services.llm_gateway.limits.breaker import Breaker, Call
-    from services.llm_gateway.providers.credentials import Endpoint
-    from services.llm_gateway.providers.provider_file import Model, Provider
 
 BACKOFF_S = 0.25
 """Upper bound of the first wait, doubled each time; full jitter spreads calls that failed together."""

@@ -1,24 +1,85 @@
-"""A request as its provider takes it."""
+"""A request as its provider takes it: what the model takes, names of tools, ids of calls.
+
+Names have letters, digits, `_` and `-`, at most 64 (https://platform.openai.com/docs/api-reference/chat/create;
+Anthropic takes 128 of the same characters); Gemini wants a letter or `_` first
+(https://ai.google.dev/api/caching#FunctionDeclaration, 2026-11). OpenAI refuses ids of more than 40 characters,
+Anthropic other characters than these (2026-05); Mistral answers all but nine letters and digits with 400 "Tool call id
+was … but must be a-z, A-Z, 0-9, with a length of 9." (https://github.com/nearai/ironclaw/issues/1241, 2026-03). An id
+that fits is kept. Others are replaced by their hash: a call and its result get the same one, in each request, and
+nothing needs to be remembered.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import re
+import string
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from headrace.v1.llm_pb2 import ChatRequest, Message, ToolCall, ToolSchema
-from services.llm_gateway.fitting.call_ids import fit_call_id
+from headrace.v1.llm_pb2 import ChatRequest, Message, ToolCall
 from services.llm_gateway.fitting.schemas import fit_schema
-from services.llm_gateway.fitting.tool_names import ToolNames
 from services.llm_gateway.fitting.turns import BLANK_LINE, fit_turns
-from services.llm_gateway.fitting.unsupported import FREE_CHOICES, leave_out_unsupported, list_unsupported
+from services.llm_gateway.providers.provider_file import Model, Provider
+from services.runtime.tokens.model_table import known_facts
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+FREE_CHOICES = ("", "none", "auto")
+"""Values of `tool_choice` that leave the model free; `required` and names of tools force a call."""
 
-    from services.llm_gateway.providers.provider_file import Model, Provider
+CHAT_COMPLETIONS = "openai"
+"""The protocol to which OpenAI's limits of its older API belong."""
 
 CHOICES = (*FREE_CHOICES, "required")
-"""Of `tool_choice`, beside the names of tools."""
+"""Values of `tool_choice` that are no names of tools."""
+
+LENGTH_MAX = 64
+
+_UNFIT = re.compile(r"[^A-Za-z0-9_-]")
+_BEGIN = re.compile(r"[A-Za-z_]")
+_HASH_LENGTH = 8
+
+_PORTABLE = re.compile(r"[a-zA-Z0-9_-]{1,40}")
+
+_CHARACTERS = string.ascii_letters + string.digits
+_LENGTH = 9
+_NINE_CHARACTERS = re.compile(f"[a-zA-Z0-9]{{{_LENGTH}}}")
+
+
+def list_unsupported(provider: Provider, entry: Model, model: str) -> Collection[str]:
+    """Return what the entry says that the model does not take, or else the built-in table."""
+    if entry.unsupported is not None:
+        return entry.unsupported
+    known = known_facts(model)
+    found = frozenset[str]() if known is None else known.unsupported
+    return found if provider.protocol == CHAT_COMPLETIONS else found - {"tools_with_reasoning"}
+
+
+def leave_out_unsupported(request: ChatRequest, unsupported: Collection[str]) -> None:
+    if not unsupported:
+        return
+    if request.tool_choice not in FREE_CHOICES:
+        if "tool_choice" in unsupported:
+            request.tool_choice = "auto"
+        elif "tool_choice_with_reasoning" in unsupported:
+            # Many of these models reason unless they are told not to.
+            request.reasoning.enabled = False
+            request.reasoning.ClearField("effort")
+    forced = [tool for tool in request.tools if tool.name == request.tool_choice]
+    if forced and "tool_choice_by_name" in unsupported:
+        request.tool_choice = "required"
+        del request.tools[:]
+        request.tools.extend(forced)
+    if request.HasField("reasoning"):
+        is_refused = "tools_with_reasoning" in unsupported and bool(request.tools)
+        if not request.reasoning.enabled:
+            is_refused = "reasoning_off" in unsupported
+        if is_refused or "reasoning" in unsupported:
+            request.ClearField("reasoning")
+    for field in ("temperature", "top_p"):
+        if field in unsupported or (request.reasoning.enabled and f"{field}_with_reasoning" in unsupported):
+            request.ClearField(field)
+    if "parallel_tool_calls" in unsupported:
+        request.ClearField("parallel_tool_calls")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +109,10 @@ def fit_request(
         fitted.max_tokens = entry.max_output
     if given.tool_choice not in CHOICES:
         fitted.tool_choice = names.fit(given.tool_choice)
-    fitted.tools.extend(_fit_tool(tool, names) for tool in given.tools)
+    for tool in given.tools:
+        parameters, lost = fit_schema(tool.parameters)
+        description = BLANK_LINE.join(filter(None, (tool.description, lost)))
+        fitted.tools.add(name=names.fit(tool.name), description=description, parameters=parameters)
     leave_out_unsupported(fitted, list_unsupported(provider, entry, model))
     turns = fit_turns(given.messages, is_strict=provider.turn_order == "strict", results_hold_media=results_hold_media)
     fitted.messages.extend(_fit_calls(turn, names, provider) for turn in turns)
@@ -76,7 +140,47 @@ def _fit_calls(message: Message, names: ToolNames, provider: Provider) -> Messag
     return fitted
 
 
-def _fit_tool(tool: ToolSchema, names: ToolNames) -> ToolSchema:
-    parameters, lost = fit_schema(tool.parameters)
-    description = BLANK_LINE.join(filter(None, (tool.description, lost)))
-    return ToolSchema(name=names.fit(tool.name), description=description, parameters=parameters)
+class ToolNames:
+    """Maps the names of tools, offered now or called before, to those in a request."""
+
+    def __init__(self, offered: Iterable[str]) -> None:
+        self._fitted: dict[str, str] = {}
+        taken: set[str] = set()
+        # A name that fits stays as it is, whichever tool is offered first.
+        for name in sorted(offered, key=lambda name: fit_name(name) != name):
+            fitted = fit_name(name)
+            self._fitted[name] = fitted = fitted if fitted not in taken else _add_hash(fitted, name)
+            taken.add(fitted)
+
+    def fit(self, name: str) -> str:
+        return self._fitted.get(name) or fit_name(name)
+
+    def list_replaced(self) -> Mapping[str, str]:
+        """Return the tools' own names by those in the request, where they differ."""
+        return {fitted: name for name, fitted in self._fitted.items() if fitted != name}
+
+
+def fit_name(name: str) -> str:
+    fitted = _UNFIT.sub("_", name)
+    fitted = fitted if _BEGIN.match(fitted) else f"_{fitted}"
+    return fitted if len(fitted) <= LENGTH_MAX else _add_hash(fitted, name)
+
+
+def _add_hash(fitted: str, name: str) -> str:
+    digits = hashlib.sha256(name.encode()).hexdigest()[:_HASH_LENGTH]
+    return f"{fitted[: LENGTH_MAX - _HASH_LENGTH - 1]}_{digits}"
+
+
+def fit_call_id(call_id: str, provider: Provider) -> str:
+    if provider.call_ids == "nine_characters":
+        return call_id if _NINE_CHARACTERS.fullmatch(call_id) else _make_nine_characters(call_id)
+    return call_id if _PORTABLE.fullmatch(call_id) else f"call_{hashlib.sha256(call_id.encode()).hexdigest()[:32]}"
+
+
+def _make_nine_characters(call_id: str) -> str:
+    number = int.from_bytes(hashlib.sha256(call_id.encode()).digest())
+    characters: list[str] = []
+    for _ in range(_LENGTH):
+        number, at = divmod(number, len(_CHARACTERS))
+        characters.append(_CHARACTERS[at])
+    return "".join(characters)

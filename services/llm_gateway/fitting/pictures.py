@@ -6,12 +6,9 @@ import asyncio
 import base64
 import hashlib
 from collections import OrderedDict
-from typing import TYPE_CHECKING
 
+from headrace.v1.llm_pb2 import ChatRequest, ContentPart
 from services.runtime.tokens.pictures import BYTES_MAX, HEAD_BYTES, BadPicture, fit_picture, is_large
-
-if TYPE_CHECKING:
-    from headrace.v1.llm_pb2 import ChatRequest, ContentPart
 
 KEPT_MAX = 256
 KEPT_BYTES_MAX = 64 * 1024 * 1024
@@ -44,7 +41,10 @@ class PictureFitter:
         digest = hashlib.sha256(data).digest()
         async with self._working:
             if (kept := self._kept.get(digest)) is None:
-                kept = await asyncio.to_thread(_try_to_fit, data)
+                try:
+                    kept = await asyncio.to_thread(fit_picture, data)
+                except BadPicture as error:
+                    kept = b"", str(error)
                 self._keep(digest, kept)
             self._kept.move_to_end(digest)
         return kept
@@ -72,10 +72,3 @@ def _find_large(part: ContentPart) -> bytes:
         return base64.b64decode(encoded)
     except ValueError:
         return b""  # the provider says so
-
-
-def _try_to_fit(data: bytes) -> tuple[bytes, str]:
-    try:
-        return fit_picture(data)
-    except BadPicture as error:
-        return b"", str(error)

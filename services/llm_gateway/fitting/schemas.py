@@ -9,11 +9,9 @@ says, and the tool's own schema judges the call.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Any
 
 DEPTH_MAX = 64
 
@@ -31,13 +29,10 @@ _INSIDE = ("items", "additionalProperties", "not", "if", "then", "else", "contai
 _TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
 
 
-def _is_type(value: Any) -> bool:
-    kinds = value if isinstance(value, list) else [value]
-    return bool(kinds) and all(isinstance(kind, str) and kind in _TYPES for kind in kinds)
-
-
 _FORMS: dict[str, Callable[[Any], bool]] = {
-    "type": _is_type,
+    "type": lambda value: (
+        bool(value) and all(kind in _TYPES for kind in (value if isinstance(value, list) else [value]))
+    ),
     "required": lambda value: isinstance(value, list) and all(isinstance(name, str) for name in value),
     "properties": lambda value: isinstance(value, dict),
     **dict.fromkeys(("enum", *_CHOICES), lambda value: isinstance(value, list) and bool(value)),

@@ -8,12 +8,9 @@ first turn is the user's and the last one is not the model's
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from headrace.v1 import llm_pb2
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 BLANK_LINE = "\n\n"
 

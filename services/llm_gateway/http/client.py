@@ -1,21 +1,18 @@
-"""One request to a provider, with our errors for status and silence."""
+"""One request to a provider, with our errors for status, silence, and failures of sockets and parser."""
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager, suppress
+import ssl
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import httptools
 
-from headrace.errors import HeadraceError
-from services.llm_gateway.http.errors import (
-    make_stalled,
-    make_unusable,
-    translating_connect_errors,
-    translating_exchange_errors,
-)
+from headrace.errors import HeadraceError, ProviderUnavailable, StreamStalled
+from services.llm_gateway.http.connection import Connection, Response
+from services.llm_gateway.http.pool import Pool
 from services.llm_gateway.http.request import encode_post, split_url
 from services.llm_gateway.provider_errors.refusal import (
     NEVER_STREAMS,
@@ -26,22 +23,13 @@ from services.llm_gateway.provider_errors.refusal import (
     read_refusal,
     unpack_body,
 )
-from services.llm_gateway.providers.route import DIRECT
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-
-    from services.llm_gateway.http.connection import Connection
-    from services.llm_gateway.http.pool import Pool
-    from services.llm_gateway.http.request import Origin
-    from services.llm_gateway.http.response import Response
-    from services.llm_gateway.providers.provider_file import Provider
-    from services.llm_gateway.providers.route import Route
+from services.llm_gateway.providers.provider_file import Provider
+from services.llm_gateway.providers.route import DIRECT, Proxy, Route
 
 ERROR_BODY_BYTES_MAX = 64 * 1024
 
 FINISH_S = 2.0
-"""Longest wait, behind the finish reason, for usage and the end."""
+"""Longest wait for usage and the end after the finish reason."""
 
 END_S = 0.1
 """Longest wait for a complete answer's end."""
@@ -178,7 +166,11 @@ async def opening_stream(
 
 async def _send_request(pool: Pool, request: ProviderRequest) -> tuple[Connection, Response]:
     loop = asyncio.get_running_loop()
-    origin, message = _encode_request(request)
+    try:
+        origin, path = split_url(request.url, request.route)
+        message = encode_post(origin, path, request.headers, request.body)
+    except ValueError as error:
+        raise _make_unavailable(request.provider, f"cannot be asked: {error}") from error
     if (pooled := pool.take_idle(origin)) is not None:
         sent_s = loop.time()
         response = pooled.send_request(message)
@@ -205,14 +197,6 @@ async def _read_head(connection: Connection, response: Response) -> tuple[Connec
     return connection, response
 
 
-def _encode_request(request: ProviderRequest) -> tuple[Origin, Sequence[bytes]]:
-    try:
-        origin, path = split_url(request.url, request.route)
-        return origin, encode_post(origin, path, request.headers, request.body)
-    except ValueError as error:
-        raise make_unusable(request.provider, error) from error
-
-
 async def _read_refusal_body(response: Response, request: ProviderRequest) -> HeadraceError:
     body = bytearray()
 
@@ -224,3 +208,42 @@ async def _read_refusal_body(response: Response, request: ProviderRequest) -> He
     unpacked = unpack_body(response.headers, bytes(body), ERROR_BODY_BYTES_MAX)
     refusal = read_refusal(request.provider.key, request.model, response.status, response.headers, unpacked)
     return make_error(refusal, *request.secrets)
+
+
+@contextmanager
+def translating_connect_errors(provider: Provider, proxy: Proxy | None) -> Generator[None]:
+    through = "" if proxy is None else f" through the proxy {proxy.authority}"
+    try:
+        yield
+    except TimeoutError as error:
+        limit_ms = provider.timeouts.connect_ms
+        raise _make_unavailable(provider, f"did not accept a connection{through} within {limit_ms} ms") from error
+    except OSError as error:
+        cause = error.strerror or str(error) or type(error).__name__
+        if isinstance(error, ssl.SSLCertVerificationError):
+            cause = f"its certificate was refused, {getattr(error, 'verify_message', '')}"
+        raise _make_unavailable(provider, f"cannot be reached{through}: {cause}") from error
+
+
+@contextmanager
+def translating_exchange_errors(provider: Provider) -> Generator[None]:
+    """Translate errors of reading a response. A TimeoutError with errno is the system's; without, the first delta's."""
+    try:
+        yield
+    except (OSError, httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+        if isinstance(error, TimeoutError) and error.errno is None:
+            raise make_stalled(provider, has_begun=False) from error
+        raise _make_unavailable(provider, "broke the connection off") from error
+
+
+def make_stalled(provider: Provider, *, has_begun: bool) -> StreamStalled:
+    timeouts = provider.timeouts
+    limit_ms = timeouts.idle_ms if has_begun else timeouts.first_delta_ms
+    what = "fell silent" if has_begun else "sent no first delta"
+    return StreamStalled(
+        f"provider {provider.key!r} {what} within {limit_ms} ms", provider=provider.key, limitMs=limit_ms
+    )
+
+
+def _make_unavailable(provider: Provider, what: str) -> ProviderUnavailable:
+    return ProviderUnavailable(f"provider {provider.key!r} {what}", provider=provider.key)

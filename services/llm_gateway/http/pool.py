@@ -1,17 +1,24 @@
-"""Idle connections, kept to save TLS handshakes."""
+"""Connections to providers: idle ones are kept to save TLS handshakes, new ones are opened.
+
+A new one takes name resolution, Happy Eyeballs (RFC 8305), a tunnel through a proxy (CONNECT, RFC 9110, 9.3.6) and TLS.
+TLS contexts are made anew when their files have changed.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Self
+import re
+import socket
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self, TypeAlias
 
-from services.llm_gateway.http.dialer import Dialer
+from aiohappyeyeballs import start_connection
 
-if TYPE_CHECKING:
-    import ssl
-
-    from services.llm_gateway.http.connection import Connection
-    from services.llm_gateway.http.request import Origin
+from headrace.tls import Stamp, Tls
+from services.llm_gateway.http.connection import Connection
+from services.llm_gateway.http.request import Origin
 
 IDLE_S = 30.0
 """Less than the 60 s after which servers close: a client that closes first loses no request."""
@@ -19,12 +26,29 @@ IDLE_S = 30.0
 IDLE_MAX = 256
 """Idle connections per origin; with TLS each holds some 50 kB."""
 
+NEXT_ADDRESS_S = 0.25
+"""Head start of an address, as RFC 8305 advises."""
+
+RESOLVED_S = 10.0
+"""Lifetime of resolved addresses; calls that begin together ask the resolver once."""
+
+RECEIVED_SIZE_BYTES_MAX = 256 * 1024
+"""Bound of the system's receive buffer, 6 MB by default."""
+
+_Address: TypeAlias = "tuple[int, int, int, str, tuple[Any, ...]]"
+
+HEAD_BYTES_MAX = 16 * 1024
+
+_STATUS = re.compile(rb"HTTP/1\.[01] (\d{3}) ?([^\r\n]{0,64})")
+
 
 class Pool:
     """The pool is shared by all calls and closed with its block; open connections are not limited."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
-        self._dialer = Dialer(tls)
+        self._tls = tls
+        self._contexts: dict[Tls, tuple[Stamp, ssl.SSLContext]] = {}
+        self._names: dict[tuple[str, int], _ResolvedName] = {}
         self._idle: dict[Origin, dict[Connection, asyncio.TimerHandle]] = {}
         """Idle connections, oldest first, each with its timer."""
 
@@ -37,8 +61,26 @@ class Pool:
                 self._close_idle(connection)
 
     async def open_connection(self, origin: Origin) -> Connection:
-        """Open a connection, to be given back."""
-        return await self._dialer.open_connection(origin)
+        """Open a connection, to be given back.
+
+        Raises:
+            OSError: The host or its proxy cannot be reached.
+        """
+        tls = await self._find_context(origin.route.tls) if origin.is_tls else None
+        proxy = origin.route.proxy
+        place = (origin.host, origin.port) if proxy is None else (proxy.host, proxy.port)
+        name = self._names.setdefault(place, _ResolvedName())
+        try:
+            addresses = await _resolve_name(name, *place)
+            # A flow or scope of IPv6 is lost in an address's text.
+            if proxy is None and len(addresses) == 1 and not any(addresses[0][4][2:]):
+                return await _connect_directly(addresses[0], origin, tls)
+            loop = asyncio.get_running_loop()
+            opened = await start_connection(addresses, happy_eyeballs_delay=NEXT_ADDRESS_S, loop=loop)
+        except OSError:
+            name.until_s = 0.0  # they may be out of date
+            raise
+        return await _wrap_socket(opened, origin, tls)
 
     def take_idle(self, origin: Origin) -> Connection | None:
         """Return the newest idle connection, to be given back, or None."""
@@ -58,6 +100,98 @@ class Pool:
             connection.become_idle()
             connections[connection] = asyncio.get_running_loop().call_later(IDLE_S, self._close_idle, connection)
 
+    async def _find_context(self, tls: Tls) -> ssl.SSLContext:
+        """Return the context of these files; making one takes 20 ms in a thread.
+
+        Raises:
+            OSError: A file cannot be used.
+        """
+        if tls == Tls() and self._tls is not None:
+            return self._tls
+        stamp = tls.read_stamp()
+        known = self._contexts.get(tls)
+        if known is None or known[0] != stamp:
+            context = await asyncio.to_thread(tls.context)
+            context.set_alpn_protocols(["http/1.1"])
+            known = self._contexts[tls] = stamp, context
+        return known[1]
+
     def _close_idle(self, connection: Connection) -> None:
         self._idle[connection.origin].pop(connection).cancel()
         connection.close()
+
+
+@dataclass(slots=True)
+class _ResolvedName:
+    looking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    addresses: Sequence[_Address] = ()
+    until_s: float = 0.0
+
+
+async def _resolve_name(name: _ResolvedName, host: str, port: int) -> Sequence[_Address]:
+    loop = asyncio.get_running_loop()
+    async with name.looking:
+        if loop.time() >= name.until_s:
+            name.addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            name.until_s = loop.time() + RESOLVED_S
+    return name.addresses
+
+
+async def _connect_directly(address: _Address, origin: Origin, tls: ssl.SSLContext | None) -> Connection:
+    loop, server = asyncio.get_running_loop(), origin.host if tls else None
+    host, port = address[4][:2]
+    transport, connection = await loop.create_connection(
+        lambda: Connection(origin), host, port, ssl=tls, server_hostname=server
+    )
+    try:
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVED_SIZE_BYTES_MAX)
+    except ValueError as error:  # the socket is closed again already
+        raise ConnectionResetError("closed as soon as it was open") from error
+    return connection
+
+
+async def _wrap_socket(opened: socket.socket, origin: Origin, tls: ssl.SSLContext | None) -> Connection:
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVED_SIZE_BYTES_MAX)
+    loop, server = asyncio.get_running_loop(), origin.host if tls else None
+    try:
+        if tls is not None and origin.route.proxy is not None:
+            await open_tunnel(opened, origin)
+        _, connection = await loop.create_connection(
+            lambda: Connection(origin), sock=opened, ssl=tls, server_hostname=server
+        )
+    except BaseException:
+        opened.close()
+        raise
+    return connection
+
+
+class ProxyRefused(OSError):
+    """The proxy opened no tunnel; its text says what it answered."""
+
+
+async def open_tunnel(opened: socket.socket, origin: Origin) -> None:
+    """Ask the proxy at the other end of `opened` for a tunnel to `origin`.
+
+    Raises:
+        ProxyRefused: It answered with another status than 2xx, or not in HTTP.
+        OSError: The connection broke.
+    """
+    loop = asyncio.get_running_loop()
+    assert origin.route.proxy is not None
+    target = f"{origin.bracketed_host}:{origin.port}"
+    lines = [f"CONNECT {target} HTTP/1.1", f"Host: {target}"]
+    if authorization := origin.route.proxy.authorization:
+        lines.append(f"Proxy-Authorization: {authorization}")
+    await loop.sock_sendall(opened, "\r\n".join([*lines, "", ""]).encode("latin-1"))
+    head = b""
+    while b"\r\n\r\n" not in head:
+        # TLS begins with our own greeting, so nothing but the head can be read here.
+        piece = await loop.sock_recv(opened, HEAD_BYTES_MAX)
+        head += piece
+        if not piece or len(head) > HEAD_BYTES_MAX:
+            break
+    match = _STATUS.match(head)
+    if match is None:
+        raise ProxyRefused("it closed the connection" if not head else "it does not speak HTTP")
+    if not match[1].startswith(b"2"):
+        raise ProxyRefused(f"it answered {match[1].decode()} {match[2].decode('latin-1')}".rstrip())

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 from urllib.parse import quote, urlsplit
 
 from services.llm_gateway.providers.route import DIRECT, Route
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _KEPT = "/%:@!$&'()*+,;=~"
 """Unescaped characters of a path (RFC 3986, pchar)."""

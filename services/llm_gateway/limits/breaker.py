@@ -8,17 +8,13 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from services.llm_gateway.limits.recent_attempts import AttemptSummary, RecentAttempts
+from services.llm_gateway.providers.provider_file import Provider
 from services.llm_gateway.telemetry import metrics
 from services.runtime.clock import monotonic_s
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from services.llm_gateway.providers.provider_file import Provider
 
 FAILURES_MAX = 5
 """Failures among OUTCOMES_KEPT that open the breaker."""
@@ -42,6 +38,12 @@ FAILED_TENANTS_MAX = 1000
 """Tenants that may each fail once at an open breaker; further ones wait as those do."""
 
 State = Literal["closed", "open", "half-open"]
+
+WINDOW_S = 300.0
+"""Long enough for a rate of a quiet model, short enough that an outage shows at once and leaves soon."""
+
+KEPT_MAX = 1000
+"""Attempts that are remembered, about 100 KB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,3 +168,41 @@ class Breakers:
         for key in self._breakers.keys() - configured:
             del self._breakers[key]
             metrics.forget_breaker(*key)
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptSummary:
+    own: int
+    """Attempts of the tenant that asks."""
+    error_ratio: float | None
+    """Of attempts whose end says something of the model; None without any."""
+    first_delta_s: float | None
+    first_delta_s_p95: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    ended_s: float
+    tenant: str
+    succeeded: bool | None
+    first_delta_s: float | None
+
+
+class RecentAttempts:
+    def __init__(self) -> None:
+        self._attempts: deque[_Attempt] = deque(maxlen=KEPT_MAX)
+
+    def add_attempt(self, now_s: float, tenant: str, succeeded: bool | None, first_delta_s: float | None) -> None:
+        """Record an attempt that has ended now; `succeeded` as the breaker is told, `first_delta_s` from its begin."""
+        self._attempts.append(_Attempt(now_s, tenant, succeeded, first_delta_s))
+
+    def summarise(self, now_s: float, tenant: str) -> AttemptSummary:
+        recent = [attempt for attempt in self._attempts if attempt.ended_s > now_s - WINDOW_S]
+        judged = [attempt.succeeded for attempt in recent if attempt.succeeded is not None]
+        begun = sorted(attempt.first_delta_s for attempt in recent if attempt.first_delta_s is not None)
+        return AttemptSummary(
+            own=sum(attempt.tenant == tenant for attempt in recent),
+            error_ratio=judged.count(False) / len(judged) if judged else None,
+            first_delta_s=begun[len(begun) // 2] if begun else None,
+            first_delta_s_p95=begun[len(begun) * 95 // 100] if begun else None,
+        )

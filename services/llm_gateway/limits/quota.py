@@ -9,19 +9,14 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from headrace.errors import QueueFull, QuotaExceeded
 from services.llm_gateway.limits.tenant_use import HELD_S, Reservation, TenantUse, TenantUses, Waiter
-from services.llm_gateway.providers.provider_file import Quota
+from services.llm_gateway.providers.provider_file import Provider, Quota
 from services.llm_gateway.telemetry.metrics import WAITING
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterable
-
-    from services.llm_gateway.providers.provider_file import Provider
 
 WINDOW_S = 60.0
 

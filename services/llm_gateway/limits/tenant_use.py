@@ -6,15 +6,12 @@ Sources: Ghodsi et al., "Dominant resource fairness", 2011; Goyal et al., "Start
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import asyncio
-
-    from services.llm_gateway.providers.provider_file import Quota
+from services.llm_gateway.providers.provider_file import Quota
 
 HELD_S = 15.0
 """Time for which a tenant whose last call has ended finds a place of the account free; a run's tools and a reader's

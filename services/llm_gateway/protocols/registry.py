@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from headrace.v1.llm_pb2 import ChatRequest
 from services.llm_gateway.protocols.anthropic import request as anthropic_request
 from services.llm_gateway.protocols.anthropic.reader import AnthropicReader
 from services.llm_gateway.protocols.bedrock import request as bedrock_request
 from services.llm_gateway.protocols.bedrock.reader import BedrockReader
+from services.llm_gateway.protocols.common.answer_reader import AnswerReader, AnswerSource, SendBytes
 from services.llm_gateway.protocols.gemini import request as gemini_request
 from services.llm_gateway.protocols.gemini.reader import GeminiReader
 from services.llm_gateway.protocols.openai import request as openai_request
 from services.llm_gateway.protocols.openai.reader import OpenAiReader
 from services.llm_gateway.protocols.openai_responses import request as responses_request
 from services.llm_gateway.protocols.openai_responses.reader import ResponsesReader
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from headrace.v1.llm_pb2 import ChatRequest
-    from services.llm_gateway.protocols.common.answer_reader import AnswerReader, AnswerSource, SendBytes
-    from services.llm_gateway.providers.provider_file import Model, Provider
+from services.llm_gateway.providers.provider_file import Model, Provider
 
 
 @dataclass(frozen=True, slots=True)
 class WireProtocol:
     path: str
-    """Behind `baseUrl`; `{model}` stands for the model's name."""
+    """Path after `baseUrl`, in which `{model}` is replaced by the model's name."""
 
     key_header: str
     headers: Mapping[str, str]
 
     media: frozenset[str]
-    """Kinds of parts beside text that a request may have."""
+    """Kinds of parts other than text that a request may have."""
 
     build_body: Callable[[ChatRequest, Provider, Model], dict[str, Any]]
     """Builds the body for orjson; InvalidRequest where the protocol cannot express the request."""
@@ -45,7 +42,7 @@ class WireProtocol:
     """Parameters of each request's address."""
 
     results_hold_media: bool = False
-    """Whether a tool's result may have images and files; otherwise they stand in a user's message behind it."""
+    """Whether a tool's result may have images and files; otherwise they go into a user's message after it."""
 
     def build_headers(self, provider: Provider, key: str) -> dict[str, str]:
         """Return the protocol's headers and the key in the header that the provider wants; no key when it is empty."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -20,13 +21,12 @@ from headrace.errors import (
     ProviderUnavailable,
     RateLimited,
 )
-from services.llm_gateway.provider_errors.error_object import UNREADABLE, ErrorObject
 from services.llm_gateway.provider_errors.error_patterns import find_row, parse_window_tokens
 from services.runtime.clock import now_s
 from services.runtime.telemetry.masking import mask_secrets
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""Exceptions of decoding foreign bytes."""
 
 NEVER_STREAMS = frozenset({"application/problem+json", "application/xml", "text/xml", "text/html"})
 """Types of a 200 that is a refusal all the same, or a page of something that stands before the provider."""
@@ -47,6 +47,23 @@ _VIOLATION = re.compile(rb'"field"\s*:\s*"([^"\\]{1,128})"')
 _TAG = re.compile(r"<[^<>]*>")
 
 _GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
+
+
+class ErrorObject(msgspec.Struct):
+    message: str | None = None
+    type: str | None = None
+    code: str | int | None = None
+    param: msgspec.Raw = msgspec.Raw()
+    """The field of the request that is wrong; mostly a text."""
+
+    status: str | int | None = None
+    """Google's word for the kind."""
+
+    metadata: msgspec.Raw = msgspec.Raw()
+    """OpenRouter puts the upstream provider's error here."""
+
+    details: msgspec.Raw = msgspec.Raw()
+    """Google puts the time to wait here, and the fields that are wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +125,7 @@ def _decode_body(headers: Mapping[str, str], body: bytes) -> _ErrorBody:
 
 
 def _read_behind(error: ErrorObject) -> str:
-    """Return what the provider behind a gateway has said; empty where nothing is told.
+    """Return what a gateway's upstream provider said; empty if the gateway does not tell.
 
     https://openrouter.ai/docs/api-reference/errors (2026-11): `metadata.raw` is its body, mostly as a text.
     """

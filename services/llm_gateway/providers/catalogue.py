@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 import structlog
 from pydantic import ValidationError
@@ -11,12 +12,6 @@ from headrace.errors import InvalidRequest, Overloaded
 from headrace.regular_files import read_regular_file
 from services.llm_gateway.providers.provider_file import Model, Price, Provider, Providers
 from services.runtime.files.refused_files import REFUSED_FILES, report_refusal
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from pydantic_core import ErrorDetails
 
 FILE_BYTES_MAX = 1024 * 1024
 
@@ -41,7 +36,10 @@ class Catalogue:
         except (OSError, ValidationError) as error:
             problems = [str(error)]
             if isinstance(error, ValidationError):
-                problems = [_describe_problem(detail) for detail in error.errors(include_input=False)]
+                details = error.errors(include_input=False)
+                texts = [detail["msg"].removeprefix("Value error, ") for detail in details]
+                places = [".".join(map(str, detail["loc"])) for detail in details]
+                problems = [f"{place}: {text}" if place else text for place, text in zip(places, texts, strict=True)]
             REFUSED_FILES.labels("providers").set(1)
             report_refusal("provider file refused", file=str(self._path), problem="\n".join(problems))
             return
@@ -88,8 +86,3 @@ class Catalogue:
     def check_loaded(self) -> None:
         if not self.is_loaded:
             raise Overloaded("the gateway has had no valid provider file since its start; its log says what is wrong")
-
-
-def _describe_problem(detail: ErrorDetails) -> str:
-    text = detail["msg"].removeprefix("Value error, ")
-    return f"{'.'.join(map(str, detail['loc']))}: {text}" if detail["loc"] else text

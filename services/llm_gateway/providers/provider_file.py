@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 from pydantic.alias_generators import to_camel
 
+from headrace.v1.common_pb2 import Usage
 from services.runtime.tokens.model_table import known_facts
-
-if TYPE_CHECKING:
-    from headrace.v1.common_pb2 import Usage
 
 # Lengths stand beside the patterns: a counted repetition is compiled once for each count, which took 40 MB in all
 # (pydantic-core 2.x, 2026-11).

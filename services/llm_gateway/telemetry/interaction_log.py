@@ -1,22 +1,21 @@
-"""The interaction log: one line per model call, and at DEBUG per delta."""
+"""The record of one attempt: its line in the interaction log, at DEBUG one per delta, and its span."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import structlog
+from opentelemetry.trace import SpanKind
 
+from headrace.v1 import common_pb2
 from headrace.v1.llm_pb2 import LlmDelta
 from services.runtime.clock import monotonic_s
+from services.runtime.telemetry import names, spans
 from services.runtime.telemetry.masking import mask_secrets
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from headrace.v1 import common_pb2
 
 log = structlog.get_logger()
 
@@ -95,3 +94,31 @@ class InteractionLog:
 
 def _round_ms(seconds: float) -> float:
     return round(seconds * 1000, 1)
+
+
+@contextmanager
+def tracing_attempt(call: CallRecord, operation: str = names.CHAT) -> Generator[None]:
+    attributes = {
+        names.OPERATION: operation,
+        names.PROVIDER: call.provider,
+        names.REQUEST_MODEL: call.model,
+        names.STAGE: call.stage,
+        names.ATTEMPT: call.attempt,
+    }
+    with spans.start_span(f"{operation} {call.model}", attributes, SpanKind.CLIENT) as span:
+        try:
+            yield
+        finally:
+            if span.is_recording():
+                span.set_attributes(_describe_result(call))
+
+
+def _describe_result(call: CallRecord) -> spans.Attributes:
+    told: dict[str, int | float | list[str]] = {names.FINISH_REASONS: [call.outcome], names.DELTAS: call.deltas}
+    if call.first_delta_s is not None:
+        told[names.FIRST_CHUNK_S] = call.first_delta_s - call.started_s
+    if call.usage is not None:
+        told[names.INPUT_TOKENS] = call.usage.input_tokens
+        told[names.OUTPUT_TOKENS] = call.usage.output_tokens
+        told[names.COST_USD] = call.usage.cost_usd
+    return told

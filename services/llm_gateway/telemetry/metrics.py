@@ -5,14 +5,10 @@ Models are labelled with the provider file's names.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from prometheus_client import Counter, Gauge, Histogram
 
+from headrace.v1 import common_pb2
 from services.runtime.auth import tenants
-
-if TYPE_CHECKING:
-    from headrace.v1 import common_pb2
 
 _MODEL = ("provider", "model")
 _FIRST_DELTA_S = (0.05, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60, 120)

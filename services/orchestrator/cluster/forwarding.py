@@ -6,8 +6,9 @@ While the owner does not answer, memory is asked for it again; readers of a brok
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -18,15 +19,80 @@ from google.protobuf.message import Message
 from headrace.errors import Overloaded, ProviderUnavailable
 from headrace.streams import reading, rpc_errors
 from headrace.v1 import agent_pb2, gates_pb2
-from services.orchestrator.cluster.peer_channels import PeerChannels
 from services.orchestrator.cluster.takeover import Takeover
+from services.orchestrator.lifecycle.live_runs import OwnedElsewhere, stopping
 from services.orchestrator.lifecycle.runs import Runs
-from services.orchestrator.lifecycle.start_result import OwnedElsewhere, stopping
 from services.orchestrator.run.run import Run
+from services.runtime.auth.caller_credentials import CallerMetadata
 from services.runtime.auth.identity import Identity, acting_as, require_identity
 from services.runtime.rpc.call_ids import forward_metadata
+from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.interceptors import Context
 from services.runtime.rpc.push_stream import MessageSink
+
+log = structlog.get_logger()
+
+
+LANES_MAX = 64
+"""Replicas that are gone leave their channels until they are tidied."""
+
+UNUSED_S = 60.0
+
+
+@dataclass(slots=True)
+class _PeerChannel:
+    channel: grpc.aio.Channel
+    calls: int = 0
+    used_s: float = 0.0
+
+
+class PeerChannels:
+    """Open it with `async with`; `tidy` runs in a task of its owner."""
+
+    def __init__(self, badge: CallerMetadata) -> None:
+        self._badge = badge
+        self._lanes: dict[str, _PeerChannel] = {}
+
+    async def __aenter__(self) -> PeerChannels:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for lane in self._lanes.values():
+            await lane.channel.close()
+
+    @asynccontextmanager
+    async def to(self, address: str) -> AsyncGenerator[grpc.aio.Channel]:
+        """Give the channel for one call.
+
+        Raises:
+            Overloaded: There are too many channels.
+            ProviderUnavailable: The address is invalid.
+        """
+        lane = self._lanes.get(address)
+        if lane is None:
+            if len(self._lanes) >= LANES_MAX:
+                raise Overloaded(f"{LANES_MAX} orchestrators are called already; try again later")
+            try:
+                channel = open_channel(address, self._badge)
+            except ValueError as error:
+                # A process that nobody was meant to reach has called itself so.
+                raise ProviderUnavailable("the run's owner has no address") from error
+            lane = self._lanes[address] = _PeerChannel(channel)
+        lane.calls += 1
+        try:
+            yield lane.channel
+        finally:
+            lane.calls -= 1
+            lane.used_s = asyncio.get_running_loop().time()
+
+    async def tidy(self) -> None:
+        while True:
+            await asyncio.sleep(UNUSED_S)
+            before_s = asyncio.get_running_loop().time() - UNUSED_S
+            unused = [address for address, lane in self._lanes.items() if not lane.calls and lane.used_s < before_s]
+            for lane in [self._lanes.pop(address) for address in unused]:
+                await lane.channel.close()
+
 
 GATES = "GateService/"
 """Begins names of RPCs that are not AgentService's."""
@@ -46,8 +112,6 @@ Reply = TypeVar("Reply")
 Passed = TypeVar("Passed")
 Here = Callable[[Run | None], Awaitable[Reply | OwnedElsewhere]]
 """Answers in this process; the run is None when nobody owns it."""
-
-log = structlog.get_logger()
 
 
 class Forwarder:

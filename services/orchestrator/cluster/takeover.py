@@ -28,17 +28,14 @@ from services.orchestrator.agents.definition import Definition
 from services.orchestrator.agents.definition.modes import MODES, STAGES
 from services.orchestrator.agents.registry import Registry
 from services.orchestrator.agents.version import AgentVersion
-from services.orchestrator.cluster.firings import record_taken_run
-from services.orchestrator.cluster.interrupted_end import make_interrupted_end
-from services.orchestrator.cluster.recovery import patiently
-from services.orchestrator.lifecycle.held_runs import HeldRuns
+from services.orchestrator.cluster.schedules import record_taken_run
+from services.orchestrator.lifecycle.finish import make_interrupted_end
 from services.orchestrator.lifecycle.leases import Owner
+from services.orchestrator.lifecycle.live_runs import HeldRuns, stopping
+from services.orchestrator.lifecycle.pins import Pins, apply_query, read_trial
 from services.orchestrator.lifecycle.runs import Runs
-from services.orchestrator.lifecycle.start_result import stopping
-from services.orchestrator.lifecycle.versions.choice import apply_query, read_trial
-from services.orchestrator.lifecycle.versions.pins import Pins
 from services.orchestrator.peers import stored_runs
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
+from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, patiently
 from services.orchestrator.run.replay.attempt_resets import CRASHED, HANDED_OVER, PARKED, count_crashes
 from services.orchestrator.run.replay.replay import Recording
 from services.orchestrator.run.replay.resume_point import ResumePoint

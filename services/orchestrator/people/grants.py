@@ -18,7 +18,7 @@ from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S
 from services.orchestrator.people.access import is_named
 from services.orchestrator.people.approvals import ApprovalAnswer
 from services.orchestrator.run.answers.call import Call
-from services.orchestrator.run.approvals.risks import RISKS, Risk
+from services.orchestrator.run.approvals.rules import RISKS, Risk
 from services.orchestrator.run.approvals.verdict import Verdict
 from services.orchestrator.run.control.gates import Gate
 from services.orchestrator.run.run import Run

@@ -1,29 +1,36 @@
-"""Answers without a script: the model reasons, calls the fitting tool, and answers from its result."""
+"""Answers without a script: the model reasons, calls the fitting tool, and answers from its result.
+
+Load models: `bench-64x20ms` streams 64 deltas 20 ms apart, `idle` goes silent at once.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from secrets import token_hex
-from typing import TYPE_CHECKING
 
 import orjson
 
-from services.simulator.model.charts import choose_python_call
-from services.simulator.model.memories import answer_from_facts, choose_memory_call
-from services.simulator.model.people import choose_people_call, choose_repair
-from services.simulator.model.planner import answer_plan_prompt, choose_plan_call, draft_plan, narrow_to_task
-from services.simulator.model.research import answer_tool_question, choose_page, choose_report, choose_web_call
+from services.simulator.model.own_tools import choose_people_call, choose_repair, choose_sub_agent_calls
+from services.simulator.model.planner import (
+    answer_plan_prompt,
+    choose_plan_call,
+    draft_plan,
+    narrow_to_task,
+    suggest_packing,
+)
+from services.simulator.model.research import (
+    answer_tool_question,
+    choose_page,
+    choose_python_call,
+    choose_report,
+    choose_web_call,
+)
 from services.simulator.model.results import describe_results
-from services.simulator.model.side_questions import answer_side_question
-from services.simulator.model.sub_agents import choose_sub_agent_calls
-from services.simulator.model.trips import suggest_packing
-from services.simulator.scripts.steps import Content, Reasoning, Reply, ToolCall
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from services.simulator.requests.model_request import ModelRequest
+from services.simulator.model.side_questions import answer_from_facts, answer_side_question, choose_memory_call
+from services.simulator.model_request import ModelRequest
+from services.simulator.script import TIMES_MAX, Content, Reasoning, Repeat, Reply, Stall, ToolCall
 
 _WORDS = re.compile(r"[\u3040-\u9fff]|[^\s\u3040-\u9fff]+\s*|\s+")
 _CITY = re.compile(r"\b(?:in|at|to|for|of)\s+([A-Z][\w'’-]*(?:\s+[A-Z][\w'’-]*)*)")
@@ -37,6 +44,9 @@ _ECHO = (
     "you as its own delta."
 )
 _SUBJECT_CHARS_MAX = 120
+
+_BENCH = re.compile(r"bench(?:-(?P<deltas>[1-9]\d{0,6})x(?P<pace_ms>\d{1,6})ms)?")
+_TEXT = " headrace"
 
 
 def build_reply(request: ModelRequest) -> Reply:
@@ -117,3 +127,13 @@ def _find_city(text: str) -> str:
     if match := _CITY.search(text) or _CITY_BEFORE_WEATHER.search(text):
         return match[1]
     return _DEFAULT_CITY
+
+
+def build_load_reply(request: ModelRequest) -> Reply | None:
+    """Build a load model's reply; None for other models. `bench` alone is `bench-64x20ms`."""
+    if request.model == "idle":
+        return Reply(steps=(Stall(),))
+    if not (bench := _BENCH.fullmatch(request.model)):
+        return None
+    repeat = Repeat(repeat=_TEXT, times=min(int(bench["deltas"] or 64), TIMES_MAX))
+    return Reply(steps=(repeat,), pace_ms=float(bench["pace_ms"] or 20))

@@ -1,4 +1,4 @@
-"""The web tool that a question asks for, and answers to the research tools' prompts.
+"""The web tool or the chart that a question asks for, and answers to the research tools' prompts.
 
 Prompts are recognized by words such as JSON array, report or Question.
 """
@@ -6,12 +6,10 @@ Prompts are recognized by words such as JSON array, report or Question.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 import orjson
 
-if TYPE_CHECKING:
-    from services.simulator.requests.model_request import ModelRequest
+from services.simulator.model_request import ModelRequest
 
 ARRAY, OBJECT, REPORT = "a JSON array", "a JSON object", "You write a report"
 
@@ -39,6 +37,26 @@ FILE_TYPES = {"ppt": ("slides", "ppt", "幻灯片"), "pdf": ("pdf",), "markdown"
 
 SUBJECT_CHARS_MAX = 100
 DOCUMENTS_MAX = 6
+
+COMMAND = re.compile(r"`([^`]+)`")
+WISH = re.compile(r"\bcharts?\b|\bplots?\b|图表", re.IGNORECASE)
+VALUE = re.compile(r"([^\W\d_][\w ]*?)\s*[:=]?\s+(-?\d+(?:\.\d+)?)")
+"""A name and its number: "Paris 53, Rome 87"."""
+
+FALLBACK = (("Paris", "53"), ("Rome", "87"), ("Oslo", "60"))
+VALUES_MAX = 12
+
+CODE = """import pandas
+import matplotlib.pyplot as plt
+
+frame = pandas.DataFrame({values}, columns=["name", "value"])
+frame.to_csv("outputs/values.csv", index=False)
+frame.plot.bar(x="name", y="value", legend=False, rot=0, color="#1f5f8b")
+plt.tight_layout()
+plt.savefig("outputs/chart.png", dpi=150)
+plt.close()
+frame.describe()
+"""
 
 
 def answer_tool_question(request: ModelRequest) -> str | None:
@@ -111,3 +129,16 @@ def _write_report(text: str) -> str:
 def _find_subject(text: str) -> str:
     match = SUBJECT.search(text)
     return (match[1] if match else text)[:SUBJECT_CHARS_MAX].strip(" ?!.")
+
+
+def choose_python_call(request: ModelRequest) -> tuple[str, dict[str, str]] | None:
+    """Choose to run the question's own code, or to draw a chart of its numbers."""
+    if "python" not in request.tools:
+        return None
+    if command := COMMAND.search(request.text):
+        return "python", {"code": command[1]}
+    if not WISH.search(request.text):
+        return None
+    _, _, listed = request.text.rpartition(" of ")
+    values = [[name.removeprefix("and ").strip(), float(number)] for name, number in VALUE.findall(listed) or FALLBACK]
+    return "python", {"code": CODE.format(values=orjson.dumps(values[:VALUES_MAX]).decode())}

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping, Sequence
 from itertools import starmap
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from services.simulator.requests.model_request import ToolResult
+from services.simulator.model_request import ToolResult
 
 HIT = re.compile(r"^\[\d+\] (.+)\n(http\S+)\n(.+)$", re.MULTILINE)
 """A result of web_search: title, address, excerpt."""

@@ -1,12 +1,10 @@
-"""Answers to the suite's questions outside a run's turns, recognized by words of their prompts."""
+"""Answers to questions of the suite outside a run's turns, by their words, and what it remembers of its user."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from services.simulator.requests.model_request import ModelRequest
+from services.simulator.model_request import ModelRequest
 
 DRAFT = re.compile(r"<draft>\n(.*)\n</draft>", re.DOTALL)
 THOUGHT, CHOICE = "what an assistant thought", "which agent is to answer"
@@ -20,6 +18,9 @@ SECTIONS = (
 )
 MESSAGES_MAX, MESSAGE_CHARS_MAX = 20, 200
 """Messages of the user that a summary quotes, and their greatest length."""
+
+_WISH = re.compile(r"\bremember(?: that)?\s+(\S.{2,300})", re.IGNORECASE | re.DOTALL)
+_FACT = re.compile(r"^- (.+)$", re.MULTILINE)
 
 
 def answer_side_question(request: ModelRequest) -> str | None:
@@ -57,3 +58,21 @@ def _pick_agent(request: ModelRequest) -> str:
 
 def _collect_words(text: str) -> set[str]:
     return {word.casefold() for word in WORD.findall(text)}
+
+
+def choose_memory_call(request: ModelRequest) -> tuple[str, dict[str, object]] | None:
+    """Choose the call by which the user's wish to remember something is done."""
+    wish = _WISH.search(request.text) if "remember" in request.tools else None
+    if wish is None:
+        return None
+    fact = " ".join(wish[1].split())
+    return "remember", {"fact": fact[:1].upper() + fact[1:]}
+
+
+def answer_from_facts(request: ModelRequest) -> str:
+    """Answer with the facts that share a word with the question; empty if none does."""
+    if "recall" not in request.tools:
+        return ""
+    asked = _collect_words(request.text)
+    known = [fact for fact in _FACT.findall(request.reminder) if asked & _collect_words(fact)]
+    return f"I remember: {' '.join(known)}" if known else ""

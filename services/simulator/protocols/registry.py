@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from services.simulator.protocols.anthropic import reply as anthropic_reply
-from services.simulator.protocols.anthropic import request as anthropic_request
-from services.simulator.protocols.bedrock import reply as bedrock_reply
-from services.simulator.protocols.bedrock import request as bedrock_request
-from services.simulator.protocols.bedrock.event_stream import STREAM_TYPE
-from services.simulator.protocols.gemini import reply as gemini_reply
-from services.simulator.protocols.gemini import request as gemini_request
-from services.simulator.protocols.openai import reply as openai_reply
-from services.simulator.protocols.openai import request as openai_request
-from services.simulator.protocols.openai_responses import reply as responses_reply
-from services.simulator.protocols.openai_responses import request as responses_request
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from services.simulator.playback.player import Action
-    from services.simulator.requests.model_request import ModelRequest
-    from services.simulator.scripts.steps import Reply
+from services.simulator.model_request import ModelRequest
+from services.simulator.player import Action
+from services.simulator.protocols import anthropic, bedrock, gemini, openai, openai_responses
+from services.simulator.script import Reply
 
 
 class Streamed(Protocol):
@@ -45,38 +32,38 @@ class WireProtocol:
 CHAT_PATH = "/v1/chat/completions"
 
 _BEDROCK = WireProtocol(
-    bedrock_request.parse_request,
-    bedrock_reply.stream_reply,
-    bedrock_reply.build_whole_reply,
-    bedrock_reply.build_error,
-    STREAM_TYPE,
+    bedrock.parse_request,
+    bedrock.stream_reply,
+    bedrock.build_whole_reply,
+    bedrock.build_error,
+    bedrock.STREAM_TYPE,
 )
 
 PROTOCOLS: Mapping[str, WireProtocol] = {
     CHAT_PATH: WireProtocol(
-        openai_request.parse_request,
-        openai_reply.stream_reply,
-        openai_reply.build_whole_reply,
-        openai_reply.build_error,
+        openai.parse_request,
+        openai.stream_reply,
+        openai.build_whole_reply,
+        openai.build_error,
     ),
     "/v1/responses": WireProtocol(
-        responses_request.parse_request,
-        responses_reply.stream_reply,
-        responses_reply.build_whole_reply,
-        responses_reply.build_error,
+        openai_responses.parse_request,
+        openai_responses.stream_reply,
+        openai_responses.build_whole_reply,
+        openai.build_error,
     ),
     "/{version}/models/{model}:{method}": WireProtocol(
-        gemini_request.parse_request,
-        gemini_reply.stream_reply,
-        gemini_reply.build_whole_reply,
-        gemini_reply.build_error,
+        gemini.parse_request,
+        gemini.stream_reply,
+        gemini.build_whole_reply,
+        gemini.build_error,
     ),
     "/model/{model}/{method}": _BEDROCK,
     "/v1/model/{model}/{method}": _BEDROCK,
     "/v1/messages": WireProtocol(
-        anthropic_request.parse_request,
-        anthropic_reply.stream_reply,
-        anthropic_reply.build_whole_reply,
-        anthropic_reply.build_error,
+        anthropic.parse_request,
+        anthropic.stream_reply,
+        anthropic.build_whole_reply,
+        anthropic.build_error,
     ),
 }

@@ -5,16 +5,14 @@ Text that already is the new text is left alone, so a call may be repeated after
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import AsyncGenerator
 
 from headrace.v1 import tools_pb2
 from services.tools.errors import ToolFailed
-from services.tools.toolkit.context import ToolContext
-from services.tools.toolkit.file_work import run_in_thread
-from services.tools.toolkit.tool import Tool, make_result
-from services.tools.workspace.charsets import Charset, detect_charset
+from services.tools.toolkit.tool import Tool, ToolContext, describe_parameters, make_result
+from services.tools.workspace.content_types import Charset, detect_charset
+from services.tools.workspace.file_work import run_in_thread
 from services.tools.workspace.workspace import Workspace
 
 BYTES_MAX = 8 * 1024 * 1024
@@ -22,9 +20,8 @@ BYTES_MAX = 8 * 1024 * 1024
 
 LINES_SHOWN_MAX = 10
 
-PARAMETERS = {
-    "type": "object",
-    "properties": {
+PARAMETERS = describe_parameters(
+    {
         "path": {"type": "string", "minLength": 1, "description": "Path in the workspace, for example outputs/a.md"},
         "oldText": {
             "type": "string",
@@ -35,9 +32,10 @@ PARAMETERS = {
         "newText": {"type": "string", "description": "What takes its place; empty to delete it"},
         "replaceAll": {"type": "boolean", "description": "Replace each occurrence; without it there must be one"},
     },
-    "required": ["path", "oldText", "newText"],
-    "additionalProperties": False,
-}
+    "path",
+    "oldText",
+    "newText",
+)
 
 
 async def execute(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
@@ -118,13 +116,13 @@ def _find_lines(content: str, old: str) -> str:
     return ", ".join(numbers) + (", …" if position >= 0 else "")
 
 
-TOOL = Tool(
+EDIT_FILE = Tool(
     name="edit_file",
     description=(
         "Replace a passage of a text file in the chat's workspace. The passage must stand in the file exactly as "
         "given, and once unless replaceAll is set."
     ),
-    parameters=json.dumps(PARAMETERS),
+    parameters=PARAMETERS,
     effect="idempotent",
     execute=execute,
 )

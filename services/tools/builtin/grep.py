@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import AsyncGenerator, Iterator
 from typing import Any
@@ -11,11 +10,10 @@ import re2
 
 from headrace.v1 import tools_pb2
 from services.tools.errors import ToolFailed
-from services.tools.toolkit.context import ToolContext
-from services.tools.toolkit.file_work import run_in_thread
-from services.tools.toolkit.tool import Tool, make_output, make_result
-from services.tools.workspace.charsets import detect_charset
-from services.tools.workspace.globs import compile_glob
+from services.tools.toolkit.tool import Tool, ToolContext, describe_parameters, make_output, make_result
+from services.tools.workspace.content_types import detect_charset
+from services.tools.workspace.file_work import run_in_thread
+from services.tools.workspace.tree_walk import compile_glob
 from services.tools.workspace.workspace import Workspace, WorkspaceFile
 
 FILES_MAX = 10_000
@@ -31,9 +29,8 @@ LINE_CHARS_MAX = 300
 
 RE2_BYTES_MAX = 8 * 1024 * 1024
 
-PARAMETERS = {
-    "type": "object",
-    "properties": {
+PARAMETERS = describe_parameters(
+    {
         "pattern": {
             "type": "string",
             "minLength": 1,
@@ -45,9 +42,8 @@ PARAMETERS = {
         "ignoreCase": {"type": "boolean", "description": "Take A for a"},
         "filesOnly": {"type": "boolean", "description": "Only the paths of files that match"},
     },
-    "required": ["pattern"],
-    "additionalProperties": False,
-}
+    "pattern",
+)
 
 
 async def execute(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
@@ -145,13 +141,13 @@ def _format_note(matches: int, left_out: int, has_more_files: bool) -> str:
     return f"\n[… {'; '.join(notes)} …]" if notes else ""
 
 
-TOOL = Tool(
+GREP = Tool(
     name="grep",
     description=(
         "Search the text files of the chat's workspace for a regular expression; the answer has path, line number and "
         "line of each match."
     ),
-    parameters=json.dumps(PARAMETERS),
+    parameters=PARAMETERS,
     effect="read",
     execute=execute,
 )

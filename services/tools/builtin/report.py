@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 from collections.abc import AsyncGenerator
@@ -11,13 +10,12 @@ from contextlib import aclosing, suppress
 
 from headrace.v1 import tools_pb2
 from services.runtime.formats.fences import strip_fence
-from services.tools.documents.file_types import FILE_TYPES, RenderedFile, render_file
+from services.tools.documents.file_types import SUFFIXES, RenderedFile, render_file
 from services.tools.documents.report import PLACEABLE
 from services.tools.errors import ToolFailed
-from services.tools.toolkit.context import ToolContext
-from services.tools.toolkit.file_work import run_in_thread
 from services.tools.toolkit.model_client import ModelClient, ModelFailed
-from services.tools.toolkit.tool import Tool, make_output, make_result
+from services.tools.toolkit.tool import Tool, ToolContext, describe_parameters, make_output, make_result
+from services.tools.workspace.file_work import run_in_thread
 from services.tools.workspace.workspace import Workspace
 
 TASK_CHARS_MAX = 50_000
@@ -25,20 +23,19 @@ TASK_CHARS_MAX = 50_000
 TEXT_CHARS_MAX = 200_000
 """A PDF of so many characters takes about 7 s of a core."""
 
-PARAMETERS = {
-    "type": "object",
-    "properties": {
+PARAMETERS = describe_parameters(
+    {
         "task": {
             "type": "string",
             "minLength": 1,
             "maxLength": TASK_CHARS_MAX,
             "description": "What the report is about and all the facts it needs: its writer knows nothing else",
         },
-        "fileType": {"type": "string", "enum": [*FILE_TYPES], "description": "Kind of the file"},
+        "fileType": {"type": "string", "enum": [*SUFFIXES], "description": "Kind of the file"},
     },
-    "required": ["task", "fileType"],
-    "additionalProperties": False,
-}
+    "task",
+    "fileType",
+)
 
 SYSTEM = (
     "You write a report in Markdown, in the language of the task: a title as the one first-level heading, second-level "
@@ -50,7 +47,7 @@ SYSTEM = (
 SLIDES = " It becomes slides: under each second-level heading a few list items, each of one line, a table or a picture."
 
 PLACEABLE_MAX, LISTED_MAX = 50, 2000
-"""Files that the writer is told of, the newest of those that are looked at."""
+"""Files offered to the writer: the newest of those looked at."""
 
 UNPLACED_SHOWN_MAX = 10
 
@@ -63,7 +60,11 @@ async def execute(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
             async for text in texts:
                 pieces.append(text)
                 yield make_output("text", text)
-        path = _make_path(context, FILE_TYPES[kind].suffix)
+        # A repeated call has the same path, so that it replaces its own file.
+        subject = "-".join(re.findall(r"\w+", context.arguments["task"].lower()))[:40].strip("-_") or "report"
+        key = context.request.effect_key or f"{context.request.run_id}/{context.request.tool_call_id}"
+        digest = hashlib.sha256(key.encode()).hexdigest()[:6]
+        path = f"outputs/{subject}-{digest}.{SUFFIXES[kind]}"
         file = await _save_report(context, kind, "".join(pieces), path)
     except ToolFailed as failure:
         outcome = make_result("\n\n".join([f"no file was made: {failure}", "".join(pieces)]).rstrip(), ok=False)
@@ -89,16 +90,16 @@ async def _write_report(context: ToolContext, model: ModelClient, files: list[st
 
 def _list_placeable(workspace: Workspace) -> list[str]:
     """Returns the pictures and tables that the chat has made, the newest first."""
+
+    def is_placeable(path: str) -> bool:
+        # A name that is no text, which Python keeps with lone surrogates, cannot be told to a model.
+        return path.lower().endswith(PLACEABLE) and not any("\ud800" <= letter <= "\udfff" for letter in path)
+
     with suppress(FileNotFoundError):
-        found = workspace.list_files("outputs", LISTED_MAX, matches=_is_placeable)
+        found = workspace.list_files("outputs", LISTED_MAX, matches=is_placeable)
         newest = sorted(found, key=lambda file: file.modified_ns, reverse=True)
         return [file.path for file in newest[:PLACEABLE_MAX]]
     return []
-
-
-def _is_placeable(path: str) -> bool:
-    # A name that is no text, which Python keeps with lone surrogates, cannot be told to a model.
-    return path.lower().endswith(PLACEABLE) and not any("\ud800" <= letter <= "\udfff" for letter in path)
 
 
 def _describe_flaws(file: RenderedFile) -> str:
@@ -126,21 +127,13 @@ def _read_placed(workspace: Workspace, path: str, bytes_max: int) -> bytes | Non
     return None
 
 
-def _make_path(context: ToolContext, suffix: str) -> str:
-    # A repeated call has the same path, so that it replaces its own file.
-    words = re.findall(r"\w+", context.arguments["task"].lower())
-    subject = "-".join(words)[:40].strip("-_") or "report"
-    key = context.request.effect_key or f"{context.request.run_id}/{context.request.tool_call_id}"
-    return f"outputs/{subject}-{hashlib.sha256(key.encode()).hexdigest()[:6]}.{suffix}"
-
-
-TOOL = Tool(
+REPORT = Tool(
     name="report",
     description=(
         "Have a report written and made into a file for the user in outputs/: a web page, Markdown, slides or a PDF. "
         "Give all the facts in the task, and name the charts and CSV files of the chat that it is to show."
     ),
-    parameters=json.dumps(PARAMETERS),
+    parameters=PARAMETERS,
     effect="idempotent",
     execute=execute,
     tier="enabled",

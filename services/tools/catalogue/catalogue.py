@@ -8,22 +8,23 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import structlog
 
+from headrace.v1 import tools_pb2
 from services.runtime.files.refused_files import report_refusal
 from services.runtime.formats.json_schema import CompiledSchema, compile_schema
+from services.runtime.rpc.call_ids import find_tool_credential
 from services.tools.builtin import BUILTIN
-from services.tools.catalogue.command_tool import make_command_tool
 from services.tools.catalogue.definitions import EMPTY_SCHEMA, Definition
 from services.tools.catalogue.tool_tiers import ToolTiers
-from services.tools.catalogue.tools_folder import FileDefinition, ToolsFolder
-from services.tools.catalogue.views import VIEWS_FOLDER, View
-from services.tools.toolkit.tool import FrontEnd, Tool, answer_ok
+from services.tools.catalogue.tools_folder import VIEWS_FOLDER, FileDefinition, ToolsFolder, View
+from services.tools.toolkit.commands import Command, run_command
+from services.tools.toolkit.tool import Execute, FrontEnd, Tool, ToolContext, answer_ok
 
 log = structlog.get_logger()
 
@@ -99,36 +100,29 @@ class Catalogue:
 
     def _make_tool(self, stated: FileDefinition) -> Tool | None:
         definition, builtin = stated.definition, BUILTIN_BY_NAME.get(stated.definition.name.casefold())
-        problem = ""
-        if builtin is not None and (stated.kind != "backend" or definition.command is not None):
-            problem = f"name: {builtin.name} is built in; give the tool another name"
-        elif builtin is not None:
+        if builtin is not None and stated.kind == "backend" and definition.command is None:
             return _override_builtin(builtin, definition)
+        if builtin is not None:
+            problem = f"name: {builtin.name} is built in; give the tool another name"
         elif stated.kind != "backend":
             return self._make_client_tool(stated, stated.kind)
-        elif definition.command is None:
+        elif definition.command is not None:
+            return make_command_tool(definition, self._folder.path)
+        else:
             problem = "command: missing, and no built-in tool has this name"
-        if problem:
-            report_refusal("tool refused", file=stated.file, tool=definition.name, problem=problem)
-            return None
-        return make_command_tool(definition, self._folder.path)
+        report_refusal("tool refused", file=stated.file, tool=definition.name, problem=problem)
+        return None
 
     def _make_client_tool(self, stated: FileDefinition, kind: Literal["action", "frontend"]) -> Tool:
         definition = stated.definition
         viewport_key = self._choose_view(stated) if kind == "frontend" else ""
+        schema = definition.result_schema
+        result_schema = "" if schema is None else json.dumps(schema, ensure_ascii=False)
         # A tool that a view's file defines needs none: a front end then shows its own form.
         is_shown = not viewport_key or bool(stated.view_key) or self.find_view(viewport_key) is not None
-        return Tool(
-            name=definition.name,
-            description=definition.description or "",
-            parameters=json.dumps(definition.parameters or EMPTY_SCHEMA, ensure_ascii=False),
-            effect=definition.effect or "once",
-            execute=answer_ok,
-            tier="enabled",
-            after_call_hint=definition.after_call_hint or "",
-            approval=definition.approval,
-            answerers=definition.make_answerers(),
-            front_end=FrontEnd(kind, viewport_key, definition.timeout_ms, _dump_schema(definition.result_schema)),
+        return dataclasses.replace(
+            _make_defined_tool(definition, answer_ok),
+            front_end=FrontEnd(kind, viewport_key, definition.timeout_ms, result_schema),
             unavailable="" if is_shown else f"its view {viewport_key!r} does not exist",
         )
 
@@ -149,10 +143,6 @@ def _drop_taken(source_tools: Sequence[tuple[str, Tool]], taken: Iterable[str]) 
             log.error("tool refused", source=source, tool=tool.name, problem="name: defined more than once")
 
 
-def _dump_schema(schema: dict[str, Any] | None) -> str:
-    return "" if schema is None else json.dumps(schema, ensure_ascii=False)
-
-
 def _make_entry(tool: Tool) -> CatalogueEntry:
     builtin = BUILTIN_BY_NAME.get(tool.name.casefold(), tool)
     schemas = dict.fromkeys((tool.parameters, builtin.parameters))
@@ -170,3 +160,41 @@ def _override_builtin(tool: Tool, definition: Definition) -> Tool:
     if definition.parameters is not None:
         stated["parameters"] = json.dumps(definition.parameters, ensure_ascii=False)
     return dataclasses.replace(tool, **{name: value for name, value in stated.items() if value is not None})
+
+
+def make_command_tool(definition: Definition, folder: Path) -> Tool:
+    """Makes the tool of a command, whose arguments that name files of `folder` become absolute."""
+    assert definition.command is not None
+    folder = folder.resolve()
+    arguments = tuple(
+        str(folder / argument) if (folder / argument).is_file() else argument for argument in definition.command
+    )
+
+    def execute(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
+        needed = context.credentials
+        command = Command(
+            arguments,
+            input=json.dumps(context.arguments, ensure_ascii=False),
+            readable=(str(folder),),
+            environment=tuple((one.variable, find_tool_credential(one.name)) for one in needed if one.variable),
+            credential=needed[0].name if needed else "",
+            shown="stdout",
+        )
+        return run_command(context, command)
+
+    tool = _make_defined_tool(definition, execute)
+    return dataclasses.replace(tool, begins_itself=True, needs=frozenset({"sandbox"}))
+
+
+def _make_defined_tool(definition: Definition, execute: Execute) -> Tool:
+    return Tool(
+        name=definition.name,
+        description=definition.description or "",
+        parameters=json.dumps(definition.parameters or EMPTY_SCHEMA, ensure_ascii=False),
+        effect=definition.effect or "once",
+        execute=execute,
+        tier="enabled",
+        after_call_hint=definition.after_call_hint or "",
+        approval=definition.approval,
+        answerers=definition.make_answerers(),
+    )

@@ -1,7 +1,7 @@
 """Definition files, tools/*.backend, *.action and *.frontend (docs/reference/tools.md).
 
 A .backend file describes built-in tools anew or makes tools of commands; the front end carries out the others, and a
-.frontend tool waits for a submit. JSON with `tools` in a view's file defines frontend tools too (views.py).
+.frontend tool waits for a submit. JSON with `tools` in a view's file defines frontend tools too (tools_folder.py).
 """
 
 from __future__ import annotations
@@ -22,14 +22,12 @@ from pydantic import (
     model_validator,
 )
 from pydantic.alias_generators import to_camel
-from pydantic_core import ErrorDetails
 
 from headrace.regular_files import read_regular_file
 from headrace.v1 import common_pb2
 from services.runtime.auth.answerer_rule import AnswererRule
 from services.runtime.formats.json_depth import JSON_DEPTH_MAX, measure_json_depth
-from services.tools.toolkit.arguments import check_schema
-from services.tools.toolkit.tool import Approval, Effect, Kind
+from services.tools.toolkit.tool import Approval, Effect, Kind, check_schema
 
 KINDS: dict[str, Kind] = {".backend": "backend", ".action": "action", ".frontend": "frontend"}
 """Kind of a file's tools, by its suffix."""
@@ -188,10 +186,8 @@ def parse_json(text: str) -> Any:
 
 def format_problem(error: ValidationError) -> str:
     """Names the fields that pydantic refuses, and the rule that each breaks, one a line."""
-    return "\n".join(map(_format_detail, error.errors(include_url=False, include_input=False)))
-
-
-def _format_detail(detail: ErrorDetails) -> str:
-    field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in detail["loc"]).lstrip(".")
-    message = detail["msg"].removeprefix("Value error, ").splitlines()[0]
-    return f"{field or 'the file'}: {message}"
+    lines: list[str] = []
+    for detail in error.errors(include_url=False, include_input=False):
+        field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in detail["loc"]).lstrip(".")
+        lines.append(f"{field or 'the file'}: {detail['msg'].removeprefix('Value error, ').splitlines()[0]}")
+    return "\n".join(lines)

@@ -16,8 +16,7 @@ from headrace.yaml_loading import load_yaml
 from services.runtime.auth.answerer_rule import AnswererRule
 from services.runtime.files.refused_files import REFUSED_FILES, report_refusal
 from services.tools.catalogue.definitions import BadDefinition, format_problem, read_text
-from services.tools.toolkit.credential import Credential
-from services.tools.toolkit.tool import Tool
+from services.tools.toolkit.tool import Credential, Tool
 
 log = structlog.get_logger()
 
@@ -150,9 +149,12 @@ class ToolTiers:
             else:
                 tools[key] = option.apply_to(tool)
         for name, declared in self._credentials.items():
-            if are_all:
-                _report_missing(declared, tools)
-            for key, variable in _list_users(declared, tools):
+            commands = {key.casefold(): variable for key, variable in declared.tools.items()}
+            for key in commands.keys() - tools.keys() if are_all else ():
+                log.warning("credential waits", problem=f"tools.{key}: there is no such tool")
+            users = [(key, variable) for key, variable in commands.items() if key in tools and not tools[key].server]
+            users += [(key, "") for key, tool in tools.items() if tool.server in declared.servers]
+            for key, variable in users:
                 tool, credential = tools[key], declared.make_credential(name, variable)
                 tools[key] = dataclasses.replace(tool, credentials=(*tool.credentials, credential))
 
@@ -166,18 +168,6 @@ def _find_problem(tool: Tool, option: Option) -> str:
     if option.enabled is False or (option.enabled is None and tool.tier == "discovered"):
         return ".always_available: only an enabled tool can be"
     return ""
-
-
-def _report_missing(declared: DeclaredCredential, tools: dict[str, Tool]) -> None:
-    for key in {name.casefold() for name in declared.tools} - tools.keys():
-        log.warning("credential waits", problem=f"tools.{key}: there is no such tool")
-
-
-def _list_users(declared: DeclaredCredential, tools: dict[str, Tool]) -> list[tuple[str, str]]:
-    """List the tools that need the credential, by key, each with the variable that has it."""
-    commands = {name.casefold(): variable for name, variable in declared.tools.items()}
-    users = [(key, variable) for key, variable in commands.items() if key in tools and not tools[key].server]
-    return [*users, *((key, "") for key, tool in tools.items() if tool.server in declared.servers)]
 
 
 def _read_file(path: Path) -> _File:

@@ -1,28 +1,71 @@
 """Reads the tools folder's definitions and views, and the views in the folder viewports beside it.
 
-A bad file is logged and its last good version stays in force; a name that is defined twice is refused everywhere.
+A bad file is logged and its last good version stays in force; a name that is defined twice is refused everywhere. A
+view is HTML as text or another form as JSON, by its file's name. JSON with `tools` in a file of the tools folder with a
+view's suffix holds definitions of frontend tools instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
 
 from services.runtime.files.refused_files import REFUSED_FILES, report_refusal
 from services.tools.catalogue.definitions import (
     KINDS,
     BadDefinition,
     Definition,
+    ViewKey,
+    format_problem,
     parse_definitions,
     parse_json,
     read_text,
 )
-from services.tools.catalogue.views import SUFFIXES, VIEWS_FOLDER, View, find_definitions, parse_view
 from services.tools.toolkit.tool import Kind
 
+SUFFIXES = (".html", ".qlc", ".dqlc", ".json_schema", ".custom")
+
+VIEWS_FOLDER = "viewports"
+"""Folder beside the tools folder that holds views alone; older configurations have it."""
+
+MAY_DEFINE_TOOLS = (".html", ".qlc", ".dqlc")
+
+_KEY: TypeAdapter[str] = TypeAdapter(ViewKey)
+
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    key: str
+    text: str
+    """JSON text stays as it stands in the file, so that large integers survive."""
+
+    is_html: bool
+
+
+def find_definitions(path: Path, text: str) -> Any:
+    if path.suffix not in MAY_DEFINE_TOOLS or not text.lstrip().startswith("{"):
+        return None
+    try:
+        value = parse_json(text)
+    except BadDefinition:
+        return None  # HTML may begin with a brace; what must be JSON is refused as a view
+    return value if isinstance(value, Mapping) and "tools" in value else None
+
+
+def parse_view(path: Path, text: str) -> View:
+    is_html = path.suffix == ".html"
+    if not is_html:
+        parse_json(text)
+    try:
+        return View(_KEY.validate_python(path.stem), text, is_html)
+    except ValidationError as error:
+        raise BadDefinition(f"its name: {format_problem(error).partition(': ')[2]}") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,22 @@
-"""Splits Markdown into blocks for slides and pages."""
+"""Splits Markdown into blocks for slides and pages, and measures their text in columns of characters."""
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from markdown_it import MarkdownIt
 from markdown_it.tree import SyntaxTreeNode
+
+CHARS_MIN, CHARS_MAX = 3, 40
+"""Limits of the length that counts, so that a long text leaves room for short ones."""
+
+PADDING_CHARS = 4
+"""Room around the text of a cell."""
+
+TAB_COLUMNS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +44,7 @@ class Paragraph:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A picture that stands by itself."""
+    """A picture in a paragraph of its own."""
 
     path: str
     """A file of the chat, or an address, as the Markdown has it."""
@@ -92,7 +101,11 @@ def _walk_blocks(node: SyntaxTreeNode, depth: int, *, is_quote: bool = False) ->
             case "heading":
                 yield Heading(int(child.tag[1:]), _parse_inline(child))
             case "paragraph":
-                yield _parse_picture(child) or Paragraph(_parse_inline(child), is_quote)
+                inline = [part for node in child.children for part in node.children]
+                if len(inline) == 1 and inline[0].type == "image":  # it stands by itself
+                    yield Picture(str(inline[0].attrs.get("src", "")), inline[0].content)
+                else:
+                    yield Paragraph(_parse_inline(child), is_quote)
             case "blockquote":
                 yield from _walk_blocks(child, depth, is_quote=True)
             case "bullet_list" | "ordered_list":
@@ -106,14 +119,6 @@ def _walk_blocks(node: SyntaxTreeNode, depth: int, *, is_quote: bool = False) ->
                 yield Table(tuple(tuple(_parse_inline(cell) for cell in row) for row in cells), alignments)
             case _:
                 yield from _walk_blocks(child, depth, is_quote=is_quote)
-
-
-def _parse_picture(paragraph: SyntaxTreeNode) -> Picture | None:
-    """Returns the picture that is all of a paragraph."""
-    inline = [child for node in paragraph.children for child in node.children]
-    if len(inline) != 1 or inline[0].type != "image":
-        return None
-    return Picture(str(inline[0].attrs.get("src", "")), inline[0].content)
 
 
 def _walk_items(node: SyntaxTreeNode, depth: int) -> Iterator[Block]:
@@ -148,3 +153,31 @@ def _walk_spans(node: SyntaxTreeNode, look: Span) -> Iterator[Span]:
         case _:
             for child in node.children:
                 yield from _walk_spans(child, Span("", bold, italic, link=link))
+
+
+def share_width(table: Table, width: float) -> list[float]:
+    """Returns the columns' widths: as their longest texts, within limits."""
+    columns = zip(*table.rows, strict=True)
+    lengths = [
+        max(min(max(count_width(join_text(cell)), CHARS_MIN), CHARS_MAX) + PADDING_CHARS for cell in column)
+        for column in columns
+    ]
+    return [width * length / sum(lengths) for length in lengths]
+
+
+def count_width(text: str) -> int:
+    """Counts characters, wide ones twice."""
+    return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
+
+
+def wrap_code(line: str, columns: int) -> list[str]:
+    """Cuts a line of code where it is full."""
+    parts, used = [""], 0
+    for letter in line.expandtabs(TAB_COLUMNS):
+        wide = count_width(letter)
+        if used + wide > columns:
+            parts.append("")
+            used = 0
+        parts[-1] += letter
+        used += wide
+    return parts

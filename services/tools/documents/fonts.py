@@ -1,7 +1,8 @@
-"""Chooses the fonts of a PDF, character by character, and embeds them.
+"""Finds fonts, chooses them for a PDF character by character, and embeds what it uses of them.
 
 Latin text has Vera, which comes with reportlab; what it lacks is looked for in DejaVu, which looks the same, and in
-fonts of East Asia.
+fonts of East Asia. A PDF embeds TrueType outlines of one weight: variable fonts and PostScript outlines, which most
+free CJK fonts have, are turned into that.
 """
 
 from __future__ import annotations
@@ -13,22 +14,132 @@ import unicodedata
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import count, groupby
+from functools import lru_cache
+from importlib.util import find_spec
+from itertools import count, groupby, islice
+from pathlib import Path
 from typing import Any
 
+from fontTools.pens.cu2quPen import Cu2QuPen
+from fontTools.pens.ttGlyphPen import TTGlyphPen
+from fontTools.subset import Options, Subsetter
+from fontTools.ttLib import TTFont, newTable
+from fontTools.varLib.instancer import instantiateVariableFont
 from reportlab.lib import fonts as reportlab_fonts
 from reportlab.pdfbase import pdfmetrics
-from reportlab.pdfbase.ttfonts import TTFont
+from reportlab.pdfbase.ttfonts import TTFont as EmbeddedFont
 
-from services.tools.documents.font_files import BOLD, REGULAR, FontFile, list_characters, list_font_files, make_face
 from services.tools.errors import ToolFailed
+
+REGULAR, BOLD = 400, 700
+
+CURVE_ERROR_MAX = 1.0
+"""Distance, in units of a glyph's square of 1000, that a converted curve may differ by."""
+
+PACKAGES = (("reportlab", "fonts"), ("matplotlib", "mpl-data/fonts/ttf"), ("justmytype_intl_cjk", "fonts/ofl"))
+"""Python packages that bring fonts, and where."""
+
+FOLDERS = (
+    "/usr/share/fonts",
+    "/usr/local/share/fonts",
+    "~/.local/share/fonts",
+    "~/.fonts",
+    "/Library/Fonts",
+    "/System/Library/Fonts",
+    "C:/Windows/Fonts",
+)
+FILES_MAX = 20_000
+"""Files that are looked at; a machine with more has fonts enough among these."""
 
 MISSING = "?"
 ADDED = f"{MISSING} •…|/0123456789"
-"""Characters that a document has beside its text."""
+"""Characters that a document has in addition to its text."""
 
 CODE_POINT_MAX = 0xFFFF
 """reportlab writes no map from glyphs to text for characters above, so that they could be seen but not copied."""
+
+
+@dataclass(frozen=True, slots=True)
+class FontFile:
+    path: str
+
+    number: int = 0
+    """Number of the font in a collection."""
+
+
+@lru_cache(maxsize=1)
+def list_font_files() -> dict[str, str]:
+    """Returns the paths of the fonts of this environment and machine, by file name; the first of a name counts."""
+    packages = ((find_spec(name), folder) for name, folder in PACKAGES)
+    folders = [
+        Path(place) / folder
+        for spec, folder in packages
+        if spec is not None
+        for place in spec.submodule_search_locations or ()
+    ]
+    folders += [Path(folder).expanduser() for folder in FOLDERS]
+    paths: dict[str, str] = {}
+    files = ((parent, name) for folder in folders for parent, _, names in os.walk(folder) for name in names)
+    for parent, name in islice(files, FILES_MAX):
+        if name.endswith((".ttf", ".otf", ".ttc")):
+            paths.setdefault(name, os.path.join(parent, name))
+    return paths
+
+
+@lru_cache(maxsize=16)
+def list_characters(file: FontFile) -> frozenset[int]:
+    with _open_font(file) as font:
+        return frozenset(font.getBestCmap() or ())
+
+
+def make_face(file: FontFile, characters: Iterable[str], *, weight: int, name: str) -> bytes:
+    """Makes a TrueType font called `name`; `weight` takes effect in a variable font."""
+    with _open_font(file) as font:
+        options = Options(layout_features=[], hinting=False, notdef_outline=True, desubroutinize=True)
+        options.drop_tables = [*options.drop_tables, "FFTM"]
+        subsetter = Subsetter(options)
+        subsetter.populate(unicodes=[ord(character) for character in characters])
+        subsetter.subset(font)
+        if "fvar" in font:
+            axes = {axis.axisTag: axis.defaultValue for axis in font["fvar"].axes}
+            instantiateVariableFont(font, axes | ({"wght": weight} if "wght" in axes else {}), inplace=True)
+        if "CFF " in font:
+            _convert_outlines(font)
+        for record in font["name"].names:
+            record.string = name
+        made = io.BytesIO()
+        font.save(made)
+    return made.getvalue()
+
+
+def _open_font(file: FontFile) -> Any:
+    return TTFont(file.path, fontNumber=file.number, lazy=True)
+
+
+def _convert_outlines(font: Any) -> None:
+    """Replaces cubic by quadratic outlines."""
+    glyph_set, order = font.getGlyphSet(), font.getGlyphOrder()
+    outlines: dict[str, Any] = {}
+    for glyph in order:
+        pen = TTGlyphPen(glyph_set)
+        glyph_set[glyph].draw(Cu2QuPen(pen, CURVE_ERROR_MAX, reverse_direction=True))
+        outlines[glyph] = pen.glyph()
+    font["loca"], font["glyf"] = newTable("loca"), newTable("glyf")
+    font["glyf"].glyphOrder, font["glyf"].glyphs = order, outlines
+    for table in ("CFF ", "VORG"):
+        if table in font:
+            del font[table]
+    limits = font["maxp"]
+    limits.tableVersion = 0x00010000
+    # Of instructions, which a converted outline has none of.
+    names = ("Zones", "TwilightPoints", "Storage", "FunctionDefs", "InstructionDefs", "StackElements")
+    vars(limits).update({f"max{name}": 1 if name == "Zones" else 0 for name in names} | {"maxSizeOfInstructions": 0})
+    limits.maxComponentElements = max(
+        (len(glyph.components) for glyph in outlines.values() if glyph.isComposite()), default=0
+    )
+    font["post"].formatType = 3.0
+    font["head"].glyphDataFormat = 0
+    font.sfntVersion = "\x00\x01\x00\x00"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +256,10 @@ class DocumentFonts:
         first = CODE if code and CODE.regular in list_font_files() else LATIN
         if ord(letter) > CODE_POINT_MAX:
             return None
-        has_letter = (family for family in (first, *self._fallbacks) if ord(letter) in _list_family_characters(family))
-        return next(has_letter, None)
+        for family in (first, *self._fallbacks):
+            if ord(letter) in list_characters(FontFile(list_font_files()[family.regular], family.number)):
+                return family
+        return None
 
     def _choose_font(self, letter: str, style: Style) -> tuple[str, str]:
         family = self._choices.get((letter, style.code))
@@ -165,14 +278,10 @@ class DocumentFonts:
         # A document knows its fonts by these names, so that no two of them have the same.
         readable = f"{re.split(r'[.[]', os.path.basename(file.path))[0].replace(' ', '')}-{weight}"
         face = make_face(file, letters, weight=weight, name=readable)
-        REGISTERED[name] = TTFont(name, io.BytesIO(face), asciiReadable=False)
+        REGISTERED[name] = EmbeddedFont(name, io.BytesIO(face), asciiReadable=False)
         FAMILIES_BY_NAME[name] = (name, 0, 0)
         NAMES_BY_FAMILY.update({(name, *look): name for look in LOOKS})
         return name
-
-
-def _list_family_characters(family: Family) -> frozenset[int]:
-    return list_characters(FontFile(list_font_files()[family.regular], family.number))
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from typing import Any
+from xml.sax.saxutils import escape, quoteattr
 
 from reportlab.lib.colors import HexColor
 from reportlab.lib.enums import TA_CENTER, TA_LEFT, TA_RIGHT
@@ -16,10 +17,21 @@ from reportlab.platypus import Flowable, HRFlowable, Image, KeepTogether, Simple
 from reportlab.platypus import Paragraph as Text
 from reportlab.platypus import Table as Grid
 
-from services.tools.documents.blocks import Block, Code, Heading, Item, Paragraph, Picture, Span, Table, join_text
-from services.tools.documents.column_widths import count_width, share_width, wrap_code
+from services.tools.documents.blocks import (
+    Block,
+    Code,
+    Heading,
+    Item,
+    Paragraph,
+    Picture,
+    Span,
+    Table,
+    count_width,
+    join_text,
+    share_width,
+    wrap_code,
+)
 from services.tools.documents.fonts import DocumentFonts, Style, embed_fonts
-from services.tools.documents.pdf_text import format_code, format_spans
 from services.tools.documents.report import Report
 
 MARGIN = 22 * mm
@@ -53,6 +65,8 @@ CODE_COLUMNS = 82
 """Characters of a line of code that fit the page."""
 
 QUOTE = ParagraphStyle("quote", BODY, textColor=GREY, spaceAfter=0)
+
+LINK, CODE_BACK = "#1f5f8b", "#eef2f5"
 
 
 def render_pdf(report: Report) -> tuple[bytes, int]:
@@ -257,3 +271,25 @@ class _PdfWriter:
 def _embolden(spans: tuple[Span, ...]) -> Iterator[Span]:
     for span in spans:
         yield Span(span.text, bold=True, italic=span.italic, code=span.code, link=span.link)
+
+
+def format_spans(spans: tuple[Span, ...], fonts: DocumentFonts) -> str:
+    return "".join(_format_span(span, fonts) for span in spans)
+
+
+def format_code(line: str, fonts: DocumentFonts) -> str:
+    return _format_text(line, Style(code=True), fonts)
+
+
+def _format_span(span: Span, fonts: DocumentFonts) -> str:
+    style = Style(span.bold, span.italic, span.code)
+    text = "<br/>".join(_format_text(line, style, fonts) for line in span.text.split("\n"))
+    if span.code and text:
+        text = f'<font backColor="{CODE_BACK}">{text}</font>'
+    if span.link.startswith(("http://", "https://", "mailto:")):
+        text = f'<a href={quoteattr(span.link)} color="{LINK}">{text}</a>'
+    return text
+
+
+def _format_text(text: str, style: Style, fonts: DocumentFonts) -> str:
+    return "".join(f'<font face="{name}">{escape(part)}</font>' for name, part in fonts.split_by_font(text, style))

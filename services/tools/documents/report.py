@@ -21,7 +21,7 @@ from services.tools.documents.blocks import (
     join_text,
     parse_blocks,
 )
-from services.tools.workspace.charsets import detect_content_charset
+from services.tools.workspace.content_types import detect_content_charset
 
 TITLE_CHARS_MAX = 200
 
@@ -100,7 +100,7 @@ def make_report(text: str, read: ReadFile) -> Report:
 
 
 def read_nothing(path: str, bytes_max: int) -> None:
-    """Reads no file: behind the last one that is placed, or for a report without a chat."""
+    """Reads no file: after the last one that is placed, or for a report without a chat."""
 
 
 def _place_file(picture: Picture, read: ReadFile, pictures: dict[str, bytes], tables: dict[str, Table]) -> Block | None:

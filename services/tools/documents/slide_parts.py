@@ -16,9 +16,11 @@ from services.tools.documents.blocks import (
     Picture,
     Span,
     Table,
+    count_width,
     join_text,
+    share_width,
+    wrap_code,
 )
-from services.tools.documents.column_widths import count_width, share_width, wrap_code
 
 LINES_MAX = 12
 """Lines that fit a slide."""

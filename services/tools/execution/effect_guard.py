@@ -27,14 +27,12 @@ from services.tools.execution.effect_records import (
     EffectRecord,
     EffectRecords,
     Outcome,
-    Pause,
     to_asking,
     to_message,
     to_pause,
 )
-from services.tools.execution.long_results import run_bounded
-from services.tools.toolkit.context import ToolContext
-from services.tools.toolkit.tool import Tool, make_result
+from services.tools.execution.results import run_bounded
+from services.tools.toolkit.tool import Tool, ToolContext, make_result
 
 log = structlog.get_logger()
 
@@ -46,7 +44,7 @@ UNKNOWN = {
 }
 
 
-async def run_guarded(effects: EffectRecords, tool: Tool, context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
+def run_guarded(effects: EffectRecords, tool: Tool, context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
     """Streams what the call does; exactly one result comes, last.
 
     Raises:
@@ -55,14 +53,8 @@ async def run_guarded(effects: EffectRecords, tool: Tool, context: ToolContext) 
     """
     is_read_alone = tool.effect == "read" and not tool.may_ask
     if is_read_alone or tool.kind != "backend" or not context.request.effect_key:
-        async with aclosing(run_bounded(tool, context)) as deltas:
-            async for delta in deltas:
-                yield delta
-        return
-    with effects.lock_key(f"{context.chat_id}/{context.request.effect_key}"):
-        async with aclosing(_run_recorded(effects, tool, context)) as deltas:
-            async for delta in deltas:
-                yield delta
+        return run_bounded(tool, context)
+    return _run_recorded(effects, tool, context)
 
 
 async def check_effect(effects: EffectRecords, request: tools_pb2.CheckEffectRequest) -> tools_pb2.CheckEffectResponse:
@@ -108,48 +100,45 @@ async def _run_recorded(
     effects: EffectRecords, tool: Tool, context: ToolContext
 ) -> AsyncGenerator[tools_pb2.ToolDelta]:
     key = context.request.effect_key
-    before = await asyncio.to_thread(effects.find_record, context.chat_id, key)
-    if before is not None:
-        _check_tool(before, tool.name)
-        if before.outcome is not None:
-            yield tools_pb2.ToolDelta(result=to_message(before.outcome))
-            return
-        if before.pause is not None:
-            if _are_missing(before.pause, context):
-                yield to_asking(before.pause)
+    with effects.lock_key(f"{context.chat_id}/{key}"):
+        before = await asyncio.to_thread(effects.find_record, context.chat_id, key)
+        if before is not None:
+            _check_tool(before, tool.name)
+            if before.outcome is not None:
+                yield tools_pb2.ToolDelta(result=to_message(before.outcome))
                 return
-            await asyncio.to_thread(effects.record_pause, context.chat_id, before, None)
-            context = dataclasses.replace(context, course=before.pause.course)
-        elif tool.effect == "once":
-            log.warning("outcome unknown", tool=tool.name, chat_id=context.chat_id)
-            yield make_result(json.dumps(UNKNOWN), ok=False)
-            return
-    beginning = _Beginning(effects, tool, context, before)
-    if not tool.begins_itself:
-        await beginning.begin()
-    is_silent = True
-    try:
-        async with aclosing(run_bounded(tool, dataclasses.replace(context, begin=beginning.begin))) as deltas:
-            async for delta in deltas:
-                is_silent = False
-                if delta.HasField("result") and beginning.has_begun:
-                    await _record_end(effects, context, EffectRecord(key, tool.name), delta.result)
-                yield delta
-    except Overloaded:
-        if is_silent:
+            if before.pause is not None:
+                if {ask.name for ask in before.pause.asks} - {answer.name for answer in context.request.answers}:
+                    yield to_asking(before.pause)
+                    return
+                await asyncio.to_thread(effects.record_pause, context.chat_id, before, None)
+                context = dataclasses.replace(context, course=before.pause.course)
+            elif tool.effect == "once":
+                log.warning("outcome unknown", tool=tool.name, chat_id=context.chat_id)
+                yield make_result(json.dumps(UNKNOWN), ok=False)
+                return
+        beginning = _Beginning(effects, tool, context, before)
+        if not tool.begins_itself:
+            await beginning.begin()
+        is_silent = True
+        try:
+            async with aclosing(run_bounded(tool, dataclasses.replace(context, begin=beginning.begin))) as deltas:
+                async for delta in deltas:
+                    is_silent = False
+                    if delta.HasField("result") and beginning.has_begun:
+                        await _record_end(effects, context, EffectRecord(key, tool.name), delta.result)
+                    yield delta
+        except Overloaded:
+            if is_silent:
+                await beginning.forget()
+            raise
+        except InputNeeded as needed:
+            pause = to_pause(needed.asks, needed.course)
+            await asyncio.to_thread(effects.record_pause, context.chat_id, EffectRecord(key, tool.name), pause)
+            yield to_asking(pause)
+        except CredentialNeeded:  # nothing has taken effect, whatever it has said
             await beginning.forget()
-        raise
-    except InputNeeded as needed:
-        pause = to_pause(needed.asks, needed.course)
-        await asyncio.to_thread(effects.record_pause, context.chat_id, EffectRecord(key, tool.name), pause)
-        yield to_asking(pause)
-    except CredentialNeeded:  # nothing has taken effect, whatever it has said
-        await beginning.forget()
-        raise
-
-
-def _are_missing(pause: Pause, context: ToolContext) -> bool:
-    return bool({ask.name for ask in pause.asks} - {answer.name for answer in context.request.answers})
+            raise
 
 
 async def _record_end(

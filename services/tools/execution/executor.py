@@ -6,49 +6,55 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
 from contextlib import aclosing, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from time import monotonic
+
+from prometheus_client import Histogram
 
 from headrace.errors import NotFound, Overloaded
 from headrace.v1 import tools_pb2
 from services.runtime.auth.identity import current_tenant
 from services.runtime.capacity import decrement_count
-from services.tools import metrics
 from services.tools.catalogue.catalogue import Catalogue, CatalogueEntry
 from services.tools.errors import CredentialNeeded, ToolFailed
-from services.tools.execution.artifacts import ArtifactPublisher
 from services.tools.execution.effect_guard import run_guarded
 from services.tools.execution.effect_records import EffectRecords
-from services.tools.toolkit import arguments
-from services.tools.toolkit.context import ContextFactory
-from services.tools.toolkit.credentials import find_missing, make_need_result
-from services.tools.toolkit.tool import Tool, make_result
+from services.tools.execution.results import ArtifactPublisher
+from services.tools.toolkit.tool import (
+    ContextFactory,
+    Tool,
+    find_missing,
+    make_result,
+    parse_arguments,
+)
 from services.tools.workspace.workspace import Workspaces
 
+SECONDS = Histogram(
+    "headrace_tool_seconds",
+    "From a call's begin to its end. `left`: it was cancelled, or broke off.",
+    ("tool", "outcome"),
+    buckets=(0.01, 0.05, 0.1, 0.5, 1, 5, 15, 60, 300),
+)
 
+
+@dataclass(eq=False)
 class Executor:
-    def __init__(
-        self,
-        catalogue: Catalogue,
-        workspaces: Workspaces,
-        effects: EffectRecords,
-        make_context: ContextFactory,
-        commands_max: int,
-        find_own_tools: Callable[[str], Awaitable[Iterable[Tool]]],
-    ) -> None:
-        """`find_own_tools` finds what a name may mean among the tools that MCP servers list for the user alone."""
-        self._catalogue = catalogue
-        self._workspaces = workspaces
-        self._effects = effects
-        self._make_context = make_context
-        self._commands_max = commands_max
-        self._find_own_tools = find_own_tools
+    catalogue: Catalogue
+    workspaces: Workspaces
+    effects: EffectRecords
+    make_context: ContextFactory
+    commands_max: int
+    find_own_tools: Callable[[str], Awaitable[Iterable[Tool]]]
+    """Finds what a name may mean among the tools that MCP servers list for the user alone."""
+
+    def __post_init__(self) -> None:
         self._outputs = ArtifactPublisher()
         self._commands: Counter[str] = Counter()
         """Running commands by tenant."""
 
     @property
     def is_full(self) -> bool:
-        return self._commands.total() >= self._commands_max
+        return self._commands.total() >= self.commands_max
 
     def count_commands(self, tenant: str) -> int:
         return self._commands[tenant]
@@ -60,31 +66,36 @@ class Executor:
             NotFound: No tool has this name, or the chat is another user's.
             Overloaded: Too many commands are running, the same call is (effect_guard.py), or the disk refuses records.
         """
-        entry = self._catalogue.find(request.tool_name)
+        entry = self.catalogue.find(request.tool_name)
         if entry is None:
-            entry = self._catalogue.find(request.tool_name, await self._find_own_tools(request.tool_name))
+            entry = self.catalogue.find(request.tool_name, await self.find_own_tools(request.tool_name))
         if entry is None:
             raise NotFound(f"tool {request.tool_name!r} does not exist", toolName=request.tool_name)
-        await asyncio.to_thread(self._workspaces.claim_chat, request.chat_id)
-        with self._take_place(entry.tool), metrics.time_call(entry.tool.name) as timing:
-            async with aclosing(self._run_tool(entry, request)) as deltas:
-                async for delta in deltas:
-                    yield delta
-                    timing.last = delta
+        await asyncio.to_thread(self.workspaces.claim_chat, request.chat_id)
+        with self._take_place(entry.tool):
+            started, outcome = monotonic(), "left"
+            try:
+                async with aclosing(self._run_tool(entry, request)) as deltas:
+                    async for delta in deltas:
+                        yield delta
+                        if delta.HasField("result"):
+                            outcome = "ok" if delta.result.ok else "failed"
+            finally:
+                SECONDS.labels(entry.tool.name, outcome).observe(monotonic() - started)
 
     async def _run_tool(
         self, entry: CatalogueEntry, request: tools_pb2.ExecuteRequest
     ) -> AsyncGenerator[tools_pb2.ToolDelta]:
         try:
-            parsed = arguments.parse_arguments(request.arguments, entry.schemas)
+            parsed = parse_arguments(request.arguments, entry.schemas)
         except ToolFailed as failure:
             yield make_result(str(failure), ok=False)
             return
         if (missing := find_missing(entry.tool)) is not None:
-            yield make_need_result(missing.make_need("missing"))
+            yield missing.make_result("missing")
             return
-        context = replace(self._make_context(request, parsed), credentials=entry.tool.credentials)
-        guarded = run_guarded(self._effects, entry.tool, context)
+        context = replace(self.make_context(request, parsed), credentials=entry.tool.credentials)
+        guarded = run_guarded(self.effects, entry.tool, context)
         if entry.tool.effect != "read":
             guarded = self._outputs.publish_changes(context, guarded)
         try:
@@ -95,7 +106,7 @@ class Executor:
                     yield delta
         except CredentialNeeded as needed:
             refused = next(one for one in entry.tool.credentials if one.name == needed.name)
-            yield make_need_result(refused.make_need(needed.problem))
+            yield refused.make_result(needed.problem)
 
     @contextmanager
     def _take_place(self, tool: Tool) -> Generator[None]:
@@ -103,7 +114,7 @@ class Executor:
             yield
             return
         if self.is_full:
-            raise Overloaded(f"{self._commands_max} commands are running already; try again later")
+            raise Overloaded(f"{self.commands_max} commands are running already; try again later")
         tenant = current_tenant()
         self._commands[tenant] += 1
         try:

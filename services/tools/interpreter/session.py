@@ -19,18 +19,19 @@ from pathlib import Path
 from typing import Literal
 
 from services.runtime.net.allow_list import AllowList
-from services.tools.interpreter.output_marks import MarkedOutput
-from services.tools.sandbox.command_run import OUTPUT_BYTES_MAX, CommandOutput, read_exit
-from services.tools.sandbox.confinement.policy import Limits, Policy
-from services.tools.sandbox.link import wait_readable
-from services.tools.sandbox.supervised_command import (
+from services.tools.sandbox.command import (
     INTERPRETER,
+    OUTPUT_BYTES_MAX,
     STREAMS,
+    CommandOutput,
     Stream,
     SupervisedCommand,
     begin_at_once,
+    read_exit,
     start_command,
+    wait_readable,
 )
+from services.tools.sandbox.supervisor.policy import Limits, Policy
 
 REPL = str(Path(__file__).with_name("repl.py"))
 PACKAGES = tuple(dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib")))
@@ -199,3 +200,34 @@ async def start_session(policy: Policy, allow: AllowList | None = None) -> Inter
         raise
     await session.wait_ready()
     return session
+
+
+class MarkedOutput:
+    """Output up to the mark; bytes after it stay in `held` for the next code."""
+
+    def __init__(self, token: str, held: dict[Stream, bytes]) -> None:
+        self.text = f"\0{token}\0"
+        self._mark = self.text.encode()
+        self._held = held
+        self._missing = set(STREAMS.values())
+
+    @property
+    def is_complete(self) -> bool:
+        return not self._missing
+
+    def take_output(self, stream: Stream, data: bytes) -> bytes:
+        data = self._held.pop(stream, b"") + data
+        if stream not in self._missing:
+            # Something still prints: the next piece gets a trace of it.
+            self._held[stream] = data[-len(self._mark) :]
+            return b""
+        before, mark, behind = data.partition(self._mark)
+        if mark:
+            self._missing.discard(stream)
+        else:
+            # The mark may begin in these bytes.
+            start = data.find(b"\0", max(0, len(data) - len(self._mark) + 1))
+            before, behind = (data, b"") if start < 0 else (data[:start], data[start:])
+        if behind:
+            self._held[stream] = behind
+        return before

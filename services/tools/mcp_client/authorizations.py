@@ -1,18 +1,18 @@
-"""What users have authorized Headrace at, as the tools service takes, lists and revokes it."""
+"""Users' authorizations at MCP servers: completed, listed, revoked."""
 
 from __future__ import annotations
 
 import asyncio
+import hmac
 from collections.abc import Collection
 
 import structlog
 
-from headrace.errors import NotFound
+from headrace.errors import InvalidRequest, NotFound, ProviderUnavailable
 from headrace.v1 import tools_pb2
 from services.runtime.auth.identity import Identity, require_identity
-from services.runtime.net.allow_list import AllowList
 from services.runtime.rpc.audit_records import AuditRecords
-from services.tools.mcp_client.oauth.token_store import Token, TokenStore
+from services.tools.mcp_client.oauth.token_store import TokenStore
 from services.tools.mcp_client.servers import McpServers
 
 log = structlog.get_logger()
@@ -41,16 +41,58 @@ class Authorizations:
         return [token.server for token in await asyncio.to_thread(self._tokens.list_tokens, user)]
 
     async def complete(self, request: tools_pb2.CompleteAuthorizationRequest) -> str:
-        """Return the server that the caller has authorized Headrace at; raises what complete (completion.py) does."""
-        from services.tools.mcp_client.oauth.completion import complete  # httpx2 is loaded where it is needed
+        """Keep the tokens of a caller whose browser has come back from the authorization server; return the MCP server.
 
-        return await complete(self._tokens, self._audit, self._servers.find_allow, request)
+        Raises:
+            Overloaded: The audit log cannot be written, and nothing is kept.
+            NotFound: The state is unknown, used, over, or another user's: nobody agrees for somebody else.
+            InvalidRequest: It was refused, or comes from another authorization server.
+            ProviderUnavailable: The authorization server does not answer.
+        """
+        # httpx2 is loaded where it is needed.
+        from services.tools.mcp_client.oauth.tokens import AuthorizationFailed, TokensRefused, exchange_code
+
+        caller, store = require_identity(), self._tokens
+        pending = None if store is None else await asyncio.to_thread(store.take_pending, request.state, caller)
+        if store is None or pending is None:
+            raise NotFound("this authorization is not on its way: it was used, is over, or is another user's")
+        issuer = pending.grantor.issuer
+        # The code may be another authorization server's (RFC 9207).
+        if request.HasField("issuer"):
+            if not hmac.compare_digest(request.issuer.encode(), issuer.encode()):
+                raise InvalidRequest.of("issuer", "is not the authorization server that was asked")
+        elif pending.says_issuer:
+            raise InvalidRequest.of("issuer", "must be given, as this authorization server says it")
+        if request.error or not request.code:
+            raise InvalidRequest.of("error", "it was refused at the authorization server")
+        try:
+            token = await exchange_code(pending, request.code, self._servers.find_allow(pending.server))
+        except TokensRefused as refusal:
+            await asyncio.to_thread(store.delete_client, pending.server, issuer, pending.redirect_url)
+            raise InvalidRequest.of("code", f"is refused: {refusal}") from refusal
+        except AuthorizationFailed as failure:
+            raise ProviderUnavailable(str(failure)) from failure
+        # Before it counts: there is no authorization of which the log does not know.
+        await self._audit.record("authorization.granted", caller, server=pending.server, issuer=issuer)
+        await asyncio.to_thread(store.put_token, token)
+        log.info("mcp server authorized", server=pending.server, tenant=caller.tenant, user=caller.user)
+        return pending.server
 
     async def list_own(self) -> list[tools_pb2.Authorization]:
         if self._tokens is None:
             return []
         tokens = await asyncio.to_thread(self._tokens.list_tokens, require_identity())
-        return [_describe(token, in_use=self._servers.has_users(token.server)) for token in tokens]
+        return [
+            tools_pb2.Authorization(
+                server=token.server,
+                issuer=token.grantor.issuer,
+                authorized_at=round(token.agreed_at * 1000),
+                expires_at=round(token.expires_at * 1000) or None,
+                renewable=bool(token.refresh),
+                in_use=self._servers.has_users(token.server),
+            )
+            for token in tokens
+        ]
 
     async def revoke(self, server: str) -> bool:
         """Forget the caller's tokens, and return whether the authorization server says that it has, too.
@@ -59,6 +101,8 @@ class Authorizations:
             NotFound: There are none.
             Overloaded: The audit log cannot be written, and nothing is changed.
         """
+        from services.tools.mcp_client.oauth.tokens import AuthorizationFailed, revoke
+
         caller, store = require_identity(), self._tokens
         known = None if store is None else await asyncio.to_thread(store.find_token, server, caller)
         if store is None or known is None:
@@ -67,26 +111,8 @@ class Authorizations:
         token = await asyncio.to_thread(store.take_token, server, caller) or known
         self._servers.note_revocation(server, {known.header, token.header})
         log.info("mcp server's authorization revoked", server=server, tenant=caller.tenant, user=caller.user)
-        return await _revoke_at_issuer(token, self._servers.find_allow(server))
-
-
-async def _revoke_at_issuer(token: Token, allow: AllowList) -> bool:
-    from services.tools.mcp_client.oauth.http import AuthorizationFailed
-    from services.tools.mcp_client.oauth.tokens import revoke
-
-    try:
-        return await revoke(token, allow)
-    except AuthorizationFailed as failure:
-        log.warning("tokens not revoked at their issuer", server=token.server, problem=str(failure))
-        return False
-
-
-def _describe(token: Token, *, in_use: bool) -> tools_pb2.Authorization:
-    return tools_pb2.Authorization(
-        server=token.server,
-        issuer=token.grantor.issuer,
-        authorized_at=round(token.agreed_at * 1000),
-        expires_at=round(token.expires_at * 1000) or None,
-        renewable=bool(token.refresh),
-        in_use=in_use,
-    )
+        try:
+            return await revoke(token, self._servers.find_allow(server))
+        except AuthorizationFailed as failure:
+            log.warning("tokens not revoked at their issuer", server=server, problem=str(failure))
+            return False

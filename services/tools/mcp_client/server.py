@@ -7,27 +7,28 @@ import dataclasses
 import random
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from functools import partial
 
 import mcp
 import structlog
 
 from services.runtime.auth.identity import get_identity, require_identity
-from services.tools.mcp_client.asking.live_calls import LiveCalls
-from services.tools.mcp_client.asking.shared_handlers import make_shared_handlers
-from services.tools.mcp_client.connect_tool import make_connect_tool, make_unlisted_tool
+from services.tools.mcp_client.live_calls import LiveCalls
 from services.tools.mcp_client.oauth.authorizer import Authorizer
 from services.tools.mcp_client.oauth.token_store import TokenStore
-from services.tools.mcp_client.resource_tools import make_resource_tools
+from services.tools.mcp_client.offered_tools import (
+    make_connect_tool,
+    make_resource_tools,
+    make_unlisted_tool,
+    map_tools,
+)
+from services.tools.mcp_client.questions import make_shared_handlers
 from services.tools.mcp_client.sdk_errors import ServerFailed
 from services.tools.mcp_client.session import McpSession, SessionHandlers, open_session
 from services.tools.mcp_client.settings import Http, Settings
 from services.tools.mcp_client.tool_calls import make_execute
-from services.tools.mcp_client.tool_mapping import map_tools
-from services.tools.mcp_client.user_lists import UserLists
-from services.tools.mcp_client.user_sessions import UserSessions
-from services.tools.toolkit.context import ToolContext
-from services.tools.toolkit.credentials import find_authorization
-from services.tools.toolkit.tool import Tool
+from services.tools.mcp_client.user_sessions import UserLists, UserSessions
+from services.tools.toolkit.tool import Tool, ToolContext, find_authorization
 
 SLOW_START_S = 20.0
 """Time after which the log says that a server has not started yet."""
@@ -191,14 +192,11 @@ class McpServer:
                 self.tried.set()
                 self._wanted_from_s = loop.time() + RETRY_S
             delay_s = min(delay_s * 2 or RETRY_S, RETRY_S_MAX)
-            await self._pause(delay_s * random.uniform(0.8, 1.2))
-
-    async def _pause(self, delay_s: float) -> None:
-        """Wait, not longer than until it is wanted, by a call or a user who has agreed."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(delay_s):
-                await self._wanted.wait()
-        self._wanted.clear()
+            # Not longer than until it is wanted, by a call or a user who has agreed.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(delay_s * random.uniform(0.8, 1.2)):
+                    await self._wanted.wait()
+            self._wanted.clear()
 
     async def _own_session(self, left: asyncio.Future[str]) -> None:
         """Keep a session until it has ended and nobody waits for an answer in it.
@@ -285,13 +283,8 @@ class McpServer:
         except TimeoutError:
             raise ServerFailed(f"it did not list its tools within {LIST_S:g} s") from None
         self.is_modern = session.is_modern
-        tools = map_tools(
-            self.name,
-            listed[:TOOLS_MAX],
-            session.results.refused,
-            self.settings,
-            lambda tool, effect: make_execute(self, tool, effect),
-        )
+        execute = partial(make_execute, self)
+        tools = map_tools(self.name, listed[:TOOLS_MAX], session.results.refused, self.settings, execute)
         if self.settings.resources and session.client.server_capabilities.resources:
             taken = {tool.name.casefold() for tool in tools}
             tools += [tool for tool in make_resource_tools(self) if tool.name.casefold() not in taken]

@@ -46,7 +46,7 @@ class McpServers:
         self._env = env
         self._put = put
         self._group = group
-        self._running: dict[str, tuple[Settings, McpServer, asyncio.Task[None]]] = {}
+        self._running: dict[str, tuple[McpServer, asyncio.Task[None]]] = {}
 
     def read_file(self) -> McpFile | BadMcpFile:
         """Reads mcp.json; blocks, and may run in a thread."""
@@ -65,8 +65,8 @@ class McpServers:
             return
         for name, problem in stated.problems.items():
             log.error("mcp server refused", file=self._path.name, server=name, problem=problem)
-        for name, (settings, _, task) in list(self._running.items()):
-            if stated.servers.get(name) != settings:
+        for name, (server, task) in list(self._running.items()):
+            if stated.servers.get(name) != server.settings:
                 task.cancel()
                 del self._running[name]
         for name, settings in stated.servers.items():
@@ -77,41 +77,38 @@ class McpServers:
                 self._start_server(name, settings)
 
     async def wait_tried(self) -> None:
-        for _, server, _ in list(self._running.values()):
+        for server, _ in list(self._running.values()):
             await server.tried.wait()
 
     async def list_own_tools(self) -> list[Tool]:
         """Return the tools that servers list for the current user alone."""
-        servers = [server for _, server, _ in self._running.values()]
-        lists = await asyncio.gather(*(server.list_own_tools(OWN_LIST_S) for server in servers))
+        lists = await asyncio.gather(*(server.list_own_tools(OWN_LIST_S) for server, _ in self._running.values()))
         return [tool for tools in lists for tool in tools]
 
     async def find_own_tools(self, name: str) -> list[Tool]:
         """Return those of the servers that a call of `name` may mean, also if they take a while."""
         found: list[Tool] = []
-        for key, (_, server, _) in list(self._running.items()):
+        for key, (server, _) in list(self._running.items()):
             if name.casefold().startswith(f"{key}__".casefold()):
                 found += await server.find_own_tools(name)
         return found
 
     def note_revocation(self, name: str, headers: Collection[str]) -> None:
         """A user has taken an authorization back: what was opened with it is used no more."""
-        _, server, _ = self._running.get(name, (None, None, None))
-        if server is not None:
-            server.end_sessions(headers)
+        if name in self._running:
+            self._running[name][0].end_sessions(headers)
 
     def has_users(self, name: str) -> bool:
         """Whether there is a server of this name whose users authorize Headrace."""
-        settings, _, _ = self._running.get(name, (None, None, None))
-        return isinstance(settings, Http) and settings.oauth is not None
+        return name in self._running and self._running[name][0].authorizer is not None
 
     def find_allow(self, name: str) -> AllowList:
         """Return what the authorization of a server's users may reach beside the public web."""
-        settings, _, _ = self._running.get(name, (None, None, None))
+        settings = self._running[name][0].settings if name in self._running else None
         return settings.allow if isinstance(settings, Http) else AllowList()
 
     def stop(self) -> None:
-        for _, _, task in self._running.values():
+        for _, task in self._running.values():
             task.cancel()
 
     def _start_server(self, name: str, settings: Settings) -> None:
@@ -122,12 +119,12 @@ class McpServers:
         def offer(tools: Sequence[Tool]) -> None:
             # A replaced server that is still stopping must not change the tools.
             current = self._running.get(name)
-            if current is None or current[1] is server:
+            if current is None or current[0] is server:
                 self._put(source, tools)
 
         self._put(source, ())  # what another server of this name may have left
         server = McpServer(name, settings, self._env, offer, self._tokens)
-        self._running[name] = (settings, server, self._group.create_task(server.run()))
+        self._running[name] = server, self._group.create_task(server.run())
 
 
 def prepare_mcp(config_dir: Path, env: Mapping[str, str]) -> None:

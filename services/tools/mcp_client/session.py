@@ -14,7 +14,8 @@ from mcp.client.subscriptions import SubscriptionLost
 from mcp_types import ToolListChangedNotification
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from services.tools.mcp_client.result_repair import ResultRepair
+from services.tools.mcp_client.http import SentRequest, follow_request
+from services.tools.mcp_client.opening import open_transport
 from services.tools.mcp_client.sdk_errors import (
     CredentialRefused,
     RequestNotTaken,
@@ -23,8 +24,7 @@ from services.tools.mcp_client.sdk_errors import (
     server_errors,
 )
 from services.tools.mcp_client.settings import Settings
-from services.tools.mcp_client.transport.opening import open_transport
-from services.tools.mcp_client.transport.sent_request import SentRequest, follow_request
+from services.tools.mcp_client.tool_results import ResultRepair
 
 CHECK_S = 5.0
 """Wait for a sign of life."""
@@ -59,7 +59,7 @@ class McpSession:
         self.version = ""
         """The version of the protocol; empty while that is agreed."""
         self.users = 0
-        """Who has borrowed it."""
+        """Number of callers that have borrowed it."""
         self.results = ResultRepair()
 
     @property

@@ -13,19 +13,17 @@ import mcp_types as types
 from headrace.v1 import common_pb2, tools_pb2
 from services.runtime.auth.identity import require_identity
 from services.tools.errors import CredentialNeeded, InputNeeded, ToolFailed
-from services.tools.mcp_client.asking.exchange import Exchange, Sampled
-from services.tools.mcp_client.asking.live_calls import LIVE, LiveCall, LiveCalls, send_after_visits
-from services.tools.mcp_client.asking.rounds import Rounds
-from services.tools.mcp_client.asking.sampling import Sampler
+from services.tools.mcp_client.live_calls import LIVE, Exchange, LiveCall, LiveCalls, Sampled, send_after_visits
 from services.tools.mcp_client.oauth.authorizer import AUTHORIZE, COURSE, Authorizer
+from services.tools.mcp_client.questions import Sampler
+from services.tools.mcp_client.rounds import Rounds
 from services.tools.mcp_client.sdk_errors import RequestNotTaken, ServerFailed
 from services.tools.mcp_client.session import McpSession, SessionHandlers
 from services.tools.mcp_client.settings import Settings
 from services.tools.mcp_client.tool_results import stream_result
-from services.tools.sandbox.supervised_command import begin_at_once
+from services.tools.sandbox.command import begin_at_once
 from services.tools.toolkit.commands import TIMEOUT_S, TIMEOUT_S_MAX
-from services.tools.toolkit.context import ToolContext
-from services.tools.toolkit.tool import Effect, Execute, make_output
+from services.tools.toolkit.tool import Effect, Execute, ToolContext, make_output
 
 Send: TypeAlias = Callable[[McpSession, Exchange], Coroutine[Any, Any, types.CallToolResult]]
 
@@ -54,14 +52,10 @@ class SessionSource(Protocol):
 
 def make_execute(server: SessionSource, tool: str, effect: Effect) -> Execute:
 
-    async def execute(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
+    def execute(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
         if server.settings.may_ask and not server.is_modern:
-            attempt = _execute_live(server, tool, effect, context)
-        else:
-            attempt = execute_request(server, context, _make_send(server, tool, context))
-        async with aclosing(attempt) as deltas:
-            async for delta in deltas:
-                yield delta
+            return _execute_live(server, tool, effect, context)
+        return execute_request(server, context, _make_send(server, tool, context))
 
     return authorizing(server, execute)
 
@@ -145,8 +139,7 @@ async def _execute_live(
                 yield delta
     except InputNeeded:
         with _translate_errors(server, context, call.exchange):
-            server.live_calls.check_room()
-        server.live_calls.keep(context.request, call)
+            server.live_calls.keep(context.request, call)
         is_kept = True
         raise
     finally:

@@ -12,8 +12,8 @@ import shutil
 import sys
 from collections.abc import Iterable
 
-from services.tools.sandbox.confinement.confine import SYSTEM
-from services.tools.sandbox.confinement.policy import Policy
+from services.tools.sandbox.supervisor.confine import SYSTEM
+from services.tools.sandbox.supervisor.policy import Policy
 
 PROGRAM = "bwrap"
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import structlog
 
-from services.tools.sandbox.confinement.policy import HOME_PARENT
+from services.tools.sandbox.supervisor.policy import HOME_PARENT
 from services.tools.sandbox.supervisor.sweep import SWEEP_S, remove_tree
 
 LOOK_S = 0.1

@@ -15,11 +15,8 @@ import structlog
 
 from services.runtime.net.addresses import parse_address
 from services.runtime.net.allow_list import AllowList
-from services.tools.sandbox.link import wait_readable
 
 log = structlog.get_logger()
-
-HAND_OVER_S = 10.0
 
 REQUEST_S = 10.0
 CONNECT_S = 10.0
@@ -30,18 +27,6 @@ HEAD_BYTES_MAX = 16 * 1024
 PIECE_BYTES = 64 * 1024
 
 DEFAULT_PORT = 80
-
-
-async def start_proxy(link: socket.socket, allow: AllowList) -> Proxy | None:
-    """Starts a proxy that the caller closes; None when the supervisor ended before it handed over the socket."""
-    if not await wait_readable(link, HAND_OVER_S):
-        return None
-    message, listeners, _, _ = socket.recv_fds(link, 1, 1)
-    if not message or not listeners:
-        return None
-    proxy = Proxy(allow)
-    await proxy.serve(socket.socket(fileno=listeners[0]))
-    return proxy
 
 
 class Proxy:

@@ -23,7 +23,7 @@ import structlog
 
 from headrace.errors import SkillUnavailable
 from headrace.regular_files import read_regular_file
-from services.tools.skills.skill import Skill
+from services.tools.skills.skill_folder import Skill
 
 REQUIREMENTS = "requirements.txt"
 

@@ -7,11 +7,10 @@ from typing import Literal
 
 from headrace.v1 import tools_pb2
 from services.tools.errors import CredentialNeeded, ToolFailed
-from services.tools.sandbox.command_run import OUTPUT_BYTES_MAX, CommandExit, CommandOutput, stream_command
-from services.tools.sandbox.confinement.policy import Limits, Policy
-from services.tools.toolkit.context import ToolContext
-from services.tools.toolkit.file_work import run_in_thread
-from services.tools.toolkit.tool import make_output, make_result
+from services.tools.sandbox.command import OUTPUT_BYTES_MAX, CommandExit, CommandOutput, stream_command
+from services.tools.sandbox.supervisor.policy import Limits, Policy
+from services.tools.toolkit.tool import ToolContext, make_output, make_result
+from services.tools.workspace.file_work import run_in_thread
 
 TIMEOUT_S = 120.0
 """Time of a call, as toolTimeoutMs of the default budget."""

@@ -14,7 +14,7 @@ from headrace.v1 import common_pb2, llm_pb2, tools_pb2
 from services.runtime.rpc.call_ids import forward_metadata
 from services.runtime.usage import Rates, add_cost
 from services.tools.errors import ToolFailed
-from services.tools.toolkit.context import ToolContext
+from services.tools.toolkit.tool import ToolContext
 
 TIMEOUT_S = 300.0
 """Time of all questions together, in a call that has no limit of its own."""
@@ -64,12 +64,10 @@ class ModelClient:
         async with aclosing(self.stream_answer(system, text, is_short=True)) as deltas:
             return "".join([delta async for delta in deltas])
 
-    async def stream_answer(self, system: str, text: str, *, is_short: bool = False) -> AsyncGenerator[str]:
+    def stream_answer(self, system: str, text: str, *, is_short: bool = False) -> AsyncGenerator[str]:
         """Streams an answer; raises ModelFailed, also after the first delta."""
         messages = [make_message("system", system), make_message("user", text)]
-        async with aclosing(self._stream(self._make_request(messages, is_short=is_short))) as deltas:
-            async for delta in deltas:
-                yield delta
+        return self._stream(self._make_request(messages, is_short=is_short))
 
     async def answer_messages(
         self, messages: Sequence[llm_pb2.Message], max_tokens: int, temperature: float | None
@@ -104,8 +102,10 @@ class ModelClient:
                                 pass
         finally:
             if not (seen.input_tokens or seen.output_tokens):
-                tokens = _estimate_tokens(request.messages)
-                seen = self._estimate_usage(tokens, output_chars // PROMPT_BYTES_PER_TOKEN)
+                tokens, output_tokens = _estimate_tokens(request.messages), output_chars // PROMPT_BYTES_PER_TOKEN
+                seen = common_pb2.Usage(input_tokens=tokens, output_tokens=output_tokens, estimated=True)
+                if self._budget.HasField("input_usd_per_mtok"):
+                    seen.cost_usd = self._rates.count_cost(tokens, output_tokens)
             add_cost(self.usage, seen)
         self.is_cut = reason == "length"
         if reason == "content_filter":
@@ -115,12 +115,6 @@ class ModelClient:
 
     def make_usage(self) -> tools_pb2.ToolDelta:
         return tools_pb2.ToolDelta(usage=self.usage)
-
-    def _estimate_usage(self, input_tokens: int, output_tokens: int) -> common_pb2.Usage:
-        usage = common_pb2.Usage(input_tokens=input_tokens, output_tokens=output_tokens, estimated=True)
-        if self._budget.HasField("input_usd_per_mtok"):
-            usage.cost_usd = self._rates.count_cost(input_tokens, output_tokens)
-        return usage
 
     def _make_request(
         self, messages: Sequence[llm_pb2.Message], *, is_short: bool, tokens_max: int = 0

@@ -1,12 +1,25 @@
+"""A tool, the context of a call, its arguments and the user's credentials for it."""
+
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+import hashlib
+import json
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from headrace.v1 import common_pb2, tools_pb2
-from services.tools.toolkit.context import ToolContext
-from services.tools.toolkit.credential import Credential
+from headrace.v1 import agent_pb2, common_pb2, tools_pb2
+from services.runtime.formats.json_schema import CompiledSchema, describe_violations, find_schema_problem, load_json
+from services.runtime.rpc.call_ids import find_mcp_credential, find_tool_credential
+from services.tools.errors import ToolFailed
+from services.tools.interpreter.pool import InterpreterPool
+from services.tools.sandbox.command import AllowBegin, begin_at_once
+from services.tools.sandbox.tiers import Sandbox
+from services.tools.web.web import Web
+from services.tools.workspace.workspace import Workspace, Workspaces, make_resource_url
+
+if TYPE_CHECKING:
+    from headrace.v1.llm_pb2_grpc import LlmServiceAsyncStub
 
 Effect: TypeAlias = Literal["read", "idempotent", "once"]
 Tier: TypeAlias = Literal["core", "enabled", "discovered"]
@@ -17,6 +30,95 @@ Approval: TypeAlias = Literal["allow", "ask", "deny"]
 
 RESULT_CHARS_MAX = 30_000
 
+SHOWN_MAX = 8
+"""Pictures and sounds of a result that its model is shown."""
+
+ARGUMENT_BYTES_MAX = 4 * 1024 * 1024
+"""Limit of a call's arguments, the same as the facade's for a message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """A secret of the user who asks, as tools.yaml declares it."""
+
+    name: str
+    description: str
+    obtain: str = ""
+    variable: str = ""
+    """Variable of a command's environment; empty for the credential of an MCP server."""
+
+    scheme: str = ""
+    """Word before it in the Authorization header of an MCP server."""
+
+    answerers: common_pb2.Answerers | None = None
+    """Who may supply it; None: the requester."""
+
+    def make_result(self, problem: str) -> tools_pb2.ToolDelta:
+        """Return the result of a call that wants it from the user; `problem` is `missing` or `refused`."""
+        need = common_pb2.CredentialNeed(
+            name=self.name,
+            description=self.description,
+            obtain=self.obtain or None,
+            problem=problem,
+            answerers=self.answerers,
+        )
+        text = f"credential {self.name!r} is {problem}"
+        return tools_pb2.ToolDelta(result=tools_pb2.ToolOutcome(ok=False, result=text, needs=need))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolContext:
+    arguments: dict[str, Any]
+
+    request: tools_pb2.ExecuteRequest
+    """The call, with its effect key, and the model and budget of a tool that asks a model."""
+
+    workspaces: Workspaces
+    sandbox: Sandbox
+    interpreters: InterpreterPool
+    web: Web
+    llm: LlmServiceAsyncStub
+
+    credentials: tuple[Credential, ...] = ()
+    """Credentials of the requester, whose values came with the call."""
+
+    course: str = ""
+    """State the tool saved when it asked a person (InputNeeded); empty on the first attempt."""
+
+    begin: AllowBegin = begin_at_once
+    """Records that the call begins; awaited by tools whose `begins_itself` is true before they change anything. Raises
+    Overloaded when the call may not begin."""
+
+    @property
+    def chat_id(self) -> str:
+        return self.request.chat_id
+
+    @property
+    def timeout_s(self) -> float | None:
+        """Limit of the call's time; None: as long as the tool allows itself."""
+        return self.request.timeout_ms / 1000 if self.request.timeout_ms > 0 else None
+
+    @property
+    def short_id(self) -> str:
+        """Id for file names, the same when the call is repeated."""
+        return hashlib.sha256(f"{self.request.run_id}/{self.request.tool_call_id}".encode()).hexdigest()[:8]
+
+    def open_workspace(self) -> Workspace:
+        return self.workspaces.open_workspace(self.chat_id)
+
+    def make_artifact(self, id_suffix: str, path: str, mime_type: str, size_bytes: int) -> agent_pb2.ArtifactPublish:
+        """Return what publishes a file of the workspace; `id_suffix` makes its id unique in the chat."""
+        return agent_pb2.ArtifactPublish(
+            artifact_id=f"artifact_{id_suffix}",
+            run_id=self.request.run_id,
+            name=path.rpartition("/")[2],
+            mime_type=mime_type,
+            size_bytes=size_bytes,
+            url=make_resource_url(self.chat_id, path),
+        )
+
+
+ContextFactory: TypeAlias = Callable[[tools_pb2.ExecuteRequest, dict[str, Any]], ToolContext]
 
 Execute: TypeAlias = Callable[[ToolContext], AsyncGenerator[tools_pb2.ToolDelta]]
 """Streams output and, last, exactly one result, or raises ToolFailed instead. Raises Overloaded only before it has done
@@ -62,10 +164,10 @@ class Tool:
     """Who may answer where a run waits for a person with it; None: as approvals.yaml says."""
 
     credentials: tuple[Credential, ...] = ()
-    """What it needs of the user who asks."""
+    """Credentials that it needs from the requester."""
 
     server: str = ""
-    """The MCP server that it is of."""
+    """Name of the MCP server that offers it; empty for other tools."""
 
     is_per_user: bool = False
     """Whether the server lists its tools for each user apart."""
@@ -84,12 +186,14 @@ class Tool:
         return "backend" if self.front_end is None else self.front_end.kind
 
 
+def describe_parameters(properties: dict[str, Any], *required: str) -> str:
+    """Return the JSON Schema of a call's arguments: an object that has these properties and no others."""
+    schema: dict[str, Any] = {"type": "object", "properties": properties}
+    return json.dumps(schema | ({"required": required} if required else {}) | {"additionalProperties": False})
+
+
 def make_output(stream: str, text: str) -> tools_pb2.ToolDelta:
     return tools_pb2.ToolDelta(output=tools_pb2.ToolOutputDelta(stream=stream, delta=text))
-
-
-SHOWN_MAX = 8
-"""Pictures and sounds of a result that its model is shown."""
 
 
 def make_result(text: str, *, ok: bool = True, shown: Sequence[str] = ()) -> tools_pb2.ToolDelta:
@@ -102,3 +206,47 @@ async def answer_ok(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]
     """Answers ok: nothing is left to do once the arguments are valid."""
     del context
     yield make_result("OK")
+
+
+def find_missing(tool: Tool) -> Credential | None:
+    """Return the first credential that the call needs and does not have."""
+    if tool.server and find_mcp_credential(tool.server):
+        return None
+    return next((one for one in tool.credentials if not find_tool_credential(one.name)), None)
+
+
+def find_authorization(server: str, credentials: tuple[Credential, ...]) -> str:
+    """Return the user's Authorization header for an MCP server; empty: the user has none."""
+    for one in credentials:
+        if value := find_tool_credential(one.name):
+            return f"{one.scheme} {value}".strip()
+    return find_mcp_credential(server)
+
+
+def check_schema(schema: str) -> None:
+    """Raise ValueError where a text is no JSON Schema."""
+    if problem := find_schema_problem(schema):
+        raise ValueError(problem)
+
+
+def parse_arguments(text: str, schemas: Iterable[CompiledSchema]) -> dict[str, Any]:
+    """Parse and check a call's arguments; integers of any size stay integers, and an empty text has none.
+
+    Raises:
+        ToolFailed: They are not what the schemas want.
+    """
+    if len(text) > ARGUMENT_BYTES_MAX:
+        raise ToolFailed(f"invalid arguments: $: longer than {ARGUMENT_BYTES_MAX} characters")
+    try:
+        value = load_json(text or "{}")
+    except RecursionError:
+        raise ToolFailed("invalid arguments: $: nested too deeply") from None
+    except UnicodeEncodeError:
+        raise ToolFailed("invalid arguments: $: half a surrogate pair is not a character") from None
+    except ValueError as error:
+        raise ToolFailed(f"invalid arguments: $: not valid JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise ToolFailed("invalid arguments: $: must be a JSON object")
+    if problem := describe_violations(value, *schemas):
+        raise ToolFailed(f"invalid arguments: {problem}")
+    return value

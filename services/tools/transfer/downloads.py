@@ -8,9 +8,8 @@ from functools import partial
 
 from headrace.errors import Interrupted, InvalidRequest, OutOfRange
 from headrace.v1 import tools_pb2
-from services.tools.transfer.file_errors import file_errors
-from services.tools.workspace.blocking import run_to_end
 from services.tools.workspace.content_types import ContentType, detect_type
+from services.tools.workspace.file_work import file_errors, run_to_end
 from services.tools.workspace.workspace import Workspace, WorkspaceFile, Workspaces
 
 PIECE_BYTES = 64 * 1024
@@ -59,8 +58,15 @@ async def read_file(
 
 async def list_files(workspaces: Workspaces, request: tools_pb2.ListFilesRequest) -> tools_pb2.ListFilesResponse:
     """Lists files by path; raises NotFound and InvalidRequest."""
+
+    def list_blocking() -> tools_pb2.ListFilesResponse:
+        workspace = workspaces.find_workspace(request.chat_id)
+        workspace_files = workspace.list_files(request.path, FILES_MAX)
+        files = [_describe_file(workspace, file) for file in workspace_files[:FILES_MAX]]
+        return tools_pb2.ListFilesResponse(files=files, has_more=len(workspace_files) > FILES_MAX)
+
     with file_errors("path"):
-        return await run_to_end(partial(_list_blocking, workspaces, request))
+        return await run_to_end(list_blocking)
 
 
 @contextmanager
@@ -86,13 +92,6 @@ def _resolve_range(offset: int, length: int, size_bytes: int) -> tuple[int, int]
     if start >= size_bytes and offset != 0:
         raise OutOfRange(f"offset: the file ends at byte {size_bytes}", sizeBytes=size_bytes)
     return start, min(size_bytes, start + length) if length else size_bytes
-
-
-def _list_blocking(workspaces: Workspaces, request: tools_pb2.ListFilesRequest) -> tools_pb2.ListFilesResponse:
-    workspace = workspaces.find_workspace(request.chat_id)
-    workspace_files = workspace.list_files(request.path, FILES_MAX)
-    files = [_describe_file(workspace, file) for file in workspace_files[:FILES_MAX]]
-    return tools_pb2.ListFilesResponse(files=files, has_more=len(workspace_files) > FILES_MAX)
 
 
 def _describe_file(workspace: Workspace, file: WorkspaceFile) -> tools_pb2.FileInfo:

@@ -1,20 +1,31 @@
-"""Keeps incoming files out of commands' reach until they are whole."""
+"""Incoming files: kept out of commands' reach until they are whole, named safely, and pictures made smaller."""
 
 from __future__ import annotations
 
 import os
 import secrets
 import time
+import unicodedata
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from headrace.errors import InvalidRequest
+from services.runtime.tokens.pictures import BadPicture, shrink_picture
 from services.tools.sandbox.supervisor.sweep import remove_tree
 from services.tools.workspace import quota
 from services.tools.workspace.workspace import Workspaces
 
 LEFT_S = 3600.0
 """Age of files that a killed service has left; no upload takes so long."""
+
+NAME_BYTES_MAX = 255
+
+_FORBIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+"""Controls, invisible format characters (which can show a name backwards), half surrogates, line ends."""
+
+_JOINERS = frozenset("\u200c\u200d")
+"""Emoji and several scripts are written with these invisible characters."""
 
 
 class IncomingFile:
@@ -59,3 +70,41 @@ def remove_leftovers(folder: Path) -> None:
                 if time.time() - entry.stat(follow_symlinks=False).st_mtime > LEFT_S:
                     # A folder is a skill's that was being put into a workspace.
                     remove_tree(entry.path) if entry.is_dir(follow_symlinks=False) else os.unlink(entry.path)
+
+
+def check_name(name: str) -> str:
+    """Returns the composed form of a name; raises InvalidRequest naming the broken rule."""
+    name = unicodedata.normalize("NFC", name)
+    if not name.strip() or name.strip(". ") == "":
+        raise InvalidRequest.of("name", "must be a file name")
+    if "/" in name or "\\" in name:
+        raise InvalidRequest.of("name", "must be a file name without a path")
+    if any(unicodedata.category(letter) in _FORBIDDEN and letter not in _JOINERS for letter in name):
+        raise InvalidRequest.of("name", "must not have control or invisible characters")
+    if name.startswith("."):
+        raise InvalidRequest.of("name", "must not begin with a dot")
+    if len(name.encode()) > NAME_BYTES_MAX:
+        raise InvalidRequest.of("name", f"must not be longer than {NAME_BYTES_MAX} bytes")
+    return name
+
+
+def number_name(name: str, number: int) -> str:
+    """Makes a (2).txt of a.txt; a long name is shortened before its suffix."""
+    if number == 1:
+        return name
+    stem, dot, suffix = name.rpartition(".")
+    if not stem or len(suffix) > 16:
+        stem, dot, suffix = name, "", ""
+    end = f" ({number}){dot}{suffix}"
+    return stem.encode()[: NAME_BYTES_MAX - len(end.encode())].decode(errors="ignore") + end
+
+
+def shrink_file(path: Path) -> None:
+    """Replace too large a picture in `path`; blocks. Raises InvalidRequest where that cannot be done."""
+    try:
+        with path.open("rb") as file:
+            smaller = shrink_picture(file)
+    except BadPicture as error:
+        raise InvalidRequest.of("file", str(error)) from error
+    if smaller is not None:
+        path.write_bytes(smaller)

@@ -7,24 +7,20 @@ import uuid
 from collections.abc import AsyncIterator, Generator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING
 
+import orjson
 import structlog
 
 from headrace.errors import HeadraceError, InvalidRequest, Overloaded, StreamStalled
-from headrace.v1 import tools_pb2
+from headrace.v1 import common_pb2, tools_pb2
 from services.runtime.auth import identity
 from services.runtime.capacity import Capacity
-from services.tools.transfer import file_names, incoming, pictures
-from services.tools.transfer.file_errors import file_errors
+from services.tools.transfer import incoming
 from services.tools.transfer.incoming import IncomingFile
-from services.tools.workspace.blocking import run_to_end
+from services.tools.workspace.chat_rights import ChatRights
 from services.tools.workspace.content_types import IMAGE_BYTES_MAX, ContentType, Kind, detect_type
-from services.tools.workspace.references import make_reference
-from services.tools.workspace.workspace import Workspace, Workspaces
-
-if TYPE_CHECKING:
-    from services.tools.workspace.chat_rights import ChatRights
+from services.tools.workspace.file_work import file_errors, run_to_end
+from services.tools.workspace.workspace import Workspace, Workspaces, make_resource_url
 
 log = structlog.get_logger()
 
@@ -114,7 +110,7 @@ class Uploads:
             content = await run_to_end(partial(_check_content, file, start.name))
             if content.kind == "image" and start.folder != "outputs":
                 async with self._reducing:
-                    await run_to_end(partial(pictures.shrink_file, file.path))
+                    await run_to_end(partial(incoming.shrink_file, file.path))
             if self._rights is not None:
                 # After the last piece, which may come long after the first one.
                 await self._rights.check_new_work()
@@ -145,7 +141,7 @@ async def _write_pieces(
         match piece.WhichOneof("part"):
             case "start" if start is None:
                 start = piece.start
-                file_names.check_name(start.name)
+                incoming.check_name(start.name)
             case "start":
                 raise InvalidRequest.of("start", "must be given once")
             case "data" if len(piece.data) <= PIECE_BYTES_MAX:
@@ -193,7 +189,7 @@ def _check_content(file: IncomingFile, name: str) -> ContentType:
 def _store_file(
     workspaces: Workspaces, file: IncomingFile, start: tools_pb2.UploadStart, content: ContentType
 ) -> tools_pb2.UploadFileResponse:
-    name = file_names.check_name(start.name)
+    name = incoming.check_name(start.name)
     with file.path.open("rb") as whole:
         sha256 = hashlib.file_digest(whole, "sha256").hexdigest()
         size_bytes = whole.tell()
@@ -201,9 +197,17 @@ def _store_file(
     workspace = workspaces.open_workspace(chat_id)
     known = sha256 if start.request_id else None
     path = _link_into_chat(workspace, file, f"{start.folder or 'uploads'}/{name}", size_bytes, known)
-    return tools_pb2.UploadFileResponse(
-        chat_id=chat_id, reference=make_reference(chat_id, path, content, size_bytes, sha256)
+    reference = common_pb2.Reference(
+        id=f"file_{hashlib.sha256(path.encode()).hexdigest()[:16]}",  # unique in the chat, as the path is
+        type=content.kind,
+        name=path.rpartition("/")[2],
+        mime_type=content.mime_type,
+        size_bytes=size_bytes,
+        url=make_resource_url(chat_id, path),
+        sha256=sha256,
+        meta=orjson.dumps({"path": path}).decode(),
     )
+    return tools_pb2.UploadFileResponse(chat_id=chat_id, reference=reference)
 
 
 def _link_into_chat(workspace: Workspace, file: IncomingFile, path: str, size_bytes: int, sha256: str | None) -> str:
@@ -212,7 +216,7 @@ def _link_into_chat(workspace: Workspace, file: IncomingFile, path: str, size_by
     with workspace.lock, workspace.open_root() as root_fd, workspace.open_folder(folder) as folder_fd:
         workspace.check_room(root_fd, size_bytes, is_on_disk=True)
         for number in range(1, NAMESAKES_MAX + 1):
-            candidate = file_names.number_name(name, number)
+            candidate = incoming.number_name(name, number)
             try:
                 file.link_into(folder_fd, candidate)
             except FileExistsError:

@@ -1,4 +1,4 @@
-"""Turns bytes on stdin into {"title", "text"} as JSON on stdout, in a process of extractor.py.
+"""Turns bytes on stdin into {"title", "text"} as JSON on stdout, in a process of web.py.
 
 Nothing is caught: a document that cannot be read ends the process with a code that is not 0.
 """

@@ -1,16 +1,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import msgspec
 from yarl import URL
 
 from services.tools.errors import ToolFailed
-from services.tools.web.body import ACCEPT_ENCODING, read_body
-from services.tools.web.http_client import load_http_client
+from services.tools.web.fetcher import ACCEPT_ENCODING, load_http_client, read_body
 
 NOT_CONFIGURED = "no search endpoint is configured (HEADRACE_TOOLS_SEARCH_URL)"
 
@@ -95,7 +92,7 @@ class Search:
         import aiohttp
 
         url, headers = request
-        with _search_errors():
+        try:
             # The operator's own address: not checked, and never left by a redirect, which would carry the key along.
             async with (
                 asyncio.timeout(SEARCH_S),
@@ -106,15 +103,7 @@ class Search:
                     raise ToolFailed(f"the search endpoint answered with status {response.status}")
                 pieces = response.content.iter_chunked(PIECE_BYTES)
                 return await read_body(pieces, response.headers.get("Content-Encoding", ""))
-
-
-@contextmanager
-def _search_errors() -> Generator[None]:
-    import aiohttp
-
-    try:
-        yield
-    except TimeoutError as error:
-        raise ToolFailed(f"the search endpoint did not answer within {SEARCH_S:g} s") from error
-    except (aiohttp.ClientError, OSError) as error:
-        raise ToolFailed("the search endpoint cannot be reached") from error
+        except TimeoutError as error:
+            raise ToolFailed(f"the search endpoint did not answer within {SEARCH_S:g} s") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise ToolFailed("the search endpoint cannot be reached") from error

@@ -1,12 +1,116 @@
+"""Reads pages of the web as text, which is extracted in a process that may die (extract.py)."""
+
 from __future__ import annotations
 
+import asyncio
+import codecs
+import sys
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import msgspec
 
 from headrace.v1 import agent_pb2, tools_pb2
-from services.tools.web.extractor import Extractor
-from services.tools.web.fetcher import Fetcher
-from services.tools.web.page import Page, read_page
+from services.tools.errors import ToolFailed
+from services.tools.web.fetcher import FetchedResponse, Fetcher
 from services.tools.web.search import Search
+
+HTML = frozenset({"text/html", "application/xhtml+xml", ""})
+"""Types read as HTML; a server that names none mostly sends it."""
+
+PDF = "application/pdf"
+
+TEXT = frozenset(
+    {"application/json", "application/xml", "application/javascript", "application/yaml", "application/toml"}
+)
+
+NO_CHARSETS = frozenset({"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape"})
+
+EXTRACT_S = 15.0
+"""Time for one document: pages take 0.2 to 6 s; a PDF file may be built to take for ever."""
+
+EXTRACTS_MAX = 4
+"""Processes at a time, each of up to 768 MB; the next ones wait."""
+
+SOURCE = str(Path(__file__).parents[3])
+START = f"import sys; sys.path.insert(0, {SOURCE!r}); from services.tools.web.extract import main; main()"
+
+
+def make_source(number: int, call_id: str, title: str, url: str) -> tools_pb2.ToolDelta:
+    """Makes a source, whose id is unique in the call."""
+    return tools_pb2.ToolDelta(
+        source=agent_pb2.SourceSnapshot(source_id=f"{call_id}_s_{number}", title=title or None, url=url)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    url: str
+    title: str
+    text: str
+
+
+async def read_page(fetched: FetchedResponse, extractor: Extractor) -> Page:
+    """Reads a page; raises ToolFailed for an error status, a type that is not text-like, or no text."""
+    if fetched.status >= 400:
+        raise ToolFailed(f"the server answered with status {fetched.status}")
+    kind = fetched.content_type
+    if kind in HTML or kind == PDF:
+        extracted = await extractor.extract("pdf" if kind == PDF else "html", fetched.body)
+        title, text = extracted.title, extracted.text
+    elif kind.startswith("text/") or kind in TEXT or kind.endswith(("+json", "+xml")):
+        title, text = "", _decode_text(fetched)
+    else:
+        raise ToolFailed(f"{kind!r} is no text; only web pages, text and PDF files can be read")
+    if not text.strip():
+        raise ToolFailed("there is no readable text; the page may need a browser that runs its scripts")
+    return Page(fetched.url, title, text)
+
+
+def _decode_text(fetched: FetchedResponse) -> str:
+    if b"\0" in fetched.body[:8192] and not (fetched.charset or "").lower().startswith("utf-16"):
+        raise ToolFailed("the answer says it is text and is not")
+    try:
+        # Python has codecs that are no charsets: some refuse to replace what is wrong, punycode is slow without bound.
+        charset = codecs.lookup(fetched.charset or "utf-8").name
+        return fetched.body.decode("utf-8" if charset in NO_CHARSETS else charset, errors="replace")
+    except LookupError:  # a charset that nobody knows
+        return fetched.body.decode(errors="replace")
+
+
+class ExtractedText(msgspec.Struct, frozen=True):
+    title: str
+    text: str
+
+
+class Extractor:
+    def __init__(self) -> None:
+        self._places = asyncio.Semaphore(EXTRACTS_MAX)
+
+    async def extract(self, kind: Literal["html", "pdf"], body: bytes) -> ExtractedText:
+        """Extracts the text; raises ToolFailed when the document cannot be read, or not in time."""
+        async with self._places:
+            # Leaving early kills the process.
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-I", "-X", "utf8", "-c", START, kind),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL,
+                env={},
+            )
+            try:
+                async with asyncio.timeout(EXTRACT_S):
+                    output, _ = await process.communicate(body)
+            except TimeoutError as error:
+                raise ToolFailed(f"the {kind.upper()} document could not be read within {EXTRACT_S:g} s") from error
+            finally:
+                if process.returncode is None:
+                    process.kill()
+                    await process.wait()
+        if process.returncode != 0:
+            raise ToolFailed(f"the {kind.upper()} document cannot be read: it is damaged or too large")
+        return msgspec.json.decode(output, type=ExtractedText)
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,10 +121,3 @@ class Web:
 
     async def read_url(self, url: str) -> Page:
         return await read_page(await self.fetcher.fetch(url), self.extractor)
-
-
-def make_source(number: int, call_id: str, title: str, url: str) -> tools_pb2.ToolDelta:
-    """Makes a source, whose id is unique in the call."""
-    return tools_pb2.ToolDelta(
-        source=agent_pb2.SourceSnapshot(source_id=f"{call_id}_s_{number}", title=title or None, url=url)
-    )

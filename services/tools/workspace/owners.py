@@ -47,14 +47,9 @@ class Owners:
         user = _find_user(chat_id)
         owner = self.read_owner(chat_id, is_older=is_older) or self._write_owner(chat_id, user)
         if owner != user:
-            raise _not_found(chat_id)
+            raise NotFound(f"chat {chat_id} does not exist", chatId=chat_id)
         with suppress(FileNotFoundError):  # a chat from before owners were recorded
             os.utime(self.root / chat_id)
-
-    def check_owner(self, chat_id: str, *, is_older: bool) -> None:
-        """Refuses another user's chat; unlike `claim_chat` it leaves a chat without an owner as it is."""
-        if self.is_foreign(chat_id, is_older=is_older):
-            raise _not_found(chat_id)
 
     def is_foreign(self, chat_id: str, *, is_older: bool) -> bool:
         return self.read_owner(chat_id, is_older=is_older) not in (None, _find_user(chat_id))
@@ -90,7 +85,3 @@ def _find_user(chat_id: str) -> Identity:
     """Return for whom the current call works in the chat."""
     known = CHAT_OWNER.get()
     return known[1] if known is not None and known[0] == chat_id else identity.require_identity()
-
-
-def _not_found(chat_id: str) -> NotFound:
-    return NotFound(f"chat {chat_id} does not exist", chatId=chat_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from errno import EDQUOT, ENOSPC
 
-from services.tools.sandbox.supervisor.disk_usage import Usage, measure_steps, read_spare_bytes
+from services.tools.sandbox.supervisor.space_watch import Usage, measure_steps, read_spare_bytes
 
 BYTES_MAX = 1024**3
 

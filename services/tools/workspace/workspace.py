@@ -1,4 +1,4 @@
-"""Opens a chat's workspace, which no path leads out of (confinement/openat2.py).
+"""Opens a chat's workspace, which no path leads out of (sandbox/supervisor/kernel.py).
 
 These functions block, and raise OSError, or ValueError for a name that is no file name.
 """
@@ -14,14 +14,15 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from errno import ENOENT
 from pathlib import Path
+from urllib.parse import urlencode
 
-from headrace.errors import InvalidRequest
+from headrace.errors import InvalidRequest, NotFound
 from services.runtime.auth.identity import Identity
 from services.runtime.files.disk import disk_errors
 from services.runtime.rpc.field_rules import is_uuid
-from services.tools.sandbox.confinement.openat2 import open_beneath
-from services.tools.sandbox.confinement.policy import Space
-from services.tools.sandbox.supervisor.disk_usage import read_spare_bytes
+from services.tools.sandbox.supervisor.kernel import open_beneath
+from services.tools.sandbox.supervisor.policy import Space
+from services.tools.sandbox.supervisor.space_watch import read_spare_bytes
 from services.tools.workspace import quota
 from services.tools.workspace.owners import Owners
 from services.tools.workspace.tree_walk import DEPTH_MAX, walk_tree
@@ -37,6 +38,11 @@ class WorkspaceFile:
     path: str
     size_bytes: int
     modified_ns: int = 0
+
+
+def make_resource_url(chat_id: str, path: str) -> str:
+    """Return the address at which the facade serves a file of a chat."""
+    return "/api/resource?" + urlencode({"chatId": chat_id, "path": path})
 
 
 class Workspaces:
@@ -76,9 +82,10 @@ class Workspaces:
             self.owners.claim_chat(chat_id, is_older=self._find_folder(chat_id).is_dir())
 
     def check_owner(self, chat_id: str) -> None:
-        """Refuses another user's chat; raises what `claim_chat` does."""
+        """Refuses another user's chat, and leaves one without an owner as it is; raises what `claim_chat` does."""
         with disk_errors("the owner of a chat's files", chat_id):
-            self.owners.check_owner(chat_id, is_older=self._find_folder(chat_id).is_dir())
+            if self.owners.is_foreign(chat_id, is_older=self._find_folder(chat_id).is_dir()):
+                raise NotFound(f"chat {chat_id} does not exist", chatId=chat_id)
 
     def read_owner(self, chat_id: str) -> Identity | None:
         """Returns whose the chat's files are; None where nobody has any. Raises what `claim_chat` does."""

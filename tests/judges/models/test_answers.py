@@ -14,7 +14,7 @@ import httpx2
 import openai
 import pytest
 
-from services.simulator.scripts.script import parse_script
+from services.simulator.script import parse_script
 from services.simulator.server import simulator
 from tests.judges.models.judging import PROGRAMS, make_environment
 

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from headrace.v1 import llm_pb2
-from services.simulator.protocols.common.signatures import sign_thinking
+from services.simulator.protocols.signatures import sign_thinking
 from tests.support.llm_gateway.conversation import TOOL, USER, answers, asks, call, read_body
 from tests.support.llm_gateway.gateway import Asking, text_message
 

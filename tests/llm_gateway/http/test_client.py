@@ -7,10 +7,9 @@ import asyncio
 import pytest
 
 from headrace.errors import HeadraceError, ProviderUnavailable
-from services.llm_gateway.http.connection import Connection
+from services.llm_gateway.http.connection import OVERHEAD_BYTES_MAX, Connection
 from services.llm_gateway.http.pool import Pool
 from services.llm_gateway.http.request import Origin
-from services.llm_gateway.http.response import OVERHEAD_BYTES_MAX
 from tests.support.llm_gateway.scripted import END, ORDINARY, Answer, Exchange, ask, chunk, read, serving_script
 
 BODY = b"".join(b"data: %d\n\n" % number for number in range(40))

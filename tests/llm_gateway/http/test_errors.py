@@ -9,7 +9,7 @@ import httptools
 import pytest
 
 from headrace.errors import BadFrame, HeadraceError, ProviderUnavailable, StreamStalled
-from services.llm_gateway.http.errors import translating_connect_errors, translating_exchange_errors
+from services.llm_gateway.http.client import translating_connect_errors, translating_exchange_errors
 from services.llm_gateway.providers.provider_file import Provider
 from tests.support.llm_gateway.gateway import provider_entry
 

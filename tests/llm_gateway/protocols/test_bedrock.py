@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from headrace.v1 import common_pb2, llm_pb2
-from services.simulator.protocols.common.signatures import sign_thinking
+from services.simulator.protocols.signatures import sign_thinking
 from tests.support.llm_gateway.conversation import SYSTEM, TOOL, USER, answers, asks, call, read_body
 from tests.support.llm_gateway.gateway import Asking, text_message
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.llm_gateway.protocols.openai.inline_thinking import InlineThinking
+from services.llm_gateway.protocols.openai.reasoning import InlineThinking
 
 PIECES = st.lists(st.sampled_from(["<think>", "</think>", "<", ">", "th", "/", "`", " ", "水", "a"]), max_size=12)
 

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from headrace.v1 import llm_pb2
-from services.llm_gateway.fitting.call_ids import fit_call_id
+from services.llm_gateway.fitting.fitted_request import fit_call_id
 from services.llm_gateway.providers.provider_file import Provider
 from tests.support.llm_gateway.conversation import SYSTEM, TOOL, USER, answers, asks, call, read_body
 from tests.support.llm_gateway.gateway import Asking, text_message

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from services.llm_gateway.providers.provider_file import Provider, Providers
-from services.llm_gateway.providers.proxies import find_environment_proxy
+from services.llm_gateway.providers.route import find_environment_proxy
 from tests.support.llm_gateway.answering import HELLO, answering, http_answer
 from tests.support.llm_gateway.gateway import Asking, Gateway, provider_entry
 

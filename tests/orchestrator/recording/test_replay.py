@@ -13,7 +13,7 @@ from headrace.cassette.lines import read_cassette
 from headrace.errors import InvalidRequest, NotFound, RateLimited
 from headrace.v1 import agent_pb2, agent_pb2_grpc
 from services.orchestrator.lifecycle.live_calls.cassette_rpc import PAGE_BYTES
-from services.replay.differences import Difference
+from services.replay.heard import Difference
 from services.replay.replaying import replay
 from services.runtime.rpc.channels import open_channel
 from tests.support.orchestrator import Serve, Suite, ask, cancels, submits, tool

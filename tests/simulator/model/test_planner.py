@@ -10,8 +10,8 @@ import pytest
 from services.orchestrator.agents import prompts
 from services.simulator.model.builtin import build_reply
 from services.simulator.model.results import describe_results
-from services.simulator.requests.model_request import SaidText, ToolResult
-from services.simulator.scripts.steps import Content, Reasoning, ToolCall
+from services.simulator.model_request import SaidText, ToolResult
+from services.simulator.script import Content, Reasoning, ToolCall
 from tests.support.model_requests import make_request
 
 ID = "0a1b2c3d"

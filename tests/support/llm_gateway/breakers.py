@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from services.llm_gateway.limits.breaker import (
-    Breaker,
-)
+from services.llm_gateway.limits.breaker import Breaker
 
 
 class Clock:

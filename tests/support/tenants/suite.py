@@ -49,7 +49,7 @@ from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService, serving_grpc
 from services.tools.catalogue.catalogue import Catalogue
 from services.tools.config import Config as ToolsConfig
-from services.tools.sandbox.tier import Sandbox
+from services.tools.sandbox.tiers import Sandbox
 from services.tools.server import tool_server
 from tests.support.facade.fronts import Timing, gateway
 from tests.support.issuing import key_settings

@@ -7,8 +7,8 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
-from services.tools.sandbox.command_run import CommandExit, CommandOutput, Event, stream_command
-from services.tools.sandbox.confinement.policy import Policy
+from services.tools.sandbox.command import CommandExit, CommandOutput, Event, stream_command
+from services.tools.sandbox.supervisor.policy import Policy
 
 
 def bash(folder: Path, command: str, tier: str = "process", **settings: Any) -> Policy:

@@ -15,7 +15,7 @@ from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.tools.catalogue.catalogue import Catalogue
 from services.tools.config import Config
-from services.tools.sandbox.selftest import Sandbox
+from services.tools.sandbox.tiers import Sandbox
 from services.tools.server import tool_server
 from tests.support.tools.processes import nothing_running
 from tests.support.tools.suite import CHAT, RUN

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from services.tools.sandbox.selftest import try_tier
+from services.tools.sandbox.tiers import try_tier
 
 BUBBLEWRAP_PROBLEM = asyncio.run(try_tier("bubblewrap"))
 

@@ -14,9 +14,8 @@ from aiohttp import web
 from headrace.streams import reading
 from services.tools.documents.file_types import render_file
 from services.tools.errors import ToolFailed
-from services.tools.web.extractor import Extractor
 from services.tools.web.fetcher import FetchedResponse
-from services.tools.web.page import read_page
+from services.tools.web.web import Extractor, read_page
 from tests.support.tools.calls import deltas_of, request, sources
 from tests.support.tools.processes import nothing_running
 from tests.support.tools.suite import Serve, Suite

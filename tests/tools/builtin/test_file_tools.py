@@ -16,8 +16,7 @@ import pytest
 from services.tools.builtin import grep
 from services.tools.errors import ToolFailed
 from services.tools.toolkit.tool import RESULT_CHARS_MAX
-from services.tools.workspace.globs import compile_glob
-from services.tools.workspace.tree_walk import DEPTH_MAX
+from services.tools.workspace.tree_walk import DEPTH_MAX, compile_glob
 from tests.support.tools.suite import Serve, Suite
 
 

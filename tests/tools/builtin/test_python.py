@@ -11,7 +11,7 @@ import pytest
 
 from headrace.streams import reading
 from headrace.v1 import tools_pb2
-from services.tools.sandbox.tier import Sandbox
+from services.tools.sandbox.tiers import Sandbox
 from tests.support.tiers import check_only
 from tests.support.tools.commands import is_running
 from tests.support.tools.suite import Serve, Suite

@@ -17,9 +17,8 @@ from pptx.util import Inches
 from pypdf import PdfReader
 
 from services.tools.documents.blocks import Code, Heading, Item, Paragraph, Picture, Table, join_text, parse_blocks
-from services.tools.documents.file_types import FILE_TYPES, render_file
-from services.tools.documents.font_files import list_font_files
-from services.tools.documents.fonts import REGISTERED
+from services.tools.documents.file_types import SUFFIXES, render_file
+from services.tools.documents.fonts import REGISTERED, list_font_files
 from services.tools.documents.slide_parts import LINES_MAX, ROWS_MAX
 from services.tools.errors import ToolFailed
 
@@ -72,7 +71,7 @@ def list_slides(data: bytes) -> list[Any]:
 
 @needs_cjk_font
 @pytest.mark.parametrize("texts", [3, pytest.param(15, marks=pytest.mark.nightly)])
-@pytest.mark.parametrize("kind", FILE_TYPES)
+@pytest.mark.parametrize("kind", SUFFIXES)
 async def test_any_markdown_becomes_a_file(kind: str, texts: int) -> None:
     rng = random.Random(5)
     for _ in range(texts):

@@ -15,7 +15,7 @@ from pathlib import Path
 from services.runtime.process.config import ServerSettings
 from services.tools.catalogue.catalogue import Catalogue
 from services.tools.config import Config
-from services.tools.sandbox.selftest import Sandbox
+from services.tools.sandbox.tiers import Sandbox
 from services.tools.server import tool_server
 
 WRITES = 5

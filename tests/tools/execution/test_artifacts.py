@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from headrace.streams import reading
 from headrace.v1 import agent_pb2
-from services.tools.execution.artifacts import ARTIFACTS_MAX
-from services.tools.execution.long_results import shorten_result
+from services.tools.execution.results import ARTIFACTS_MAX, shorten_result
 from services.tools.toolkit.tool import RESULT_CHARS_MAX
 from tests.support.tools.suite import CHAT, RUN, Serve, Suite
 from tests.support.tools.uploading import picture, read

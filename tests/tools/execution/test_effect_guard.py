@@ -21,8 +21,7 @@ from headrace.v1 import tools_pb2
 from services.tools.errors import ToolFailed
 from services.tools.execution.effect_guard import check_effect, run_guarded
 from services.tools.execution.effect_records import EffectRecord, EffectRecords, Outcome
-from services.tools.toolkit.context import ToolContext
-from services.tools.toolkit.tool import RESULT_CHARS_MAX, Effect, Tool, make_result
+from services.tools.toolkit.tool import RESULT_CHARS_MAX, Effect, Tool, ToolContext, make_result
 from services.tools.workspace.workspace import Workspaces
 from tests.support.tools.suite import CHAT, RUN, Serve, Suite
 

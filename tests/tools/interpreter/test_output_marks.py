@@ -7,8 +7,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.tools.interpreter.output_marks import MarkedOutput
-from services.tools.sandbox.supervised_command import Stream
+from services.tools.interpreter.session import MarkedOutput
+from services.tools.sandbox.command import Stream
 
 TOKEN = "0123456789abcdef"
 

@@ -11,8 +11,8 @@ import pytest
 from headrace.errors import Overloaded
 from services.tools.interpreter.pool import InterpreterPool, run_pool
 from services.tools.interpreter.session import CodeEnded, InterpreterSession, start_session
-from services.tools.sandbox.command_run import CommandOutput
-from services.tools.sandbox.confinement.policy import Policy
+from services.tools.sandbox.command import CommandOutput
+from services.tools.sandbox.supervisor.policy import Policy
 
 
 async def said(session: InterpreterSession, code: str) -> str:

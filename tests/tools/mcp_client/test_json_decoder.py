@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from services.tools.mcp_client.transport.json_decoder import LINE_CHARS_MAX, JsonDecoder
+from services.tools.mcp_client.http import LINE_CHARS_MAX, JsonDecoder
 
 PARTS = ("a", r"\\", r"\n", r"\ud83d", r"\ude00", r"\u0041", "é", "😀")
 

@@ -23,12 +23,12 @@ from headrace.streams import reading, rpc_errors
 from headrace.v1 import common_pb2, tools_pb2
 from services.runtime.auth.callers import TOOLS
 from services.runtime.auth.identity import DEFAULT, Identity, acting_as
-from services.runtime.net.allow_list import AllowList
 from services.runtime.rpc.audit_records import AuditRecords
 from services.runtime.rpc.channels import open_channel
-from services.tools.mcp_client.oauth.completion import complete
+from services.tools.mcp_client.authorizations import Authorizations
 from services.tools.mcp_client.oauth.token_store import TokenStore
 from services.tools.mcp_client.oauth.tokens import LASTS_S_MAX
+from services.tools.mcp_client.servers import McpServers
 from tests.support.tools import calls
 from tests.support.tools.audit_log import AuditLog, serving_audit
 from tests.support.tools.mcp_http import Http, http_server
@@ -152,6 +152,17 @@ async def test_a_token_that_is_refused_is_asked_for_anew(tmp_path: Path) -> None
         assert (await execute(suite, "s__whoami", "k1", accept(need))).result == "ann again"
 
 
+async def test_who_connects_with_a_token_that_the_server_refuses_by_now_is_asked_again(tmp_path: Path) -> None:
+    """As when it has moved to another authorization server."""
+    authority = Authority()
+    async with protected(authority) as http, serving(tmp_path, http) as suite:
+        await connect(suite)
+        authority.access.clear()
+        [need] = (await execute(suite, "s__connect", "c2")).asks
+        await come_back(suite, await agree(need))
+        assert (await execute(suite, "s__connect", "c2", accept(need))).ok
+
+
 async def test_who_does_not_agree_gets_nothing(tmp_path: Path) -> None:
     async with protected(Authority()) as http, serving(tmp_path, http) as suite:
         await suite.until("s__connect")
@@ -177,8 +188,10 @@ async def test_a_state_is_one_users_and_counts_once(tmp_path: Path) -> None:
         [need] = (await execute(suite, "s__connect", "c1")).asks
         back = await agree(need)
         store = TokenStore(tmp_path / "mcp_tokens", KEY)
-        with acting_as(BEN), pytest.raises(NotFound):
-            await complete(store, AuditRecords(memory, TOOLS), lambda server: AllowList(), back)
+        async with asyncio.TaskGroup() as group:
+            servers = McpServers(tmp_path / "mcp.json", {}, lambda server, tools: None, group)
+            with acting_as(BEN), pytest.raises(NotFound):
+                await Authorizations(store, servers, AuditRecords(memory, TOOLS)).complete(back)
         other = tools_pb2.CompleteAuthorizationRequest(state=back.state + "x", code=back.code)
         with pytest.raises(NotFound):
             await come_back(suite, other)

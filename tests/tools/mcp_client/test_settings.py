@@ -15,13 +15,12 @@ import structlog
 from mcp_types import ToolAnnotations
 
 from services.tools.mcp_client import user_sessions
+from services.tools.mcp_client.offered_tools import map_tools
 from services.tools.mcp_client.sdk_errors import ServerFailed
 from services.tools.mcp_client.session import McpSession
 from services.tools.mcp_client.settings import BadMcpFile, Http, Stdio, read_servers
-from services.tools.mcp_client.tool_mapping import map_tools
 from services.tools.mcp_client.user_sessions import UserSessions
-from services.tools.toolkit.context import ToolContext
-from services.tools.toolkit.tool import Effect, Execute
+from services.tools.toolkit.tool import Effect, Execute, ToolContext
 
 ENV = {"TOKEN": "Bearer x"}
 

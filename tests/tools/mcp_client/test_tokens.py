@@ -12,9 +12,8 @@ import pytest
 from aiohttp import web
 
 from services.runtime.net.allow_list import parse_allow_list
-from services.tools.mcp_client.oauth.http import AuthorizationFailed, send
 from services.tools.mcp_client.oauth.token_store import Client, Grantor, Pending, Token
-from services.tools.mcp_client.oauth.tokens import LASTS_S_MAX, exchange_code, renew
+from services.tools.mcp_client.oauth.tokens import LASTS_S_MAX, AuthorizationFailed, exchange_code, renew, send
 from tests.support.web_server import serving_web
 
 HERE = parse_allow_list("127.0.0.1")

@@ -11,9 +11,9 @@ import sys
 from contextlib import aclosing
 from pathlib import Path
 
-from services.tools.sandbox.command_run import stream_command
-from services.tools.sandbox.confinement.policy import Policy
+from services.tools.sandbox.command import stream_command
 from services.tools.sandbox.leftovers import make_mark
+from services.tools.sandbox.supervisor.policy import Policy
 
 
 async def main(data_dir: str, folder: str, marker: str) -> None:

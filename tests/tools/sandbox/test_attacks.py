@@ -13,12 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from services.tools.sandbox.command_run import CommandExit, CommandOutput, stream_command
-from services.tools.sandbox.confinement import syscalls
-from services.tools.sandbox.confinement.policy import Policy
-from services.tools.sandbox.confinement.seccomp import ARCHITECTURES
-from services.tools.sandbox.confinement.syscalls import Numbers
-from services.tools.sandbox.supervised_command import INTERPRETER
+from services.tools.sandbox.command import INTERPRETER, CommandExit, CommandOutput, stream_command
+from services.tools.sandbox.supervisor import syscalls
+from services.tools.sandbox.supervisor.policy import Policy
+from services.tools.sandbox.supervisor.seccomp import ARCHITECTURES
+from services.tools.sandbox.supervisor.syscalls import Numbers
 from tests.support.tools.tiers import TIERS
 from tests.tools.sandbox.attacks.table import ATTEMPTS, Attempt
 from tests.tools.sandbox.attacks.victims import as_json, victims

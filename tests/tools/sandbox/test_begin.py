@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import Overloaded
-from services.tools.sandbox.command_run import CommandExit, CommandOutput, stream_command
-from services.tools.sandbox.confinement.policy import Policy
+from services.tools.sandbox.command import CommandExit, CommandOutput, stream_command
+from services.tools.sandbox.supervisor.policy import Policy
 from tests.support.tools.processes import nothing_running, processes
 from tests.support.tools.tiers import TIERS
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from services.tools.sandbox import bubblewrap
-from services.tools.sandbox.command_run import CommandExit
-from services.tools.sandbox.confinement.policy import Policy
+from services.tools.sandbox.command import CommandExit
+from services.tools.sandbox.supervisor.policy import Policy
 from tests.support.tools.commands import bash, said
 from tests.support.tools.tiers import TIERS
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from services.tools.sandbox.confinement.policy import Policy
+from services.tools.sandbox.supervisor.policy import Policy
 from tests.support.tools.commands import said
 from tests.support.tools.tiers import TIERS
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from services.tools.sandbox import leftovers
-from services.tools.sandbox.confinement.policy import HOME_PARENT
+from services.tools.sandbox.supervisor.policy import HOME_PARENT
 from tests.support.tools.commands import is_running
 from tests.support.tools.suite import Serve
 

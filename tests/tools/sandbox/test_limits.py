@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from services.tools.sandbox.command_run import OUTPUT_BYTES_MAX, CommandExit, CommandOutput, stream_command
-from services.tools.sandbox.confinement.policy import Limits, Policy
+from services.tools.sandbox.command import OUTPUT_BYTES_MAX, CommandExit, CommandOutput, stream_command
+from services.tools.sandbox.supervisor.policy import Limits, Policy
 from tests.support.timing import within
 from tests.support.tools.commands import bash, is_running, said
 from tests.support.tools.tiers import TIERS

@@ -12,9 +12,9 @@ import pytest
 from aiohttp import web
 
 from services.runtime.net.allow_list import parse_allow_list
-from services.tools.sandbox.command_run import CommandOutput, stream_command
-from services.tools.sandbox.confinement.policy import Policy
+from services.tools.sandbox.command import CommandOutput, stream_command
 from services.tools.sandbox.network_proxy import parse_request
+from services.tools.sandbox.supervisor.policy import Policy
 from tests.support.tools.tiers import TIERS
 from tests.support.web_server import serving_web
 

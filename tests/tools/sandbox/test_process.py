@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from services.tools.sandbox.command_run import CommandExit, CommandOutput, stream_command
-from services.tools.sandbox.confinement.policy import Policy
+from services.tools.sandbox.command import CommandExit, CommandOutput, stream_command
+from services.tools.sandbox.supervisor.policy import Policy
 from tests.support.timing import until_still, within
 from tests.support.tools.commands import bash, events, is_running, said
 from tests.support.tools.processes import processes

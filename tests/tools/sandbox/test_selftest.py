@@ -5,47 +5,47 @@ from __future__ import annotations
 import pytest
 from prometheus_client import generate_latest
 
-from services.tools.sandbox import selftest
-from services.tools.sandbox.command_run import CommandExit
-from services.tools.sandbox.confinement import seccomp
-from services.tools.sandbox.confinement.syscalls import LAST_KNOWN
-from services.tools.sandbox.tier import Sandbox, Tier
+from services.tools.sandbox import tiers
+from services.tools.sandbox.command import CommandExit
+from services.tools.sandbox.supervisor import seccomp
+from services.tools.sandbox.supervisor.syscalls import LAST_KNOWN
+from services.tools.sandbox.tiers import Sandbox, Tier
 from tests.support.tools.tiers import TIERS
 
 
 async def test_this_machine_has_the_process_tier() -> None:
-    assert await selftest.find_sandbox("process", allow_unsandboxed=False) == Sandbox("process")
+    assert await tiers.find_sandbox("process", allow_unsandboxed=False) == Sandbox("process")
 
 
 async def test_auto_takes_the_strongest_tier_that_works() -> None:
-    found = await selftest.find_sandbox("auto", allow_unsandboxed=False)
+    found = await tiers.find_sandbox("auto", allow_unsandboxed=False)
     assert found.tier == TIERS[-1]
     assert found.is_confined
     assert found.has_namespaces == ("bubblewrap" in TIERS)
 
 
 def test_commands_of_several_tenants_share_the_process_tier_only_where_that_is_said() -> None:
-    problems: dict[selftest.Tested, str] = {"bubblewrap": "not installed"}
-    assert selftest.choose_tier(problems, allow_unsandboxed=False).tier == "process"
-    shared = selftest.choose_tier(problems, allow_unsandboxed=False, has_tenants=True)
+    problems: dict[tiers.Tested, str] = {"bubblewrap": "not installed"}
+    assert tiers.choose_tier(problems, allow_unsandboxed=False).tier == "process"
+    shared = tiers.choose_tier(problems, allow_unsandboxed=False, has_tenants=True)
     assert shared.tier is None
     assert "HEADRACE_TOOLS_SANDBOX=process accepts that" in shared.problem
-    assert selftest.choose_tier({}, allow_unsandboxed=False, has_tenants=True).tier == "bubblewrap"
-    assert selftest.choose_tier(problems, allow_unsandboxed=True, has_tenants=True).tier == "process"
+    assert tiers.choose_tier({}, allow_unsandboxed=False, has_tenants=True).tier == "bubblewrap"
+    assert tiers.choose_tier(problems, allow_unsandboxed=True, has_tenants=True).tier == "process"
 
 
 async def test_an_external_sandbox_has_the_process_tier_inside() -> None:
-    found = await selftest.find_sandbox("external", allow_unsandboxed=False)
+    found = await tiers.find_sandbox("external", allow_unsandboxed=False)
     assert (found.tier, found.is_confined, found.has_namespaces) == ("external", True, False)
     assert not Sandbox("external", "no Landlock").is_confined
 
 
 async def test_no_sandbox_is_taken_when_asked_for() -> None:
-    assert not (await selftest.find_sandbox("none", allow_unsandboxed=True)).is_confined
+    assert not (await tiers.find_sandbox("none", allow_unsandboxed=True)).is_confined
 
 
 async def test_a_sandbox_that_denies_nothing_is_found_out() -> None:
-    problem = await selftest.try_tier("none")
+    problem = await tiers.try_tier("none")
     assert "reads a file outside" in problem
     assert "opens a TCP socket" in problem
     assert "signals the service" in problem
@@ -62,16 +62,16 @@ async def test_a_sandbox_that_denies_nothing_is_found_out() -> None:
     ],
 )
 def test_only_probes_that_all_end_well_are_good(said: str, ending: CommandExit, problem: str) -> None:
-    assert selftest.find_failures(said, ending) == problem
+    assert tiers.find_failures(said, ending) == problem
 
 
 def test_no_tier_is_taken_silently() -> None:
-    broken: dict[selftest.Tested, str] = {"bubblewrap": "not installed", "process": "no Landlock"}
+    broken: dict[tiers.Tested, str] = {"bubblewrap": "not installed", "process": "no Landlock"}
     problem = "bubblewrap: not installed; process: no Landlock"
-    assert selftest.choose_tier(broken, allow_unsandboxed=False) == Sandbox(None, problem)
-    assert selftest.choose_tier(broken, allow_unsandboxed=True) == Sandbox("none", problem)
-    assert selftest.choose_tier({"bubblewrap": "x"}, allow_unsandboxed=True) == Sandbox("process", "bubblewrap: x")
-    assert selftest.choose_tier({}, allow_unsandboxed=True) == Sandbox("bubblewrap")
+    assert tiers.choose_tier(broken, allow_unsandboxed=False) == Sandbox(None, problem)
+    assert tiers.choose_tier(broken, allow_unsandboxed=True) == Sandbox("none", problem)
+    assert tiers.choose_tier({"bubblewrap": "x"}, allow_unsandboxed=True) == Sandbox("process", "bubblewrap: x")
+    assert tiers.choose_tier({}, allow_unsandboxed=True) == Sandbox("bubblewrap")
 
 
 @pytest.mark.parametrize(("tier", "shown"), [("bubblewrap", "bubblewrap"), (None, "refused")])

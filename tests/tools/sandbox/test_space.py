@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from services.tools.sandbox.command_run import CommandExit, CommandOutput, stream_command
-from services.tools.sandbox.confinement.policy import Limits, Policy, Space
+from services.tools.sandbox.command import CommandExit, CommandOutput, stream_command
+from services.tools.sandbox.supervisor.policy import Limits, Policy, Space
 from services.tools.sandbox.supervisor.space_watch import Place, SpaceWatch
-from services.tools.sandbox.tier import Sandbox
+from services.tools.sandbox.tiers import Sandbox
 from tests.support.tools.commands import bash, is_running, said
 from tests.support.tools.suite import Serve
 from tests.support.tools.tiers import TIERS

@@ -10,7 +10,7 @@ import pytest
 
 from services.runtime.formats.json_schema import compile_schema, describe_violations
 from services.tools.errors import ToolFailed
-from services.tools.toolkit.arguments import check_schema, parse_arguments
+from services.tools.toolkit.tool import check_schema, parse_arguments
 from tests.support.shapes import fan_out
 
 SCHEMA = compile_schema(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headrace.streams import reading
-from services.tools.sandbox.tier import Sandbox
+from services.tools.sandbox.tiers import Sandbox
 from tests.support.tools.suite import Serve
 from tests.support.tools.tiers import TIERS
 

@@ -13,7 +13,7 @@ import yaml
 from headrace.streams import reading
 from headrace.v1 import tools_pb2
 from services.runtime.rpc.call_ids import name_tool_credential
-from services.tools.execution.secret_mask import mask_deltas
+from services.tools.execution.results import mask_deltas
 from services.tools.toolkit.tool import make_output, make_result
 from tests.support.orchestrator.files import find_text
 from tests.support.tools.mcp_http import http_server

@@ -15,9 +15,9 @@ import pytest
 from headrace.errors import HeadraceError, Interrupted, InvalidRequest, NotFound, OutOfRange, Overloaded, QuotaExceeded
 from headrace.streams import reading, rpc_errors
 from headrace.v1 import tools_pb2
-from services.tools.sandbox.confinement.openat2 import open_beneath
+from services.tools.sandbox.supervisor.kernel import open_beneath
 from services.tools.transfer.downloads import FILES_MAX, PIECE_BYTES
-from services.tools.transfer.file_errors import file_errors
+from services.tools.workspace.file_work import file_errors
 from services.tools.workspace.quota import WorkspaceFull
 from services.tools.workspace.workspace import Workspaces
 from tests.support.tools.suite import CHAT, Serve

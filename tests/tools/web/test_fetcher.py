@@ -15,8 +15,7 @@ from aiohttp import web
 from services.runtime.net.allow_list import parse_allow_list
 from services.runtime.net.pinned_connection import pinned_session
 from services.tools.errors import ToolFailed
-from services.tools.web.body import SIZE_BYTES_MAX
-from services.tools.web.fetcher import Fetcher, fetch_errors
+from services.tools.web.fetcher import SIZE_BYTES_MAX, Fetcher, fetch_errors
 from tests.support.web_server import Answer, serving_web
 
 

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from services.tools.workspace.blocking import run_to_end
+from services.tools.workspace.file_work import run_to_end
 
 
 async def test_a_cancelled_caller_waits_for_the_work_however_often_it_is_cancelled() -> None:

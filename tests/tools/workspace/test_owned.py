@@ -14,9 +14,7 @@ from services.runtime.auth.identity import Identity, acting_as
 from services.tools.execution.effect_records import EffectRecords, Outcome
 from services.tools.interpreter.pool import InterpreterPool
 from services.tools.mcp_client.oauth.token_store import Client, Grantor, Token, TokenStore
-from services.tools.owned.chats import ChatFolders
-from services.tools.owned.erasing import erase_owned
-from services.tools.owned.reading import read_owned
+from services.tools.owned import ChatFolders, erase_owned, read_owned
 from services.tools.workspace.retention import GOING
 from services.tools.workspace.workspace import Workspaces
 

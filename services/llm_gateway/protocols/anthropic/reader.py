@@ -1,22 +1,79 @@
-"""Reads the answer: each event becomes deltas at once."""
+"""Reads the answer: each event becomes deltas at once.
+
+https://platform.claude.com/docs/en/build-with-claude/streaming (2026-11). Anthropic wants an answer's blocks back in
+their order, with thoughts and what only it can read unchanged. Texts and calls stand in the message itself, and here by
+their lengths and places alone (https://platform.claude.com/docs/en/build-with-claude/extended-thinking, 2026-11).
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any, Final
+
+import msgspec
+import orjson
 
 from headrace.v1 import common_pb2
-from services.llm_gateway.protocols.anthropic.answer_blocks import KIND, AnswerBlocks
-from services.llm_gateway.protocols.anthropic.events import Block, Event, UsageReport, decode_block, decode_event
-from services.llm_gateway.protocols.common.answer_reader import AnswerReader
-from services.llm_gateway.protocols.common.call_ids import CallIds
-from services.llm_gateway.protocols.common.finish_reasons import translate_finish
+from services.llm_gateway.protocols.common.answer_reader import AnswerReader, AnswerSource, SendBytes
 from services.llm_gateway.protocols.common.provider_state import pack_state
-from services.llm_gateway.protocols.common.token_numbers import drop_impossible
-from services.llm_gateway.provider_errors.error_object import UNREADABLE
+from services.llm_gateway.protocols.common.reports import drop_impossible, translate_finish
+from services.llm_gateway.protocols.common.tool_calls import CallIds, parse_input
+from services.llm_gateway.provider_errors.refusal import UNREADABLE, ErrorObject
 
-if TYPE_CHECKING:
-    from services.llm_gateway.protocols.anthropic.events import Delta
-    from services.llm_gateway.protocols.common.answer_reader import AnswerSource, SendBytes
+KIND: Final = "thinking_blocks"
+
+THINKING = ("thinking", "redacted_thinking")
+
+
+class OutputDetails(msgspec.Struct):
+    thinking_tokens: int | None = None
+
+
+class UsageReport(msgspec.Struct):
+    input_tokens: int | None = None
+    """Excludes the tokens of the two cache fields."""
+
+    output_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+    output_tokens_details: OutputDetails | None = None
+
+
+class Message(msgspec.Struct):
+    usage: UsageReport | None = None
+
+
+class Block(msgspec.Struct):
+    type: str = ""
+    id: str | None = None
+    name: str | None = None
+    text: str | None = None
+    thinking: str | None = None
+    input: msgspec.Raw = msgspec.Raw()
+    """The input, which some servers send whole instead of in deltas."""
+
+
+class Delta(msgspec.Struct, gc=False):
+    text: str | None = None
+    thinking: str | None = None
+    partial_json: str | None = None
+    signature: str | None = None
+    stop_reason: str | None = None
+
+
+class Event(msgspec.Struct, gc=False):
+    type: str = ""
+    index: int | None = None
+    delta: Delta | None = None
+    content_block: msgspec.Raw = msgspec.Raw()
+    """A Block, kept as it came."""
+
+    message: Message | None = None
+    usage: UsageReport | None = None
+    error: ErrorObject | str | None = None
+
+
+decode_event = msgspec.json.Decoder(Event).decode
+decode_block = msgspec.json.Decoder(Block).decode
 
 
 class AnthropicReader(AnswerReader):
@@ -156,3 +213,47 @@ class AnthropicReader(AnswerReader):
         if details is not None and details.thinking_tokens is not None:
             usage.reasoning_tokens = details.thinking_tokens
         return usage
+
+
+class AnswerBlocks:
+    def __init__(self) -> None:
+        self._blocks: dict[int, dict[str, Any]] = {}
+        self._texts: dict[int, list[str]] = {}
+        """Text of blocks that are still being written, by index: thoughts, or the input of a provider's own tool."""
+
+    def begin_block(self, index: int, block: Block, raw: bytes) -> None:
+        """Begin a block, whose fields `raw` has all."""
+        match block.type:
+            case "text":
+                self._blocks[index] = {"type": "text", "chars": 0}
+            case "tool_use":
+                self._blocks[index] = {"type": "tool_use"}
+            case _:
+                self._blocks[index] = orjson.loads(raw)
+                self._texts[index] = [block.thinking or ""]
+
+    def count_text(self, index: int, chars: int) -> None:
+        """Count the characters of a text block; text outside such a block has no place in the order."""
+        if (block := self._blocks.get(index)) is not None and "chars" in block:
+            block["chars"] += chars
+
+    def add_text(self, index: int, text: str) -> None:
+        if (texts := self._texts.get(index)) is not None:
+            texts.append(text)
+
+    def add_signature(self, index: int, signature: str) -> None:
+        if (block := self._blocks.get(index)) is not None:
+            given = block.get("signature")
+            block["signature"] = (given if isinstance(given, str) else "") + signature
+
+    def build_items(self) -> list[dict[str, Any]]:
+        """Return the blocks; none where nothing but a text before calls has come."""
+        if not self._texts:
+            return []
+        return [self._complete(index, block) for index, block in self._blocks.items()]
+
+    def _complete(self, index: int, block: dict[str, Any]) -> dict[str, Any]:
+        written = "".join(self._texts.get(index, ()))
+        if block.get("type") == "thinking":
+            return block | {"thinking": written}
+        return block | {"input": parse_input(written)} if written else block

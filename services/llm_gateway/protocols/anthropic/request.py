@@ -1,25 +1,38 @@
 """Converts a ChatRequest to the body of POST {baseUrl}/messages.
 
-https://platform.claude.com/docs/en/api/messages (2026-11).
+https://platform.claude.com/docs/en/api/messages (2026-11). Turns alternate between two roles: one user turn holds all
+results and the user's text. The API refuses blank texts.
+
+At most four places of a request are marked, up to which the provider may cache it. A later request finds a cached
+prefix when a mark of its own lies at most 20 blocks behind, so the conversation has two: at its end, and at the end of
+the user's turn before, where the last request had its own. The first turn has one too: after a compaction it begins
+with the summary, which stays when all behind it goes
+(https://platform.claude.com/docs/en/build-with-claude/prompt-caching, 2026-11).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any, Final
 
 import orjson
 
-from services.llm_gateway.fitting.turns import join_system_text
-from services.llm_gateway.protocols.anthropic.answer_blocks import THINKING
-from services.llm_gateway.protocols.anthropic.cache_marks import mark_cache
-from services.llm_gateway.protocols.anthropic.messages import Turn, build_turns
-from services.llm_gateway.protocols.common.claude_thinking import build_thinking
-from services.llm_gateway.protocols.common.output_format import describe_form, has_form_in_words
-from services.llm_gateway.protocols.common.request_rules import check_tool_choice
-
-if TYPE_CHECKING:
-    from headrace.v1 import llm_pb2
-    from services.llm_gateway.providers.provider_file import Model, Provider
+from headrace.v1 import llm_pb2
+from services.llm_gateway.fitting.turns import is_media, join_parts, join_system_text
+from services.llm_gateway.protocols.anthropic.reader import KIND, THINKING
+from services.llm_gateway.protocols.common.media import encode_media
+from services.llm_gateway.protocols.common.provider_state import order_blocks, unpack_state
+from services.llm_gateway.protocols.common.request_rules import (
+    Block,
+    Turn,
+    build_thinking,
+    check_tool_choice,
+    describe_form,
+    has_form_in_words,
+    join_turns,
+)
+from services.llm_gateway.protocols.common.tool_calls import parse_input
+from services.llm_gateway.providers.provider_file import Model, Provider
 
 PATH = "/messages"
 
@@ -31,6 +44,10 @@ OUTPUT_TOKENS_MAX = 8_192
 
 TOP_P_MIN_THINKING = 0.95
 """Smaller values are refused with thinking."""
+
+MARK: Final = {"cache_control": {"type": "ephemeral"}}
+
+MARKED_TURNS = 2
 
 
 def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -> dict[str, Any]:
@@ -93,3 +110,64 @@ def _lacks_thoughts(conversation: list[Turn]) -> bool:
     if len(conversation) < 2 or not any(block["type"] == "tool_result" for block in results):
         return False
     return conversation[-2]["content"][0]["type"] not in THINKING
+
+
+def build_turns(messages: Iterable[llm_pb2.Message], provider: str) -> list[Turn]:
+    return join_turns(messages, lambda message: _build_blocks(message, provider))
+
+
+def _build_blocks(message: llm_pb2.Message, provider: str) -> list[Block]:
+    if message.role == "tool":
+        return [_build_result(message)]
+    blocks = [block for part in message.content if (block := _build_part(part)) is not None]
+    if message.role != "assistant":
+        return blocks
+    calls = [
+        {"type": "tool_use", "id": call.id, "name": call.name, "input": parse_input(call.arguments)}
+        for call in message.tool_calls
+    ]
+    items = unpack_state(message.provider_state, provider, KIND)
+    text = "".join(part.text for part in message.content)
+    ordered = None if any(map(is_media, message.content)) else order_blocks(items, text, calls)
+    if ordered is not None:
+        return ordered
+    # An answer that was cut, or one of an earlier version's log, whose thoughts alone are known.
+    return [*(item for item in items if item.get("type") in THINKING), *blocks, *calls]
+
+
+def _build_part(part: llm_pb2.ContentPart) -> Block | None:
+    match part.WhichOneof("part"):
+        case "image":
+            return {"type": "image", "source": _build_source(part.image)}
+        case "file":
+            title = {"title": part.file.name} if part.file.name else {}
+            return {"type": "document", "source": _build_source(part.file)} | title
+        case _:
+            return {"type": "text", "text": part.text} if part.text.strip() else None
+
+
+def _build_source(part: llm_pb2.ImagePart | llm_pb2.FilePart) -> dict[str, str]:
+    encoded = encode_media(part)
+    if encoded is None:
+        return {"type": "url", "url": part.url}
+    return {"type": "base64", "media_type": encoded.mime_type, "data": encoded.base64}
+
+
+def _build_result(message: llm_pb2.Message) -> Block:
+    result: Block = {"type": "tool_result", "tool_use_id": message.tool_call_id}
+    if any(map(is_media, message.content)):
+        result["content"] = [block for part in message.content if (block := _build_part(part)) is not None]
+    elif text := join_parts(message.content):
+        result["content"] = text
+    return result
+
+
+def mark_cache(body: dict[str, Any]) -> None:
+    """Mark the ends of instructions (or else tools), of the user's first turn, and of the last two."""
+    if system := body.get("system"):
+        body["system"] = [{"type": "text", "text": system} | MARK]
+    elif tools := body.get("tools"):
+        tools[-1] |= MARK
+    turns = [turn for turn in body["messages"] if turn["role"] == "user"]
+    for turn in (*turns[:1], *turns[1:][-MARKED_TURNS:]):
+        turn["content"][-1] |= MARK

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import struct
 import zlib
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from headrace.errors import BadFrame
-
-if TYPE_CHECKING:
-    from headrace.sse import Take
+from headrace.sse import Take
 
 MESSAGE_BYTES_MAX = 16 * 1024 * 1024
 

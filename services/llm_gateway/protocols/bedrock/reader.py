@@ -1,31 +1,21 @@
-"""Reads the answer: each event becomes deltas at once."""
+"""Reads the answer: each event becomes deltas at once. Converse wants its blocks back, thoughts with their signatures.
+
+https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ConverseStream.html (2026-11).
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any, Final
+
+import msgspec
 
 from headrace.v1 import common_pb2
-from services.llm_gateway.protocols.bedrock.answer_blocks import KIND, AnswerBlocks
 from services.llm_gateway.protocols.bedrock.event_stream import DOCUMENT, EVENT, EventStreamReader
-from services.llm_gateway.protocols.bedrock.events import (
-    Block,
-    Event,
-    Problem,
-    UsageReport,
-    decode_event,
-    decode_problem,
-)
-from services.llm_gateway.protocols.common.answer_reader import AnswerReader
-from services.llm_gateway.protocols.common.call_ids import CallIds
-from services.llm_gateway.protocols.common.call_input import read_arguments
-from services.llm_gateway.protocols.common.finish_reasons import translate_finish
-from services.llm_gateway.protocols.common.provider_state import pack_state
-from services.llm_gateway.protocols.common.token_numbers import drop_impossible
-from services.llm_gateway.provider_errors.error_object import UNREADABLE, ErrorObject
-
-if TYPE_CHECKING:
-    from services.llm_gateway.protocols.bedrock.events import Reasoning, ToolUse
-    from services.llm_gateway.protocols.common.answer_reader import AnswerSource, SendBytes
+from services.llm_gateway.protocols.common.answer_reader import AnswerReader, AnswerSource, SendBytes
+from services.llm_gateway.protocols.common.provider_state import CALL, CHARS, pack_state
+from services.llm_gateway.protocols.common.reports import drop_impossible, translate_finish
+from services.llm_gateway.protocols.common.tool_calls import CallIds, read_arguments
+from services.llm_gateway.provider_errors.refusal import UNREADABLE, ErrorObject
 
 STATUSES = {
     "throttlingException": 429,
@@ -34,7 +24,80 @@ STATUSES = {
     "modelStreamErrorException": 500,
     "serviceUnavailableException": 503,
 }
-"""Of exceptions in mid-stream, by their names."""
+"""Statuses of exceptions in mid-stream, by name."""
+
+KIND: Final = "content_blocks"
+
+REASONING: Final = "reasoningContent"
+
+
+class UsageReport(msgspec.Struct, rename="camel"):
+    input_tokens: int | None = None
+    """Without those of the two cache fields."""
+
+    output_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+    cache_write_input_tokens: int | None = None
+
+
+class ReasoningText(msgspec.Struct, gc=False):
+    text: str | None = None
+    signature: str | None = None
+
+
+class Reasoning(msgspec.Struct, gc=False, rename="camel"):
+    text: str | None = None
+    signature: str | None = None
+    redacted_content: str | None = None
+    """Base64."""
+
+    reasoning_text: ReasoningText | None = None
+    """The thoughts of a block that came whole."""
+
+
+class ToolUse(msgspec.Struct, gc=False, rename="camel"):
+    tool_use_id: str | None = None
+    name: str | None = None
+    input: msgspec.Raw = msgspec.Raw()
+    """A text in a delta, an object in a whole block."""
+
+
+class Block(msgspec.Struct, gc=False, rename="camel"):
+    """The begin of a block, a piece of one, or a whole one."""
+
+    text: str | None = None
+    tool_use: ToolUse | None = None
+    reasoning_content: Reasoning | None = None
+
+
+class Message(msgspec.Struct):
+    content: list[Block] | None = None
+
+
+class Output(msgspec.Struct):
+    message: Message | None = None
+
+
+class Event(msgspec.Struct, gc=False, rename="camel"):
+    content_block_index: int | None = None
+    start: Block | None = None
+    delta: Block | None = None
+    stop_reason: str | None = None
+    usage: UsageReport | None = None
+    output: Output | None = None
+    """The answer, if it came whole instead of as a stream."""
+
+
+class Problem(msgspec.Struct, rename="camel"):
+    """The payload of an exception."""
+
+    message: str | None = None
+    original_status_code: int | None = None
+    original_message: str | None = None
+
+
+decode_event = msgspec.json.Decoder(Event).decode
+decode_problem = msgspec.json.Decoder(Problem).decode
 
 
 class BedrockReader(AnswerReader):
@@ -132,3 +195,39 @@ def _read_problem(name: str, data: bytes) -> ErrorObject:
     message = ": ".join(filter(None, (problem.message, problem.original_message)))
     status = problem.original_status_code or STATUSES.get(name)
     return ErrorObject(message, type=name, code=status)
+
+
+class AnswerBlocks:
+    def __init__(self) -> None:
+        self._blocks: dict[int, dict[str, Any]] = {}
+        self._texts: dict[int, list[str]] = {}
+        """Pieces of thoughts, by the block's index."""
+
+    def count_text(self, index: int, text: str) -> None:
+        block = self._blocks.setdefault(index, {CHARS: 0})
+        if CHARS in block:
+            block[CHARS] += len(text)
+
+    def begin_call(self, index: int) -> None:
+        self._blocks[index] = {CALL: True}
+
+    def add_reasoning(self, index: int, piece: Reasoning) -> None:
+        if piece.redacted_content:
+            self._blocks[index] = {REASONING: {"redactedContent": piece.redacted_content}}
+            return
+        block = self._blocks.setdefault(index, {REASONING: {"reasoningText": {"text": ""}}})
+        whole = piece.reasoning_text
+        text, signature = (piece.text, piece.signature) if whole is None else (whole.text, whole.signature)
+        if text:
+            self._texts.setdefault(index, []).append(text)
+        if signature and (thought := block.get(REASONING, {}).get("reasoningText")) is not None:
+            thought["signature"] = thought.get("signature", "") + signature
+
+    def build_items(self) -> list[dict[str, Any]]:
+        """Return the blocks; none where nothing but texts and calls has come."""
+        if not any(REASONING in block for block in self._blocks.values()):
+            return []
+        for index, texts in self._texts.items():
+            if (thought := self._blocks[index].get(REASONING, {}).get("reasoningText")) is not None:
+                thought["text"] = "".join(texts)
+        return [block for _, block in sorted(self._blocks.items())]

@@ -1,24 +1,36 @@
 """Converts a ChatRequest to the body of POST {baseUrl}/model/{model}/converse-stream.
 
-https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ConverseStream.html (2026-11).
+https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ConverseStream.html (2026-11). Turns alternate
+between two roles, and their blocks are named by their only field. One user turn holds all results and the user's text.
+Blank texts are refused.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import re
+from collections.abc import Iterable
+from typing import Any
 
 import orjson
 
-from services.llm_gateway.fitting.turns import BLANK_LINE, join_system_text
-from services.llm_gateway.protocols.bedrock.messages import build_turns, lacks_thoughts
-from services.llm_gateway.protocols.common.claude_thinking import build_thinking
-from services.llm_gateway.protocols.common.output_format import DEFAULT_NAME, describe_form, has_form_in_words
-from services.llm_gateway.protocols.common.request_rules import build_limits, check_tool_choice
-
-if TYPE_CHECKING:
-    from headrace.v1 import common_pb2, llm_pb2
-    from services.llm_gateway.protocols.bedrock.messages import Turn
-    from services.llm_gateway.providers.provider_file import Model, Provider
+from headrace.v1 import common_pb2, llm_pb2
+from services.llm_gateway.fitting.turns import BLANK_LINE, is_media, join_parts, join_system_text
+from services.llm_gateway.protocols.bedrock.reader import KIND, REASONING
+from services.llm_gateway.protocols.common.media import encode_media
+from services.llm_gateway.protocols.common.provider_state import order_blocks, unpack_state
+from services.llm_gateway.protocols.common.request_rules import (
+    DEFAULT_NAME,
+    Block,
+    Turn,
+    build_limits,
+    build_thinking,
+    check_tool_choice,
+    describe_form,
+    has_form_in_words,
+    join_turns,
+)
+from services.llm_gateway.protocols.common.tool_calls import parse_input
+from services.llm_gateway.providers.provider_file import Model, Provider
 
 PATH = "/model/{model}/converse-stream"
 HEADERS = {"Accept": "application/vnd.amazon.eventstream"}
@@ -36,9 +48,14 @@ CACHING = ("anthropic.claude", "amazon.nova")
 
 NO_PARAMETERS = {"type": "object", "properties": {}}
 
+_UNFIT_NAME = re.compile(r"[^A-Za-z0-9()\[\]-]+")
+"""Characters that a document's name may not have, or not twice in a row."""
+
 
 def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -> dict[str, Any]:
     turns = build_turns(request.messages, provider.key)
+    # The ends of the instructions, which the tools stand before, and of the conversation are marked.
+    is_cached = provider.prompt_cache and any(name in request.model for name in CACHING)
     config = build_limits(request, "temperature", "topP", "maxTokens")
     body: dict[str, Any] = {"messages": turns}
     instructions = [join_system_text(request.messages)]
@@ -49,7 +66,7 @@ def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -
     if request.tools and request.tool_choice == "none":
         instructions.append(NO_CALL)
     if text := BLANK_LINE.join(filter(None, instructions)):
-        body["system"] = [{"text": text}]
+        body["system"] = [{"text": text}, *([CACHE_POINT] if is_cached else [])]
     if tools := _build_tools(request):
         body["toolConfig"] = tools
     if "reasoning" in model.capabilities:
@@ -61,8 +78,8 @@ def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -
         body |= {"additionalModelRequestFields": wish} if wish else {}
     if config:
         body["inferenceConfig"] = config
-    if provider.prompt_cache and any(name in request.model for name in CACHING):
-        _mark_cache(body)
+    if is_cached:
+        turns[-1]["content"].append(CACHE_POINT)
     return body
 
 
@@ -110,8 +127,56 @@ def _build_reasoning(
     return {"reasoning_effort": effort} if "gpt-oss" in request.model else {}
 
 
-def _mark_cache(body: dict[str, Any]) -> None:
-    """Mark the ends of the instructions, which the tools stand before, and of the conversation."""
-    if "system" in body:
-        body["system"].append(CACHE_POINT)
-    body["messages"][-1]["content"].append(CACHE_POINT)
+def build_turns(messages: Iterable[llm_pb2.Message], provider: str) -> list[Turn]:
+    return join_turns(messages, lambda message: _build_blocks(message, provider))
+
+
+def lacks_thoughts(turns: list[Turn]) -> bool:
+    """Whether results answer calls without thoughts, as another provider's are."""
+    if len(turns) < 2 or not any("toolResult" in block for block in turns[-1]["content"]):
+        return False
+    return REASONING not in turns[-2]["content"][0]
+
+
+def _build_blocks(message: llm_pb2.Message, provider: str) -> list[Block]:
+    if message.role == "tool":
+        content = _build_parts(message) or [{"text": "(empty)"}]
+        return [{"toolResult": {"toolUseId": message.tool_call_id, "content": content}}]
+    if message.role != "assistant":
+        return _build_parts(message)
+    calls: list[Block] = [
+        {"toolUse": {"toolUseId": call.id, "name": call.name, "input": parse_input(call.arguments)}}
+        for call in message.tool_calls
+    ]
+    kept = unpack_state(message.provider_state, provider, KIND)
+    text = "".join(part.text for part in message.content)
+    ordered = order_blocks(kept, text, calls) if kept else None
+    # An answer that was cut, or one of another provider.
+    return [*_build_parts(message), *calls] if ordered is None else ordered
+
+
+def _build_parts(message: llm_pb2.Message) -> list[Block]:
+    if not any(map(is_media, message.content)):
+        return [{"text": text}] if (text := join_parts(message.content)).strip() else []
+    blocks = [block for part in message.content if (block := _build_part(part)) is not None]
+    if message.role == "user" and not any("text" in block for block in blocks):
+        names = [block["document"]["name"] for block in blocks if "document" in block]
+        blocks += [{"text": ", ".join(names)}] if names else []  # a document wants a text beside it
+    return blocks
+
+
+def _build_part(part: llm_pb2.ContentPart) -> Block | None:
+    match part.WhichOneof("part"):
+        case "image":
+            encoded = encode_media(part.image)
+            if encoded is None:
+                return {"text": part.image.url}
+            kind = encoded.mime_type.rpartition("/")[2].replace("jpg", "jpeg")
+            return {"image": {"format": kind, "source": {"bytes": encoded.base64}}}
+        case "file":
+            encoded = encode_media(part.file)
+            name = _UNFIT_NAME.sub(" ", part.file.name.rpartition(".")[0] or part.file.name).strip() or "document"
+            source = {"bytes": encoded.base64 if encoded else ""}
+            return {"document": {"format": "pdf", "name": name, "source": source}}
+        case _:
+            return {"text": part.text} if part.text.strip() else None

@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypeVar
+from typing import Literal, Protocol, TypeAlias, TypeVar
 
 import structlog
 
 from headrace.errors import BadFrame, ContextLengthExceeded, HeadraceError, ProviderUnavailable
-from headrace.sse import FRAME_SIZE_BYTES_MAX, SseReader
+from headrace.sse import FRAME_SIZE_BYTES_MAX, SseReader, Take
+from headrace.v1 import common_pb2
 from headrace.v1.llm_pb2 import LlmDelta, LlmFinish, LlmMedia
 from services.llm_gateway.protocols.common.delta_encoding import encode_call, encode_content, encode_reasoning
-from services.llm_gateway.protocols.common.finish_reasons import FAILURES, is_known_finish
-from services.llm_gateway.protocols.common.lenient_decoding import decode_leniently
-from services.llm_gateway.protocols.common.surrogates import HalfJoiner, mark_lone_halves
-from services.llm_gateway.provider_errors.error_object import UNREADABLE, ErrorObject
-from services.llm_gateway.provider_errors.refusal import make_error, read_refusal, read_stream_error
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-
-    from headrace.sse import Take
-    from headrace.v1 import common_pb2
-    from services.llm_gateway.providers.provider_file import Provider
+from services.llm_gateway.protocols.common.lenient_decoding import HalfJoiner, decode_leniently, mark_lone_halves
+from services.llm_gateway.protocols.common.reports import FAILURES, is_known_finish
+from services.llm_gateway.provider_errors.refusal import (
+    UNREADABLE,
+    ErrorObject,
+    make_error,
+    read_refusal,
+    read_stream_error,
+)
+from services.llm_gateway.providers.provider_file import Provider
 
 log = structlog.get_logger()
 
 Decoded = TypeVar("Decoded")
 
 PASSED_OVER_BYTES_MAX = 64 * 1024
-"""Of a frame that decided nothing, kept for the error of a stream without a decision."""
+"""Bytes kept of a frame that decided nothing, for the error of a stream without a decision."""
 
 SendBytes: TypeAlias = "Callable[[bytes], object]"
 
@@ -50,7 +50,7 @@ class FrameReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AnswerSource:
-    """Who answers, and what the request has told it."""
+    """The provider and model that answer, and facts of the request."""
 
     provider: Provider
     model: str

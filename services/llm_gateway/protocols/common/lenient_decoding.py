@@ -1,12 +1,16 @@
-"""Decodes frames that are not quite in their protocol's form: what cannot be read is left out unless it decides.
+r"""Decodes frames that are not quite in their protocol's form: what cannot be read is left out unless it decides.
 
 Providers write numbers as texts and texts as numbers, and a list where an object belongs
-(https://github.com/BerriAI/litellm and https://github.com/vllm-project/vllm, issues, 2026-11).
+(https://github.com/BerriAI/litellm and https://github.com/vllm-project/vllm, issues, 2026-11). Some cut a character in
+two: `"\ud83d"` in one frame, `"\ude00"` in the next. UTF-8 has no lone halves, so private characters stand for them
+until a channel's texts meet.
 """
 
 from __future__ import annotations
 
+import re
 import types
+from collections.abc import Hashable
 from functools import cache
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -36,6 +40,18 @@ DECISIVE = frozenset(
 """Fields without which an answer would not be what the model said: one that cannot be read breaks the stream."""
 
 Decoded = TypeVar("Decoded")
+
+_FIRST = 0xD800
+_PRIVATE = 0xF0000
+"""Plane 15 has no assigned characters."""
+
+_ESCAPE = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u([dD][89a-fA-F][0-9a-fA-F]{2})|\\.", re.DOTALL
+)
+"""Matches any escape; the group is a lone half."""
+
+_HIGH_HALF = re.compile("[\U000f0000-\U000f03ff]")
+_HALVES = re.compile("[\U000f0000-\U000f07ff]+")
 
 
 def decode_leniently(data: bytes, kind: type[Decoded]) -> Decoded:
@@ -97,3 +113,36 @@ def _list_fields(kind: type[msgspec.Struct]) -> list[tuple[str, Any, str]]:
     """Return each field's name, type and name in the frame."""
     kinds = get_type_hints(kind)
     return [(field.name, kinds[field.name], field.encode_name) for field in msgspec.structs.fields(kind)]
+
+
+def mark_lone_halves(data: bytes) -> bytes:
+    return _ESCAPE.sub(_mark_half, data)
+
+
+def _mark_half(match: re.Match[bytes]) -> bytes:
+    half = match[1]
+    return match[0] if half is None else chr(int(half, 16) - _FIRST + _PRIVATE).encode()
+
+
+class HalfJoiner:
+    def __init__(self) -> None:
+        self._held: dict[Hashable, str] = {}
+
+    def join_text(self, channel: Hashable, text: str) -> str:
+        """Join `text` to its channel's held half; a first half at its end is held."""
+        text = self._held.pop(channel, "") + text
+        if text and _HIGH_HALF.match(text[-1]):
+            self._held[channel] = text[-1]
+            text = text[:-1]
+        return _HALVES.sub(_decode_halves, text)
+
+    def take_rest(self) -> list[tuple[Hashable, str]]:
+        """Return U+FFFD for each incomplete half, by channel."""
+        alone = [*self._held]
+        self._held.clear()
+        return [(channel, "\ufffd") for channel in alone]
+
+
+def _decode_halves(match: re.Match[str]) -> str:
+    halves = b"".join((ord(char) - _PRIVATE + _FIRST).to_bytes(2, "little") for char in match[0])
+    return halves.decode("utf-16-le", errors="replace")

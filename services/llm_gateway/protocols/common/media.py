@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import base64
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
 
 from headrace.errors import InvalidRequest
+from headrace.v1 import llm_pb2
 from services.llm_gateway.fitting.turns import is_media
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-
-    from headrace.v1 import llm_pb2
-    from services.llm_gateway.providers.provider_file import Model
+from services.llm_gateway.providers.provider_file import Model
 
 CAPABILITIES = {"image": "vision", "audio": "audio", "file": "files"}
 """Ability that a model needs, by kind of part."""

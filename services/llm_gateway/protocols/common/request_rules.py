@@ -1,21 +1,32 @@
-"""Rules of a request that hold for every protocol."""
+"""Rules of a request that several protocols share: limits, the form of an answer in words, Claude's thoughts, turns.
+
+Claude's thoughts: https://platform.claude.com/docs/en/build-with-claude/extended-thinking (2026-11).
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import orjson
 
 from headrace.errors import InvalidRequest
-
-if TYPE_CHECKING:
-    from headrace.v1 import llm_pb2
-    from services.llm_gateway.providers.provider_file import Model, Provider
+from headrace.v1 import common_pb2, llm_pb2
+from services.llm_gateway.fitting.fitted_request import FREE_CHOICES, list_unsupported
+from services.llm_gateway.providers.provider_file import Model, Provider
 
 SETTINGS = frozenset({"generationConfig", "inferenceConfig", "additionalModelRequestFields"})
 """Objects that hold what other protocols have as fields of the body: further fields join those that are there."""
 
 THINKING_TOKENS = {"LOW": 1_024, "MEDIUM": 4_096, "HIGH": 16_384}
+
+DEFAULT_NAME = "answer"
+
+THINKING_TOKENS_MIN = 1_024
+"""Smaller budgets are refused."""
+
+Block = dict[str, Any]
+Turn = dict[str, Any]
 
 
 def build_limits(request: llm_pb2.ChatRequest, temperature: str, top_p: str, max_tokens: str) -> dict[str, Any]:
@@ -53,3 +64,55 @@ def merge_extra_body(body: dict[str, Any], provider: Provider, model: Model) -> 
         is_part = name in SETTINGS and isinstance(value, dict) and isinstance(merged.get(name), dict)
         merged[name] = merged[name] | value if is_part else value
     return {name: value for name, value in merged.items() if value is not None}
+
+
+def has_form_in_words(request: llm_pb2.ChatRequest, model: Model) -> bool:
+    return request.HasField("output_format") and not model.keeps_to_schemas
+
+
+def describe_form(wanted: common_pb2.OutputFormat) -> str:
+    about = f"The answer is {wanted.description}\n" if wanted.description else ""
+    return f"{about}Answer with one JSON value that fits this JSON Schema, and with nothing else:\n{wanted.schema}"
+
+
+def is_any_object(wanted: common_pb2.OutputFormat) -> bool:
+    return orjson.loads(wanted.schema) == {"type": "object"}
+
+
+def build_thinking(
+    request: llm_pb2.ChatRequest, provider: Provider, model: Model, max_tokens: int, *, lacks_thoughts: bool
+) -> dict[str, Any]:
+    """Return the fields, none without a wish. With `lacks_thoughts`, results answer calls without thoughts, which is
+    refused beside a budget: "Expected `thinking` or `redacted_thinking`, but found `tool_use`" (2025-08)."""
+    reasoning = request.reasoning
+    if not request.HasField("reasoning"):
+        return {}
+    # A forced tool and thinking exclude each other; the tool is what the caller insists on.
+    enabled = reasoning.enabled and request.tool_choice in FREE_CHOICES
+    unsupported = list_unsupported(provider, model, request.model)
+    if provider.reasoning == "adaptive" or "reasoning_budget" in unsupported:
+        if not enabled:
+            return {} if "reasoning_off" in unsupported else {"thinking": {"type": "disabled"}}
+        effort = {"output_config": {"effort": reasoning.effort.lower()}} if reasoning.effort else {}
+        return {"thinking": {"type": "adaptive", "display": "summarized"}} | effort
+    # Half of the limit is left for the answer.
+    budget = min(THINKING_TOKENS[reasoning.effort or "MEDIUM"], max_tokens // 2)
+    if not enabled or budget < THINKING_TOKENS_MIN or lacks_thoughts:
+        return {}
+    return {"thinking": {"type": "enabled", "budget_tokens": budget}}
+
+
+def join_turns(
+    messages: Iterable[llm_pb2.Message], build_blocks: Callable[[llm_pb2.Message], list[Block]]
+) -> list[Turn]:
+    """Return the turns; instructions, which have a field of their own, and messages without blocks are left out."""
+    turns: list[Turn] = []
+    for message in messages:
+        if message.role == "system" or not (blocks := build_blocks(message)):
+            continue
+        role = "assistant" if message.role == "assistant" else "user"
+        if turns and turns[-1]["role"] == role:
+            turns[-1]["content"] += blocks
+        else:
+            turns.append({"role": role, "content": blocks})
+    return turns

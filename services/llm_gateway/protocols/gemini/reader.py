@@ -1,28 +1,89 @@
-"""Reads the answer: each frame becomes deltas at once."""
+"""Reads the answer: each frame becomes deltas at once.
+
+The provider wants an answer's parts back in their order, with the signatures at the very same parts.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any, Final
+
+import msgspec
+import orjson
 
 from headrace.errors import ContentFiltered
 from headrace.v1 import common_pb2
 from services.llm_gateway.protocols.common.answer_media import AnswerMedia
-from services.llm_gateway.protocols.common.answer_reader import AnswerReader
-from services.llm_gateway.protocols.common.call_ids import CallIds
-from services.llm_gateway.protocols.common.call_input import read_arguments
-from services.llm_gateway.protocols.common.finish_reasons import translate_finish
-from services.llm_gateway.protocols.common.provider_state import pack_state
-from services.llm_gateway.protocols.common.token_numbers import drop_impossible
-from services.llm_gateway.protocols.gemini.answer_parts import KIND, AnswerParts
-from services.llm_gateway.protocols.gemini.frames import Frame, UsageReport, decode_frame
-from services.llm_gateway.provider_errors.error_object import UNREADABLE
-
-if TYPE_CHECKING:
-    from services.llm_gateway.protocols.common.answer_reader import AnswerSource, SendBytes
-    from services.llm_gateway.protocols.gemini.frames import FunctionCall, Part
+from services.llm_gateway.protocols.common.answer_reader import AnswerReader, AnswerSource, SendBytes
+from services.llm_gateway.protocols.common.provider_state import CALL, CHARS, pack_state
+from services.llm_gateway.protocols.common.reports import drop_impossible, translate_finish
+from services.llm_gateway.protocols.common.tool_calls import CallIds, read_arguments
+from services.llm_gateway.provider_errors.refusal import UNREADABLE, ErrorObject
 
 FRAME_BYTES_MAX = 16 * 1024 * 1024
 """Size of a frame, which may hold a picture of 10 MiB in base64."""
+
+KIND: Final = "parts"
+
+SIGNATURE: Final = "thoughtSignature"
+
+GIVEN_ID: Final = "id"
+"""Member that holds the provider's own id of a call, which it wants back if it gave one."""
+
+
+class FunctionCall(msgspec.Struct, gc=False):
+    id: str | None = None
+    name: str | None = None
+    args: msgspec.Raw = msgspec.Raw()
+
+
+class Blob(msgspec.Struct, gc=False, rename="camel"):
+    mime_type: str | None = None
+    data: str | None = None
+    """Base64."""
+
+
+class Part(msgspec.Struct, gc=False, rename="camel"):
+    text: str | None = None
+    thought: bool | None = None
+    thought_signature: str | None = None
+    function_call: FunctionCall | None = None
+    inline_data: Blob | None = None
+    executable_code: msgspec.Raw = msgspec.Raw()
+    code_execution_result: msgspec.Raw = msgspec.Raw()
+
+
+class Content(msgspec.Struct, gc=False):
+    parts: list[Part] | None = None
+
+
+class Candidate(msgspec.Struct, gc=False, rename="camel"):
+    content: Content | None = None
+    finish_reason: str | None = None
+
+
+class PromptFeedback(msgspec.Struct, rename="camel"):
+    block_reason: str | None = None
+
+
+class UsageReport(msgspec.Struct, gc=False, rename="camel"):
+    prompt_token_count: int | None = None
+    tool_use_prompt_token_count: int | None = None
+    candidates_token_count: int | None = None
+    thoughts_token_count: int | None = None
+    """Not included in the candidates' tokens."""
+
+    cached_content_token_count: int | None = None
+    """Included in the prompt's tokens."""
+
+
+class Frame(msgspec.Struct, gc=False, rename="camel"):
+    candidates: list[Candidate] | None = None
+    prompt_feedback: PromptFeedback | None = None
+    usage_metadata: UsageReport | None = None
+    error: ErrorObject | str | None = None
+
+
+decode_frame = msgspec.json.Decoder(Frame).decode
 
 
 class GeminiReader(AnswerReader):
@@ -112,3 +173,45 @@ class GeminiReader(AnswerReader):
         if report.cached_content_token_count is not None:
             usage.cached_tokens = report.cached_content_token_count
         return usage
+
+
+class AnswerParts:
+    def __init__(self) -> None:
+        self._parts: list[dict[str, Any]] = []
+        self._is_needed = False
+
+    def add_text(self, text: str, part: Part) -> None:
+        signature = _get_signature(part)
+        last = self._parts[-1] if self._parts else {}
+        if CHARS in last and SIGNATURE not in last and not signature:
+            last[CHARS] += len(text)
+        else:
+            self._add({CHARS: len(text)} | signature)
+
+    def add_thought(self, part: Part) -> None:
+        """Keep a thought that has a signature; the others are for people."""
+        if part.thought_signature:
+            self._add({"text": part.text or "", "thought": True} | _get_signature(part))
+
+    def add_call(self, given_id: str, part: Part) -> None:
+        self._add({CALL: True} | ({GIVEN_ID: given_id} if given_id else {}) | _get_signature(part))
+
+    def add_opaque(self, part: Part) -> None:
+        """Keep the parts of tools that run at the provider."""
+        fields = {"executableCode": part.executable_code, "codeExecutionResult": part.code_execution_result}
+        kept = {name: orjson.loads(bytes(raw)) for name, raw in fields.items() if raw}
+        if kept or part.thought_signature:
+            self._is_needed = True
+            self._add(kept or {CHARS: 0} | _get_signature(part))
+
+    def _add(self, part: dict[str, Any]) -> None:
+        self._is_needed = self._is_needed or SIGNATURE in part or GIVEN_ID in part
+        self._parts.append(part)
+
+    def build_items(self) -> list[dict[str, Any]]:
+        """Return the parts; none where nothing but texts and calls has come."""
+        return self._parts if self._is_needed else []
+
+
+def _get_signature(part: Part) -> dict[str, Any]:
+    return {SIGNATURE: part.thought_signature} if part.thought_signature else {}

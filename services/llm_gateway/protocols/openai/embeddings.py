@@ -9,17 +9,15 @@ import base64
 import binascii
 import sys
 from array import array
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import orjson
 
 from headrace.errors import BadFrame, InvalidRequest
 from headrace.v1 import common_pb2, llm_pb2
-from services.llm_gateway.protocols.common.token_numbers import drop_impossible
-
-if TYPE_CHECKING:
-    from services.llm_gateway.providers.provider_file import Model, Provider
+from services.llm_gateway.protocols.common.reports import drop_impossible
+from services.llm_gateway.providers.provider_file import Model, Provider
 
 CHAT_PATH, PATH = "/chat/completions", "/embeddings"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from services.llm_gateway.provider_errors.error_object import ErrorObject
+from services.llm_gateway.provider_errors.refusal import ErrorObject
 
 
 class Function(msgspec.Struct, gc=False):

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+
+import msgspec
 
 from headrace.v1 import common_pb2
 from services.llm_gateway.protocols.common.answer_media import AnswerMedia
-from services.llm_gateway.protocols.common.answer_reader import AnswerReader
-from services.llm_gateway.protocols.common.finish_reasons import translate_finish
+from services.llm_gateway.protocols.common.answer_reader import AnswerReader, AnswerSource, SendBytes
 from services.llm_gateway.protocols.common.provider_state import pack_state
-from services.llm_gateway.protocols.common.token_numbers import drop_impossible
-from services.llm_gateway.protocols.openai.frames import Frame, UsageReport, decode_frame, decode_top_level_error
-from services.llm_gateway.protocols.openai.inline_thinking import InlineThinking
-from services.llm_gateway.protocols.openai.opaque_fields import OpaqueFields
-from services.llm_gateway.protocols.openai.reasoning_details import BLOCKS_KIND, KIND, ReasoningDetails
-from services.llm_gateway.protocols.openai.tool_calls import ToolCalls
-from services.llm_gateway.provider_errors.error_object import UNREADABLE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    import msgspec
-
-    from services.llm_gateway.protocols.common.answer_reader import AnswerSource, SendBytes
-    from services.llm_gateway.protocols.openai.frames import AudioPiece, ContentPiece, Delta, ImagePart
+from services.llm_gateway.protocols.common.reports import drop_impossible, translate_finish
+from services.llm_gateway.protocols.openai.frames import (
+    AudioPiece,
+    ContentPiece,
+    Delta,
+    Frame,
+    ImagePart,
+    UsageReport,
+    decode_frame,
+    decode_top_level_error,
+)
+from services.llm_gateway.protocols.openai.reasoning import BLOCKS_KIND, KIND, InlineThinking, ReasoningDetails
+from services.llm_gateway.protocols.openai.tool_calls import OpaqueFields, ToolCalls
+from services.llm_gateway.provider_errors.refusal import UNREADABLE
 
 DONE = b"[DONE]"
 

@@ -1,32 +1,24 @@
-"""Reads the answer: each event becomes deltas at once."""
+"""Reads the answer: each event becomes deltas at once.
+
+https://developers.openai.com/api/reference/resources/responses/streaming-events (2026-11). The provider wants an
+answer's items back in their order, with thoughts and what only it can read unchanged
+(https://developers.openai.com/api/docs/guides/reasoning, "Keeping reasoning items in context", 2026-11).
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Hashable
+from typing import Any, Final
+
+import msgspec
+import orjson
 
 from headrace.v1 import common_pb2
-from services.llm_gateway.protocols.common.answer_reader import AnswerReader
-from services.llm_gateway.protocols.common.call_ids import CallIds
-from services.llm_gateway.protocols.common.call_input import read_arguments
-from services.llm_gateway.protocols.common.finish_reasons import translate_finish
-from services.llm_gateway.protocols.common.provider_state import pack_state
-from services.llm_gateway.protocols.common.token_numbers import drop_impossible
-from services.llm_gateway.protocols.openai_responses.answer_items import KIND, AnswerItems
-from services.llm_gateway.protocols.openai_responses.events import (
-    Event,
-    Item,
-    Response,
-    decode_event,
-    decode_item,
-    decode_response,
-)
-from services.llm_gateway.provider_errors.error_object import UNREADABLE, ErrorObject
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable
-
-    from services.llm_gateway.protocols.common.answer_reader import AnswerSource, Channel, SendBytes
-    from services.llm_gateway.protocols.openai_responses.events import UsageReport
+from services.llm_gateway.protocols.common.answer_reader import AnswerReader, AnswerSource, Channel, SendBytes
+from services.llm_gateway.protocols.common.provider_state import CALL, CHARS, pack_state
+from services.llm_gateway.protocols.common.reports import drop_impossible, translate_finish
+from services.llm_gateway.protocols.common.tool_calls import CallIds, read_arguments
+from services.llm_gateway.provider_errors.refusal import UNREADABLE, ErrorObject
 
 FRAME_BYTES_MAX = 16 * 1024 * 1024
 """Size of a frame; the last one repeats the whole answer and the tools."""
@@ -36,6 +28,83 @@ DONE: Final = b"[DONE]"
 TEXT = ("response.output_text.delta", "response.refusal.delta")
 THOUGHT = ("response.reasoning_summary_text.delta", "response.reasoning_text.delta")
 ENDS = ("response.completed", "response.incomplete", "response.failed", "response.cancelled")
+
+KIND: Final = "output_items"
+
+REASONING: Final = "reasoning"
+
+_OF_MESSAGE = ("type", "id", "role", "status", "phase")
+_OF_CALL = ("type", "id", "status")
+
+
+class InputDetails(msgspec.Struct):
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+
+
+class OutputDetails(msgspec.Struct):
+    reasoning_tokens: int | None = None
+
+
+class UsageReport(msgspec.Struct):
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    input_tokens_details: InputDetails | None = None
+    output_tokens_details: OutputDetails | None = None
+
+
+class Incomplete(msgspec.Struct):
+    reason: str | None = None
+
+
+class Response(msgspec.Struct):
+    status: str | None = None
+    output: list[msgspec.Raw] | None = None
+    usage: UsageReport | None = None
+    incomplete_details: Incomplete | None = None
+    error: ErrorObject | str | None = None
+
+
+class Content(msgspec.Struct):
+    text: str | None = None
+    refusal: str | None = None
+
+
+class Item(msgspec.Struct):
+    type: str = ""
+    id: str | None = None
+    call_id: str | None = None
+    name: str | None = None
+    arguments: msgspec.Raw = msgspec.Raw()
+    """A text, of some servers an object."""
+
+    content: list[Content] | None = None
+    summary: list[Content] | None = None
+
+
+class Event(msgspec.Struct, gc=False):
+    type: str = ""
+    delta: str | None = None
+    output_index: int | None = None
+    item_id: str | None = None
+    summary_index: int | None = None
+    item: msgspec.Raw = msgspec.Raw()
+    """An Item, kept as it came."""
+
+    response: Response | None = None
+    error: ErrorObject | str | None = None
+    message: str | None = None
+    """Set in an event of type `error`, like the next two."""
+
+    code: str | int | None = None
+    param: msgspec.Raw = msgspec.Raw()
+    object: str | None = None
+    """`response` where the whole answer came in the place of a stream."""
+
+
+decode_event = msgspec.json.Decoder(Event).decode
+decode_item = msgspec.json.Decoder(Item).decode
+decode_response = msgspec.json.Decoder(Response).decode
 
 
 class ResponsesReader(AnswerReader):
@@ -179,3 +248,38 @@ class ResponsesReader(AnswerReader):
 
 def _get_place(event: Event) -> Hashable:
     return event.item_id if event.output_index is None else event.output_index
+
+
+class AnswerItems:
+    def __init__(self) -> None:
+        self._items: dict[Hashable, dict[str, Any]] = {}
+        self._is_needed = False
+
+    def count_text(self, key: Hashable, text: str) -> None:
+        item = self._items.setdefault(key, {"type": "message", "role": "assistant", CHARS: 0})
+        if CHARS in item:
+            item[CHARS] += len(text)
+
+    def begin_call(self, key: Hashable) -> None:
+        self._items.setdefault(key, {"type": "function_call", CALL: True})
+
+    def add_item(self, key: Hashable, kind: str, raw: bytes) -> None:
+        """Keep what is to go back of a complete item."""
+        item: dict[str, Any] = orjson.loads(raw)
+        match kind:
+            case "message":
+                kept = {name: item[name] for name in _OF_MESSAGE if name in item}
+                self._items[key] = kept | {CHARS: self._items.get(key, {}).get(CHARS, 0)}
+                self._is_needed = self._is_needed or "phase" in kept
+            case "function_call":
+                self._items[key] = {name: item[name] for name in _OF_CALL if name in item} | {CALL: True}
+            case "reasoning" if not (item.get("encrypted_content") or item.get("content")):
+                self._items.pop(key, None)  # a reference to what nobody has stored
+            case _:
+                item.pop("status", None)
+                self._items[key] = item
+                self._is_needed = True
+
+    def build_items(self) -> list[dict[str, Any]]:
+        """Return the items; none where nothing but texts and calls has come."""
+        return [*self._items.values()] if self._is_needed else []

@@ -1,28 +1,31 @@
-"""Converts a ChatRequest to the body of POST {baseUrl}/responses.
+"""Converts a ChatRequest to the body of POST {baseUrl}/responses. An answer goes back as the items that came, in order.
 
 https://developers.openai.com/api/reference/resources/responses/methods/create (2026-11).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 import orjson
 
+from headrace.v1 import common_pb2, llm_pb2
 from services.llm_gateway.fitting.fitted_request import CHOICES
-from services.llm_gateway.fitting.turns import BLANK_LINE, join_system_text
-from services.llm_gateway.protocols.common.output_format import (
+from services.llm_gateway.fitting.turns import BLANK_LINE, is_media, join_parts, join_system_text
+from services.llm_gateway.protocols.common.media import make_url
+from services.llm_gateway.protocols.common.provider_state import order_blocks, unpack_state
+from services.llm_gateway.protocols.common.request_rules import (
     DEFAULT_NAME,
+    build_limits,
+    check_tool_choice,
     describe_form,
     has_form_in_words,
     is_any_object,
+    replace_bad_arguments,
 )
-from services.llm_gateway.protocols.common.request_rules import build_limits, check_tool_choice
-from services.llm_gateway.protocols.openai_responses.input_items import build_input
-
-if TYPE_CHECKING:
-    from headrace.v1 import common_pb2, llm_pb2
-    from services.llm_gateway.providers.provider_file import Model, Provider
+from services.llm_gateway.protocols.openai_responses.reader import KIND, REASONING
+from services.llm_gateway.providers.provider_file import Model, Provider
 
 PATH = "/responses"
 
@@ -32,6 +35,8 @@ OUTPUT_TOKENS_MIN = 16
 """A smaller limit is refused."""
 
 NO_PARAMETERS = {"type": "object", "properties": {}}
+
+Item = dict[str, Any]
 
 
 def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -> dict[str, Any]:
@@ -95,3 +100,62 @@ def _build_tools(request: llm_pb2.ChatRequest) -> dict[str, Any]:
     if request.HasField("parallel_tool_calls"):
         fields["parallel_tool_calls"] = request.parallel_tool_calls
     return fields
+
+
+def build_input(messages: Iterable[llm_pb2.Message], provider: str) -> list[Item]:
+    items: list[Item] = []
+    for message in messages:
+        match message.role:
+            case "user":
+                items.append({"role": "user", "content": _build_content(message)})
+            case "tool":
+                output = {"call_id": message.tool_call_id, "output": _build_content(message)}
+                items.append({"type": "function_call_output"} | output)
+            case "assistant":
+                items += _build_answer(message, provider)
+            case _:
+                pass  # instructions have a field of their own
+    return items
+
+
+def _build_answer(message: llm_pb2.Message, provider: str) -> list[Item]:
+    calls: list[Item] = [
+        {
+            "type": "function_call",
+            "call_id": call.id,
+            "name": call.name,
+            "arguments": replace_bad_arguments(call.arguments),
+        }
+        for call in message.tool_calls
+    ]
+    kept = unpack_state(message.provider_state, provider, KIND)
+
+    def fill_message(item: Item, text: str) -> Item | None:
+        return item | {"content": [{"type": "output_text", "text": text}]} if text.strip() else None
+
+    ordered = order_blocks(kept, "".join(part.text for part in message.content), calls, fill_message) if kept else None
+    if ordered is not None:
+        # Thoughts without what they led to: "reasoning was provided without its required following item".
+        while ordered and ordered[-1].get("type") == REASONING:
+            ordered.pop()
+        return ordered
+    # An answer that was cut, or one of another provider.
+    text = join_parts(message.content)
+    return [*([{"role": "assistant", "content": text}] if text else []), *calls]
+
+
+def _build_content(message: llm_pb2.Message) -> str | list[Item]:
+    if any(map(is_media, message.content)):
+        return [_build_part(part) for part in message.content]
+    return join_parts(message.content)
+
+
+def _build_part(part: llm_pb2.ContentPart) -> Item:
+    match part.WhichOneof("part"):
+        case "image":
+            detail = {"detail": part.image.detail} if part.image.detail else {}
+            return {"type": "input_image", "image_url": make_url(part.image)} | detail
+        case "file":
+            return {"type": "input_file", "filename": part.file.name, "file_data": make_url(part.file)}
+        case _:
+            return {"type": "input_text", "text": part.text}

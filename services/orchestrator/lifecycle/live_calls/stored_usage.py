@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from headrace.v1 import agent_pb2, common_pb2, memory_pb2
-from services.orchestrator.calls import outcomes
+from services.orchestrator.calls.results import is_refusal
+from services.orchestrator.money.charges import replace_cost
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import Peers
-from services.orchestrator.run.control.charges import replace_cost
 from services.orchestrator.run.replay.replay import Recording
 from services.runtime.usage import add_cost
 
@@ -32,5 +32,5 @@ def count_usage(recording: Recording) -> common_pb2.Usage:
         replace_cost(usage, recording.charges)
     results = (message.message for message in recording.messages() if message.message.role == "tool")
     texts = ("".join(part.text for part in result.content) for result in results)
-    usage.tool_calls = sum(not outcomes.is_refusal(text) for text in texts)
+    usage.tool_calls = sum(not is_refusal(text) for text in texts)
     return usage

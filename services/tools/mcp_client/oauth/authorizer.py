@@ -1,30 +1,55 @@
-"""The tokens of one server's users: found, renewed, asked for."""
+"""The tokens of one server's users: found, renewed, asked for.
+
+The place where a user agrees is found from the server's 401, as its protocol's versions say.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import secrets
+import time
 from collections import defaultdict
 
+import httpx2
 import structlog
+from mcp.client.auth import OAuthFlowError
+from mcp.client.auth.utils import (
+    build_oauth_authorization_server_metadata_discovery_urls,
+    build_protected_resource_metadata_discovery_urls,
+    create_client_registration_request,
+    create_oauth_metadata_request,
+    get_client_metadata_scopes,
+    handle_auth_metadata_response,
+    handle_protected_resource_response,
+    handle_registration_response,
+    issuers_match,
+    should_use_client_metadata_url,
+)
+from mcp.shared.auth import OAuthClientMetadata, OAuthMetadata, ProtectedResourceMetadata
+from mcp.shared.auth_utils import check_resource_allowed, resource_url_from_server_url
+from pydantic import AnyUrl, ValidationError
 
 from headrace.v1 import common_pb2
 from services.runtime.auth.identity import Identity
+from services.runtime.net.authorization_code import add_query, make_challenge
 from services.tools.errors import InputNeeded, ToolFailed
-from services.tools.mcp_client.oauth.authorization import start
-from services.tools.mcp_client.oauth.http import AuthorizationFailed, TokensRefused
-from services.tools.mcp_client.oauth.token_store import Token, TokenStore
-from services.tools.mcp_client.oauth.tokens import is_due, renew
+from services.tools.mcp_client.oauth.token_store import Client, Grantor, Pending, Token, TokenStore
+from services.tools.mcp_client.oauth.tokens import AuthorizationFailed, TokensRefused, check_url, is_due, renew, send
 from services.tools.mcp_client.sdk_errors import Challenge
-from services.tools.mcp_client.settings import Http
+from services.tools.mcp_client.settings import Http, OAuth
+
+log = structlog.get_logger()
 
 AUTHORIZE = "authorize-"
 """Beginning of the name of what a user is asked."""
 
 COURSE = "authorize"
-"""What a call's record keeps while its user is on the way to agree: it begins anew then."""
+"""State in a call's record while its user is asked to agree: the call starts over then."""
 
-log = structlog.get_logger()
+AUTH_METHODS = ("none", "client_secret_basic", "client_secret_post")
+
+ADDRESS_CHARS_MAX = 4_000
 
 
 class Authorizer:
@@ -79,3 +104,113 @@ class Authorizer:
                 return due  # which its server may take for a minute yet
             is_kept = await asyncio.to_thread(self._store.put_renewed, token, renewed)
             return renewed if is_kept else None
+
+
+async def start(server: str, settings: Http, store: TokenStore, caller: Identity, challenge: Challenge) -> str:
+    """Return the address at which the user agrees, and keep what becomes of it. Raises AuthorizationFailed."""
+    granted = settings.oauth
+    assert granted is not None
+    try:
+        resource = await _find_resource(settings, challenge)
+        found = await _find_server(settings, resource)
+        client = await _find_client(server, store, settings, granted, found)
+    except (OAuthFlowError, ValidationError, ValueError) as error:
+        raise AuthorizationFailed(f"its authorization server cannot be used ({type(error).__name__})") from error
+    scope = granted.scope or get_client_metadata_scopes(challenge.scope or None, resource, found) or ""
+    state, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(64)
+    name = str(resource.resource) if resource is not None else resource_url_from_server_url(settings.url)
+    grantor = Grantor(
+        *(str(found.issuer), str(found.token_endpoint), name, client),
+        revocation_endpoint=str(found.revocation_endpoint or ""),
+    )
+    pending = Pending(
+        *(server, caller.tenant, caller.user, grantor, verifier, granted.redirect_url),
+        says_issuer=bool(found.authorization_response_iss_parameter_supported),
+        made_at=time.time(),
+    )
+    store.put_pending(state, pending)
+    return _build_address(str(found.authorization_endpoint), pending, state, scope)
+
+
+def _build_address(endpoint: str, pending: Pending, state: str, scope: str) -> str:
+    query = {
+        "response_type": "code",
+        "client_id": pending.grantor.client.client_id,
+        "redirect_uri": pending.redirect_url,
+        "state": state,
+        "code_challenge": make_challenge(pending.verifier),
+        "code_challenge_method": "S256",
+        "resource": pending.grantor.resource,
+    }
+    query |= {"scope": scope} if scope else {}
+    address = add_query(endpoint, query)
+    if len(address) > ADDRESS_CHARS_MAX:
+        raise AuthorizationFailed("the address of its authorization server is too long")
+    return address
+
+
+async def _find_resource(settings: Http, challenge: Challenge) -> ProtectedResourceMetadata | None:
+    """Return the server's own word on who authorizes for it; None: it has none, as in 2025-03-26."""
+    for address in build_protected_resource_metadata_discovery_urls(challenge.resource_metadata or None, settings.url):
+        response = await send(create_oauth_metadata_request(address), settings.allow)
+        if response.status_code >= 500:
+            raise AuthorizationFailed(f"its metadata cannot be had (status {response.status_code})")
+        if (found := await handle_protected_resource_response(response)) is None:
+            continue
+        # Or a token that is meant for another server would be asked for, and given to this one.
+        if not check_resource_allowed(resource_url_from_server_url(settings.url), str(found.resource)):
+            raise AuthorizationFailed("its metadata is another server's")
+        return found
+    return None
+
+
+async def _find_server(settings: Http, resource: ProtectedResourceMetadata | None) -> OAuthMetadata:
+    issuer = str(resource.authorization_servers[0]) if resource is not None else None
+    if issuer is not None:
+        check_url(issuer)
+    own = httpx2.URL(settings.url)
+    expected = issuer or f"{own.scheme}://{own.netloc.decode()}"
+    for address in build_oauth_authorization_server_metadata_discovery_urls(issuer, settings.url):
+        response = await send(create_oauth_metadata_request(address), settings.allow)
+        is_usable, found = await handle_auth_metadata_response(response)
+        if not is_usable:
+            break
+        if found is not None:
+            if not issuers_match(str(found.issuer), expected):
+                raise AuthorizationFailed("its authorization server's metadata are another's")
+            if "S256" not in (found.code_challenge_methods_supported or ()):
+                raise AuthorizationFailed("its authorization server does not support PKCE (S256)")
+            for endpoint in (found.authorization_endpoint, found.token_endpoint):
+                check_url(str(endpoint))
+            return found
+    raise AuthorizationFailed("its authorization server has no metadata")
+
+
+async def _find_client(server: str, store: TokenStore, settings: Http, granted: OAuth, found: OAuthMetadata) -> Client:
+    """Return what Headrace is there: as the operator has registered it, by its document, or registered by itself."""
+    if granted.client_id:
+        methods = found.token_endpoint_auth_methods_supported or ["client_secret_basic"]
+        secret_method = "client_secret_basic" if "client_secret_basic" in methods else "client_secret_post"
+        return Client(granted.client_id, granted.client_secret, secret_method if granted.client_secret else "none")
+    if should_use_client_metadata_url(found, granted.client_metadata_url or None):
+        return Client(granted.client_metadata_url)
+    if (known := store.find_client(server, str(found.issuer), granted.redirect_url)) is not None:
+        return known
+    if found.registration_endpoint is None:
+        raise AuthorizationFailed("its authorization server registers nobody: oauth.clientId is needed")
+    wanted = OAuthClientMetadata(
+        client_name="Headrace",
+        redirect_uris=[AnyUrl(granted.redirect_url)],
+        grant_types=["authorization_code", "refresh_token"],
+        response_types=["code"],
+        token_endpoint_auth_method="none",
+        scope=granted.scope or None,
+    )
+    response = await send(create_client_registration_request(found, wanted, ""), settings.allow)
+    registered = await handle_registration_response(response)
+    method = registered.token_endpoint_auth_method or "none"
+    if method not in AUTH_METHODS or not registered.client_id:
+        raise AuthorizationFailed("its authorization server registers clients of another kind")
+    client = Client(registered.client_id, registered.client_secret or "", method)
+    store.put_client(server, str(found.issuer), granted.redirect_url, client)
+    return client

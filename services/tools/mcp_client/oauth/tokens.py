@@ -1,17 +1,30 @@
-"""A code becomes tokens, and a refresh token new ones."""
+"""A code becomes tokens, and a refresh token new ones, by requests to authorization servers.
+
+Which servers these are a stranger says: the MCP server's answer, or metadata that it leads to. So requests go to
+addresses that were checked, by https alone, without redirects, and read a bounded answer.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import time
+from typing import Any
 from urllib.parse import quote
 
 import httpx2
 import msgspec
 
 from services.runtime.net.allow_list import AllowList
-from services.tools.mcp_client.oauth.http import AuthorizationFailed, TokensRefused, send
+from services.runtime.net.authorization_code import is_safe_url
+from services.runtime.net.checked_addresses import checked_addresses, resolve_name
+from services.runtime.net.targets import TargetRefused, parse_target
 from services.tools.mcp_client.oauth.token_store import Client, Grantor, Pending, Token
+from services.tools.web.fetcher import load_http_client
+
+TIMEOUT_S = 15.0
+
+ANSWER_BYTES_MAX = 256 * 1024
 
 LASTS_S_MAX = 10 * 365 * 24 * 3600.0
 """A longer life of a token is cut to ten years, which is a time that calendars have."""
@@ -21,6 +34,51 @@ EARLY_S = 60.0
 
 TOKEN_CHARS_MAX = 4_000
 """Limit of an access token, which is a header's value."""
+
+
+class AuthorizationFailed(Exception):
+    """An authorization server cannot be used, or refuses; the text says why, and has no secret in it."""
+
+
+class TokensRefused(AuthorizationFailed):
+    """It takes a code or a refresh token no more."""
+
+
+async def send(request: httpx2.Request, allow: AllowList, timeout_s: float = TIMEOUT_S) -> httpx2.Response:
+    """Send it and read the answer, of any status. Beside the public web it reaches what `allow` has.
+
+    Raises:
+        AuthorizationFailed: It must not be reached, or does not answer.
+    """
+    check_url(str(request.url))
+    await load_http_client()
+    import aiohttp
+
+    from services.runtime.net.bounded_body import read_bounded_body
+    from services.runtime.net.pinned_connection import pinned_session
+
+    headers = {name: value for name, value in request.headers.items() if name not in ("host", "content-length")}
+    options: dict[str, Any] = {"data": request.content or None, "allow_redirects": False}
+    options["headers"] = {"accept-encoding": "identity"} | headers
+    try:
+        async with asyncio.timeout(timeout_s):
+            target = parse_target(str(request.url), allow)
+            addresses = await checked_addresses(target, resolve_name, allow)
+            async with (
+                pinned_session(addresses) as session,
+                session.request(request.method, target.url, **options) as response,
+            ):
+                return httpx2.Response(response.status, content=await read_bounded_body(response, ANSWER_BYTES_MAX))
+    except TargetRefused as error:
+        raise AuthorizationFailed(f"{error} (oauth.hosts in mcp.json opens hosts)") from error
+    except (aiohttp.ClientError, OSError, ValueError) as error:  # TimeoutError is an OSError
+        # The error's own text may have the address with what stands in it.
+        raise AuthorizationFailed(f"{request.url.host} does not answer ({type(error).__name__})") from error
+
+
+def check_url(url: str) -> None:
+    if not is_safe_url(url):
+        raise AuthorizationFailed("an address that it names is not https")
 
 
 class _Answer(msgspec.Struct):

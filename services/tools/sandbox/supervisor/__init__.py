@@ -1,1 +1,1 @@
-"""Supervises one command; standard library only, for a fast start."""
+"""Supervises and confines one command; standard library only, for a fast start."""

@@ -16,11 +16,10 @@ import time
 from contextlib import suppress
 from typing import Any, NamedTuple, NoReturn
 
-from services.tools.sandbox.confinement import kernel
-from services.tools.sandbox.confinement.confine import become_command
-from services.tools.sandbox.confinement.policy import GO, READY, Policy, parse_policy
-from services.tools.sandbox.supervisor.processes import Population
-from services.tools.sandbox.supervisor.seccomp_notify import answer_notification
+from services.tools.sandbox.supervisor import kernel
+from services.tools.sandbox.supervisor.confine import become_command
+from services.tools.sandbox.supervisor.notifications import Population, answer_notification
+from services.tools.sandbox.supervisor.policy import GO, READY, Policy, parse_policy
 from services.tools.sandbox.supervisor.space_watch import Place, SpaceWatch
 from services.tools.sandbox.supervisor.sweep import kill_children, read_parent, reap_children, remove_tree
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from services.tools.sandbox.confinement.syscalls import DENIED
+from services.tools.sandbox.supervisor.syscalls import DENIED
 
 Ending = Literal["DENIED", "LIMITED", "ALLOWED"]
 

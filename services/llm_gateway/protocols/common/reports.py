@@ -1,0 +1,97 @@
+"""What providers report of an answer: words for its end, and numbers of tokens, of which some are none."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+FAILURES: Final = frozenset(
+    {
+        "abort",  # vLLM
+        "aborted",
+        "cancelled",
+        "error",  # OpenRouter, Mistral
+        "function_call_filter",  # Gemini, as the next two, for a call that it could not read
+        "malformed_function_call",
+        "unexpected_tool_call",
+        "too_many_tool_calls",  # Gemini, as the next five
+        "malformed_response",
+        "missing_thought_signature",
+        "no_image",
+        "image_other",
+        "malformed_model_output",  # Bedrock, as the next
+        "malformed_tool_use",
+        "other",
+        "insufficient_system_resource",  # DeepSeek
+        "network_error",  # Zhipu
+        "server_error",
+        "timeout",
+    }
+)
+"""Words for answers that broke off at the provider."""
+
+_MEANINGS: Final = {
+    "stop": "stop",
+    "end_turn": "stop",
+    "eos": "stop",
+    "eos_token": "stop",
+    "stop_sequence": "stop",
+    "pause_turn": "stop",
+    "length": "length",
+    "max_tokens": "length",
+    "max_output_tokens": "length",
+    "model_length": "length",
+    "model_context_window_exceeded": "length",
+    "tool_calls": "tool_calls",
+    "tool_use": "tool_calls",
+    "function_call": "tool_calls",
+    "content_filter": "content_filter",
+    "content_filtered": "content_filter",
+    "guardrail_intervened": "content_filter",
+    "refusal": "content_filter",
+    "safety": "content_filter",
+    "sensitive": "content_filter",
+    **dict.fromkeys(
+        (  # Gemini
+            "recitation",
+            "language",
+            "blocklist",
+            "prohibited_content",
+            "spii",
+            "model_armor",
+            "image_safety",
+            "image_prohibited_content",
+            "image_recitation",
+        ),
+        "content_filter",
+    ),
+}
+
+_WORD_CHARS_MAX = 64
+
+TOKENS_MAX = 1_000_000_000
+"""No call has more."""
+
+
+def translate_finish(word: str) -> str:
+    """Return the contract's finish reason, or the provider's word where it has none.
+
+    Gemini writes details behind a colon, as in `content_filter: SAFETY`.
+    """
+    name = word.partition(":")[0].strip().lower()
+    return _MEANINGS.get(name, name if name in FAILURES else word[:_WORD_CHARS_MAX])
+
+
+def is_known_finish(reason: str) -> bool:
+    return reason in _MEANINGS
+
+
+def drop_impossible(report: msgspec.Struct) -> None:
+    """Take away what no call can have, from a report and its parts; it counts as not told."""
+    for name in report.__struct_fields__:
+        value = getattr(report, name)
+        if isinstance(value, msgspec.Struct):
+            drop_impossible(value)
+        elif isinstance(value, int) and not 0 <= value <= TOKENS_MAX:
+            setattr(report, name, None)

@@ -1,0 +1,90 @@
+"""A checked request in no provider's form, and a user's own words, apart from what the suite adds to them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+REMINDER = re.compile(r"(?:\n\n)?<system_reminder>.*?</system_reminder>", re.DOTALL)
+UPLOAD = re.compile(r"(?:^|\n\n)\[(?:(?:File|image|audio|pdf): |in the result of )[^\]\n]*\].*", re.DOTALL)
+"""Matches the label of a file that the model is shown, and all text after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """A tool's result since the last user message."""
+
+    name: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class SaidText:
+    """A text of the conversation; a user's is without what the suite adds."""
+
+    role: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRequest:
+    model: str
+
+    system: str
+
+    text: str
+    """The last user message, without what the suite adds."""
+
+    reminder: str
+    """Text of the suite behind the last message; no user's words."""
+
+    dialogue: tuple[SaidText, ...]
+    """Texts of user and assistant, oldest first."""
+
+    turn: int
+    """1 for the answer to a user message, 2 after its first tool results, and so on."""
+
+    results: tuple[ToolResult, ...]
+    """Results of the newest assistant message's calls, in order; empty in turn 1."""
+
+    tools: dict[str, frozenset[str]]
+    """Parameter names by offered tool, in order."""
+
+    descriptions: dict[str, str]
+    """Descriptions by offered tool."""
+
+    may_call: bool
+    """Whether a tool may be called: False when tools are shown and their choice is none."""
+
+    prompt_tokens: int
+    """Estimate at four characters a token."""
+
+    stream: bool
+    include_usage: bool
+
+    cached_tokens: int = 0
+    """Prompt tokens that an automatic prefix cache has."""
+
+
+class RequestRefused(Exception):
+    """A request that a real provider answers with 400."""
+
+
+def read_texts(content: Any) -> list[str]:
+    """Return the texts of a message's content, which is one text or a list of parts, without reminders and uploads."""
+    texts = (UPLOAD.sub("", drop_reminders(part)).strip() for part in _list_parts(content))
+    return [text for text in texts if text]
+
+
+def drop_reminders(text: str) -> str:
+    return REMINDER.sub("", text)
+
+
+def read_reminder(content: Any) -> str:
+    return "\n".join(text for part in _list_parts(content) for text in REMINDER.findall(part))
+
+
+def _list_parts(content: Any) -> list[str]:
+    parts = [content] if isinstance(content, str) else [part.get("text") for part in content or ()]
+    return [part for part in parts if isinstance(part, str)]

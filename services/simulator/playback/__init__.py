@@ -1,1 +1,0 @@
-"""Writes a reply to its client, with pace, silence and broken connections."""

@@ -1,1 +1,0 @@
-"""The script format, and the choice of a rule."""

@@ -1,0 +1,211 @@
+"""The HTTP transport under the SDK's client, which tells the sender of a request what became of it.
+
+The SDK owns a shared session. It gives a caller only a code and a text, and ends the whole session when the connection
+of one request fails. A caller therefore follows its request: the transport writes what became of it into an object of
+the caller's context. A character that is none costs no answer: it becomes U+FFFD.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import AsyncIterator, Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import httpx2
+from mcp.client.auth.utils import (
+    extract_field_from_www_auth,
+    extract_resource_metadata_from_www_auth,
+    extract_scope_from_www_auth,
+)
+
+from services.tools.mcp_client.sdk_errors import Challenge, CredentialRefused
+
+UNAUTHORIZED, FORBIDDEN, NOT_FOUND = 401, 403, 404
+CLIENT_ERROR, SERVER_ERROR = 400, 500
+
+ENCODING = "headrace-json"
+"""Name of the codec, which differs from UTF-8 in how it decodes."""
+
+LINE_CHARS_MAX = 32 * 1024 * 1024
+"""Limit of a line, in which a picture of 20 MB in base64 fits."""
+
+ANSWER_BYTES_MAX = LINE_CHARS_MAX
+"""Limit of an answer over HTTP."""
+
+_HEX = "[0-9a-fA-F]"
+_HIGH, _LOW = rf"\\u[dD][89abAB]{_HEX}{{2}}", rf"\\u[dD][c-fC-F]{_HEX}{{2}}"
+_ESCAPE = re.compile(
+    rf"{_HIGH}{_LOW}|(?P<open>(?:{_HIGH}|(?:{_HIGH})?\\(?:u{_HEX}{{0,3}})?)\Z)|(?P<half>{_HIGH}|{_LOW})|\\.", re.DOTALL
+)
+"""An escape of a JSON string: a surrogate pair, one that goes on with the next piece, half a pair, any other."""
+
+
+class SentRequest:
+    def __init__(self, *, is_opening: bool = False) -> None:
+        """While a session is opened, its first failure ends it."""
+        self.is_opening = is_opening
+        self.note_start(has_session=False)
+
+    def note_start(self, *, has_session: bool) -> None:
+        """It is sent: once, or again where the SDK reads on after a cut."""
+        self.has_session = has_session
+        """Whether it names a session that its server is to know."""
+        self.error: httpx2.TransportError | None = None
+        """How its connection failed, or why its answer was not read."""
+        self.status = 0
+        self.is_cut = False
+        """Whether its answer, or the stream for it, ended too early."""
+        self.is_plain = False
+        """Whether its answer was not of the protocol, but came from a proxy before the server."""
+
+    @property
+    def may_have_run(self) -> bool:
+        """Whether the server may have done what it was asked to, and its answer is lost."""
+        return self.is_cut or self.is_plain_failure or not (self.error is None or self.status or self.is_unsent)
+
+    @property
+    def is_unsent(self) -> bool:
+        return isinstance(self.error, (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout))
+
+    @property
+    def is_plain_failure(self) -> bool:
+        return self.is_plain and self.status >= SERVER_ERROR
+
+    @property
+    def is_unknown_session(self) -> bool:
+        """Whether the server has forgotten the session: it has not taken the request then."""
+        return self.has_session and self.status == NOT_FOUND
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the server has refused it by a status, which may be for the session."""
+        return self.has_session and CLIENT_ERROR <= self.status < SERVER_ERROR
+
+
+CURRENT: ContextVar[SentRequest | None] = ContextVar("sent_request", default=None)
+
+
+@contextmanager
+def follow_request(*, is_opening: bool = False) -> Generator[SentRequest]:
+    """Follow the requests of the block, one after the other."""
+    sent = SentRequest(is_opening=is_opening)
+    token = CURRENT.set(sent)
+    try:
+        yield sent
+    finally:
+        CURRENT.reset(token)
+
+
+class JsonDecoder(codecs.IncrementalDecoder):
+    """Decodes JSON in UTF-8 piece by piece.
+
+    Raises:
+        ValueError: A line is longer than LINE_CHARS_MAX.
+    """
+
+    def __init__(self, errors: str = "replace") -> None:
+        super().__init__(errors)
+        self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+        self._open = ""
+        """An escape whose end has not come."""
+        self._line_chars = 0
+
+    def decode(self, input: bytes, final: bool = False) -> str:  # type: ignore[override]
+        text = self._open + self._utf8.decode(input, final)
+        self._open = ""
+        if "\\" in text:
+            text = _ESCAPE.sub(self._replace_half, text)
+        if final:
+            text, self._open = text + "\\ufffd" * bool(self._open), ""
+        last = text.rfind("\n")
+        self._line_chars = len(text) - last - 1 if last >= 0 else self._line_chars + len(text)
+        if self._line_chars > LINE_CHARS_MAX:
+            raise ValueError(f"its answer is longer than {LINE_CHARS_MAX:,} characters")
+        return text
+
+    def _replace_half(self, found: re.Match[str]) -> str:
+        match found.lastgroup:
+            case "open":
+                self._open = found.group()
+                return ""
+            case "half":
+                return "\\ufffd"
+            case _:
+                return found.group()
+
+
+def _find_codec(name: str) -> codecs.CodecInfo | None:
+    if name.replace("_", "-") != ENCODING:
+        return None
+    return codecs.CodecInfo(codecs.utf_8_encode, codecs.utf_8_decode, incrementaldecoder=JsonDecoder, name=ENCODING)
+
+
+codecs.register(_find_codec)
+
+
+class FollowedTransport(httpx2.AsyncHTTPTransport):
+    """An HTTP transport that tells the sender of a request what became of it.
+
+    The SDK would end the session of all users where one request's connection fails: it is given a response instead.
+    """
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        sent = CURRENT.get() or SentRequest()
+        sent.note_start(has_session="mcp-session-id" in request.headers)
+        try:
+            response = await super().handle_async_request(request)
+        except httpx2.TransportError as error:
+            return _respond_failure(sent, error)
+        sent.status = response.status_code
+        wants_more = extract_field_from_www_auth(response, "error") == "insufficient_scope"
+        if response.status_code == UNAUTHORIZED or (response.status_code == FORBIDDEN and wants_more):
+            await response.aclose()
+            metadata = extract_resource_metadata_from_www_auth(response)
+            challenge = Challenge(metadata or "", extract_scope_from_www_auth(response) or "")
+            text = f"it has refused the credential ({response.status_code})"
+            return _respond_failure(sent, CredentialRefused(text, challenge))
+        kind = response.headers.get("content-type", "").lower()
+        sent.is_plain = not kind.startswith(("text/event-stream", "application/json"))
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
+        response.stream = _AnswerStream(response.stream, sent, is_events=kind.startswith("text/event-stream"))
+        return response
+
+
+def _respond_failure(sent: SentRequest, error: httpx2.TransportError) -> httpx2.Response:
+    if sent.is_opening:
+        raise error
+    sent.error = error
+    return httpx2.Response(SERVER_ERROR)
+
+
+class _AnswerStream(httpx2.AsyncByteStream):
+    """An answer, which ends where its connection fails: what is missing is noted."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream, sent: SentRequest, *, is_events: bool) -> None:
+        self._stream = stream
+        self._sent = sent
+        self._is_events = is_events
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        decoder, seen_bytes = JsonDecoder(), 0
+        try:
+            async for piece in self._stream:
+                seen_bytes += len(piece)
+                # The SDK bounds each event, and their number is a matter of the call's time.
+                if seen_bytes > ANSWER_BYTES_MAX and not self._is_events:
+                    raise httpx2.ReadError(f"its answer is longer than {ANSWER_BYTES_MAX} bytes")
+                yield decoder.decode(piece).encode()
+            yield decoder.decode(b"", final=True).encode()
+        except (httpx2.TransportError, ValueError) as error:
+            if self._sent.is_opening:
+                raise
+            self._sent.error = error if isinstance(error, httpx2.TransportError) else httpx2.ReadError(str(error))
+            self._sent.is_cut = True
+        else:
+            # The SDK leaves a stream of events at the answer.
+            self._sent.is_cut = self._is_events
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()

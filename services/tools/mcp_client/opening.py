@@ -1,0 +1,126 @@
+"""Reaches a server as a process or over streamable HTTP."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from errno import ENOENT
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import httpx2
+from mcp import StdioServerParameters, stdio_client
+from mcp.client.stdio import DEFAULT_INHERITED_ENV_VARS
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCResponse
+
+from services.tools.mcp_client.http import ANSWER_BYTES_MAX, ENCODING, FollowedTransport
+from services.tools.mcp_client.settings import Http, Settings, Stdio
+from services.tools.toolkit.commands import TIMEOUT_S_MAX
+
+SOURCE = str(Path(__file__).parents[3])
+SUPERVISE = "services.tools.mcp_client.supervise"
+START = f"import sys; sys.path.insert(0, {SOURCE!r}); from {SUPERVISE} import main; main()"
+
+CONNECT_S = 10.0
+
+UNWANTED = (*DEFAULT_INHERITED_ENV_VARS, "GRPC_ENABLE_FORK_SUPPORT")
+"""Variables that a server would inherit from the SDK and the supervisor (services/__init__.py)."""
+
+
+@asynccontextmanager
+async def open_transport(
+    settings: Settings,
+    env: Mapping[str, str],
+    authorization: str,
+    end: Callable[[], None],
+    repair: Callable[[dict[str, Any]], None],
+) -> AsyncGenerator[tuple[Any, Any]]:
+    """Connects to a server for the block.
+
+    `end` is called when the server's side ends, which the SDK reports only to callers, and `repair` with each result
+    before the SDK reads it. `authorization` is a user's Authorization header; empty: the one of the settings. A process
+    is shared by all users.
+    """
+    opened = _open_process(settings, env) if isinstance(settings, Stdio) else _open_http(settings, authorization)
+    async with opened as (read, write):
+        yield _ReceiveStream(read, end, repair), write
+
+
+@asynccontextmanager
+async def _open_process(settings: Stdio, env: Mapping[str, str]) -> AsyncGenerator[tuple[Any, Any]]:
+    # Our own interpreter first: `python` is one that has the SDK.
+    path = f"{Path(sys.executable).parent}:{env.get('PATH', '/usr/local/bin:/usr/bin:/bin')}"
+    program = settings.command if "/" in settings.command else shutil.which(settings.command, path=path)
+    if program is None:
+        raise FileNotFoundError(ENOENT, f"there is no program {settings.command!r}")
+    environment = {"PATH": path, "HOME": env.get("HOME", "/"), "LANG": "C.UTF-8", **settings.env}
+    unwanted = ",".join(name for name in UNWANTED if name not in environment)
+    supervisor = ("-I", "-S", "-c", START, str(os.getpid()), unwanted)
+    parameters = StdioServerParameters(
+        command=sys.executable,
+        args=[*supervisor, program, *settings.args],
+        env=environment,
+        cwd=settings.cwd,
+        encoding=ENCODING,
+        encoding_error_handler="replace",
+    )
+    # Its standard error may hold what users wrote, and ours is a log of JSON lines.
+    with open(os.devnull, "w", encoding="utf-8") as nowhere:  # noqa: ASYNC230 - a device
+        async with stdio_client(parameters, errlog=nowhere) as streams:
+            yield streams
+
+
+@asynccontextmanager
+async def _open_http(settings: Http, authorization: str) -> AsyncGenerator[tuple[Any, Any]]:
+    headers = {"accept-encoding": "identity"} | {name.lower(): value for name, value in settings.headers.items()}
+    if authorization:
+        headers["authorization"] = authorization
+    # A silent server is ended by the call's own time.
+    timeout = httpx2.Timeout(CONNECT_S, read=TIMEOUT_S_MAX + CONNECT_S)
+    async with (
+        httpx2.AsyncClient(headers=headers, timeout=timeout, transport=FollowedTransport()) as client,
+        streamable_http_client(settings.url, http_client=client, max_sse_event_size=ANSWER_BYTES_MAX) as streams,
+    ):
+        yield streams
+
+
+class _ReceiveStream:
+    def __init__(self, stream: Any, end: Callable[[], None], repair: Callable[[dict[str, Any]], None]) -> None:
+        self._stream = stream
+        self._end = end
+        self._repair = repair
+
+    @property
+    def last_context(self) -> Any:
+        return getattr(self._stream, "last_context", None)  # only some of the SDK's streams have it
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        try:
+            received = await self._stream.__anext__()
+        except StopAsyncIteration:
+            self._end()
+            raise
+        if isinstance(received, SessionMessage) and isinstance(received.message, JSONRPCResponse):
+            self._repair(received.message.result)
+        return received
+
+    async def __aenter__(self) -> Self:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return await self._stream.__aexit__(kind, error, trace)

@@ -1,0 +1,114 @@
+"""A call of 2026-07-28: as long as the server answers with what it asks, the call is sent again with the answers.
+
+Nothing is kept in memory while a person is asked: what the server wants back is in the call's record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import mcp_types as types
+import msgspec
+from mcp import Client, MCPError
+from pydantic import TypeAdapter
+
+from headrace.v1 import common_pb2, tools_pb2
+from services.tools.errors import InputNeeded, ToolFailed
+from services.tools.mcp_client.questions import NO_PERSON, list_roots, make_need, make_response
+from services.tools.mcp_client.settings import Server
+
+ROUNDS_MAX = 32
+"""Times that one call is answered with a question, over all its attempts."""
+
+COURSE_CHARS_MAX = 1_000_000
+"""Limit of what a server wants back and of what the model has said meanwhile, which is kept while a person is asked."""
+
+BACKOFF_S, BACKOFF_S_MAX = 0.05, 1.0
+"""Wait before the call is sent again where the server asks for nothing but that."""
+
+T = TypeVar("T")
+
+_RESPONSES: TypeAdapter[dict[str, types.InputResponse]] = TypeAdapter(dict[str, types.InputResponse])
+
+Sample = Callable[[types.CreateMessageRequestParams], Awaitable[types.CreateMessageResult | types.ErrorData]]
+
+
+class Course(msgspec.Struct):
+    """Where a call is that waits for a person."""
+
+    rounds: int = 0
+    state: str | None = None
+    """The server's, which gets it back as it is."""
+    keys: dict[str, str] = {}
+    """The server's name of each question, by ours."""
+    responses: dict[str, Any] = {}
+    """Answers to its other questions of the same round, by the server's name."""
+
+
+class Rounds:
+    def __init__(self, server: str, granted: Server, kept: str, request: tools_pb2.ExecuteRequest) -> None:
+        """`kept` is what the call has kept when it last asked a person; empty: it begins."""
+        self._server = server
+        self._granted = granted
+        self._can_ask = granted.elicitation and bool(request.effect_key)
+        self._answers = {answer.name: answer for answer in request.answers}
+        self._course = msgspec.json.decode(kept, type=Course) if kept else Course()
+
+    async def call(
+        self, client: Client, tool: str, arguments: dict[str, Any], sample: Sample, progress: Any
+    ) -> types.CallToolResult:
+        """Raises InputNeeded where a person is to answer first, MCPError where the server is refused what it asks."""
+        delay_s = BACKOFF_S
+        responses: types.InputResponses | None = None
+        if self._course.keys:
+            said = {key: make_response(self._answers[name]) for name, key in self._course.keys.items()}
+            responses = {**_RESPONSES.validate_python(self._course.responses), **said}
+        while True:
+            answer = await client.session.call_tool(
+                *(tool, arguments),
+                progress_callback=progress,
+                input_responses=responses,
+                request_state=self._course.state,
+                allow_input_required=True,
+            )
+            if isinstance(answer, types.CallToolResult):
+                return answer
+            self._course = Course(self._course.rounds + 1, answer.request_state)
+            if self._course.rounds > ROUNDS_MAX:
+                raise ToolFailed(f"its server has asked {ROUNDS_MAX} times, and asks again")
+            responses = await self._respond(answer.input_requests or {}, sample)
+            if not responses:
+                responses = None
+                await asyncio.sleep(delay_s)
+                delay_s = min(delay_s * 2, BACKOFF_S_MAX)
+
+    async def _respond(self, requests: types.InputRequests, sample: Sample) -> types.InputResponses:
+        responses: types.InputResponses = {}
+        needs: list[common_pb2.InputNeed] = []
+        for index, (key, request) in enumerate(requests.items()):
+            match request:
+                case types.CreateMessageRequest(params=params):
+                    responses[key] = _accept(await sample(params))
+                case types.ListRootsRequest():
+                    responses[key] = _accept(await list_roots(self._granted.roots))
+                case types.ElicitRequest(params=params):
+                    if not self._can_ask:
+                        raise MCPError.from_error_data(NO_PERSON)
+                    need = _accept(make_need(self._server, f"{self._course.rounds}-{index}", params))
+                    self._course.keys[need.name] = key
+                    needs.append(need)
+        if needs:
+            self._course.responses = _RESPONSES.dump_python(responses, mode="json", by_alias=True)
+            course = msgspec.json.encode(self._course).decode()
+            if len(course) > COURSE_CHARS_MAX:
+                raise ToolFailed(f"its server wants back more than {COURSE_CHARS_MAX:,} characters")
+            raise InputNeeded(needs, course)
+        return responses
+
+
+def _accept(found: T | types.ErrorData) -> T:
+    if isinstance(found, types.ErrorData):
+        raise MCPError.from_error_data(found)
+    return found

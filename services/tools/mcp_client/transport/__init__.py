@@ -1,1 +1,0 @@
-"""How a server is reached, and what became of each request."""

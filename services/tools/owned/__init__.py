@@ -1,1 +1,0 @@
-"""What the service keeps of people: read as an archive, and deleted."""

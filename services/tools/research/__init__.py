@@ -1,1 +1,0 @@
-"""Answers a question from many searches."""

@@ -1,1 +1,0 @@
-"""Confines a forked process; standard library only, for a fast start."""
