@@ -127,10 +127,10 @@ AGENTS_MAX = 10_000
 """Agents of all tenants."""
 
 KEPT_MS = 30 * 86_400_000
-"""How long a removed agent is told of. Long after every replica has heard of it."""
+"""How long a removed agent stays in the changes, long after every replica has read of it."""
 
 PAGE_AGENTS, PAGE_BYTES = 100, 2 * 1024 * 1024
-"""What one answer to a service has: agents at most, and the size from which it has no more."""
+"""Agents in one answer to a service at most, and the size at which it ends."""
 
 
 class AgentStore:

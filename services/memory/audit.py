@@ -31,7 +31,7 @@ STEPS = frozenset({"vote", "delegated", "asked"})
 
 
 def find_answers(lines: Iterable[Known]) -> Iterator[dict[str, Any]]:
-    """Yield what is told of each answer: names of AuditTrail.record_of and details."""
+    """Yield the arguments of AuditTrail.record_of for each answer of a person: names and details."""
     for line in lines:
         if not isinstance(line, Event):
             continue
@@ -47,7 +47,7 @@ TOLD_S = 3600.0
 """Pages of a chat, and what a client reads again and again, are one line for so long."""
 
 READS_MAX = 10_000
-"""Reads that are remembered; one that is forgotten early is told once more."""
+"""Reads that are remembered; one that is forgotten early is recorded once more."""
 
 
 class ContentReads:
@@ -74,7 +74,7 @@ class ContentReads:
 PAGE_SIZE, PAGE_SIZE_MAX = 100, 500
 
 SCANNED_MAX = 20_000
-"""Lines that a page with a filter looks through; the next page goes on behind them."""
+"""Lines that a page with a filter searches; the next page continues after them."""
 
 PORTION_LINES = 500
 

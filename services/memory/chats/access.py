@@ -44,8 +44,8 @@ class ChatAccess:
     async def load_changed_chat(
         self, chat_id: str, request_id: str, is_changed: Callable[[Chat], bool] = lambda _: False
     ) -> Chat:
-        """Return the user's own chat; where it has the request's line, or `is_changed` as is asked, nothing takes that
-        back.
+        """Return the user's own chat. If it already has the request's line, or `is_changed` as requested, wait until
+        nothing can take that back.
 
         Raises NotFound.
         """
@@ -124,7 +124,7 @@ class ChatAccess:
         return chat_id if _find_access_by(await self._index.find_entry(chat_id)) else None
 
     async def find_own_unfinished(self, run_id: str) -> ChatEntry | None:
-        """Return the row of the chat in which this run of the user's goes on; None where there is none."""
+        """Return the row of the chat in which this unfinished run of the user is; None if there is none."""
         chat_id = await self._index.find_chat_of_run(run_id) if await self.owns_run(run_id) else None
         if chat_id is None:
             return None
@@ -186,8 +186,8 @@ def _parse_names(field: str, names: Iterable[str]) -> list[str]:
 
 
 def describe_access(owner: Identity, shared_with: Collection[str], participants: Collection[str]) -> dict[str, Any]:
-    """Return the fields that say whose a chat is and what the caller may do in it; with whom it is shared, its owner
-    alone is told."""
+    """Return the fields that name a chat's owner and the caller's access; only the owner sees with whom it is
+    shared."""
     access = find_access(identity.require_identity(), owner, shared_with, participants)
     shown: dict[str, Any] = {"owner": owner.user, "access": access}
     return shown | ({"shared_with": shared_with, "participants": participants} if access == "own" else {})

@@ -100,7 +100,7 @@ PAGE_BYTES_MAX = 3 * 1024 * 1024
 """Size of a page's events, with which an answer is below the 4 MiB that gRPC's clients take by default."""
 
 EVENT_BYTES = 5
-"""What an event takes beside its content."""
+"""Size of an event without its content."""
 
 
 @dataclass(slots=True)

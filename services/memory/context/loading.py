@@ -131,7 +131,8 @@ def _apply_recap(
     request: memory_pb2.LoadContextRequest,
     counter: TokenCounter,
 ) -> str:
-    """Put insights in the place of older results; return what is told again then, empty when none is replaced."""
+    """Replace older results by insights; return the text that reminds the model of its goal then, empty if none is
+    replaced."""
     # Without what a replacement brings along, so that the choice is the same in all turns behind it.
     tools = [tool for tool in request.tools if tool.name not in READERS]
     before = view.groups[: len(view.groups) - len(view.own)]
@@ -207,5 +208,5 @@ def _list_tools(request: memory_pb2.LoadContextRequest, *, has_left: bool) -> Se
 
 
 def _has_left(groups: Sequence[MessageGroup]) -> bool:
-    """Return whether a message stands in another form than it was said, or for others."""
+    """Return whether a message is shown in another form than it was said, or stands for others."""
     return any(said.form not in WHOLE for group in groups for said in group.list_messages())

@@ -31,10 +31,10 @@ def format_notice(first_n: int, last_n: int) -> str:
 WITHOUT_REASONING = "without reasoning"
 
 SPOKEN = "with speaker"
-"""The form of a whole message of a chat with several speakers, which speakers.py has written."""
+"""The form of a whole message of a chat with several speakers, which queries.py has written."""
 
 QUOTE = "quoted"
-"""The form of a message that stands for another user's earlier messages; speakers.py marks it as that user's."""
+"""The form of a message that stands for another user's earlier messages; queries.py marks it as that user's."""
 
 WHOLE = ("", WITHOUT_REASONING, SPOKEN, QUOTE)
 """Forms of messages that are shown as they were said."""

@@ -57,7 +57,7 @@ class EarlierMessage(msgspec.Struct, rename="camel", gc=False):
 
 
 class QueryTexts(msgspec.Struct):
-    """A query's message, and those before and behind it."""
+    """A query's message, and the messages before and after it."""
 
     message: str = ""
     history: list[EarlierMessage] = []
@@ -117,7 +117,7 @@ def has_speakers(runs: Iterable[Sequence[Line]]) -> bool:
 
 
 def find_speaker(lines: Iterable[Line]) -> str:
-    """Return the user who has asked a run; empty if its query is not among `lines`."""
+    """Return the user who started a run; empty if its query is not among `lines`."""
     users = (Identity.from_stored(line.tenant, line.user).user for line in lines if isinstance(line, Query))
     return next(users, "")
 

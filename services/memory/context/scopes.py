@@ -59,7 +59,7 @@ HEADING = "Pinned by the user, word for word:"
 class SummaryChanges:
     edit: SummaryEdit | None = None
     pins: tuple[Pin, ...] = ()
-    """Pinned messages that the summary stands for, in the order of the log."""
+    """Pinned messages that the summary replaces, in the order of the log."""
 
     @property
     def version(self) -> str:
@@ -81,7 +81,7 @@ def format_pins(pins: Sequence[Pin]) -> str:
 
 
 def find_changes(lines: Iterable[Line], summary_uuid: str, before_n: int) -> SummaryChanges:
-    """Find the changes of a summary that stands for the lines before `before_n`, in the lines of no run."""
+    """Find the changes of a summary that replaces the lines before `before_n`, in the lines of no run."""
     lines = list(lines)
     edits = [line for line in lines if isinstance(line, SummaryEdit) and line.parent_uuid == summary_uuid]
     pins = tuple(pin for pin in list_pins(lines) if pin.target < before_n)
@@ -102,11 +102,11 @@ class AppliedCompaction:
     boundary: CompactBoundary
     summary: CompactSummary
     changes: SummaryChanges = NO_CHANGES
-    """What people have made of the summary."""
+    """People's changes of the summary."""
 
     @property
     def start(self) -> Position:
-        """The first message beside the summary."""
+        """The first message kept after the summary."""
         return Position(self.summary.retained_from.n, self.summary.retained_from.message)
 
     @property

@@ -49,14 +49,14 @@ NEW_WORK = frozenset(
     }.items()
     for method in methods.split()
 )
-"""RPCs that make something of a user. Append is checked where its lines are known: runs must come to their end. What is
-posted to a schedule goes with it, and its run does not begin."""
+"""RPCs that create something of a user. Append is checked once its lines are known, because runs must be able to end. A
+schedule's posts are erased with it, and their runs do not begin."""
 
 log = structlog.get_logger()
 
 
 class Refusals:
-    """The erasures that go on, as far as this process knows."""
+    """The erasures in progress, as far as this process knows."""
 
     def __init__(self, engine: Engine) -> None:
         self._erasures = engine.records.erasures
@@ -144,7 +144,8 @@ class ErasureStore:
         self._held_ms = held_ms
 
     async def begin(self, request: data_pb2.EraseDataRequest) -> StoredErasure:
-        """Store an erasure, or find what the request repeats; nothing new of its users is taken here behind it."""
+        """Store an erasure, or find the one that the request repeats; from then on nothing new of its users is accepted
+        here."""
         erasure = await self._store(request)
         await self._refusals.look()
         return erasure
@@ -229,8 +230,8 @@ class ErasureStore:
 
     @asynccontextmanager
     async def holding(self, erasure: StoredErasure) -> AsyncGenerator[Claim]:
-        """Prolong the claim inside the block, however long it takes; its erasure may be changed behind it. It is
-        another's by then only if the store could not be reached: changing it raises StaleLease."""
+        """Prolong the claim inside the block, however long it takes; afterwards its erasure may be changed. Another
+        process has it by then only if the store could not be reached: changing it raises StaleLease."""
         claim = Claim(await self.prolong(erasure, self._held_ms, erasure.counts))
         is_left = asyncio.Event()
         task = guard_task(asyncio.create_task(self._prolong_until(is_left, claim)))

@@ -51,7 +51,7 @@ class RetentionFile:
     def read(self) -> RetentionRules | SameForAll:
         """Return the rules as the file has them now; blocks.
 
-        Raises ValueError for a bad file, and OSError: with a rule unread nothing is to be deleted.
+        Raises ValueError for a bad file, and OSError: without its rules nothing may be deleted.
         """
         if self._path is None:
             return SameForAll(self._days)
@@ -126,7 +126,7 @@ async def _clean_up_daily(engine: Engine, retention: RetentionFile, audit_days: 
 
 
 async def clean_up(engine: Engine, retention: RetentionFile, audit_days: float | None) -> None:
-    """Delete what is too old. What cannot be deleted is logged, and tried again tomorrow; it keeps nothing else."""
+    """Delete what is too old. A failure is logged, retried tomorrow, and stops nothing else."""
     with _logging_failure("chats"):
         await engine.index.wait_until_complete()
         gone = await prune_chats(engine, await asyncio.to_thread(retention.read))

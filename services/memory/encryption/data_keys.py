@@ -16,7 +16,7 @@ PLAIN = "plain"
 """The goal that nothing stored is encrypted."""
 
 AUTHENTICATED = "authenticated"
-"""Begins the goals whose lines of chats are sealed (log/encryption/lines.py)."""
+"""Begins the goals whose lines of chats are sealed (log/sealing.py)."""
 
 TENANT_BYTES = 8
 

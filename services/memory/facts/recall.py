@@ -85,8 +85,8 @@ TEXT_CHARS_MAX, SHORT_CHARS_MAX = 2000, 400
 take 512 tokens."""
 
 ATTEMPTS = ((TEXT_CHARS_MAX, MISSING_MAX), (SHORT_CHARS_MAX, MISSING_MAX), (SHORT_CHARS_MAX, 0))
-"""Characters of each text and facts beside the query, each tried where the model refuses the texts before it: one text
-that is refused would else cost the query its vector, each time."""
+"""Characters of each text, and facts in addition to the query, for each attempt; the next one follows when the model
+refuses a text. Otherwise one refused text would cost the query its vector each time."""
 
 SIMILARITY_MIN = 0.3
 """Cosine from which a fact without a word of the query is found: models for which texts that have nothing in common are
@@ -147,7 +147,7 @@ class FactVectors:
 
 
 def keep_vectors(known: Sequence[Fact], made: Mapping[str, Fact]) -> FactChange:
-    """Store the vectors of `made` beside those of them that say what they said when their vectors were made."""
+    """Store the vectors of `made` with those facts that still have the text the vectors were made of."""
     changed = [
         replace(fact, vector=new.vector, vector_model=new.vector_model)
         for fact in known

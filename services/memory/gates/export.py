@@ -122,22 +122,22 @@ _FIELDS: dict[str, tuple[str, ...]] = {
     "grant.make": ("grantId", "scope", "toolName", "madeBy", "expiresAt", *_RULE),
     "grant.use": ("grantId", "toolId", "toolName", "grounds"),
 }
-"""Fields of events that are told: who has done what, nothing of what was said. What is not known here is not told."""
+"""Fields of events that are exported: who did what, nothing of what was said. Unknown events are not exported."""
 
 _STEPS = {"gate.open": "asked", "grant.make": "granted", "grant.use": "used"}
 
 
 @dataclass(slots=True)
 class _Reading:
-    """What is known of a chat's gates while its lines are read."""
+    """State of a chat's gates while its lines are read."""
 
     with_content: bool
     kinds: dict[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
-    """Of each gate, by run and id: approval, form or question."""
+    """Kinds of gates by run and id: approval, form or question."""
     waiting: dict[tuple[str, str], None] = field(default_factory=dict[tuple[str, str], None])
     """Gates that are open."""
     arguments: dict[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
-    """Of each call, by run and id, as JSON text; where content is told."""
+    """Arguments of calls by run and id, as JSON text, where content is exported."""
 
 
 def read_gate_steps(

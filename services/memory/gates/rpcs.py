@@ -71,7 +71,7 @@ class GateRpcs(MemoryServiceServicer):
                     yield gates_pb2.WatchGatesResponse(gate=_make_gate(gate))
 
     async def _list_waiting(self, reader: GateReader) -> AsyncGenerator[gates_pb2.WatchGatesResponse]:
-        """Yield all gates that wait; ends early where the reader falls behind meanwhile."""
+        """Yield all open gates; ends early if the reader falls behind meanwhile."""
         reader.begin_list()
         yield gates_pb2.WatchGatesResponse(list_begin=gates_pb2.GateListBegin())
         query, progress = reader.query, self._engine.index.get_progress()

@@ -55,7 +55,7 @@ class Chat:
     size_bytes: int = 0
     """Acknowledged length of the log file."""
     link: bytes = NO_LINK
-    """What the next line says of the last one, where lines are sealed; see log/encryption/lines.py."""
+    """What the next line says of the last one, where lines are sealed; see log/sealing.py."""
     log: list[Line] = field(default_factory=list[Line])
     model_runs: dict[str, list[Line]] = field(default_factory=dict[str, "list[Line]"])
     """The lines for a model, by run in the order of first lines."""

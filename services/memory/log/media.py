@@ -93,8 +93,8 @@ READER = "read_history"
 """The call that finds a message whose line is not known."""
 
 PARTS_MAX, PARTS_STEP = 30, 10
-"""Images, sounds and files of a request. Of more the oldest are left out, ten at a time, so that most turns begin as
-the one before did and a provider's cache has them."""
+"""Images, sounds and files in a request at most. The oldest are left out ten at a time, so that most turns begin as the
+one before did and hit the provider's cache."""
 
 BYTES_MAX = 24 * 1024 * 1024
 """Bytes of them, which providers take in base64 in some 32 MB."""
@@ -153,9 +153,10 @@ def extract_blob(part: MediaPart, path: str) -> Blob | None:
 
 
 def fill_media(messages: Iterable[llm_pb2.Message], find: FindBlob, capabilities: Collection[str] = ()) -> bool:
-    """Put content where the log refers to it, the newest as far as it fits; what the model does not take is told.
+    """Put content where the log refers to it, the newest first, as far as it fits; describe what the model does not
+    take.
 
-    `capabilities` are the model's, empty when they are not known. Return whether something that the model takes is left
+    `capabilities` are the model's, empty when they are not known. Return whether anything that the model takes is left
     out for its number or its size.
     """
     shown: list[tuple[llm_pb2.ContentPart, MediaPart, str]] = []

@@ -30,14 +30,14 @@ class LogReading:
     is_damaged: bool
 
     reader: LineReader
-    """What has read them; its `check` says whether they may be shown."""
+    """The reader of the lines; its `check` raises if they may not be shown."""
 
 
 def read_log(data: bytes, chat_id: str, keys: Keyring = NO_KEYS) -> LogReading:
-    """Read a log. Raises KeyUnavailable, Overloaded where a key of it cannot be had.
+    """Read a log. Raises KeyUnavailable, Overloaded if one of its keys cannot be had.
 
-    Of a damaged one that is encrypted there are the lines that belong to its first one: others may be of another
-    owner's chat.
+    Of a damaged log that is encrypted, only the lines that provably belong to its first line are returned: others may
+    be from another owner's chat.
     """
     lines: list[Line] = []
     ends: list[int] = []
@@ -75,7 +75,7 @@ def read_log(data: bytes, chat_id: str, keys: Keyring = NO_KEYS) -> LogReading:
 
 
 def read_chat(chat_id: str, log: bytes, keys: Keyring = NO_KEYS) -> Chat:
-    """Raises LogDamaged where no line is to be shown, KeyUnavailable, Overloaded."""
+    """Raises LogDamaged if no line may be shown, KeyUnavailable, Overloaded."""
     reading = read_log(log, chat_id, keys)
     reading.reader.check()
     return make_chat(chat_id, log, reading, keys)

@@ -1,9 +1,10 @@
-"""Encrypted lines of a log: `{"_n":…,"_sealed":"…","_crc":"…"}`, the checksum being that of what stands in the file.
+"""Encrypted lines of a log: `{"_n":…,"_sealed":"…","_crc":"…"}`; the checksum covers what is in the file.
 
-What is encrypted is the GCM tags of the chat's first line and of the line before, and the line without its checksum. It
-can be decrypted as the line of that number, chat and tenant alone, and counts only behind that very line: none can be
-exchanged, taken out or put elsewhere. The first line's tag tells, behind a line that a disk has damaged, whether what
-follows is of this chat. Older versions have written `_encrypted`, which says nothing of other lines."""
+The plain text is the GCM tags of the chat's first line and of the line before, then the line without its checksum. It
+can be decrypted only as the line of that number, chat and tenant, and is valid only after that very line: no line can
+be exchanged, removed or moved. After a line that a disk damaged, the first line's tag shows whether what follows is of
+this chat. Older versions wrote `_encrypted`, which says nothing of other lines.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 
 NO_TAG = bytes(TAG_BYTES)
 NO_LINK = NO_TAG + NO_TAG
-"""What a sealed line says of the chat's first line and the line before it where there is none, or it is not sealed."""
+"""Link of a line that has no line before it, or is not sealed: no tag of the chat's first line or of the line
+before."""
 
 
 class _Numbered(msgspec.Struct, gc=False):
@@ -44,7 +46,7 @@ _NUMBERED = msgspec.json.Decoder(_Numbered)
 
 
 class LineReader:
-    """Reads the lines of a log, in order and from its first one, or behind a line whose link is known."""
+    """Reads the lines of a log in order, from the first one or after a line whose link is known."""
 
     def __init__(self, chat_id: str, keys: Keyring = NO_KEYS, link: bytes = NO_LINK, tenant: str = "") -> None:
         self._chat_id = chat_id
@@ -60,16 +62,16 @@ class LineReader:
         self.problem = ""
         """Why the line that was read last is none."""
         self.is_proven = True
-        """Whether the line that was read last is of the chat whose first line was read: by its own word, or behind a
-        line that is."""
+        """Whether the last line read belongs to the chat whose first line was read: it says so, or follows a line that
+        does."""
         self.unsealed = 0
         """Lines that are not sealed."""
         self.refusal = ""
-        """The line that is not sealed though all are to be; no line of the chat is to be shown then."""
+        """The line that is not sealed though all must be; then no line of the chat may be shown."""
 
     @property
     def link(self) -> bytes:
-        """What the next line is to say of the line that was read last."""
+        """The link for the next line."""
         return self._root + (self._before or NO_TAG)
 
     def read(self, text: bytes) -> Line | None:
@@ -112,7 +114,7 @@ class LineReader:
         return line
 
     def check(self) -> None:
-        """Raise LogDamaged where no line of the chat is to be shown."""
+        """Raise LogDamaged if no line of the chat may be shown."""
         if self.refusal:
             raise LogDamaged(f"the log of chat {self._chat_id} is damaged: {self.refusal}", chatId=self._chat_id)
 
@@ -130,7 +132,7 @@ class LineReader:
         return sealed[len(NO_LINK) :], sealed[: len(NO_LINK)] + data[-TAG_BYTES:], tenant
 
     def skip_to(self, text: bytes) -> None:
-        """Go on behind a line that was known, whose tags are others where the log was sealed anew."""
+        """Continue after a known line, whose tags differ if the log was sealed anew."""
         if not text:
             return
         n, self._before = 0, NO_TAG
@@ -146,9 +148,9 @@ class LineReader:
 def encode_lines(
     lines: Sequence[Known], keys: Keyring, tenant: str, link: bytes = NO_LINK
 ) -> tuple[list[bytes], bytes]:
-    """Encode lines without line breaks, to be stored behind the line of that link; return also the last one's link.
+    """Encode lines without line breaks, to be stored after the line of that link; return the last one's link, too.
 
-    They are sealed for the `tenant` where `keys` say so; the key is to be ready.
+    They are sealed for the `tenant` if `keys` say so; its key must be ready.
     """
     texts = [encode_json(line) for line in lines]
     if not keys.encrypts:

@@ -62,7 +62,7 @@ FLIGHTS_MAX = 128
 """Deliveries on their way from this process."""
 
 TENANT_MAX = 32
-"""Of these, deliveries of one tenant: the receivers of another may all hang."""
+"""Deliveries of one tenant among them: all receivers of another tenant may hang."""
 
 LOOK_S = 30.0
 """Time between looks while nothing is known to wait."""
@@ -97,7 +97,7 @@ class Deliverer:
         self._flights: Counter[str] = Counter()
         """Deliveries on their way, by webhook."""
         self._left: defaultdict[str, int] = defaultdict(lambda: TENANT_MAX)
-        """Deliveries that a tenant may have on their way beside those that it has."""
+        """Deliveries that a tenant may still start."""
         self._counted_at = self._forgot_at = 0
         webhooks.listen(self._wake.set)
 
@@ -165,7 +165,7 @@ class Deliverer:
 
 
 def judge_answer(delivery: Delivery, answer: Answer, now: int) -> TryResult:
-    """Return what is to be stored of a try."""
+    """Return the result of a try, to be stored."""
     if not answer.failure:
         return TryResult(DELIVERED, now, answer.status)
     ends_at = delivery.began_at + PATIENCE_MS
@@ -192,7 +192,7 @@ async def delivering(webhooks: Webhooks, send: Send, look_s: float = LOOK_S) -> 
 
 @contextmanager
 def _log_errors(**fields: str) -> Generator[None]:
-    """Log what one look, or one delivery, fails with: all others go on."""
+    """Log the error of one look or one delivery, and continue with the others."""
     try:
         yield
     except HeadraceError as error:
