@@ -2,7 +2,8 @@
 
 A replacement changes what a provider's prefix cache has from there on, and a cached token costs a tenth. So results go
 many at a time, when the run has been long enough for the same to be expected of the rest of it, and short ones stay. A
-turn's choice depends on the steps before it alone, so that it stays the same for the rest of the run."""
+turn's choice depends on the steps before it alone, so that it stays the same for the rest of the run.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Ratios of a model's tokens to our counts, learned from reported usage as far as it can be true.
 
-The answer's line stores what was learned, for the time after a restart."""
+The answer's line stores what was learned, for the time after a restart.
+"""
 
 from __future__ import annotations
 
