@@ -202,7 +202,7 @@ class ActivePlan:
         await self._record_plan()
 
     async def _record_plan(self) -> None:
-        # One by one: tasks that ran together may be replayed in another order, so the whole plan may never be as it was.
+        # One by one: tasks that ran together may be replayed in another order, and never be as they were at once.
         for task in self.plan.tasks:
             if self._ahead.get(task.task_id) == task:
                 del self._ahead[task.task_id]
