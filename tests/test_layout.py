@@ -109,7 +109,9 @@ ROOMS = {
         *("handlers", "middleware", "sign_in", "responses", "requests", "proto_routes.py", "metrics.py"),
     ),
     "services/memory": (
-        *("admin_cli", ".", "facts", "requests", "compaction", "context/window", "context", "access", "data"),
+        *("admin_cli", "migration", "__main__.py", "service.py", ".", "limits.py", "spend.py", "agents.py", "runs.py"),
+        *("gates", "chats", "facts", "schedules", "webhooks", "keys", "audit.py"),
+        *("context/loading.py", "context/parts.py", "compaction", "context", "chats/access.py", "data"),
         *("storage/files", "storage/postgres", "storage/postgres/connection", "storage", "importing", "log"),
         "encryption",
     ),

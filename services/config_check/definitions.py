@@ -9,7 +9,7 @@ from pathlib import Path
 from services.llm_gateway.providers.catalogue import Catalogue as ProviderCatalogue
 from services.llm_gateway.providers.provider_file import Provider
 from services.llm_gateway.server import PROVIDER_FILE
-from services.memory.access.retention_file import RetentionFile
+from services.memory.data.retention import RetentionFile
 from services.orchestrator.agents.definition import Definition
 from services.orchestrator.agents.grants import NAME as GRANTS
 from services.orchestrator.agents.grants import GrantsFile

@@ -202,7 +202,7 @@ class ActivePlan:
         await self._record_plan()
 
     async def _record_plan(self) -> None:
-        # One by one: tasks that ran together may be replayed in another order, and never be as they were at once.
+        # One by one: tasks that ran together may be replayed in another order, and then the whole plan never recurs.
         for task in self.plan.tasks:
             if self._ahead.get(task.task_id) == task:
                 del self._ahead[task.task_id]

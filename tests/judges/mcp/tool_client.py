@@ -127,7 +127,9 @@ async def play_scenario(folder: Path, scenario: str, context: dict[str, Any], ur
     entry: dict[str, Any] = {"url": url, "elicitation": True}
     if scenario.startswith("auth/"):
         given = {"clientId": context.get("client_id"), "clientSecret": context.get("client_secret")}
-        oauth = {"redirectUrl": REDIRECT} | {name: value for name, value in given.items() if value}
+        # Its authorization server has a port of its own on this machine.
+        oauth: dict[str, Any] = {"redirectUrl": REDIRECT, "hosts": ["localhost", "127.0.0.1"]}
+        oauth |= {name: value for name, value in given.items() if value}
         entry = {"url": url, "oauth": oauth | ({} if "clientId" in oauth else {"clientMetadataUrl": METADATA_URL})}
     async with open_tool_client(folder, {"s": entry}) as client:
         told: list[str] = []
