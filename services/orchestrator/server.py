@@ -100,7 +100,7 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
             stack.callback(guard_task(group.create_task(beside)).cancel)
         embeddings = Embeddings(peers, is_shared=not config.server.auth.is_none)
         relays = Forwarder(runs, takeover, lanes, owner.lease_s)
-        erasing = Erasing(channels["memory"], peers, relays, owner, config.erasures_look_s)
+        erasing = Erasing(peers, relays, owner, config.erasures_look_s)
         stack.callback(guard_task(group.create_task(erasing.watch())).cancel)
         watches = Watches()
         gates = GateService(live, relays, peers, watches, audit, group, key_limits.check_requester)
@@ -115,7 +115,7 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
             budgets=budgets,
             peers=peers,
         )
-        data = DataService(channels["memory"], peers)
+        data = DataService(peers)
         served = _list_services(service, gates, OperatorService(service, peers, owner, limits, audit), data)
 
         async def drain() -> None:

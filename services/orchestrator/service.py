@@ -12,7 +12,7 @@ from headrace.v1 import agent_pb2, agent_pb2_grpc, llm_pb2, memory_pb2
 from services.orchestrator.agents.definition import Definition
 from services.orchestrator.agents.registry import Registry
 from services.orchestrator.cluster.forwarding import Forwarder
-from services.orchestrator.lifecycle.live_calls import cassette_rpc, context_rpc, run_list, stored_usage
+from services.orchestrator.lifecycle.live_calls import cassette_rpc, context_rpc, run_list
 from services.orchestrator.lifecycle.live_runs import HeldRuns, OwnedElsewhere, ParkedStream, RepeatedQuery, StartResult
 from services.orchestrator.lifecycle.pins import Pins
 from services.orchestrator.lifecycle.publishing import (
@@ -67,14 +67,12 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         # Known from here on: a relayed query may be made twice, and must be one.
         request.request_id = request.request_id or new_uuid()
         async with opening_sink(context) as out:
-            sent = await self._relays.stream("Query", request, context, out, lambda _: self._follow_query(request, out))
+            sent = await self._relays.stream(request, context, out, lambda _: self._follow_query(request, out))
             return await self._go_on_reading(sent, context, out)
 
     async def Compact(self, request: agent_pb2.CompactChatRequest, context: Context) -> int:  # pyright: ignore[reportIncompatibleMethodOverride] - as Query
         async with opening_sink(context) as out:
-            sent = await self._relays.stream(
-                "Compact", request, context, out, lambda _: self._follow_compaction(request, out)
-            )
+            sent = await self._relays.stream(request, context, out, lambda _: self._follow_compaction(request, out))
             return await self._go_on_reading(sent, context, out)
 
     async def Attach(self, request: agent_pb2.AttachRequest, context: Context) -> int:  # pyright: ignore[reportIncompatibleMethodOverride] - as Query
@@ -82,9 +80,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
             return await self._go_on(await self._attach(request, context, out), context, out)
 
     async def _attach(self, request: agent_pb2.AttachRequest, context: Context, out: MessageSink) -> Stream:
-        return await self._relays.stream(
-            "Attach", request, context, out, lambda run: self._follow_run(request, out, run)
-        )
+        return await self._relays.stream(request, context, out, lambda run: self._follow_run(request, out, run))
 
     async def _follow_query(
         self, request: agent_pb2.QueryRequest, out: MessageSink
@@ -162,7 +158,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
             run.control.cancel("after_step" if request.mode == "after_step" else "now")
             return agent_pb2.CancelResponse(run_id=run.id, state=run.state.name)
 
-        return await self._relays.answer("Cancel", request, context, here)
+        return await self._relays.answer(request, context, here)
 
     async def _check_cancel(self, stored: agent_pb2.Run) -> None:
         """Refuse to say of a run that goes on that it was cancelled: it is another's, or was found to have ended."""
@@ -178,7 +174,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
 
     async def Steer(self, request: agent_pb2.SteerRequest, context: Context) -> agent_pb2.SteerResponse:
         request.request_id = request.request_id or new_uuid()
-        return await self._relays.answer("Steer", request, context, lambda run: self._runs.steer(run, request))
+        return await self._relays.answer(request, context, lambda run: self._runs.steer(run, request))
 
     async def ListAgents(self, request: agent_pb2.ListAgentsRequest, context: Context) -> agent_pb2.ListAgentsResponse:
         agents = [self._describe_agent(agent) for agent in self._registry.all()]
@@ -272,12 +268,12 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
             chat = await stored_runs.get_chat(self._peers, memory_pb2.GetChatRequest(chat_id=request.chat_id))
             live = {run.id: run.as_run() for run in self._runs.live.of_chat(request.chat_id)}
             runs = [live.get(run.run_id, run) for run in stored_runs.fold_runs(chat.events)]
-            away = next((run.run_id for run in runs if run.state in stored_usage.LIVE and run.run_id not in live), None)
+            away = next((run.run_id for run in runs if run.state in run_list.UNENDED and run.run_id not in live), None)
             # The chat's live runs are one owner's, so one other answer is complete.
-            response = await self._relays.ask_owner("ListRuns", request, context, away) if away else None
+            response = await self._relays.ask_owner(request, context, away) if away else None
             if response is None:
                 # Of those that nobody owns, as they wait for people, the log alone knows what they have spent.
-                runs = [run if run.run_id in live else await stored_usage.add_usage(self._peers, run) for run in runs]
+                runs = [run if run.run_id in live else await run_list.add_usage(self._peers, run) for run in runs]
         return response or run_list.page(runs, request)
 
     async def Embed(self, request: llm_pb2.EmbedRequest, context: Context) -> llm_pb2.EmbedResponse:
@@ -286,7 +282,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
     async def GetContext(self, request: agent_pb2.GetContextRequest, context: Context) -> agent_pb2.GetContextResponse:
         live = self._runs.live.find(request.run_id) if request.HasField("run_id") else None
         if live is None and request.HasField("run_id"):
-            response = await self._relays.ask_owner("GetContext", request, context, request.run_id)
+            response = await self._relays.ask_owner(request, context, request.run_id)
             if response is not None:
                 return response
         return await context_rpc.get_context(self._peers, self._registry, self._pins, live, request)
@@ -301,11 +297,11 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
             live = self._runs.live.find(request.run_id)
             if live is not None:
                 return agent_pb2.GetRunResponse(run=live.as_run())
-            response = await self._relays.ask_owner("GetRun", request, context, request.run_id)
+            response = await self._relays.ask_owner(request, context, request.run_id)
             if response is not None:
                 return response
             run = await stored_runs.get_run(self._peers, request.run_id)
-            return agent_pb2.GetRunResponse(run=await stored_usage.add_usage(self._peers, run))
+            return agent_pb2.GetRunResponse(run=await run_list.add_usage(self._peers, run))
 
     def _describe_agent(self, definition: Definition) -> agent_pb2.Agent:
         agent = _make_agent(definition)

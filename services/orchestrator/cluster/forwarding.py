@@ -15,10 +15,12 @@ from typing import Any, TypeVar
 import grpc
 import structlog
 from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 
+from headrace.cassette.methods import find_method_of
 from headrace.errors import Overloaded, ProviderUnavailable
 from headrace.streams import reading, rpc_errors
-from headrace.v1 import agent_pb2, gates_pb2
+from headrace.v1 import agent_pb2
 from services.orchestrator.cluster.takeover import Takeover
 from services.orchestrator.lifecycle.live_runs import OwnedElsewhere, stopping
 from services.orchestrator.lifecycle.runs import Runs
@@ -94,9 +96,6 @@ class PeerChannels:
                 await lane.channel.close()
 
 
-GATES = "GateService/"
-"""Begins names of RPCs that are not AgentService's."""
-
 RELAYED = "x-headrace-relayed"
 
 ANSWER_TIMEOUT_S = 5.0
@@ -122,7 +121,7 @@ class Forwarder:
         self._patience_s = lease_s + SPARE_S
 
     async def answer(
-        self, rpc: str, request: Any, context: Context, here: Here[Reply], *, requester: Identity | None = None
+        self, request: Any, context: Context, here: Here[Reply], *, requester: Identity | None = None
     ) -> Reply:
         """Answer here, or by the run's owner; `requester` says whose run it is where that is not the caller."""
 
@@ -132,16 +131,12 @@ class Forwarder:
             with run.in_use():
                 return await here(run)
 
-        there = partial(self._call_owner, rpc, request, context)
+        there = partial(self._call_owner, request, context)
         return await self._answer_or_forward(request.run_id, context, use, there, requester)
 
-    async def stream(
-        self, rpc: str, request: Any, context: Context, out: MessageSink, here: Here[Reply]
-    ) -> Reply | int:
+    async def stream(self, request: Any, context: Context, out: MessageSink, here: Here[Reply]) -> Reply | int:
         run_id: str = getattr(request, "run_id", "")
-        return await self._answer_or_forward(
-            run_id, context, here, partial(self._pass_stream, rpc, request, context, out)
-        )
+        return await self._answer_or_forward(run_id, context, here, partial(self._pass_stream, request, context, out))
 
     async def cancel(self, run_id: str) -> None:
         """End a run of the current user, whoever owns it, as that user's Cancel does.
@@ -154,15 +149,15 @@ class Forwarder:
         if isinstance(home, Run):
             home.control.cancel("now")
         elif home is not None:
-            await self._call_owner("Cancel", agent_pb2.CancelRequest(run_id=run_id), None, home)
+            await self._call_owner(agent_pb2.CancelRequest(run_id=run_id), None, home)
 
-    async def ask_owner(self, rpc: str, request: Message, context: Context, run_id: str) -> Any:
+    async def ask_owner(self, request: Message, context: Context, run_id: str) -> Any:
         """Ask another owner of the run; return None when there is none or it does not answer."""
         if _is_relayed(context):
             return None
         address = await self._takeover.owner_of(run_id)
         try:
-            return None if address is None else await self._call_owner(rpc, request, context, address)
+            return None if address is None else await self._call_owner(request, context, address)
         except (Overloaded, ProviderUnavailable) as error:
             log.warning("owner not asked", run_id=run_id, owner=address, reason=error.reason)
             return None
@@ -196,22 +191,22 @@ class Forwarder:
                 return answer
             run_id = answer.run_id
 
-    async def _call_owner(self, rpc: str, request: Message, context: Context | None, address: str) -> Any:
+    async def _call_owner(self, request: Message, context: Context | None, address: str) -> Any:
         left_s = None if context is None else context.time_remaining()
         timeout_s = min(left_s or ANSWER_TIMEOUT_S, ANSWER_TIMEOUT_S)
         async with self._lanes.to(address) as channel:
-            response_type = getattr(gates_pb2 if rpc.startswith(GATES) else agent_pb2, f"{rpc.split('/')[-1]}Response")
-            call: Any = channel.unary_unary(_rpc_path(rpc), type(request).SerializeToString, response_type.FromString)
+            answer_type = GetMessageClass(find_method_of(request).output_type)
+            call: Any = channel.unary_unary(_path(request), type(request).SerializeToString, answer_type.FromString)
             with _owner_errors():
                 return await call(request, timeout=timeout_s, metadata=_make_metadata())
 
-    async def _pass_stream(self, rpc: str, request: Message, context: Context, out: MessageSink, address: str) -> int:
+    async def _pass_stream(self, request: Message, context: Context, out: MessageSink, address: str) -> int:
         if self._runs.is_draining:
             # It would be cut a moment later, and its reader would come back once more than it must.
             raise stopping()
         sent = 0
         async with self._lanes.to(address) as channel:
-            call: Any = channel.unary_stream(_rpc_path(rpc), type(request).SerializeToString)
+            call: Any = channel.unary_stream(_path(request), type(request).SerializeToString)
             opened = call(request, timeout=context.time_remaining(), metadata=_make_metadata())
             try:
                 with _owner_errors():
@@ -245,5 +240,6 @@ def _make_metadata() -> tuple[tuple[str, str], ...]:
     return (*forward_metadata(), (RELAYED, "1"))
 
 
-def _rpc_path(rpc: str) -> str:
-    return f"/headrace.v1.{rpc}" if rpc.startswith(GATES) else f"/headrace.v1.AgentService/{rpc}"
+def _path(request: Message) -> str:
+    method = find_method_of(request)
+    return f"/{method.containing_service.full_name}/{method.name}"

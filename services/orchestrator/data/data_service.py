@@ -14,15 +14,13 @@ import msgspec
 from headrace.errors import Interrupted
 from headrace.streams import reading
 from headrace.v1 import data_pb2
-from headrace.v1.data_pb2_grpc import DataServiceServicer, DataStoreServiceStub
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
+from headrace.v1.data_pb2_grpc import DataServiceServicer
+from services.orchestrator.peers.stubs import Peers
 from services.runtime.auth.identity import check_scope, require_identity
 from services.runtime.clock import now_ms
-from services.runtime.rpc.peer_calls import complete_calls, translating_peer_errors
+from services.runtime.rpc.peer_calls import translating_peer_errors
 
 if TYPE_CHECKING:
-    import grpc
-
     from services.runtime.rpc.interceptors import Context
 
 
@@ -104,11 +102,9 @@ PIECE_BYTES = 64 * 1024
 
 
 class DataService(DataServiceServicer):
-    def __init__(self, memory: grpc.aio.Channel, peers: Peers) -> None:
-        # Any: the stub's types know the RPCs of synchronous channels too, and so each as a union.
-        self._stored: Any = DataStoreServiceStub(memory)
-        complete_calls(self._stored, data_pb2.DESCRIPTOR.services_by_name["DataStoreService"], UNARY_TIMEOUT_S)
-        self._tools: Any = peers.tools
+    def __init__(self, peers: Peers) -> None:
+        self._stored = peers.data
+        self._tools = peers.tools
 
     async def ExportData(
         self, request: data_pb2.ExportDataRequest, context: Context

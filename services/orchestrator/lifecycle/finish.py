@@ -18,15 +18,15 @@ from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2
 from services.orchestrator import metrics, tracing
 from services.orchestrator.lifecycle import leases
 from services.orchestrator.lifecycle.execute import INTERNAL
-from services.orchestrator.lifecycle.live_calls.stored_usage import count_usage
+from services.orchestrator.lifecycle.live_calls.run_list import count_usage
 from services.orchestrator.lifecycle.recording import keep_recording
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.peers.tape import TAKEN_OVER
 from services.orchestrator.run.control.state import Steer
 from services.orchestrator.run.events.feed import KINDS
 from services.orchestrator.run.log import retry_commit
-from services.orchestrator.run.replay.attempt_resets import CRASHED, ScopeReset, find_resets
 from services.orchestrator.run.replay.replay import Recording
+from services.orchestrator.run.replay.resume_point import CRASHED, ScopeReset, find_resets
 from services.orchestrator.run.run import Run
 from services.runtime.clock import now_ms
 from services.runtime.randomness import new_uuid

@@ -265,7 +265,7 @@ class Runs:
         if run is not None and (queued := self._find_queued_steer(run, request_id)) is not None:
             return agent_pb2.SteerResponse(run_id=queued.id, status="queued")
         if run is not None and (run.hears or run.steering.find(request_id)):
-            run.note_received("AgentService/Steer", request)
+            run.note_received(request)
             return await steer_rpc.steer(run, request_id, request.message, self._group)
         query = await steer_rpc.query_of(self._peers, request) if run is None else run.query
         if query is None:

@@ -12,7 +12,8 @@ import grpc
 import structlog
 
 from headrace.errors import ProviderUnavailable
-from headrace.v1 import llm_pb2, memory_pb2, schedule_pb2, tools_pb2
+from headrace.v1 import data_pb2, llm_pb2, memory_pb2, schedule_pb2, tools_pb2
+from headrace.v1.data_pb2_grpc import DataStoreServiceStub
 from headrace.v1.llm_pb2_grpc import LlmServiceStub
 from headrace.v1.memory_pb2_grpc import MemoryServiceStub
 from headrace.v1.schedule_pb2_grpc import ScheduleServiceStub
@@ -24,6 +25,7 @@ from services.runtime.rpc.peer_calls import carry_metadata, complete_calls, repe
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from headrace.v1.data_pb2_grpc import DataStoreServiceAsyncStub
     from headrace.v1.llm_pb2_grpc import LlmServiceAsyncStub
     from headrace.v1.memory_pb2_grpc import MemoryServiceAsyncStub
     from headrace.v1.schedule_pb2_grpc import ScheduleServiceAsyncStub
@@ -137,6 +139,7 @@ class Peers:
     memory: MemoryServiceAsyncStub
     tools: ToolServiceAsyncStub
     schedules: ScheduleServiceAsyncStub
+    data: DataStoreServiceAsyncStub
     channels: Sequence[grpc.aio.Channel] = ()
     """The gateway's and that of tools."""
     models: TtlCache[tuple[str, str], Sequence[llm_pb2.ModelInfo]] = field(default_factory=partial(TtlCache, FRESH_S))
@@ -157,13 +160,14 @@ class Peers:
         for name in TOOLS_WAITED_FOR:
             setattr(offering, name, repeat_until_answered(getattr(offering, name)))
         stream_chat = carry_metadata(llm_gateway.unary_stream(STREAM_CHAT))
-        llm, schedules = LlmServiceStub(llm_gateway), ScheduleServiceStub(memory)
-        for stub, service in ((llm, "LlmService"), (remembering, "MemoryService"), (offering, "ToolService")):
-            tape_calls(stub, service)
-        for stub, file in ((llm, llm_pb2), (remembering, memory_pb2), (offering, tools_pb2), (schedules, schedule_pb2)):
+        llm, schedules, data = LlmServiceStub(llm_gateway), ScheduleServiceStub(memory), DataStoreServiceStub(memory)
+        for stub, file in ((llm, llm_pb2), (remembering, memory_pb2), (offering, tools_pb2)):
             [service] = file.DESCRIPTOR.services_by_name.values()
+            tape_calls(stub, service)
             complete_calls(stub, service, UNARY_TIMEOUT_S)
-        return cls(llm, stream_chat, remembering, offering, schedules, (llm_gateway, tools))
+        for stub, file, name in ((schedules, schedule_pb2, "ScheduleService"), (data, data_pb2, "DataStoreService")):
+            complete_calls(stub, file.DESCRIPTOR.services_by_name[name], UNARY_TIMEOUT_S)
+        return cls(llm, stream_chat, remembering, offering, schedules, data, (llm_gateway, tools))
 
     async def wait_for_gateway(self) -> None:
         await _wait_until_ready(self.channels[:1], GATEWAY_BACK_S)

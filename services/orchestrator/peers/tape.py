@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import grpc
+from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import Message
 
-from headrace.cassette.methods import find_method
+from headrace.cassette.methods import find_method_of
 from headrace.errors import HeadraceError, from_rpc_error
 from services.runtime.auth.identity import Identity, require_identity
 from services.runtime.clock import now_ms
@@ -88,10 +89,11 @@ class Tape:
     def note_event(self, event: bytes) -> None:
         self._note(Entry(now_ms(), "event", data=event))
 
-    def note_received(self, method: str, request: Message) -> None:
+    def note_received(self, request: Message) -> None:
         """Note what a person, or another program, tells the run."""
-        by = require_identity()
-        self._note(Entry(now_ms(), "received", method=method, data=request.SerializeToString(), by=by))
+        by, method = require_identity(), find_method_of(request)
+        name = f"{method.containing_service.name}/{method.name}"
+        self._note(Entry(now_ms(), "received", method=name, data=request.SerializeToString(), by=by))
 
     def close(self) -> None:
         """Note nothing more."""
@@ -148,24 +150,11 @@ WITHOUT_REQUEST = frozenset({"MemoryService/Append", "MemoryService/BeginRun", "
 """Calls of which no request is noted: the log has it, or it is a stream."""
 
 
-def tape_calls(stub: Any, service: str) -> None:
-    """Have the stub's calls noted where their task has a tape; others pass as they are."""
-    for name in find_method_names(service):
-        method = f"{service}/{name}"
-        real = getattr(stub, name)
-        setattr(stub, name, _tape_stream(real, method) if find_method(method).server_streaming else _tape(real, method))
-
-
-def find_method_names(service: str) -> list[str]:
-    return [method.name for method in find_method(FIRST[service]).containing_service.methods]
-
-
-FIRST = {
-    "LlmService": "LlmService/StreamChat",
-    "MemoryService": "MemoryService/Append",
-    "ToolService": "ToolService/Execute",
-}
-"""A method of each service, by which it is found."""
+def tape_calls(stub: Any, service: ServiceDescriptor) -> None:
+    """Note the stub's calls where their task has a tape; without one, calls pass unchanged."""
+    for method in service.methods:
+        tape = _tape_stream if method.server_streaming else _tape
+        setattr(stub, method.name, tape(getattr(stub, method.name), f"{service.name}/{method.name}"))
 
 
 def _tape(real: Any, method: str) -> Any:

@@ -28,10 +28,9 @@ from services.orchestrator.run.control.gates import Gates
 from services.orchestrator.run.control.state import ChatPosition, RunState, SteerQueue, StopControl
 from services.orchestrator.run.control.supplied_credentials import SuppliedCredentials
 from services.orchestrator.run.events.feed import Feed
-from services.orchestrator.run.log import FirstTurn
-from services.orchestrator.run.replay.attempt_resets import PARKED, find_resets
+from services.orchestrator.run.log import FirstTurn, RunLog
 from services.orchestrator.run.replay.replay import Recording
-from services.orchestrator.run.replay.resume_point import NEW, ResumePoint
+from services.orchestrator.run.replay.resume_point import NEW, PARKED, ResumePoint, find_resets
 from services.orchestrator.run.scope import Scope
 from services.runtime.auth import identity
 from services.runtime.clock import now_ms
@@ -160,7 +159,16 @@ class Run:
             on_rest=partial(services.on_rest, self.identity.tenant),
         )
         self.control = StopControl(self.state, is_live=not past.recording.steps)
-        self.log = past.log(query.chat_id, run_id, services.peers, self.spending.unlogged, self.feed.release)
+        self.log = RunLog(
+            query.chat_id,
+            run_id,
+            services.peers,
+            self.spending.unlogged,
+            self.feed.release,
+            generation=past.generation,
+            step=past.recording.steps,
+            covered_seq=past.seq,
+        )
         self.gates = Gates(past.recording.events)
         self.credentials = SuppliedCredentials()
         self.steering = SteerQueue(past.recording.find_payloads("request_steer"))
@@ -183,10 +191,10 @@ class Run:
         tape.problem = TAKEN_OVER if self.past.reason else ""
         return tape
 
-    def note_received(self, method: str, request: Message) -> None:
+    def note_received(self, request: Message) -> None:
         """Note on the run's tape, if it has one, what its process was asked."""
         if self.tape is not None:
-            self.tape.note_received(method, request)
+            self.tape.note_received(request)
 
     def list_agents(self) -> set[str]:
         """List all agents that the run may ask, itself among them."""

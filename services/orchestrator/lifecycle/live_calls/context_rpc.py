@@ -12,7 +12,7 @@ from services.orchestrator.agents.registry import Registry
 from services.orchestrator.lifecycle.pins import Pins
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.models import get_model_info, make_limits
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
+from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run import session_state
 from services.orchestrator.run.answers.toolbox import Toolbox
 from services.orchestrator.run.run import Run, RunServices
@@ -24,8 +24,6 @@ from services.orchestrator.setup.tool_selection import find_catalogue, find_usab
 from services.orchestrator.turn.context import COMPACT_COMMAND, make_load_request, make_recap_settings
 from services.orchestrator.turn.conversation import select_history_tools
 from services.runtime.randomness import new_uuid
-from services.runtime.rpc.call_ids import forward_metadata
-from services.runtime.rpc.peer_calls import translating_peer_errors
 
 
 async def get_context(
@@ -47,9 +45,7 @@ async def get_context(
     elif live is None and not request.HasField("run_id"):
         # A message that no model is shown: the question is not asked yet.
         loading.pending_query.CopyFrom(agent_pb2.QueryRequest(chat_id=run.chat_id, message=COMPACT_COMMAND))
-    with translating_peer_errors():
-        loaded = await peers.memory.LoadContext(loading, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
-    return _make_response(request, run, limits, loaded)
+    return _make_response(request, run, limits, await peers.memory.LoadContext(loading))
 
 
 async def _prepare_run(peers: Peers, registry: Registry, pins: Pins, request: agent_pb2.GetContextRequest) -> Run:

@@ -122,7 +122,7 @@ class StopControl:
 
     def cancel(self, mode: Literal["now", "after_step"] = "now") -> None:
         if self.tape is not None:
-            self.tape.note_received("AgentService/Cancel", agent_pb2.CancelRequest(mode=mode))
+            self.tape.note_received(agent_pb2.CancelRequest(mode=mode))
         if self.mode != "now":
             self.mode = mode
         if mode == "now" and self.is_live:
