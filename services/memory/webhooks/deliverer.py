@@ -7,13 +7,14 @@ again. Nothing is polled while nothing waits, except for one look in a while at 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, defaultdict
+import collections
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, TypeAlias
 
-import prometheus_client
 import structlog
+from prometheus_client import Counter, Gauge
 
 from headrace.errors import HeadraceError
 from services.memory.storage.records.webhooks import DEAD, DELIVERED, KEPT_MS, WAITING, TryResult
@@ -27,19 +28,14 @@ if TYPE_CHECKING:
     from services.memory.storage.records.webhooks import Backlog, Claim, Delivery
     from services.memory.webhooks.sender import Answer
 
-TRIES = prometheus_client.Counter(
+TRIES = Counter(
     "headrace_webhook_tries",
     "Tries to deliver events; `outcome`: delivered, failed (tried again) or dead.",
     ("outcome",),
 )
-_WAITING, _DEAD, _OLDEST = (
-    prometheus_client.Gauge(f"headrace_webhook_{name}", text)
-    for name, text in (
-        ("waiting", "Deliveries that wait, of all webhooks; each replica has the same number."),
-        ("dead", "Dead letters that are kept, of all webhooks; each replica has the same number."),
-        ("oldest_seconds", "Since when the oldest delivery waits, in seconds; 0: none does."),
-    )
-)
+_WAITING = Gauge("headrace_webhook_waiting", "Deliveries that wait, of all webhooks; each replica has the same number.")
+_DEAD = Gauge("headrace_webhook_dead", "Dead letters that are kept, of all webhooks; each replica has the same number.")
+_OLDEST = Gauge("headrace_webhook_oldest_seconds", "Since when the oldest delivery waits, in seconds; 0: none does.")
 """Counted in the store, so that all replicas report the same."""
 
 
@@ -94,7 +90,7 @@ class Deliverer:
         self._look_s = look_s
         self._wake = asyncio.Event()
         self._is_stopping = False
-        self._flights: Counter[str] = Counter()
+        self._flights = collections.Counter[str]()
         """Deliveries on their way, by webhook."""
         self._left: defaultdict[str, int] = defaultdict(lambda: TENANT_MAX)
         """Deliveries that a tenant may still start."""
