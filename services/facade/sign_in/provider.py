@@ -25,7 +25,7 @@ from services.runtime.auth.tokens.jwt_keys import FetchedKeys
 from services.runtime.auth.tokens.jwts import JwtVerifier
 from services.runtime.clock import monotonic_s
 from services.runtime.net.authorization_code import add_query, is_safe_url
-from services.runtime.net.bounded_body import read_bounded_body
+from services.runtime.net.pinned_connection import read_bounded_body
 
 ANSWER_BYTES_MAX = 1024 * 1024
 TIMEOUT_S = 10.0

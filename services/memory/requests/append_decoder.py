@@ -19,7 +19,7 @@ from services.memory.log.messages import encode_message, encode_range
 from services.memory.log.proto_json import dump_proto, embed_json
 from services.memory.log.stamps import make_stamp
 from services.runtime.auth.identity import require_identity
-from services.runtime.tokens.encodings import is_loaded
+from services.runtime.tokens.count import is_loaded
 
 if TYPE_CHECKING:
     from services.memory.context.window.token_counter import TokenCounters

@@ -34,7 +34,7 @@ from services.memory.log.lines import Known, Line
 from services.memory.requests import context_parts
 from services.memory.requests.context_compaction import add_compaction
 from services.memory.requests.history_reader import READERS
-from services.runtime.tokens.encodings import is_loaded
+from services.runtime.tokens.count import is_loaded
 
 RECAP = "recap"
 """Key of what recap tells again."""

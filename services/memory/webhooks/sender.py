@@ -10,9 +10,8 @@ import aiohttp
 
 from services.memory.webhooks.targets import PORTS, parse_webhook_url
 from services.runtime.net.allow_list import AllowList
-from services.runtime.net.checked_addresses import Resolve, checked_addresses, resolve_name
 from services.runtime.net.pinned_connection import pinned_session
-from services.runtime.net.targets import TargetRefused
+from services.runtime.net.targets import Resolve, TargetRefused, checked_addresses, resolve_name
 
 SEND_S = 15.0
 """Time of a try, from the name's resolution to the answer's headers."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from services.runtime.net.allow_list import AllowList
-from services.runtime.net.https_targets import PORTS, parse_https_target
-from services.runtime.net.targets import Target
+from services.runtime.net.targets import HTTPS_PORTS as PORTS
+from services.runtime.net.targets import Target, parse_https_target
 
 __all__ = ["PORTS", "parse_webhook_url"]
 

@@ -12,8 +12,8 @@ from services.runtime.calls.inbox import Oversized
 from services.runtime.calls.metadata import Headers
 from services.runtime.calls.server_call import ServerCall
 from services.runtime.calls.status import Status
+from services.runtime.capacity import InFlightCounter
 from services.runtime.http2.limits import Limits
-from services.runtime.in_flight import InFlightCounter
 from services.runtime.local.client_connection import LocalClientConnection
 from services.runtime.local.link import Link
 from services.runtime.local.stream import LocalStream

@@ -11,7 +11,7 @@ import ctypes
 import gc
 import os
 
-from services.runtime.tokens import encodings
+from services.runtime.tokens import count
 
 GROWTH_BYTES = 32 << 20
 """Growth above the least seen since the last return that is looked into."""
@@ -38,7 +38,7 @@ async def return_memory(*, growth_bytes: int = GROWTH_BYTES, look_s: float = LOO
         has_dropped = False
         if rested_s >= rest_s:
             rested_s = 0.0
-            has_dropped = encodings.drop_unused()
+            has_dropped = count.drop_unused()
         least_bytes = min(least_bytes, measure_rss())
         if has_dropped or measure_rss() - least_bytes >= growth_bytes:
             gc.collect(YOUNG)

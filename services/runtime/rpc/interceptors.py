@@ -24,10 +24,9 @@ from services.runtime.auth.authenticator import Authenticator
 from services.runtime.auth.callers import WITHOUT_USER
 from services.runtime.auth.refused_sign_ins import find_client_address
 from services.runtime.calls.server_call import ServerCall
-from services.runtime.capacity import RETRY_AFTER_S, Capacity
+from services.runtime.capacity import RETRY_AFTER_S, Capacity, Turnstile
 from services.runtime.clock import monotonic_s
 from services.runtime.rpc import call_ids, field_rules, rpc_metrics, spans
-from services.runtime.turnstile import Turnstile
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"

@@ -1,4 +1,4 @@
-"""Type, width and height of a PNG, JPEG, GIF or WebP image, from its first bytes."""
+"""Type and size of an image (PNG, JPEG, GIF, WebP), and type of a sound (WAV, MP3), from the first bytes."""
 
 from __future__ import annotations
 
@@ -73,3 +73,17 @@ def _webp(data: bytes) -> tuple[int, int] | None:
             return width & 0x3FFF, height & 0x3FFF
         case _:
             return None
+
+
+SOUND_TYPES = ("audio/wav", "audio/mpeg")
+"""Sounds that models take."""
+
+
+def sound_type(head: bytes) -> str:
+    """Return a sound's MIME type; empty for other data."""
+    if head.startswith(b"RIFF") and head[8:12] == b"WAVE":
+        return "audio/wav"
+    is_tagged = head.startswith(b"ID3") and head[3:4] < b"\x10"
+    # A frame begins with 11 bits that are set; layer III is 01.
+    is_frame = len(head) > 1 and head[0] == 0xFF and head[1] & 0xE6 == 0xE2
+    return "audio/mpeg" if is_tagged or is_frame else ""

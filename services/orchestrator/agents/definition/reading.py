@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from services.orchestrator.agents import triple_quotes
 from services.orchestrator.agents.definition.agent import Definition
-from services.runtime.formats.json_depth import JSON_DEPTH_MAX, measure_json_depth
+from services.runtime.formats.json_form import JSON_DEPTH_MAX, measure_json_depth
 
 WITHOUT_EFFECT = frozenset({"retryCount"})
 """Fields that are accepted and ignored: retries are the gateway's."""

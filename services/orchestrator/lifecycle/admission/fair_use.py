@@ -13,8 +13,7 @@ from contextlib import asynccontextmanager
 from headrace.errors import HeadraceError, QueueFull
 from services.orchestrator import metrics
 from services.runtime.auth import tenants
-from services.runtime.capacity import RETRY_AFTER_S, decrement_count
-from services.runtime.turnstile import Turnstile
+from services.runtime.capacity import RETRY_AFTER_S, Turnstile, decrement_count
 
 BEGINNING_MAX = 4
 """More would begin no faster, and the next run would wait for all of them; beyond it each tenant may begin one."""

@@ -26,7 +26,7 @@ from headrace.regular_files import read_regular_file
 from services.runtime.clock import monotonic_s
 from services.runtime.ending import CannotServe
 from services.runtime.files.refused_files import REFUSED_FILES
-from services.runtime.net.bounded_body import read_bounded_body
+from services.runtime.net.pinned_connection import read_bounded_body
 
 KEYS_BYTES_MAX = 1024 * 1024
 FETCH_TIMEOUT_S = 5.0

@@ -16,6 +16,7 @@ from services.runtime import local_users
 from services.runtime.calls.inbox import Compressed, Oversized
 from services.runtime.calls.metadata import Headers
 from services.runtime.calls.server_call import ServerCall
+from services.runtime.capacity import InFlightCounter
 from services.runtime.http2 import limits
 from services.runtime.http2.allowance import RateExceeded, RateLimit
 from services.runtime.http2.codec import frames
@@ -27,7 +28,6 @@ from services.runtime.http2.server.handshakes import Handshake, MeasuredSslObjec
 from services.runtime.http2.server.strangers import AddressShare, Strangers
 from services.runtime.http2.stream import Stream
 from services.runtime.http2.tls import read_peer_identity
-from services.runtime.in_flight import InFlightCounter
 
 _LAST_PING = b"lastcall"
 
