@@ -118,7 +118,6 @@ ROOMS = {
             "http2/client",
             "http2/server",
             "http2",
-            "http2/codec",
             "local",
             "calls",
             "http2/limits.py",

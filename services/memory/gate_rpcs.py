@@ -14,7 +14,7 @@ from headrace.v1.memory_pb2_grpc import MemoryServiceServicer
 from services.memory.storage.gates.query import GateQuery, parse_page
 from services.memory.storage.index_progress import describe_progress
 from services.runtime.auth import identity
-from services.runtime.auth.answerers import may_answer
+from services.runtime.auth.access import may_answer
 from services.runtime.auth.identity import Identity
 from services.runtime.clock import now_ms
 

@@ -26,9 +26,8 @@ from services.memory.log.views.chat_info import SCOPE_ALL, ChatInfo, CompactionB
 from services.memory.log.views.raw_fields import QUERY_FIELDS
 from services.memory.log.views.session_state import SessionState
 from services.memory.log.views.timeline import Timeline
-from services.runtime.auth.access import find_access
+from services.runtime.auth.access import find_access, find_keyed_chat, is_keyed_chat
 from services.runtime.auth.identity import Identity
-from services.runtime.auth.keyed_chats import find_keyed_chat, is_keyed_chat
 from services.runtime.clock import now_ms
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from services.memory.keys.suspensions import SuspensionStore
-from services.runtime.auth.keys.api_keys import ApiKeys
+from services.runtime.auth.api_keys import ApiKeys
 from services.runtime.auth.settings import API_KEY
 from services.runtime.clock import now_ms
 

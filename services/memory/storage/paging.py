@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import InvalidRequest
-from services.runtime.auth.answerers import list_names
+from services.runtime.auth.access import list_names
 
 if TYPE_CHECKING:
     from services.memory.storage.index_rows import ChatEntry

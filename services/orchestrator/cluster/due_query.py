@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from headrace.v1 import agent_pb2, schedule_pb2
+from services.runtime.auth.access import find_keyed_chat
 from services.runtime.auth.identity import Identity
-from services.runtime.auth.keyed_chats import find_keyed_chat
 
 PLACE = "{{payload}}"
 """Where the payload stands in a schedule's message."""

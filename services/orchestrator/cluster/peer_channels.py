@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import grpc
 
 from headrace.errors import Overloaded, ProviderUnavailable
-from services.runtime.auth.caller_credentials import CallerMetadata
-from services.runtime.rpc.channels import open_channel
+from services.runtime.rpc.channels import CallerMetadata, open_channel
 
 LANES_MAX = 64
 """Replicas that are gone leave their channels until they are tidied."""

@@ -6,8 +6,8 @@ import hashlib
 
 from headrace.errors import InvalidRequest
 from headrace.v1 import agent_pb2
+from services.runtime.auth.access import find_keyed_chat
 from services.runtime.auth.identity import require_identity
-from services.runtime.auth.keyed_chats import find_keyed_chat
 
 STEER_FIELDS = frozenset({"chat_id", "agent_key", "deep_think", "trial"})
 

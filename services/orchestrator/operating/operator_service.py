@@ -16,9 +16,9 @@ from services.orchestrator.operating.limits import LimitsInForce
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
 from services.orchestrator.service import AgentService
+from services.runtime.auth.audit_records import AuditRecords
 from services.runtime.auth.identity import Identity, acting_as, require_identity
 from services.runtime.clock import now_ms
-from services.runtime.rpc.audit_records import AuditRecords
 from services.runtime.rpc.call_ids import forward_metadata
 from services.runtime.rpc.interceptors import Context
 from services.runtime.rpc.peer_calls import translating_peer_errors

@@ -15,14 +15,13 @@ from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
 from services.orchestrator.people import access, answers, steps
 from services.orchestrator.people.votes import hash_arguments
 from services.orchestrator.run.run import Run
+from services.runtime.auth.audit_records import AuditRecords
 from services.runtime.auth.identity import Identity, acting_as, require_identity
 from services.runtime.randomness import new_uuid
-from services.runtime.rpc.audit_records import AuditRecords
 from services.runtime.rpc.call_ids import forward_metadata
 from services.runtime.rpc.interceptors import Context
 from services.runtime.rpc.peer_calls import translating_peer_errors
-from services.runtime.rpc.push_stream import opening_sink
-from services.runtime.rpc.watches import Watches
+from services.runtime.rpc.push_stream import Watches, opening_sink
 
 Answer = TypeVar("Answer")
 

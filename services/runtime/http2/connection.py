@@ -23,19 +23,17 @@ from h2.events import (
 )
 from h2.exceptions import ProtocolError, StreamClosedError
 
-from services.runtime.calls.inbox import Compressed, Oversized
+from services.runtime.calls.ends import Compressed, Oversized
 from services.runtime.calls.metadata import Headers
-from services.runtime.http2 import limits
-from services.runtime.http2.allowance import RateExceeded, RateLimit
-from services.runtime.http2.codec import frames
-from services.runtime.http2.codec.header_blocks import encode_block
+from services.runtime.http2 import frames, limits
 from services.runtime.http2.h2_state import H2State
+from services.runtime.http2.header_blocks import encode_block
 from services.runtime.http2.incoming import FrameReader
 from services.runtime.http2.limits import Limits
 from services.runtime.http2.outgoing import FrameWriter
 from services.runtime.http2.stream import Stream
 from services.runtime.http2.tls import has_agreed
-from services.runtime.http2.watch import PeerWatch
+from services.runtime.http2.watch import PeerWatch, RateExceeded, RateLimit
 
 log = structlog.get_logger()
 

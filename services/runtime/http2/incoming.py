@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING
 from h2.errors import ErrorCodes
 from h2.exceptions import FlowControlError, FrameDataMissingError, FrameTooLargeError, ProtocolError
 
-from services.runtime.calls.inbox import Compressed, Oversized
-from services.runtime.http2 import limits
-from services.runtime.http2.allowance import RateExceeded
-from services.runtime.http2.codec import frames
+from services.runtime.calls.ends import Compressed, Oversized
+from services.runtime.http2 import frames, limits
 from services.runtime.http2.stream import Stream
-from services.runtime.http2.watch import PeerWatch
+from services.runtime.http2.watch import PeerWatch, RateExceeded
 
 if TYPE_CHECKING:
     from services.runtime.http2.connection import Connection

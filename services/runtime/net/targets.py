@@ -1,4 +1,4 @@
-"""Brings a URL that a model or a user wrote into one unambiguous form, and finds addresses of its host that may be reached.
+"""Brings a URL that a model or a user wrote into one unambiguous form, and finds addresses that may be reached.
 
 Anything that two programs could read in two ways is refused: numbers in other forms than 127.0.0.1 has, names with
 characters that no name has, user names before the host.

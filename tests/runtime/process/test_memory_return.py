@@ -9,7 +9,7 @@ import pytest
 
 PROGRAM = """
 import asyncio, gc, sys
-from services.runtime.process.memory_return import measure_rss, return_memory
+from services.runtime.process.program import measure_rss, return_memory
 
 class Run:
     def __init__(self):
@@ -39,7 +39,7 @@ def test_what_large_answers_leave_behind_is_returned(how: str) -> None:
 
 REST = """
 import asyncio, gc
-from services.runtime.process.memory_return import measure_rss, return_memory
+from services.runtime.process.program import measure_rss, return_memory
 from services.runtime.tokens import count
 from services.runtime.tokens.count import count_text
 

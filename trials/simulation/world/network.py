@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from services.runtime.calls.status import STATUS
-from services.runtime.local.client_connection import LocalClientConnection
-from services.runtime.local.link import Link
+from services.runtime.calls.metadata import STATUS
+from services.runtime.local.connections import LocalClientConnection, LocalServerConnection, LocalServerState
 from services.runtime.local.network import LocalNetwork
-from services.runtime.local.server_connection import LocalServerConnection, LocalServerState
+from services.runtime.local.stream import Link
 from trials.simulation.plan import MEMORY
 from trials.simulation.world.history import History
 from trials.simulation.world.processes import Process

@@ -9,7 +9,7 @@ from typing import Any
 from headrace.errors import InvalidRequest
 from services.memory.storage.gates.rows import COLUMNS, GateEntry
 from services.memory.storage.paging import PAGE_DEFAULT, PAGE_MAX, TIME_AND_ID
-from services.runtime.auth.answerers import list_names
+from services.runtime.auth.access import list_names
 from services.runtime.auth.identity import Identity
 
 LIST_CHATS = """

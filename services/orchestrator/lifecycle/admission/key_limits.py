@@ -8,7 +8,7 @@ from services.orchestrator.lifecycle.parking import find_due_at
 from services.orchestrator.run.run import Run
 from services.runtime.auth import identity
 from services.runtime.auth.identity import Identity
-from services.runtime.auth.keys.stored_keys import StoredKeys
+from services.runtime.auth.stored_keys import StoredKeys
 from services.runtime.capacity import RETRY_AFTER_S
 
 

@@ -1,4 +1,4 @@
-"""The client's end of a connection."""
+"""The client's end of a connection, and the statuses that HTTP/2 has besides gRPC's trailers."""
 
 from __future__ import annotations
 
@@ -10,13 +10,18 @@ from h2.events import Event, ResponseReceived, TrailersReceived
 from h2.exceptions import NoAvailableStreamIDError
 
 from services.runtime.calls.client_call import Call
-from services.runtime.calls.inbox import Compressed, Oversized
-from services.runtime.calls.metadata import Headers
-from services.runtime.calls.status import Status
-from services.runtime.http2.codec.header_blocks import encode_block, is_oversized, read_answer, read_trailers
-from services.runtime.http2.codec.header_rules import RESPONSE, TRAILERS, check_headers
-from services.runtime.http2.codec.status import from_http, from_reset, name_error
+from services.runtime.calls.ends import Compressed, Oversized
+from services.runtime.calls.metadata import Headers, Status
 from services.runtime.http2.connection import Connection
+from services.runtime.http2.header_blocks import (
+    RESPONSE,
+    TRAILERS,
+    check_headers,
+    encode_block,
+    is_oversized,
+    read_answer,
+    read_trailers,
+)
 from services.runtime.http2.limits import Limits
 from services.runtime.http2.stream import Stream
 
@@ -204,3 +209,47 @@ class ClientConnection(Connection):
     def close_when_done(self) -> None:
         self.is_leaving = True
         self.close_if_done()
+
+
+_BY_HTTP = {
+    b"400": grpc.StatusCode.INTERNAL,
+    b"401": grpc.StatusCode.UNAUTHENTICATED,
+    b"403": grpc.StatusCode.PERMISSION_DENIED,
+    b"404": grpc.StatusCode.UNIMPLEMENTED,
+    b"429": grpc.StatusCode.UNAVAILABLE,
+    b"502": grpc.StatusCode.UNAVAILABLE,
+    b"503": grpc.StatusCode.UNAVAILABLE,
+    b"504": grpc.StatusCode.UNAVAILABLE,
+}
+"""https://github.com/grpc/grpc/blob/master/doc/http-grpc-status-mapping.md; any other is UNKNOWN."""
+
+_BY_RESET = {
+    ErrorCodes.REFUSED_STREAM: grpc.StatusCode.UNAVAILABLE,
+    ErrorCodes.CANCEL: grpc.StatusCode.CANCELLED,
+    ErrorCodes.ENHANCE_YOUR_CALM: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    ErrorCodes.INADEQUATE_SECURITY: grpc.StatusCode.PERMISSION_DENIED,
+}
+"""https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md#errors; any other is INTERNAL."""
+
+
+def from_http(headers: Headers) -> Status | None:
+    """Return the status of a proxy's answer; None for one of gRPC."""
+    said = dict(headers)
+    status = said.get(b":status", b"")
+    if status != b"200":
+        code = _BY_HTTP.get(status, grpc.StatusCode.UNKNOWN)
+        return Status(code, f"the server answered with HTTP status {status[:3].decode('latin-1')}")
+    if not said.get(b"content-type", b"").startswith(b"application/grpc"):
+        return Status(grpc.StatusCode.UNKNOWN, "the server answered with something else than gRPC")
+    return None
+
+
+def from_reset(error_code: int) -> Status:
+    known = name_error(error_code)
+    code = _BY_RESET.get(known, grpc.StatusCode.INTERNAL)
+    return Status(code, f"the server reset the stream: {known.name}", is_refused=known is ErrorCodes.REFUSED_STREAM)
+
+
+def name_error(error_code: int) -> ErrorCodes:
+    """Return a peer's error code; INTERNAL_ERROR for one that is not known."""
+    return ErrorCodes(error_code) if error_code in ErrorCodes.__members__.values() else ErrorCodes.INTERNAL_ERROR

@@ -13,21 +13,18 @@ from h2.errors import ErrorCodes
 from h2.events import Event, PingAckReceived, RequestReceived, TrailersReceived
 
 from services.runtime import local_users
-from services.runtime.calls.inbox import Compressed, Oversized
+from services.runtime.calls.ends import Compressed, Oversized
 from services.runtime.calls.metadata import Headers
 from services.runtime.calls.server_call import ServerCall
 from services.runtime.capacity import InFlightCounter
-from services.runtime.http2 import limits
-from services.runtime.http2.allowance import RateExceeded, RateLimit
-from services.runtime.http2.codec import frames
-from services.runtime.http2.codec.header_blocks import read_request
-from services.runtime.http2.codec.header_rules import REQUEST, TRAILERS, check_headers
+from services.runtime.http2 import frames, limits
 from services.runtime.http2.connection import Connection
+from services.runtime.http2.header_blocks import REQUEST, TRAILERS, check_headers, read_request
 from services.runtime.http2.limits import DEFAULTS, Limits
-from services.runtime.http2.server.handshakes import Handshake, MeasuredSslObject
-from services.runtime.http2.server.strangers import AddressShare, Strangers
+from services.runtime.http2.server.strangers import AddressShare, Handshake, MeasuredSslObject, Strangers
 from services.runtime.http2.stream import Stream
 from services.runtime.http2.tls import read_peer_identity
+from services.runtime.http2.watch import RateExceeded, RateLimit
 
 _LAST_PING = b"lastcall"
 

@@ -1,4 +1,4 @@
-"""grpc.aio.Server over our connections: sockets, and in memory."""
+"""grpc.aio.Server over our connections, over sockets and in memory, with its methods."""
 
 from __future__ import annotations
 
@@ -6,24 +6,26 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import grpc
 
 from services.runtime.calls.addresses import describe_address, parse_target
-from services.runtime.calls.metadata import Headers, measure_headers
-from services.runtime.calls.methods import Methods
-from services.runtime.calls.server_call import ServerCall
+from services.runtime.calls.ends import CallStream, ServerEnd
+from services.runtime.calls.metadata import TIMEOUT, Headers, from_headers, from_timeout, measure_headers, to_trailers
+from services.runtime.calls.server_call import RESPONSE_HEADERS, ServerCall
 from services.runtime.http2.limits import DEFAULTS, HEADERS_BYTES_MAX, Limits
 from services.runtime.http2.server.connection import ServerConnection, ServerState
-from services.runtime.http2.server.listener import Listener
-from services.runtime.http2.server.sockets import bind_address
+from services.runtime.http2.server.listener import Listener, bind_address
 from services.runtime.http2.stream import Stream
 from services.runtime.http2.tls import restrict_to_http2
+from services.runtime.local.connections import LocalServerConnection, LocalServerState
 from services.runtime.local.network import LocalNetwork
-from services.runtime.local.server_connection import LocalServerConnection, LocalServerState
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+
+DEADLINE_S_MAX = 30 * 24 * 3600.0
+"""Longest deadline; a longer one is ignored, because timers need an end."""
 
 
 class Server(grpc.aio.Server):
@@ -152,3 +154,50 @@ def _find_refusal(said: dict[bytes, bytes]) -> Headers:
     if said.get(b":method") != b"POST":
         return [(b":status", b"405")]
     return []
+
+
+class _CallDetails(NamedTuple):
+    method: str
+    invocation_metadata: tuple[tuple[str, str | bytes], ...]
+    call: ServerCall
+
+
+class Methods:
+    def __init__(self, interceptors: Sequence[grpc.aio.ServerInterceptor]) -> None:
+        self._interceptors = interceptors
+        self._generic: list[Any] = []
+        self._registered: dict[str, Handler] = {}
+
+    def add_generic(self, handlers: Iterable[Any]) -> None:
+        self._generic += handlers
+
+    def add_registered(self, service_name: str, handlers: Mapping[str, Handler]) -> None:
+        self._registered |= {f"/{service_name}/{name}": handler for name, handler in handlers.items()}
+
+    def start_call(self, connection: ServerEnd, stream: CallStream, method: str, headers: Headers) -> ServerCall | None:
+        """Start the call of a method; None if it was refused."""
+        timeout = next((value for name, value in headers if name == TIMEOUT), None)
+        timeout_s = None if timeout is None else from_timeout(timeout)
+        if timeout is not None and timeout_s is None:
+            said = "grpc-timeout is not a timeout"
+            stream.end_local(RESPONSE_HEADERS + to_trailers(grpc.StatusCode.INTERNAL, said, []))
+            return None
+        if timeout_s is not None and timeout_s > DEADLINE_S_MAX:
+            timeout_s = None
+        call = ServerCall(connection, stream, method, from_headers(headers), timeout_s)
+        details = _CallDetails(call.method, call.invocation_metadata(), call)
+        call.start_handler(lambda: self._find_handler(0, details))
+        return call
+
+    async def _find_handler(self, index: int, details: Any) -> Handler | None:
+        """Return the handler that the interceptors from `index` on give."""
+        if index == len(self._interceptors):
+            if (handler := self._registered.get(details.method)) is not None:
+                return handler
+            return next((found for item in self._generic if (found := item.service(details)) is not None), None)
+
+        async def go_on(details: Any) -> Handler | None:
+            return await self._find_handler(index + 1, details)
+
+        interceptor: Any = self._interceptors[index]
+        return await interceptor.intercept_service(go_on, details)

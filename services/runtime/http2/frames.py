@@ -1,5 +1,6 @@
 """Frames that are coded by hand, for speed or because h2 would end the connection with them.
-https://www.rfc-editor.org/rfc/rfc9113#section-6"""
+https://www.rfc-editor.org/rfc/rfc9113#section-6
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""API keys, from a file of their hashes.
+"""API keys: their text, their names in logs, and those of a file, which has their hashes.
 
 {"keys": [{"sha256": "<64 hex digits>", "tenant": "acme", "user": "ada", "roles": ["finance"], "scopes": ["ask"]}]}
 
@@ -7,6 +7,7 @@ A key is a long random text (`openssl rand -hex 32`), so its hash needs no salt.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import re
 from pathlib import Path
@@ -16,9 +17,30 @@ import structlog
 
 from headrace.regular_files import read_regular_file
 from services.runtime.auth.identity import ALL_SCOPES, DEFAULT_SCOPES, FILED, ROLES_MAX, Identity
-from services.runtime.auth.keys.key_text import name_key
 from services.runtime.ending import CannotServe
 from services.runtime.files.refused_files import REFUSED_FILES
+from services.runtime.randomness import new_hex
+
+PREFIX = "hrk_"
+"""Begins each text, so that scanners of repositories find lost keys, and no other text is asked about."""
+
+SECRET_BYTES = 32
+
+KEYS_MAX = 100_000
+"""Keys of all tenants together, which every service that takes keys has in memory."""
+
+NAME_DIGITS = 12
+"""Digits of a key's hash that name it in logs."""
+
+
+def make_key_text() -> str:
+    """Return a new random text; its hash needs no salt."""
+    return PREFIX + base64.urlsafe_b64encode(bytes.fromhex(new_hex(SECRET_BYTES))).rstrip(b"=").decode()
+
+
+def name_key(sha256: bytes) -> str:
+    return f"api_key:{sha256.hex()[:NAME_DIGITS]}"
+
 
 FILE_BYTES_MAX = 16 * 1024 * 1024
 """Enough for about 100,000 keys."""

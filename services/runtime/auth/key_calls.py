@@ -20,6 +20,7 @@ from services.runtime.clock import monotonic_s
 if TYPE_CHECKING:
     from headrace.v1 import keys_pb2
 
+
 MINUTE_S = 60.0
 
 LOTS_PER_MINUTE = 60

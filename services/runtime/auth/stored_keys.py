@@ -19,9 +19,9 @@ import structlog
 
 from headrace.errors import CredentialEnded, HeadraceError, Overloaded, Unauthenticated
 from headrace.v1 import keys_pb2
+from services.runtime.auth.api_keys import name_key
 from services.runtime.auth.identity import Identity
-from services.runtime.auth.keys.key_calls import KeyCalls
-from services.runtime.auth.keys.key_text import name_key
+from services.runtime.auth.key_calls import KeyCalls
 from services.runtime.clock import monotonic_s, now_ms
 
 LOOK_GAP_S = 0.2
