@@ -236,7 +236,7 @@ class Connection(asyncio.Protocol):
             # https://www.rfc-editor.org/rfc/rfc9113#section-8.1.1
             self.fail_stream(stream, ErrorCodes.PROTOCOL_ERROR)
             return
-        stream.window.is_open = False
+        stream.is_remote_open = False
         stream.is_ended = True
         stream.wake_reader()
         self.on_remote_end(stream)
@@ -273,7 +273,7 @@ class Connection(asyncio.Protocol):
             self.reset_stream(stream, ErrorCodes.CANCEL)
 
     def forget_if_done(self, stream: Stream) -> None:
-        if not (stream.window.is_open or stream.is_local_open) and self.streams.pop(stream.id, None) is not None:
+        if not (stream.is_remote_open or stream.is_local_open) and self.streams.pop(stream.id, None) is not None:
             self.h2.forget_stream(stream.id)
             self.out.blocked.pop(stream.id, None)
 

@@ -12,7 +12,6 @@ import gzip
 import hashlib
 import re
 import threading
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -29,21 +28,13 @@ if TYPE_CHECKING:
 
 EncodingName: TypeAlias = Literal["cl100k_base", "o200k_base"]
 
-
-@dataclass(frozen=True, slots=True)
-class _Definition:
-    sha256: str
-
-    pattern: str
-
-
-_DEFINITIONS: dict[EncodingName, _Definition] = {
-    "cl100k_base": _Definition(
+_DEFINITIONS: dict[EncodingName, tuple[str, str]] = {
+    "cl100k_base": (
         "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
         r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]"
         r"|\s+(?!\S)|\s",
     ),
-    "o200k_base": _Definition(
+    "o200k_base": (
         "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
         r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
         r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
@@ -68,8 +59,8 @@ def encoding(name: EncodingName) -> tiktoken.Encoding:
             import tiktoken  # most services never count
 
             file = resources.files("services.runtime.tokens").joinpath("vocabularies", f"{name}.tiktoken.gz")
-            ranks = parse_vocabulary(gzip.decompress(file.read_bytes()), _DEFINITIONS[name].sha256)
-            pattern = _DEFINITIONS[name].pattern
+            sha256, pattern = _DEFINITIONS[name]
+            ranks = parse_vocabulary(gzip.decompress(file.read_bytes()), sha256)
             # Without special tokens: text that looks like one is ordinary text, whoever wrote it.
             loaded = tiktoken.Encoding(name, pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
             # It holds them for pickling alone, 30 MB beside the encoder's own tables (tiktoken 0.14).

@@ -138,7 +138,7 @@ class ServerConnection(Connection):
         else:
             began_s = thread_time()
             super().handle_input(data)
-            unread_bytes = sum(stream.window.unread_bytes for stream in self.streams.values())
+            unread_bytes = sum(stream.unread_bytes for stream in self.streams.values())
             held_bytes = len(self.incoming.rest) + unread_bytes + len(self.calls) * limits.CALL_BYTES
             fits = share.hold_bytes(self, held_bytes)
             share.spend_time(thread_time() - began_s)
@@ -216,7 +216,7 @@ class ServerConnection(Connection):
 
     def end_stream(self, stream: Stream, trailers: Headers) -> None:
         self.send_headers(stream.id, trailers, end=True)
-        if stream.window.is_open:
+        if stream.is_remote_open:
             # The answer is complete whatever else the client would say.
             self.reset_stream(stream, ErrorCodes.NO_ERROR)
         self.forget_if_done(stream)

@@ -28,6 +28,12 @@ DEADLINE_S_MAX = 30 * 24 * 3600.0
 """Longest deadline; a longer one is ignored, because timers need an end."""
 
 
+class _CallDetails(NamedTuple):
+    method: str
+    invocation_metadata: tuple[tuple[str, str | bytes], ...]
+    call: ServerCall
+
+
 class Server(grpc.aio.Server):
     """A server that runs from `start` to `stop`, on the loop of `start`."""
 
@@ -45,21 +51,23 @@ class Server(grpc.aio.Server):
         """`knows_callers` says that an interceptor calls `note_admitted` of each call that may be made. With `network`
         it also listens there, on the same addresses, but for those with TLS. `reuse_port` lets other processes listen
         at its ports, too."""
-        self._methods = Methods(interceptors)
+        self._interceptors = interceptors
+        self._generic: list[Any] = []
+        self._registered: dict[str, Handler] = {}
         self._state = ServerState(message_bytes_max, connection_age_s, limits, knows_callers=knows_callers)
         self._network = network
         self._reuse_port = reuse_port
         self._local_addresses: list[str] = []
-        self._local = LocalServerState(self._methods.start_call, message_bytes_max, limits, self._state.calls, {})
+        self._local = LocalServerState(self._start_call, message_bytes_max, limits, self._state.calls, {})
         self._listening: list[tuple[socket.socket, ssl.SSLContext | None]] = []
         self._listeners: list[Listener] = []
         self._stopped = asyncio.Event()
 
     def add_generic_rpc_handlers(self, generic_rpc_handlers: Iterable[Any]) -> None:
-        self._methods.add_generic(generic_rpc_handlers)
+        self._generic += generic_rpc_handlers
 
     def add_registered_method_handlers(self, service_name: str, method_handlers: Mapping[str, Handler]) -> None:
-        self._methods.add_registered(service_name, method_handlers)
+        self._registered |= {f"/{service_name}/{name}": handler for name, handler in method_handlers.items()}
 
     def add_insecure_port(self, address: str) -> int:
         """Listen on host:port, unix:/path or local:name and return the port; raises OSError if that fails."""
@@ -126,55 +134,19 @@ class Server(grpc.aio.Server):
 
     def _open_call(self, connection: ServerConnection, stream: Stream, headers: Headers) -> ServerCall | None:
         said = dict(headers)
-        if refusal := _find_refusal(said) or _refuse_size(headers):
+        refusal = _find_refusal(said)
+        if not refusal and measure_headers(headers) > HEADERS_BYTES_MAX:
+            too_large = f"the metadata is larger than {HEADERS_BYTES_MAX} bytes"
+            refusal = RESPONSE_HEADERS + to_trailers(grpc.StatusCode.RESOURCE_EXHAUSTED, too_large, [])
+        if refusal:
             stream.end_local(refusal)
             connection.note_refused()
             return None
-        return self._methods.start_call(connection, stream, said[b":path"].decode("latin-1"), headers)
+        return self._start_call(connection, stream, said[b":path"].decode("latin-1"), headers)
 
-    def _list_connections(self) -> list[ServerConnection | LocalServerConnection]:
-        return [*self._state.connections, *self._local.connections]
-
-
-def _refuse_size(headers: Headers) -> Headers:
-    """Return the answer to a call whose metadata is too large; empty if it is not."""
-    if measure_headers(headers) <= HEADERS_BYTES_MAX:
-        return []
-    said = b"the metadata is larger than %d bytes" % HEADERS_BYTES_MAX
-    status = str(grpc.StatusCode.RESOURCE_EXHAUSTED.value[0]).encode()
-    kind = (b"content-type", b"application/grpc")
-    return [(b":status", b"200"), kind, (b"grpc-status", status), (b"grpc-message", said)]
-
-
-def _find_refusal(said: dict[bytes, bytes]) -> Headers:
-    """Return the answer to a foreign request; empty if it is gRPC's."""
-    kind = said.get(b"content-type", b"")
-    if kind != b"application/grpc" and not kind.startswith((b"application/grpc+", b"application/grpc;")):
-        return [(b":status", b"415")]
-    if said.get(b":method") != b"POST":
-        return [(b":status", b"405")]
-    return []
-
-
-class _CallDetails(NamedTuple):
-    method: str
-    invocation_metadata: tuple[tuple[str, str | bytes], ...]
-    call: ServerCall
-
-
-class Methods:
-    def __init__(self, interceptors: Sequence[grpc.aio.ServerInterceptor]) -> None:
-        self._interceptors = interceptors
-        self._generic: list[Any] = []
-        self._registered: dict[str, Handler] = {}
-
-    def add_generic(self, handlers: Iterable[Any]) -> None:
-        self._generic += handlers
-
-    def add_registered(self, service_name: str, handlers: Mapping[str, Handler]) -> None:
-        self._registered |= {f"/{service_name}/{name}": handler for name, handler in handlers.items()}
-
-    def start_call(self, connection: ServerEnd, stream: CallStream, method: str, headers: Headers) -> ServerCall | None:
+    def _start_call(
+        self, connection: ServerEnd, stream: CallStream, method: str, headers: Headers
+    ) -> ServerCall | None:
         """Start the call of a method; None if it was refused."""
         timeout = next((value for name, value in headers if name == TIMEOUT), None)
         timeout_s = None if timeout is None else from_timeout(timeout)
@@ -201,3 +173,16 @@ class Methods:
 
         interceptor: Any = self._interceptors[index]
         return await interceptor.intercept_service(go_on, details)
+
+    def _list_connections(self) -> list[ServerConnection | LocalServerConnection]:
+        return [*self._state.connections, *self._local.connections]
+
+
+def _find_refusal(said: dict[bytes, bytes]) -> Headers:
+    """Return the answer to a foreign request; empty if it is gRPC's."""
+    kind = said.get(b"content-type", b"")
+    if kind != b"application/grpc" and not kind.startswith((b"application/grpc+", b"application/grpc;")):
+        return [(b":status", b"415")]
+    if said.get(b":method") != b"POST":
+        return [(b":status", b"405")]
+    return []
