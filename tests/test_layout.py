@@ -115,7 +115,6 @@ ROOMS = {
     "services/runtime": (
         *("rpc", "process", "telemetry", "auth"),
         *(
-            "http2/client",
             "http2/server",
             "http2",
             "local",

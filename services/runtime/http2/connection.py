@@ -29,11 +29,10 @@ from services.runtime.http2 import frames, limits
 from services.runtime.http2.h2_state import H2State
 from services.runtime.http2.header_blocks import encode_block
 from services.runtime.http2.incoming import FrameReader
-from services.runtime.http2.limits import Limits
+from services.runtime.http2.limits import Limits, PeerWatch, RateExceeded, RateLimit
 from services.runtime.http2.outgoing import FrameWriter
 from services.runtime.http2.stream import Stream
 from services.runtime.http2.tls import has_agreed
-from services.runtime.http2.watch import PeerWatch, RateExceeded, RateLimit
 
 log = structlog.get_logger()
 

@@ -14,8 +14,8 @@ from h2.exceptions import FlowControlError, FrameDataMissingError, FrameTooLarge
 
 from services.runtime.calls.ends import Compressed, Oversized
 from services.runtime.http2 import frames, limits
+from services.runtime.http2.limits import PeerWatch, RateExceeded
 from services.runtime.http2.stream import Stream
-from services.runtime.http2.watch import PeerWatch, RateExceeded
 
 if TYPE_CHECKING:
     from services.runtime.http2.connection import Connection

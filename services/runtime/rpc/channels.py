@@ -16,7 +16,7 @@ from services.runtime.auth.settings import AuthSettings
 from services.runtime.calls.addresses import Target, parse_target
 from services.runtime.calls.channel import DialingChannel
 from services.runtime.calls.ends import Dialer
-from services.runtime.http2.client.dialer import SocketDialer
+from services.runtime.http2.dialer import SocketDialer
 from services.runtime.http2.limits import DEFAULTS
 from services.runtime.local.network import NETWORK, LocalDialer
 from services.runtime.process import transport

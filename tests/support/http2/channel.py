@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from services.runtime.calls.addresses import parse_target
 from services.runtime.calls.channel import DialingChannel
-from services.runtime.http2.client.dialer import SocketDialer
+from services.runtime.http2.dialer import SocketDialer
 from services.runtime.http2.limits import DEFAULTS, Limits
 
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from pydantic.alias_generators import to_camel
 
 from services.orchestrator.agents.definition.modes import MODES
-from services.runtime.formats.yaml_model import load_yaml_model
+from services.runtime.files.refused_files import load_yaml_model
 
 ALL = "*"
 

@@ -13,7 +13,7 @@ from pydantic.alias_generators import to_camel
 
 from headrace.v1 import memory_pb2
 from services.runtime.auth.identity import Identity
-from services.runtime.formats.yaml_model import load_yaml_model
+from services.runtime.files.refused_files import load_yaml_model
 from services.runtime.usage import NANO_PER_USD
 
 EACH = "*"

@@ -20,11 +20,10 @@ from services.runtime.capacity import InFlightCounter
 from services.runtime.http2 import frames, limits
 from services.runtime.http2.connection import Connection
 from services.runtime.http2.header_blocks import REQUEST, TRAILERS, check_headers, read_request
-from services.runtime.http2.limits import DEFAULTS, Limits
+from services.runtime.http2.limits import DEFAULTS, Limits, RateExceeded, RateLimit
 from services.runtime.http2.server.strangers import AddressShare, Handshake, MeasuredSslObject, Strangers
 from services.runtime.http2.stream import Stream
 from services.runtime.http2.tls import read_peer_identity
-from services.runtime.http2.watch import RateExceeded, RateLimit
 
 _LAST_PING = b"lastcall"
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from services.runtime.calls.addresses import Address, Target, describe_address
-from services.runtime.http2.client.connection import ClientConnection
+from services.runtime.http2.client_connection import ClientConnection
 from services.runtime.http2.limits import Limits
 from services.runtime.http2.tls import restrict_to_http2
 
