@@ -49,14 +49,6 @@ WHO_ASKS = "/headrace.v1.AgentService/GetIdentity"
 _HEADERS = frozenset({AUTHORIZATION, API_KEY, CALLER, TOKEN, TENANT, USER, CREDENTIAL, ROLES, SCOPES, MAKERS})
 
 
-def _is_own_user() -> bool:
-    return False
-
-
-def _note_nothing() -> None:
-    pass
-
-
 class Authenticator:
     def __init__(
         self,
@@ -84,8 +76,8 @@ class Authenticator:
         method: str,
         metadata: Iterable[tuple[str, str | bytes]],
         auth_context: Mapping[str, Iterable[bytes]],
-        is_foreign_user: Callable[[], bool] = _is_own_user,
-        note_service: Callable[[], None] = _note_nothing,
+        is_foreign_user: Callable[[], bool] = lambda: False,
+        note_service: Callable[[], None] = lambda: None,
     ) -> Identity | None:
         """Return the identity that the RPC is for; None if it is the calling service itself. `is_foreign_user` says
         whether another user of this machine calls; `note_service` is called when a service has proven itself, which
@@ -128,7 +120,7 @@ class Authenticator:
         return identity
 
     async def identify_client(
-        self, headers: Mapping[str, str], is_foreign_user: Callable[[], bool] = _is_own_user, *, is_call: bool = True
+        self, headers: Mapping[str, str], is_foreign_user: Callable[[], bool] = lambda: False, *, is_call: bool = True
     ) -> Identity:
         """Return the owner of the credential in these headers, and count a call of a key if this `is_call`; raises as
         `admit_call` does."""

@@ -115,7 +115,13 @@ class FetchedKeys:
     async def _fetch_keys(self) -> None:
         self._tried_at = monotonic_s()
         try:
-            self._keys = parse_keys(await _fetch_body(self._url))
+            timeout = aiohttp.ClientTimeout(total=FETCH_TIMEOUT_S)
+            async with (
+                aiohttp.ClientSession(timeout=timeout) as http,
+                http.get(self._url, allow_redirects=False) as response,
+            ):
+                response.raise_for_status()
+                self._keys = parse_keys(await read_bounded_body(response, KEYS_BYTES_MAX))
         except (aiohttp.ClientError, OSError, ValueError) as error:  # a timeout is an OSError
             log.warning("jwt keys not fetched", url=self._url, problem=type(error).__name__, kept=len(self._keys))
         else:
@@ -168,13 +174,6 @@ def _list_algorithms(public: Any) -> frozenset[str]:
 
 def _select_keys(keys: Sequence[Key], key_id: str | None) -> list[Key]:
     return [key for key in keys if key_id is None or key.id in (None, key_id)]
-
-
-async def _fetch_body(url: str) -> bytes:
-    timeout = aiohttp.ClientTimeout(total=FETCH_TIMEOUT_S)
-    async with aiohttp.ClientSession(timeout=timeout) as http, http.get(url, allow_redirects=False) as response:
-        response.raise_for_status()
-        return await read_bounded_body(response, KEYS_BYTES_MAX)
 
 
 KEYS_TRIED_MAX = 8

@@ -106,7 +106,8 @@ class StoredKeys:
         key = self._by_hash.get(sha256)
         if key is None or key.unconfirmed:  # it may have been made, or confirmed, since the last look
             key = await self._look_for(sha256)
-        if not self._is_fresh or (key is None and self._is_away):
+        is_fresh = monotonic_s() - self._read_at <= self._good_s
+        if not is_fresh or (key is None and self._is_away):
             raise Overloaded("API keys cannot be checked now; try again later", retry_after_s=1.0)
         if key is None:
             raise Unauthenticated("the credential is not valid here")
@@ -169,10 +170,6 @@ class StoredKeys:
         finally:
             _release(self._waiting)
 
-    @property
-    def _is_fresh(self) -> bool:
-        return monotonic_s() - self._read_at <= self._good_s
-
     async def _look(self, read: ReadChanges) -> None:
         waiting, self._waiting = self._waiting, []
         self._asked.clear()
@@ -214,15 +211,8 @@ class StoredKeys:
             change((record.tenant, record.user))
             return
         credential = name_key(record.sha256)
-        holder = Identity(
-            record.tenant,
-            record.user,
-            credential,
-            frozenset(record.roles),
-            frozenset(record.scopes),
-            record.key_id,
-            makers=frozenset(record.makers),
-        )
+        roles, scopes, makers = frozenset(record.roles), frozenset(record.scopes), frozenset(record.makers)
+        holder = Identity(record.tenant, record.user, credential, roles, scopes, record.key_id, makers=makers)
         key = KnownKey(
             holder,
             record.expires_at,

@@ -14,7 +14,7 @@ from services.runtime.calls.call_kinds import StreamStreamCall, StreamUnaryCall,
 from services.runtime.calls.client_call import Call, Method
 from services.runtime.calls.connection_pool import ConnectionPool
 from services.runtime.calls.ends import Dialer
-from services.runtime.calls.metadata import TIMEOUT, Headers, to_headers, to_timeout
+from services.runtime.calls.metadata import TIMEOUT, to_headers, to_timeout
 
 CONNECTIVITY = grpc.ChannelConnectivity
 
@@ -60,21 +60,21 @@ class DialingChannel(grpc.aio.Channel):
             compression: Any = None,
         ) -> Any:
             """Start a call with its one request, or with an iterator of its many."""
-            made = kind(method, _make_headers(timeout, metadata), timeout)
+            headers = to_headers(metadata)
+            if timeout is not None:
+                headers.insert(0, (TIMEOUT, to_timeout(timeout)))
+            made = kind(method, headers, timeout)
             if kind.is_repeatable:
                 made.request = made.encode_request(request)
-            self._start_call(made, wait_for_ready)
+            made.waits_for_ready = bool(wait_for_ready)
+            self._calls[made] = None
+            made.add_done_callback(self._forget_call)
+            self._pool.assign_call(made)
             if not kind.is_repeatable and request is not None:
                 made.send_all(request)
             return made
 
         return call
-
-    def _start_call(self, call: Call, wait_for_ready: bool | None) -> None:
-        call.waits_for_ready = bool(wait_for_ready)
-        self._calls[call] = None
-        call.add_done_callback(self._forget_call)
-        self._pool.assign_call(call)
 
     def _forget_call(self, call: Call) -> None:
         self._calls.pop(call, None)
@@ -113,10 +113,3 @@ class DialingChannel(grpc.aio.Channel):
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
-
-
-def _make_headers(timeout_s: float | None, metadata: Any) -> Headers:
-    headers = to_headers(metadata)
-    if timeout_s is not None:
-        headers.insert(0, (TIMEOUT, to_timeout(timeout_s)))
-    return headers
