@@ -8,10 +8,59 @@ from typing import Any
 import click
 import msgspec
 
-from headrace.cli.commands.webhooks.replies import Created, Delivery, Page, Replayed, Webhook
 from headrace.cli.facade.client import FacadeClient, make_request
 from headrace.cli.facade.options import url_option
-from headrace.cli.run_view.printing import print_text
+from headrace.cli.run_view.printing import format_time, print_text
+
+
+class Webhook(msgspec.Struct, frozen=True, rename="camel"):
+    """A webhook as GET /api/webhooks has it."""
+
+    webhook_id: str
+    url: str = ""
+    name: str = ""
+    types: tuple[str, ...] = ()
+    agent_keys: tuple[str, ...] = ()
+    paused: bool = False
+    full: bool = False
+
+    @property
+    def line(self) -> str:
+        words = [self.webhook_id, self.url, ",".join(self.types), ",".join(self.agent_keys) or "all agents"]
+        words += ["paused"] * self.paused + ["full"] * self.full
+        return "  ".join([*words, self.name])
+
+
+class Created(msgspec.Struct, frozen=True):
+    webhook: Webhook
+    secret: str = ""
+
+
+class Delivery(msgspec.Struct, frozen=True, rename="camel"):
+    event_id: str
+    type: str = ""
+    state: str = ""
+    occurred_at: int = 0
+    tries: int = 0
+    status: int = 0
+    failure: str = ""
+    subject: str = ""
+
+    @property
+    def line(self) -> str:
+        tries = f"{self.tries} {'try' if self.tries == 1 else 'tries'}"
+        words = [format_time(self.occurred_at), self.state, self.event_id, self.type, self.subject, tries]
+        return "  ".join([*words, *filter(None, [str(self.status or ""), self.failure])])
+
+
+class Page(msgspec.Struct, frozen=True, rename="camel"):
+    deliveries: tuple[Delivery, ...] = ()
+    next_page_token: str = ""
+
+
+class Replayed(msgspec.Struct, frozen=True):
+    count: int = 0
+
 
 PING_S, LOOK_S = 20, 0.5
 """How long a ping is waited for, and the time between looks."""
