@@ -1,4 +1,4 @@
-"""The results of each variant in figures: the table of the terminal, how sure they are, and whether they are good enough.
+"""The results of each variant in figures: the terminal's table, how sure they are, whether they are good enough.
 
 A share of runs has the score interval of E. B. Wilson, "Probable inference, the law of succession, and statistical
 inference", JASA 22 (1927): it holds for few runs and for shares near 0 and 1. The difference of two variants has a
