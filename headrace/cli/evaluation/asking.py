@@ -163,7 +163,6 @@ class Evaluation:
         self._suite, self._folder, self._functions, self._journal = suite, folder, functions, journal
         self._progress = progress
         self.planned = plan_runs(suite)
-        self.is_over_budget = False
 
     @property
     def results(self) -> list[Result]:
@@ -192,7 +191,6 @@ class Evaluation:
         while left:
             budget = self._suite.budget_usd
             if budget is not None and self.cost_usd >= budget:
-                self.is_over_budget = True
                 return
             planned = left.pop()
             journal = self._journal

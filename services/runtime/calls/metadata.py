@@ -144,13 +144,6 @@ class Status:
     is_local: bool = False
 
 
-def to_trailers(code: grpc.StatusCode, details: str, metadata: Pairs) -> Headers:
-    trailers: Headers = [(STATUS, b"%d" % code.value[0])]
-    if details:
-        trailers.append((MESSAGE, to_message(details)))
-    return trailers + to_headers(metadata)
-
-
 @dataclass(slots=True)
 class ServerStatus:
     """A status that the handler may change until it is sent."""
@@ -160,7 +153,10 @@ class ServerStatus:
     trailing: Pairs = field(default_factory=list[tuple[str, str | bytes]])
 
     def to_trailers(self) -> Headers:
-        return to_trailers(self.code, self.details, self.trailing)
+        trailers: Headers = [(STATUS, b"%d" % self.code.value[0])]
+        if self.details:
+            trailers.append((MESSAGE, to_message(self.details)))
+        return trailers + to_headers(self.trailing)
 
 
 def from_trailers(headers: Headers, *, are_all: bool = False) -> Status | None:

@@ -12,7 +12,7 @@ import grpc
 
 from services.runtime.calls.addresses import describe_address, parse_target
 from services.runtime.calls.ends import CallStream, ServerEnd
-from services.runtime.calls.metadata import TIMEOUT, Headers, from_headers, from_timeout, measure_headers, to_trailers
+from services.runtime.calls.metadata import TIMEOUT, Headers, from_headers, from_timeout, measure_headers
 from services.runtime.calls.server_call import RESPONSE_HEADERS, ServerCall
 from services.runtime.http2.limits import DEFAULTS, HEADERS_BYTES_MAX, Limits
 from services.runtime.http2.server.connection import ServerConnection, ServerState
@@ -137,7 +137,7 @@ class Server(grpc.aio.Server):
         refusal = _find_refusal(said)
         if not refusal and measure_headers(headers) > HEADERS_BYTES_MAX:
             too_large = f"the metadata is larger than {HEADERS_BYTES_MAX} bytes"
-            refusal = RESPONSE_HEADERS + to_trailers(grpc.StatusCode.RESOURCE_EXHAUSTED, too_large, [])
+            refusal = RESPONSE_HEADERS + ServerStatus(grpc.StatusCode.RESOURCE_EXHAUSTED, too_large).to_trailers()
         if refusal:
             stream.end_local(refusal)
             connection.note_refused()
@@ -152,7 +152,7 @@ class Server(grpc.aio.Server):
         timeout_s = None if timeout is None else from_timeout(timeout)
         if timeout is not None and timeout_s is None:
             said = "grpc-timeout is not a timeout"
-            stream.end_local(RESPONSE_HEADERS + to_trailers(grpc.StatusCode.INTERNAL, said, []))
+            stream.end_local(RESPONSE_HEADERS + ServerStatus(grpc.StatusCode.INTERNAL, said).to_trailers())
             return None
         if timeout_s is not None and timeout_s > DEADLINE_S_MAX:
             timeout_s = None
