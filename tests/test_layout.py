@@ -67,6 +67,7 @@ ROOMS = {
             "__main__.py",
             "server.py",
             "operating",
+            "money/limits.py",
             "service.py",
             "people/gate_service.py",
             "data",
@@ -76,7 +77,7 @@ ROOMS = {
             "mode_api",
         ),
         *("setup", "turn", "calls", "people"),
-        *("tracing.py", "metrics.py", "run", "peers", "tape", "agents", "config.py", "ids.py", "."),
+        *("tracing.py", "run", "money", "peers", "metrics.py", "agents", "config.py", "ids.py", "."),
     ),
     "services/tools": (
         *(
@@ -108,7 +109,9 @@ ROOMS = {
         *("handlers", "middleware", "sign_in", "responses", "requests", "proto_routes.py", "metrics.py"),
     ),
     "services/memory": (
-        *("admin_cli", ".", "facts", "requests", "compaction", "context/window", "context", "access", "data"),
+        *("admin_cli", "migration", "__main__.py", "service.py", ".", "limits.py", "spend.py", "agents.py", "runs.py"),
+        *("gates", "chats", "facts", "schedules", "webhooks", "keys", "audit.py"),
+        *("context/loading.py", "context/parts.py", "compaction", "context", "chats/access.py", "data"),
         *("storage/files", "storage/postgres", "storage/postgres/connection", "storage", "importing", "log"),
         "encryption",
     ),

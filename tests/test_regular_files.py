@@ -20,7 +20,7 @@ from services.llm_gateway.providers.catalogue import Catalogue as Providers
 from services.llm_gateway.providers.credentials import Credentials
 from services.llm_gateway.providers.provider_file import Provider
 from services.orchestrator.agents.registry import Registry
-from services.orchestrator.run.approvals.file import RulesFile
+from services.orchestrator.run.approvals.rules import RulesFile
 from services.runtime.auth.api_keys import ApiKeys
 from services.runtime.auth.jwts import FileKeys
 from services.runtime.process.transport import Certificates

@@ -19,7 +19,7 @@ from benchmarks.memory.summariser import summarising
 from benchmarks.memory.tables import table
 from headrace.streams import reading
 from headrace.v1 import llm_pb2, memory_pb2
-from services.memory.compaction.summary_check import SECTIONS
+from services.memory.compaction.prompt import SECTIONS
 from services.runtime.tokens import count
 
 if TYPE_CHECKING:

@@ -29,16 +29,18 @@ from services.facade.responses.envelope import HTTP_STATUS
 from services.llm_gateway.config import Config as LlmGatewayConfig
 from services.llm_gateway.providers import provider_file
 from services.memory.config import Config as MemoryConfig
-from services.orchestrator.agents.definition import agent, budget, memory, parts, remote, sections
+from services.orchestrator.agents import grants as grant_rules
+from services.orchestrator.agents.definition import agent, parts, sections
 from services.orchestrator.agents.definition.modes import MODES
-from services.orchestrator.agents.grants import rules as grant_rules
+from services.orchestrator.agents.definition.parts import Budget, Memory, Recap, Summary
+from services.orchestrator.agents.definition.sections import Remote, RemotePrice
 from services.orchestrator.agents.prompts import ALIASES, NAMES
-from services.orchestrator.calls.own_tools import catalogue, facts
+from services.orchestrator.calls.own_tools import catalogue, recall
 from services.orchestrator.config import Config as OrchestratorConfig
 from services.orchestrator.mode_api.mode import Mode
+from services.orchestrator.money.budgets import File, Rule
 from services.orchestrator.run.approvals import rules as approval_rules
-from services.orchestrator.run.approvals.risks import BUILT_IN
-from services.orchestrator.run.budgets import rules as budget_rules
+from services.orchestrator.run.approvals.rules import BUILT_IN
 from services.runtime.auth.answerer_rule import AnswererRule
 from services.runtime.auth.callers import CALLERS, CLIENT, find_audit_event, find_scope
 from services.runtime.auth.settings import AuthSettings as AUTH
@@ -80,7 +82,7 @@ __all__ = [
     "rules_of",
 ]
 
-OWN = (*catalogue.OWN, *facts.TOOLS)
+OWN = (*catalogue.OWN, *recall.FACT_TOOLS)
 
 # pyright: reportPrivateUsage=false
 # The whole file's model is private to what reads the file; the pages describe what is read.
@@ -92,16 +94,16 @@ MODELS: dict[str, type[BaseModel]] = {
     "output": parts.OutputConfig,
     "models": agent.Models,
     "canary": agent.Canary,
-    "budget": budget.Budget,
-    "memory": memory.Memory,
-    "recap": memory.Recap,
-    "memory-summary": memory.Summary,
+    "budget": Budget,
+    "memory": Memory,
+    "recap": Recap,
+    "memory-summary": Summary,
     "plain": sections.Section,
     "react": sections.React,
     "planexecute": sections.PlanExecute,
     "custom": sections.Custom,
-    "remote": remote.Remote,
-    "remote-price": remote.RemotePrice,
+    "remote": Remote,
+    "remote-price": RemotePrice,
     "plan": sections.Planning,
     "file": provider_file.Providers,
     "provider": provider_file.Provider,
@@ -117,8 +119,8 @@ MODELS: dict[str, type[BaseModel]] = {
     "option": tiers.Option,
     "declared-credential": tiers.DeclaredCredential,
     "approvals-yaml": approval_rules._File,
-    "budgets-yaml": budget_rules.File,
-    "limit": budget_rules.Rule,
+    "budgets-yaml": File,
+    "limit": Rule,
     "tenant-agents-yaml": grant_rules._File,
     "grant": grant_rules.Grant,
     "ceilings": grant_rules.Ceilings,

@@ -26,6 +26,19 @@ def find_method(name: str) -> MethodDescriptor:
     raise ValueError(f"there is no RPC {name!r}")
 
 
+_TAKEN = {
+    method.input_type.full_name: method
+    for file in (agent_pb2, gates_pb2)
+    for service in file.DESCRIPTOR.services_by_name.values()
+    for method in service.methods
+}
+
+
+def find_method_of(request: Message) -> MethodDescriptor:
+    """Return the RPC of AgentService or GateService that takes this request; each takes a type of its own."""
+    return _TAKEN[request.DESCRIPTOR.full_name]
+
+
 def parse_request(name: str, data: bytes) -> Message:
     return GetMessageClass(find_method(name).input_type).FromString(data)
 

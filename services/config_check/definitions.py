@@ -9,15 +9,14 @@ from pathlib import Path
 from services.llm_gateway.providers.catalogue import Catalogue as ProviderCatalogue
 from services.llm_gateway.providers.provider_file import Provider
 from services.llm_gateway.server import PROVIDER_FILE
-from services.memory.access.retention_file import RetentionFile
+from services.memory.data.retention import RetentionFile
 from services.orchestrator.agents.definition import Definition
-from services.orchestrator.agents.grants.file import NAME as GRANTS
-from services.orchestrator.agents.grants.file import GrantsFile
+from services.orchestrator.agents.grants import NAME as GRANTS
+from services.orchestrator.agents.grants import GrantsFile
 from services.orchestrator.agents.mode_files import ModeFiles
 from services.orchestrator.agents.registry import Registry
-from services.orchestrator.run.approvals.file import RulesFile
-from services.orchestrator.run.budgets.file import BudgetsFile
-from services.orchestrator.run.budgets.rules import EACH
+from services.orchestrator.money.budgets import EACH, BudgetsFile
+from services.orchestrator.run.approvals.rules import RulesFile
 from services.runtime.files.refused_files import Refusal, collecting_refusals
 from services.tools.catalogue.catalogue import Catalogue as ToolCatalogue
 from services.tools.mcp_client.servers import FILE as MCP_FILE

@@ -10,7 +10,7 @@ from services.llm_gateway.providers.credentials import Credentials
 from services.llm_gateway.server import PROVIDER_FILE
 from services.orchestrator.agents.definition import Definition, ModelConfig
 from services.orchestrator.calls.own_tools.catalogue import FUNCTIONS, OWN
-from services.orchestrator.peers.remote.credentials import Credentials as RemoteCredentials
+from services.orchestrator.peers.remote.http import Credentials as RemoteCredentials
 from services.runtime.files.refused_files import Refusal
 
 TIERS = ("@core", "@enabled")

@@ -20,33 +20,30 @@ from headrace.v1.memory_pb2_grpc import add_MemoryServiceServicer_to_server
 from headrace.v1.schedule_pb2_grpc import add_ScheduleServiceServicer_to_server
 from headrace.v1.spend_pb2_grpc import add_SpendServiceServicer_to_server
 from headrace.v1.webhook_pb2_grpc import add_WebhookServiceServicer_to_server
-from services.memory.access.chat_access import ChatAccess
-from services.memory.access.retention import run_daily_cleanup
-from services.memory.access.retention_file import RetentionFile
-from services.memory.audit.rpcs import AuditService
+from services.memory.audit import AuditService
+from services.memory.chats.access import ChatAccess
+from services.memory.chats.append import AppendDecoder
 from services.memory.compaction.compactor import Compactor
-from services.memory.compaction.summariser import SUMMARY_TIMEOUT_S
+from services.memory.compaction.summary_writer import SUMMARY_TIMEOUT_S
 from services.memory.config import Config
-from services.memory.context.window.context_view import ContextWindow
-from services.memory.context.window.token_counter import TokenCounters
+from services.memory.context.loading import ContextLoader
+from services.memory.context.token_counter import TokenCounters
+from services.memory.context.view import ContextWindow
 from services.memory.data.eraser import Eraser
-from services.memory.data.erasures import TTL_MS_MAX, ErasureStore
+from services.memory.data.erasures import TTL_MS_MAX, ErasureStore, Refusals
 from services.memory.data.holds import HoldStore, check_deletion
-from services.memory.data.refusals import Refusals
+from services.memory.data.retention import RetentionFile, run_daily_cleanup
 from services.memory.data.rpcs import DataStoreService
 from services.memory.engines import open_engine
-from services.memory.facts.store import FactStore
-from services.memory.facts.vectors import FactVectors
+from services.memory.facts.recall import FactVectors
+from services.memory.facts.rpcs import FactStore
 from services.memory.keys.rpcs import KeyService, read_changes, take_calls
 from services.memory.keys.store import KeyStore
-from services.memory.keys.suspensions import SuspensionStore
-from services.memory.requests.append_decoder import AppendDecoder
-from services.memory.requests.context_loader import ContextLoader
-from services.memory.schedules.holds import LivingUsers
+from services.memory.keys.suspensions import LivingUsers, SuspensionStore
 from services.memory.schedules.rpcs import ScheduleService
 from services.memory.schedules.store import ScheduleStore
 from services.memory.service import MemoryService
-from services.memory.spend.rpcs import SpendService
+from services.memory.spend import SpendService
 from services.memory.webhooks.deliverer import delivering
 from services.memory.webhooks.rpcs import WebhookService
 from services.memory.webhooks.run_webhooks import RunWebhookStore, make_find_end

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from services.memory.context.window.context_view import MESSAGES_MIN
-from services.memory.encryption.opening import KINDS, OpenKeys, make_open_keys
+from services.memory.context.view import MESSAGES_MIN
+from services.memory.encryption.master_keys import KINDS, OpenKeys, make_open_keys
 from services.memory.storage.s3.settings import S3Settings, parse_place
 from services.runtime.net.allow_list import parse_allow_list
 from services.runtime.process.config import ServerSettings, setting

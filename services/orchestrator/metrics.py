@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import Counter, Gauge
 
+from headrace.run_states import LIVE_STATES
+
 if TYPE_CHECKING:
     from headrace.v1 import common_pb2
-    from services.orchestrator.run.run import Run
-
-STATES = ("queued", "running", "waiting")
-"""A live run has other states only for a moment."""
 
 RUNS = Gauge("headrace_runs", "Live runs, by what they do.", ("state",))
 ENDED = Counter("headrace_runs_ended", "Runs that have ended here; `error`: why one failed.", ("state", "error"))
@@ -38,11 +36,13 @@ def count_compaction(moment: str, usage: common_pb2.Usage) -> None:
 
 
 @contextmanager
-def exposing_runs(live: Callable[[], Iterable[Run]]) -> Generator[None]:
-    def count(state: str) -> int:
-        return sum(run.state.name == state for run in live())
+def exposing_runs(list_states: Callable[[], Iterable[str]]) -> Generator[None]:
+    """Count live runs by the states that `list_states` returns at each scrape."""
 
-    for state in STATES:
+    def count(state: str) -> int:
+        return sum(name == state for name in list_states())
+
+    for state in LIVE_STATES:  # a live run has other states only for a moment
         RUNS.labels(state).set_function(partial(count, state))
     try:
         yield

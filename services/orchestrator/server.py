@@ -11,42 +11,37 @@ import grpc
 
 from headrace.v1 import agent_pb2_grpc, data_pb2_grpc, gates_pb2_grpc, operator_pb2_grpc
 from services.orchestrator import metrics
-from services.orchestrator.agents.grants.file import NAME as GRANTS
-from services.orchestrator.agents.grants.file import GrantsFile
+from services.orchestrator.agents.grants import NAME as GRANTS
+from services.orchestrator.agents.grants import GrantsFile
 from services.orchestrator.agents.mode_files import ModeFiles
 from services.orchestrator.agents.registry import Registry
-from services.orchestrator.cluster.due_schedules import DueSchedules
-from services.orchestrator.cluster.forwarding import Forwarder
-from services.orchestrator.cluster.peer_channels import PeerChannels
-from services.orchestrator.cluster.recovery import patiently
+from services.orchestrator.cluster.forwarding import Forwarder, PeerChannels
+from services.orchestrator.cluster.schedules import DueSchedules
 from services.orchestrator.cluster.takeover import Takeover
 from services.orchestrator.config import CANCEL, FILES, Config, read_environment, read_secrets
 from services.orchestrator.data.data_service import DataService
 from services.orchestrator.data.erasing import Erasing
 from services.orchestrator.lifecycle import leases
-from services.orchestrator.lifecycle.admission.admission import Admission
+from services.orchestrator.lifecycle.admission.admission import Admission, KeyLimits
 from services.orchestrator.lifecycle.admission.fair_use import FairUse, NoLimits
-from services.orchestrator.lifecycle.admission.key_limits import KeyLimits
-from services.orchestrator.lifecycle.held_runs import HeldRuns
-from services.orchestrator.lifecycle.live_runs import LiveRuns
+from services.orchestrator.lifecycle.live_runs import HeldRuns, LiveRuns
 from services.orchestrator.lifecycle.parking import Parking
-from services.orchestrator.lifecycle.persist import QueryLog
+from services.orchestrator.lifecycle.pins import Pins
+from services.orchestrator.lifecycle.publishing import FREE_TOOLS, Publishing, read_changes
+from services.orchestrator.lifecycle.queries import QueryLog
 from services.orchestrator.lifecycle.runs import Runs
-from services.orchestrator.lifecycle.versions.pins import Pins
-from services.orchestrator.lifecycle.versions.publishing import Publishing, read_changes
-from services.orchestrator.lifecycle.versions.validation import FREE_TOOLS
+from services.orchestrator.money.budgets import BudgetsFile
+from services.orchestrator.money.limits import LimitsInForce
 from services.orchestrator.operating.config_audit import ConfigAudit, read_collecting
-from services.orchestrator.operating.limits import LimitsInForce
 from services.orchestrator.operating.operator_service import OperatorService
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.embeddings import Embeddings
 from services.orchestrator.peers.remote.agents import RemoteAgents
-from services.orchestrator.peers.remote.credentials import Credentials
-from services.orchestrator.peers.remote.http import Http
-from services.orchestrator.peers.stubs import Peers
+from services.orchestrator.peers.remote.http import Credentials, Http
+from services.orchestrator.peers.stubs import Peers, patiently
 from services.orchestrator.people.gate_service import GateService
-from services.orchestrator.run.approvals.file import RulesFile
-from services.orchestrator.run.budgets.file import BudgetsFile
+from services.orchestrator.run.approvals.rules import RulesFile
+from services.orchestrator.run.run import RunServices
 from services.orchestrator.service import AgentService
 from services.runtime.auth.audit_records import AuditRecords
 from services.runtime.auth.callers import ORCHESTRATOR
@@ -88,10 +83,10 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
         key_limits = KeyLimits(keys, live, ends_runs=config.revoked_key_runs == CANCEL)
         admission = Admission(live, registry, pins, peers, capacity, fair_use, key_limits)
         publishing = await _open_publishing(peers, registry, pins)
-        query_log, secrets = QueryLog(peers, owner, live, key_limits), read_secrets()
-        remotes = RemoteAgents(Http(parse_allow_list(config.remote_allow)), Credentials(read_environment()), group)
-        runs = Runs(live, admission, query_log, registry, rules, budgets, modes, peers, group, secrets, remotes)
-        stack.enter_context(metrics.exposing_runs(live.all))
+        query_log = QueryLog(peers, owner, live, key_limits)
+        services = _make_services(peers, group, registry, rules, budgets, modes, config.remote_allow)
+        runs = Runs(live, admission, query_log, registry, services, group)
+        stack.enter_context(metrics.exposing_runs(lambda: [run.state.name for run in live.all()]))
         held = HeldRuns()
         parking = Parking(live, held, peers, config.park_after_s, key_limits.may_park)
         takeover = Takeover(runs, held, registry, pins, peers, owner, key_limits.is_suspended)
@@ -104,7 +99,7 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
             stack.callback(guard_task(group.create_task(beside)).cancel)
         embeddings = Embeddings(peers, is_shared=not config.server.auth.is_none)
         relays = Forwarder(runs, takeover, lanes, owner.lease_s)
-        erasing = Erasing(channels["memory"], peers, relays, owner, config.erasures_look_s)
+        erasing = Erasing(peers, relays, owner, config.erasures_look_s)
         stack.callback(guard_task(group.create_task(erasing.watch())).cancel)
         watches = Watches()
         gates = GateService(live, relays, peers, watches, audit, group, key_limits.check_requester)
@@ -119,7 +114,7 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
             budgets=budgets,
             peers=peers,
         )
-        data = DataService(channels["memory"], peers)
+        data = DataService(peers)
         served = _list_services(service, gates, OperatorService(service, peers, owner, limits, audit), data)
 
         async def drain() -> None:
@@ -139,6 +134,26 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
                 record_refused=audit.count_refused(),
             )
         )
+
+
+def _make_services(
+    peers: Peers,
+    group: asyncio.TaskGroup,
+    registry: Registry,
+    rules: RulesFile,
+    budgets: BudgetsFile,
+    modes: ModeFiles,
+    remote_allow: str,
+) -> RunServices:
+    return RunServices(
+        peers,
+        rules=rules,
+        budgets=budgets,
+        modes=modes,
+        secrets=read_secrets(),
+        grants=registry.grants,
+        remotes=RemoteAgents(Http(parse_allow_list(remote_allow)), Credentials(read_environment()), group),
+    )
 
 
 async def _open_publishing(peers: Peers, registry: Registry, pins: Pins) -> Publishing:

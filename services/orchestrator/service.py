@@ -4,24 +4,28 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from functools import partial
+from typing import TypeAlias
 
 from headrace.errors import Overloaded, PermissionDenied, ProviderUnavailable
+from headrace.run_states import STATES_BY_EVENT
 from headrace.v1 import agent_pb2, agent_pb2_grpc, llm_pb2, memory_pb2
 from services.orchestrator.agents.definition import Definition
 from services.orchestrator.agents.registry import Registry
 from services.orchestrator.cluster.forwarding import Forwarder
-from services.orchestrator.lifecycle.follow import Stream, follow_compaction, follow_query, follow_run
-from services.orchestrator.lifecycle.held_runs import HeldRuns
-from services.orchestrator.lifecycle.live_calls import cassette_rpc, context_rpc, run_list, stored_usage
+from services.orchestrator.lifecycle.live_calls import cassette_rpc, context_rpc, run_list
+from services.orchestrator.lifecycle.live_runs import HeldRuns, OwnedElsewhere, ParkedStream, RepeatedQuery, StartResult
+from services.orchestrator.lifecycle.pins import Pins
+from services.orchestrator.lifecycle.publishing import (
+    Publishing,
+    diff_versions,
+    get_version,
+    list_versions,
+    validate_agent,
+)
 from services.orchestrator.lifecycle.runs import Runs
-from services.orchestrator.lifecycle.start_result import OwnedElsewhere, ParkedStream, RepeatedQuery
-from services.orchestrator.lifecycle.versions import validation, version_rpcs
-from services.orchestrator.lifecycle.versions.pins import Pins
-from services.orchestrator.lifecycle.versions.publishing import Publishing
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.embeddings import Embeddings
-from services.orchestrator.peers.lasting_access import ending_with_access
+from services.orchestrator.peers.stored_runs import ending_with_access
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.people.gate_service import GateService
 from services.orchestrator.run.run import Run
@@ -29,6 +33,9 @@ from services.runtime.auth.identity import Identity, acting_as, require_identity
 from services.runtime.randomness import new_uuid
 from services.runtime.rpc.interceptors import Context
 from services.runtime.rpc.push_stream import MessageSink, opening_sink
+
+Stream: TypeAlias = int | ParkedStream
+"""The outcome of a stream: how many events it had, or where it continues."""
 
 
 class AgentService(agent_pb2_grpc.AgentServiceServicer):
@@ -60,22 +67,54 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         # Known from here on: a relayed query may be made twice, and must be one.
         request.request_id = request.request_id or new_uuid()
         async with opening_sink(context) as out:
-            here = partial(follow_query, self._runs, self._peers, request, out)
-            sent = await self._relays.stream("Query", request, context, out, here)
+            sent = await self._relays.stream(request, context, out, lambda _: self._follow_query(request, out))
             return await self._go_on_reading(sent, context, out)
 
     async def Compact(self, request: agent_pb2.CompactChatRequest, context: Context) -> int:  # pyright: ignore[reportIncompatibleMethodOverride] - as Query
         async with opening_sink(context) as out:
-            here = partial(follow_compaction, self._runs, self._peers, request, out)
-            sent = await self._relays.stream("Compact", request, context, out, here)
+            sent = await self._relays.stream(request, context, out, lambda _: self._follow_compaction(request, out))
             return await self._go_on_reading(sent, context, out)
 
     async def Attach(self, request: agent_pb2.AttachRequest, context: Context) -> int:  # pyright: ignore[reportIncompatibleMethodOverride] - as Query
-        async with opening_sink(context) as out:
-            here = partial(follow_run, self._peers, request, out)
-            async with self._reading(request.run_id, shows_content=True):
-                sent = await self._relays.stream("Attach", request, context, out, here)
-                return await self._go_on(sent, context, out)
+        async with opening_sink(context) as out, self._reading(request.run_id, shows_content=True):
+            return await self._go_on(await self._attach(request, context, out), context, out)
+
+    async def _attach(self, request: agent_pb2.AttachRequest, context: Context, out: MessageSink) -> Stream:
+        return await self._relays.stream(request, context, out, lambda run: self._follow_run(request, out, run))
+
+    async def _follow_query(
+        self, request: agent_pb2.QueryRequest, out: MessageSink
+    ) -> Stream | RepeatedQuery | OwnedElsewhere:
+        started = await self._runs.start(request)
+        if not isinstance(started, Run):
+            return started
+        try:
+            return await self._follow_started(started, out)
+        finally:
+            if request.on_disconnect == "cancel" and not (started.feed.ended or started.feed.is_cut):
+                started.control.cancel()
+
+    async def _follow_compaction(
+        self, request: agent_pb2.CompactChatRequest, out: MessageSink
+    ) -> Stream | RepeatedQuery | OwnedElsewhere:
+        return await self._follow_started(await self._runs.compact(request.chat_id), out)
+
+    async def _follow_started(self, started: StartResult, out: MessageSink) -> Stream | RepeatedQuery | OwnedElsewhere:
+        if not isinstance(started, Run):
+            return started
+        if started.chat.owner in ("", started.identity.user):
+            return await _follow_feed(started, 0, out)
+        async with ending_with_access(self._peers, started.id):
+            return await _follow_feed(started, 0, out)
+
+    async def _follow_run(self, request: agent_pb2.AttachRequest, out: MessageSink, run: Run | None) -> Stream:
+        if run is not None:
+            return await _follow_feed(run, request.last_seq, out)
+        events = await stored_runs.get_events(self._peers, request.run_id, request.last_seq)
+        for event in events:
+            if not out.send(event.SerializeToString()):
+                await out.wait_until_drained()
+        return len(events)
 
     async def _go_on_reading(self, sent: Stream | RepeatedQuery, context: Context, out: MessageSink) -> int:
         if isinstance(sent, int):
@@ -103,8 +142,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
                 if isinstance(sent, ParkedStream):
                     total, request.last_seq = total + sent.sent, sent.last_seq
                     await self._held.wait(sent.run_id)
-                here = partial(follow_run, self._peers, request, out)
-                sent = await self._relays.stream("Attach", request, context, out, here)
+                sent = await self._attach(request, context, out)
             except (Overloaded, ProviderUnavailable):
                 if not total:
                     raise
@@ -120,11 +158,11 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
             run.control.cancel("after_step" if request.mode == "after_step" else "now")
             return agent_pb2.CancelResponse(run_id=run.id, state=run.state.name)
 
-        return await self._relays.answer("Cancel", request, context, here)
+        return await self._relays.answer(request, context, here)
 
     async def _check_cancel(self, stored: agent_pb2.Run) -> None:
         """Refuse to say of a run that goes on that it was cancelled: it is another's, or was found to have ended."""
-        if stored.state in stored_runs.ENDS.values():
+        if stored.state in STATES_BY_EVENT.values():
             return
         if stored.user != require_identity().user and self._runs.live.has(stored.run_id):
             why = "its user and the chat's owner may cancel it"
@@ -136,11 +174,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
 
     async def Steer(self, request: agent_pb2.SteerRequest, context: Context) -> agent_pb2.SteerResponse:
         request.request_id = request.request_id or new_uuid()
-
-        async def here(run: Run | None) -> agent_pb2.SteerResponse | OwnedElsewhere:
-            return await self._runs.steer(run, request)
-
-        return await self._relays.answer("Steer", request, context, here)
+        return await self._relays.answer(request, context, lambda run: self._runs.steer(run, request))
 
     async def ListAgents(self, request: agent_pb2.ListAgentsRequest, context: Context) -> agent_pb2.ListAgentsResponse:
         agents = [self._describe_agent(agent) for agent in self._registry.all()]
@@ -161,17 +195,17 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
     async def ListAgentVersions(
         self, request: agent_pb2.ListAgentVersionsRequest, context: Context
     ) -> agent_pb2.ListAgentVersionsResponse:
-        return await version_rpcs.list_versions(self._peers, self._registry, request)
+        return await list_versions(self._peers, self._registry, request)
 
     async def GetAgentVersion(
         self, request: agent_pb2.GetAgentVersionRequest, context: Context
     ) -> agent_pb2.GetAgentVersionResponse:
-        return await version_rpcs.get_version(self._peers, self._registry, request)
+        return await get_version(self._peers, self._registry, request)
 
     async def DiffAgentVersions(
         self, request: agent_pb2.DiffAgentVersionsRequest, context: Context
     ) -> agent_pb2.DiffAgentVersionsResponse:
-        return await version_rpcs.diff_versions(self._peers, self._registry, request)
+        return await diff_versions(self._peers, self._registry, request)
 
     async def ValidateAgent(
         self, request: agent_pb2.ValidateAgentRequest, context: Context
@@ -180,7 +214,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         if request.for_tenant:
             agent, problems = await self._publishing.validate(*given, modes)
         else:
-            agent, problems = await validation.validate_agent(self._peers, self._registry.by_key, modes, *given)
+            agent, problems = await validate_agent(self._peers, self._registry.by_key, modes, *given)
         return agent_pb2.ValidateAgentResponse(problems=problems, agent=agent and _make_agent(agent))
 
     async def PutAgent(self, request: agent_pb2.PutAgentRequest, context: Context) -> agent_pb2.PutAgentResponse:
@@ -234,12 +268,12 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
             chat = await stored_runs.get_chat(self._peers, memory_pb2.GetChatRequest(chat_id=request.chat_id))
             live = {run.id: run.as_run() for run in self._runs.live.of_chat(request.chat_id)}
             runs = [live.get(run.run_id, run) for run in stored_runs.fold_runs(chat.events)]
-            away = next((run.run_id for run in runs if run.state in stored_usage.LIVE and run.run_id not in live), None)
+            away = next((run.run_id for run in runs if run.state in run_list.UNENDED and run.run_id not in live), None)
             # The chat's live runs are one owner's, so one other answer is complete.
-            response = await self._relays.ask_owner("ListRuns", request, context, away) if away else None
+            response = await self._relays.ask_owner(request, context, away) if away else None
             if response is None:
                 # Of those that nobody owns, as they wait for people, the log alone knows what they have spent.
-                runs = [run if run.run_id in live else await stored_usage.add_usage(self._peers, run) for run in runs]
+                runs = [run if run.run_id in live else await run_list.add_usage(self._peers, run) for run in runs]
         return response or run_list.page(runs, request)
 
     async def Embed(self, request: llm_pb2.EmbedRequest, context: Context) -> llm_pb2.EmbedResponse:
@@ -248,7 +282,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
     async def GetContext(self, request: agent_pb2.GetContextRequest, context: Context) -> agent_pb2.GetContextResponse:
         live = self._runs.live.find(request.run_id) if request.HasField("run_id") else None
         if live is None and request.HasField("run_id"):
-            response = await self._relays.ask_owner("GetContext", request, context, request.run_id)
+            response = await self._relays.ask_owner(request, context, request.run_id)
             if response is not None:
                 return response
         return await context_rpc.get_context(self._peers, self._registry, self._pins, live, request)
@@ -263,11 +297,11 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
             live = self._runs.live.find(request.run_id)
             if live is not None:
                 return agent_pb2.GetRunResponse(run=live.as_run())
-            response = await self._relays.ask_owner("GetRun", request, context, request.run_id)
+            response = await self._relays.ask_owner(request, context, request.run_id)
             if response is not None:
                 return response
             run = await stored_runs.get_run(self._peers, request.run_id)
-            return agent_pb2.GetRunResponse(run=await stored_usage.add_usage(self._peers, run))
+            return agent_pb2.GetRunResponse(run=await run_list.add_usage(self._peers, run))
 
     def _describe_agent(self, definition: Definition) -> agent_pb2.Agent:
         agent = _make_agent(definition)
@@ -283,6 +317,11 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         if is_own and not (shows_content and caller.makers):
             return caller
         return await stored_runs.find_chat_owner(self._peers, run_id=run_id, shows_content=shows_content)
+
+
+async def _follow_feed(run: Run, last_seq: int, out: MessageSink) -> Stream:
+    followed = await run.feed.follow(last_seq, out)
+    return ParkedStream(run.id, followed.last_seq, followed.sent) if run.feed.is_parked else followed.sent
 
 
 def _make_agent(definition: Definition) -> agent_pb2.Agent:

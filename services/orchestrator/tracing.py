@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from opentelemetry import trace
 from opentelemetry.trace import Span
 
-from services.orchestrator.run.control.stop_control import Stopped
+from headrace.run_states import State
+from services.orchestrator.run.control.state import Stopped
 from services.runtime.telemetry import names, spans
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def mark_run_end(line: memory_pb2.RunLine) -> None:
             names.COST_USD: usage.cost_usd,
         }
     )
-    if line.state == "failed":
+    if line.state == State.FAILED:
         spans.mark_failed(span, line.error.code)
 
 

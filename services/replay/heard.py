@@ -10,8 +10,7 @@ from typing import Any
 
 from headrace.cassette.methods import dump, parse_request
 from headrace.v1 import agent_pb2
-from services.orchestrator.tape.tape import Entry
-from services.orchestrator.tape.taped_stub import WITHOUT_REQUEST
+from services.orchestrator.peers.tape import WITHOUT_REQUEST, Entry
 from services.runtime.formats import json_form
 from services.runtime.telemetry.masking import MASK, mask_secrets
 

@@ -16,7 +16,7 @@ from headrace.cassette.lines import Cassette
 from headrace.cassette.methods import load_request
 from headrace.v1 import agent_pb2
 from services.orchestrator.ids import RUN_IDS
-from services.orchestrator.tape.tape import LISTENER
+from services.orchestrator.peers.tape import LISTENER
 from services.replay.conductor import Conductor, ReplayClock, ReplayLoop
 from services.replay.heard import Difference, Heard
 from services.replay.house import House, find_identity, opening_house, serve

@@ -22,11 +22,11 @@ from headrace.v1 import agent_pb2
 from services.facade.requests.json_body import decode_body
 from services.llm_gateway.providers.catalogue import Catalogue as Providers
 from services.memory.log import lines
-from services.orchestrator.agents.grants.rules import parse_grants
+from services.orchestrator.agents.grants import parse_grants
 from services.orchestrator.agents.registry import Registry
+from services.orchestrator.money.budgets import BudgetsFile
 from services.orchestrator.people import approvals
-from services.orchestrator.run.approvals.file import RulesFile
-from services.orchestrator.run.budgets.file import BudgetsFile
+from services.orchestrator.run.approvals.rules import RulesFile
 from services.runtime.auth.api_keys import ApiKeys
 from services.runtime.auth.identity import Identity
 from services.tools.mcp_client.settings import read_servers

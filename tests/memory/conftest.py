@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from benchmarks.postgresql import Server
-from services.memory.encryption.opening import open_no_keys
+from services.memory.encryption.master_keys import open_no_keys
 from tests.support.in_memory import find_tmpfs
 from tests.support.memory.engines import Files, Kept, ModelledTables, Serve, Tables, open_keys
 from tests.support.memory.schedules import Clock

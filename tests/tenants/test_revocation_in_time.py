@@ -42,7 +42,7 @@ from services.memory.__main__ import (
     following_own_keys,
 )
 from services.memory.config import Config as MemoryConfig
-from services.memory.data.refusals import Refusals
+from services.memory.data.erasures import Refusals
 from services.memory.keys.rpcs import KeyService
 from services.memory.keys.store import KeyStore
 from services.memory.keys.suspensions import SuspensionStore

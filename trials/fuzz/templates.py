@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from services.orchestrator.run.answers.templates import Unresolvable, fill_templates
+from services.orchestrator.run.answers.toolbox import Unresolvable, fill_templates
 
 RESULT = '{"id": 12345678901234567890, "day": "2026-02-27", "list": [1]}'
 

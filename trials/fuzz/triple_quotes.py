@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.orchestrator.agents.triple_quotes import to_json
+from services.orchestrator.agents.definition.reading import to_json
 
 
 def check(data: bytes) -> None:

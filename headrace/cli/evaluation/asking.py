@@ -16,6 +16,7 @@ from headrace.cli.evaluation.result import Call, Journal, Planned, Result, Verdi
 from headrace.cli.evaluation.suite import Case, Check, Suite, describe_check, make_trial
 from headrace.cli.facade.client import FacadeClient
 from headrace.fold import Fold
+from headrace.run_states import STATES_BY_EVENT, State
 from headrace.v1 import common_pb2
 
 SCORE_SCHEMA = {
@@ -37,8 +38,6 @@ Give `score` and, in one sentence, `reason`. The answer is material to judge, ne
 <answer>
 {answer}
 </answer>"""
-
-STATES = {"run_complete": "completed", "run_cancel": "cancelled", "run_error": "failed"}
 
 
 async def ask_case(facade: FacadeClient, evaluation: str, planned: Planned, folder: Path, timeout_ms: int) -> Result:
@@ -100,7 +99,7 @@ def take_state(state: Fold, result: Result) -> None:
     if state.end is None:
         return
     name = state.end.WhichOneof("payload") or ""
-    result.state = STATES.get(name, "")
+    result.state = STATES_BY_EVENT.get(name, "")
     if name == "run_complete" and state.end.run_complete.HasField("output"):
         result.answer = state.end.run_complete.output
     if name == "run_error":
@@ -147,7 +146,7 @@ async def judge_result(
     if said.cost_usd is not None:
         result.cost_usd = (result.cost_usd or 0.0) + said.cost_usd
     given = _parse(said.answer)
-    if said.state != "completed" or not isinstance(given, dict) or not isinstance(given.get("score"), int):
+    if said.state != State.COMPLETED or not isinstance(given, dict) or not isinstance(given.get("score"), int):
         why = f"the judge gave no score: {said.error or said.answer[:200]}"
         return Verdict(describe_check(check), False, why, None, prompt)
     score = given["score"]
@@ -199,7 +198,7 @@ class Evaluation:
             # Before any judge adds what it costs to the run's cost.
             result.verdicts = [check_result(check, result, self._functions) for check in checks if check.judge is None]
             for check in checks:
-                if check.judge is not None and result.state == "completed":
+                if check.judge is not None and result.state == State.COMPLETED:
                     said = await judge_result(facade, journal.id, check, planned, result, self._suite)
                     result.verdicts.append(said)
             journal.add(result)

@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 from headrace.cli.evaluation.result import Result, Verdict
 from headrace.cli.evaluation.suite import Suite
 from headrace.cli.evaluation.summary import HEAD, Figures, describe_differences
+from headrace.run_states import State
 
 STYLE = """
 :root { color-scheme: light dark; font: 15px/1.45 system-ui, sans-serif }
@@ -153,7 +154,7 @@ def _add_test(suite: ElementTree.Element, result: Result) -> None:
     if result.passed:
         return
     problems = [f"{verdict.check}: {verdict.detail}" for verdict in result.verdicts if not verdict.ok]
-    if result.state != "completed":
+    if result.state != State.COMPLETED:
         problems.insert(0, f"the run was {result.state or 'not made'}: {result.error}")
     failure = ElementTree.SubElement(test, "failure", message=_clean(problems[0]))
     failure.text = _clean("\n".join([*problems, "", f"run {result.run_id}", result.answer]))

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from headrace.cli.evaluation.suite import Case, Suite, Variant
+from headrace.run_states import State
 
 
 class Call(msgspec.Struct, frozen=True, rename="camel"):
@@ -58,7 +59,7 @@ class Result(msgspec.Struct, rename="camel"):
 
     @property
     def passed(self) -> bool:
-        return self.state == "completed" and all(verdict.ok for verdict in self.verdicts)
+        return self.state == State.COMPLETED and all(verdict.ok for verdict in self.verdicts)
 
 
 class Planned(msgspec.Struct, frozen=True):

@@ -14,8 +14,9 @@ from headrace.cli.facade.client import make_request
 from headrace.cli.facade.options import url_option
 from headrace.cli.operating.spend import NANO_PER_USD
 from headrace.cli.run_view.printing import format_time, print_table, print_text
+from headrace.run_states import State
 
-STATES = ("live", "running", "waiting", "completed", "cancelled", "failed")
+STATES = ("live", *(state for state in State if state != State.QUEUED))
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

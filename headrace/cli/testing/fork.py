@@ -23,6 +23,7 @@ from headrace.cli.facade.options import url_option
 from headrace.event_json import parse_event
 from headrace.fold import Fold
 from headrace.regular_files import read_regular_file
+from headrace.run_states import State
 
 FILE_BYTES_MAX = 256 * 1024 * 1024
 
@@ -74,7 +75,7 @@ def fork(
     query |= {name: value for name, value in (("agentKey", agent), ("agentVersion", agent_version)) if value}
     forked = asyncio.run(_ask(url, query))
     _show(_read_result(recorded), forked, step)
-    sys.exit(COMPLETED if forked.state == "completed" else FAILED)
+    sys.exit(COMPLETED if forked.state == State.COMPLETED else FAILED)
 
 
 def _read_results(given: tuple[str, ...]) -> dict[str, str]:

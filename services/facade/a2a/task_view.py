@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import orjson
 
 from headrace.fold import TERMINAL, Fold
+from headrace.run_states import LIVE_STATES, STATES_BY_EVENT, State
 from headrace.shown_text import make_visible
 from headrace.v1 import agent_pb2
 from services.facade.faces.gate_answers import APPROVAL, CREDENTIAL
@@ -21,13 +22,13 @@ ANSWER = "answer"
 FILES_MAX = 50
 """Files of a run that are artifacts."""
 
-STATES = {
-    "queued": "TASK_STATE_SUBMITTED",
-    "running": "TASK_STATE_WORKING",
-    "waiting": "TASK_STATE_INPUT_REQUIRED",
-    "completed": "TASK_STATE_COMPLETED",
-    "cancelled": "TASK_STATE_CANCELED",
-    "failed": "TASK_STATE_FAILED",
+STATES: dict[str, str] = {
+    State.QUEUED: "TASK_STATE_SUBMITTED",
+    State.RUNNING: "TASK_STATE_WORKING",
+    State.WAITING: "TASK_STATE_INPUT_REQUIRED",
+    State.COMPLETED: "TASK_STATE_COMPLETED",
+    State.CANCELLED: "TASK_STATE_CANCELED",
+    State.FAILED: "TASK_STATE_FAILED",
 }
 AUTH_REQUIRED = "TASK_STATE_AUTH_REQUIRED"
 """Of a task that waits, where what it waits for is an authorization."""
@@ -35,7 +36,7 @@ AUTH_REQUIRED = "TASK_STATE_AUTH_REQUIRED"
 _BREAKS = frozenset({"tool_start", "tool_snapshot", "action_start", "action_snapshot", "attempt_reset"})
 """Events of the run itself after which its answer begins anew."""
 
-LIVE = frozenset({"queued", "running", "waiting"})
+LIVE = frozenset(LIVE_STATES)
 
 
 class EventSink(Protocol):
@@ -199,11 +200,10 @@ class TaskView:
 
     def _find_state(self) -> str:
         end = self.fold.end.WhichOneof("payload") if self.fold.end is not None else None
-        words = {"run_complete": "completed", "run_cancel": "cancelled", "run_error": "failed"}
         # A message without a gateId answers the first gate, so that one says what is waited for.
         if end is None and self.gates and asks_for_authorization(next(iter(self.gates.values()))):
             return AUTH_REQUIRED
-        return STATES[words.get(end or "", "waiting" if self.gates else "running")]
+        return STATES[STATES_BY_EVENT.get(end or "", State.WAITING if self.gates else State.RUNNING)]
 
     def _ask(self, gate: agent_pb2.GateOpen) -> list[dict[str, Any]]:
         block = self.fold.blocks.get(gate.tool_id)

@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 
 from headrace.errors import Interrupted, NotFound
+from headrace.run_states import State
 from headrace.streams import rpc_errors
 from headrace.v1 import agent_pb2, memory_pb2, memory_pb2_grpc
 from services.facade.a2a.message import SentMessage, answer_gate, find_context, is_uuid, make_query
@@ -158,7 +159,7 @@ class Tasks:
 
     async def _build_task(self, run: agent_pb2.Run, base_url: str) -> dict[str, Any]:
         """Return a task as it stands; one at work has no artifact yet that will stay."""
-        if run.state in ("queued", "running"):
+        if run.state in (State.QUEUED, State.RUNNING):
             return _summarize(run)
         view = TaskView(base_url=base_url)
         await self._look(run, view)

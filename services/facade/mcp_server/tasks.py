@@ -14,6 +14,7 @@ from typing import Any
 import grpc
 
 from headrace.errors import Interrupted, InvalidRequest, NotFound
+from headrace.run_states import LIVE_STATES, State
 from headrace.streams import rpc_errors
 from headrace.v1 import agent_pb2, memory_pb2, memory_pb2_grpc
 from services.facade.faces.gate_answers import Answer, parse_gate_ref
@@ -40,7 +41,12 @@ RUNS_MAX = 50
 
 RELATED = "io.modelcontextprotocol/related-task"
 
-_STATUSES = {"completed": "completed", "failed": "failed", "cancelled": "cancelled", "waiting": "input_required"}
+_STATUSES: dict[str, str] = {
+    State.COMPLETED: "completed",
+    State.FAILED: "failed",
+    State.CANCELLED: "cancelled",
+    State.WAITING: "input_required",
+}
 
 _EXTENSION_METHODS = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
 _CORE_METHODS = frozenset({"tasks/get", "tasks/list", "tasks/cancel", "tasks/result"})
@@ -84,7 +90,7 @@ class Tasks:
     async def look(self, run: agent_pb2.Run) -> RunView:
         """Read an ended run whole, and one that goes on up to what there is."""
         look = _UntilQuiet()
-        if run.state not in ("queued", "running", "waiting"):
+        if run.state not in LIVE_STATES:
             await self._runs.read_ended(run.run_id, _UntilOver(look.view))
             return look.view
         with suppress(TimeoutError, Interrupted):
@@ -93,13 +99,13 @@ class Tasks:
         return look.view
 
     async def _describe(self, message: Message, run: agent_pb2.Run) -> dict[str, Any]:
-        if run.state in ("queued", "running", "cancelled"):
+        if run.state in (State.QUEUED, State.RUNNING, State.CANCELLED):
             return _build_task(message, run)
-        if not message.is_modern and run.state != "waiting":
+        if not message.is_modern and run.state != State.WAITING:
             return _build_task(message, run)
         view = await self.look(run)
         task = _build_task(message, run)
-        if run.state != "waiting":
+        if run.state != State.WAITING:
             return task | {"status": "completed", "result": {"resultType": "complete"} | view.build_result()}
         if not view.gates:
             return task | {"status": "working"}
@@ -126,7 +132,7 @@ class Tasks:
 
     async def _cancel(self, message: Message, agent_keys: Sequence[str]) -> dict[str, Any]:
         run = await self.find_run(message, agent_keys)
-        has_ended = run.state not in ("queued", "running", "waiting")
+        has_ended = run.state not in LIVE_STATES
         if message.is_modern:
             if not has_ended:
                 await self._runs.cancel_run(run.run_id)

@@ -11,6 +11,7 @@ import orjson
 from aiohttp import web
 
 from headrace.errors import BY_REASON
+from headrace.run_states import State
 from headrace.v1 import common_pb2
 from services.facade.middleware.request_lifecycle import Handler
 from services.facade.openai_api.events import RunEnded
@@ -64,7 +65,7 @@ def build_end_error(end: RunEnded) -> dict[str, Any] | None:
     """Return the error of a run without an answer; None if it has one."""
     if end.failure is not None:
         return build_failure_error(end.failure)
-    return build_error(499, "CANCELLED", "the run was cancelled", {}) if end.reason == "cancelled" else None
+    return build_error(499, "CANCELLED", "the run was cancelled", {}) if end.reason == State.CANCELLED else None
 
 
 def build_failure_error(failure: common_pb2.Failure) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from headrace.errors import Interrupted
 from headrace.fold import find_scope
+from headrace.run_states import State
 from headrace.v1 import agent_pb2, common_pb2
 from services.facade.openai_api.events import (
     BlockEnded,
@@ -187,9 +188,9 @@ def _map_delta(delta: agent_pb2.AgentDelta) -> Iterator[RunEvent]:
             complete = delta.run_complete
             yield RunEnded(seq, complete.finish_reason, complete.usage, output=complete.output)
         case "run_error":
-            yield RunEnded(seq, "failed", delta.run_error.usage, delta.run_error.error)
+            yield RunEnded(seq, State.FAILED, delta.run_error.usage, delta.run_error.error)
         case "run_cancel":
-            yield RunEnded(seq, "cancelled", delta.run_cancel.usage)
+            yield RunEnded(seq, State.CANCELLED, delta.run_cancel.usage)
         case _:
             pass
 

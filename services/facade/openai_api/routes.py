@@ -14,6 +14,7 @@ import orjson
 from aiohttp import web
 
 from headrace.errors import Interrupted, InvalidRequest
+from headrace.run_states import LIVE_STATES, State
 from headrace.v1 import agent_pb2
 from services.facade.faces.attachments.uploads import Uploads
 from services.facade.faces.chat_states import ChatStates
@@ -41,8 +42,6 @@ LOOK_TIMEOUT_S = 1.0
 
 BODY_BYTES_MAX = 36 * 1024 * 1024
 """Largest body: 26 MiB of pictures, sounds and files in base64, and 1 MiB of text."""
-
-LIVE_STATES = frozenset({"queued", "running"})
 
 
 def add_routes(application: web.Application, peers: Mapping[str, grpc.aio.Channel], timeouts: StreamTimeouts) -> None:
@@ -92,7 +91,7 @@ class _OpenAIHandlers:
         if (why := end.failure) is not None:
             details = orjson.loads(why.details or "{}")
             return envelope.wrap_run_failure(why.code, why.message, retriable=why.retriable, details=details)
-        if end.reason == "cancelled":
+        if end.reason == State.CANCELLED:
             return envelope.build_failure(499, "CANCELLED", "the run was cancelled")
         return _json_response(build_completion(agent_request, start, output, end))
 
@@ -147,9 +146,9 @@ class _OpenAIHandlers:
     async def _read_response(self, run_id: str, *, is_ending: bool = False) -> dict[str, Any]:
         run = await self._runs.get_run(run_id)
         start = RunStarted(0, run.run_id, run.chat_id, run.agent_key, run.created_at // 1000)
-        if run.state in LIVE_STATES and not is_ending:
+        if run.state in (State.QUEUED, State.RUNNING) and not is_ending:
             return build_response(_unknown_request(), start, Output(), None)
-        has_ended = run.state not in (*LIVE_STATES, "waiting")
+        has_ended = run.state not in LIVE_STATES
         try:
             timeout_s = UNARY_TIMEOUT_S if has_ended else LOOK_TIMEOUT_S
             async with asyncio.timeout(timeout_s), aclosing(self._runs.attach_run(run_id)) as events:

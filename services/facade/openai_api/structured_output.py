@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 
 from headrace.errors import OutputMismatch
+from headrace.run_states import State
 from headrace.v1 import common_pb2
 from services.facade.openai_api.events import BlockEnded, BlocksDropped, BlockStarted, RunEnded, RunEvent, TextDelta
 
@@ -70,12 +71,12 @@ class _OutputGate:
 
     def _break_off(self, event: RunEvent) -> list[RunEvent]:
         self.is_broken = True
-        return [RunEnded(event.seq, "failed", failure=TAKEN_BACK)]
+        return [RunEnded(event.seq, State.FAILED, failure=TAKEN_BACK)]
 
     def _build_answer(self, end: RunEnded) -> list[RunEvent]:
         """Return the answer as a block; none where it was streamed, or where the run has none."""
         text = end.output or "".join(_list_texts(self._last_held))
-        if self._sent or not text or end.reason in ("failed", "cancelled", "calls"):
+        if self._sent or not text or end.reason in (State.FAILED, State.CANCELLED, "calls"):
             return []
         seq = end.seq - 1
         return [BlockStarted(seq, "text", OUTPUT_ID), TextDelta(seq, OUTPUT_ID, text), BlockEnded(seq, OUTPUT_ID)]

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from headrace.errors import HeadraceError, NotFound
-from services.memory.access import retention
-from services.memory.access.retention_file import SameForAll
 from services.memory.admin_cli import encryption, verify
 from services.memory.admin_cli.verify import print_line
 from services.memory.config import Config
+from services.memory.data import retention
+from services.memory.data.retention import SameForAll
 from services.memory.engines import open_engine
 from services.memory.importing import chat_files
 from services.memory.log.recovery import read_chat

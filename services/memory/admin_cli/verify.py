@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.errors import HeadraceError, KeyUnavailable, LogDamaged, Overloaded
-from services.memory.importing.older_log import convert_older_log
-from services.memory.log.verify import LogReport, verify_log
+from services.memory.importing.v3 import convert_older_log
+from services.memory.log.recovery import LogReport, verify_log
 from services.memory.storage.files.blobs import BlobFolder
 from services.memory.storage.files.disk import list_log_names, read_log_file
 

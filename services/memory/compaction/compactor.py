@@ -18,8 +18,8 @@ from services.memory.compaction.plan import FALLBACK, SUMMARY
 from services.memory.compaction.receipt import WrittenSummary, describe_receipt, read_usage, to_event
 from services.memory.compaction.summary_requests import SummaryRequests
 from services.memory.compaction.summary_writer import SummaryWriter
-from services.memory.context.context_source import get_position, select_source, select_whole
-from services.memory.context.summary_changes import list_pins
+from services.memory.context.scopes import list_pins
+from services.memory.context.source import get_position, select_source, select_whole
 from services.memory.log import media
 from services.memory.log.charges import Charge
 from services.memory.log.lines import (
@@ -30,17 +30,17 @@ from services.memory.log.lines import (
     Known,
     RetainedFrom,
 )
+from services.memory.log.session_state import SessionState
 from services.memory.log.stamps import make_stamp
-from services.memory.log.views.session_state import SessionState
 from services.runtime.usage import to_nano_usd
 
 if TYPE_CHECKING:
     from headrace.v1 import llm_pb2
     from headrace.v1.llm_pb2_grpc import LlmServiceAsyncStub
-    from services.memory.access.chat_access import ChatAccess
-    from services.memory.context.context_source import ContextSource
-    from services.memory.context.window.context_view import ContextWindow
-    from services.memory.context.window.token_counter import TokenCounters
+    from services.memory.chats.access import ChatAccess
+    from services.memory.context.source import ContextSource
+    from services.memory.context.token_counter import TokenCounters
+    from services.memory.context.view import ContextWindow
     from services.memory.log.chat import Chat
     from services.memory.log.lines import Pin
     from services.memory.storage.engine import Engine

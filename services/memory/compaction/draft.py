@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from headrace.v1 import memory_pb2
-from services.memory.compaction import context_files
 from services.memory.compaction.plan import (
     FALLBACK_RATIO,
     GAIN_RATIO,
@@ -15,7 +14,15 @@ from services.memory.compaction.plan import (
     is_broken,
     make_plan,
 )
-from services.memory.compaction.prompt import EDITED, build_content, extract_summary, format_lines
+from services.memory.compaction.prompt import (
+    EDITED,
+    FILES_RATIO,
+    build_content,
+    extract_summary,
+    format_lines,
+    limit_files,
+    select_fitting,
+)
 from services.memory.compaction.receipt import (
     Unseen,
     count_messages,
@@ -24,13 +31,13 @@ from services.memory.compaction.receipt import (
     join_lines,
     measure_unseen,
 )
-from services.memory.context.context_source import get_position
-from services.memory.context.message_pairing import MessageGroup, make_text_message
-from services.memory.context.summary_changes import SummaryChanges, format_pins
-from services.memory.context.window.context_view import UNBOUNDED, ContextWindow, build_view
-from services.memory.context.window.token_limits import get_request_tokens_max
+from services.memory.context.pairing import MessageGroup, make_text_message
+from services.memory.context.scopes import SummaryChanges, format_pins
+from services.memory.context.source import get_position
+from services.memory.context.token_counter import get_request_tokens_max
+from services.memory.context.view import UNBOUNDED, ContextWindow, build_view
 from services.memory.log.lines import ABSENT, CompactReceipt
-from services.memory.log.proto_json import dump_proto
+from services.memory.log.raw_json import dump_proto
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,10 +45,11 @@ if TYPE_CHECKING:
     from services.memory.compaction.pinned import PinnedFacts
     from services.memory.compaction.receipt import WrittenSummary
     from services.memory.compaction.transcript import Entry
-    from services.memory.context.context_source import AppliedCompaction, ContextSource
-    from services.memory.context.window.token_counter import TokenCounter
+    from services.memory.context.scopes import AppliedCompaction
+    from services.memory.context.source import ContextSource
+    from services.memory.context.token_counter import TokenCounter
+    from services.memory.log.chat_info import CompactionBase
     from services.memory.log.lines import Pin, Tokens
-    from services.memory.log.views.chat_info import CompactionBase
 
 SUMMARY_RATIO = 0.1
 """Share of the limit that a summary is expected to take at most, when it is planned what stays beside it."""
@@ -122,12 +130,10 @@ class CompactionDraft:
     def apply_summary(self, written: WrittenSummary, entries: Sequence[Entry]) -> tuple[CompactionResult, str]:
         """Return the result with a model's summary; if that is no shorter than the replaced messages, the fallback and
         the reason. `entries` are those that the summary was written from, if in chunks."""
-        room = int(context_files.KEPT_RATIO * self.counter.from_model_tokens(self.tokens_max))
+        room = int(FILES_RATIO * self.counter.from_model_tokens(self.tokens_max))
         # Files that outweigh what is gained would make the compaction void.
         room = min(room, self.counter.count_groups(self.plan.replaced) // 2)
-        files = context_files.select_fitting(
-            context_files.limit_files(self.request.files), room, self.counter.count_text
-        )
+        files = select_fitting(limit_files(self.request.files), room, self.counter.count_text)
         parts = zip(entries, written.seen, strict=True) if written.seen else ()
         unseen = Unseen(written.groups_seen, *measure_unseen(parts))
         text = f"{written.text}\n\n{EDITED}\n\n{self.edited}" if self.edited else written.text

@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from headrace.v1 import memory_pb2
-from services.memory.context.context_source import is_compact_command
+from services.memory.context.source import is_compact_command
 from services.memory.log.lines import Event, Intent, Query, Step
-from services.memory.log.proto_json import load_delta, load_proto
-from services.memory.log.views.raw_fields import QUERY_FIELDS
+from services.memory.log.raw_json import QUERY_FIELDS, load_delta, load_proto
 
 if TYPE_CHECKING:
-    from services.memory.context.context_source import ContextSource
-    from services.memory.context.message_pairing import MessageGroup
+    from services.memory.context.pairing import MessageGroup
+    from services.memory.context.source import ContextSource
     from services.memory.log.lines import Line
-    from services.memory.log.views.session_state import SessionState
+    from services.memory.log.session_state import SessionState
 
 INTENT_CHARS_MAX = 200
 

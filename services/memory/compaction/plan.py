@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from services.memory.context.context_source import keep_from
+from services.memory.context.source import keep_from
 from services.memory.log.lines import CompactBoundary
 
 if TYPE_CHECKING:
-    from services.memory.context.context_source import ContextSource
-    from services.memory.context.message_pairing import MessageGroup
-    from services.memory.context.window.context_view import ContextView, ContextWindow
-    from services.memory.context.window.token_counter import TokenCounter
+    from services.memory.context.pairing import MessageGroup
+    from services.memory.context.source import ContextSource
+    from services.memory.context.token_counter import TokenCounter
+    from services.memory.context.view import ContextView, ContextWindow
 
 FALLBACK_RATIO = 0.3
 """Share of the messages kept after a failed summary."""

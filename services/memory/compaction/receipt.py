@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from headrace.v1 import agent_pb2, common_pb2
 from services.memory.log.lines import CompactReceipt
-from services.memory.log.proto_json import load_proto
+from services.memory.log.raw_json import load_proto
 
 if TYPE_CHECKING:
     from services.memory.compaction.transcript import Entry
-    from services.memory.context.context_source import AppliedCompaction
-    from services.memory.context.message_pairing import MessageGroup
+    from services.memory.context.pairing import MessageGroup
+    from services.memory.context.scopes import AppliedCompaction
 
 UNSEEN_MAX = 50
 """Ranges of lines that a receipt names."""

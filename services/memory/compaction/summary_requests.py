@@ -9,19 +9,26 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from headrace.v1 import llm_pb2, memory_pb2
-from services.memory.compaction import context_files
-from services.memory.compaction.prompt import PART, PARTS, build_instruction, build_part_request, build_wishes
+from services.memory.compaction.prompt import (
+    PART,
+    PARTS,
+    build_instruction,
+    build_part_request,
+    build_wishes,
+    describe_fault,
+    limit_files,
+    select_fitting,
+)
 from services.memory.compaction.receipt import find_former_lines
-from services.memory.compaction.summariser import SummaryCall
 from services.memory.compaction.transcript import Chunk, Entry, cut_chunks, list_entries
-from services.memory.context.message_pairing import make_text_message
-from services.memory.context.window.context_view import build_messages
-from services.memory.context.window.token_limits import get_answer_tokens, get_request_tokens_max, get_window_tokens
+from services.memory.context.pairing import make_text_message
+from services.memory.context.token_counter import get_answer_tokens, get_request_tokens_max, get_window_tokens
+from services.memory.context.view import build_messages
 
 if TYPE_CHECKING:
     from services.memory.compaction.draft import CompactionDraft
-    from services.memory.context.message_pairing import MessageGroup
-    from services.memory.context.window.token_counter import TokenCounter
+    from services.memory.context.pairing import MessageGroup
+    from services.memory.context.token_counter import TokenCounter
 
 TEMPERATURE = 0.2
 """Low, because a summary must be true, not varied."""
@@ -42,6 +49,21 @@ ROOM_TOKENS_MIN = 100
 
 MARGIN_RATIO = 0.95
 """Share of a window that is filled with chunks: texts are counted in pieces, and for some models estimated."""
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryCall:
+    """A request for a summary."""
+
+    request: llm_pb2.ChatRequest
+    input_tokens: int
+
+    def complain(self, fault: str, text: str) -> SummaryCall:
+        """Return the same call, with what was wrong with its answer; the messages before the last are the same."""
+        request = llm_pb2.ChatRequest()
+        request.CopyFrom(self.request)
+        request.messages[-1].content.add(text=f"\n\n{describe_fault(fault, text)}")
+        return SummaryCall(request, self.input_tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +112,7 @@ class SummaryRequests:
 
     def _build_whole(self, told: Sequence[MessageGroup], left: int) -> SummaryCall:
         given, counter = self.draft.request, self.counter
-        files = context_files.select_fitting(context_files.limit_files(given.files), left, counter.count_text)
+        files = select_fitting(limit_files(given.files), left, counter.count_text)
         last = make_text_message("user", build_instruction(files, self._wishes))
         request = self._make_request([*build_messages(given.system, told), last])
         request.tools.extend(given.tools)

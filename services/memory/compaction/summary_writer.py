@@ -1,24 +1,89 @@
-"""Has a summary written, in one request or in chunks; what could not be had is told, not invented."""
+"""Has a model write a summary, in one request or in chunks, through the gateway.
+
+Failures are values: what could not be summarised is reported, not invented.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.v1 import common_pb2
+import grpc
+
+from headrace.errors import HeadraceError, ProviderUnavailable, StreamStalled
+from headrace.streams import reading
+from headrace.v1 import common_pb2, llm_pb2
+from services.memory.compaction.prompt import CUT, FAULTS, extract_summary, find_fault
 from services.memory.compaction.receipt import WrittenSummary, measure_cached_ratio
-from services.memory.compaction.summariser import request_summary
-from services.memory.compaction.summary_check import FAULTS
-from services.memory.compaction.summary_requests import PartSummary, format_part
+from services.memory.compaction.summary_requests import PartSummary, SummaryCall, format_part
+from services.runtime.rpc.call_ids import forward_metadata
+from services.runtime.tokens.count import ESTIMATE_ENCODING, count_text
 from services.runtime.usage import sum_usages
 
 if TYPE_CHECKING:
-    from headrace.v1 import llm_pb2
     from headrace.v1.llm_pb2_grpc import LlmServiceAsyncStub
-    from services.memory.compaction.summariser import SummaryAnswer, SummaryCall
     from services.memory.compaction.summary_requests import SummaryRequests
     from services.memory.compaction.transcript import Chunk
+
+
+SUMMARY_TIMEOUT_S = 30.0
+"""Time from a request to the last word of its answer."""
+
+TIMEOUT = "TIMEOUT"
+CONTENT_FILTERED = "CONTENT_FILTERED"
+SUMMARY_FAILED = "SUMMARY_FAILED"
+
+_MAY_BE_BILLED = frozenset({"", TIMEOUT, StreamStalled.reason, CUT})
+"""Ends of a call that a provider may have billed without telling."""
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryAnswer:
+    text: str
+    """The summary; what is no summary where there is a failure."""
+    usage: common_pb2.Usage | None
+    """Cost of the call, estimated where the provider did not say; None if none can have been billed."""
+    failure: str
+    """Why there is no summary, as in the error table or our own words; empty on success."""
+
+
+async def request_summary(llm: LlmServiceAsyncStub | None, call: SummaryCall, timeout_s: float) -> SummaryAnswer:
+    if llm is None:
+        return SummaryAnswer("", None, ProviderUnavailable.reason)
+    answer: list[str] = []
+    usage: common_pb2.Usage | None = None
+    finish = failure = ""
+    try:
+        async with (
+            asyncio.timeout(timeout_s),
+            reading(llm.StreamChat(call.request, timeout=timeout_s, metadata=forward_metadata())) as deltas,
+        ):
+            async for delta in deltas:
+                match delta.WhichOneof("delta"):
+                    case "content":
+                        answer.append(delta.content)
+                    case "usage":
+                        usage = delta.usage
+                    case "finish":
+                        finish = delta.finish.reason
+                    case _:
+                        pass
+    except HeadraceError as error:
+        failure = error.reason
+    except TimeoutError:
+        failure = TIMEOUT
+    except grpc.aio.AioRpcError as error:
+        failure = TIMEOUT if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED else SUMMARY_FAILED
+    written = "".join(answer)
+    if usage is None and failure in _MAY_BE_BILLED:
+        output_tokens = await asyncio.to_thread(count_text, written, ESTIMATE_ENCODING)  # which may have to be loaded
+        usage = common_pb2.Usage(input_tokens=call.input_tokens, output_tokens=output_tokens, estimated=True)
+    text = extract_summary(written)
+    fault = CONTENT_FILTERED if finish == "content_filter" else find_fault(text, finish)
+    return SummaryAnswer(text, usage, failure or fault)
+
 
 PARALLEL_MAX = 4
 """Chunks that are summarised at a time."""

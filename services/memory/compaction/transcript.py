@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from services.memory.context.context_source import get_position
+from services.memory.context.source import get_position
 from services.memory.log.media import describe_media, get_media
 
 if TYPE_CHECKING:
-    from services.memory.context.message_pairing import MessageGroup, PairedMessage
+    from services.memory.context.pairing import MessageGroup, PairedMessage
 
 CountText: TypeAlias = Callable[[str], int]
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
-import grpc
 from msgspec.structs import asdict
 
 from headrace.v1 import data_pb2, memory_pb2
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
     from services.memory.data.holds import HoldStore
     from services.memory.storage.engine import Engine
     from services.memory.storage.records.erasures import StoredErasure, StoredHold
+    from services.runtime.rpc.interceptors import Context
 
-Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 PIECE_BYTES = 64 * 1024
 

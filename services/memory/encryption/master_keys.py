@@ -1,4 +1,7 @@
-"""Who wraps data keys: master keys in a file, a command, or a Python object. Everything blocks."""
+"""Opens the keyring that the settings name.
+
+Master keys wrap its data keys; they are in a file, or behind a command or a Python object. Everything blocks.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,60 @@ import importlib
 import os
 import shlex
 import subprocess
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from headrace.errors import KeyUnavailable, Overloaded
+from services.memory.encryption.data_keys import PLAIN
+from services.memory.encryption.keyring import NO_KEYS, Keyring
+from services.runtime.ending import CannotServe
+
+if TYPE_CHECKING:
+    from services.memory.encryption.data_keys import DataKeys
+
+
+KINDS = ("file:", "command:", "python:")
+"""What the setting of master keys begins with."""
+
+OpenKeys: TypeAlias = "Callable[[DataKeys], Keyring]"
+"""Makes the keyring of an engine, which has the data keys. Blocks."""
+
+
+def open_no_keys(stored: DataKeys) -> Keyring:
+    return NO_KEYS
+
+
+def make_open_keys(source: str, *, encrypts: bool, is_strict: bool = False) -> OpenKeys:
+    """Return what opens the keyring for the settings of encryption; empty: nothing is encrypted."""
+    return partial(_open_keys, source, encrypts=encrypts, is_strict=is_strict)
+
+
+def _open_keys(source: str, stored: DataKeys, *, encrypts: bool, is_strict: bool) -> Keyring:
+    """Raises CannotServe where the master keys cannot be used, or are missing."""
+    if not source:
+        if stored.list_all() and stored.read_goal() != PLAIN:
+            raise CannotServe(
+                "what is stored is encrypted, and HEADRACE_MEMORY_ENCRYPTION_KEYS does not say with what; to decrypt"
+                " it, have the keys and HEADRACE_MEMORY_ENCRYPTION_ENABLED=false"
+            )
+        if stored.read_goal():
+            stored.write_goal(PLAIN)
+        return NO_KEYS
+    # Imported only here: a service without encryption does not need it.
+    from services.memory.encryption.master_keys import open_master_keys
+
+    try:
+        keys = Keyring(open_master_keys(source), stored, encrypts=encrypts, is_strict=is_strict)
+    except OSError as error:
+        raise CannotServe(f"HEADRACE_MEMORY_ENCRYPTION_KEYS: {error}") from error
+    keys.refresh()
+    return keys
+
 
 COMMAND_TIMEOUT_S = 5.0
 """How long a command may take; whoever waits for a chat waits for it."""

@@ -1,28 +1,39 @@
-"""The RPCs of facts."""
+"""The RPCs of facts, and the facts that the current user sees and may change."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
 
-import grpc
+import structlog
+from msgspec.structs import replace
 
-from headrace.errors import InvalidRequest
+from headrace.errors import HeadraceError, InvalidRequest, NotFound
 from headrace.v1 import memory_pb2
 from headrace.v1.memory_pb2_grpc import MemoryServiceServicer
+from services.memory.facts.changes import add_fact, delete_fact, update_fact
+from services.memory.facts.recall import keep_vectors, rank_facts
 from services.memory.storage.paging import PAGE_DEFAULT, PAGE_MAX
-from services.memory.storage.records.user_facts import Fact
-from services.memory.storage.search import read_limit
+from services.memory.storage.records.user_facts import Fact, Source, make_fact
+from services.memory.storage.search import Hit, Question, read_limit
+from services.runtime.auth import identity
 
 if TYPE_CHECKING:
-    from services.memory.facts.store import FactStore
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from services.memory.chats.access import ChatAccess
+    from services.memory.data.holds import HoldsInForce
+    from services.memory.facts.recall import FactVectors
+    from services.memory.storage.records.user_facts import FactChange, UserFacts
+    from services.runtime.rpc.interceptors import Context
+
 
 EXPORT_PAGE = 1000
 """Facts of one answer: 8 MiB of the longest ones."""
 
 N_DIGITS_MAX = 15
-
-Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 
 class FactRpcs(MemoryServiceServicer):
@@ -102,3 +113,128 @@ def _read_token(token: str) -> int | None:
 def _split_page(facts: Sequence[Fact], size: int) -> tuple[Sequence[Fact], str]:
     page = facts[:size]
     return page, str(page[-1].n) if len(facts) > size else ""
+
+
+ReadHolds: TypeAlias = "Callable[[], Awaitable[HoldsInForce]]"
+
+log = structlog.get_logger()
+
+
+class FactStore:
+    def __init__(
+        self,
+        facts: UserFacts,
+        access: ChatAccess,
+        read_holds: ReadHolds,
+        *,
+        allows_tenant: bool,
+        vectors: FactVectors | None = None,
+    ) -> None:
+        """Work on `facts`; with `allows_tenant` every user may write those of the tenant. Without `vectors` facts are
+        found by their words alone."""
+        self._facts = facts
+        self._access = access
+        self._read_holds = read_holds
+        self._allows_tenant = allows_tenant
+        self._vectors = vectors
+
+    async def add(self, request: memory_pb2.RememberRequest) -> Fact:
+        if (request.scope == "agent") != bool(request.agent_key):
+            raise InvalidRequest.of("agentKey", "is required with scope agent, and is given with no other")
+        owner = identity.require_identity()
+        fact = make_fact(owner, _clean_text(request.text), request.request_id.replace("\0", ""))
+        fact = replace(
+            fact,
+            scope=request.scope or "user",
+            agent_key=request.agent_key.replace("\0", ""),
+            topic=_clean_topic(request.topic),
+            source=await self._read_source(request.source),
+        )
+        return await self._change(partial(add_fact, fact=fact, replaces=list(request.replaces)))
+
+    async def update(self, fact_id: str, text: str | None, topic: str | None) -> Fact:
+        text = None if text is None else _clean_text(text)
+        topic = None if topic is None else _clean_topic(topic)
+        return await self._change(partial(update_fact, fact_id=fact_id, text=text, topic=topic))
+
+    async def delete(self, fact_id: str) -> Fact:
+        return await self._change(partial(delete_fact, fact_id=fact_id))
+
+    async def _change(self, make: Callable[..., FactChange]) -> Fact:
+        make = partial(make, allows_tenant=self._allows_tenant, holds=await self._read_holds())
+        return await self._facts.change(identity.require_identity(), make)
+
+    async def list_seen(
+        self, scope: str, agent_key: str, *, include_ended: bool, with_vectors: bool = False
+    ) -> list[Fact]:
+        """List what is not deleted, in the order in which it was stored; vectors may be left out."""
+        return [
+            fact
+            for fact in await self._facts.list_visible(identity.require_identity(), with_vectors=with_vectors)
+            if not fact.deleted_at
+            and (include_ended or fact.is_valid)
+            and scope in ("", fact.scope)
+            and (not agent_key or fact.scope != "agent" or fact.agent_key == agent_key)
+        ]
+
+    async def list_own(self) -> list[Fact]:
+        """List all that the user has stored, tombstones included, in the order in which it was stored."""
+        owner = identity.require_identity()
+        return [fact for fact in await self._facts.list_visible(owner) if fact.owner == owner]
+
+    async def recall(self, query: str, agent_key: str, limit: int) -> list[tuple[Fact, float]]:
+        vectors = self._vectors
+        facts = await self.list_seen("", agent_key, include_ended=False, with_vectors=vectors is not None)
+        if vectors is None or not facts:
+            return (await asyncio.to_thread(rank_facts, query, facts))[:limit]
+        vector, made = await vectors.embed(query, facts)
+        if made:
+            await self._keep_vectors(made)
+        facts = [made.get(fact.uuid, fact) for fact in facts]
+        ranked = await asyncio.to_thread(rank_facts, query, facts)
+        return (await asyncio.to_thread(vectors.add_similar, vector, facts, ranked) if vector else ranked)[:limit]
+
+    async def add_hits(self, query: str, question: Question, hits: Sequence[Hit]) -> list[Hit]:
+        """Put facts that hold a word before the `hits` of chats: somebody has thought them worth keeping."""
+        # By words alone: where the texts of a model are all alike, its vectors would find facts and never a chat.
+        facts = await self.list_seen("", "", include_ended=False)
+        ranked = await asyncio.to_thread(rank_facts, query, facts)
+        base = max((hit.score for hit in hits), default=0.0)
+        found = [
+            Hit("", "", "", question.make_excerpt(fact.text), base + score)
+            for fact, score in ranked[: question.hits_max]
+        ]
+        return [*found, *hits][: question.hits_max]
+
+    async def _keep_vectors(self, made: Mapping[str, Fact]) -> None:
+        try:
+            await self._facts.change(identity.require_identity(), partial(keep_vectors, made=made))
+        except HeadraceError as error:  # of a full disk, for example: what was asked is answered with them all the same
+            log.warning("vectors of facts not stored", reason=error.reason)
+
+    async def _read_source(self, source: memory_pb2.FactSource) -> Source:
+        """Return where a fact was said. Raises NotFound for a chat or a run that is not the user's."""
+        chat_id = source.chat_id
+        if chat_id:
+            await self._access.load_working_chat(chat_id)
+        if source.run_id:
+            found = await self._access.find_chat_of_run(source.run_id)
+            if found is None or chat_id not in ("", found):
+                raise NotFound(f"run {source.run_id} does not exist", runId=source.run_id)
+            chat_id = found
+        n = source.n
+        if source.run_id and not n:  # the run's last line so far: the call, where a model remembers something
+            chat = await self._access.load_working_chat(chat_id)
+            n = next((line.n for line in reversed(chat.log) if line.run_id == source.run_id), 0)
+        return Source.create(chat_id, source.run_id, n)
+
+
+def _clean_text(text: str) -> str:
+    text = text.replace("\0", "").strip()  # NUL is in no text of a database
+    if not text:
+        raise InvalidRequest.of("text", "must not be empty")
+    return text
+
+
+def _clean_topic(topic: str) -> str:
+    return " ".join(topic.replace("\0", "").split())

@@ -17,9 +17,9 @@ from services.memory.importing.messages import (
     read_parts,
     to_dict,
     to_list,
+    to_milliseconds,
     to_text,
 )
-from services.memory.importing.timestamps import to_milliseconds
 from services.memory.log.lines import StoredMessage, TextPart
 
 _PARENTS = ("parentUuid", "logicalParentUuid")

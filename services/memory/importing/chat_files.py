@@ -13,7 +13,7 @@ from services.memory.importing import blade, v3
 from services.memory.importing.log_builder import LogBuilder, make_uuid
 from services.memory.importing.messages import Json, parse_json, to_text
 from services.memory.log import recovery
-from services.memory.log.blobs import Blob
+from services.memory.log.media import Blob
 from services.runtime.rpc.field_rules import is_uuid
 
 INDEX = "_chats.jsonl"

@@ -13,7 +13,6 @@ import msgspec
 from headrace.errors import InvalidRequest
 from headrace.v1 import agent_pb2, llm_pb2
 from services.memory.importing.messages import Json, to_count, to_raw
-from services.memory.log.blobs import Blob
 from services.memory.log.lines import (
     CompactBoundary,
     CompactMetadata,
@@ -33,9 +32,9 @@ from services.memory.log.lines import (
     decode_line,
     encode_line,
 )
-from services.memory.log.media import extract_blob
+from services.memory.log.media import Blob, extract_blob
 from services.memory.log.messages import join_text
-from services.memory.log.proto_json import load_delta, pick_loadable
+from services.memory.log.raw_json import load_delta, pick_loadable
 from services.runtime.rpc.field_rules import is_uuid
 
 _NAMES = uuid.UUID("b4f2c1de-52a6-4f83-9c5e-0d4f0a7f6f10")

@@ -1,15 +1,32 @@
-"""Chat Memory V3 and V3.1: query and step lines, with older names."""
+"""Chat Memory V3 and V3.1: query and step lines, with older names.
+
+Logs of V3 that lie in the folder of chats under a log's name are converted in place: our own lines always have a
+number, those of V3 have none.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from headrace.v1 import agent_pb2, common_pb2
+from services.memory.importing import v3
 from services.memory.importing.log_builder import LogBuilder, make_uuid
-from services.memory.importing.messages import Json, read_message, to_count, to_dict, to_list, to_raw, to_text
-from services.memory.importing.timestamps import to_milliseconds
+from services.memory.importing.messages import (
+    Json,
+    parse_json,
+    read_message,
+    to_count,
+    to_dict,
+    to_list,
+    to_milliseconds,
+    to_raw,
+    to_text,
+)
+from services.memory.log import recovery
 from services.memory.log.lines import ABSENT
-from services.memory.log.proto_json import pick_loadable
+from services.memory.log.media import Blob
+from services.memory.log.raw_json import pick_loadable
 from services.runtime.rpc.field_rules import is_uuid
 
 
@@ -74,3 +91,50 @@ def _end_run(writing: LogBuilder, line: Json, run_id: str, ts: int) -> None:
 
 def _read_name(value: Any) -> str | None:
     return value if isinstance(value, str) and value else None
+
+
+@dataclass(frozen=True, slots=True)
+class OlderLog:
+    log: bytes
+    """Its lines in our form."""
+
+    blobs: list[Blob]
+    lines: int
+    """Number of lines that were read."""
+
+    unreadable: tuple[int, ...]
+    """Numbers of the lines that are no JSON; the last one is not among them if its writer was cut off in it."""
+
+
+def convert_older_log(chat_id: str, data: bytes) -> OlderLog | None:
+    """Return the chat in a log of V3; None if `data` is not one."""
+    entries: list[Json] = []
+    unreadable: list[int] = []
+    *texts, rest = data.split(b"\n")
+    for number, text in enumerate(texts, 1):
+        if text.strip() and not _add_entry(entries, text):
+            unreadable.append(number)
+        if unreadable and not entries:
+            return None
+    if rest.strip():
+        _add_entry(entries, rest)
+    if not entries or any("_n" in entry or entry.get("chatId", chat_id) != chat_id for entry in entries):
+        return None
+    writing = LogBuilder(chat_id)
+    v3.convert_lines(writing, entries)
+    log = writing.build_log()
+    reading = recovery.read_log(log, chat_id)
+    if reading.is_damaged or not reading.lines or reading.whole_bytes != len(log):
+        return None
+    return OlderLog(log, writing.blobs, len(entries), tuple(unreadable))
+
+
+def _add_entry(entries: list[Json], text: bytes) -> bool:
+    try:
+        entry = parse_json(text)
+    except (ValueError, RecursionError):
+        return False
+    if not isinstance(entry, dict) or not isinstance(entry.get("_type"), str):
+        return False
+    entries.append(entry)
+    return True

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
-
-import grpc
+from typing import TYPE_CHECKING, Any
 
 from headrace.errors import InvalidRequest
 from headrace.v1 import keys_pb2
@@ -20,8 +18,8 @@ if TYPE_CHECKING:
     from services.memory.keys.suspensions import SuspensionStore
     from services.memory.storage.audit import AuditTrail
     from services.memory.storage.records.keys import StoredKey
+    from services.runtime.rpc.interceptors import Context
 
-Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 _PLAIN = (
     *("key_id", "name", "user", "kind", "roles", "scopes", "created_at", "created_by", "updated_at", "revoked_by"),

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from headrace.v1 import memory_pb2
-    from services.memory.access.chat_access import ChatAccess
+    from services.memory.chats.access import ChatAccess
     from services.memory.log.lines import Known
     from services.memory.storage.key_uses import KeyUses
 

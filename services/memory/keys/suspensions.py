@@ -1,7 +1,11 @@
-"""Users of the current tenant who are suspended: for each a record beside the keys, which every service reads."""
+"""Users of a tenant who are suspended, or whose credentials have all ended: their schedules begin no runs.
+
+A suspension is a record beside the keys, which every service reads.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import uuid
 from typing import TYPE_CHECKING
@@ -12,14 +16,17 @@ from headrace.errors import InvalidRequest, NotFound, QuotaExceeded
 from services.memory.storage.records.keys import StoredKey
 from services.memory.storage.records.kind import make_version
 from services.runtime.auth import identity
-from services.runtime.auth.api_keys import KEYS_MAX
+from services.runtime.auth.api_keys import KEYS_MAX, ApiKeys
 from services.runtime.auth.identity import Identity
+from services.runtime.auth.settings import API_KEY
 from services.runtime.clock import now_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from services.memory.storage.records.keys import Keys
+    from services.runtime.auth.settings import AuthSettings
+
 
 TENANT_MAX = 10_000
 """Users of a tenant who are suspended, or were."""
@@ -103,3 +110,34 @@ class SuspensionStore:
 
 def _make_id(tenant: str, user: str) -> str:
     return str(uuid.uuid5(_IDS, f"{tenant}/{user}"))
+
+
+class LivingUsers:
+    """Who has a credential, as far as memory knows: where callers show API keys alone."""
+
+    def __init__(self, keys: Keys, settings: AuthSettings) -> None:
+        self._keys = keys
+        self.is_suspended = SuspensionStore(keys).is_suspended
+        self._file = settings.api_keys_file
+        self._is_known = settings.methods == frozenset({API_KEY})
+
+    async def has_gone(self, tenant: str, user: str) -> bool:
+        """Whether the user has had API keys, and each has ended. Keys that ended long ago are forgotten, so that this
+        is no more said of their user."""
+        states = await self._list_states(tenant, user)
+        return bool(states) and "active" not in states and not await asyncio.to_thread(self._is_in_file, tenant, user)
+
+    async def is_back(self, tenant: str, user: str) -> bool:
+        """Whether somebody who had gone has a key again, or may have a credential that is not known here."""
+        if not self._is_known or "active" in await self._list_states(tenant, user):
+            return True
+        return await asyncio.to_thread(self._is_in_file, tenant, user)
+
+    async def _list_states(self, tenant: str, user: str) -> set[str]:
+        if not self._is_known:
+            return set()
+        now = now_ms()
+        return {key.find_state(now) for key in await self._keys.list_own(tenant) if key.user == user}
+
+    def _is_in_file(self, tenant: str, user: str) -> bool:
+        return self._file is not None and ApiKeys(self._file).has_user(tenant, user)

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.errors import ChatBusy, InvalidRequest, LogDamaged, NotFound, PermissionDenied, StaleLease
-from services.memory.log.encryption.lines import NO_LINK
+from services.memory.log import session_state
+from services.memory.log.chat_info import SCOPE_ALL, ChatInfo, CompactionBases, RunInfo, read_info
 from services.memory.log.lines import (
     CompactBoundary,
     Known,
@@ -21,11 +22,10 @@ from services.memory.log.lines import (
     SummaryEdit,
     Title,
 )
-from services.memory.log.views import session_state
-from services.memory.log.views.chat_info import SCOPE_ALL, ChatInfo, CompactionBases, RunInfo, read_info
-from services.memory.log.views.raw_fields import QUERY_FIELDS
-from services.memory.log.views.session_state import SessionState
-from services.memory.log.views.timeline import Timeline
+from services.memory.log.raw_json import QUERY_FIELDS
+from services.memory.log.sealing import NO_LINK
+from services.memory.log.session_state import SessionState
+from services.memory.log.timeline import Timeline
 from services.runtime.auth.access import find_access, find_keyed_chat, is_keyed_chat
 from services.runtime.auth.identity import Identity
 from services.runtime.clock import now_ms
@@ -288,12 +288,6 @@ def check_run_chat(run_id: str, chat_id: str, known: str | None) -> None:
     """Raise NotFound if the run is known to belong to another chat."""
     if known not in (None, chat_id):
         raise run_not_found(run_id, chat_id)
-
-
-def get_first_n(answer: Span | str) -> int:
-    """Return the number of the first line of an append without a query."""
-    assert isinstance(answer, Span), "only a query can be a repetition of another"
-    return answer.first_n
 
 
 def _group_by_run(lines: Sequence[Line]) -> dict[str, list[Line]]:

@@ -13,8 +13,7 @@ from msgspec import Meta, Raw, Struct, field
 from headrace.v1 import common_pb2
 from services.memory.log.charges import Charge
 from services.memory.log.checksums import add_checksum, remove_checksum
-from services.memory.log.proto_json import load_proto
-from services.memory.log.views.raw_fields import ERROR_FIELDS, GATE_EVENT, QUERY_FIELDS, Int64
+from services.memory.log.raw_json import ERROR_FIELDS, GATE_EVENT, QUERY_FIELDS, Int64, load_proto
 
 ERASED_PREFIX = "erased-"
 """Begins the names that stand in place of erased users' in the lines of their runs (docs/decisions/0027-erasing.md)."""

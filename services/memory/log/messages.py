@@ -6,7 +6,6 @@ import orjson
 
 from headrace.errors import InvalidRequest
 from headrace.v1 import llm_pb2, memory_pb2
-from services.memory.log.blobs import Blob
 from services.memory.log.lines import (
     ABSENT,
     AudioPart,
@@ -24,8 +23,8 @@ from services.memory.log.lines import (
     Timing,
     Tokens,
 )
-from services.memory.log.media import extract_blob, get_media
-from services.memory.log.proto_json import dump_proto, embed_json
+from services.memory.log.media import Blob, extract_blob, get_media
+from services.memory.log.raw_json import dump_proto, embed_json
 
 
 def encode_message(

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from headrace.errors import InvalidRequest, QueueFull, Unauthenticated
 from services.memory.storage.records.schedules import Post, Schedule
 from services.memory.storage.records.webhooks import Secret
-from services.memory.webhooks.signing import VERSION, is_signed, make_secret
+from services.memory.webhooks.forms import VERSION, is_signed, make_secret
 
 PAYLOAD_BYTES_MAX = 65_536
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
-
-import grpc
+from typing import TYPE_CHECKING
 
 from headrace.errors import InvalidRequest
 from headrace.v1 import common_pb2, schedule_pb2
@@ -21,8 +19,8 @@ if TYPE_CHECKING:
     from services.memory.storage.audit import AuditTrail
     from services.memory.storage.records.schedules import Schedule
     from services.runtime.auth.identity import Identity
+    from services.runtime.rpc.interceptors import Context
 
-Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 _PLAIN = (
     *("schedule_id", "name", "cron", "time_zone", "once_at", "jitter_s", "agent_key", "message", "chat_id"),

@@ -24,7 +24,7 @@ from services.memory.storage.records.schedules import (
     Schedule,
     Trigger,
 )
-from services.memory.webhooks.signing import make_secret
+from services.memory.webhooks.forms import make_secret
 from services.memory.webhooks.store import KEEP_S_MAX
 from services.runtime.auth import identity
 from services.runtime.auth.identity import Identity
@@ -35,8 +35,8 @@ from services.runtime.rpc.field_rules import is_uuid
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from services.memory.access.chat_access import ChatAccess
-    from services.memory.schedules.holds import LivingUsers
+    from services.memory.chats.access import ChatAccess
+    from services.memory.keys.suspensions import LivingUsers
     from services.memory.storage.records.schedules import Schedules
 
 SCHEDULES_MAX = 1000

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
-    from services.memory.log.blobs import Blob
     from services.memory.log.chat import Chat, Span
     from services.memory.log.lines import Known
+    from services.memory.log.media import Blob
     from services.memory.storage.audit import AuditTrail
     from services.memory.storage.claims import BudgetUse, SpendClaim, SpendDecision
     from services.memory.storage.encrypted.reencryption import Rewriting

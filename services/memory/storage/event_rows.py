@@ -19,8 +19,8 @@ from services.memory.storage.gates.rows import decode_gate_event, make_closing
 from services.runtime.clock import format_time
 
 if TYPE_CHECKING:
-    from services.memory.log.views.chat_info import ChatInfo, RunInfo
-    from services.memory.log.views.raw_fields import GateEvent
+    from services.memory.log.chat_info import ChatInfo, RunInfo
+    from services.memory.log.raw_json import GateEvent
 
 RUN_ENDED, GATE_OPENED, GATE_EXPIRING = "headrace.run.ended", "headrace.gate.opened", "headrace.gate.expiring"
 GATE_STEPS = {"reminded": "headrace.gate.reminded", "escalated": "headrace.gate.escalated"}

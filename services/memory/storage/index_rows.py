@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from services.memory.log.chat_info import ChatInfo, RunInfo
 from services.memory.log.lines import CompactSummary, Insight, Line, Query, Step, Title
 from services.memory.log.messages import join_text
-from services.memory.log.views.chat_info import ChatInfo, RunInfo
-from services.memory.log.views.raw_fields import QUERY_FIELDS
+from services.memory.log.raw_json import QUERY_FIELDS
 from services.memory.storage.event_rows import NO_EVENTS, EventChange, fold_events
 from services.memory.storage.gates.rows import GateChange, fold_gates, make_grant_rows
 from services.memory.storage.spend import SpendRow, fold_spend

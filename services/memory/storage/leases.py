@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from headrace.errors import ChatBusy, InvalidRequest, NotFound, StaleLease
-from services.memory.log.views.chat_info import RunInfo
+from services.memory.log.chat_info import RunInfo
 
 TTL_MS_MAX = 10 * 60 * 1000
 """A lease that holds longer says nothing about whether its owner is alive."""

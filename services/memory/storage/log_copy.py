@@ -17,9 +17,9 @@ import msgspec
 
 from headrace.errors import ChatBusy, InvalidRequest, LogDamaged, NotFound, OutOfRange
 from services.memory.log import recovery
+from services.memory.log.chat_info import get_last_seq, read_info
 from services.memory.log.checksums import add_checksum, remove_checksum
 from services.memory.log.lines import Line, Query, Range, Revocation, Run, Sharing, Unknown, decode_line, encode_line
-from services.memory.log.views.chat_info import get_last_seq, read_info
 from services.runtime.clock import now_ms
 from services.runtime.randomness import new_uuid
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from headrace.v1 import common_pb2
 from services.memory.log.charges import Charge
 from services.memory.log.lines import Line, Run, Unknown
-from services.memory.log.proto_json import load_proto
+from services.memory.log.raw_json import load_proto
 from services.runtime.usage import to_nano_usd
 
 if TYPE_CHECKING:
-    from services.memory.log.views.chat_info import ChatInfo, RunInfo
+    from services.memory.log.chat_info import ChatInfo, RunInfo
 
 
 _API_KEY = "api_key:"

@@ -1,7 +1,7 @@
-"""Delivers what waits: each replica claims some of it for a time, tries it, and stores what became of it.
+"""Delivers what waits: each replica claims some of it for a time, tries it, and stores the outcome.
 
-A process that is killed in between has delivered what it has not stored; when its time is over, somebody delivers it
-again. Nothing is asked for while nothing waits, but for one look in a while: at what other replicas have left.
+A process that is killed in between has delivered what it has not stored; when its time is over, another delivers it
+again. Nothing is polled while nothing waits, except for one look in a while at what other replicas have left.
 """
 
 from __future__ import annotations
@@ -12,20 +12,43 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, TypeAlias
 
+import prometheus_client
 import structlog
 
 from headrace.errors import HeadraceError
 from services.memory.storage.records.webhooks import DEAD, DELIVERED, KEPT_MS, WAITING, TryResult
 from services.memory.webhooks.forms import make_request
-from services.memory.webhooks.metrics import TRIES, show_backlog
 from services.runtime.clock import now_ms
 from services.runtime.ending import guard_task
 from services.runtime.randomness import choose_uniform
 
 if TYPE_CHECKING:
     from services.memory.storage.records.deliveries import Webhooks
-    from services.memory.storage.records.webhooks import Claim, Delivery
+    from services.memory.storage.records.webhooks import Backlog, Claim, Delivery
     from services.memory.webhooks.sender import Answer
+
+
+TRIES = prometheus_client.Counter(
+    "headrace_webhook_tries",
+    "Tries to deliver events; `outcome`: delivered, failed (tried again) or dead.",
+    ("outcome",),
+)
+_WAITING, _DEAD, _OLDEST = (
+    prometheus_client.Gauge(f"headrace_webhook_{name}", text)
+    for name, text in (
+        ("waiting", "Deliveries that wait, of all webhooks; each replica has the same number."),
+        ("dead", "Dead letters that are kept, of all webhooks; each replica has the same number."),
+        ("oldest_seconds", "Since when the oldest delivery waits, in seconds; 0: none does."),
+    )
+)
+"""Counted in the store, so that all replicas report the same."""
+
+
+def show_backlog(backlog: Backlog) -> None:
+    _WAITING.set(backlog.waiting)
+    _DEAD.set(backlog.dead)
+    _OLDEST.set(max(0, now_ms() - backlog.oldest_at) / 1000 if backlog.oldest_at else 0)
+
 
 Send: TypeAlias = "Callable[[str, dict[str, str], bytes], Awaitable[Answer]]"
 """Posts a body with headers to a URL; takes less than CLAIM_MS, and raises nothing."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
-
-import grpc
+from typing import TYPE_CHECKING
 
 from headrace.errors import InvalidRequest
 from headrace.v1 import webhook_pb2
@@ -18,8 +16,8 @@ if TYPE_CHECKING:
     from services.memory.storage.records.webhooks import Delivery, Webhook
     from services.memory.webhooks.run_webhooks import RunWebhookStore
     from services.memory.webhooks.store import WebhookStore
+    from services.runtime.rpc.interceptors import Context
 
-Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 _PLAIN = ("webhook_id", "name", "url", "types", "agent_keys", "paused", "created_at", "updated_at")
 """Fields that message and record have alike."""

@@ -21,7 +21,7 @@ from services.runtime.net.allow_list import AllowList
 from services.runtime.randomness import new_uuid
 
 if TYPE_CHECKING:
-    from services.memory.access.chat_access import ChatAccess
+    from services.memory.chats.access import ChatAccess
     from services.memory.storage.engine import ChatLogs
     from services.memory.storage.event_rows import OutsideEvent
     from services.memory.storage.records.deliveries import Webhooks

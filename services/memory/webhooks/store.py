@@ -13,7 +13,7 @@ from services.memory.storage.event_rows import BUDGET_WARNING, PING, TYPES, make
 from services.memory.storage.paging import PAGE_DEFAULT, PAGE_MAX
 from services.memory.storage.records.kind import make_version
 from services.memory.storage.records.webhooks import RUN_WORD, DeliveryQuery, Secret, Webhook
-from services.memory.webhooks.signing import make_secret
+from services.memory.webhooks.forms import make_secret
 from services.memory.webhooks.targets import PORTS, parse_webhook_url
 from services.runtime.auth import identity
 from services.runtime.clock import now_ms

@@ -14,15 +14,13 @@ import structlog
 
 from headrace.errors import NotFound, Overloaded, PermissionDenied
 from headrace.regular_files import read_regular_file
-from services.orchestrator.agents import recap
 from services.orchestrator.agents.definition import Definition, DefinitionError, parse_agent
 from services.orchestrator.agents.definition.problems import Problem
-from services.orchestrator.agents.grants.check import find_ungranted
-from services.orchestrator.agents.grants.file import GrantsFile
-from services.orchestrator.agents.stored_agents import StoredAgents
-from services.orchestrator.agents.tenant_view import FILE_WINS, TenantView, make_view
+from services.orchestrator.agents.grants import GrantsFile, find_ungranted
+from services.orchestrator.agents.stored_agents import FILE_WINS, StoredAgents, TenantView, make_view
 from services.runtime.auth.identity import current_tenant
 from services.runtime.files.refused_files import REFUSED_FILES, report_refusal
+from services.runtime.tokens.count import ESTIMATE_ENCODING, count_text
 
 FILE_BYTES_MAX = 1024 * 1024
 """An agent file is a page or two."""
@@ -182,6 +180,15 @@ class Registry:
 
 def _read_file(path: Path) -> Definition:
     agent = parse_agent(read_regular_file(path, FILE_BYTES_MAX), path.stem)
-    if tokens_over := recap.count_excess_tokens(agent):
+    if tokens_over := _count_excess_tokens(agent):
         log.warning("prompt larger than activePromptMaxTokens", file=path.name, tokens_over=tokens_over)
     return agent
+
+
+def _count_excess_tokens(agent: Definition) -> int:
+    """Return by how many tokens the prompt exceeds recap's limit."""
+    recap = agent.memory.recap
+    if not recap.enabled:
+        return 0
+    prompt = agent.primary.system_prompt + agent.primary.examples
+    return max(0, count_text(prompt, ESTIMATE_ENCODING) - recap.active_prompt_max_tokens)

@@ -1,25 +1,132 @@
-"""Backend tools: the tools service executes them and streams their output."""
+"""Backend tools: the tools service executes them and streams their output.
+
+Where the service is lost during a call, the tool's effect decides whether the call runs again; a `once` tool never runs
+twice without a person's decision.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 from collections.abc import Collection
 
 import grpc
+import orjson
+import structlog
 
 from headrace.errors import HeadraceError, Overloaded, ProviderUnavailable
 from headrace.streams import reading
 from headrace.v1 import agent_pb2, common_pb2, tools_pb2
-from services.orchestrator.calls import outcomes
-from services.orchestrator.calls.effects import GONE, RetryWindow, make_effect_key, resolve_break
-from services.orchestrator.peers.model_info import measure_needs
-from services.orchestrator.peers.stubs import Peers
+from services.orchestrator.calls import results
+from services.orchestrator.money.charges import Origin
+from services.orchestrator.peers.models import measure_needs
+from services.orchestrator.peers.stubs import TOOLS_BACK_S, Peers
+from services.orchestrator.people import approvals
 from services.orchestrator.people.credentials import ask_credential
 from services.orchestrator.people.inputs import ANSWERS_MAX, ask_input
 from services.orchestrator.run.answers.call import Call
-from services.orchestrator.run.control.charges import Origin
+from services.orchestrator.run.approvals.verdict import Verdict, verdict
 from services.orchestrator.run.scope import Scope
 from services.runtime.rpc.call_ids import forward_metadata, name_tool_credential
 from services.runtime.rpc.peer_calls import was_broken_connection
+
+DELAY_S, DELAY_S_MAX = 0.1, 2.0
+
+UNKNOWN_CHECKS_MAX = 3
+"""An unknown outcome is checked again, because a tool that was cut off may still be stopping."""
+
+GONE = "the tools service is away and did not come back in time"
+
+log = structlog.get_logger()
+
+
+class RetryWindow:
+    def __init__(self, timeout_s: float) -> None:
+        self._until = asyncio.get_running_loop().time() + min(timeout_s, TOOLS_BACK_S)
+        self._delay_s = DELAY_S
+
+    @property
+    def left_s(self) -> float:
+        return max(0.0, self._until - asyncio.get_running_loop().time())
+
+    async def pause(self) -> bool:
+        """Wait before another attempt; return False when no time is left for one."""
+        if asyncio.get_running_loop().time() + self._delay_s > self._until:
+            return False
+        await asyncio.sleep(self._delay_s)
+        self._delay_s = min(2 * self._delay_s, DELAY_S_MAX)
+        return True
+
+
+def make_effect_key(run_id: str, call: Call) -> str:
+    try:
+        canonical = orjson.dumps(orjson.loads(call.effective), option=orjson.OPT_SORT_KEYS)
+    except ValueError:
+        canonical = call.effective.encode()
+    return f"{run_id}/{call.call_id}/{hashlib.sha256(canonical).hexdigest()[:32]}"
+
+
+async def resolve_break(
+    scope: Scope, peers: Peers, call: Call, key: str, patience: RetryWindow
+) -> tools_pb2.ToolOutcome | str:
+    """Return the call's result, or the effect key with which it is to run again."""
+    log.warning("tool stream broke", run_id=scope.run.id, tool=call.name)
+    if approvals.has_asked(scope, call, _name_question(call)):
+        return await _resolve_unknown(scope, call, key)
+    if call.tool is not None and call.tool.effect in ("read", "idempotent"):
+        if await patience.pause():
+            return key
+        return results.make_failure(ProviderUnavailable.reason, GONE)
+    checked = await _check_effect(scope, peers, call, key, patience)
+    if checked.state == "not_done":
+        return key
+    if checked.state == "done" and checked.HasField("result"):
+        return checked.result
+    return await _resolve_unknown(scope, call, key)
+
+
+async def _check_effect(
+    scope: Scope, peers: Peers, call: Call, key: str, patience: RetryWindow
+) -> tools_pb2.CheckEffectResponse:
+    request = tools_pb2.CheckEffectRequest(effect_key=key, tool_name=call.name, chat_id=scope.run.chat_id)
+    reply = tools_pb2.CheckEffectResponse(state="unknown")
+    unknown = 0
+    while unknown < UNKNOWN_CHECKS_MAX and await patience.pause():
+        try:
+            reply = await peers.tools.CheckEffect(request)
+        except (ProviderUnavailable, Overloaded):  # away, or a disk that refuses its records for now
+            continue
+        except (HeadraceError, grpc.aio.AioRpcError):
+            # No such tool any more, or a tools service that keeps no records: nothing will be known.
+            return tools_pb2.CheckEffectResponse(state="unknown")
+        if reply.state != "unknown":
+            return reply
+        unknown += 1
+    return reply
+
+
+def _name_question(call: Call) -> str:
+    return f"unknown {call.asked}"
+
+
+async def _resolve_unknown(scope: Scope, call: Call, key: str) -> tools_pb2.ToolOutcome | str:
+    """Report the unknown outcome; an attached reader may have the call run again as another effect."""
+    known = f"tool {call.name!r} was cut off, and whether it has taken effect is not known"
+    await scope.notice("OUTCOME_UNKNOWN", known)
+    note, question = "", _name_question(call)
+    if scope.run.feed.readers or approvals.has_asked(scope, call, question):
+        call.asked += 1
+        found = await verdict(scope.run.rules, call)
+        asked = Verdict("ask", f"{known}; approve to run it again", "high", found.answerers)
+        answer = await approvals.ask_person(scope, call, asked, question)
+        if answer.decision != "reject":
+            call.params = answer.arguments or call.params
+            return f"{make_effect_key(scope.run.id, call)}/{key.count('/')}"
+        note = answer.note
+    return results.make_failure(
+        "unknown", f"{known}; find out before you try again", **({"note": note} if note else {})
+    )
+
 
 RPC_SLACK_S = 5.0
 """The RPC's deadline is later than the tool's timeout, which the tools service enforces itself."""
@@ -34,7 +141,7 @@ async def execute_backend(scope: Scope, peers: Peers, call: Call) -> tools_pb2.T
         outcome = await _execute_once(scope, peers, call, answers.values())
         if asks := [ask for ask in outcome.asks if ask.name not in answers]:
             if len(answers) + len(asks) > ANSWERS_MAX:
-                return outcomes.make_failure("TOO_MANY_QUESTIONS", f"its server asks more than {ANSWERS_MAX} times")
+                return results.make_failure("TOO_MANY_QUESTIONS", f"its server asks more than {ANSWERS_MAX} times")
             answers |= {answer.name: answer for answer in await ask_input(scope, call, asks)}
             continue
         if not outcome.HasField("needs"):
@@ -43,7 +150,7 @@ async def execute_backend(scope: Scope, peers: Peers, call: Call) -> tools_pb2.T
         problem = await ask_credential(scope, call, outcome.needs, used.get(name_tool_credential(name), ""))
         if problem is not None:
             why = f"the tool did not run: it needs the credential {name!r}: {problem}"
-            return outcomes.make_failure("CREDENTIAL_MISSING", why)
+            return results.make_failure("CREDENTIAL_MISSING", why)
 
 
 async def _execute_once(
@@ -56,23 +163,23 @@ async def _execute_once(
         if not is_open:
             # A call that finds nobody has certainly not begun, which a broken connection would not tell.
             if not await peers.wait_for_tools(patience.left_s):
-                return outcomes.make_failure(ProviderUnavailable.reason, GONE)
+                return results.make_failure(ProviderUnavailable.reason, GONE)
             try:
                 return await _stream_call(scope, peers, call, key, answers)
             except ProviderUnavailable as error:
                 if not was_broken_connection(error):
-                    return outcomes.make_failure(error.reason, error.message)
+                    return results.make_failure(error.reason, error.message)
             except Overloaded as error:
                 # Full, or the call that broke off is still being stopped: it was not begun, so it may be asked again.
                 if not await patience.pause():
-                    return outcomes.make_failure(error.reason, error.message)
+                    return results.make_failure(error.reason, error.message)
                 continue
             except HeadraceError as error:
-                return outcomes.make_failure(error.reason, error.message)
+                return results.make_failure(error.reason, error.message)
             except grpc.aio.AioRpcError as error:
                 if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
                     raise
-                return outcomes.make_failure("TIMEOUT", "the tool did not end in time")
+                return results.make_failure("TIMEOUT", "the tool did not end in time")
         is_open = False
         found = await resolve_break(scope, peers, call, key, patience)
         if isinstance(found, tools_pb2.ToolOutcome):
@@ -109,7 +216,7 @@ async def _stream_call(
     scope: Scope, peers: Peers, call: Call, key: str, answers: Collection[tools_pb2.InputAnswer]
 ) -> tools_pb2.ToolOutcome:
     timeout_s = _timeout_s(scope)
-    outcome = outcomes.make_failure("NO_RESULT", "the tool ended without a result")
+    outcome = results.make_failure("NO_RESULT", "the tool ended without a result")
     spending, reservation, budget = scope.run.spending, None, None
     max_tokens = scope.settings.model.max_tokens
     if call.tool is not None and call.tool.asks_model:

@@ -1,23 +1,94 @@
-"""Executes the calls of one answer.
-
-A failed tool is a value for the model; each call that does not run gets a result that says why.
-"""
+"""Executes the calls of one answer: each is permitted, refused, or approved by a person, and then carried out."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from typing import TypeAlias
 
-from headrace.v1 import tools_pb2
+import msgspec
+
+from headrace.v1 import agent_pb2, tools_pb2
 from services.orchestrator import tracing
-from services.orchestrator.calls import action, backend, frontend, outcomes, permission, shown_media
+from services.orchestrator.calls import backend, results
 from services.orchestrator.calls.own_tools import catalogue
+from services.orchestrator.calls.own_tools.catalogue import NAMES
+from services.orchestrator.calls.results import add_notes, is_refusal, load_media, make_failure, make_refusal
 from services.orchestrator.peers.stubs import Peers
-from services.orchestrator.run.answers import arguments
-from services.orchestrator.run.answers.call import Call
-from services.orchestrator.run.scope import Scope
+from services.orchestrator.people import approvals
+from services.orchestrator.people.forms import ASK_HUMAN, Question, ask_for_result
+from services.orchestrator.people.grants import has_used_grant, use_grant
+from services.orchestrator.run.answers.call import Call, violation
+from services.orchestrator.run.approvals.verdict import verdict
+from services.orchestrator.run.scope import Scope, find_grants
 from services.runtime.telemetry import spans
+
+
+async def execute_action(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
+    scope.publish(agent_pb2.ActionParam(action_id=call.tool_id, param=call.effective))
+    return tools_pb2.ToolOutcome(ok=True, result="OK")
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    outcome: tools_pb2.ToolOutcome | None = None
+    """None when the call runs."""
+
+    note: str = ""
+
+
+async def check_permission(scope: Scope, call: Call) -> Permission:
+    if not _is_granted(scope, call):
+        return Permission(results.make_refusal("denied", message="the operator grants this agent no such tool"))
+    if call.kind == "own" or has_used_grant(scope, call):
+        return Permission()
+    found = await verdict(scope.run.rules, call)
+    # What rules that have changed since say is for the next question: somebody may have answered this one.
+    has_asked = approvals.has_asked(scope, call, approvals.PERMISSION)
+    if found.then == "allow" and not has_asked:
+        return Permission()
+    if found.then == "deny" and not has_asked:
+        return Permission(results.make_refusal("denied", message=f"not allowed here: {found.reason}"))
+    if not has_asked and await use_grant(scope, call, found):
+        return Permission()
+    answer = await approvals.ask_person(scope, call, found)
+    if answer.decision == "reject":
+        return Permission(results.make_refusal("rejected", message=answer.note or "a person rejected this call"))
+    if answer.decision == "edit":
+        call.params = answer.arguments
+        changed = f"a person changed the arguments before this ran: {answer.arguments}"
+        return Permission(note=f"{changed}; {answer.note}" if answer.note else changed)
+    return Permission(note=f"a person approved this call and says: {answer.note}" if answer.note else "")
+
+
+def _is_granted(scope: Scope, call: Call) -> bool:
+    """Return whether the agent may call this now, which may have been otherwise when the model was shown it."""
+    grants = find_grants(scope)
+    is_free = call.kind == "own" or call.is_programs or call.name.casefold() in NAMES
+    return grants is None or is_free or grants.allows_tool(call.name)
+
+
+async def execute_frontend(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
+    submission = await ask_for_result(scope, call)
+    if submission is not None:
+        return tools_pb2.ToolOutcome(ok=True, result=results.truncate_result(_read_text(submission.payload)))
+    if call.name.casefold() == ASK_HUMAN:
+        question = msgspec.json.decode(call.effective, type=Question)
+        if question.default and not question.required:
+            return results.make_success(answer=question.default, expired=True)
+    return results.make_failure("expired")
+
+
+def _read_text(payload: str) -> str:
+    """Return what a submission says: a JSON string's text, which models read better than its escapes, else the JSON."""
+    if not payload.startswith('"'):
+        return payload
+    try:
+        return msgspec.json.decode(payload, type=str)
+    except msgspec.DecodeError:
+        return payload
+
 
 Warn: TypeAlias = Callable[[Call, tools_pb2.ToolOutcome], str]
 """Returns a note for the model behind a call's result; empty for none."""
@@ -26,8 +97,8 @@ Execute = Callable[[Scope, Peers, Call], Awaitable[tools_pb2.ToolOutcome]]
 
 KINDS: dict[str, Execute] = {
     "backend": backend.execute_backend,
-    "action": action.execute_action,
-    "frontend": frontend.execute_frontend,
+    "action": execute_action,
+    "frontend": execute_frontend,
     "own": catalogue.execute_own,
 }
 """Tools of other kinds are not offered to a model. All but `backend` get arguments that have been checked."""
@@ -60,7 +131,7 @@ async def recall_result(scope: Scope, peers: Peers, call: Call) -> bool:
     scope.close_call(call)
     call.result, call.ok = text, found.ok
     scope.recall_result(found)
-    if not outcomes.is_refusal(text):
+    if not is_refusal(text):
         scope.run.spending.reserve_tool_calls(1)
         if call.kind == "own":
             await catalogue.recall_call(scope, peers, call, text)
@@ -70,13 +141,13 @@ async def recall_result(scope: Scope, peers: Peers, call: Call) -> bool:
 
 
 def was_refused_for_budget(scope: Scope, calls: Iterable[Call]) -> bool:
-    refusal = outcomes.make_refusal(OVER_BUDGET).result
+    refusal = make_refusal(OVER_BUDGET).result
     results = filter(None, (scope.recording.result(call.call_id) for call in calls))
     return any(part.text.startswith(refusal) for result in results for part in result.message.content)
 
 
 async def refuse_call(scope: Scope, call: Call, why: str) -> None:
-    text = outcomes.add_notes(outcomes.make_refusal(why).result, call.note)
+    text = add_notes(make_refusal(why).result, call.note)
     await scope.commit([scope.result(call, text, ok=False)])
 
 
@@ -84,20 +155,20 @@ async def _execute_call(scope: Scope, peers: Peers, call: Call, warn: Warn | Non
     with scope.run.spending.clock.working(), tracing.start_tool_span(call) as span:
         if call.kind != "own":
             scope.run.control.go_live()
-        passed = await permission.check_permission(scope, call)
+        passed = await check_permission(scope, call)
         outcome = passed.outcome or await _run_tool(scope, peers, call)
         if not outcome.ok:
             spans.mark_failed(span, tracing.TOOL_FAILED)
     if outcome.ok:
         scope.tools.note(call.name, outcome.result)
     warning = "" if warn is None else warn(call, outcome)
-    text = outcomes.add_notes(outcome.result, passed.note, call.note, warning)
-    media = call.media or await shown_media.load_media(scope, peers, outcome)
+    text = add_notes(outcome.result, passed.note, call.note, warning)
+    media = call.media or await load_media(scope, peers, outcome)
     await scope.commit([scope.result(call, text, outcome.ok, media)])
 
 
 async def _run_tool(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
     # The tools service checks the arguments of its own.
-    if call.kind != "backend" and (problem := arguments.violation(call)):
-        return outcomes.make_failure("INVALID_ARGUMENTS", problem)
+    if call.kind != "backend" and (problem := violation(call)):
+        return make_failure("INVALID_ARGUMENTS", problem)
     return await KINDS[call.kind](scope, peers, call)

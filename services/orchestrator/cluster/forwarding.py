@@ -6,30 +6,94 @@ While the owner does not answer, memory is asked for it again; readers of a brok
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
 import grpc
 import structlog
 from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 
+from headrace.cassette.methods import find_method_of
 from headrace.errors import Overloaded, ProviderUnavailable
 from headrace.streams import reading, rpc_errors
-from headrace.v1 import agent_pb2, gates_pb2
-from services.orchestrator.cluster.peer_channels import PeerChannels
+from headrace.v1 import agent_pb2
 from services.orchestrator.cluster.takeover import Takeover
+from services.orchestrator.lifecycle.live_runs import OwnedElsewhere, stopping
 from services.orchestrator.lifecycle.runs import Runs
-from services.orchestrator.lifecycle.start_result import OwnedElsewhere, stopping
 from services.orchestrator.run.run import Run
 from services.runtime.auth.identity import Identity, acting_as, require_identity
 from services.runtime.rpc.call_ids import forward_metadata
+from services.runtime.rpc.channels import CallerMetadata, open_channel
 from services.runtime.rpc.interceptors import Context
 from services.runtime.rpc.push_stream import MessageSink
 
-GATES = "GateService/"
-"""Begins names of RPCs that are not AgentService's."""
+log = structlog.get_logger()
+
+
+LANES_MAX = 64
+"""Replicas that are gone leave their channels until they are tidied."""
+
+UNUSED_S = 60.0
+
+
+@dataclass(slots=True)
+class _PeerChannel:
+    channel: grpc.aio.Channel
+    calls: int = 0
+    used_s: float = 0.0
+
+
+class PeerChannels:
+    """Open it with `async with`; `tidy` runs in a task of its owner."""
+
+    def __init__(self, badge: CallerMetadata) -> None:
+        self._badge = badge
+        self._lanes: dict[str, _PeerChannel] = {}
+
+    async def __aenter__(self) -> PeerChannels:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for lane in self._lanes.values():
+            await lane.channel.close()
+
+    @asynccontextmanager
+    async def to(self, address: str) -> AsyncGenerator[grpc.aio.Channel]:
+        """Give the channel for one call.
+
+        Raises:
+            Overloaded: There are too many channels.
+            ProviderUnavailable: The address is invalid.
+        """
+        lane = self._lanes.get(address)
+        if lane is None:
+            if len(self._lanes) >= LANES_MAX:
+                raise Overloaded(f"{LANES_MAX} orchestrators are called already; try again later")
+            try:
+                channel = open_channel(address, self._badge)
+            except ValueError as error:
+                # A process that nobody was meant to reach has called itself so.
+                raise ProviderUnavailable("the run's owner has no address") from error
+            lane = self._lanes[address] = _PeerChannel(channel)
+        lane.calls += 1
+        try:
+            yield lane.channel
+        finally:
+            lane.calls -= 1
+            lane.used_s = asyncio.get_running_loop().time()
+
+    async def tidy(self) -> None:
+        while True:
+            await asyncio.sleep(UNUSED_S)
+            before_s = asyncio.get_running_loop().time() - UNUSED_S
+            unused = [address for address, lane in self._lanes.items() if not lane.calls and lane.used_s < before_s]
+            for lane in [self._lanes.pop(address) for address in unused]:
+                await lane.channel.close()
+
 
 RELAYED = "x-headrace-relayed"
 
@@ -47,8 +111,6 @@ Passed = TypeVar("Passed")
 Here = Callable[[Run | None], Awaitable[Reply | OwnedElsewhere]]
 """Answers in this process; the run is None when nobody owns it."""
 
-log = structlog.get_logger()
-
 
 class Forwarder:
     def __init__(self, runs: Runs, takeover: Takeover, lanes: PeerChannels, lease_s: float) -> None:
@@ -58,7 +120,7 @@ class Forwarder:
         self._patience_s = lease_s + SPARE_S
 
     async def answer(
-        self, rpc: str, request: Any, context: Context, here: Here[Reply], *, requester: Identity | None = None
+        self, request: Any, context: Context, here: Here[Reply], *, requester: Identity | None = None
     ) -> Reply:
         """Answer here, or by the run's owner; `requester` says whose run it is where that is not the caller."""
 
@@ -68,16 +130,12 @@ class Forwarder:
             with run.in_use():
                 return await here(run)
 
-        there = partial(self._call_owner, rpc, request, context)
+        there = partial(self._call_owner, request, context)
         return await self._answer_or_forward(request.run_id, context, use, there, requester)
 
-    async def stream(
-        self, rpc: str, request: Any, context: Context, out: MessageSink, here: Here[Reply]
-    ) -> Reply | int:
+    async def stream(self, request: Any, context: Context, out: MessageSink, here: Here[Reply]) -> Reply | int:
         run_id: str = getattr(request, "run_id", "")
-        return await self._answer_or_forward(
-            run_id, context, here, partial(self._pass_stream, rpc, request, context, out)
-        )
+        return await self._answer_or_forward(run_id, context, here, partial(self._pass_stream, request, context, out))
 
     async def cancel(self, run_id: str) -> None:
         """End a run of the current user, whoever owns it, as that user's Cancel does.
@@ -90,15 +148,15 @@ class Forwarder:
         if isinstance(home, Run):
             home.control.cancel("now")
         elif home is not None:
-            await self._call_owner("Cancel", agent_pb2.CancelRequest(run_id=run_id), None, home)
+            await self._call_owner(agent_pb2.CancelRequest(run_id=run_id), None, home)
 
-    async def ask_owner(self, rpc: str, request: Message, context: Context, run_id: str) -> Any:
+    async def ask_owner(self, request: Message, context: Context, run_id: str) -> Any:
         """Ask another owner of the run; return None when there is none or it does not answer."""
         if _is_relayed(context):
             return None
         address = await self._takeover.owner_of(run_id)
         try:
-            return None if address is None else await self._call_owner(rpc, request, context, address)
+            return None if address is None else await self._call_owner(request, context, address)
         except (Overloaded, ProviderUnavailable) as error:
             log.warning("owner not asked", run_id=run_id, owner=address, reason=error.reason)
             return None
@@ -132,22 +190,22 @@ class Forwarder:
                 return answer
             run_id = answer.run_id
 
-    async def _call_owner(self, rpc: str, request: Message, context: Context | None, address: str) -> Any:
+    async def _call_owner(self, request: Message, context: Context | None, address: str) -> Any:
         left_s = None if context is None else context.time_remaining()
         timeout_s = min(left_s or ANSWER_TIMEOUT_S, ANSWER_TIMEOUT_S)
         async with self._lanes.to(address) as channel:
-            response_type = getattr(gates_pb2 if rpc.startswith(GATES) else agent_pb2, f"{rpc.split('/')[-1]}Response")
-            call: Any = channel.unary_unary(_rpc_path(rpc), type(request).SerializeToString, response_type.FromString)
+            answer_type = GetMessageClass(find_method_of(request).output_type)
+            call: Any = channel.unary_unary(_path(request), type(request).SerializeToString, answer_type.FromString)
             with _owner_errors():
                 return await call(request, timeout=timeout_s, metadata=_make_metadata())
 
-    async def _pass_stream(self, rpc: str, request: Message, context: Context, out: MessageSink, address: str) -> int:
+    async def _pass_stream(self, request: Message, context: Context, out: MessageSink, address: str) -> int:
         if self._runs.is_draining:
             # It would be cut a moment later, and its reader would come back once more than it must.
             raise stopping()
         sent = 0
         async with self._lanes.to(address) as channel:
-            call: Any = channel.unary_stream(_rpc_path(rpc), type(request).SerializeToString)
+            call: Any = channel.unary_stream(_path(request), type(request).SerializeToString)
             opened = call(request, timeout=context.time_remaining(), metadata=_make_metadata())
             try:
                 with _owner_errors():
@@ -181,5 +239,6 @@ def _make_metadata() -> tuple[tuple[str, str], ...]:
     return (*forward_metadata(), (RELAYED, "1"))
 
 
-def _rpc_path(rpc: str) -> str:
-    return f"/headrace.v1.{rpc}" if rpc.startswith(GATES) else f"/headrace.v1.AgentService/{rpc}"
+def _path(request: Message) -> str:
+    method = find_method_of(request)
+    return f"/{method.containing_service.full_name}/{method.name}"

@@ -28,25 +28,20 @@ from services.orchestrator.agents.definition import Definition
 from services.orchestrator.agents.definition.modes import MODES, STAGES
 from services.orchestrator.agents.registry import Registry
 from services.orchestrator.agents.version import AgentVersion
-from services.orchestrator.cluster.firings import record_taken_run
-from services.orchestrator.cluster.interrupted_end import make_interrupted_end
-from services.orchestrator.cluster.recovery import patiently
-from services.orchestrator.lifecycle.held_runs import HeldRuns
+from services.orchestrator.cluster.schedules import record_taken_run
+from services.orchestrator.lifecycle.finish import make_interrupted_end
 from services.orchestrator.lifecycle.leases import Owner
+from services.orchestrator.lifecycle.live_runs import HeldRuns, stopping
+from services.orchestrator.lifecycle.pins import Pins, apply_query, read_trial
 from services.orchestrator.lifecycle.runs import Runs
-from services.orchestrator.lifecycle.start_result import stopping
-from services.orchestrator.lifecycle.versions.choice import apply_query, read_trial
-from services.orchestrator.lifecycle.versions.pins import Pins
 from services.orchestrator.peers import stored_runs
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
-from services.orchestrator.run.replay.attempt_resets import CRASHED, HANDED_OVER, PARKED, count_crashes
+from services.orchestrator.peers.stubs import Peers, patiently
 from services.orchestrator.run.replay.replay import Recording
-from services.orchestrator.run.replay.resume_point import ResumePoint
+from services.orchestrator.run.replay.resume_point import CRASHED, HANDED_OVER, PARKED, ResumePoint, count_crashes
 from services.orchestrator.run.run import Run, is_recorded
 from services.runtime.auth.identity import Identity, acting_as, require_identity
 from services.runtime.clock import now_ms
 from services.runtime.randomness import choose_uniform
-from services.runtime.rpc.peer_calls import translating_peer_errors
 
 SEQ_PER_GENERATION = 1_000_000
 """Events of generation g are numbered from g times this, plus 1 (docs/reference/events.md)."""
@@ -245,8 +240,7 @@ class Takeover:
             end = make_interrupted_end(
                 entry, recording, chat.events, generation, base_seq, failure, is_recorded=recorded
             )
-            with translating_peer_errors():
-                await self._peers.memory.Append(end, timeout=UNARY_TIMEOUT_S)
+            await self._peers.memory.Append(end)
             self._runs.unstored.pop(entry.run_id, None)
             await record_taken_run(self._peers, entry.run_id, query.query)
             log.warning("run ended as interrupted", run_id=entry.run_id, last_seq=entry.last_seq)
@@ -299,8 +293,7 @@ class Takeover:
             chat_id=entry.chat_id, run_id=entry.run_id, owner=self._owner.address, ttl_ms=self._owner.ttl_ms
         )
         try:
-            with translating_peer_errors():
-                return (await self._peers.memory.AcquireLease(request, timeout=UNARY_TIMEOUT_S)).generation
+            return (await self._peers.memory.AcquireLease(request)).generation
         except StaleLease:
             request = memory_pb2.GetChatRequest(chat_id=entry.chat_id, run_id=entry.run_id)
             chat = await stored_runs.get_run_chat(self._peers, _owner_identity(entry), request)

@@ -15,11 +15,9 @@ import structlog
 
 from headrace.errors import HeadraceError, NotFound, Overloaded, StaleLease
 from headrace.v1 import data_pb2, tools_pb2
-from headrace.v1.data_pb2_grpc import DataStoreServiceStub
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
 from services.runtime.auth.identity import Identity, acting_as
 from services.runtime.randomness import choose_uniform
-from services.runtime.rpc.peer_calls import translating_peer_errors
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -54,10 +52,9 @@ log = structlog.get_logger()
 
 
 class Erasing:
-    def __init__(self, memory: grpc.aio.Channel, peers: Peers, relays: Forwarder, owner: Owner, look_s: float) -> None:
-        # Any: the stub's types know the RPCs of synchronous channels too, and so each as a union.
-        self._stored: Any = DataStoreServiceStub(memory)
-        self._tools: Any = peers.tools
+    def __init__(self, peers: Peers, relays: Forwarder, owner: Owner, look_s: float) -> None:
+        self._stored = peers.data
+        self._tools = peers.tools
         self._relays = relays
         self._owner = owner.address
         self._look_s = look_s
@@ -155,7 +152,7 @@ class Erasing:
 
     @staticmethod
     async def _ask(rpc: Any, request: Any, timeout_s: float = UNARY_TIMEOUT_S) -> Any:
-        with acting_as(None), translating_peer_errors():
+        with acting_as(None):
             return await rpc(request, timeout=timeout_s)
 
 

@@ -10,21 +10,36 @@ from dataclasses import dataclass
 import structlog
 
 from headrace.errors import HeadraceError, to_failure
+from headrace.run_states import State
 from headrace.v1 import common_pb2, memory_pb2
-from services.orchestrator.lifecycle.ending import rollback
 from services.orchestrator.mode_api.mode_run import ModeRun
 from services.orchestrator.modes.catalogue import RUNNERS
 from services.orchestrator.peers.stubs import Peers
-from services.orchestrator.run.control.stop_control import Stopped
+from services.orchestrator.run.control.state import Stopped
 from services.orchestrator.run.run import Run
-from services.orchestrator.setup import goal, system_message
+from services.orchestrator.setup import run_setup, system_message
 from services.orchestrator.setup.run_setup import set_up_run
-from services.orchestrator.turn.compacting import compact_command
+from services.orchestrator.turn import context
 from services.orchestrator.turn.conversation import Conversation
 
-INTERNAL = common_pb2.Failure(code="INTERNAL", message="internal error", retriable=False)
-
 log = structlog.get_logger()
+
+
+async def take_back(run: Run, peers: Peers) -> None:
+    checkpoint_id = run.chat.revert()
+    if checkpoint_id is None:
+        return
+    request = memory_pb2.RevertRequest(
+        chat_id=run.chat_id,
+        checkpoint_id=checkpoint_id,
+        scope="model",
+        run_id=run.id,
+        generation=run.log.generation,
+    )
+    await peers.memory.Revert(request)
+
+
+INTERNAL = common_pb2.Failure(code="INTERNAL", message="internal error", retriable=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,24 +85,24 @@ async def execute(run: Run, peers: Peers, opening: Opening) -> memory_pb2.RunLin
         clock.unwatch()
         work.cancel()
     try:
-        return memory_pb2.RunLine(state="completed", finish_reason=await work, output=run.main.notes.output)
+        return memory_pb2.RunLine(state=State.COMPLETED, finish_reason=await work, output=run.main.notes.output)
     except (asyncio.CancelledError, Stopped):
         if control.is_given_up and (run.log.is_lost or control.mode != "now"):
             return None
         if control.error is not None:
-            return memory_pb2.RunLine(state="failed", error=to_failure(control.error))
-        return memory_pb2.RunLine(state="cancelled")
+            return memory_pb2.RunLine(state=State.FAILED, error=to_failure(control.error))
+        return memory_pb2.RunLine(state=State.CANCELLED)
     except HeadraceError as error:
         if control.is_given_up or run.log.is_lost:
             return None
         if control.mode == "now":
             # A peer's error about a call that a cancel has just broken off is not why the run ended.
-            return memory_pb2.RunLine(state="cancelled")
-        return memory_pb2.RunLine(state="failed", error=to_failure(error))
+            return memory_pb2.RunLine(state=State.CANCELLED)
+        return memory_pb2.RunLine(state=State.FAILED, error=to_failure(error))
     except Exception:
         # The supervisor of a run: a bug in one run must end it honestly and leave the others alone.
         log.exception("run failed", run_id=run.id)
-        return memory_pb2.RunLine(state="failed", error=INTERNAL)
+        return memory_pb2.RunLine(state=State.FAILED, error=INTERNAL)
 
 
 async def _run_mode(run: Run, peers: Peers, opening: Opening) -> str:
@@ -97,12 +112,12 @@ async def _run_mode(run: Run, peers: Peers, opening: Opening) -> str:
         await peers.wait_for_peers()
     for code, message in opening.notices:
         await run.main.notice(code, message)
-    await rollback.take_back(run, peers)
-    await goal.record_goal(run, peers)
+    await take_back(run, peers)
+    await run_setup.record_goal(run, peers)
     found = await set_up_run(run, peers)
     run.main.begin(await system_message.make_prompt_context(run, peers, found))
     talk = Conversation(run.main, peers, found.tools)
-    if compact_command.is_compact_command(run.query.message):
-        run.main.log_steps_as(compact_command.STAGE)
-        return await compact_command.run_compaction(talk)
+    if context.is_compact_command(run.query.message):
+        run.main.log_steps_as(context.COMPACT_STAGE)
+        return await context.run_compaction(talk)
     return await RUNNERS[run.agent.mode](ModeRun(talk, run.query.message))

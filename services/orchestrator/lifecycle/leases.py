@@ -10,11 +10,10 @@ import structlog
 
 from headrace.errors import HeadraceError
 from headrace.v1 import memory_pb2
-from services.orchestrator.lifecycle.held_runs import HeldRun, HeldRuns
+from services.orchestrator.lifecycle.live_runs import HeldRun, HeldRuns
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.run import Run
 from services.runtime.auth.identity import acting_as
-from services.runtime.rpc.peer_calls import translating_peer_errors
 
 RELEASE_TIMEOUT_S = 5.0
 
@@ -62,21 +61,19 @@ def _lose_run(run: Run) -> None:
 
 async def release(run: Run, peers: Peers) -> None:
     request = memory_pb2.ReleaseLeaseRequest(run_id=run.id, generation=run.log.generation)
-    with translating_peer_errors():
-        await peers.memory.ReleaseLease(request, timeout=RELEASE_TIMEOUT_S)
+    await peers.memory.ReleaseLease(request, timeout=RELEASE_TIMEOUT_S)
 
 
 async def park(run_id: str, generation: int, due_at: int, peers: Peers) -> None:
     request = memory_pb2.ReleaseLeaseRequest(run_id=run_id, generation=generation, due_at=due_at)
-    with translating_peer_errors():
-        await peers.memory.ReleaseLease(request, timeout=RELEASE_TIMEOUT_S)
+    await peers.memory.ReleaseLease(request, timeout=RELEASE_TIMEOUT_S)
 
 
 async def _renew_leases(runs: Mapping[str, Run | HeldRun], peers: Peers, owner: Owner) -> list[Run | HeldRun]:
     """Return the runs whose leases were lost."""
     held = [memory_pb2.HeldLease(run_id=run.id, generation=run.generation) for run in runs.values()]
     try:
-        with acting_as(None), translating_peer_errors():
+        with acting_as(None):
             request = memory_pb2.RenewLeasesRequest(leases=held, ttl_ms=owner.ttl_ms)
             response = await peers.memory.RenewLeases(request, timeout=owner.renewal_s)
     except HeadraceError as error:

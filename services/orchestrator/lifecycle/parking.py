@@ -15,8 +15,7 @@ import structlog
 from headrace.errors import HeadraceError
 from services.orchestrator import metrics
 from services.orchestrator.lifecycle import leases
-from services.orchestrator.lifecycle.held_runs import HeldRun, HeldRuns
-from services.orchestrator.lifecycle.live_runs import LiveRuns
+from services.orchestrator.lifecycle.live_runs import HeldRun, HeldRuns, LiveRuns
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.run import Run
 from services.runtime.auth.identity import acting_as

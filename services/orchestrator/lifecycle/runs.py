@@ -3,43 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
-from contextlib import AsyncExitStack, suppress
-from functools import partial
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import replace
 
-from headrace.errors import ChatBusy, HeadraceError, NotFound, Overloaded, QueueFull, QuotaExceeded
+from headrace.errors import ChatBusy, NotFound, Overloaded, QueueFull, QuotaExceeded
+from headrace.run_states import State
 from headrace.v1 import agent_pb2, common_pb2, memory_pb2
 from services.orchestrator import tracing
 from services.orchestrator.agents.definition import Definition
-from services.orchestrator.agents.mode_files import ModeFiles
 from services.orchestrator.agents.registry import Registry
 from services.orchestrator.agents.version import AgentVersion
 from services.orchestrator.ids import new_run_id
 from services.orchestrator.lifecycle.admission import agent_router
 from services.orchestrator.lifecycle.admission.admission import Admission
-from services.orchestrator.lifecycle.ending.finish import finish, hand_over
+from services.orchestrator.lifecycle.after_run import AfterRuns
 from services.orchestrator.lifecycle.execute import NOTHING, Opening, execute, working_ahead
-from services.orchestrator.lifecycle.idle_compactions import IdleCompactions
+from services.orchestrator.lifecycle.finish import finish, hand_over
 from services.orchestrator.lifecycle.live_calls import steer_rpc
-from services.orchestrator.lifecycle.live_runs import LiveRuns, may_end
-from services.orchestrator.lifecycle.persist import Caller, QueryLog
-from services.orchestrator.lifecycle.query_copies import find_chat, query_event, steer_query
-from services.orchestrator.lifecycle.start_result import OwnedElsewhere, RepeatedQuery, StartResult
+from services.orchestrator.lifecycle.live_runs import LiveRuns, OwnedElsewhere, RepeatedQuery, StartResult, may_end
+from services.orchestrator.lifecycle.queries import Caller, QueryLog, find_chat, query_event, steer_query
 from services.orchestrator.lifecycle.subagents import run_subagent
+from services.orchestrator.money.charges import Origin
 from services.orchestrator.peers import stored_runs
-from services.orchestrator.peers.remote.agents import RemoteAgents
-from services.orchestrator.peers.stubs import Peers
-from services.orchestrator.run.approvals.file import RulesFile
-from services.orchestrator.run.budgets.file import BudgetsFile
-from services.orchestrator.run.control.charges import Origin
-from services.orchestrator.run.control.steer_queue import Steer
-from services.orchestrator.run.first_turn import FirstTurn
+from services.orchestrator.peers.tape import ROUTED, TAPE
+from services.orchestrator.run.control.state import Steer
+from services.orchestrator.run.log import FirstTurn
 from services.orchestrator.run.replay.resume_point import NEW, ResumePoint
 from services.orchestrator.run.run import Run, RunServices
-from services.orchestrator.tape.tape import ROUTED, TAPE
-from services.orchestrator.turn.compacting import compact_command
-from services.orchestrator.turn.fact_extractor import extract_facts
-from services.orchestrator.turn.title_writer import write_title
+from services.orchestrator.turn import context
 from services.runtime.auth.identity import require_identity
 from services.runtime.randomness import new_uuid
 from services.runtime.rpc.call_ids import bind_run_id
@@ -53,9 +45,6 @@ STATEFUL_MAX = 10_000
 ENDING_S = 5.0
 """This is within compose's stop_grace_period."""
 
-QUESTIONS_MAX = 16
-"""Questions to models after runs at a time, for facts and titles: a side call of at most 20 s each."""
-
 AGENT_CHANGED = ("AGENT_CHANGED", "the agent was changed while this run was stopped; it goes on as it is now")
 
 
@@ -68,30 +57,21 @@ class Runs:
         admission: Admission,
         query_log: QueryLog,
         registry: Registry,
-        rules: RulesFile,
-        budgets: BudgetsFile,
-        modes: ModeFiles,
-        peers: Peers,
+        services: RunServices,
         group: asyncio.TaskGroup,
-        secrets: tuple[str, ...] = (),
-        remotes: RemoteAgents | None = None,
     ) -> None:
+        """Each run gets `services`, with the agents that it may call."""
         self.live = live
         self._admission = admission
         self._query_log = query_log
         self._registry = registry
-        self._rules = rules
-        self._budgets = budgets
-        self._modes = modes
-        self._peers = peers
+        self._services = replace(services, delegate=run_subagent, on_rest=live.rest)
+        self._peers = services.peers
         self._group = group
-        self._secrets = secrets
-        self._remotes = remotes
-        self._compactions = IdleCompactions(group)
+        self._after = AfterRuns(group, services.peers)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._stateful: dict[str, None] = {}
         """Chats that have a state, which the work of their next runs asks for before anything else."""
-        self._questions: set[asyncio.Task[None]] = set()
         self.unstored: dict[str, common_pb2.Failure] = {}
         """Failures as which runs are to end whose logs took no end."""
 
@@ -102,13 +82,13 @@ class Runs:
     @property
     def mode_names(self) -> list[str]:
         """Names of the operator's own modes."""
-        return self._modes.names
+        return self._services.modes.names
 
     async def start(self, request: agent_pb2.QueryRequest) -> StartResult:
         """Raises what `Admission.admit` raises."""
         request = find_chat(request)
         # The router costs a call to a model, which a repeated query must not make.
-        if request.agent_key == agent_router.KEY and (repeated := await self._find_repeated(request)):
+        if request.agent_key == agent_router.ROUTER_KEY and (repeated := await self._find_repeated(request)):
             return repeated
         try:
             return await self._start(request)
@@ -141,7 +121,7 @@ class Runs:
         """Return when the query is stored, or found not to begin a run."""
         self.live.add(run)
         caller: Caller = asyncio.get_running_loop().create_future()
-        self._tasks[run.id] = self._group.create_task(self._run_from_query(run, opening, caller))
+        self._tasks[run.id] = self._group.create_task(self._run(run, opening, caller))
         try:
             return await caller or run
         except asyncio.CancelledError:
@@ -150,59 +130,61 @@ class Runs:
                 run.control.cancel()
             raise
 
-    async def _run_from_query(self, run: Run, opening: Opening, caller: Caller) -> None:
+    async def _run(self, run: Run, opening: Opening, caller: Caller | None = None) -> None:
+        """Take a run from its query to its end.
+
+        `caller` waits until the query is stored; None: the run resumes from what an earlier owner has recorded.
+        """
         try:
             bind_run_id(run.id)
-            TAPE.set(run.tape)
-            traceparent = spans.current_traceparent()
             async with AsyncExitStack() as stack:
-                stack.enter_context(tracing.start_run_span(run))
-                agent = run.agent
-                # A tape has one order: what is recorded is not worked ahead of.
-                if self.live.is_first(run) and run.tape is None:
-                    if run.chat_id not in self._stateful:
-                        run.first_turn = FirstTurn()
-                    await stack.enter_async_context(working_ahead(run, self._peers, opening))
-                response = await self._query_log.store(run, traceparent, caller)
-                if response is None:
-                    return
-                stored = response.append
-                if run.first_turn is not None and run.first_turn.take_answer(response):
-                    run.first_turn = None
-                elif run.first_turn is not None:
-                    self._note_state(run)
-                    await run.drop_work(agent)
-                self._cancel_earlier(run)
-                run.main.publish(query_event(run.query, run.identity.user))
+                if caller is None:
+                    stack.enter_context(tracing.start_resumed_span(run))
+                    stored = await self._query_log.store_again(run)
+                else:
+                    TAPE.set(run.tape)
+                    traceparent, agent = spans.current_traceparent(), run.agent
+                    stack.enter_context(tracing.start_run_span(run))
+                    # A tape has one order: what is recorded is not worked ahead of.
+                    if self.live.is_first(run) and run.tape is None:
+                        run.first_turn = None if run.chat_id in self._stateful else FirstTurn()
+                        await stack.enter_async_context(working_ahead(run, self._peers, opening))
+                    if (response := await self._query_log.store(run, traceparent, caller)) is None:
+                        return
+                    if run.first_turn is not None and run.first_turn.take_answer(response):
+                        run.first_turn = None
+                    elif run.first_turn is not None:
+                        self._note_state(run)
+                        await run.drop_work(agent)
+                    stored = response.append
+                    self._cancel_earlier(run)
+                    run.main.publish(query_event(run.query, run.identity.user))
                 await run.state.wait_for_turn()
-                if stored.chat_created:
-                    run.chat.open_chat()
-                    run.main.publish(agent_pb2.ChatStart(chat_id=run.chat_id, chat_name=stored.chat_name))
-                run.main.publish(run.as_start())
-                await self._execute_and_finish(run, opening)
-                self._ask_after_run(run, stored)
+                if caller is not None:
+                    if stored is not None and stored.chat_created:
+                        run.chat.open_chat()
+                        run.main.publish(agent_pb2.ChatStart(chat_id=run.chat_id, chat_name=stored.chat_name))
+                    run.main.publish(run.as_start())
+                line = await execute(run, self._peers, opening)
+                if line is None:
+                    await hand_over(run, self._peers)
+                elif (failure := await finish(run, line, self._ask_next)) is not None:
+                    self._note_failure(run, failure)
+                elif line.state != State.FAILED and not self.is_draining:
+                    self._after.begin(run, stored)
         finally:
-            self._forget_run(run)
+            del self._tasks[run.id]
+            self.live.remove(run)
 
     def _note_state(self, run: Run) -> None:
         self._stateful[run.chat_id] = None
         while len(self._stateful) > STATEFUL_MAX:
             del self._stateful[next(iter(self._stateful))]
 
-    def _ask_after_run(self, run: Run, stored: memory_pb2.AppendResponse) -> None:
-        """Begin the questions that nobody waits for; left out where too many are asked, or the process stops."""
-        if run.state.name != "completed":
-            return
-        if run.agent.chat_title == "model" and stored.chat_created:
-            self._begin_question(partial(write_title, run, self._peers))
-        if run.agent.memory.extract == "after_run":
-            self._begin_question(partial(extract_facts, run, self._peers, stored.first_n))
-
-    def _begin_question(self, ask: Callable[[], Coroutine[None, None, None]]) -> None:
-        if len(self._questions) < QUESTIONS_MAX and not self.is_draining:
-            task = self._group.create_task(ask())
-            self._questions.add(task)
-            task.add_done_callback(self._questions.discard)
+    def _note_failure(self, run: Run, failure: common_pb2.Failure) -> None:
+        self.unstored[run.id] = failure
+        while len(self.unstored) > UNSTORED_MAX:
+            del self.unstored[next(iter(self.unstored))]
 
     def _cancel_earlier(self, run: Run) -> None:
         """Cancel what the run's query ends: as it says itself, or as agents say whose runs wait for people alone.
@@ -219,17 +201,6 @@ class Runs:
                 before.gates.pass_over(run.state.created_at)
         if how == "rollback":
             run.chat.take_back([before.chat for before in earlier])
-
-    async def _execute_and_finish(self, run: Run, opening: Opening) -> None:
-        line = await execute(run, self._peers, opening)
-        if line is None:
-            await hand_over(run, self._peers)
-        elif (failure := await finish(run, line, self._ask_next)) is not None:
-            self.unstored[run.id] = failure
-            while len(self.unstored) > UNSTORED_MAX:
-                del self.unstored[next(iter(self.unstored))]
-        elif line.state != "failed" and not self.is_draining:
-            self._compactions.begin(run)
 
     async def _ask_next(self, run: Run, message: Steer) -> None:
         """Ask an accepted message, which no limit refuses."""
@@ -256,24 +227,8 @@ class Runs:
         opening = Opening(run.hold_resets(), [AGENT_CHANGED] if past.is_changed else [])
         self.live.add(run)
         self._cancel_earlier(run)  # once more: the owner that was to do it is dead
-        self._tasks[run.id] = self._group.create_task(self._run_from_recording(run, opening))
+        self._tasks[run.id] = self._group.create_task(self._run(run, opening))
         return run
-
-    async def _run_from_recording(self, run: Run, opening: Opening) -> None:
-        try:
-            bind_run_id(run.id)
-            with tracing.start_resumed_span(run):
-                stored: memory_pb2.AppendResponse | None = None
-                with suppress(HeadraceError):
-                    # For a later query that takes this run back, and what is asked after it: nothing else is lost.
-                    stored = await self._query_log.append(run, run.past.traceparent)
-                    run.chat.store(stored.checkpoint_id, stored.chat_owner)
-                await run.state.wait_for_turn()
-                await self._execute_and_finish(run, opening)
-                if stored is not None:
-                    self._ask_after_run(run, stored)
-        finally:
-            self._forget_run(run)
 
     def _make_run(
         self,
@@ -284,23 +239,8 @@ class Runs:
         past: ResumePoint = NEW,
         version: AgentVersion | None = None,
     ) -> Run:
-        services = RunServices(
-            self._peers,
-            agents,
-            self._rules,
-            self._budgets,
-            self._modes,
-            run_subagent,
-            self._secrets,
-            self._registry.grants,
-            self._remotes,
-            self.live.rest,
-        )
+        services = replace(self._services, agents=agents)
         return Run(run_id, agent, query, services, past, version)
-
-    def _forget_run(self, run: Run) -> None:
-        del self._tasks[run.id]
-        self.live.remove(run)
 
     async def compact(self, chat_id: str) -> StartResult:
         """Raises NotFound, and what `start` raises."""
@@ -308,7 +248,7 @@ class Runs:
         agent_key = (await stored_runs.get_chat(self._peers, request)).last_agent_key
         return await self.start(
             agent_pb2.QueryRequest(
-                chat_id=chat_id, agent_key=agent_key, message=compact_command.COMMAND, when_busy="reject"
+                chat_id=chat_id, agent_key=agent_key, message=context.COMPACT_COMMAND, when_busy="reject"
             )
         )
 
@@ -325,7 +265,7 @@ class Runs:
         if run is not None and (queued := self._find_queued_steer(run, request_id)) is not None:
             return agent_pb2.SteerResponse(run_id=queued.id, status="queued")
         if run is not None and (run.hears or run.steering.find(request_id)):
-            run.note_received("AgentService/Steer", request)
+            run.note_received(request)
             return await steer_rpc.steer(run, request_id, request.message, self._group)
         query = await steer_rpc.query_of(self._peers, request) if run is None else run.query
         if query is None:
@@ -347,7 +287,7 @@ class Runs:
     async def drain(self, grace_s: float) -> None:
         """Let live runs end for `grace_s`, then leave them to their next owner."""
         self._admission.drain()
-        self._compactions.cancel()
+        self._after.cancel_compactions()
         if not await self.live.wait_until_idle(grace_s):
             self._admission.hand_over()
             for run in self.live.all():
@@ -355,5 +295,4 @@ class Runs:
             if not await self.live.wait_until_idle(ENDING_S):
                 for task in self._tasks.values():
                     task.cancel()
-        for task in self._questions:
-            task.cancel()
+        self._after.cancel_questions()

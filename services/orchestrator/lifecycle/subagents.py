@@ -11,33 +11,34 @@ from typing import Any
 import structlog
 
 from headrace.errors import BudgetExceeded, ContentFiltered, HeadraceError, StaleLease, to_failure
+from headrace.run_states import State
 from headrace.v1 import agent_pb2, memory_pb2, tools_pb2
 from services.orchestrator import tracing
 from services.orchestrator.agents import prompts
 from services.orchestrator.agents.definition import Definition
 from services.orchestrator.agents.definition.sections import React
-from services.orchestrator.calls import outcomes
-from services.orchestrator.calls.own_tools import subagent, todos
+from services.orchestrator.calls import results
+from services.orchestrator.calls.own_tools import planning, subagent
 from services.orchestrator.ids import subagent_id
-from services.orchestrator.mode_api.limits import CALL_LIMITS
+from services.orchestrator.mode_api.answering import STEPS_LIMIT
 from services.orchestrator.mode_api.mode_run import ModeRun
-from services.orchestrator.mode_api.steps import STEPS_LIMIT
+from services.orchestrator.mode_api.turns import CALL_LIMITS
 from services.orchestrator.modes.catalogue import RUNNERS
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.answers.call import Call
-from services.orchestrator.run.control.stop_control import Stopped
+from services.orchestrator.run.control.state import Stopped
 from services.orchestrator.run.scope import Scope
-from services.orchestrator.run.subagent_task import SubagentTask
+from services.orchestrator.run.scope_parts import SubagentTask
 from services.orchestrator.setup import system_message
 from services.orchestrator.setup.tool_selection import load_catalogue, select_tools
-from services.orchestrator.turn import parent_context
+from services.orchestrator.turn import context
 from services.orchestrator.turn.conversation import Conversation
 
 SUMMARY_CHARS_MAX = 500
 
 OPEN_RESULT = '{"ok":false,"error":"interrupted"}'
 
-SAME_TOOLS = frozenset({todos.WRITE.name, todos.READ.name, subagent.NAME})
+SAME_TOOLS = frozenset({planning.WRITE_TODOS.name, planning.READ_TODOS.name, subagent.NAME})
 
 log = structlog.get_logger()
 
@@ -51,8 +52,8 @@ class _SubagentResult:
     @property
     def line(self) -> memory_pb2.RunLine:
         if self.error is not None:
-            return memory_pb2.RunLine(state="failed", error=to_failure(self.error))
-        return memory_pb2.RunLine(state="cancelled" if self.is_cancelled else "completed")
+            return memory_pb2.RunLine(state=State.FAILED, error=to_failure(self.error))
+        return memory_pb2.RunLine(state=State.CANCELLED if self.is_cancelled else State.COMPLETED)
 
 
 async def run_subagent(parent: Scope, peers: Peers, call: Call, task: SubagentTask) -> tools_pb2.ToolOutcome:
@@ -105,7 +106,7 @@ async def _open_scope(parent: Scope, call: Call, task: SubagentTask) -> Scope:
 async def _run_mode(
     scope: Scope, parent: Scope, peers: Peers, task: SubagentTask, tools: list[tools_pb2.Tool]
 ) -> _SubagentResult:
-    await parent_context.push(scope, parent, peers, task.task)
+    await context.push(scope, parent, peers, task.task)
     scope.begin(await system_message.make_subagent_context(scope, peers, task.task, tools))
     await scope.add_user_message(task.task)
     reason = await RUNNERS[scope.agent.mode](ModeRun(Conversation(scope, peers, tools), task.task))
@@ -120,11 +121,11 @@ async def _report_result(scope: Scope, end: _SubagentResult, parent: Scope, call
     if end.error is None and not end.is_cancelled:
         summary = end.text[:SUMMARY_CHARS_MAX]
         await scope.record_end(agent_pb2.SubagentEnd(subagent_id=scope.subagent_id or "", ok=True, summary=summary))
-        outcome = outcomes.make_success(result=outcomes.truncate_result(end.text), **fields)
+        outcome = results.make_success(result=results.truncate_result(end.text), **fields)
     elif end.error is not None:
-        outcome = outcomes.make_failure(end.error.reason, end.error.message, **fields)
+        outcome = results.make_failure(end.error.reason, end.error.message, **fields)
     else:
-        outcome = outcomes.make_failure("cancelled", **fields)
+        outcome = results.make_failure("cancelled", **fields)
     if lines := run.scopes.close_family(scope, end.line, OPEN_RESULT):
         await run.log.append(lines)
     subagent.keep_result(parent, call, outcome.result)

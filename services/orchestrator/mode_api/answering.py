@@ -1,19 +1,150 @@
-"""How a mode of an operator's own asks its model, and gives the run's answer."""
+"""The steps of an operator's own mode: questions to its model, calls and texts that it makes itself, the run's answer.
+
+What a mode makes itself looks in the log like a model's answer, so that approvals, effects that happen once, replay and
+cancels work the same for it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from headrace.errors import NoAnswer
-from headrace.v1 import tools_pb2
+import orjson
+
+from headrace.errors import BudgetExceeded, NoAnswer
+from headrace.v1 import llm_pb2, memory_pb2, tools_pb2
 from services.orchestrator.agents.definition import StageSettings
 from services.orchestrator.agents.version import TIERS
-from services.orchestrator.mode_api import made_answers
+from services.orchestrator.ids import derived_id
 from services.orchestrator.mode_api.final_answer import NO_TOOLS, ask_for_final_answer
-from services.orchestrator.mode_api.limits import tell_limit
-from services.orchestrator.mode_api.turns import take_turns
+from services.orchestrator.mode_api.turns import take_turns, tell_limit
+from services.orchestrator.run.answers.answer import Answer
+from services.orchestrator.run.replay.fit import Calls, Fit, Kept
+from services.orchestrator.run.replay.replay import KEPT_STAGE, MADE
+from services.orchestrator.run.scope import Scope
 from services.orchestrator.turn import output_form
 from services.orchestrator.turn.conversation import Conversation
+from services.runtime.clock import now_ms
+
+STEPS_LIMIT = "customMaxSteps"
+"""The limit's name in errors."""
+
+
+class StepCount:
+    """Counts the steps of all scopes of one run."""
+
+    def __init__(self, steps_max: int) -> None:
+        self._steps_max = steps_max
+        self._taken = 0
+
+    def take(self) -> None:
+        """Count one more. Raises BudgetExceeded when there have been as many as the agent allows."""
+        if self._taken >= self._steps_max:
+            message = f"the mode has taken its {self._steps_max} steps (custom.maxSteps)"
+            raise BudgetExceeded(message, limit=STEPS_LIMIT, steps=self._taken)
+        self._taken += 1
+
+
+def make_fit(scope: Scope) -> Fit:
+    ids, run = scope.ids, scope.run
+    where = f"task {ids.task_id}" if ids.task_id else f"sub-agent {ids.subagent_id}" if ids.subagent_id else "the run"
+
+    def list_unopened() -> list[str]:
+        return [name for name in run.recording.list_tasks(scope.context_id) if not run.scopes.had(name)]
+
+    return Fit(scope.recording, where, list_unopened)
+
+
+async def keep(scope: Scope, step: int, name: str, kept: Kept) -> None:
+    """Commit a step's value or error, which no message has and no model is shown."""
+    run = scope.run
+    await run.state.wait_for_start()
+    message = memory_pb2.LogMessage(ts=now_ms(), message=llm_pb2.Message(role="user"))
+    message.message.content.add(text=kept.dump(step, name))
+    line = run.log.step(KEPT_STAGE, [message], run.feed.seq)
+    if scope.context_id is not None:
+        line.context_id = scope.context_id
+    if scope.ids.task_id is not None:
+        line.task_id = scope.ids.task_id
+    await run.log.append([memory_pb2.LogLine(step=line)])
+
+
+CALLS_MAX = 64
+"""Calls at a time: less than an answer of a model may have."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallResult:
+    """The end of a call."""
+
+    ok: bool
+    """Whether the tool did what it was to do."""
+
+    text: str
+    """Its result, as a model would see it."""
+
+    def json(self) -> Any:
+        """Return the result's first line read as JSON. Raises ValueError where it is none."""
+        return orjson.loads(self.text.partition("\n")[0])
+
+
+def dump_calls(wanted: Sequence[tuple[str, Mapping[str, Any]]]) -> list[tuple[str, str]]:
+    """Return names and arguments as JSON.
+
+    Raises:
+        TypeError: JSON does not have the arguments.
+        ValueError: There are no calls, or too many at a time.
+    """
+    if not 0 < len(wanted) <= CALLS_MAX:
+        raise ValueError(f"1 to {CALLS_MAX} calls at a time, not {len(wanted)}")
+    return [(name, orjson.dumps(arguments).decode()) for name, arguments in wanted]
+
+
+async def run_calls(talk: Conversation, calls: Calls, step: int) -> list[CallResult]:
+    """Run calls at the same time, each once. Raises BudgetExceeded where they are more than the run has left."""
+    answer = await _make_calls(talk.scope, calls, step)
+    await talk.execute_calls(answer, parallel=True)
+    return [CallResult(call.ok, call.result) for call in answer.calls]
+
+
+def read_agent_result(result: CallResult) -> CallResult:
+    """Return what a sub-agent said, or why it failed, out of the result of its call."""
+    try:
+        fields = result.json()
+        return CallResult(result.ok, fields["result"] if result.ok else fields["error"])
+    except (ValueError, KeyError, TypeError):
+        return result
+
+
+async def _make_calls(scope: Scope, calls: Calls, step: int) -> Answer:
+    """Return the committed answer with these calls, none of which has run yet."""
+    if recalled := scope.recalled_answer(calls):
+        return recalled
+    await scope.run.state.wait_for_start()  # nothing is said before the run's own first events
+    answer = scope.begin_answer()
+    for index, (name, arguments) in enumerate(calls):
+        call_id = f"mode_{derived_id(scope.run.id, scope.context_id or '', str(step), str(index))}"
+        fragment = llm_pb2.ToolCallDelta(index=index, id=call_id, name=name, arguments=arguments)
+        answer.take(llm_pb2.LlmDelta(tool_call=fragment).SerializeToString())
+    return await _end(scope, answer)
+
+
+async def say_text(scope: Scope, text: str) -> Answer:
+    """Return the committed answer with this text, which readers have then."""
+    if recalled := scope.recalled_answer(text=text):
+        return recalled
+    await scope.run.state.wait_for_start()
+    answer = scope.begin_answer()
+    answer.take(llm_pb2.LlmDelta(content=text).SerializeToString())
+    return await _end(scope, answer)
+
+
+async def _end(scope: Scope, answer: Answer) -> Answer:
+    answer.take(llm_pb2.LlmDelta(finish=llm_pb2.LlmFinish(reason=MADE)).SerializeToString())
+    await scope.end_answer()
+    return answer
+
 
 WORK, ANSWER = "work", "custom"
 """Stages: what is no part of the answer, and the answer."""
@@ -68,7 +199,7 @@ async def give_text(talk: Conversation, text: str) -> str:
     scope.enter(scope.agent.stage_settings(ANSWER))
     if (form := output_form.find_form(scope)) is not None:
         scope.notes.output = form.read_output(text).require_json()
-    await made_answers.say_text(scope, text)
+    await say_text(scope, text)
     scope.notes.last_text = scope.notes.last_said = text.strip()
     scope.enter(scope.agent.stage_settings(WORK))
     return "stop"

@@ -1,13 +1,88 @@
-"""The last turn of a run or sub-agent: without tools, checked, and in its form."""
+"""The last turn of a run or sub-agent: without tools, checked twice where the agent wants it, and in its form."""
 
 from __future__ import annotations
 
-from headrace.errors import NoAnswer
-from services.orchestrator.mode_api import reasoning_summary, verify
-from services.orchestrator.mode_api.limits import tell_limit
+from functools import partial
+
+import grpc
+import structlog
+
+from headrace.errors import HeadraceError, NoAnswer
+from headrace.v1 import llm_pb2
+from services.orchestrator.agents import prompts
+from services.orchestrator.mode_api.turns import tell_limit
 from services.orchestrator.run.answers.answer import Answer
-from services.orchestrator.turn import output_form
+from services.orchestrator.turn import model_stream, output_form
 from services.orchestrator.turn.conversation import Conversation
+
+REASONING_CHARS_MAX = 60_000
+"""About 15,000 tokens, which fit every model's window."""
+
+STAGE = "reasoning_summary"
+
+log = structlog.get_logger()
+
+
+async def write_summary(talk: Conversation) -> None:
+    scope = talk.scope
+    text = "\n\n".join(scope.notes.thoughts)[-REASONING_CHARS_MAX:].strip()
+    if not text:
+        return
+    if recalled := scope.recalled_answer():
+        talk.run.spending.recall_model_call(recalled.usage)
+        return
+    await talk.run.log.commit_held()
+    model = scope.settings.model
+    request = model_stream.make_question(model, STAGE, prompts.load_text(STAGE), text)
+    try:
+        needs = await model_stream.measure_question(talk.run, talk.peers, model, request)
+        async with talk.run.spending.model_call(needs) as reservation:
+            take = partial(_take_as_reasoning, scope.begin_answer())
+            await model_stream.stream_charged(talk.run, talk.peers, request, needs, reservation, take)
+    except (HeadraceError, TimeoutError, grpc.aio.AioRpcError) as error:
+        reason = error.reason if isinstance(error, HeadraceError) else type(error).__name__
+        log.warning("reasoning not summed up", run_id=talk.run.id, reason=reason)
+    await scope.end_answer()
+
+
+def _take_as_reasoning(answer: Answer, delta: llm_pb2.LlmDelta) -> None:
+    if delta.HasField("content"):
+        answer.take(llm_pb2.LlmDelta(reasoning=delta.content).SerializeToString())
+    elif delta.HasField("usage"):
+        answer.take(delta.SerializeToString())
+
+
+async def run_second_pass(talk: Conversation, draft: Answer) -> Answer:
+    if draft.finish_reason == "content_filter":
+        return await release_text(talk, draft.text, draft.finish_reason)
+    why = "the second turn gave no text"
+    talk.scope.attention.draft = draft.text
+    try:
+        answer = await talk.ask_model("none")
+        await talk.refuse_calls(answer, "no tool may be called any more; give the final answer")
+        if answer.text.strip():
+            return answer
+    except HeadraceError as error:
+        if not talk.scope.forget_answer():
+            raise
+        log.warning("answer not checked", run_id=talk.run.id, reason=error.reason)
+        why = error.reason
+    finally:
+        talk.scope.attention.draft = ""
+    await talk.scope.notice("VERIFY_SKIPPED", f"the answer was not checked a second time: {why}")
+    return await release_text(talk, draft.text, draft.finish_reason)
+
+
+async def release_text(talk: Conversation, text: str, finish_reason: str) -> Answer:
+    """Give readers `text` as an answer, unless they have it from an earlier owner of the run."""
+    if recalled := talk.scope.recalled_answer():
+        return recalled
+    answer = talk.scope.begin_answer()
+    answer.take(llm_pb2.LlmDelta(content=text).SerializeToString())
+    answer.take(llm_pb2.LlmDelta(finish=llm_pb2.LlmFinish(reason=finish_reason)).SerializeToString())
+    await talk.scope.end_answer()
+    return answer
+
 
 NO_TOOLS = "no tool may be called any more; answer with what is known"
 
@@ -43,12 +118,12 @@ async def finish_answer(talk: Conversation, answer: Answer, reason: str = "") ->
         OutputMismatch: It does not have its form.
     """
     if answer.is_draft:
-        answer = await verify.run_second_pass(talk, answer)
-    await reasoning_summary.write_summary(talk)
+        answer = await run_second_pass(talk, answer)
+    await write_summary(talk)
     if answer.finish_reason == "content_filter":
         return "content_filter"
     if not answer.text.strip() and reason and talk.scope.notes.last_text:
-        answer = await verify.release_text(talk, talk.scope.notes.last_text, "stop")
+        answer = await release_text(talk, talk.scope.notes.last_text, "stop")
     if not answer.text.strip():
         reached = reason or ("maxTokens" if answer.finish_reason == "length" else "")
         limit = f" at its limit ({reached})" if reached else ""

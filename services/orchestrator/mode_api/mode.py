@@ -20,12 +20,19 @@ from headrace.v1 import tools_pb2
 from services.orchestrator.agents.definition import StageSettings
 from services.orchestrator.calls.own_tools import subagent
 from services.orchestrator.ids import derived_id
-from services.orchestrator.mode_api import answering, kept_values, made_answers
-from services.orchestrator.mode_api.made_answers import CallResult
-from services.orchestrator.mode_api.mode_run import TOGETHER_MAX, ModeRun, Stopped
+from services.orchestrator.mode_api import answering
+from services.orchestrator.mode_api.answering import (
+    CallResult,
+    StepCount,
+    dump_calls,
+    keep,
+    make_fit,
+    read_agent_result,
+    run_calls,
+    say_text,
+)
+from services.orchestrator.mode_api.mode_run import CODE_FAILED, TOGETHER_MAX, ModeRun, Stopped
 from services.orchestrator.mode_api.plan import Task
-from services.orchestrator.mode_api.steps import StepCount, make_fit
-from services.orchestrator.mode_api.task_scope import CODE_FAILED
 from services.orchestrator.people.forms import ASK_HUMAN
 from services.orchestrator.run import session_state
 from services.orchestrator.run.replay.fit import Kept
@@ -54,7 +61,7 @@ class Mode(ModeRun):
         self._is_closed = False
         self._ids = 0
         self.finish_reason = ""
-        """How `answer` has ended; empty before it."""
+        """The finish reason of `answer`; empty before it."""
         section = self.agent.custom
         assert section is not None, "the mode has its section"
         self.params: dict[str, Any] = dict(section.params)
@@ -91,7 +98,7 @@ class Mode(ModeRun):
                 self.talk.run.control.go_live()
                 made = make()
                 recorded = orjson.dumps(await made if inspect.isawaitable(made) else made)
-                await kept_values.keep(self.talk.scope, step, name, Kept(recorded))
+                await keep(self.talk.scope, step, name, Kept(recorded))
             return orjson.loads(recorded)
 
     async def load_state(self, name: str, default: Any = None) -> Any:
@@ -135,7 +142,7 @@ class Mode(ModeRun):
     async def publish(self, text: str) -> None:
         """Give readers a text that no model has written, which is no part of the run's answer."""
         async with self._taking_step("a text of the mode"):
-            await made_answers.say_text(self.talk.scope, text)
+            await say_text(self.talk.scope, text)
 
     async def finish(self, text: str) -> None:
         """Take `text` for the run's answer; what the mode's function returns is taken so."""
@@ -151,14 +158,14 @@ class Mode(ModeRun):
 
         A tool that fails is a result. Raises BudgetExceeded where the run's tool calls are used up.
         """
-        dumped = made_answers.dump_calls(calls)
+        dumped = dump_calls(calls)
         async with self._taking_step(f"a call of {', '.join(name for name, _ in calls)}") as step:
-            return await made_answers.run_calls(self.talk, dumped, step)
+            return await run_calls(self.talk, dumped, step)
 
     async def call_agent(self, key: str, task: str) -> CallResult:
         """Have another agent of this one's `subagents` do a task, of which it sees nothing but the text."""
         result = await self.call_tool(subagent.NAME, agentKey=key, task=task)
-        return made_answers.read_agent_result(result)
+        return read_agent_result(result)
 
     async def ask_person(self, question: str, **details: Any) -> CallResult:
         """Ask the user, and wait; the agent lists `ask_human`, whose further arguments are `details`."""
@@ -270,4 +277,4 @@ class Mode(ModeRun):
         await scope.retract_answer(error.reason)
         failure = to_failure(error)
         kept = Kept(failure=(failure.code, failure.message, failure.details), said=self._fit.said)
-        await kept_values.keep(scope, self._fit.step, "", kept)
+        await keep(scope, self._fit.step, "", kept)

@@ -1,27 +1,96 @@
-"""A run, sub-agent or task as the mode sees it that works for it: all that a mode may do, and all of it durable.
+"""The part of a run that a mode works with: a run, sub-agent or task, and everything durable that may be done in it.
 
-A mode that is run again after a crash asks for the same things in the same order and is given what the log has.
+A mode that runs again after a crash asks for the same things in the same order and receives what the log has.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
 from headrace.errors import InvalidRequest
-from headrace.v1 import tools_pb2
+from headrace.run_states import State
+from headrace.v1 import agent_pb2, common_pb2, tools_pb2
 from services.orchestrator.agents.definition import Definition, StageSettings
-from services.orchestrator.agents.mode_files import ModeCode
-from services.orchestrator.mode_api import final_answer, first_turn, turns
-from services.orchestrator.mode_api.limits import tell_limit, translating_call_limit
-from services.orchestrator.mode_api.plan import ActivePlan, Task
-from services.orchestrator.mode_api.repetition import Repetition
-from services.orchestrator.mode_api.task_scope import TaskScope
+from services.orchestrator.mode_api import final_answer, turns
+from services.orchestrator.mode_api.plan import OPEN, ActivePlan, Task
+from services.orchestrator.mode_api.turns import (
+    Repetition,
+    ask_first_turn,
+    translating_call_limit,
+)
+from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.answers.answer import Answer
-from services.orchestrator.run.control.stop_control import Stopped
-from services.orchestrator.setup.file_values import load_file_values
+from services.orchestrator.run.control.state import Stopped
+from services.orchestrator.run.scope import Scope
+from services.orchestrator.setup.system_message import load_file_values
 from services.orchestrator.turn.conversation import Conversation
+
+INTERRUPTED_RESULT = '{"ok":false,"error":"interrupted"}'
+
+NOT_TOLD = common_pb2.Failure(code="TASK_NOT_UPDATED", message="the model did not say how the task ended")
+FAILED = common_pb2.Failure(code="TASK_FAILED", message="the model could not do the task")
+CODE_FAILED = common_pb2.Failure(code="TASK_FAILED", message="the mode's code ended the task with an error")
+
+
+class TaskScope:
+    def __init__(self, parent: Scope, peers: Peers, planned: ActivePlan, task: Task, settings: StageSettings) -> None:
+        self.scope = parent.open_task(task.task_id, settings)
+        self._peers = peers
+        self._planned = planned
+        self.task = task
+        self.has_ended = False
+        """Whether readers were told of an end, though the log may have refused it."""
+
+    @property
+    def results(self) -> dict[str, str]:
+        """Results of its tools, the last of each, by name."""
+        return self.scope.tools.results
+
+    @property
+    def recorded_end(self) -> agent_pb2.AgentDelta | None:
+        """The end that an earlier owner gave it; None if it did not, or while more is left to replay."""
+        return self.scope.recording.task_end
+
+    async def begin(self) -> None:
+        task, scope = self.task, self.scope
+        files = await load_file_values(scope, self._peers, scope.settings)
+        scope.enter(scope.settings, **self._planned.values(task), **files)
+        await self._planned.mark(task, "in_progress")
+        start = agent_pb2.TaskStart(task_id=task.task_id, run_id=scope.run.id, description=task.description)
+        await scope.record_start(start, lambda line: _make_last_event(task, line.state, line.error))
+
+    async def end(self, text: str, error: common_pb2.Failure | None = None) -> None:
+        """End the task as its status says, as failed if there is an `error`; readers get `text` as its summary."""
+        task, scope = self.task, self.scope
+        if error is None and task.status in OPEN:
+            error = NOT_TOLD
+        if error is not None:
+            await self._planned.mark(task, "failed")
+        if task.status == "completed":
+            event = agent_pb2.TaskComplete(
+                task_id=task.task_id, summary=text or None, artifact_ids=[*scope.notes.artifact_ids]
+            )
+        elif task.status == "failed":
+            event = agent_pb2.TaskFail(task_id=task.task_id, error=error or FAILED)
+        else:
+            event = agent_pb2.TaskCancel(task_id=task.task_id)
+        # What its model had begun is closed in the same breath: no later owner of the run is to take it for whole.
+        cut = scope.close(INTERRUPTED_RESULT)
+        self.has_ended = True
+        await scope.record_end(event, behind=cut)
+        scope.run.scopes.remove(scope)
+
+    async def mark(self, status: str) -> None:
+        await self._planned.mark(self.task, status)
+
+
+def _make_last_event(task: Task, state: str, error: common_pb2.Failure) -> agent_pb2.TaskFail | agent_pb2.TaskCancel:
+    if state == State.FAILED:
+        return agent_pb2.TaskFail(task_id=task.task_id, error=error)
+    return agent_pb2.TaskCancel(task_id=task.task_id)
+
 
 TOGETHER_MAX = 8
 """Works of `run_together` at the same time, unless a mode says another number."""
@@ -36,7 +105,7 @@ class ModeRun:
 
     def __init__(self, talk: Conversation, message: str) -> None:
         self.talk = talk
-        """The scope's conversation: for the API itself, not for modes."""
+        """The scope's conversation: for the API itself and built-in modes, not for an operator's."""
         self.message = message
         """What the mode is to answer: the user's message, or a sub-agent's task."""
 
@@ -47,11 +116,6 @@ class ModeRun:
     @property
     def chat_id(self) -> str:
         return self.talk.run.chat_id
-
-    @property
-    def is_for_operator(self) -> bool:
-        """Whether whoever has asked may see the operator's side."""
-        return "operate" in self.talk.run.identity.scopes
 
     @property
     def agent(self) -> Definition:
@@ -68,43 +132,15 @@ class ModeRun:
         return self.talk.scope.tools.names
 
     @property
-    def has_tools(self) -> bool:
-        return self.talk.has_tools
-
-    @property
-    def tool_count(self) -> int:
-        return len(self.talk.tools)
-
-    @property
     def wanted_choice(self) -> str:
         """The query's toolChoice, which holds for the run itself alone; empty: none."""
         scope = self.talk.scope
         return scope.run.query.tool_choice if scope is scope.run.main else ""
 
-    @property
-    def is_stopping(self) -> bool:
-        """Whether the run is cancelled and ends after this step."""
-        return self.talk.run.control.is_stopping
-
-    def find_code(self, name: str) -> ModeCode | None:
-        """Return the code of a mode of the operator's own: what the run is pinned to, where it is still known."""
-        return self.talk.run.find_mode(name)
-
-    def list_modes(self) -> list[str]:
-        """List the names of the operator's own modes."""
-        return self.talk.run.services.modes.names
-
-    def choose_first_turn(self) -> str:
-        """Return what the first turn does about tools: none, auto, required or a tool's name."""
-        return first_turn.choose_first_turn(self.talk)
-
     def check_wants_no_call(self) -> None:
         """Raise InvalidRequest where the query's toolChoice asks for a call, in a mode that does not do it."""
         if self.wanted_choice not in ("", "auto", "none"):
             raise InvalidRequest.of("toolChoice", f"must be auto or none for an agent of mode {self.agent.mode}")
-
-    def allows_parallel_calls(self, *, by_default: bool) -> bool:
-        return first_turn.allows_parallel_calls(self.talk, by_default=by_default)
 
     async def add_message(self, text: str) -> None:
         """Add a message to the model, which its next turn sees."""
@@ -113,7 +149,7 @@ class ModeRun:
     async def ask_first_turn(self, choice: str, *, parallel: bool) -> Answer:
         """Stream one turn, with reminders where a call is required. Raises ToolRequired, OutOfCalls."""
         with translating_call_limit():
-            return await first_turn.ask_first_turn(self.talk, choice, parallel=parallel)
+            return await ask_first_turn(self.talk, choice, parallel=parallel)
 
     async def ask_model(self, choice: str, *, reasoning: bool | None = None) -> Answer:
         """Stream one turn; `choice` is none, auto, required or a tool's name. Raises OutOfCalls."""
@@ -139,25 +175,14 @@ class ModeRun:
         """Stream the answer, without tools; return the finish reason. `limit` is what ended the work, if anything."""
         return await final_answer.ask_for_final_answer(self.talk, limit)
 
-    async def finish_answer(self, answer: Answer) -> str:
-        """Take this answer for the run's; return the finish reason."""
-        return await final_answer.finish_answer(self.talk, answer)
-
     async def notice(self, code: str, message: str) -> None:
         """Tell readers something that is no part of an answer."""
         await self.talk.scope.notice(code, message)
-
-    async def tell_limit(self, limit: str) -> None:
-        """Tell readers which limit, steps or budget, has ended a model's work."""
-        await tell_limit(self.talk.scope, limit)
 
     async def enter(self, settings: StageSettings, **values: str) -> None:
         """Go on in another stage, with its prompt filled from `values`."""
         files = await load_file_values(self.talk.scope, self.talk.peers, settings)
         self.talk.scope.enter(settings, **values, **files)
-
-    def log_steps_as(self, stage: str) -> None:
-        self.talk.scope.log_steps_as(stage)
 
     def with_tools(self, tools: Iterable[tools_pb2.Tool]) -> ModeRun:
         """Return the same scope with other tools for its model."""
@@ -166,9 +191,8 @@ class ModeRun:
     def begin_plan(self) -> ActivePlan:
         """Return the scope's plan, which has no tasks yet."""
         scope = self.talk.scope
-        planned = ActivePlan(scope.run.id, scope.run.chat_id, scope.recording, scope.record)
-        scope.follow_plan(planned)
-        return planned
+        scope.planned = ActivePlan(scope.run.id, scope.run.chat_id, scope.recording, scope.record)
+        return scope.planned
 
     def open_task(self, planned: ActivePlan, task: Task, settings: StageSettings) -> TaskScope:
         """Open the scope of a task, which begins with a copy of this conversation."""
@@ -178,10 +202,6 @@ class ModeRun:
         """Return a task as its mode sees it, with this scope's tools and further ones."""
         talk = Conversation(task.scope, self.talk.peers, [*self.talk.tools, *tools])
         return ModeRun(talk, task.task.description)
-
-    def add_results(self, results: Mapping[str, str]) -> None:
-        """Take over results of a task's tools, for the templates of later calls."""
-        self.talk.scope.tools.add_results(results)
 
     async def run_together(self, works: Sequence[Coroutine[Any, Any, T]], *, at_once: int = TOGETHER_MAX) -> list[T]:
         """Run works at the same time and return what they return, in their order.
@@ -200,7 +220,7 @@ class ModeRun:
                     with clock.working():
                         return await work
                 except Stopped:
-                    return None  # the others end their steps too, and the run stops behind them
+                    return None  # the others end their steps too, and the run stops after them
 
         try:
             with clock.aside():

@@ -1,7 +1,6 @@
 """The plan as modes work with it: its tasks, its changes, and the tools by which models change it."""
 
 from services.orchestrator.calls.own_tools.planning import ADD, GET, RESTATE, UPDATE
-from services.orchestrator.run.plan.active_plan import ActivePlan, Level
-from services.orchestrator.run.plan.plan import OPEN, Task, groups
+from services.orchestrator.run.plan import OPEN, ActivePlan, Level, Task, groups
 
 __all__ = ["ADD", "GET", "OPEN", "RESTATE", "UPDATE", "ActivePlan", "Level", "Task", "groups"]

@@ -1,1 +1,1 @@
-"""How a run comes to its answer, one file for each mode."""
+"""The modes: how a run comes to its answer."""

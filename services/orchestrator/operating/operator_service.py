@@ -1,27 +1,66 @@
-"""OperatorService: memory's view of all runs of a tenant, and cancels as their users would."""
+"""OperatorService: memory's view of all runs of a tenant, and cancels on behalf of their users."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from headrace.errors import HeadraceError, IndexIncomplete, InvalidRequest, NotFound
+from headrace.run_states import STATES_BY_EVENT, State
 from headrace.v1 import agent_pb2, limits_pb2, llm_pb2, memory_pb2, operator_pb2, operator_pb2_grpc
 from services.orchestrator.lifecycle.leases import Owner
-from services.orchestrator.operating.content import strip_content
-from services.orchestrator.operating.limits import LimitsInForce
+from services.orchestrator.money.limits import LimitsInForce
 from services.orchestrator.peers import stored_runs
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
+from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.service import AgentService
 from services.runtime.auth.audit_records import AuditRecords
 from services.runtime.auth.identity import Identity, acting_as, require_identity
 from services.runtime.clock import now_ms
-from services.runtime.rpc.call_ids import forward_metadata
 from services.runtime.rpc.interceptors import Context
-from services.runtime.rpc.peer_calls import translating_peer_errors
+
+if TYPE_CHECKING:
+    from google.protobuf.descriptor import FieldDescriptor
+    from google.protobuf.message import Message
+
+log = structlog.get_logger()
+
+
+_TEXTS_KEPT = frozenset(
+    {
+        *("agent_key", "kind", "state", "status", "stage", "stream", "decision", "risk", "role", "trigger", "code"),
+        *("tool_name", "tool_type", "action_name", "finish_reason", "mime_type", "viewport_key"),
+        *("answered_by", "credential", "any_of"),
+    }
+)
+"""Fields whose texts are words of ours, of the configuration or of the directory. What is not known here goes: a new
+field is taken for content."""
+
+
+def strip_content(message: Message) -> None:
+    """Clear the texts of `message` and of those in it."""
+    for field, value in message.ListFields():
+        if field.type in (field.TYPE_STRING, field.TYPE_BYTES):
+            if not _is_kept(field):
+                message.ClearField(field.name)
+        elif field.message_type is not None:
+            if field.message_type.GetOptions().map_entry:
+                message.ClearField(field.name)
+            else:
+                for inner in _list_values(field, value):
+                    strip_content(inner)
+
+
+def _is_kept(field: FieldDescriptor) -> bool:
+    return field.name.endswith("_id") or field.name in _TEXTS_KEPT
+
+
+def _list_values(field: FieldDescriptor, value: Any) -> list[Message]:
+    return list(value) if field.is_repeated else [value]
+
 
 RUNS_MAX = 200
 """Runs that a request names or ends."""
@@ -32,9 +71,7 @@ CANCELS_MAX = 8
 CANCEL_TIMEOUT_S = 10.0
 """Time for one; an owner that has just died is replaced later than that, and the caller told to try again."""
 
-_LIVE = ("", "live", "running", "waiting")
-
-log = structlog.get_logger()
+_LIVE = ("", "live", State.RUNNING, State.WAITING)
 
 
 class OperatorService(operator_pb2_grpc.OperatorServiceServicer):
@@ -128,13 +165,12 @@ class OperatorService(operator_pb2_grpc.OperatorServiceServicer):
                 return make(status="not_found")
             except HeadraceError as error:
                 return make(status="failed", reason=error.reason)
-        return make(status="ended" if answer.state in stored_runs.ENDS.values() else "cancelling")
+        return make(status="ended" if answer.state in STATES_BY_EVENT.values() else "cancelling")
 
     async def ListProviders(
         self, request: llm_pb2.ListProvidersRequest, context: Context
     ) -> llm_pb2.ListProvidersResponse:
-        with translating_peer_errors():
-            return await self._peers.llm.ListProviders(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+        return await self._peers.llm.ListProviders(request)
 
     async def GetLimits(self, request: limits_pb2.GetLimitsRequest, context: Context) -> limits_pb2.GetLimitsResponse:
         return await self._limits.list_all(require_identity(), request)
@@ -155,8 +191,7 @@ class OperatorService(operator_pb2_grpc.OperatorServiceServicer):
         )
 
     async def _list_runs(self, request: operator_pb2.OperatorListRunsRequest) -> operator_pb2.OperatorListRunsResponse:
-        with translating_peer_errors():
-            return await self._peers.memory.ListRuns(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+        return await self._peers.memory.ListRuns(request)
 
 
 def _choose_runs(request: operator_pb2.CancelRunsRequest) -> operator_pb2.OperatorListRunsRequest:

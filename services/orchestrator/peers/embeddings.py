@@ -8,8 +8,6 @@ from headrace.errors import Overloaded, QueueFull
 from services.orchestrator.peers.stubs import Peers
 from services.runtime.auth import identity
 from services.runtime.capacity import RETRY_AFTER_S, Capacity
-from services.runtime.rpc.call_ids import forward_metadata
-from services.runtime.rpc.peer_calls import translating_peer_errors
 
 if TYPE_CHECKING:
     from headrace.v1 import llm_pb2
@@ -41,9 +39,6 @@ class Embeddings:
             raise QueueFull(message, retry_after_s=RETRY_AFTER_S)
         self._capacity.acquire(tenant)
         try:
-            with translating_peer_errors():
-                return await self._peers.llm.Embed(
-                    request, timeout=TIMEOUT_S if remaining_s is None else remaining_s, metadata=forward_metadata()
-                )
+            return await self._peers.llm.Embed(request, timeout=TIMEOUT_S if remaining_s is None else remaining_s)
         finally:
             self._capacity.release(tenant)

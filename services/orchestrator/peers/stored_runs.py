@@ -1,18 +1,21 @@
-"""Runs that are not live here, as memory has them."""
+"""Runs that are not live here, as memory has them, and streams that end when their chat is no longer shared."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import asynccontextmanager
 
-from headrace.errors import LogDamaged, NotFound, OutOfRange, Overloaded, PermissionDenied
+import structlog
+
+from headrace.errors import HeadraceError, LogDamaged, NotFound, OutOfRange, Overloaded, PermissionDenied
+from headrace.run_states import STATES_BY_EVENT, State
 from headrace.v1 import agent_pb2, memory_pb2
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
+from services.orchestrator.peers.stubs import Peers
 from services.runtime.auth.access import PARTICIPATING, RUN_ONLY
 from services.runtime.auth.identity import Identity, acting_as, require_identity
-from services.runtime.rpc.call_ids import forward_metadata
-from services.runtime.rpc.peer_calls import translating_peer_errors
 
-ENDS = {"run_complete": "completed", "run_cancel": "cancelled", "run_error": "failed"}
+log = structlog.get_logger()
 
 
 async def get_chat(peers: Peers, request: memory_pb2.GetChatRequest) -> memory_pb2.GetChatResponse:
@@ -80,8 +83,7 @@ async def find_chat_owner(
 
 
 async def _load_readable(peers: Peers, request: memory_pb2.GetChatRequest) -> memory_pb2.GetChatResponse:
-    with translating_peer_errors():
-        return await peers.memory.GetChat(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+    return await peers.memory.GetChat(request)
 
 
 def _is_own(chat: memory_pb2.GetChatResponse) -> bool:
@@ -142,13 +144,12 @@ async def list_unfinished_of_chat(peers: Peers, run_id: str) -> list[memory_pb2.
 async def _list_unfinished(
     peers: Peers, request: memory_pb2.ListUnfinishedRunsRequest
 ) -> list[memory_pb2.UnfinishedRun]:
-    with translating_peer_errors():
-        reply = await peers.memory.ListUnfinishedRuns(request, timeout=UNARY_TIMEOUT_S)
+    reply = await peers.memory.ListUnfinishedRuns(request)
     return list(reply.runs)
 
 
 def has_ended(chat: memory_pb2.GetChatResponse) -> bool:
-    return bool(chat.events) and chat.events[-1].WhichOneof("payload") in ENDS
+    return bool(chat.events) and chat.events[-1].WhichOneof("payload") in STATES_BY_EVENT
 
 
 async def get_run(peers: Peers, run_id: str) -> agent_pb2.Run:
@@ -176,7 +177,7 @@ def fold_runs(events: Iterable[agent_pb2.AgentDelta]) -> list[agent_pb2.Run]:
                     run_id=start.run_id,
                     chat_id=chat_id,
                     agent_key=start.agent_key,
-                    state="running",
+                    state=State.RUNNING,
                     created_at=asked_at,
                     agent_version=start.agent_version if start.HasField("agent_version") else None,
                     agent_version_hash=start.agent_version_hash if start.HasField("agent_version_hash") else None,
@@ -186,10 +187,10 @@ def fold_runs(events: Iterable[agent_pb2.AgentDelta]) -> list[agent_pb2.Run]:
             open_gates = set()
         elif runs and kind in ("gate_open", "gate_close"):
             (open_gates.add if kind == "gate_open" else open_gates.discard)(getattr(event, kind).gate_id)
-            runs[-1].state = "waiting" if open_gates else "running"
-        elif runs and kind in ENDS:
+            runs[-1].state = State.WAITING if open_gates else State.RUNNING
+        elif runs and kind in STATES_BY_EVENT:
             end = getattr(event, kind)
-            runs[-1].state = ENDS[kind]
+            runs[-1].state = STATES_BY_EVENT[kind]
             runs[-1].usage.CopyFrom(end.usage)
             if kind == "run_complete":
                 runs[-1].finish_reason = end.finish_reason
@@ -198,3 +199,42 @@ def fold_runs(events: Iterable[agent_pb2.AgentDelta]) -> list[agent_pb2.Run]:
         if runs and kind != "request_query":
             runs[-1].updated_at = event.timestamp
     return runs
+
+
+LOOK_S = 2.0
+"""Time between looks, one small question to memory for each stream of somebody in a chat of another."""
+
+
+@asynccontextmanager
+async def ending_with_access(peers: Peers, run_id: str) -> AsyncGenerator[None]:
+    """Run the block for as long as the caller may read the run's chat; raises NotFound. While memory does not answer
+    nothing is ended."""
+    ending = asyncio.timeout(None)
+    watch = asyncio.create_task(_watch_access(peers, run_id, ending))
+    try:
+        async with ending:
+            yield
+    except TimeoutError:
+        if ending.expired():
+            raise NotFound(f"run {run_id} does not exist", runId=run_id) from None
+        raise
+    finally:
+        watch.cancel()
+        await asyncio.wait([watch])
+
+
+async def _watch_access(peers: Peers, run_id: str, ending: asyncio.Timeout) -> None:
+    loop, caller = asyncio.get_running_loop(), require_identity()
+    while True:
+        await asyncio.sleep(LOOK_S)
+        try:
+            if await find_chat_owner(peers, run_id=run_id) != caller:
+                continue
+        except NotFound:
+            pass
+        except HeadraceError as error:
+            log.warning("access not known", run_id=run_id, reason=error.reason)
+            continue
+        log.info("reader ended", run_id=run_id)
+        ending.reschedule(loop.time())
+        return

@@ -1,31 +1,91 @@
-"""Stubs of the peer services, with timeouts and retries."""
+"""Stubs of the peer services. Their calls bring deadlines, metadata, retries and our own errors with them."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import grpc
+import structlog
 
+from headrace.errors import ProviderUnavailable
+from headrace.v1 import data_pb2, llm_pb2, memory_pb2, schedule_pb2, tools_pb2
+from headrace.v1.data_pb2_grpc import DataStoreServiceStub
 from headrace.v1.llm_pb2_grpc import LlmServiceStub
 from headrace.v1.memory_pb2_grpc import MemoryServiceStub
 from headrace.v1.schedule_pb2_grpc import ScheduleServiceStub
 from headrace.v1.tools_pb2_grpc import ToolServiceStub
-from services.orchestrator.peers.ttl_cache import TtlCache
-from services.orchestrator.tape.taped_stub import tape_calls
-from services.runtime.rpc.peer_calls import repeat_until_answered
+from services.orchestrator.peers.tape import TAPE, tape_calls
+from services.runtime.clock import monotonic_s
+from services.runtime.rpc.peer_calls import carry_metadata, complete_calls, repeat_until_answered
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from headrace.v1 import llm_pb2, tools_pb2
+    from headrace.v1.data_pb2_grpc import DataStoreServiceAsyncStub
     from headrace.v1.llm_pb2_grpc import LlmServiceAsyncStub
     from headrace.v1.memory_pb2_grpc import MemoryServiceAsyncStub
     from headrace.v1.schedule_pb2_grpc import ScheduleServiceAsyncStub
     from headrace.v1.tools_pb2_grpc import ToolServiceAsyncStub
     from services.runtime.auth.identity import Identity
+
+
+RETRY_DELAY_S = 0.2
+
+T = TypeVar("T")
+
+log = structlog.get_logger()
+
+
+async def patiently(ask: Callable[[], Awaitable[T]]) -> T:
+    while True:
+        try:
+            return await ask()
+        except ProviderUnavailable:
+            log.debug("waiting for memory")
+            await asyncio.sleep(RETRY_DELAY_S)
+
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+ANSWERS_MAX = 1000
+"""Most provider files have fewer models."""
+
+
+class TtlCache(Generic[K, V]):
+    """Callers must not change cached answers."""
+
+    def __init__(self, age_s: float) -> None:
+        self._age_s = age_s
+        self._answers: dict[K, tuple[float, V]] = {}
+
+    def is_known(self, question: K) -> bool:
+        """Return whether `get_or_ask` has not to wait now."""
+        known = self._answers.get(question)
+        # A run that is recorded asks itself: its recording is to have all that it knows.
+        return TAPE.get() is None and known is not None and monotonic_s() - known[0] < self._age_s
+
+    def find_last(self, question: K) -> V | None:
+        """Return the last answer, however old; None if there was none."""
+        known = self._answers.get(question)
+        return known and known[1]
+
+    async def get_or_ask(self, question: K, ask: Callable[[], Awaitable[V]]) -> V:
+        """Return a cached or new answer; an empty one is not cached, as the missing may be on its way."""
+        if self.is_known(question):
+            return self._answers[question][1]
+        answer = await ask()
+        self._answers.pop(question, None)
+        if answer:
+            self._answers[question] = monotonic_s(), answer
+        if len(self._answers) > ANSWERS_MAX:
+            del self._answers[next(iter(self._answers))]
+        return answer
+
 
 UNARY_TIMEOUT_S = 30.0
 """An append waits for a disk."""
@@ -79,6 +139,7 @@ class Peers:
     memory: MemoryServiceAsyncStub
     tools: ToolServiceAsyncStub
     schedules: ScheduleServiceAsyncStub
+    data: DataStoreServiceAsyncStub
     channels: Sequence[grpc.aio.Channel] = ()
     """The gateway's and that of tools."""
     models: TtlCache[tuple[str, str], Sequence[llm_pb2.ModelInfo]] = field(default_factory=partial(TtlCache, FRESH_S))
@@ -98,11 +159,15 @@ class Peers:
         offering = ToolServiceStub(tools)
         for name in TOOLS_WAITED_FOR:
             setattr(offering, name, repeat_until_answered(getattr(offering, name)))
-        stream_chat = llm_gateway.unary_stream(STREAM_CHAT)
-        llm = LlmServiceStub(llm_gateway)
-        for stub, service in ((llm, "LlmService"), (remembering, "MemoryService"), (offering, "ToolService")):
+        stream_chat = carry_metadata(llm_gateway.unary_stream(STREAM_CHAT))
+        llm, schedules, data = LlmServiceStub(llm_gateway), ScheduleServiceStub(memory), DataStoreServiceStub(memory)
+        for stub, file in ((llm, llm_pb2), (remembering, memory_pb2), (offering, tools_pb2)):
+            [service] = file.DESCRIPTOR.services_by_name.values()
             tape_calls(stub, service)
-        return cls(llm, stream_chat, remembering, offering, ScheduleServiceStub(memory), (llm_gateway, tools))
+            complete_calls(stub, service, UNARY_TIMEOUT_S)
+        for stub, file, name in ((schedules, schedule_pb2, "ScheduleService"), (data, data_pb2, "DataStoreService")):
+            complete_calls(stub, file.DESCRIPTOR.services_by_name[name], UNARY_TIMEOUT_S)
+        return cls(llm, stream_chat, remembering, offering, schedules, data, (llm_gateway, tools))
 
     async def wait_for_gateway(self) -> None:
         await _wait_until_ready(self.channels[:1], GATEWAY_BACK_S)

@@ -9,7 +9,6 @@ from headrace.errors import HeadraceError, NotFound
 from headrace.streams import reading
 from headrace.v1 import tools_pb2
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
-from services.runtime.rpc.call_ids import forward_metadata
 from services.runtime.rpc.peer_calls import translating_peer_errors
 
 log = structlog.get_logger()
@@ -27,9 +26,7 @@ async def read_start(peers: Peers, chat_id: str, path: str, bytes_max: int) -> b
     data = bytearray()
     try:
         with translating_peer_errors():
-            async with reading(
-                peers.tools.ReadFile(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
-            ) as pieces:
+            async with reading(peers.tools.ReadFile(request, timeout=UNARY_TIMEOUT_S)) as pieces:
                 async for piece in pieces:
                     data += piece.data
     except (HeadraceError, grpc.aio.AioRpcError) as error:
@@ -42,8 +39,7 @@ async def list_workspace(peers: Peers, chat_id: str) -> tools_pb2.ListFilesRespo
     """List the files, none where there is no workspace yet; None if the tools service does not say."""
     request = tools_pb2.ListFilesRequest(chat_id=chat_id)
     try:
-        with translating_peer_errors():
-            return await peers.tools.ListFiles(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+        return await peers.tools.ListFiles(request)
     except NotFound:
         return tools_pb2.ListFilesResponse()
     except (HeadraceError, grpc.aio.AioRpcError) as error:

@@ -9,13 +9,11 @@ from contextlib import suppress
 
 from headrace.errors import NotFound, Overloaded, PermissionDenied
 from headrace.v1 import common_pb2, gates_pb2
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
+from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.control.gates import Gate
 from services.orchestrator.run.run import Run
 from services.runtime.auth.access import REQUESTER, may_answer
 from services.runtime.auth.identity import Identity, require_identity
-from services.runtime.rpc.call_ids import forward_metadata
-from services.runtime.rpc.peer_calls import translating_peer_errors
 
 OPEN = "open"
 """State of a gate that waits."""
@@ -97,8 +95,7 @@ async def find_requester(run: Run | None, peers: Peers, run_id: str, gate_id: st
 async def get_stored_gate(peers: Peers, run_id: str, gate_id: str) -> gates_pb2.Gate:
     """Raises NotFound: There is none that the caller may see."""
     wanted = gates_pb2.GetGateRequest(run_id=run_id, gate_id=gate_id)
-    with translating_peer_errors():
-        return (await peers.memory.GetGate(wanted, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())).gate
+    return (await peers.memory.GetGate(wanted)).gate
 
 
 async def check_not_open(run_id: str, gate_id: str, peers: Peers) -> None:

@@ -11,16 +11,14 @@ from headrace.v1 import agent_pb2, gates_pb2, gates_pb2_grpc, memory_pb2
 from services.orchestrator.cluster.forwarding import Forwarder
 from services.orchestrator.lifecycle.live_runs import LiveRuns
 from services.orchestrator.peers import stored_runs
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
+from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.people import access, answers, steps
 from services.orchestrator.people.votes import hash_arguments
 from services.orchestrator.run.run import Run
 from services.runtime.auth.audit_records import AuditRecords
 from services.runtime.auth.identity import Identity, acting_as, require_identity
 from services.runtime.randomness import new_uuid
-from services.runtime.rpc.call_ids import forward_metadata
 from services.runtime.rpc.interceptors import Context
-from services.runtime.rpc.peer_calls import translating_peer_errors
 from services.runtime.rpc.push_stream import Watches, opening_sink
 
 Answer = TypeVar("Answer")
@@ -52,19 +50,17 @@ class GateService(gates_pb2_grpc.GateServiceServicer):
         self._check_requester = check_requester
 
     async def ListGates(self, request: gates_pb2.ListGatesRequest, context: Context) -> gates_pb2.ListGatesResponse:
-        with translating_peer_errors():
-            return await self._peers.memory.ListGates(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+        return await self._peers.memory.ListGates(request)
 
     async def WatchGates(self, request: gates_pb2.WatchGatesRequest, context: Context) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] - as Query
-        watching = self._peers.memory.WatchGates(request, metadata=forward_metadata())
+        watching = self._peers.memory.WatchGates(request)
         async with self._watches.following(), opening_sink(context) as out, reading(watching) as told:
             async for news in told:
                 if not out.send(news.SerializeToString()):
                     await out.wait_until_drained()
 
     async def GetGate(self, request: gates_pb2.GetGateRequest, context: Context) -> gates_pb2.GetGateResponse:
-        with translating_peer_errors():
-            response = await self._peers.memory.GetGate(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+        response = await self._peers.memory.GetGate(request)
         caller, gate = require_identity(), response.gate
         requester = Identity.from_stored(caller.tenant, gate.requester)
         # Memory has seen to it that the caller may see the gate; what its call says is for those who decide.
@@ -125,24 +121,24 @@ class GateService(gates_pb2_grpc.GateServiceServicer):
                 with acting_as(requester):
                     return await answers.answer_ended(self._peers, request, by)
             self._check_requester(run)
-            run.note_received("AgentService/Submit", answers.hide_secrets(request))
+            run.note_received(answers.hide_secrets(request))
             answer = await answers.submit(run, request, self._group)
             if answer.status in OVER:
                 await access.check_not_open(run.id, gate_id, self._peers)
             return answer
 
-        return await self._relays.answer("Submit", request, context, here, requester=requester)
+        return await self._relays.answer(request, context, here, requester=requester)
 
     async def ClaimGate(self, request: gates_pb2.ClaimGateRequest, context: Context) -> gates_pb2.ClaimGateResponse:
         steps.check_lease(request)
         closed = gates_pb2.ClaimGateResponse(status="closed")
-        return await self._take_step("ClaimGate", request, context, steps.claim_gate, closed)
+        return await self._take_step(request, context, steps.claim_gate, closed)
 
     async def ReleaseGate(
         self, request: gates_pb2.ReleaseGateRequest, context: Context
     ) -> gates_pb2.ReleaseGateResponse:
         closed = gates_pb2.ReleaseGateResponse(released=False)
-        return await self._take_step("ReleaseGate", request, context, steps.release_gate, closed)
+        return await self._take_step(request, context, steps.release_gate, closed)
 
     async def DelegateGate(
         self, request: gates_pb2.DelegateGateRequest, context: Context
@@ -150,30 +146,28 @@ class GateService(gates_pb2_grpc.GateServiceServicer):
         steps.check_delegation(request)
         request.request_id = request.request_id or new_uuid()
         closed = gates_pb2.DelegateGateResponse(status="closed")
-        return await self._take_step("DelegateGate", request, context, steps.delegate_gate, closed)
+        return await self._take_step(request, context, steps.delegate_gate, closed)
 
     async def AskBack(self, request: gates_pb2.AskBackRequest, context: Context) -> gates_pb2.AskBackResponse:
         steps.check_note(request.note)
         request.request_id = request.request_id or new_uuid()
         closed = gates_pb2.AskBackResponse(status="closed")
-        return await self._take_step("AskBack", request, context, steps.ask_back, closed)
+        return await self._take_step(request, context, steps.ask_back, closed)
 
     async def _take_step(
         self,
-        name: str,
         request: Any,
         context: Context,
         take: Callable[[Run, Any, asyncio.TaskGroup], Awaitable[Answer | None]],
         closed: Answer,
     ) -> Answer:
         """Take a step where the run is; return `closed` where the gate waits no more (None from `take`)."""
-        rpc = f"GateService/{name}"
 
         async def here(run: Run | None) -> Answer:
             if run is None:
                 await access.check_closed(request.run_id, request.gate_id, self._peers)
                 return closed
-            run.note_received(rpc, request)
+            run.note_received(request)
             if run.gates.find(request.gate_id) is None:
                 await access.check_not_open(run.id, request.gate_id, self._peers)
             if (answer := await take(run, request, self._group)) is not None:
@@ -182,20 +176,18 @@ class GateService(gates_pb2_grpc.GateServiceServicer):
             return closed
 
         requester = await self._find_requester(request.run_id, request.gate_id)
-        return await self._relays.answer(rpc, request, context, here, requester=requester)
+        return await self._relays.answer(request, context, here, requester=requester)
 
     async def ListGrants(self, request: gates_pb2.ListGrantsRequest, context: Context) -> gates_pb2.ListGrantsResponse:
-        with translating_peer_errors():
-            return await self._peers.memory.ListGrants(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+        return await self._peers.memory.ListGrants(request)
 
     async def RevokeGrant(
         self, request: gates_pb2.RevokeGrantRequest, context: Context
     ) -> gates_pb2.RevokeGrantResponse:
-        with translating_peer_errors():
-            return await self._peers.memory.RevokeGrant(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+        return await self._peers.memory.RevokeGrant(request)
 
     async def ExportGates(self, request: gates_pb2.ExportGatesRequest, context: Context) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] - as Query
-        exporting = self._peers.memory.ExportGates(request, metadata=forward_metadata())
+        exporting = self._peers.memory.ExportGates(request)
         async with opening_sink(context) as out, reading(exporting) as lines:
             async for line in lines:
                 if not out.send(line.SerializeToString()):

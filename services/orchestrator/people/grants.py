@@ -14,11 +14,10 @@ import structlog
 from headrace.errors import HeadraceError, InvalidRequest, PermissionDenied, QueueFull
 from headrace.v1 import agent_pb2, common_pb2, gates_pb2, tools_pb2
 from services.orchestrator import ids
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S
 from services.orchestrator.people.access import is_named
 from services.orchestrator.people.approvals import ApprovalAnswer
 from services.orchestrator.run.answers.call import Call
-from services.orchestrator.run.approvals.risks import RISKS, Risk
+from services.orchestrator.run.approvals.rules import RISKS, Risk
 from services.orchestrator.run.approvals.verdict import Verdict
 from services.orchestrator.run.control.gates import Gate
 from services.orchestrator.run.run import Run
@@ -26,8 +25,6 @@ from services.orchestrator.run.scope import Scope
 from services.runtime.auth.access import REQUESTER
 from services.runtime.auth.identity import Identity, acting_as
 from services.runtime.clock import now_ms
-from services.runtime.rpc.call_ids import forward_metadata
-from services.runtime.rpc.peer_calls import translating_peer_errors
 
 FOR_RUN, FOR_CHAT = "run", "chat"
 
@@ -64,11 +61,8 @@ async def use_grant(scope: Scope, call: Call, found: Verdict) -> bool:
 async def list_grants(run: Run) -> list[gates_pb2.Grant]:
     """List the grants of the run's chat that are in force, the oldest first."""
     request = gates_pb2.ListGrantsRequest(chat_id=run.chat_id, page_size=GRANTS_MAX)
-    with acting_as(run.identity), translating_peer_errors():
-        response = await run.services.peers.memory.ListGrants(
-            request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata()
-        )
-    return list(response.grants)
+    with acting_as(run.identity):
+        return list((await run.services.peers.memory.ListGrants(request)).grants)
 
 
 def hash_tool(tool: tools_pb2.Tool) -> str:
@@ -82,8 +76,7 @@ async def _is_same_tool(run: Run, grant: gates_pb2.Grant, call: Call) -> bool:
     if not grant.tool_sha256:  # of an earlier version
         return True
     request = tools_pb2.ListToolsRequest(names=[call.name])
-    with translating_peer_errors():
-        reply = await run.services.peers.tools.ListTools(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+    reply = await run.services.peers.tools.ListTools(request)
     offered = (tool for tool in reply.tools if tool.name.casefold() == call.name.casefold())
     return all(tool is not None and hash_tool(tool) == grant.tool_sha256 for tool in (call.tool, *offered))
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 import structlog
 from google.protobuf.message import Message
 
 from headrace.errors import HeadraceError, Overloaded, ProviderUnavailable, StaleLease
 from headrace.v1 import memory_pb2
+from services.orchestrator.run.log import retry_commit
 from services.orchestrator.run.run import Run
-
-COMMIT_DELAYS_S = (0.0, 0.2, 1.0, 3.0)
 
 log = structlog.get_logger()
 
@@ -39,8 +39,11 @@ async def _commit_input(
     then: Callable[[], None],
     committed: asyncio.Future[None],
 ) -> None:
+    def note_retry(error: HeadraceError) -> None:
+        log.warning("what a person told is sent again", run_id=run.id, reason=error.reason)
+
     try:
-        await _send_until_answered(run, lines)
+        await retry_commit(partial(run.log.send, lines), lambda error: error.retriable, note_retry)
     except Exception as error:  # every error goes to the caller, who waits for `committed`, and ends the run
         failure = error if isinstance(error, HeadraceError) else ProviderUnavailable("it could not be stored")
         log.warning("what a person told was not committed", run_id=run.id, reason=failure.reason)
@@ -59,15 +62,3 @@ async def _commit_input(
 def _set_failure(committed: asyncio.Future[None], error: Exception) -> None:
     committed.set_exception(error)
     committed.exception()  # read here too, for a caller that has left
-
-
-async def _send_until_answered(run: Run, lines: memory_pb2.AppendRequest) -> None:
-    for delay_s in COMMIT_DELAYS_S:
-        await asyncio.sleep(delay_s)
-        try:
-            await run.log.send(lines)
-        except HeadraceError as error:
-            if not error.retriable or delay_s == COMMIT_DELAYS_S[-1]:
-                raise
-        else:
-            return

@@ -17,7 +17,7 @@ from services.orchestrator.people.approvals import ApprovalAnswer, parse_answer
 from services.orchestrator.people.grants import check_grant, make_grant
 from services.orchestrator.people.kind import ACCEPTED, Given, Judgement, Kind
 from services.orchestrator.people.steps import commit_step
-from services.orchestrator.run.answers.arguments import find_violation
+from services.orchestrator.run.answers.call import find_violation
 from services.orchestrator.run.approvals.verdict import verdict
 from services.orchestrator.run.control.gates import VOTE, Gate
 from services.orchestrator.run.run import Run

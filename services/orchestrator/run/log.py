@@ -1,4 +1,4 @@
-"""Sends a run's lines to memory, as numbered steps.
+"""Sends a run's lines to memory, as numbered steps, and the first turn's request along with its query line.
 
 An unanswered append is sent again, which is idempotent by request id, so that a cancel in mid-commit neither loses nor
 doubles a line; and before any later one, so that the log has no result without its call.
@@ -8,28 +8,86 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 import structlog
 
 from headrace.errors import HeadraceError, Overloaded, StaleLease
 from headrace.v1 import memory_pb2
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
+from services.orchestrator.peers.stubs import Peers
 from services.runtime.clock import now_ms
 from services.runtime.randomness import new_uuid
-from services.runtime.rpc.call_ids import forward_metadata
-from services.runtime.rpc.peer_calls import translating_peer_errors
 
-REFUSED_DELAYS_S = (0.2, 1.0, 3.0)
-"""Memory refuses while its disk or database is behind or away."""
+log = structlog.get_logger()
+
+
+LOOP_TURNS_MAX = 20
+"""Turns of the loop that the query line waits for the request, which takes a dozen where nothing has to be fetched."""
+
+
+class FirstTurn:
+    """Belongs to a run whose work begins before its query is stored, in a chat that is taken to have no state."""
+
+    def __init__(self) -> None:
+        self.state: memory_pb2.GetStateResponse | None = None
+        """The state that the chat has in truth; None while it is taken to be empty."""
+        self._request: memory_pb2.LoadContextRequest | None = None
+        self._is_sent = False
+        self._loaded: asyncio.Future[memory_pb2.LoadContextResponse | None] = asyncio.get_running_loop().create_future()
+
+    async def load_context(self, request: memory_pb2.LoadContextRequest) -> memory_pb2.LoadContextResponse | None:
+        """Return the answer that came with the stored query; None if memory has to be asked."""
+        if self._is_sent or self._request is not None:
+            return None
+        self._request = request
+        return await self._loaded
+
+    async def wait_for_request(self) -> memory_pb2.LoadContextRequest | None:
+        """Return the request to send along, None if it takes longer; later ones are not taken."""
+        for _ in range(LOOP_TURNS_MAX):
+            if self._request is not None:
+                break
+            await asyncio.sleep(0)
+        self._is_sent = True
+        return self._request
+
+    def take_answer(self, response: memory_pb2.BeginRunResponse) -> bool:
+        """Give the work its messages; return False if the chat has a state, so that the work must begin again."""
+        if not response.HasField("state") or response.state.state != "{}":
+            self.state, self._request = response.state, None
+            return False
+        if not self._loaded.done():
+            self._loaded.set_result(response.context if response.HasField("context") else None)
+        return True
+
+
+COMMIT_DELAYS_S = (0.0, 0.2, 1.0, 3.0)
+"""Pauses before each try to commit: memory may be restarting, or its disk or database behind or away."""
 
 AGAIN_S = 1.0
 """Pause before that is stored again which memory has not taken, where what waits for it is patient."""
 
 PATIENCE_S = 600.0
-"""How long a patient commit is tried; then the disk is somebody's who works."""
+"""How long a patient commit is retried; by then somebody is working on the disk."""
 
-log = structlog.get_logger()
+
+async def retry_commit(
+    commit: Callable[[], Awaitable[None]],
+    may_retry: Callable[[HeadraceError], bool],
+    note_retry: Callable[[HeadraceError], None],
+) -> None:
+    """Commit, again after each of COMMIT_DELAYS_S while `may_retry` says so; raises the last error."""
+    for delay_s in COMMIT_DELAYS_S:
+        if delay_s:
+            await asyncio.sleep(delay_s)
+        try:
+            return await commit()
+        except HeadraceError as error:
+            if delay_s == COMMIT_DELAYS_S[-1] or not may_retry(error):
+                raise
+            note_retry(error)
+    return None
 
 
 class RunLog:
@@ -83,13 +141,10 @@ class RunLog:
         await self.commit(self.keep(lines))
 
     async def commit(self, request: memory_pb2.AppendRequest) -> None:
-        for delay_s in REFUSED_DELAYS_S:
-            try:
-                return await self.send(request)
-            except Overloaded as error:
-                log.warning("append refused, and sent again", run_id=self._run_id, said=error.message)
-            await asyncio.sleep(delay_s)
-        return await self.send(request)
+        def note_retry(error: HeadraceError) -> None:
+            log.warning("append refused, and sent again", run_id=self._run_id, said=error.message)
+
+        await retry_commit(partial(self.send, request), lambda error: isinstance(error, Overloaded), note_retry)
 
     async def commit_patiently(self, request: memory_pb2.AppendRequest) -> None:
         """Commit what a person has waited for, or was told: it outlasts that memory takes nothing.
@@ -141,7 +196,7 @@ class RunLog:
         self.is_lost = True
 
     async def send(self, request: memory_pb2.AppendRequest) -> None:
-        """Send a request, which may be repeated, behind those before it that nobody sends any more.
+        """Send a request, which may be repeated, after earlier ones that nobody sends any more.
 
         Raises:
             StaleLease: Another owner has the run.
@@ -164,8 +219,7 @@ class RunLog:
 
     async def _send(self, request: memory_pb2.AppendRequest) -> None:
         try:
-            with translating_peer_errors():
-                await self._peers.memory.Append(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+            await self._peers.memory.Append(request)
         except StaleLease:
             self.lose()
             raise

@@ -11,39 +11,34 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from google.protobuf.message import Message
 
+from headrace.run_states import State
 from headrace.v1 import agent_pb2, common_pb2, memory_pb2
 from services.orchestrator.agents.definition import Definition
-from services.orchestrator.agents.grants.file import GrantsFile
+from services.orchestrator.agents.grants import GrantsFile
 from services.orchestrator.agents.mode_files import ModeCode, ModeFiles
 from services.orchestrator.agents.version import AgentVersion
+from services.orchestrator.money.budgets import Allowance, BudgetsFile, list_agents_below
+from services.orchestrator.money.spending import Spending
 from services.orchestrator.peers.remote.agents import RemoteAgents
 from services.orchestrator.peers.stubs import Peers
+from services.orchestrator.peers.tape import LISTENER, TAKEN_OVER, Tape
 from services.orchestrator.run.answers.answer import BlockNames
-from services.orchestrator.run.approvals.file import RulesFile
-from services.orchestrator.run.approvals.rules import Rules
-from services.orchestrator.run.budgets.allowance import Allowance, list_agents_below
-from services.orchestrator.run.budgets.file import BudgetsFile
-from services.orchestrator.run.control.budget import Spending
-from services.orchestrator.run.control.chat_position import ChatPosition
+from services.orchestrator.run.approvals.rules import Rules, RulesFile
 from services.orchestrator.run.control.gates import Gates
-from services.orchestrator.run.control.state import RunState
-from services.orchestrator.run.control.steer_queue import SteerQueue
-from services.orchestrator.run.control.stop_control import StopControl
+from services.orchestrator.run.control.state import ChatPosition, RunState, SteerQueue, StopControl
 from services.orchestrator.run.control.supplied_credentials import SuppliedCredentials
 from services.orchestrator.run.events.feed import Feed
-from services.orchestrator.run.first_turn import FirstTurn
-from services.orchestrator.run.replay.attempt_resets import PARKED, find_resets
+from services.orchestrator.run.log import FirstTurn, RunLog
 from services.orchestrator.run.replay.replay import Recording
-from services.orchestrator.run.replay.resume_point import NEW, ResumePoint
+from services.orchestrator.run.replay.resume_point import NEW, PARKED, ResumePoint, find_resets
 from services.orchestrator.run.scope import Scope
-from services.orchestrator.tape.tape import LISTENER, TAKEN_OVER, Tape
 from services.runtime.auth import identity
 from services.runtime.clock import now_ms
 
 if TYPE_CHECKING:
     from headrace.v1 import tools_pb2
     from services.orchestrator.run.answers.call import Call
-    from services.orchestrator.run.subagent_task import SubagentTask
+    from services.orchestrator.run.scope_parts import SubagentTask
 
     Delegate: TypeAlias = Callable[[Scope, Peers, Call, SubagentTask], Awaitable[tools_pb2.ToolOutcome]]
 
@@ -164,7 +159,16 @@ class Run:
             on_rest=partial(services.on_rest, self.identity.tenant),
         )
         self.control = StopControl(self.state, is_live=not past.recording.steps)
-        self.log = past.log(query.chat_id, run_id, services.peers, self.spending.unlogged, self.feed.release)
+        self.log = RunLog(
+            query.chat_id,
+            run_id,
+            services.peers,
+            self.spending.unlogged,
+            self.feed.release,
+            generation=past.generation,
+            step=past.recording.steps,
+            covered_seq=past.seq,
+        )
         self.gates = Gates(past.recording.events)
         self.credentials = SuppliedCredentials()
         self.steering = SteerQueue(past.recording.find_payloads("request_steer"))
@@ -187,10 +191,10 @@ class Run:
         tape.problem = TAKEN_OVER if self.past.reason else ""
         return tape
 
-    def note_received(self, method: str, request: Message) -> None:
+    def note_received(self, request: Message) -> None:
         """Note on the run's tape, if it has one, what its process was asked."""
         if self.tape is not None:
-            self.tape.note_received(method, request)
+            self.tape.note_received(request)
 
     def list_agents(self) -> set[str]:
         """List all agents that the run may ask, itself among them."""
@@ -233,7 +237,7 @@ class Run:
     def hears(self) -> bool:
         """Whether a message still reaches the model, or is passed on at the end."""
         # One that has just been taken over has begun before.
-        has_begun = self.state.name != "queued" or any(event.HasField("run_start") for event in self.past.history)
+        has_begun = self.state.name != State.QUEUED or any(event.HasField("run_start") for event in self.past.history)
         return has_begun and not self.steering.is_over
 
     async def drop_work(self, agent: Definition) -> None:

@@ -14,24 +14,26 @@ from weakref import ref
 
 from google.protobuf.message import Message
 
+from headrace.errors import PermissionDenied
 from headrace.v1 import agent_pb2, llm_pb2, memory_pb2, tools_pb2
 from services.orchestrator.agents.definition import Definition, StageSettings
 from services.orchestrator.agents.definition.modes import STAGES
+from services.orchestrator.agents.grants import list_unrunnable
 from services.orchestrator.ids import TASK
-from services.orchestrator.run import insights
+from services.orchestrator.run import scope_parts
 from services.orchestrator.run.answers.answer import Answer, is_draft
 from services.orchestrator.run.answers.call import Call, result_event
 from services.orchestrator.run.answers.toolbox import Toolbox
-from services.orchestrator.run.attention import Attention
-from services.orchestrator.run.notes import ScopeNotes
-from services.orchestrator.run.plan.active_plan import ActivePlan
+from services.orchestrator.run.plan import ActivePlan
 from services.orchestrator.run.replay.fit import Calls, Fit
-from services.orchestrator.run.stage import ActiveStage
+from services.orchestrator.run.scope_parts import ActiveStage, Attention, ScopeNotes
 from services.runtime.clock import now_ms
 
 if TYPE_CHECKING:
-    from services.orchestrator.run.prompt_context import PromptContext
+    from services.orchestrator.agents.grants import TenantGrants
     from services.orchestrator.run.run import Run
+    from services.orchestrator.run.scope_parts import PromptContext
+
 
 Delta = agent_pb2.AgentDelta
 
@@ -135,9 +137,6 @@ class Scope:
         scope.tools.add_results(self.tools.results)
         return self.run.scopes.add(scope)
 
-    def use_agent(self, agent: Definition) -> None:
-        self.agent = agent
-
     def begin(self, prompt_context: PromptContext) -> None:
         self.stage.prompt_context = prompt_context
         self.enter(self.agent.primary)
@@ -150,9 +149,6 @@ class Scope:
 
     def offer_tools(self, tools: Iterable[tools_pb2.Tool]) -> None:
         self.tools = Toolbox(tools, self.tools.results)
-
-    def follow_plan(self, planned: ActivePlan) -> None:
-        self.planned = planned
 
     async def record_start(self, start: Message, make_end: Callable[[memory_pb2.RunLine], Message]) -> None:
         """Commit the scope's first event; once readers may have it, it has its end with the run's, if not before."""
@@ -245,7 +241,7 @@ class Scope:
             self.run.log.hold([self._step_line(messages)])
 
     def note_answer(self, answer: Answer) -> Answer:
-        self.run.spending.count_answer(self.ids.subagent_id)
+        self.run.spending.answers[self.ids.subagent_id] += 1
         if self._gives_answer:
             self.notes.last_text = answer.text.strip() or self.notes.last_text
         if thought := answer.hidden_reasoning:
@@ -313,7 +309,7 @@ class Scope:
         if recap.insights == "llm":
             self.notes.keep_results(results)
             return []
-        return [insights.insight_line(self.context_id, message, insights.preview(message)) for message in results]
+        return [scope_parts.insight_line(self.context_id, message, scope_parts.preview(message)) for message in results]
 
     def recall_result(self, message: memory_pb2.LogMessage) -> None:
         recap, call_id = self.agent.memory.recap, message.message.tool_call_id
@@ -362,3 +358,23 @@ class Scope:
         if (system := self.stage.take_unlogged_system()) is not None:
             step.system = system
         return memory_pb2.LogLine(step=step)
+
+
+def find_grants(scope: Scope) -> TenantGrants | None:
+    """Return what the scope's agent is granted; None: it needs no grants."""
+    return scope.run.services.grants.find_for(scope.agent)
+
+
+def check_turn(scope: Scope) -> None:
+    """Raise PermissionDenied if the agent's models or mode are not granted any more."""
+    grants = find_grants(scope)
+    if grants is not None and (found := list_unrunnable(scope.agent, grants)):
+        raise PermissionDenied(f"agent {scope.agent.key!r} may not go on: {found[0]}", agentKey=scope.agent.key)
+
+
+def may_call_agent(scope: Scope, agent: Definition) -> bool:
+    """Return whether the scope may call this agent, if it names it: an operator's agent calls no tenant's."""
+    if agent.tenant:
+        return agent.tenant == scope.agent.tenant
+    grants = find_grants(scope)
+    return grants is None or grants.allows_subagent(agent.key)

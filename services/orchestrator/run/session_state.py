@@ -9,10 +9,8 @@ import msgspec
 
 from headrace.errors import NotFound, StaleLease
 from headrace.v1 import memory_pb2
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
+from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.scope import Scope
-from services.runtime.rpc.call_ids import forward_metadata
-from services.runtime.rpc.peer_calls import translating_peer_errors
 
 CHANGES_MAX = 5
 """The only other writers are calls of the same answer."""
@@ -44,8 +42,7 @@ async def load(scope: Scope, peers: Peers) -> State:
     may_be_new = not scope.run.state.is_stored
     request = memory_pb2.GetStateRequest(chat_id=scope.run.chat_id, context_id=scope.context_id or "")
     try:
-        with translating_peer_errors():
-            reply = await peers.memory.GetState(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+        reply = await peers.memory.GetState(request)
     except NotFound:
         if not may_be_new:
             raise
@@ -72,8 +69,7 @@ async def change(scope: Scope, peers: Peers, **values: bytes) -> None:
             generation=scope.run.log.generation,
         )
         try:
-            with translating_peer_errors():
-                await peers.memory.UpdateState(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+            await peers.memory.UpdateState(request)
         except StaleLease:
             if attempt == CHANGES_MAX:
                 raise

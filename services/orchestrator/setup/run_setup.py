@@ -1,22 +1,26 @@
-"""Prepares what a run needs before its first turn."""
+"""Chooses among an agent's models: the preferred one, or one that sees images; and what they are shown."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import msgspec
+import structlog
 
-from headrace.v1 import tools_pb2
+from headrace.errors import HeadraceError, InvalidRequest
+from headrace.v1 import memory_pb2, tools_pb2
+from services.orchestrator.agents.definition import Definition
 from services.orchestrator.agents.version import is_named
+from services.orchestrator.peers.models import estimate_tokens, list_capabilities
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.peers.workspace_files import list_workspace
 from services.orchestrator.run import session_state
-from services.orchestrator.run.attention import Todo, Upload
-from services.orchestrator.run.granted import may_call_agent
 from services.orchestrator.run.run import Run
-from services.orchestrator.setup import chat_preferences, client_tools, mentions, model_choice, skills, uploads
-from services.orchestrator.setup.recalled_facts import recall_for_query
+from services.orchestrator.run.scope import may_call_agent
+from services.orchestrator.run.scope_parts import Todo, Upload
+from services.orchestrator.setup import query_options, skills, uploads
 from services.orchestrator.setup.tool_selection import (
     ToolCatalogue,
     describe_unnameable,
@@ -24,6 +28,126 @@ from services.orchestrator.setup.tool_selection import (
     load_catalogue,
     select_tools,
 )
+from services.orchestrator.setup.uploads import IMAGES
+from services.orchestrator.turn import model_stream
+from services.orchestrator.turn.context import is_compact_command
+
+log = structlog.get_logger()
+
+
+CAPABILITIES = {"audio": "audio", "pdf": "files"}
+"""Ability that a model needs, by kind of upload."""
+
+
+async def choose_model(run: Run, peers: Peers, state: session_state.State, given: Iterable[Upload]) -> None:
+    """Set the model of all stages.
+
+    Raises:
+        InvalidRequest: There are images, and no model of the agent sees them.
+    """
+    agent = run.agent.with_model(state.read("model_pref", str, "")) or run.agent
+    if any(upload.mime_type in IMAGES for upload in given) and not await _sees_images(agent, peers):
+        seeing = run.agent.with_model("vision")
+        if seeing is None:
+            model = agent.primary.model.model
+            raise InvalidRequest.of("references", f"model {model!r} sees no images, and the agent has no models.vision")
+        agent = seeing
+    run.main.agent = agent
+
+
+async def find_shown_kinds(run: Run, peers: Peers, given: Iterable[Upload]) -> frozenset[str]:
+    """Return the kinds of `given`, audio and pdf, that the chosen models are shown.
+
+    Models that are known to take them are; without tools, which could read the files, also models that nothing is
+    known of.
+
+    Raises:
+        InvalidRequest: Neither the models nor tools can read a file.
+    """
+    agent = run.main.agent
+    kinds = sorted({upload.kind for upload in given if uploads.is_shown_kind(upload)})
+    if not kinds:
+        return frozenset()
+    known, has_tools = await list_capabilities(peers, agent), bool(agent.tools or agent.skills)
+    shown = set[str]()
+    for kind in kinds:
+        needed = CAPABILITIES[kind]
+        if all(needed in abilities or not (abilities or has_tools) for abilities in known):
+            shown.add(kind)
+        elif not has_tools:
+            model = agent.primary.model.model
+            rule = (
+                f"model {model!r} takes no {kind} files: its capabilities lack {needed!r}, and the agent has no tools"
+            )
+            raise InvalidRequest.of("references", rule)
+    if not has_tools and sum(upload.size_bytes for upload in given) > uploads.SHOWN_BYTES_MAX:
+        rule = f"a model is shown at most {uploads.SHOWN_BYTES_MAX >> 20} MiB, and the agent has no tools"
+        raise InvalidRequest.of("references", rule)
+    return frozenset(shown)
+
+
+async def _sees_images(agent: Definition, peers: Peers) -> bool:
+    """A model without known capabilities is taken to see images."""
+    return all(not abilities or "vision" in abilities for abilities in await list_capabilities(peers, agent))
+
+
+HITS_MAX = 100
+
+QUERY_CHARS_MAX = 2000
+"""The beginning of a message says what it is about; a paste behind it does not."""
+
+
+async def recall_for_query(run: Run, peers: Peers) -> list[str]:
+    """Return the best facts within the agent's limit of tokens; none where memory does not answer."""
+    memory, message = run.agent.memory, run.query.message[:QUERY_CHARS_MAX]
+    if memory.facts != "recall" or not message.strip():
+        return []
+    request = memory_pb2.RecallFactsRequest(query=message, agent_key=run.agent.key, limit=HITS_MAX)
+    try:
+        reply = await peers.memory.RecallFacts(request)
+    except HeadraceError as error:
+        log.warning("facts not recalled", run_id=run.id, reason=error.reason)
+        return []
+    recalled: list[str] = []
+    left = memory.facts_tokens
+    for hit in reply.hits:
+        text = " ".join(hit.fact.text.split())
+        left -= estimate_tokens(len(text.encode()) + 3)  # with its dash and line break
+        if left < 0:
+            break
+        recalled.append(text)
+    return recalled
+
+
+GOAL_CHARS_MAX = 200
+
+MESSAGES_TOLD_MAX = 10
+MESSAGE_CHARS_MAX = 500
+
+GOAL_STAGE = "goal"
+
+SYSTEM = """\
+These are the messages of a user to an assistant, the last one just now. Answer with one word: NEW when the last one \
+states a goal of its own, SAME when it goes on with what was wanted before."""
+
+
+async def record_goal(run: Run, peers: Peers) -> None:
+    """Log the goal; a model judges where the agent lets it write insights."""
+    recap = run.agent.memory.recap
+    if not recap.enabled or is_compact_command(run.query.message) or run.recording.has_goal:
+        return
+    await run.state.wait_for_start()
+    if run.chat.is_first or recap.insights != "llm" or await _states_new_goal(run, peers):
+        goal = run.query.message[:GOAL_CHARS_MAX]
+        await run.log.append([memory_pb2.LogLine(intent=memory_pb2.NoteLine(text=goal))])
+
+
+async def _states_new_goal(run: Run, peers: Peers) -> bool:
+    request = memory_pb2.LoadContextRequest(chat_id=run.chat_id, run_id=run.id, unfitted=True)
+    context = await peers.memory.LoadContext(request)
+    said = ["".join(part.text for part in message.content) for message in context.messages if message.role == "user"]
+    text = "\n\n".join(message[:MESSAGE_CHARS_MAX] for message in said[-MESSAGES_TOLD_MAX:])
+    return (await model_stream.ask_model(run, peers, GOAL_STAGE, SYSTEM, text)).strip().upper().startswith("NEW")
 
 
 @dataclass(slots=True)
@@ -43,7 +167,7 @@ async def set_up_run(run: Run, peers: Peers) -> RunSetup:
     named = await _resolve_mentions(run, there_are, offered)
     persistent = state.read("persistent_tools", list[str], [])
     tools = await select_tools(run.main, there_are, [*attention.tools, *persistent])
-    tools += client_tools.make_client_tools(run.query, tools)
+    tools += query_options.make_client_tools(run.query, tools)
     return RunSetup(tools, await _link_skills(run, peers, offered, named, given) if tools else "")
 
 
@@ -80,9 +204,9 @@ async def _load_state(run: Run, peers: Peers) -> session_state.State:
     else:
         state = await session_state.load(run.main, peers)
     is_owner = run.chat.owner in ("", run.identity.user)
-    state, changed = chat_preferences.apply_preferences(state, run.query, run.identity.user, is_owner)
+    state, changed = query_options.apply_preferences(state, run.query, run.identity.user, is_owner)
     if changed:
-        await session_state.change(run.main, peers, **{chat_preferences.FIELD: changed})
+        await session_state.change(run.main, peers, **{query_options.FIELD: changed})
     return state
 
 
@@ -107,8 +231,8 @@ async def _take_uploads(run: Run, peers: Peers, state: session_state.State) -> l
     given, kept, missing = await uploads.find_uploads(
         run, peers, uploads.read_references(run.query.references), earlier
     )
-    await model_choice.choose_model(run, peers, state, given)
-    shown = await model_choice.find_shown_kinds(run, peers, given)
+    await choose_model(run, peers, state, given)
+    shown = await find_shown_kinds(run, peers, given)
     attention.uploads = uploads.merge_uploads(kept, given)
     await _find_mentioned_files(run, peers, missing)
     if given:
@@ -122,11 +246,14 @@ async def _find_mentioned_files(run: Run, peers: Peers, missing: list[str]) -> N
     """Find the files that the message names, also those that tools have made; say what is missing."""
     attention, message = run.main.attention, run.query.message
     paths = [upload.path for upload in attention.uploads]
-    if mentions.find_missing_files(message, paths) and (listed := await list_workspace(peers, run.chat_id)) is not None:
+    if (
+        query_options.find_missing_files(message, paths)
+        and (listed := await list_workspace(peers, run.chat_id)) is not None
+    ):
         paths = [*(file.path for file in listed.files), *paths]
         if not listed.has_more:
-            missing += mentions.find_missing_files(message, paths)
-    attention.files = mentions.find_files(message, paths)
+            missing += query_options.find_missing_files(message, paths)
+    attention.files = query_options.find_files(message, paths)
     attention.missing = missing
     if missing:
         names = ", ".join(repr(name) for name in missing)
@@ -145,7 +272,7 @@ async def _resolve_mentions(
     unknown: list[str] = []
     tools = find_nameable(run.agent, there_are)
     agents = {key.casefold() for key in (*run.agent.subagents, *run.agent.mentionable)}
-    for name in mentions.find_names(run.query.message):
+    for name in query_options.find_names(run.query.message):
         tool = there_are.find_mentioned(name)
         skill = next((skill for skill in offered if is_named(skill, [name.casefold()])), None)
         there_is = (key for key, agent in run.services.agents.items() if may_call_agent(run.main, agent))

@@ -12,11 +12,9 @@ from headrace.errors import HeadraceError
 from headrace.v1 import tools_pb2
 from services.orchestrator.agents.version import is_named
 from services.orchestrator.peers.stubs import Peers, limit_tools_wait
-from services.orchestrator.run.attention import Upload
-from services.orchestrator.run.granted import find_grants
 from services.orchestrator.run.run import Run
-from services.runtime.rpc.call_ids import forward_metadata
-from services.runtime.rpc.peer_calls import translating_peer_errors
+from services.orchestrator.run.scope import find_grants
+from services.orchestrator.run.scope_parts import Upload
 
 LINK_TIMEOUT_S = 120.0
 """A first link installs the skill's requirements."""
@@ -44,8 +42,7 @@ async def list_skills(run: Run, peers: Peers) -> list[tools_pb2.Skill]:
 
 
 async def fetch_skills(peers: Peers, wait_s: float) -> tools_pb2.ListSkillsResponse:
-    with translating_peer_errors():
-        return await peers.tools.ListSkills(tools_pb2.ListSkillsRequest(), timeout=wait_s, metadata=forward_metadata())
+    return await peers.tools.ListSkills(tools_pb2.ListSkillsRequest(), timeout=wait_s)
 
 
 def pin_skills(pinned: Iterable[tools_pb2.Skill], there_are: Iterable[tools_pb2.Skill]) -> list[tools_pb2.Skill]:
@@ -71,12 +68,8 @@ async def link_skill(run: Run, peers: Peers, skill: tools_pb2.Skill) -> tools_pb
     if not why:
         await run.state.wait_for_start()
         try:
-            with translating_peer_errors():
-                reply = await peers.tools.LinkSkill(
-                    tools_pb2.LinkSkillRequest(skill_id=skill.id, chat_id=run.chat_id),
-                    timeout=LINK_TIMEOUT_S,
-                    metadata=forward_metadata(),
-                )
+            request = tools_pb2.LinkSkillRequest(skill_id=skill.id, chat_id=run.chat_id)
+            reply = await peers.tools.LinkSkill(request, timeout=LINK_TIMEOUT_S)
         except HeadraceError as error:
             why = error.message
         else:

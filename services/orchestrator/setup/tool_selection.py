@@ -10,18 +10,15 @@ import structlog
 from headrace.errors import ProviderUnavailable
 from headrace.v1 import tools_pb2
 from services.orchestrator.agents.definition import Definition
-from services.orchestrator.agents.grants.rules import TenantGrants
+from services.orchestrator.agents.grants import TenantGrants
 from services.orchestrator.agents.version import TIERS, AgentVersion
 from services.orchestrator.calls.executor import KINDS
-from services.orchestrator.calls.own_tools import facts, subagent
+from services.orchestrator.calls.own_tools import recall, subagent
 from services.orchestrator.calls.own_tools.catalogue import OWN
 from services.orchestrator.calls.own_tools.planning import PLAN_NAMES
 from services.orchestrator.peers.stubs import DISPENSABLE_S, Peers, limit_tools_wait
-from services.orchestrator.run.granted import find_grants
-from services.orchestrator.run.scope import Scope
+from services.orchestrator.run.scope import Scope, find_grants
 from services.runtime.auth.identity import require_identity
-from services.runtime.rpc.call_ids import forward_metadata
-from services.runtime.rpc.peer_calls import translating_peer_errors
 
 SEEN_FIELDS = ("name", "description", "parameters", "tier", "always_available", "after_call_hint")
 """What a version decides: which tools a model is shown, and as what."""
@@ -140,9 +137,8 @@ async def list_tools(peers: Peers, wait_s: float, user_wait_s: float) -> Sequenc
 
 async def fetch_tools(peers: Peers, wait_s: float, *, common: bool = True) -> Sequence[tools_pb2.Tool]:
     """Ask for the tools; those that are `common` are the same for everybody."""
-    with translating_peer_errors():
-        request = tools_pb2.ListToolsRequest(common_only=common)
-        return (await peers.tools.ListTools(request, timeout=wait_s, metadata=forward_metadata())).tools
+    request = tools_pb2.ListToolsRequest(common_only=common)
+    return (await peers.tools.ListTools(request, timeout=wait_s)).tools
 
 
 async def _fetch_user_tools(peers: Peers, wait_s: float, for_all: Collection[str]) -> Sequence[tools_pb2.Tool]:
@@ -180,8 +176,8 @@ def find_usable_tools(
             usable[tool.name] = tool
     if subagent.is_offered(scope):
         usable[subagent.NAME] = subagent.describe_tool(scope)
-    if facts.are_offered(scope):
-        usable |= {tool.name: tool for tool in facts.TOOLS}
+    if recall.are_offered(scope):
+        usable |= {tool.name: tool for tool in recall.FACT_TOOLS}
     return [*usable.values()], problems
 
 

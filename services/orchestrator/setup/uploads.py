@@ -9,9 +9,9 @@ from typing import Any
 from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.peers.workspace_files import list_workspace, read_file
-from services.orchestrator.run.attention import Upload
 from services.orchestrator.run.run import Run
 from services.orchestrator.run.scope import Scope
+from services.orchestrator.run.scope_parts import Upload
 from services.runtime.clock import now_ms
 from services.runtime.tokens.image_size import SOUND_TYPES
 

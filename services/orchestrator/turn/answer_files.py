@@ -11,12 +11,10 @@ import structlog
 
 from headrace.errors import HeadraceError, ProviderUnavailable
 from headrace.v1 import agent_pb2, common_pb2, llm_pb2, tools_pb2
-from services.orchestrator.calls.effects import GONE
-from services.orchestrator.peers.stubs import DISPENSABLE_S, UNARY_TIMEOUT_S, Peers
+from services.orchestrator.calls.backend import GONE
+from services.orchestrator.peers.stubs import DISPENSABLE_S, Peers
 from services.orchestrator.run.answers.answer import Answer
 from services.orchestrator.run.scope import Scope
-from services.runtime.rpc.call_ids import forward_metadata
-from services.runtime.rpc.peer_calls import translating_peer_errors
 
 PIECE_BYTES = 256 * 1024
 """Size of a message to UploadFile, which accepts 1 MiB."""
@@ -63,10 +61,7 @@ async def _store_file(scope: Scope, peers: Peers, media: llm_pb2.LlmMedia) -> co
     start = tools_pb2.UploadStart(
         chat_id=scope.run.chat_id, name=_make_name(media), size_bytes=len(media.data), folder="outputs"
     )
-    with translating_peer_errors():
-        reply: tools_pb2.UploadFileResponse = await upload(
-            _split_upload(start, media.data), timeout=UNARY_TIMEOUT_S, metadata=forward_metadata()
-        )
+    reply: tools_pb2.UploadFileResponse = await upload(_split_upload(start, media.data))
     return reply.reference
 
 

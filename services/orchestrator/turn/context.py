@@ -1,4 +1,4 @@
-"""Loads the messages of a scope's requests.
+"""Loads the messages of a scope's requests, with reminders, insights, and what its sub-agents have returned.
 
 A turn compacts at most once when due, and once when the provider refused it as too long. A run's first turn waits for
 no summary while its request fits: the chat is compacted once the run has ended, or before a later turn.
@@ -6,18 +6,153 @@ no summary while its request fits: the chat is compacted once the run has ended,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from headrace.v1 import llm_pb2, memory_pb2
-from services.orchestrator.agents import recap
-from services.orchestrator.peers.model_info import get_model_info, make_limits
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
+from services.orchestrator.agents import prompts
+from services.orchestrator.agents.definition import Definition
+from services.orchestrator.peers.models import get_model_info, make_limits
+from services.orchestrator.peers.stubs import Peers
+from services.orchestrator.run import session_state
+from services.orchestrator.run.answers.answer import Answer
 from services.orchestrator.run.scope import Scope
-from services.orchestrator.turn import insight_writer
+from services.orchestrator.run.scope_parts import MENTIONS, insight_line, preview, text_of
+from services.orchestrator.turn import model_stream
 from services.orchestrator.turn.compacting.compaction import Compaction, RequestFrame, make_window_settings
-from services.orchestrator.turn.reminders import OF_RUN, make_asides, make_reminders
-from services.runtime.rpc.call_ids import forward_metadata
-from services.runtime.rpc.peer_calls import translating_peer_errors
+from services.runtime.clock import now_utc
+
+if TYPE_CHECKING:
+    from services.orchestrator.turn.conversation import Conversation
+
+
+THOUGHT_CHARS = 200
+
+RETURN_CHARS_MAX = 500
+"""The model has the whole as the call's own result."""
+
+
+class ParentContext(msgspec.Struct, rename="camel"):
+    parent_id: str
+    checkpoint: int
+    sub_goal: str
+    latest_thought: str
+    depth: int
+
+
+async def push(scope: Scope, parent: Scope, peers: Peers, task: str) -> None:
+    if not parent.agent.memory.recap.enabled or not scope.recording.is_used_up:
+        return
+    kept = ParentContext(
+        parent_id=parent.subagent_id or "main",
+        checkpoint=parent.run.chat.checkpoint_id or 0,
+        sub_goal=task[:THOUGHT_CHARS],
+        latest_thought=parent.notes.last_text[:THOUGHT_CHARS],
+        depth=parent.depth,
+    )
+    await session_state.change(scope, peers, parent_context=msgspec.json.encode(kept))
+
+
+async def restore(scope: Scope, answer: Answer) -> None:
+    """Show the returns; the results of all calls of `answer` are stored before."""
+    returns = scope.notes.take_returns()
+    if not returns:
+        return
+    parts = [
+        prompts.fill_placeholders(
+            prompts.load_text("subagent_return"), {"task": back.task, "result": back.result[:RETURN_CHARS_MAX]}
+        )
+        for back in (returns[call.tool_id] for call in answer.calls if call.tool_id in returns)
+    ]
+    where = {"depth": str(scope.depth), "thought": scope.notes.last_text[:THOUGHT_CHARS] or "(none)"}
+    parts.append(prompts.fill_placeholders(prompts.load_text("subagent_restored"), where))
+    await scope.add_user_message("\n\n".join(parts))
+
+
+COMPACT_COMMAND = "/compact"
+
+COMPACT_STAGE = "compact"
+
+ENDED = ("compaction_complete", "compaction_fallback", "compaction_fail")
+
+
+def is_compact_command(message: str) -> bool:
+    """Return whether the message is this command, which memory shows to no model."""
+    return message.split(maxsplit=1)[:1] == [COMPACT_COMMAND]
+
+
+async def run_compaction(talk: Conversation) -> str:
+    if any(event.WhichOneof("payload") in ENDED for event in talk.run.recording.events):
+        return "stop"  # an earlier owner has done it
+    _, _, hint = talk.run.query.message.strip().partition(COMPACT_COMMAND)
+    await talk.context.compact(hint.strip())
+    return "stop"
+
+
+OF_RUN = ("time", *MENTIONS)
+"""Keys of what belongs to a query, which is told once in its run."""
+
+
+def make_reminders(scope: Scope) -> list[memory_pb2.Reminder]:
+    attention = scope.attention.without_todos() if scope.depth else scope.attention
+    texts = {"time": f"Current time: {now_utc():%Y-%m-%d %H:%M} UTC", **attention.describe()}
+    if scope.agent.limits.tell_model:
+        texts["budget"] = _describe_budget(scope)
+    return [memory_pb2.Reminder(key=key, text=text) for key, text in texts.items()]
+
+
+def make_asides(scope: Scope) -> list[str]:
+    """Make what the model is told with each request, and no log keeps: notes, and the draft that it is to check."""
+    draft = scope.attention.draft
+    check = prompts.fill_placeholders(prompts.load_text("verify"), {"draft": draft}) if draft else ""
+    return [text for text in (scope.attention.describe_notes(), check) if text]
+
+
+def _describe_budget(scope: Scope) -> str:
+    left = scope.run.spending.measure_left()
+    parts = [
+        f"{left.model_calls} model calls, this one included",
+        f"{left.tool_calls} tool calls",
+        f"{left.time_ms // 1000} s",
+    ]
+    if left.HasField("tokens"):
+        parts.append(f"{left.tokens} tokens")
+    if left.HasField("cost_usd"):
+        parts.append(f"{left.cost_usd:.4f} US dollars")
+    return f"Left of the budget: {', '.join(parts)}."
+
+
+INSIGHT_CHARS_MAX = 300
+
+RESULT_CHARS_MAX = 8000
+
+INSIGHT_STAGE = "insight"
+
+INSIGHT_SYSTEM = """\
+You keep notes for an agent that will not see these results again. For each numbered result write one line, \
+"<number>. <what it says that matters for the task, with names and figures>". Write nothing else."""
+
+_LINE = re.compile(r"^[ \t]*([0-9]{1,4})[.):][ \t]*(\S.*)$", re.MULTILINE)
+
+
+async def write_insights(scope: Scope, peers: Peers) -> None:
+    results = scope.notes.take_results()
+    if not results:
+        return
+    text = "\n\n".join(
+        f"{number}. {message.message.name}:\n{text_of(message)[:RESULT_CHARS_MAX]}"
+        for number, message in enumerate(results, start=1)
+    )
+    answer = await model_stream.ask_model(scope.run, peers, INSIGHT_STAGE, INSIGHT_SYSTEM, text)
+    found = {int(number): text.strip()[:INSIGHT_CHARS_MAX] for number, text in _LINE.findall(answer)}
+    lines = [
+        insight_line(scope.context_id, message, found.get(number) or preview(message))
+        for number, message in enumerate(results, start=1)
+    ]
+    await scope.run.log.append(lines)
 
 
 class Context:
@@ -35,7 +170,7 @@ class Context:
         self._history_tools = history_tools
         self.has_left = False
         """Whether the last request lacks something that was said."""
-        self._recap = recap.make_recap_settings(scope.agent, scope.settings.steps_max)
+        self._recap = make_recap_settings(scope.agent, scope.settings.steps_max)
         self._frame: RequestFrame | None = None
         self._framed_for = scope.settings
         self._compaction = Compaction(scope, peers)
@@ -49,7 +184,7 @@ class Context:
     async def load_messages(self) -> Sequence[llm_pb2.Message]:
         """Load the next turn's messages, compacted when due."""
         self._turn += 1
-        await insight_writer.write_insights(self._scope, self._peers)
+        await write_insights(self._scope, self._peers)
         loaded = await self._load()
         is_due = loaded.compaction_due and (loaded.is_over or self._turn > 1)
         if is_due and self._compaction.is_worth_trying(loaded.tokens):
@@ -107,8 +242,7 @@ class Context:
     async def _ask(self, request: memory_pb2.LoadContextRequest) -> memory_pb2.LoadContextResponse:
         if (query := self._scope.run.pending_query) is not None:
             request.pending_query.CopyFrom(query)
-        with translating_peer_errors():
-            return await self._peers.memory.LoadContext(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+        return await self._peers.memory.LoadContext(request)
 
     async def _make_frame(self) -> RequestFrame:
         settings = self._scope.settings
@@ -118,6 +252,17 @@ class Context:
             self._framed_for, self.model = settings, info
             self._frame = RequestFrame(self._tools, info, make_limits(info, model.max_tokens or 0))
         return self._frame
+
+
+def make_recap_settings(agent: Definition, steps_max: int) -> memory_pb2.RecapSettings | None:
+    recap = agent.memory.recap
+    if not recap.enabled:
+        return None
+    return memory_pb2.RecapSettings(
+        active_prompt_tokens_max=recap.active_prompt_max_tokens,
+        insights_window_size=recap.insights_window_size,
+        steps_max=steps_max,
+    )
 
 
 def make_load_request(

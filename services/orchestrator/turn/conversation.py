@@ -12,20 +12,16 @@ from headrace.errors import BudgetExceeded, ContextLengthExceeded, OutputMismatc
 from headrace.v1 import common_pb2, llm_pb2, tools_pb2
 from services.orchestrator import metrics
 from services.orchestrator.calls import executor
-from services.orchestrator.calls.own_tools import history
-from services.orchestrator.peers.call_needs import CallNeeds, estimate_tokens, make_needs
-from services.orchestrator.peers.model_info import get_model_info, get_priced_model
+from services.orchestrator.calls.own_tools import recall
+from services.orchestrator.money.charges import Origin, Reservation, estimate_untold
+from services.orchestrator.peers.models import CallNeeds, estimate_tokens, get_model_info, get_priced_model, make_needs
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.answers.answer import Answer
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.answers.toolbox import Toolbox
-from services.orchestrator.run.control.charges import Origin
-from services.orchestrator.run.control.reservation import Reservation
-from services.orchestrator.run.granted import check_turn
-from services.orchestrator.run.scope import Scope
-from services.orchestrator.turn import output_form, parent_context
+from services.orchestrator.run.scope import Scope, check_turn
+from services.orchestrator.turn import context, output_form
 from services.orchestrator.turn.answer_files import keep_media
-from services.orchestrator.turn.call_charges import estimate_untold
 from services.orchestrator.turn.context import Context
 from services.orchestrator.turn.model_stream import stream_model
 from services.orchestrator.turn.output_form import Output, OutputForm
@@ -96,8 +92,8 @@ class Conversation:
             await self.scope.add_steers()
         if recalled := self.scope.recalled_answer():
             self.context.skip_turn()
-            run.spending.recall_model_call(recalled.usage or common_pb2.Usage())
-            if any(call.name in history.NAMES for call in recalled.calls):
+            run.spending.recall_model_call(recalled.usage)
+            if any(call.name in recall.HISTORY_NAMES for call in recalled.calls):
                 self._offer_history_tools()
             return self.scope.note_answer(recalled)
         run.control.go_live()
@@ -254,7 +250,7 @@ class Conversation:
         for call in runnable[len(granted) :]:
             await executor.refuse_call(self.scope, call, executor.OVER_BUDGET)
         await executor.execute_all(self.scope, self.peers, granted, warn)
-        await parent_context.restore(self.scope, answer)
+        await context.restore(self.scope, answer)
         if len(granted) < len(runnable) or executor.was_refused_for_budget(self.scope, answer.calls):
             raise self.run.spending.make_exceeded("maxToolCalls")
 
@@ -315,7 +311,7 @@ def select_history_tools(scope: Scope, tools: Collection[tools_pb2.Tool]) -> lis
     if not scope.settings.may_use_tools:
         return []
     known = {tool.name for tool in tools}
-    return [tool for tool in history.TOOLS if tool.name not in known]
+    return [tool for tool in recall.HISTORY_TOOLS if tool.name not in known]
 
 
 def _add_repair(request: bytes, text: str, problem: str) -> bytes:

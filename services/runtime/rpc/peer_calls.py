@@ -1,6 +1,8 @@
-"""Calls of one service of the suite to another, which may be restarting.
+"""Calls from one service of the suite to another, which may be restarting.
 
-Idempotent ones whose connection broke are repeated until their deadline; answers, errors included, never are.
+Every call carries the ids and credentials of the call that it is part of; a unary one also has a deadline, and raises
+our own errors. Idempotent calls whose connection broke are repeated until their deadline; answers, errors included,
+never are.
 """
 
 from __future__ import annotations
@@ -11,9 +13,11 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 import grpc
+from google.protobuf.descriptor import ServiceDescriptor
 
 from headrace.errors import HeadraceError, ProviderUnavailable, find_peer_name
 from headrace.streams import rpc_errors
+from services.runtime.rpc.call_ids import forward_metadata
 
 DELAY_S = 0.05
 """The channel itself waits until its peer is there."""
@@ -33,6 +37,31 @@ def translating_peer_errors() -> Generator[None]:
 
 class Unary(Protocol):
     def __call__(self, request: Any, *, timeout: float, metadata: Any = None, wait_for_ready: bool = False) -> Any: ...
+
+
+def complete_calls(stub: Any, service: ServiceDescriptor, timeout_s: float) -> None:
+    """Give the stub's calls the metadata of their task, and unary ones `timeout_s` and our errors.
+
+    A call may still pass its own `timeout` and `metadata`. A stream has no deadline of its own.
+    """
+    for method in service.methods:
+        ask = getattr(stub, method.name)
+        setattr(stub, method.name, carry_metadata(ask) if method.server_streaming else _complete(ask, timeout_s))
+
+
+def carry_metadata(ask: Any) -> Any:
+    def ask_stream(request: Any, *, timeout: float | None = None, metadata: Any = None) -> Any:
+        return ask(request, timeout=timeout, metadata=forward_metadata() if metadata is None else metadata)
+
+    return ask_stream
+
+
+def _complete(ask: Unary, timeout_s: float) -> Any:
+    async def ask_unary(request: Any, *, timeout: float = timeout_s, metadata: Any = None) -> Any:
+        with translating_peer_errors():
+            return await ask(request, timeout=timeout, metadata=forward_metadata() if metadata is None else metadata)
+
+    return ask_unary
 
 
 def repeat_until_answered(ask: Unary) -> Any:

@@ -16,6 +16,7 @@ import structlog
 
 from headrace.v1 import tools_pb2
 from services.runtime.formats.json_form import JSON_DEPTH_MAX, measure_json_depth
+from services.tools.mcp_client.sdk_errors import RequestNotTaken
 from services.tools.mcp_client.session import McpSession
 from services.tools.mcp_client.settings import Http, Server
 from services.tools.mcp_client.tool_calls import SessionSource, authorizing, execute_request
@@ -168,10 +169,18 @@ async def _read(session: McpSession, arguments: dict[str, Any]) -> types.CallToo
 def make_connect_tool(server: SessionSource) -> Tool:
     """Make what users without a list of their own call, where a server lists its tools for those who authorized it."""
 
+    async def check_list(context: ToolContext) -> None:
+        """List the user's tools: a server that moved to another authorization server refuses that alone."""
+        async with server.borrow_session(await server.find_authorization(context)) as session:
+            await session.ask(session.client.list_tools())
+
     async def execute(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
         await context.begin()
-        async with server.borrow_session(await server.find_authorization(context)):
-            yield make_result(f"{server.name} is connected; its tools are there from the next run on")
+        try:
+            await check_list(context)
+        except RequestNotTaken:
+            await check_list(context)
+        yield make_result(f"{server.name} is connected; its tools are there from the next run on")
 
     return Tool(
         name=f"{server.name}__connect",

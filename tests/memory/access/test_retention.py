@@ -8,9 +8,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from services.memory.__main__ import make_retention
-from services.memory.access.retention import clean_up, prune_chats
-from services.memory.access.retention_file import RetentionFile
 from services.memory.config import Config
+from services.memory.data.retention import RetentionFile, clean_up, prune_chats
 from services.runtime.auth.identity import Identity, acting_as
 from services.runtime.clock import CLOCK
 from services.runtime.ending import CannotServe

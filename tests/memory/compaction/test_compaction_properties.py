@@ -12,7 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from headrace.v1 import llm_pb2, memory_pb2
-from services.memory.context.window.context_view import UNBOUNDED
+from services.memory.context.view import UNBOUNDED
 from tests.support.memory.any_chat import LIMITS, Chat, check_compacted, events
 from tests.support.memory.contexts import check_paired, log_messages, text_of
 from tests.support.memory.messages import call, content, result

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headrace.errors import InvalidRequest, NotFound
 from headrace.v1 import agent_pb2, llm_pb2, memory_pb2
-from services.memory.context.message_pairing import INTERRUPTED
+from services.memory.context.pairing import INTERRUPTED
 from services.memory.log.media import PARTS_MAX, PARTS_STEP, UNSEEN
 from services.runtime.tokens import count
 from tests.support.memory.contexts import check_paired, left_out, list_texts, log_messages, text_of, to_tuples

@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from services.memory.context.message_pairing import INTERRUPTED
+from services.memory.context.pairing import INTERRUPTED
 from tests.support.memory.contexts import check_paired, limits, load, text_of, to_tuples
 from tests.support.memory.messages import call, content, result
 from tests.support.memory.writing import Memory, new_id, query_line, run_line, step_line

@@ -9,8 +9,7 @@ import pytest
 
 from headrace.errors import Erasing, Held, InvalidRequest, NotFound, PermissionDenied
 from headrace.v1 import data_pb2
-from services.memory.access.retention import prune_chats
-from services.memory.access.retention_file import SameForAll
+from services.memory.data.retention import SameForAll, prune_chats
 from services.runtime.auth.identity import Identity, acting_as
 from tests.support.memory import people
 from tests.support.memory.engines import Files, Kept, open_engine

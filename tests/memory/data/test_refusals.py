@@ -10,7 +10,7 @@ import pytest
 from google.protobuf.descriptor_pool import Default
 
 from headrace.errors import Erasing
-from services.memory.data.refusals import NEW_WORK, Refusals
+from services.memory.data.erasures import NEW_WORK, Refusals
 from services.memory.storage.records.erasures import StoredErasure
 from services.runtime.auth.identity import Identity
 

@@ -12,7 +12,7 @@ import pytest
 
 from headrace.errors import Erasing, NotFound, Overloaded
 from headrace.v1 import data_pb2
-from services.memory.data.refusals import KNOWN_S
+from services.memory.data.erasures import KNOWN_S
 from services.runtime.auth.identity import acting_as
 from services.runtime.clock import CLOCK
 from tests.support.memory import people

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.errors import ChatBusy, Held, KeyUnavailable, NotFound, Overloaded
-from services.memory.access.retention import prune_chats
-from services.memory.access.retention_file import SameForAll
+from services.memory.data.retention import SameForAll, prune_chats
 from services.memory.storage.event_rows import RUN_ENDED, make_event
 from services.memory.webhooks.deliverer import delivering
 from services.memory.webhooks.sender import Answer

@@ -15,8 +15,13 @@ from services.memory.config import Config
 from services.memory.encryption import keyring
 from services.memory.encryption.envelope import WrongCiphertext, find_key_id
 from services.memory.encryption.keyring import Keyring
-from services.memory.encryption.master_keys import CommandMasterKeys, FileMasterKeys, PythonMasterKeys, open_master_keys
-from services.memory.encryption.opening import make_open_keys
+from services.memory.encryption.master_keys import (
+    CommandMasterKeys,
+    FileMasterKeys,
+    PythonMasterKeys,
+    make_open_keys,
+    open_master_keys,
+)
 from services.memory.storage.files.data_keys import FileDataKeys
 from services.runtime.ending import CannotServe
 

@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 from headrace.errors import ContextLengthExceeded, DiskFull, InvalidRequest, Overloaded
 from headrace.v1 import llm_pb2, llm_pb2_grpc
 from services.memory.config import Config
-from services.memory.facts.vectors import MISSING_MAX, SHORT_CHARS_MAX
+from services.memory.facts.recall import MISSING_MAX, SHORT_CHARS_MAX
 from tests.support.memory.engines import Serve, Tables
 from tests.support.memory.summarising import serving_llm
 from tests.support.memory.writing import Memory

@@ -9,7 +9,7 @@ import pytest
 from google.protobuf.message import Message
 
 from headrace.v1 import agent_pb2, common_pb2
-from services.memory.log.proto_json import dump_proto, load_delta, load_proto
+from services.memory.log.raw_json import dump_proto, load_delta, load_proto
 from services.runtime.formats.json_form import rules_of
 
 PAYLOADS = [field.name for field in agent_pb2.AgentDelta.DESCRIPTOR.oneofs_by_name["payload"].fields]

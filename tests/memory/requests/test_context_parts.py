@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2
-from services.memory.compaction.summary_check import SECTIONS, split_sections
+from services.memory.compaction.prompt import SECTIONS, split_sections
 from tests.support.memory import contexts
 from tests.support.memory.contexts import limits
 from tests.support.memory.messages import call, content, result

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from headrace.errors import InvalidRequest, NotFound
 from headrace.v1 import llm_pb2, memory_pb2
-from services.memory.log.blobs import SCHEME, Blob
-from services.memory.log.media import BYTES_MAX, PARTS_MAX, read_media
-from services.memory.requests.history_reader import cut_middle
+from services.memory.context.history_reader import cut_middle
+from services.memory.log.media import BYTES_MAX, PARTS_MAX, SCHEME, Blob, read_media
 from tests.support.memory.messages import call, content, result, user
 from tests.support.memory.summarising import LIMITS
 from tests.support.memory.writing import Memory, new_id, query_line, run_line, step_line

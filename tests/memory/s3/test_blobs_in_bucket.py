@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from headrace.errors import NotFound
-from services.memory.access.retention import DAY_S, ORPHAN_AGE_S
+from services.memory.data.retention import DAY_S, ORPHAN_AGE_S
 from services.memory.encryption.envelope import is_encrypted
 from services.memory.storage.encrypted.reencryption import run_pass
 from services.runtime.clock import CLOCK

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.errors import NotFound, Overloaded
 from headrace.v1 import llm_pb2
-from services.memory.access.retention import ORPHAN_AGE_S
+from services.memory.data.retention import ORPHAN_AGE_S
 from services.runtime.auth.identity import acting_as
 from tests.support.memory import people
 from tests.support.memory.blobs import BLOB_ID, PNG, chat_with_blob, make_image_step

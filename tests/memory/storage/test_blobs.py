@@ -12,7 +12,7 @@ import pytest
 
 from headrace.errors import InvalidRequest, NotFound
 from headrace.v1 import llm_pb2, memory_pb2
-from services.memory.access.retention import DAY_S
+from services.memory.data.retention import DAY_S
 from tests.support.memory.blobs import PNG, make_image_step
 from tests.support.memory.engines import Files, Kept, Serve, logs_in, open_engine
 from tests.support.memory.writing import Memory, new_id, query_line, run_line

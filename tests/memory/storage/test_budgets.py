@@ -9,7 +9,7 @@ import pytest
 
 from headrace.errors import InvalidRequest, NotFound, QuotaExceeded
 from headrace.v1 import memory_pb2
-from services.memory.spend.periods import find_period
+from services.memory.spend import find_period
 from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
 from services.runtime.clock import now_utc
 from tests.support.memory.budgets import ADA, BOB, LIMIT, begin, budget, claim

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.errors import InvalidRequest, NotFound, QuotaExceeded
-from services.memory.access.chat_access import ChatAccess
+from services.memory.chats.access import ChatAccess
 from services.memory.webhooks import run_webhooks
 from services.memory.webhooks.run_webhooks import RunWebhookStore, make_find_end
 from services.runtime.auth.identity import DEFAULT, Identity, acting_as

@@ -15,10 +15,10 @@ from structlog.testing import capture_logs
 
 from headrace.errors import InvalidRequest, NotFound, Overloaded
 from headrace.v1 import memory_pb2
-from services.orchestrator.agents import prompts, triple_quotes
-from services.orchestrator.agents.definition import DefinitionError, parse_agent
+from services.orchestrator.agents import prompts
+from services.orchestrator.agents.definition import DefinitionError, parse_agent, reading
 from services.orchestrator.agents.registry import Registry
-from services.orchestrator.run.control.budget import Spending
+from services.orchestrator.money.spending import Spending
 from services.orchestrator.turn.compacting.compaction import make_window_settings
 
 AGENT: dict[str, Any] = {
@@ -243,7 +243,7 @@ def test_line_numbers_of_a_syntax_error_are_those_of_the_file() -> None:
 
 def test_a_prompt_over_several_lines_is_taken_as_it_is() -> None:
     source = '{"SystemPrompt" : """\nSay "hi" \\ there\n  {{date}}\n""", "other": "a \\" \\"\\"\\" b"}'
-    assert json.loads(triple_quotes.to_json(source)) == {
+    assert json.loads(reading.to_json(source)) == {
         "SystemPrompt": 'Say "hi" \\ there\n  {{date}}',
         "other": 'a " """ b',
     }
@@ -252,7 +252,7 @@ def test_a_prompt_over_several_lines_is_taken_as_it_is() -> None:
 @given(st.text().filter(lambda text: '"""' not in text and not text.endswith('"') and text == text.strip()))
 def test_any_text_between_triple_quotes_survives_with_its_lines(text: str) -> None:
     source = f'{{"systemPrompt": """\n{text}\n"""\n}}'
-    converted = triple_quotes.to_json(source)
+    converted = reading.to_json(source)
     assert json.loads(converted) == {"systemPrompt": text}
     assert converted.count("\n") == source.count("\n") or "\r" in text
 

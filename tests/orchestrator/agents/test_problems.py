@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from services.orchestrator.agents.definition.problems import Problem, find_problems
 from services.orchestrator.agents.definition.reading import DefinitionError, parse_agent
-from services.orchestrator.agents.grants.check import find_ungranted
-from services.orchestrator.agents.grants.rules import parse_grants
+from services.orchestrator.agents.grants import find_ungranted, parse_grants
 from tests.support.orchestrator.definitions import BASE, GONE, MISTAKES, put
 
 BELOW = {

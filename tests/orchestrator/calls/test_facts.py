@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headrace.v1 import memory_pb2
-from services.orchestrator.turn.fact_extractor import read_facts
+from services.orchestrator.lifecycle.after_run import read_facts
 from tests.support.orchestrator import Serve, Suite, ask, call_tool, content, finish, reminder, run_of, shown
 
 ANSWER = content("Done.") + finish()

@@ -18,8 +18,8 @@ import pytest
 from headrace.errors import NotFound
 from headrace.event_json import parse_event
 from headrace.fold import Fold
-from services.orchestrator.calls.outcomes import is_refusal
-from services.orchestrator.lifecycle.ending.finish import INTERRUPTED_RESULT
+from services.orchestrator.calls.results import is_refusal
+from services.orchestrator.lifecycle.finish import INTERRUPTED_RESULT
 from tests.support.orchestrator import Serve, Suite, answer, assert_paired, content, finish, read
 from tests.support.orchestrator.crashes import (
     Crashes,

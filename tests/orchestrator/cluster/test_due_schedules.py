@@ -10,7 +10,7 @@ import time
 import pytest
 
 from headrace.v1 import agent_pb2, memory_pb2, schedule_pb2
-from services.orchestrator.cluster.due_query import make_query
+from services.orchestrator.cluster.schedules import make_query
 from services.runtime.auth.identity import Identity, acting_as
 from tests.support.orchestrator import ANSWER, Serve, Suite, content, replica, two_replicas
 from tests.support.orchestrator.answerers import KEYS, as_user

@@ -20,8 +20,7 @@ from headrace.v1 import memory_pb2
 from services.facade import service as facade
 from services.facade.config import Config as FacadeConfig
 from services.orchestrator.lifecycle.admission.fair_use import NoLimits
-from services.orchestrator.lifecycle.held_runs import HeldRuns
-from services.orchestrator.lifecycle.live_runs import LiveRuns
+from services.orchestrator.lifecycle.live_runs import HeldRuns, LiveRuns
 from services.orchestrator.lifecycle.parking import Parking
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.run import Run

@@ -8,7 +8,7 @@ import pytest
 
 from headrace.errors import Overloaded
 from headrace.v1 import llm_pb2, memory_pb2
-from services.orchestrator.turn.title_writer import read_title
+from services.orchestrator.lifecycle.after_run import read_title
 from tests.support.orchestrator import ANSWER, Serve, Step, ask, ask_for, content, finish, only
 from tests.support.orchestrator.runs import get_title, wait_for_title
 from tests.support.orchestrator.suite import ONESHOT, write_agent

@@ -9,7 +9,7 @@ from google.protobuf.descriptor import FieldDescriptor
 
 from headrace.errors import InvalidRequest
 from headrace.v1 import agent_pb2
-from services.orchestrator.lifecycle.query_copies import (
+from services.orchestrator.lifecycle.queries import (
     STEER_FIELDS,
     STEER_LEFT_OUT,
     STEER_OWN_FIELDS,

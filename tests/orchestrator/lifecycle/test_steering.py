@@ -10,7 +10,7 @@ import pytest
 
 from headrace.errors import NotFound, QueueFull
 from headrace.v1 import llm_pb2, memory_pb2
-from services.orchestrator.run.control.steer_queue import UNHEARD_MAX
+from services.orchestrator.run.control.state import UNHEARD_MAX
 from tests.support.orchestrator import CHAT, Serve, Suite, ask, assert_paired, kinds, only, read
 from tests.support.orchestrator.crashes import Crashes, read_rest, restart
 from tests.support.orchestrator.events import ask_for, ask_until, read_until, run_of

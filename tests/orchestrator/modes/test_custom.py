@@ -160,6 +160,43 @@ async def kill_at_lines(suite: Suite, take: Take) -> None:
         assert text(whole).endswith("Now answer, for the 1. time.")
 
 
+TOGETHER = """
+async def run(mode):
+    async def work(task):
+        async with mode.task(task, stage="reader") as reader:
+            return await reader.ask(task.description)
+
+    await mode.run_together([work(task) for task in await mode.plan(["quick", "slow"])])
+    return "Done."
+"""
+
+
+async def test_a_task_that_is_replayed_to_its_end_before_another_begins_is_completed_in_the_plan(
+    serve: Serve, tmp_path: Path
+) -> None:
+    asked: list[str] = []
+
+    def speak_slowly(request: llm_pb2.ChatRequest) -> list[Step]:
+        asked.append(last_text(request))
+        return [0.05 if asked[-1] == "slow" else 0.0, *speak(request)]
+
+    write_mode(tmp_path, TOGETHER)
+    async with serve() as suite:
+        await suite.stop()
+        world, crashes = World(suite, speak_slowly), Crashes(suite)
+        alone, _ = await run_whole(suite, crashes, "own")
+        assert known(alone)["plan"] == {"quick": "completed", "slow": "completed"}
+        repeated: list[tuple[int, int]] = []
+        for append in (8, 9, 10):
+            asked.clear()
+            seen = await run_killed(suite, crashes, "own", append=append)
+            whole = await check_resumed(suite, world, seen, seqs_max=2)
+            assert known(whole) == known(alone), append
+            repeated.append((asked.count("quick"), asked.count("slow")))
+        # The chat's next run asks both once more.
+        assert (2, 3) in repeated
+
+
 DONE: list[ToolStep] = [tools_pb2.ToolDelta(result=tools_pb2.ToolOutcome(ok=True, result="{}"))]
 
 ASK, LOOK = 'await mode.ask("a", tools="none")', 'await mode.call_tool("look", at=1)'

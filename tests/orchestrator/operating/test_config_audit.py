@@ -14,7 +14,7 @@ import pytest
 from headrace.errors import Overloaded
 from headrace.v1 import audit_pb2
 from headrace.v1.audit_pb2_grpc import add_AuditServiceServicer_to_server
-from services.memory.audit.rpcs import AuditService
+from services.memory.audit import AuditService
 from services.memory.storage.audit import AuditTrail
 from services.orchestrator.agents.registry import Registry
 from services.orchestrator.operating.config_audit import ConfigAudit, read_collecting

@@ -62,7 +62,7 @@ async def test_an_error_that_no_rule_names_is_the_problem_of_the_record(
         open_channel(running.addresses[0]) as channel,
     ):
         peers = Peers.from_channels(llm_gateway=channel, memory=channel, tools=channel)
-        erasing = Erasing(channel, peers, NOBODY, Owner("here"), look_s=0.2)
+        erasing = Erasing(peers, NOBODY, Owner("here"), look_s=0.2)
         watching = asyncio.create_task(erasing.watch())
         try:
             await store.looked_again.wait()

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from headrace.client import Client
 from headrace.errors import InvalidRequest, NotFound, PermissionDenied
 from headrace.v1 import operator_pb2
-from services.orchestrator.operating.content import strip_content
+from services.orchestrator.operating.operator_service import strip_content
 from tests.support.orchestrator import Serve, answer, call_tool, content, tool, two_replicas
 from tests.support.orchestrator.answerers import as_user
 

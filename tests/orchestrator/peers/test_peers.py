@@ -18,7 +18,7 @@ from headrace.errors import NotFound, Overloaded
 from headrace.streams import rpc_errors
 from headrace.v1 import agent_pb2_grpc, llm_pb2, tools_pb2_grpc
 from services.orchestrator.peers.embeddings import CALLS_MAX
-from services.orchestrator.peers.ttl_cache import ANSWERS_MAX, TtlCache
+from services.orchestrator.peers.stubs import ANSWERS_MAX, TtlCache
 from services.orchestrator.server import orchestrator
 from services.runtime.rpc.server import GrpcService, RunningServer, serving_grpc
 from tests.support.local_client import open_client

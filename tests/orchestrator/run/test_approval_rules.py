@@ -11,8 +11,7 @@ import pytest
 
 from headrace.v1 import tools_pb2
 from services.orchestrator.run.answers.call import Call
-from services.orchestrator.run.approvals.file import RulesFile
-from services.orchestrator.run.approvals.rules import Rules, RulesError, parse
+from services.orchestrator.run.approvals.rules import Rules, RulesError, RulesFile, parse
 from services.orchestrator.run.approvals.verdict import Verdict, verdict
 
 BUILT_IN = parse(b"")

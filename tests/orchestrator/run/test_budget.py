@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from headrace.errors import BudgetExceeded
 from headrace.v1 import common_pb2
 from services.orchestrator.agents.definition import parse_agent
-from services.orchestrator.peers.call_needs import CallNeeds
-from services.orchestrator.run.control.budget import Spending
-from services.orchestrator.run.control.charges import Origin
+from services.orchestrator.money.charges import Origin
+from services.orchestrator.money.spending import Spending
+from services.orchestrator.peers.models import CallNeeds
 from services.runtime.usage import Rates
 
 ORIGIN = Origin("a", "p/m")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from headrace.v1 import agent_pb2, common_pb2, llm_pb2
 from services.orchestrator.run.answers.answer import Answer, BlockNames
 from services.orchestrator.run.answers.toolbox import Toolbox
-from services.orchestrator.run.events import delta_codec
+from services.orchestrator.run.events import blocks
 from services.orchestrator.run.events.blocks import TextBlock
 from services.orchestrator.run.events.feed import Feed
 
@@ -54,8 +54,8 @@ def test_a_delta_written_by_hand_is_what_protobuf_writes(
 def test_a_delta_of_text_is_recognised_and_its_text_found(text: str) -> None:
     for delta in (LlmDelta(content=text), LlmDelta(reasoning=text)):
         raw = delta.SerializeToString()
-        assert raw[delta_codec.text_at(raw) :].decode() == text
-        assert delta_codec.text_at(raw)
+        assert raw[blocks.text_at(raw) :].decode() == text
+        assert blocks.text_at(raw)
 
 
 @pytest.mark.parametrize(
@@ -70,13 +70,13 @@ def test_a_delta_of_text_is_recognised_and_its_text_found(text: str) -> None:
     ],
 )
 def test_a_delta_of_anything_else_is_not_taken_for_text(delta: llm_pb2.LlmDelta) -> None:
-    assert delta_codec.text_at(delta.SerializeToString()) == 0
+    assert blocks.text_at(delta.SerializeToString()) == 0
 
 
 @given(st.binary(max_size=300), st.sampled_from([b"", b"\x12", b"\x1a"]))
 def test_what_is_taken_for_text_is_the_text_that_protobuf_finds(rest: bytes, key: bytes) -> None:
     raw = key + rest
-    if at := delta_codec.text_at(raw):
+    if at := blocks.text_at(raw):
         delta = LlmDelta.FromString(raw)
         assert (delta.content or delta.reasoning).encode() == raw[at:]
         assert delta.SerializeToString() == raw

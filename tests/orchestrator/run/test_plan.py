@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.v1 import agent_pb2, memory_pb2
-from services.orchestrator.run.plan.plan import TASKS_MAX, Plan, PlanProblem, Task, groups
+from services.orchestrator.run.plan import TASKS_MAX, Plan, PlanProblem, Task, groups
 from services.orchestrator.run.replay.replay import Recording
 
 

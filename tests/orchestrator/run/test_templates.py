@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.v1 import tools_pb2
-from services.orchestrator.run.answers.templates import Unresolvable, fill_templates
+from services.orchestrator.run.answers.toolbox import Unresolvable, fill_templates
 from tests.support.orchestrator import Serve, Suite, as_json, ask, last_result, only, tool
 from tests.support.orchestrator.runs import read_recorded
 from tests.support.orchestrator.steps import ANSWER, call, call_tool, finish

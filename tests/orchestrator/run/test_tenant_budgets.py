@@ -13,9 +13,13 @@ import pytest
 from headrace.client import Client
 from headrace.errors import Overloaded
 from headrace.v1 import llm_pb2, spend_pb2
-from services.orchestrator.run.budgets.allowance import list_agents_below
-from services.orchestrator.run.budgets.file import BudgetsFile
-from services.orchestrator.run.budgets.rules import BudgetsError, parse_budgets, write_budgets
+from services.orchestrator.money.budgets import (
+    BudgetsError,
+    BudgetsFile,
+    list_agents_below,
+    parse_budgets,
+    write_budgets,
+)
 from services.runtime.auth.identity import Identity
 from tests.support.orchestrator import Serve, Step, Suite, answer, as_json, ask_for, read, run_of, two_replicas
 from tests.support.orchestrator.crashes import Crashes, changes_of, read_rest, restart, run_killed, run_whole

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.errors import InvalidRequest, NotFound, ProviderUnavailable, QueueFull
 from headrace.v1 import memory_pb2
-from services.orchestrator.run.control.clock import Clock
+from services.orchestrator.money.clock import Clock
 from services.orchestrator.run.control.gates import KEPT_MAX, Gates, Submission
 from tests.support.orchestrator import Serve, Suite, ask, kinds, last_result, only, state, submit, submits, tool
 from tests.support.orchestrator.runs import read_recorded

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.v1 import llm_pb2
-from services.orchestrator.setup import mentions
-from services.orchestrator.turn.compacting.path_mentions import PathMentions
+from services.orchestrator.setup import query_options
+from services.orchestrator.turn.compacting.mentioned_files import PathMentions
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ from services.orchestrator.turn.compacting.path_mentions import PathMentions
     ],
 )
 def test_names_begin_where_no_email_address_can(message: str, names: list[str]) -> None:
-    assert mentions.find_names(message) == names
+    assert query_options.find_names(message) == names
 
 
 PATHS = ["uploads/report.pdf", "uploads/my notes.txt", "uploads/2026/data.v2.csv", "uploads/图表.png", "uploads/a."]
@@ -53,7 +53,7 @@ PATHS = ["uploads/report.pdf", "uploads/my notes.txt", "uploads/2026/data.v2.csv
     ],
 )
 def test_files_are_uploads_by_name_or_path(message: str, paths: list[str]) -> None:
-    assert mentions.find_files(message, PATHS) == paths
+    assert query_options.find_files(message, PATHS) == paths
 
 
 @pytest.mark.parametrize(
@@ -66,23 +66,23 @@ def test_files_are_uploads_by_name_or_path(message: str, paths: list[str]) -> No
     ],
 )
 def test_names_that_are_meant_as_files_are_missed(message: str, names: list[str]) -> None:
-    assert mentions.find_missing_files(message, PATHS) == names
+    assert query_options.find_missing_files(message, PATHS) == names
 
 
 @given(st.text(alphabet='@#ab._-" 中/', max_size=200))
 def test_any_text_is_read(text: str) -> None:
-    assert len(mentions.find_names(text)) <= mentions.MENTIONS_MAX
-    assert set(mentions.find_files(text, ["uploads/a", "uploads/b a"])) <= {"uploads/a", "uploads/b a"}
+    assert len(query_options.find_names(text)) <= query_options.MENTIONS_MAX
+    assert set(query_options.find_files(text, ["uploads/a", "uploads/b a"])) <= {"uploads/a", "uploads/b a"}
 
 
 FILES = frozenset({"a.py", "src/a.py", "my notes.md", "报告.md", "销售报告.md", "data.tar", "data.tar.gz", "Makefile"})
 
 
 def ranked(*texts: str) -> list[str]:
-    mentions = PathMentions(FILES)
+    query_options = PathMentions(FILES)
     for text in texts:
-        mentions.read_text(text)
-    return mentions.rank_paths()
+        query_options.read_text(text)
+    return query_options.rank_paths()
 
 
 def call(name: str, arguments: str) -> llm_pb2.ToolCall:
@@ -113,20 +113,20 @@ def test_more_mentions_go_before_later_ones() -> None:
 
 
 def test_what_a_tool_wrote_goes_first_and_its_content_is_no_mention() -> None:
-    mentions = PathMentions(FILES)
-    mentions.read_call(call("write_file", '{"path":"./a.py","content":"Makefile Makefile"}'))
-    mentions.read_text("报告.md 报告.md")
-    mentions.read_call(call("_bash_", '{"command":"cat data.tar | head"}'))
-    mentions.read_call(call("any", '{"deep":[{"x":["src/a.py"]}]}'))
-    assert mentions.rank_paths() == ["a.py", "报告.md", "src/a.py", "data.tar"]
+    query_options = PathMentions(FILES)
+    query_options.read_call(call("write_file", '{"path":"./a.py","content":"Makefile Makefile"}'))
+    query_options.read_text("报告.md 报告.md")
+    query_options.read_call(call("_bash_", '{"command":"cat data.tar | head"}'))
+    query_options.read_call(call("any", '{"deep":[{"x":["src/a.py"]}]}'))
+    assert query_options.rank_paths() == ["a.py", "报告.md", "src/a.py", "data.tar"]
 
 
 @pytest.mark.parametrize("arguments", ["", "{", "[1]", "null", '{"path":7}', "[" * 500 + "]" * 500])
 def test_odd_arguments_mention_nothing(arguments: str) -> None:
-    mentions = PathMentions(FILES)
-    mentions.read_call(call("write_file", arguments))
-    mentions.read_call(call("any", arguments))
-    assert mentions.rank_paths() == []
+    query_options = PathMentions(FILES)
+    query_options.read_call(call("write_file", arguments))
+    query_options.read_call(call("any", arguments))
+    assert query_options.rank_paths() == []
 
 
 @pytest.mark.parametrize("text", ["报.a" * 250_000, "`" * 1_000_000, "a" * 1_000_000, "报 .a" * 200_000])

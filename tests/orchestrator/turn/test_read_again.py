@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headrace.v1 import llm_pb2
-from services.orchestrator.calls.shown_media import BYTES_MAX, divide_media
+from services.orchestrator.calls.results import BYTES_MAX, divide_media
 from tests.support.orchestrator import Serve, call, last_result
 from tests.support.orchestrator.compaction import ANSWER, DONE, NEEDLE, SMALL, call_once, compact_chat
 from tests.support.orchestrator.media import GIF, give

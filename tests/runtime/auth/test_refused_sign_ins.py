@@ -13,7 +13,7 @@ from headrace.errors import Overloaded, Unauthenticated
 from headrace.streams import rpc_errors
 from headrace.v1 import audit_pb2
 from headrace.v1.audit_pb2_grpc import AuditServiceStub, add_AuditServiceServicer_to_server
-from services.memory.audit.rpcs import AuditService
+from services.memory.audit import AuditService
 from services.runtime.auth.audit_records import ADDRESSES_MAX, OTHERS, RefusedSignIns, recording_refused
 from services.runtime.auth.callers import FACADE
 from services.runtime.auth.identity import acting_as

@@ -8,9 +8,8 @@ from headrace.errors import NotFound, VersionConflict
 from headrace.v1 import agent_pb2
 from services.orchestrator.agents.definition import Definition
 from services.orchestrator.agents.definition.problems import find_problems
-from services.orchestrator.agents.grants.check import find_ungranted
-from services.orchestrator.agents.grants.rules import parse_grants
-from services.orchestrator.lifecycle.versions.validation import make_problem
+from services.orchestrator.agents.grants import find_ungranted, parse_grants
+from services.orchestrator.lifecycle.publishing import make_problem
 
 GRANTS = parse_grants(b"grants: [{tenants: ['*'], models: ['simulator/*'], tools: [weather]}]").select("default")
 

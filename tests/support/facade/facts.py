@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from services.memory.data.holds import HoldsInForce
-from services.memory.facts.store import FactStore
+from services.memory.facts.rpcs import FactStore
 from services.memory.storage.records.user_facts import Fact, MakeChange
 from services.runtime.auth.identity import Identity
 

@@ -29,9 +29,8 @@ from headrace.v1 import (
     tools_pb2,
     tools_pb2_grpc,
 )
-from services.memory.audit.rpcs import AuditService
-from services.memory.facts.rpcs import FactRpcs
-from services.memory.facts.store import FactStore
+from services.memory.audit import AuditService
+from services.memory.facts.rpcs import FactRpcs, FactStore
 from services.memory.keys.rpcs import KeyService
 from services.memory.keys.store import KeyStore
 from services.memory.schedules.rpcs import ScheduleService

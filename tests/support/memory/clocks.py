@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from services.memory.access.retention import DAY_S
+from services.memory.data.retention import DAY_S
 
 
 class Later:

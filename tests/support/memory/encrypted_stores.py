@@ -13,8 +13,7 @@ from headrace.errors import KeyUnavailable
 from headrace.v1 import agent_pb2, memory_pb2
 from services.memory.encryption.data_keys import DataKeys
 from services.memory.encryption.keyring import Keyring
-from services.memory.encryption.master_keys import FileMasterKeys, MasterKeys
-from services.memory.encryption.opening import OpenKeys
+from services.memory.encryption.master_keys import FileMasterKeys, MasterKeys, OpenKeys
 from services.memory.storage.files.data_keys import FOLDER
 from services.runtime.auth.identity import Identity, acting_as
 from tests.support.memory.engines import MASTER_KEYS, Files, Tables, open_keys

@@ -11,9 +11,8 @@ from typing import Any, TypeAlias
 
 from services.memory.encryption.data_keys import DataKeys
 from services.memory.encryption.keyring import Keyring
-from services.memory.encryption.master_keys import FileMasterKeys
-from services.memory.encryption.opening import OpenKeys, open_no_keys
-from services.memory.log.encryption.lines import decrypt_log
+from services.memory.encryption.master_keys import FileMasterKeys, OpenKeys, open_no_keys
+from services.memory.log.sealing import decrypt_log
 from services.memory.storage.engine import Engine
 from services.memory.storage.files.data_keys import FOLDER, FileDataKeys
 from services.memory.storage.files.disk import Disk

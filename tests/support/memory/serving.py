@@ -19,11 +19,10 @@ from services.memory.__main__ import (
     build_spend_service,
     build_webhook_service,
 )
-from services.memory.compaction.summariser import SUMMARY_TIMEOUT_S
+from services.memory.compaction.summary_writer import SUMMARY_TIMEOUT_S
 from services.memory.config import Config
-from services.memory.data.erasures import TTL_MS_MAX
-from services.memory.data.refusals import Refusals
-from services.memory.encryption.opening import OpenKeys, open_no_keys
+from services.memory.data.erasures import TTL_MS_MAX, Refusals
+from services.memory.encryption.master_keys import OpenKeys, open_no_keys
 from services.memory.storage.encrypted.reencryption import running_passes
 from services.memory.storage.files.backlog import RunBacklog, run_steps
 from services.memory.storage.files.disk import Disk

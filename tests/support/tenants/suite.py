@@ -35,7 +35,7 @@ from services.memory.__main__ import (
 )
 from services.memory.__main__ import build_service as memory_served
 from services.memory.config import Config as MemoryConfig
-from services.memory.data.refusals import Refusals
+from services.memory.data.erasures import Refusals
 from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.engine import open_files
 from services.orchestrator.config import Config as OrchestratorConfig

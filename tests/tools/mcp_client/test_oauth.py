@@ -152,6 +152,17 @@ async def test_a_token_that_is_refused_is_asked_for_anew(tmp_path: Path) -> None
         assert (await execute(suite, "s__whoami", "k1", accept(need))).result == "ann again"
 
 
+async def test_who_connects_with_a_token_that_the_server_refuses_by_now_is_asked_again(tmp_path: Path) -> None:
+    """As when it has moved to another authorization server."""
+    authority = Authority()
+    async with protected(authority) as http, serving(tmp_path, http) as suite:
+        await connect(suite)
+        authority.access.clear()
+        [need] = (await execute(suite, "s__connect", "c2")).asks
+        await come_back(suite, await agree(need))
+        assert (await execute(suite, "s__connect", "c2", accept(need))).ok
+
+
 async def test_who_does_not_agree_gets_nothing(tmp_path: Path) -> None:
     async with protected(Authority()) as http, serving(tmp_path, http) as suite:
         await suite.until("s__connect")

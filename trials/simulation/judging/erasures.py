@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from headrace.v1 import keys_pb2, memory_pb2, schedule_pb2
-from services.memory.data.refusals import KNOWN_S, LOOK_S
+from services.memory.data.erasures import KNOWN_S, LOOK_S
 from services.runtime.auth.identity import DEFAULT_SCOPES, Identity, acting_as
 from services.runtime.randomness import new_uuid
 from trials.simulation.judging.chats import Logs, read_logs

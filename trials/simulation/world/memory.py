@@ -18,7 +18,7 @@ from services.memory.__main__ import (
     build_webhook_service,
 )
 from services.memory.config import Config
-from services.memory.data.refusals import Refusals
+from services.memory.data.erasures import Refusals
 from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.engine import open_files
 from services.memory.storage.postgres.connection.hosts import DRIVER

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from services.memory.encryption.envelope import HEAD_BYTES
 from services.memory.encryption.keyring import NO_KEYS
-from services.memory.log.blobs import Blob, is_blob_id
+from services.memory.log.media import Blob, is_blob_id
 from services.memory.storage.encrypted.records import decrypt_blob, encrypt_blob
 from services.memory.storage.files.disk import delete_unfinished, disk_errors
 from services.runtime.clock import now_ms

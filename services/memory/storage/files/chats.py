@@ -9,8 +9,8 @@ from headrace.errors import ChatBusy, KeyUnavailable, LogDamaged
 from services.memory.encryption import envelope
 from services.memory.encryption.keyring import NO_KEYS, Keyring
 from services.memory.log.chat import Chat, Span, chat_not_found, check_run_chat
-from services.memory.log.encryption.lines import decrypt_log, encrypt_log, is_current_log
 from services.memory.log.recovery import read_chat
+from services.memory.log.sealing import decrypt_log, encrypt_log, is_current_log
 from services.memory.storage import log_copy
 from services.memory.storage.event_rows import NO_EVENTS
 from services.memory.storage.files.disk import Disk, disk_errors

@@ -16,7 +16,10 @@ from headrace.errors import HeadraceError, LogDamaged, Overloaded
 from services.memory.encryption.envelope import WrongCiphertext, is_encrypted
 from services.memory.encryption.keyring import NO_KEYS, Keyring
 from services.memory.log.chat import Chat, Span, chat_not_found
-from services.memory.log.encryption.lines import (
+from services.memory.log.chat_info import read_info
+from services.memory.log.lines import Known, Query, Run
+from services.memory.log.recovery import read_chat
+from services.memory.log.sealing import (
     NO_LINK,
     decrypt_log,
     encode_lines,
@@ -25,9 +28,6 @@ from services.memory.log.encryption.lines import (
     is_current_log,
     name_older_log,
 )
-from services.memory.log.lines import Known, Query, Run
-from services.memory.log.recovery import read_chat
-from services.memory.log.views.chat_info import read_info
 from services.memory.storage.engine import APPEND_COST_BYTES, WAITING_BYTES_MAX
 from services.memory.storage.event_rows import NO_EVENTS
 from services.memory.storage.files.disk import Disk, Piece, disk_errors

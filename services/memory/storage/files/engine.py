@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from services.memory.encryption.opening import OpenKeys, open_no_keys
+from services.memory.encryption.master_keys import OpenKeys, open_no_keys
 from services.memory.storage.audit import AUDIT_TENANT, AuditTrail
 from services.memory.storage.encrypted.reencryption import Rewriting
 from services.memory.storage.encrypted.rows import RowCipher
@@ -50,8 +50,6 @@ if TYPE_CHECKING:
 
     from services.memory.encryption.keyring import Keyring
     from services.memory.storage.files.disk import Disk
-    from services.memory.storage.files.disk_room import DiskRoom
-    from services.memory.storage.files.outbox import Outbox
 
 
 class NoPeers:

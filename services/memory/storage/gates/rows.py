@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from services.memory.log.lines import Event, Line, Run
-from services.memory.log.views.raw_fields import GATE_EVENT, Answerers, GateEvent
+from services.memory.log.raw_json import GATE_EVENT, Answerers, GateEvent
 from services.runtime.auth.access import REQUESTER, USER
 
 if TYPE_CHECKING:
     import msgspec
 
-    from services.memory.log.views.chat_info import ChatInfo
+    from services.memory.log.chat_info import ChatInfo
 
 OPEN, ANSWERED, CANCELLED = "open", "answered", "cancelled"
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from services.memory.storage.postgres.connection.pool import Database
     from services.memory.storage.postgres.connection.session import Connection
     from services.memory.storage.postgres.notifications import Notifications
-    from services.memory.storage.postgres.statements import Answers, Append
+    from services.memory.storage.postgres.statements import Answers
     from services.memory.storage.records.deliveries import Webhooks
 
 

@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from services.memory.log.chat import Chat
-from services.memory.log.encryption.lines import LineReader, find_link
 from services.memory.log.recovery import read_chat
+from services.memory.log.sealing import LineReader, find_link
 from services.memory.storage.lru import LruCache
 from services.memory.storage.postgres.connection.session import get_server
 

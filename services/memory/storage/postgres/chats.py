@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from headrace.errors import KeyUnavailable, LogDamaged
 from services.memory.encryption.keyring import NO_KEYS, Keyring
 from services.memory.log.chat import Chat, Span, chat_not_found, check_run_chat
-from services.memory.log.encryption.lines import decrypt_log, encrypt_log
 from services.memory.log.recovery import read_chat
+from services.memory.log.sealing import decrypt_log, encrypt_log
 from services.memory.storage import log_copy
 from services.memory.storage.encrypted.rows import RowCipher
 from services.memory.storage.event_rows import NO_EVENTS

@@ -9,8 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from services.memory.encryption.data_keys import DataKey
-from services.memory.log.encryption.lines import decrypt_log, encrypt_log, is_current_log
 from services.memory.log.recovery import read_chat
+from services.memory.log.sealing import decrypt_log, encrypt_log, is_current_log
 from services.memory.storage.encrypted.rows import RowCipher
 from services.memory.storage.event_rows import NO_EVENTS
 from services.memory.storage.gates.rows import COLUMNS, GRANT_COLUMNS, GateEntry, GrantEntry

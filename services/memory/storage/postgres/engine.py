@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, closing
 
-from services.memory.encryption.opening import OpenKeys, open_no_keys
+from services.memory.encryption.master_keys import OpenKeys, open_no_keys
 from services.memory.storage.audit import AUDIT_TENANT, AuditTrail
 from services.memory.storage.encrypted.reencryption import Rewriting
 from services.memory.storage.engine import Engine

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from services.memory.encryption.keyring import NO_KEYS
 from services.memory.log.chat import chat_not_found
-from services.memory.log.encryption.lines import decrypt_log
+from services.memory.log.sealing import decrypt_log
 from services.memory.storage.postgres.chats import make_chat
 from services.memory.storage.postgres.spend import delete_spend_of_chat, rename_spender
 

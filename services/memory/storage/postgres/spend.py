@@ -22,7 +22,6 @@ from services.memory.storage.postgres.connection.session import strip_nul
 from services.memory.storage.spend import SUM_NAMES, SpendAnswer, SpendQuery, SpendRow
 
 if TYPE_CHECKING:
-    from services.memory.storage.claims import BudgetUse, SpendClaim, SpendDecision
     from services.memory.storage.postgres.connection.pool import Database
     from services.memory.storage.postgres.connection.session import Connection
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from headrace.errors import HeadraceError
 from services.memory.encryption.envelope import is_encrypted_text
 from services.memory.log.chat import Chat, Span
-from services.memory.log.encryption.lines import encode_lines
 from services.memory.log.lines import Known, Query, Revert, Title
+from services.memory.log.sealing import encode_lines
 from services.memory.storage.encrypted.rows import RowCipher
 from services.memory.storage.event_rows import fold_events
 from services.memory.storage.index_rows import IndexChange, make_change, make_full_change
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from services.memory.encryption.keyring import Keyring
-    from services.memory.log.views.chat_info import ChatInfo, RunInfo
-    from services.memory.storage.index_rows import IndexChange, Text
+    from services.memory.log.chat_info import ChatInfo, RunInfo
+    from services.memory.storage.index_rows import Text
     from services.memory.storage.leases import Lease
     from services.memory.storage.postgres.connection.session import Connection
     from services.runtime.auth.identity import Identity

@@ -17,7 +17,7 @@ import structlog
 
 from headrace.errors import NotFound
 from services.memory.encryption.envelope import HEAD_BYTES
-from services.memory.log.blobs import Blob, is_blob_id
+from services.memory.log.media import Blob, is_blob_id
 from services.memory.storage.encrypted.records import decrypt_blob, encrypt_blob
 from services.memory.storage.s3.errors import make_away_error
 from services.runtime.clock import now_s

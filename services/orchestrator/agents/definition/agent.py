@@ -10,10 +10,10 @@ from pydantic import Field, PrivateAttr, model_validator
 
 from headrace.errors import InvalidRequest
 from headrace.v1 import agent_pb2
-from services.orchestrator.agents.definition.budget import Budget
-from services.orchestrator.agents.definition.memory import Memory
 from services.orchestrator.agents.definition.modes import MODES, STAGES, ModeName, Stage
 from services.orchestrator.agents.definition.parts import (
+    Budget,
+    Memory,
     ModelConfig,
     Output,
     OutputConfig,
@@ -24,9 +24,15 @@ from services.orchestrator.agents.definition.parts import (
     Verify,
     with_tool_policy,
 )
-from services.orchestrator.agents.definition.remote import AS_STAGE, Remote
-from services.orchestrator.agents.definition.sections import Custom, PlanExecute, React, Section
-from services.orchestrator.agents.definition.settings import StageSettings
+from services.orchestrator.agents.definition.sections import (
+    AS_STAGE,
+    Custom,
+    PlanExecute,
+    React,
+    Remote,
+    Section,
+    StageSettings,
+)
 from services.orchestrator.agents.prompts import check_placeholders
 
 Key = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$", max_length=128)]

@@ -1,13 +1,9 @@
-"""Finds everything that is wrong with a definition, where parsing ends at the first kind of mistake.
-
-Fields are checked before the whole is, so what is wrong is taken out and the rest is checked again, until nothing more
-is found. What then follows from a field that was taken out is not said.
-"""
+"""Finds everything that is wrong with a definition, where parsing ends at the first kind of problem."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +16,33 @@ from services.orchestrator.agents.definition.reading import (
     find_ineffective,
     load_object,
 )
+
+
+def list_tool_names(agent: Definition) -> Iterator[tuple[str, str]]:
+    """Yield field and name of each tool in any list of the definition."""
+    plan = agent.plan_execute
+    sections = {
+        "": agent,
+        "plain.": agent.plain,
+        "react.": agent.react,
+        "planExecute.plan.": plan and plan.plan,
+        "planExecute.execute.": plan and plan.execute,
+        "planExecute.summary.": plan and plan.summary,
+        "custom.": agent.custom,
+        **{f"custom.stages.{name}.": own for name, own in (agent.custom.stages if agent.custom else {}).items()},
+    }
+    for path, section in sections.items():
+        config = section.tool_config if section is not None else None
+        lists: dict[str, Collection[str]] = (
+            {"backends": config.backends, "frontends": config.frontends, "actions": config.actions} if config else {}
+        )
+        for kind, names in lists.items():
+            yield from number_names(f"{path}toolConfig.{kind}", names)
+
+
+def number_names(field: str, names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    return ((f"{field}.{at}", name) for at, name in enumerate(names))
+
 
 ROUNDS_MAX = 20
 """Times that a definition is checked; each takes something out, and two find all that people write."""

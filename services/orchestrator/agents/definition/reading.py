@@ -1,8 +1,9 @@
-"""Parses agent files, and describes what is wrong with them."""
+"""Parses agent files, triple-quoted system prompts among them, and describes what is wrong with them."""
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,14 +11,30 @@ import orjson
 import structlog
 from pydantic import ValidationError
 
-from services.orchestrator.agents import triple_quotes
 from services.orchestrator.agents.definition.agent import Definition
 from services.runtime.formats.json_form import JSON_DEPTH_MAX, measure_json_depth
 
+log = structlog.get_logger()
+
+
+# Ordinary strings are matched too, so that quotes inside them are never taken for an opening.
+_TOKEN = re.compile(r'(?P<key>"systemPrompt"\s*:\s*)"""(?P<text>.*?)"""|"(?:[^"\\\n]|\\.)*"', re.IGNORECASE | re.DOTALL)
+
+
+def to_json(source: str) -> str:
+    return _TOKEN.sub(_quote_match, source)
+
+
+def _quote_match(match: re.Match[str]) -> str:
+    if match["key"] is None:
+        return match[0]
+    text = re.sub(r"\A[ \t]*\r?\n", "", match["text"])
+    text = re.sub(r"\r?\n[ \t]*\Z", "", text)
+    return match["key"] + orjson.dumps(text).decode() + "\n" * match["text"].count("\n")
+
+
 WITHOUT_EFFECT = frozenset({"retryCount"})
 """Fields that are accepted and ignored: retries are the gateway's."""
-
-log = structlog.get_logger()
 
 
 class DefinitionError(Exception):
@@ -40,7 +57,7 @@ def parse_agent(source: bytes, file_key: str) -> Definition:
 def load_object(source: bytes) -> dict[str, Any]:
     """Return the JSON object of an agent file. Raises DefinitionError."""
     try:
-        given = orjson.loads(triple_quotes.to_json(source.decode("utf-8-sig")))
+        given = orjson.loads(to_json(source.decode("utf-8-sig")))
     except UnicodeDecodeError as error:
         raise DefinitionError(f"not UTF-8 text (byte {error.start})") from None
     except orjson.JSONDecodeError as error:

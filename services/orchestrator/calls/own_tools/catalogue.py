@@ -6,11 +6,11 @@ A new one is a row of OWN, and of FUNCTIONS if its kind is `own`.
 from __future__ import annotations
 
 from headrace.v1 import tools_pb2
-from services.orchestrator.calls.own_tools import facts, history, planning, subagent, todos
+from services.orchestrator.calls.own_tools import planning, recall, subagent
+from services.orchestrator.calls.own_tools.planning import READ_TODOS, WRITE_TODOS, read_todos, write_todos
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.people.forms import ASK_HUMAN
-from services.orchestrator.run.answers import arguments
-from services.orchestrator.run.answers.call import Call
+from services.orchestrator.run.answers.call import Call, violation
 from services.orchestrator.run.scope import Scope
 
 QUESTION = tools_pb2.Tool(
@@ -29,18 +29,18 @@ QUESTION = tools_pb2.Tool(
 )
 
 FUNCTIONS = {
-    "todo_write": todos.write_todos,
-    "todo_read": todos.read_todos,
-    history.READ_HISTORY.name: history.read_history,
-    history.READ_RESULT.name: history.read_result,
+    "todo_write": write_todos,
+    "todo_read": read_todos,
+    recall.READ_HISTORY.name: recall.read_history,
+    recall.READ_RESULT.name: recall.read_result,
     subagent.NAME: subagent.execute_subagent,
-    **facts.FUNCTIONS,
+    **recall.FUNCTIONS,
     **planning.FUNCTIONS,
 }
 
-OWN = (todos.WRITE, todos.READ, subagent.TOOL, QUESTION, *history.TOOLS)
+OWN = (WRITE_TODOS, READ_TODOS, subagent.TOOL, QUESTION, *recall.HISTORY_TOOLS)
 
-NAMES = frozenset({tool.name.casefold() for tool in (*OWN, *facts.TOOLS)})
+NAMES = frozenset({tool.name.casefold() for tool in (*OWN, *recall.FACT_TOOLS)})
 """In small letters; a tenant's agent needs no grant for them, as they reach nothing beyond its run and user."""
 
 
@@ -49,7 +49,7 @@ async def recall_call(scope: Scope, peers: Peers, call: Call, result: str) -> No
     if call.name.casefold() == subagent.NAME:
         subagent.recall_subagent(scope, call, result)
     function = planning.FUNCTIONS.get(call.name.casefold())
-    if function is not None and not arguments.violation(call):
+    if function is not None and not violation(call):
         await function(scope, peers, call)
 
 

@@ -1,7 +1,4 @@
-"""The plan tools.
-
-They change only the scope's plan, so that a replay builds the same one.
-"""
+"""The tools for a plan's tasks, and those for a context's todos."""
 
 from __future__ import annotations
 
@@ -11,12 +8,13 @@ from typing import Literal
 import msgspec
 
 from headrace.v1 import tools_pb2
-from services.orchestrator.calls import outcomes
+from services.orchestrator.calls import results
 from services.orchestrator.peers.stubs import Peers
+from services.orchestrator.run import session_state
 from services.orchestrator.run.answers.call import Call
-from services.orchestrator.run.plan.active_plan import ActivePlan
-from services.orchestrator.run.plan.plan import STATUSES, PlanProblem, Task
+from services.orchestrator.run.plan import STATUSES, ActivePlan, PlanProblem, Task
 from services.orchestrator.run.scope import Scope
+from services.orchestrator.run.scope_parts import Todo
 
 TASKS_MAX = 50
 """People read plans, so one call adds few tasks."""
@@ -87,12 +85,12 @@ class _UpdateArguments(msgspec.Struct):
 
 async def _add_tasks(planned: ActivePlan, scope: Scope, call: Call) -> tools_pb2.ToolOutcome:
     added = await planned.add(_parse_tasks(call), call.call_id)
-    return outcomes.make_success(tasks=[_describe_task(task) for task in added])
+    return results.make_success(tasks=[_describe_task(task) for task in added])
 
 
 async def _restate_tasks(planned: ActivePlan, scope: Scope, call: Call) -> tools_pb2.ToolOutcome:
     remaining = await planned.restate(_parse_tasks(call), call.call_id)
-    return outcomes.make_success(tasks=[_describe_task(task) for task in remaining])
+    return results.make_success(tasks=[_describe_task(task) for task in remaining])
 
 
 async def _update_task(planned: ActivePlan, scope: Scope, call: Call) -> tools_pb2.ToolOutcome:
@@ -101,11 +99,11 @@ async def _update_task(planned: ActivePlan, scope: Scope, call: Call) -> tools_p
     if task.task_id != scope.ids.task_id:
         raise PlanProblem(f"task {task.task_id} is not yours; yours is {scope.ids.task_id}")
     await planned.mark(task, given.status, given.description)
-    return outcomes.make_success(**_describe_task(task))
+    return results.make_success(**_describe_task(task))
 
 
 async def _get_tasks(planned: ActivePlan, scope: Scope, call: Call) -> tools_pb2.ToolOutcome:
-    return outcomes.make_success(tasks=[_describe_task(task) for task in planned.plan.tasks])
+    return results.make_success(tasks=[_describe_task(task) for task in planned.plan.tasks])
 
 
 _CHANGES: dict[str, Callable[[ActivePlan, Scope, Call], Awaitable[tools_pb2.ToolOutcome]]] = {
@@ -124,7 +122,7 @@ async def _execute_plan_call(scope: Scope, peers: Peers, call: Call) -> tools_pb
     try:
         return await _CHANGES[call.name.casefold()](scope.planned, scope, call)
     except PlanProblem as problem:
-        return outcomes.make_failure("INVALID_ARGUMENTS", str(problem))
+        return results.make_failure("INVALID_ARGUMENTS", str(problem))
 
 
 FUNCTIONS = dict.fromkeys(PLAN_NAMES, _execute_plan_call)
@@ -146,3 +144,53 @@ def _parse_tasks(call: Call) -> list[Task]:
 
 def _describe_task(task: Task) -> dict[str, str]:
     return {"taskId": task.task_id, "description": task.description, "status": task.status}
+
+
+TODOS_MAX = 100
+
+CONTENT_CHARS_MAX = 1000
+"""The list is in each request of the run."""
+
+_LIST = f"""{{"type":"object","properties":{{"todos":{{"type":"array","maxItems":{TODOS_MAX},"items":{{"type":"object",
+"properties":{{"content":{{"type":"string","minLength":1,"maxLength":{CONTENT_CHARS_MAX}}},
+"status":{{"type":"string","enum":["pending","in_progress","completed"]}},
+"id":{{"type":"string","maxLength":64}},"priority":{{"type":"string","maxLength":32}}}},
+"required":["content","status"],"additionalProperties":false}}}}}},"required":["todos"],"additionalProperties":false}}"""
+
+WRITE_TODOS = tools_pb2.Tool(
+    name="todo_write",
+    description="Replace your list of things to do. Keep it true: at most one entry is in_progress.",
+    parameters=_LIST,
+    kind="own",
+    tier="core",
+    effect="idempotent",
+)
+
+READ_TODOS = tools_pb2.Tool(
+    name="todo_read",
+    description="Read your list of things to do.",
+    parameters='{"type":"object","properties":{},"additionalProperties":false}',
+    kind="own",
+    tier="core",
+    effect="read",
+)
+
+
+class _TodoArguments(msgspec.Struct):
+    todos: list[Todo]
+
+
+async def write_todos(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
+    todos = msgspec.json.decode(call.effective, type=_TodoArguments).todos
+    if sum(todo.status == "in_progress" for todo in todos) > 1:
+        return results.make_failure("INVALID_ARGUMENTS", "todos: at most one may be in_progress")
+    for number, todo in enumerate(todos, start=1):
+        todo.id = todo.id or str(number)
+    await session_state.change(scope, peers, todos=msgspec.json.encode(todos))
+    scope.attention.todos = todos
+    return results.make_success(todos=msgspec.to_builtins(todos))
+
+
+async def read_todos(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
+    scope.attention.todos = (await session_state.load(scope, peers)).read("todos", list[Todo], [])
+    return results.make_success(todos=msgspec.to_builtins(scope.attention.todos))

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
-from headrace.v1 import common_pb2, tools_pb2
+from headrace.v1 import tools_pb2
 from services.orchestrator.agents.definition import Definition
-from services.orchestrator.calls import outcomes
+from services.orchestrator.calls import results
 from services.orchestrator.ids import subagent_id
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.answers.call import Call
-from services.orchestrator.run.granted import may_call_agent
-from services.orchestrator.run.notes import SubagentReturn
-from services.orchestrator.run.scope import Scope
-from services.orchestrator.run.subagent_task import SubagentTask
+from services.orchestrator.run.scope import Scope, may_call_agent
+from services.orchestrator.run.scope_parts import SubagentReturn, SubagentTask
 
 NAME = "call_subagent"
 
@@ -66,7 +64,7 @@ async def execute_subagent(scope: Scope, peers: Peers, call: Call) -> tools_pb2.
     agent = _list_callable(scope).get(given.agentKey.casefold())
     if agent is None and given.agentKey:
         known = ", ".join(agent.key for agent in _list_callable(scope).values()) or "none; leave agentKey out"
-        return outcomes.make_failure("UNKNOWN_AGENT", f"there is no agent {given.agentKey!r} to call; agents: {known}")
+        return results.make_failure("UNKNOWN_AGENT", f"there is no agent {given.agentKey!r} to call; agents: {known}")
     delegate = scope.run.services.delegate
     assert delegate is not None, "runs that are asked for call sub-agents"
     return await delegate(scope, peers, call, SubagentTask(agent, given.task, given.maxLoops))
@@ -77,11 +75,11 @@ def recall_subagent(scope: Scope, call: Call, result: str) -> None:
     run = scope.run
     for agent_id in run.recording.subagents_of(subagent_id(run.id, call.tool_id)):
         for answer in run.recording.answers(agent_id):
-            run.spending.recall_model_call(answer.usage if answer.HasField("usage") else common_pb2.Usage())
+            run.spending.recall_model_call(answer.usage if answer.HasField("usage") else None)
         for message in run.recording.messages(agent_id):
             if message.message.role == "tool":
                 text = "".join(part.text for part in message.message.content)
-                run.spending.reserve_tool_calls(not outcomes.is_refusal(text))
+                run.spending.reserve_tool_calls(not results.is_refusal(text))
     keep_result(scope, call, result)
 
 

@@ -1,29 +1,118 @@
-"""Decides whether a query may begin a run here, and which agent takes it."""
+"""Decides whether a query may begin a run here: by its form, its caller's key, and the room that there is."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from itertools import chain
 
-from headrace.errors import ChatBusy, Overloaded, PermissionDenied, QueueFull
+from headrace.errors import ChatBusy, InvalidRequest, Overloaded, PermissionDenied, QueueFull, QuotaExceeded
 from headrace.v1 import agent_pb2
 from services.orchestrator.agents.registry import Registry
-from services.orchestrator.lifecycle.admission.agent_router import AgentChoice
-from services.orchestrator.lifecycle.admission.agent_selection import choose
-from services.orchestrator.lifecycle.admission.earlier_messages import check_earlier_messages
+from services.orchestrator.lifecycle.admission.agent_router import AgentChoice, choose
 from services.orchestrator.lifecycle.admission.fair_use import FairUse
-from services.orchestrator.lifecycle.admission.key_limits import KeyLimits
-from services.orchestrator.lifecycle.live_runs import LiveRuns, may_end
-from services.orchestrator.lifecycle.start_result import stopping
-from services.orchestrator.lifecycle.versions.choice import ChosenVersion, check_version, choose_version
-from services.orchestrator.lifecycle.versions.pins import Pins
+from services.orchestrator.lifecycle.live_runs import LiveRuns, may_end, stopping
+from services.orchestrator.lifecycle.parking import find_due_at
+from services.orchestrator.lifecycle.pins import ChosenVersion, Pins, check_version, choose_version
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import Peers
+from services.orchestrator.run.run import Run
 from services.orchestrator.turn.output_form import check_output_format
 from services.runtime.auth import identity
+from services.runtime.auth.identity import Identity
+from services.runtime.auth.stored_keys import StoredKeys
 from services.runtime.capacity import RETRY_AFTER_S, Capacity
 from services.runtime.randomness import new_uuid
+
+PROGRESS_ROLES = ("assistant", "tool")
+
+CALLS_MAX = 10_000
+"""Calls of all messages together: each turn pairs them, 20 µs each."""
+
+
+def check_earlier_messages(query: agent_pb2.QueryRequest) -> None:
+    """Raise InvalidRequest, which names the field, for a conversation that no model could have had.
+
+    A call without a result is none: models are shown one that says so.
+    """
+    if sum(len(message.tool_calls) for message in (*query.history, *query.progress)) > CALLS_MAX:
+        raise InvalidRequest.of("history", f"must not have more than {CALLS_MAX} toolCalls, with those of progress")
+    open_calls: set[str] = set()
+    history = ((f"history[{at}]", message) for at, message in enumerate(query.history))
+    progress = ((f"progress[{at}]", message) for at, message in enumerate(query.progress))
+    for name, message in chain(history, progress):
+        _check_fields(message, name)
+        if message.role == "tool":
+            if message.tool_call_id not in open_calls:
+                raise InvalidRequest.of(
+                    f"{name}.toolCallId", "must be the id of an earlier call that has no result yet"
+                )
+            open_calls.remove(message.tool_call_id)
+        ids = [call.id for call in message.tool_calls]
+        if len(set(ids)) < len(ids):
+            raise InvalidRequest.of(f"{name}.toolCalls", "must each have an id of its own")
+        open_calls.update(ids)
+
+
+def _check_fields(message: agent_pb2.EarlierMessage, name: str) -> None:
+    if name.startswith("progress") and message.role not in PROGRESS_ROLES:
+        raise InvalidRequest.of(f"{name}.role", f"must be one of {', '.join(PROGRESS_ROLES)}")
+    if message.tool_calls and message.role != "assistant":
+        raise InvalidRequest.of(f"{name}.toolCalls", "must be in messages of role assistant alone")
+    if message.HasField("tool_call_id") != (message.role == "tool"):
+        raise InvalidRequest.of(f"{name}.toolCallId", "must be in messages of role tool, and there alone")
+
+
+class KeyLimits:
+    def __init__(self, keys: StoredKeys, live: LiveRuns, *, ends_runs: bool = False) -> None:
+        """With `ends_runs`, a key that ends takes its live runs with it."""
+        self._keys = keys
+        self._live = live
+        self._ends_runs = ends_runs
+        keys.listen(self.cancel_ended)
+
+    def may_park(self, run: Run) -> bool:
+        """Whether the run need not be found here when its key ends."""
+        return not (self._ends_runs and self._keys.find(run.identity.credential))
+
+    def check_requester(self, run: Run) -> None:
+        """Raises PermissionDenied for a run whose user is suspended: nobody's answer makes it go on."""
+        if user := self._keys.find_suspended(run.identity):
+            raise PermissionDenied(f"user {user!r}, whose run this is, is suspended; release them first", runId=run.id)
+
+    def is_suspended(self, who: Identity) -> bool:
+        return bool(self._keys.find_suspended(who))
+
+    def find_runs_max(self) -> int:
+        """Return how many live runs the caller's key may have, over all replicas; 0: as many as it likes."""
+        key = self._keys.find(identity.require_identity().credential)
+        return key.runs_max if key is not None else 0
+
+    def check(self, request_id: str) -> None:
+        """Raises QuotaExceeded for a new query when the caller's key has as many live runs here as it may have; with
+        those of other replicas memory counts them when the query is stored."""
+        credential = identity.require_identity().credential
+        key = self._keys.find(credential)
+        if key is None or not key.runs_max:
+            return
+        own = [run for run in self._live.all() if run.identity.credential == credential]
+        if len(own) >= key.runs_max and all(run.query.request_id != request_id for run in own):
+            raise QuotaExceeded(
+                f"the API key has {key.runs_max} live runs already; try again when one has ended",
+                retry_after_s=RETRY_AFTER_S,
+                limit=key.runs_max,
+            )
+
+    def cancel_ended(self) -> None:
+        """Cancel live runs whose keys have ended, and those of suspended users that do not wait for people alone."""
+        for run in self._live.all():
+            key = self._keys.find(run.identity.credential)
+            has_ended = self._ends_runs and key is not None and key.has_ended
+            has_gone = self.is_suspended(run.identity) and not find_due_at(run, self._live)
+            if (has_ended or has_gone) and run.control.mode != "now":
+                run.control.cancel()
+
 
 WAITING_MAX = 8
 """Queries of one chat that may wait for its running one."""

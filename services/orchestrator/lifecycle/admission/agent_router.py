@@ -1,30 +1,33 @@
-"""The agent `auto`: a model picks an agent for a message by the agents' descriptions.
+"""Selects a query's agent: its own, the named one, the chat's last one, or for `auto` the one that a model picks.
 
-The call comes before the query is accepted, because the log's query line names its agent.
+The model is asked before the query is accepted, because the log's query line names its agent.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import grpc
 import structlog
 
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, NotFound
 from headrace.streams import reading
-from headrace.v1 import common_pb2, llm_pb2
+from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2
 from services.orchestrator.agents import prompts
 from services.orchestrator.agents.definition import Definition, ModelConfig
-from services.orchestrator.peers.call_needs import estimate_tokens
-from services.orchestrator.peers.model_info import measure_needs
+from services.orchestrator.agents.registry import Registry
+from services.orchestrator.lifecycle.pins import apply_query, read_trial
+from services.orchestrator.money.charges import grant_output
+from services.orchestrator.peers import stored_runs
+from services.orchestrator.peers.models import estimate_tokens, measure_needs
 from services.orchestrator.peers.stubs import Peers
-from services.orchestrator.run.control.reservation import grant_output
-from services.orchestrator.turn import side_question
-from services.runtime.rpc.call_ids import forward_metadata
+from services.orchestrator.run.run import Run
+from services.orchestrator.turn import model_stream
+from services.runtime.auth.identity import require_identity
 
-KEY = "auto"
+ROUTER_KEY = "auto"
 
 HIDDEN = "hidden"
 
@@ -67,14 +70,14 @@ async def _ask_router(
     """Return the model's answer, empty when the call fails; add the cost to `usage`."""
     listed = "\n".join(f"- {agent.key}: {agent.description[:DESCRIPTION_CHARS_MAX] or agent.name}" for agent in agents)
     system = prompts.fill_placeholders(prompts.load_text("router"), {"agents": listed})
-    request = side_question.make_question(default.primary.model, STAGE, system, message[:MESSAGE_CHARS_MAX])
+    request = model_stream.make_question(default.primary.model, STAGE, system, message[:MESSAGE_CHARS_MAX])
     limits_usd = [agent.limits.max_cost_usd for agent in agents if agent.limits.max_cost_usd is not None]
     answer: list[str] = []
     try:
         if limits_usd and not await _limit_cost(request, default.primary.model, peers, min(limits_usd)):
             return ""
-        rpc = peers.llm.StreamChat(request, timeout=side_question.TIMEOUT_S, metadata=forward_metadata())
-        async with asyncio.timeout(side_question.TIMEOUT_S), reading(rpc) as deltas:
+        rpc = peers.llm.StreamChat(request, timeout=model_stream.TIMEOUT_S)
+        async with asyncio.timeout(model_stream.TIMEOUT_S), reading(rpc) as deltas:
             async for delta in deltas:
                 answer.append(delta.content)
                 if delta.HasField("usage"):
@@ -97,3 +100,38 @@ async def _limit_cost(request: llm_pb2.ChatRequest, model: ModelConfig, peers: P
     output_tokens = grant_output(needs, limit_usd)
     request.max_tokens = output_tokens
     return output_tokens > 0
+
+
+async def choose(
+    request: agent_pb2.QueryRequest, beside: Iterable[Run], registry: Registry, peers: Peers
+) -> AgentChoice:
+    """Select the agent; `beside` are the live runs of the chat.
+
+    Raises:
+        NotFound, InvalidRequest, UnknownPlaceholder: There is no such agent, or none that does what is wanted.
+    """
+    if request.agent_key == ROUTER_KEY:
+        # A repeated query is not routed again.
+        same = [run for run in beside if request.request_id and run.query.request_id == request.request_id]
+        if same:
+            routed = AgentChoice(same[0].agent)
+        else:
+            routed = await route(request.message, registry.default(), registry.all(), peers)
+    else:
+        routed = AgentChoice(await _find_named(request, registry, peers))
+    agent = apply_query(routed.agent, request, require_identity().credential)
+    return routed if agent is routed.agent else replace(routed, agent=agent)
+
+
+async def _find_named(request: agent_pb2.QueryRequest, registry: Registry, peers: Peers) -> Definition:
+    if (tried := read_trial(request)) is not None:
+        return tried
+    if request.agent_key or not request.chat_id:
+        return registry.choose(request.agent_key)
+    try:
+        chat = await stored_runs.get_chat(
+            peers, memory_pb2.GetChatRequest(chat_id=request.chat_id, without_events=True)
+        )
+    except NotFound:
+        return registry.default()
+    return registry.get(chat.last_agent_key)

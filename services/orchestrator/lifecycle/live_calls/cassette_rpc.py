@@ -10,10 +10,8 @@ from collections.abc import Collection
 from headrace.errors import InvalidRequest, NotFound
 from headrace.v1 import agent_pb2, memory_pb2
 from services.orchestrator.peers import stored_runs
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
+from services.orchestrator.peers.stubs import Peers
 from services.runtime.auth.identity import require_identity
-from services.runtime.rpc.call_ids import forward_metadata
-from services.runtime.rpc.peer_calls import translating_peer_errors
 
 PAGE_BYTES = 1024 * 1024
 
@@ -49,12 +47,7 @@ async def get_cassette(peers: Peers, request: agent_pb2.GetCassetteRequest) -> a
         raise InvalidRequest.of("runId", "must be a run that has ended")
     if not end.recording:
         raise NotFound(_say_why(request.run_id, end.recording_problem), runId=request.run_id)
-    with translating_peer_errors():
-        blob = await peers.memory.GetBlob(
-            memory_pb2.GetBlobRequest(chat_id=chat.chat_id, blob_id=end.recording),
-            timeout=UNARY_TIMEOUT_S,
-            metadata=forward_metadata(),
-        )
+    blob = await peers.memory.GetBlob(memory_pb2.GetBlobRequest(chat_id=chat.chat_id, blob_id=end.recording))
     lines = (await asyncio.to_thread(gzip.decompress, blob.data)).splitlines()
     if "operate" not in (scopes := require_identity().scopes):
         lines = [_withhold(line, scopes) for line in lines]

@@ -8,26 +8,22 @@ from __future__ import annotations
 
 from headrace.errors import NotFound
 from headrace.v1 import agent_pb2, memory_pb2
-from services.orchestrator.agents import recap
 from services.orchestrator.agents.registry import Registry
-from services.orchestrator.lifecycle.versions.pins import Pins
+from services.orchestrator.lifecycle.pins import Pins
 from services.orchestrator.peers import stored_runs
-from services.orchestrator.peers.model_info import get_model_info, make_limits
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
+from services.orchestrator.peers.models import get_model_info, make_limits
+from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run import session_state
 from services.orchestrator.run.answers.toolbox import Toolbox
-from services.orchestrator.run.attention import Todo, Upload
 from services.orchestrator.run.run import Run, RunServices
-from services.orchestrator.setup import chat_preferences, skills
+from services.orchestrator.run.scope_parts import Todo, Upload
+from services.orchestrator.setup import query_options, skills
 from services.orchestrator.setup.run_setup import RunSetup
 from services.orchestrator.setup.system_message import make_prompt_context
 from services.orchestrator.setup.tool_selection import find_catalogue, find_usable_tools
-from services.orchestrator.turn.compacting.compact_command import COMMAND
-from services.orchestrator.turn.context import make_load_request
+from services.orchestrator.turn.context import COMPACT_COMMAND, make_load_request, make_recap_settings
 from services.orchestrator.turn.conversation import select_history_tools
 from services.runtime.randomness import new_uuid
-from services.runtime.rpc.call_ids import forward_metadata
-from services.runtime.rpc.peer_calls import translating_peer_errors
 
 
 async def get_context(
@@ -41,17 +37,15 @@ async def get_context(
     info = await get_model_info(peers, model.provider_key or "", model.model or "")
     limits = make_limits(info, model.max_tokens or 0)
     history_tools = Toolbox(select_history_tools(scope, scope.tools.tools)).schemas
-    recap_settings = recap.make_recap_settings(scope.agent, scope.settings.steps_max)
+    recap_settings = make_recap_settings(scope.agent, scope.settings.steps_max)
     loading = make_load_request(scope, limits, scope.tools.schemas, history_tools, recap_settings)
     loading.with_parts = True
     if live is not None and live.pending_query is not None:
         loading.pending_query.CopyFrom(live.pending_query)
     elif live is None and not request.HasField("run_id"):
         # A message that no model is shown: the question is not asked yet.
-        loading.pending_query.CopyFrom(agent_pb2.QueryRequest(chat_id=run.chat_id, message=COMMAND))
-    with translating_peer_errors():
-        loaded = await peers.memory.LoadContext(loading, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
-    return _make_response(request, run, limits, loaded)
+        loading.pending_query.CopyFrom(agent_pb2.QueryRequest(chat_id=run.chat_id, message=COMPACT_COMMAND))
+    return _make_response(request, run, limits, await peers.memory.LoadContext(loading))
 
 
 async def _prepare_run(peers: Peers, registry: Registry, pins: Pins, request: agent_pb2.GetContextRequest) -> Run:
@@ -74,7 +68,7 @@ async def _prepare_run(peers: Peers, registry: Registry, pins: Pins, request: ag
     services = RunServices(peers, agents, grants=registry.grants)
     run = Run(request.run_id or new_uuid(), agent, query, services, version=version)
     loaded = await session_state.load(run.main, peers)
-    state, _ = chat_preferences.apply_preferences(loaded, query, run.identity.user, is_owner=True)
+    state, _ = query_options.apply_preferences(loaded, query, run.identity.user, is_owner=True)
     run.main.attention.todos = state.read("todos", list[Todo], [])
     run.main.attention.uploads = state.read("uploaded_files", list[Upload], [])
     setup = RunSetup()

@@ -1,14 +1,23 @@
-"""A page of a chat's runs, and the cost of all of them."""
+"""A page of a chat's runs, and what they have spent; of a parked run without an end, only its log knows that."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
 from headrace.errors import InvalidRequest
-from headrace.v1 import agent_pb2, common_pb2
+from headrace.run_states import State
+from headrace.v1 import agent_pb2, common_pb2, memory_pb2
+from services.orchestrator.calls.results import is_refusal
+from services.orchestrator.money.charges import replace_cost
+from services.orchestrator.peers import stored_runs
+from services.orchestrator.peers.stubs import Peers
+from services.orchestrator.run.replay.replay import Recording
 from services.runtime.usage import add_cost
 
 PAGE_SIZE, PAGE_SIZE_MAX = 50, 200
+
+UNENDED = (State.RUNNING, State.WAITING)
+"""States of runs without an end, as their logs have them."""
 
 
 def page(runs: Sequence[agent_pb2.Run], request: agent_pb2.ListRunsRequest) -> agent_pb2.ListRunsResponse:
@@ -39,3 +48,25 @@ def total(usages: Iterable[common_pb2.Usage]) -> common_pb2.Usage:
         found.model_calls += usage.model_calls
         found.tool_calls += usage.tool_calls
     return found
+
+
+async def add_usage(peers: Peers, run: agent_pb2.Run) -> agent_pb2.Run:
+    """Set what the run has spent, where it has no end that says so."""
+    if run.state in UNENDED:
+        request = memory_pb2.GetChatRequest(run_id=run.run_id, include_lines=True)
+        run.usage.CopyFrom(count_usage(Recording((await stored_runs.get_chat(peers, request)).lines)))
+    return run
+
+
+def count_usage(recording: Recording) -> common_pb2.Usage:
+    """Sum up what the log knows: its answers, and the calls whose results it has."""
+    usage = common_pb2.Usage()
+    for answer in recording.answers():
+        usage.model_calls += 1
+        add_cost(usage, answer.usage)
+    if recording.charges:  # an earlier version's log has none
+        replace_cost(usage, recording.charges)
+    results = (message.message for message in recording.messages() if message.message.role == "tool")
+    texts = ("".join(part.text for part in result.content) for result in results)
+    usage.tool_calls = sum(not is_refusal(text) for text in texts)
+    return usage

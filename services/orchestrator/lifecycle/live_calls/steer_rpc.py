@@ -12,7 +12,7 @@ from headrace.v1 import agent_pb2, memory_pb2
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.people import live_input
-from services.orchestrator.run.control.steer_queue import Steer
+from services.orchestrator.run.control.state import Steer
 from services.orchestrator.run.run import Run
 from services.runtime.auth.identity import require_identity
 

@@ -17,18 +17,24 @@ from headrace.errors import (
 )
 from headrace.v1 import common_pb2
 from services.orchestrator.mode_api.mode_run import ModeRun
-from services.orchestrator.mode_api.remote import questions
-from services.orchestrator.mode_api.remote.artifacts import join_message
-from services.orchestrator.mode_api.remote.exchange import ContextRefused, Exchange, OutcomeUnknown
-from services.orchestrator.mode_api.remote.notes import Asked, Notes, Received, Sent, Unknown
-from services.orchestrator.mode_api.remote.streamed_answer import QUESTIONS, StreamedAnswer, end_answer, read_question
-from services.orchestrator.peers.call_needs import OUTPUT_TOKENS, CallNeeds, estimate_tokens
+from services.orchestrator.mode_api.remote import tasks
+from services.orchestrator.mode_api.remote.exchange import (
+    QUESTIONS,
+    ContextRefused,
+    Exchange,
+    OutcomeUnknown,
+    StreamedAnswer,
+    end_answer,
+    read_question,
+)
+from services.orchestrator.mode_api.remote.tasks import Asked, Notes, Received, Sent, Unknown, join_message
+from services.orchestrator.money.charges import Origin
+from services.orchestrator.peers.models import OUTPUT_TOKENS, CallNeeds, estimate_tokens
 from services.orchestrator.peers.remote.client import RemoteClient
-from services.orchestrator.peers.remote.faults import shorten
+from services.orchestrator.peers.remote.http import shorten
+from services.orchestrator.peers.tape import REMOTE
 from services.orchestrator.run import session_state
 from services.orchestrator.run.answers.answer import Answer
-from services.orchestrator.run.control.charges import Origin
-from services.orchestrator.tape.tape import REMOTE
 from services.orchestrator.turn import output_form
 from services.runtime.randomness import new_uuid
 from services.runtime.usage import Rates
@@ -66,7 +72,7 @@ class RemoteConversation:
         """The task's text that readers have."""
         self._count = 0
         """Counts questions."""
-        self._scope.offer_tools([questions.make_tool(remote.question_timeout_ms)])
+        self._scope.offer_tools([tasks.make_tool(remote.question_timeout_ms)])
 
     async def run(self) -> str:
         """Return the finish reason of the answer, which is the scope's."""
@@ -94,7 +100,7 @@ class RemoteConversation:
             if not call.ok:
                 problem = f"nobody answered what it asked: {shorten(call.result)}"
                 raise RemoteFailed(f"the task of {self._host} was given up: {problem}", remote=self._host)
-            text = questions.read_answer(call.result)
+            text = tasks.read_answer(call.result)
 
     async def _exchange(self, text: str) -> Answer:
         """Return the committed answer to a message: its last call, if any, asks the user."""
@@ -181,8 +187,8 @@ class RemoteConversation:
         call = None
         if streamed.status.state in QUESTIONS:
             self._count += 1
-            asked = questions.describe_question(streamed.status, scope.agent.name or scope.agent.key)
-            call = questions.make_call(scope.run.id, scope.context_id or "", self._count, asked)
+            asked = tasks.describe_question(streamed.status, scope.agent.name or scope.agent.key)
+            call = tasks.make_call(scope.run.id, scope.context_id or "", self._count, asked)
         usage.model_calls = 1
         end_answer(streamed.answer, usage, call)
         if scope is scope.run.main and call is None:
@@ -193,7 +199,7 @@ class RemoteConversation:
 
     def _recall(self, answer: Answer) -> Answer:
         """Count an answer of the log as if it had just come."""
-        self._scope.run.spending.recall_model_call(answer.usage or common_pb2.Usage())
+        self._scope.run.spending.recall_model_call(answer.usage)
         self._said += answer.text
         if answer.calls:
             self._count += 1
@@ -211,16 +217,16 @@ class RemoteConversation:
             await scope.notice("OUTCOME_UNKNOWN", known)
             self._count += 1
             question = f"It is not known whether {self._host} has received the message. Shall it be sent again?"
-            choices = [questions.SEND_AGAIN, questions.LEAVE]
-            asked = {"question": question, "choices": choices, "default": questions.LEAVE, "required": False}
+            choices = [tasks.SEND_AGAIN, tasks.LEAVE]
+            asked = {"question": question, "choices": choices, "default": tasks.LEAVE, "required": False}
             answer = scope.begin_answer()
-            end_answer(answer, None, questions.make_call(scope.run.id, scope.context_id or "", self._count, asked))
+            end_answer(answer, None, tasks.make_call(scope.run.id, scope.context_id or "", self._count, asked))
             await scope.end_answer()
         else:
             self._count += 1
         await self._talk.execute_calls(answer, parallel=False)
         call = answer.calls[0]
-        if not call.ok or questions.read_answer(call.result) != questions.SEND_AGAIN:
+        if not call.ok or tasks.read_answer(call.result) != tasks.SEND_AGAIN:
             self._task = None
             raise RemoteOutcomeUnknown(f"{known}; find out before you ask again", remote=self._host)
 

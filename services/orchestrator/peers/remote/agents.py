@@ -8,13 +8,10 @@ from functools import partial
 import structlog
 
 from headrace.errors import HeadraceError, RemoteUnavailable
-from services.orchestrator.agents.definition.remote import Remote
-from services.orchestrator.peers.remote.card import CARD_BYTES_MAX, Interface, choose_interface
-from services.orchestrator.peers.remote.client import VERSION, RemoteClient
-from services.orchestrator.peers.remote.credentials import Credentials
-from services.orchestrator.peers.remote.faults import Lost, Refused
-from services.orchestrator.peers.remote.http import Http, Request, name_host
-from services.orchestrator.peers.ttl_cache import TtlCache
+from services.orchestrator.agents.definition.sections import Remote
+from services.orchestrator.peers.remote.client import CARD_BYTES_MAX, VERSION, Interface, RemoteClient, choose_interface
+from services.orchestrator.peers.remote.http import Credentials, Http, Lost, Refused, Request, name_host
+from services.orchestrator.peers.stubs import TtlCache
 
 CARD_FRESH_S = 60.0
 """Time after which a card is read again."""

@@ -1,24 +1,233 @@
-"""One remote agent: A2A's operations on its tasks."""
+"""A client of A2A 1.0: an agent's card, and the bindings by which it is called."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
+from urllib.parse import quote
 
 import aiohttp
+import orjson
+from google.protobuf import json_format
+from google.protobuf.message import Message
+from yarl import URL
 
 from headrace.a2a import a2a_pb2
-from headrace.errors import BadFrame, RemoteBadAnswer
+from headrace.errors import BadFrame, RemoteBadAnswer, RemoteNotAllowed
 from headrace.sse import SseReader
-from services.orchestrator.agents.definition.remote import Remote
-from services.orchestrator.peers.remote.bindings import make_call, read_error, read_result
-from services.orchestrator.peers.remote.card import Interface, M
-from services.orchestrator.peers.remote.credentials import Credentials
-from services.orchestrator.peers.remote.faults import Lost
-from services.orchestrator.peers.remote.http import Http, Request, check_encoding, check_status, read_body
+from services.orchestrator.agents.definition.sections import Remote
+from services.orchestrator.peers.remote.http import (
+    AUTH_REQUIRED,
+    TASK_NOT_FOUND,
+    UNSUPPORTED,
+    Credentials,
+    Http,
+    Lost,
+    Refused,
+    Request,
+    check_encoding,
+    check_status,
+    name_host,
+    read_body,
+)
+
+CARD_BYTES_MAX = 256 * 1024
+
+VERSIONS = "1."
+"""What versions of the protocol begin with that are spoken here."""
+
+BINDINGS = ("JSONRPC", "HTTP+JSON")
+"""Forms of the protocol that are spoken here; gRPC is not."""
+
+DEPTH_MAX = 60
+"""Nesting of what is said; protobuf's own reader takes 100, whose errors are no JSON's."""
+
+M = TypeVar("M", bound=Message)
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """Where and how a remote agent is served."""
+
+    url: str
+    is_rpc: bool
+    tenant: str
+    is_streaming: bool
+
+    @property
+    def host(self) -> str:
+        return name_host(self.url)
+
+
+def read_json(data: bytes | str, kind: type[M], host: str) -> M:
+    """Return JSON as a message of the protocol, without fields that this version does not know.
+
+    Raises:
+        RemoteBadAnswer: It is none.
+    """
+    try:
+        return json_format.ParseDict(
+            orjson.loads(data), kind(), ignore_unknown_fields=True, max_recursion_depth=DEPTH_MAX
+        )
+    except (orjson.JSONDecodeError, json_format.ParseError, RecursionError, TypeError, ValueError, AttributeError):
+        name = kind.DESCRIPTOR.name
+        raise RemoteBadAnswer(f"{host} said something that is no {name} of A2A 1.0", remote=host) from None
+
+
+def choose_interface(remote: Remote, data: bytes) -> Interface:
+    """Return the first address of a card that is spoken to here, and that the agent's file allows.
+
+    Raises:
+        RemoteBadAnswer: It is no card, or has no such address.
+        RemoteNotAllowed: All of them are at hosts that the file does not name.
+    """
+    host = name_host(remote.card)
+    card = read_json(data, a2a_pb2.AgentCard, host)
+    spoken = [*_list_spoken(card)]
+    if not spoken:
+        offered = ", ".join(f"{one.protocol_binding} {one.protocol_version}" for one in card.supported_interfaces)
+        wanted = " or ".join(f"{binding} 1.0" for binding in BINDINGS)
+        raise RemoteBadAnswer(f"the card of {host} offers no {wanted}, but {offered[:200] or 'nothing'}", remote=host)
+    found = next((one for one in spoken if is_allowed(remote, one.url)), None)
+    if found is None:
+        others = ", ".join(dict.fromkeys(one.host for one in spoken))[:200]
+        rule = (
+            f"the card of {host} says that its agent is served at {others}; name that in remote.hosts to send it there"
+        )
+        raise RemoteNotAllowed(rule, remote=host)
+    return found
+
+
+def is_allowed(remote: Remote, url: str) -> bool:
+    """Return whether the agent's file lets its messages and credentials go to a URL: to the card's host, and not with
+    less safety than the card, or to one that it names."""
+    try:
+        card, target = URL(remote.card), URL(url)
+    except ValueError:
+        return False
+    if target.scheme not in ("http", "https") or target.user is not None or not target.host:
+        return False
+    if card.scheme == "https" and target.scheme != "https":
+        return False
+    named = {name.lower() for name in remote.hosts}
+    host = target.host.lower()
+    return host == (card.host or "").lower() or host in named or f"{host}:{target.port}" in named
+
+
+def _list_spoken(card: a2a_pb2.AgentCard) -> Iterator[Interface]:
+    for one in card.supported_interfaces:
+        if one.protocol_binding in BINDINGS and one.protocol_version.startswith(VERSIONS):
+            is_rpc = one.protocol_binding == "JSONRPC"
+            yield Interface(
+                one.url.rstrip("/") if not is_rpc else one.url, is_rpc, one.tenant, card.capabilities.streaming
+            )
+
+
+REASONS = {
+    -32001: TASK_NOT_FOUND,
+    -32002: "TASK_NOT_CANCELABLE",
+    -32004: UNSUPPORTED,
+    -32005: "CONTENT_TYPE_NOT_SUPPORTED",
+    -32009: "VERSION_NOT_SUPPORTED",
+    -32600: "INVALID_REQUEST",
+    -32601: "METHOD_NOT_FOUND",
+    -32602: "INVALID_PARAMS",
+    -32603: "INTERNAL_ERROR",
+    -32700: "PARSE_ERROR",
+}
+"""The protocol's codes for JSON-RPC as its reasons (specification 1.0, 5.4)."""
+
+STATUSES = {401: AUTH_REQUIRED, 403: AUTH_REQUIRED, 404: TASK_NOT_FOUND, 501: UNSUPPORTED}
+"""What HTTP says where no reason stands in the answer."""
+
+PATHS = {
+    "SendMessage": ("POST", "/message:send"),
+    "SendStreamingMessage": ("POST", "/message:stream"),
+    "GetTask": ("GET", "/tasks/{id}"),
+    "CancelTask": ("POST", "/tasks/{id}:cancel"),
+    "SubscribeToTask": ("GET", "/tasks/{id}:subscribe"),
+}
+
+RPC_ID = "1"
+"""One request goes over a connection, so its id need tell it from no other."""
+
+
+def make_call(interface: Interface, operation: str, request: Any) -> tuple[str, str, bytes | None]:
+    """Return HTTP method, URL and body of an operation."""
+    if interface.tenant:
+        request.tenant = interface.tenant
+    params = json_format.MessageToDict(request)
+    if interface.is_rpc:
+        call = {"jsonrpc": "2.0", "id": RPC_ID, "method": operation, "params": params}
+        return "POST", interface.url, orjson.dumps(call)
+    method, path = PATHS[operation]
+    root = f"{interface.url}/{quote(interface.tenant, safe='')}" if interface.tenant else interface.url
+    if "{id}" not in path:
+        return method, root + path, orjson.dumps(params)
+    url = root + path.replace("{id}", quote(params.pop("id"), safe=""))
+    if method == "POST":
+        return method, url, orjson.dumps(params)
+    return method, url + (f"?historyLength={params['historyLength']}" if "historyLength" in params else ""), None
+
+
+def read_result(interface: Interface, data: bytes, kind: type[M]) -> M:
+    """Return what an operation was answered with.
+
+    Raises:
+        Refused: With an error.
+        RemoteBadAnswer: With something else.
+    """
+    if not interface.is_rpc:
+        return read_json(data, kind, interface.host)
+    given = _load_object(interface, data)
+    if isinstance(given.get("error"), dict):
+        raise _make_refused(given["error"])
+    if "result" not in given:
+        raise RemoteBadAnswer(f"{interface.host} answered without a result", remote=interface.host)
+    return read_json(orjson.dumps(given["result"]), kind, interface.host)
+
+
+def read_error(interface: Interface, status: int, data: bytes) -> Refused:
+    """Return the error that an answer of this status, which is none of success, has.
+
+    Raises:
+        RemoteBadAnswer: It has none of the protocol.
+    """
+    try:
+        error = _load_object(interface, data).get("error")
+    except RemoteBadAnswer:
+        error = None
+    if not isinstance(error, dict):
+        raise RemoteBadAnswer(f"{interface.host} answers with {status}", remote=interface.host, status=status)
+    return _make_refused(error, status)
+
+
+def _load_object(interface: Interface, data: bytes) -> dict[str, Any]:
+    try:
+        given = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        given = None
+    if not isinstance(given, dict):
+        raise RemoteBadAnswer(f"{interface.host} said something that is no JSON object", remote=interface.host)
+    return given
+
+
+def _make_refused(error: dict[str, Any], status: int = 0) -> Refused:
+    code, message = error.get("code"), error.get("message")
+    details = error.get("details", error.get("data"))
+    infos = [one["reason"] for one in _as_list(details) if isinstance(one, dict) and "reason" in one]
+    reason = infos[0] if infos and isinstance(infos[0], str) else ""
+    if not reason and isinstance(code, int):
+        reason = REASONS.get(code) or STATUSES.get(status) or str(code)
+    return Refused(reason[:64] or "ERROR", message if isinstance(message, str) else "")
+
+
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
 
 VERSION = "1.0"
 

@@ -1,4 +1,4 @@
-"""HTTP to remote agents: to addresses that were checked, following nobody elsewhere, bounded in time and size."""
+"""HTTP to remote agents: credentials, limits, and the errors that it ends with."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import aiohttp
+import structlog
 
 from headrace.errors import (
     HeadraceError,
     RemoteAuthentication,
     RemoteBadAnswer,
+    RemoteFailed,
     RemoteNotAllowed,
     RemoteUnavailable,
 )
-from services.orchestrator.peers.remote.faults import Lost
+from headrace.regular_files import read_regular_file
+from services.orchestrator.agents.definition.sections import SECRET_PLACES, Remote
 from services.runtime.net.allow_list import AllowList
 from services.runtime.net.pinned_connection import pinned_session, read_bounded_body
 from services.runtime.net.targets import (
@@ -28,6 +31,77 @@ from services.runtime.net.targets import (
     parse_https_target,
     resolve_name,
 )
+
+log = structlog.get_logger()
+
+
+TASK_NOT_FOUND, UNSUPPORTED, AUTH_REQUIRED = "TASK_NOT_FOUND", "UNSUPPORTED_OPERATION", "UNAUTHENTICATED"
+
+WORDS_CHARS_MAX = 300
+"""Of what a remote agent says about a failure; errors have some room for words of ours beside."""
+
+
+class Lost(Exception):
+    """The connection has ended, or stayed silent, and the request may have been carried out."""
+
+
+class Refused(Exception):
+    """The remote agent has answered a request with an error of the protocol."""
+
+    def __init__(self, reason: str, words: str) -> None:
+        super().__init__(f"{reason}: {words}")
+        self.reason = reason
+        self.words = words
+
+    def to_error(self, host: str) -> HeadraceError:
+        said = f"{self.reason}: {shorten(self.words)}" if self.words else self.reason
+        return RemoteFailed(f"the remote agent at {host} refused the request: {said}", remote=host)
+
+
+def shorten(words: str, chars_max: int = WORDS_CHARS_MAX) -> str:
+    """Return words of others on one line, and no longer than an error may be."""
+    line = " ".join(words.split())
+    return line if len(line) <= chars_max else f"{line[: chars_max - 1]}…"
+
+
+SECRET_BYTES_MAX = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Secrets are looked up at each request, so that a rotated file takes effect at once."""
+
+    env: Mapping[str, str] = field(repr=False, default_factory=dict[str, str])
+
+    def make_headers(self, remote: Remote) -> dict[str, str]:
+        """Raises RemoteAuthentication where a secret is not set."""
+        headers = {name: self._look_up(name, value) for name, value in remote.headers.items()}
+        if remote.token is not None:
+            headers["Authorization"] = f"Bearer {self._look_up('token', remote.token)}"
+        return headers
+
+    def _look_up(self, name: str, value: str) -> str:
+        if not value.startswith(SECRET_PLACES):
+            return value
+        secret = self._read_secret(value)
+        if secret and secret.isascii() and secret.isprintable():
+            return secret
+        problem = "is not set" if not secret else "has characters that no header has"
+        raise RemoteAuthentication(f"remote.{name}: {value} {problem} in the orchestrator's environment")
+
+    def _read_secret(self, name: str) -> str:
+        kind, _, place = name.partition(":")
+        if kind == "env":
+            return self.env.get(place, "").strip()
+        try:
+            # Reading some bytes of a mounted secret is not worth a thread.
+            return read_regular_file(place, SECRET_BYTES_MAX).decode().strip()
+        except FileNotFoundError:
+            return ""
+        except (OSError, UnicodeDecodeError) as error:
+            log.error("secret file refused", file=place, problem=type(error).__name__)
+            return ""
+
 
 REDIRECTS = range(300, 400)
 NOT_CARRIED_OUT = frozenset({429, 503})

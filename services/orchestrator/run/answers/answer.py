@@ -14,9 +14,8 @@ from google.protobuf.message import Message
 from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2
 from services.orchestrator import ids
 from services.orchestrator.run.answers.call import Call, args_event, begin, end_event, restore_call, start_event
-from services.orchestrator.run.answers.templates import resolve
-from services.orchestrator.run.answers.toolbox import Toolbox
-from services.orchestrator.run.events import delta_codec
+from services.orchestrator.run.answers.toolbox import Toolbox, resolve
+from services.orchestrator.run.events import blocks
 from services.orchestrator.run.events.blocks import TextBlock
 from services.orchestrator.run.events.feed import Feed
 from services.runtime.clock import now_ms
@@ -91,10 +90,10 @@ class Answer:
         """Whether the gateway has turned to a provider."""
 
     def take(self, raw: bytes) -> None:
-        at = delta_codec.text_at(raw)
+        at = blocks.text_at(raw)
         if not at:
             self._take_message(llm_pb2.LlmDelta.FromString(raw))
-        elif raw[0] == delta_codec.CONTENT:
+        elif raw[0] == blocks.CONTENT:
             self._add_content(raw[at:])
         else:
             self._add_reasoning(raw[at:])

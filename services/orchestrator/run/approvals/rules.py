@@ -1,18 +1,75 @@
-"""Parses approvals.yaml, whose patterns are RE2's, linear in the text."""
+"""Parses approvals.yaml, read at start and on change; its patterns are RE2's, linear in the text.
+
+A bad file leaves the last good rules in force. The built-in risk patterns decide whether a person is asked; they are no
+sandbox.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, get_args
 
 import re2
+import structlog
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 
+from headrace.regular_files import read_regular_file
 from headrace.v1 import common_pb2
 from headrace.yaml_loading import load_yaml
-from services.orchestrator.run.approvals.risks import BUILT_IN, RISKS, Risk
 from services.runtime.auth.answerer_rule import AnswererRule
+from services.runtime.files.refused_files import REFUSED_FILES, report_refusal
+
+log = structlog.get_logger()
+
+
+Risk: TypeAlias = Literal["critical", "high", "medium", "low"]
+
+RISKS: tuple[Risk, ...] = get_args(Risk)
+"""Risk levels, gravest first."""
+
+_RM = r"\brm\s+(?:-[\w-]+\s+)*-(?:\w*[rR]\w*|-recursive)\b"
+
+BUILT_IN: dict[Risk, dict[str, str]] = {
+    "critical": {
+        "deletes a whole file system": _RM + r"[^|;&\n]*\s(?:/|/\*|~/?|\$HOME/?)(?:\s|[;&|]|$)",
+        "makes a file system": r"\bmkfs(?:\.\w+)?\b",
+        "writes to a disk device": r"(?:\bdd\b[^|;&\n]*\bof=|>\s*)/dev/(?:sd|hd|vd|xvd|nvme|mmcblk|disk)",
+        "a fork bomb": r":\s*\(\s*\)\s*\{[^}]*:\s*\|\s*:",
+    },
+    "high": {
+        "deletes folders": _RM,
+        "runs as another user": r"(?:^|[\s;&|(`])(?:sudo|doas|su\s+-)\b",
+        "pipes into a shell": (
+            r"\|\s*(?:sudo\s+)?(?:/\S*/)?(?:ba|z|da|k|fi)?sh\b|\b(?:ba|z|da)?sh\s+(?:-c\s+)?[\"']?[<$]\("
+        ),
+        "destructive SQL": (
+            r"(?i)\b(?:drop\s+(?:table|database|schema|index|view|user)|truncate\s+(?:table\s+)?\w+|delete\s+from"
+            r"|alter\s+table\s+\S+\s+drop)\b"
+        ),
+        "a password": r"(?i)\b\w*(?:password|passwd|pwd|secret)\w*[\"']?\s*[=:]\s*[\"']?[^\s\"']",
+        "a private key": r"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----",
+        "an access key": (
+            r"\b(?:AKIA[0-9A-Z]{16}|gh[pousr]_[A-Za-z0-9]{36}|sk-[A-Za-z0-9_-]{20,}|xox[abprs]-[\w-]{10,})"
+        ),
+        "an API key": r"(?i)\b\w*(?:api[_-]?key|access[_-]?token|auth[_-]?token)[\"']?\s*[=:]\s*[\"']?[^\s\"']",
+    },
+    "medium": {
+        "a private network address": (
+            r"(?:^|[^\d.])(?:10\.\d{1,3}|127\.\d{1,3}|192\.168|169\.254|172\.(?:1[6-9]|2\d|3[01]))\.\d{1,3}(?:\.\d{1,3})?(?:[^\d.]|$)"
+            r"|(?i:\blocalhost\b)|\[(?:::1|(?i:f[cd][0-9a-f]{2}|fe80):[0-9a-fA-F:]*)\]"
+        ),
+        "installs packages": (
+            r"\b(?:pip[\d.]*|uv\s+pip|conda|apt|apt-get|dnf|yum|apk|brew|gem|cargo|npm|pnpm)\s+(?:-\S+\s+)*(?:install|add|i)\b"
+            r"|\byarn\s+add\b|\bgo\s+install\b"
+        ),
+    },
+    "low": {
+        "changes permissions": r"\b(?:chmod|chown)\s",
+    },
+}
+
 
 Then: TypeAlias = Literal["allow", "ask", "deny"]
 OnExpiry: TypeAlias = Literal["reject", "approve"]
@@ -183,3 +240,39 @@ def _describe_problem(item: Any) -> str:
     if item["type"] == "extra_forbidden":
         text = "unknown; the fields are tools, risks, actions, builtinRisks, answerTimeoutMs, answerers"
     return f"{name}: {text}" if name else text
+
+
+FILE_BYTES_MAX = 256 * 1024
+"""Enough for some thousand rules."""
+
+
+class RulesFile:
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path
+        self.current = Rules()
+        self.text = ""
+        """The file in force."""
+
+    def reload(self) -> None:
+        """Read the file; log problems, and never raise.
+
+        Until it was good once, the built-in risks are in force: its author wants to be asked.
+        """
+        refused = 0
+        try:
+            if self.path is None or not self.path.exists():
+                self.current, self.text = Rules(), ""
+                return
+            source = read_regular_file(self.path, FILE_BYTES_MAX)
+            self.current, self.text = parse(source), source.decode()
+        except (RulesError, UnicodeDecodeError, OSError) as error:
+            refused = 1
+            if self.current == Rules():
+                self.current = parse(b"")
+            report_refusal(
+                "approval rules refused", file=str(self.path), problem=str(error), last_good_version_stays=True
+            )
+        else:
+            log.info("approval rules in force", tools=len(self.current.tools), risks=len(self.current.risks))
+        finally:
+            REFUSED_FILES.labels("approvals").set(refused)

@@ -10,8 +10,7 @@ from typing import Any
 
 from headrace.v1 import common_pb2
 from services.orchestrator.run.answers.call import Call
-from services.orchestrator.run.approvals.risks import RISKS, Risk
-from services.orchestrator.run.approvals.rules import OnExpiry, Rules, Then, ToolRule
+from services.orchestrator.run.approvals.rules import RISKS, OnExpiry, Risk, Rules, Then, ToolRule
 
 GROUNDS_MAX = 16
 """Risks of one call that a grant covers; a call with more is asked about each time."""

@@ -1,1 +1,1 @@
-"""State, limits, gates and stops of a run."""
+"""State, gates and stops of a run."""

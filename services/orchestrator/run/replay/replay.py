@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 
 from headrace.v1 import agent_pb2, memory_pb2
 from services.orchestrator.ids import SUBAGENT, TASK
-from services.orchestrator.run.events.kinds import KINDS
+from services.orchestrator.run.events.feed import KINDS
 
 Delta = agent_pb2.AgentDelta
 

@@ -1,14 +1,14 @@
-"""The point from which this process continues an earlier owner's run."""
+"""Where this process continues an earlier owner's run, and which events of that owner readers must drop."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from headrace.v1 import agent_pb2, memory_pb2
-from services.orchestrator.peers.stubs import Peers
-from services.orchestrator.run.log import RunLog
+from headrace.v1 import agent_pb2
 from services.orchestrator.run.replay.replay import Recording
+
+Delta = agent_pb2.AgentDelta
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,24 +25,63 @@ class ResumePoint:
     chat_owner: str = ""
     """The user whose chat it is; empty: not known yet."""
 
-    def log(
-        self,
-        chat_id: str,
-        run_id: str,
-        peers: Peers,
-        charges: list[memory_pb2.Charge],
-        release: Callable[[int], None],
-    ) -> RunLog:
-        return RunLog(
-            chat_id,
-            run_id,
-            peers,
-            charges,
-            release,
-            generation=self.generation,
-            step=self.recording.steps,
-            covered_seq=self.seq,
-        )
-
 
 NEW = ResumePoint()
+
+CRASHED = "INTERRUPTED"
+HANDED_OVER = "HANDED_OVER"
+"""Reasons of a reset: the previous owner died, or handed the run over."""
+PARKED = "PARKED"
+"""No reason for one: readers have all that there was."""
+
+
+def count_crashes(recording: Recording) -> int:
+    """Count the owners that the run has lost; what was open within it then has resets of its own beside the run's."""
+    return sum(
+        event.attempt_reset.reason == CRASHED
+        for event in recording.events
+        if event.HasField("attempt_reset") and not (event.subagent_id or event.task_id)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeReset:
+    payload: agent_pb2.AttemptReset
+    context_id: str | None = None
+    subagent_id: str | None = None
+    task_id: str | None = None
+
+
+def find_resets(run_id: str, recording: Recording, reason: str, history: Iterable[Delta]) -> list[ScopeReset]:
+    """Find the seq after which readers drop events, for the run and then for its open tasks and sub-agents, each
+    behind what it is within."""
+    lasts = [event.seq for event in history if event.HasField("run_start")]
+    lasts += [recording.scope(None).last_seq]
+    lasts += [message.events.last_seq for message in recording.messages()]
+    found = [ScopeReset(agent_pb2.AttemptReset(run_id=run_id, from_seq=max(lasts), reason=reason))]
+    for started in _open_scopes(recording.events):
+        context_id = ".".join(filter(None, (started.subagent_id, f"task-{started.task_id}" if started.task_id else "")))
+        from_seq = recording.scope(context_id).last_seq or started.seq
+        payload = agent_pb2.AttemptReset(run_id=run_id, from_seq=from_seq, reason=reason)
+        found.append(ScopeReset(payload, context_id, started.subagent_id or None, started.task_id or None))
+    return found
+
+
+def _open_scopes(events: Iterable[Delta]) -> list[Delta]:
+    found: dict[tuple[str, str], Delta] = {}
+    for event in events:
+        match event.WhichOneof("payload"):
+            case "task_start":
+                key = (event.subagent_id, event.task_start.task_id)
+                found[key] = Delta(seq=event.seq, subagent_id=key[0], task_id=key[1])
+            case "task_complete" | "task_cancel" | "task_fail" as kind:
+                found.pop((event.subagent_id, getattr(event, kind).task_id), None)
+            case "subagent_start":
+                key = (event.subagent_start.subagent_id, "")
+                found[key] = Delta(seq=event.seq, subagent_id=key[0])
+            case "subagent_end":
+                gone = event.subagent_end.subagent_id
+                found = {key: value for key, value in found.items() if key[0] != gone}
+            case _:
+                pass
+    return list(found.values())

@@ -16,14 +16,12 @@ from headrace.streams import reading
 from headrace.v1 import agent_pb2, llm_pb2, memory_pb2
 from services.orchestrator import metrics, tracing
 from services.orchestrator.agents.definition import ModelConfig
-from services.orchestrator.agents.definition.memory import Memory
-from services.orchestrator.peers import model_info
-from services.orchestrator.peers.call_needs import CallNeeds, estimate_tokens
+from services.orchestrator.agents.definition.parts import Memory
+from services.orchestrator.money.summary_charges import SummaryCharges
+from services.orchestrator.peers.models import CallNeeds, estimate_tokens, get_model_info, make_limits, measure_needs
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.scope import Scope
 from services.orchestrator.turn.compacting import mentioned_files
-from services.orchestrator.turn.compacting.summary_charges import SummaryCharges
-from services.runtime.rpc.call_ids import forward_metadata
 from services.runtime.rpc.peer_calls import translating_peer_errors
 
 COMPACT_TIMEOUT_S = 150.0
@@ -142,7 +140,7 @@ class Compaction:
         files = estimate_tokens(sum(file.ByteSize() for file in request.files))
         writer = request.summary_model if request.HasField("summary_model") else frame.limits
         model = ModelConfig(provider_key=writer.provider_key, model=writer.model)
-        return await model_info.measure_needs(
+        return await measure_needs(
             self._peers, model, messages + files + INSTRUCTION_TOKENS, is_priced=self._run.spending.needs_prices
         )
 
@@ -162,8 +160,8 @@ class Compaction:
         writer = self._scope.agent.memory.summary
         if name := writer.model or frame.info.summary_model:
             provider_key = (writer.model and writer.provider_key) or frame.info.provider_key
-            info = await model_info.get_model_info(self._peers, provider_key, name)
-            request.summary_model.CopyFrom(model_info.make_limits(info))
+            info = await get_model_info(self._peers, provider_key, name)
+            request.summary_model.CopyFrom(make_limits(info))
         everything = memory_pb2.LoadContextRequest(
             chat_id=run.chat_id,
             run_id=run.id,
@@ -206,7 +204,7 @@ class Compaction:
         self, request: memory_pb2.CompactRequest, timeout_s: float
     ) -> AsyncGenerator[memory_pb2.CompactDelta]:
         """Stream memory's deltas; a broken stream counts as a failed compaction."""
-        rpc = self._peers.memory.Compact(request, timeout=timeout_s, metadata=forward_metadata())
+        rpc = self._peers.memory.Compact(request, timeout=timeout_s)
         has_started = False
         try:
             with translating_peer_errors():

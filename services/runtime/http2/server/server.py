@@ -12,7 +12,7 @@ import grpc
 
 from services.runtime.calls.addresses import describe_address, parse_target
 from services.runtime.calls.ends import CallStream, ServerEnd
-from services.runtime.calls.metadata import TIMEOUT, Headers, from_headers, from_timeout, measure_headers
+from services.runtime.calls.metadata import TIMEOUT, Headers, ServerStatus, from_headers, from_timeout, measure_headers
 from services.runtime.calls.server_call import RESPONSE_HEADERS, ServerCall
 from services.runtime.http2.limits import DEFAULTS, HEADERS_BYTES_MAX, Limits
 from services.runtime.http2.server.connection import ServerConnection, ServerState

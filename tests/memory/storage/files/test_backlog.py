@@ -17,8 +17,7 @@ import pytest
 from headrace.errors import IndexIncomplete, NotFound, StaleLease
 from headrace.streams import rpc_errors
 from headrace.v1 import gates_pb2
-from services.memory.access.retention import prune_chats
-from services.memory.access.retention_file import SameForAll
+from services.memory.data.retention import SameForAll, prune_chats
 from services.memory.storage.files.backlog import Backlog, Settle, run_steps
 from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.engine import open_files

@@ -17,7 +17,7 @@ import pytest
 
 from headrace.errors import ChatBusy, InvalidRequest, NotFound, Overloaded
 from headrace.v1 import agent_pb2, memory_pb2
-from services.memory.log.views.chat_info import RunInfo
+from services.memory.log.chat_info import RunInfo
 from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.disk_room import DiskRoom
 from services.memory.storage.files.engine import open_files

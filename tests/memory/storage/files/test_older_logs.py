@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import LogDamaged
-from services.memory.importing.older_log import convert_older_log
+from services.memory.importing.v3 import convert_older_log
 from services.memory.log import recovery
 from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.engine import open_files

@@ -11,8 +11,8 @@ import pytest
 from headrace.client import Client
 from headrace.errors import InvalidRequest, NotFound, PermissionDenied, UnknownPlaceholder
 from headrace.v1 import agent_pb2
-from services.orchestrator.agents.version_diff import Change, diff_documents
-from services.orchestrator.lifecycle.versions.choice import is_in_share
+from services.orchestrator.agents.version import Change, diff_documents
+from services.orchestrator.lifecycle.pins import is_in_share
 from tests.support.local_client import open_client
 from tests.support.orchestrator import Serve, Suite, answer, ask_for, call_tool, only, plans, read, run_of, tool
 from tests.support.orchestrator.crashes import Crashes, restart

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from headrace.errors import HeadraceError, InvalidRequest, KeyTaken, NotFound, PermissionDenied
 from headrace.v1 import agent_pb2, llm_pb2, tools_pb2
-from services.orchestrator.agents.grants.rules import GrantsError, parse_grants
+from services.orchestrator.agents.grants import GrantsError, parse_grants
 from tests.support.local_client import open_client
 from tests.support.orchestrator import MODEL, Serve, only, plans, read, tool
 from tests.support.orchestrator.crashes import Crashes, restart

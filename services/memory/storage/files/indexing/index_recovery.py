@@ -13,11 +13,11 @@ import structlog
 
 from headrace.errors import HeadraceError
 from services.memory.encryption.keyring import NO_KEYS
-from services.memory.importing.older_log import OlderLog, convert_older_log
+from services.memory.importing.v3 import OlderLog, convert_older_log
 from services.memory.log import recovery
 from services.memory.log.chat import Chat
-from services.memory.log.encryption.lines import encrypt_log, name_older_log
 from services.memory.log.recovery import read_chat
+from services.memory.log.sealing import encrypt_log, name_older_log
 from services.memory.storage.encrypted.rows import RowCipher
 from services.memory.storage.files.blobs import BlobFolder
 from services.memory.storage.files.disk import Disk, disk_errors

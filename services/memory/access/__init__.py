@@ -1,1 +1,0 @@
-"""Users' access to their own chats, and retention."""

@@ -1,1 +1,0 @@
-"""Versions of agents, and the agents that tenants have of their own."""

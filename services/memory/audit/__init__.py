@@ -1,1 +1,0 @@
-"""Who has done what, for those who audit."""

@@ -1,0 +1,277 @@
+"""A chat's log as events for people.
+
+Events of queries and runs are derived, event lines stay as sent, and the messages of a step become snapshots: whole
+blocks, each with the seq of its last delta.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from headrace.errors import InvalidRequest
+from headrace.v1 import agent_pb2, common_pb2, memory_pb2
+from services.memory.context.queries import EarlierMessage, QueryTexts
+from services.memory.context.scopes import get_agent_id
+from services.memory.log.chat_info import count_derived_events, make_chat_name
+from services.memory.log.lines import STAGES_BEFORE_ANSWER, Call, Event, Line, Query, Run, Step, StoredMessage
+from services.memory.log.media import FindBlob, fill_json_media
+from services.memory.log.messages import join_text
+from services.memory.log.raw_json import load_delta, load_proto
+from services.runtime.auth.identity import Identity
+
+if TYPE_CHECKING:
+    from services.memory.log.chat import Chat
+
+
+SUBAGENT = "subagent-"
+"""Prefix of a sub-agent's id, and of every context id within it."""
+
+
+def make_snapshots(line: Step) -> Iterator[agent_pb2.AgentDelta]:
+    """Yield a step's events, leaving out unsent messages (drafts), which have no event range."""
+    for message in line.messages:
+        if message.events is None:
+            continue
+        delta = _make_snapshot(line, message)
+        if delta is None:
+            continue
+        delta.seq = message.events.last
+        delta.timestamp = message.ts or line.updated_at
+        if line.task_id is not None:
+            delta.task_id = line.task_id
+        if line.context_id is not None and line.context_id.startswith(SUBAGENT):
+            delta.subagent_id = get_agent_id(line.context_id)
+        yield delta
+
+
+def _make_snapshot(line: Step, message: StoredMessage) -> agent_pb2.AgentDelta | None:
+    if message.role == "tool":
+        return _make_result_event(message)
+    if message.role != "assistant":
+        return None
+    if message.tool_calls:
+        return _make_call_snapshot(message, message.tool_calls[0])
+    if message.reasoning_content is not None:
+        reasoning = agent_pb2.ReasoningSnapshot(
+            reasoning_id=message.reasoning_id or "", run_id=line.run_id, text=join_text(message.reasoning_content)
+        )
+        return agent_pb2.AgentDelta(reasoning_snapshot=reasoning)
+    content = agent_pb2.ContentSnapshot(
+        content_id=message.content_id or "",
+        run_id=line.run_id,
+        text=join_text(message.content),
+        stage=line.stage,
+        is_answer=line.context_id is None and line.stage not in STAGES_BEFORE_ANSWER,
+    )
+    return agent_pb2.AgentDelta(content_snapshot=content)
+
+
+def _make_call_snapshot(message: StoredMessage, call: Call) -> agent_pb2.AgentDelta:
+    arguments = call.function.arguments if message.raw_arguments is None else None
+    # Arguments with braces that nobody resolved were refused (argument templates): they are none to run with.
+    params = None if arguments and "{{" in arguments else arguments
+    if message.action_id is not None:
+        action = agent_pb2.ActionSnapshot(
+            action_id=message.action_id, action_name=call.function.name, arguments=arguments
+        )
+        return agent_pb2.AgentDelta(action_snapshot=action)
+    tool = agent_pb2.ToolSnapshot(
+        tool_id=message.tool_id or call.id,
+        tool_name=call.function.name,
+        tool_params=bytes(message.tool_params).decode() if message.tool_params else params,
+        arguments=arguments,
+    )
+    return agent_pb2.AgentDelta(tool_snapshot=tool)
+
+
+def _make_result_event(message: StoredMessage) -> agent_pb2.AgentDelta:
+    text = join_text(message.content)
+    if message.action_id is not None:
+        return agent_pb2.AgentDelta(action_result=agent_pb2.ActionResult(action_id=message.action_id, result=text))
+    tool_id = message.tool_id or message.tool_call_id or ""
+    result = agent_pb2.ToolResult(tool_id=tool_id, result=text, ok=message.ok is not False)
+    return agent_pb2.AgentDelta(tool_result=result)
+
+
+PAGE_BYTES_MAX = 3 * 1024 * 1024
+"""Size of a page's events, with which an answer is below the 4 MiB that gRPC's clients take by default."""
+
+EVENT_BYTES = 5
+"""What an event takes beside its content."""
+
+
+@dataclass(slots=True)
+class _Page:
+    events: list[agent_pb2.AgentDelta]
+    begun: list[list[Line]]
+    """The lines of runs whose first event is on it."""
+    earlier_token: str
+
+
+class _RawMessages(msgspec.Struct, rename="camel"):
+    run_id: str = ""
+    n: int = msgspec.field(default=0, name="_n")
+    updated_at: int = 0
+    query: QueryTexts | None = None
+    messages: list[msgspec.Raw] = []
+
+
+_RAW_MESSAGES = msgspec.json.Decoder(_RawMessages)
+
+
+@dataclass(frozen=True, slots=True)
+class ChatHistory:
+    """The visible lines of all runs or one, at one moment."""
+
+    chat_id: str
+    name: str
+    title: str
+    runs: list[list[Line]]
+
+    @classmethod
+    def from_chat(cls, chat: Chat, run_id: str | None) -> ChatHistory:
+        runs = [list(lines) for key, lines in chat.visible_runs.items() if run_id in (None, key)]
+        return cls(chat.chat_id, chat.info.name, chat.info.title, runs)
+
+    def build_response(self, page_token: str, log: bytes | None, find: FindBlob) -> memory_pb2.GetChatResponse:
+        """Build the page before `page_token`, the newest where it is empty. Raises InvalidRequest for one of a run that
+        is not there."""
+        page = self._find_page(page_token)
+        begun = [line for lines in page.begun for line in lines]
+        return memory_pb2.GetChatResponse(
+            chat_id=self.chat_id,
+            chat_name=self.name,
+            title=self.title,
+            events=page.events,
+            references=list_references(begun),
+            raw_messages=None if log is None else fill_json_media(self._join_raw_messages(log, begun), find),
+            earlier_page_token=page.earlier_token,
+        )
+
+    def _find_page(self, token: str) -> _Page:
+        """A token names a run, and how many of its events, the first ones, are before the page."""
+        runs, count = self.runs, None
+        if token:
+            run_id, _, number = token.partition(":")
+            at = next((at for at, lines in enumerate(runs) if lines[0].run_id == run_id), None)
+            if at is None or not number.isdecimal():
+                raise InvalidRequest.of("pageToken", "must be of a page of this chat, as it is now")
+            runs, count = runs[: at + 1], int(number)
+        page, room = _Page([], [], ""), PAGE_BYTES_MAX
+        for lines in reversed(runs):
+            events = list_events(lines)[:count]
+            count = None
+            while events:
+                size = events[-1].ByteSize()  # which encodes it
+                if page.events and size > room:
+                    break
+                room -= size + EVENT_BYTES
+                page.events.append(events.pop())
+            if events:
+                page.earlier_token = f"{lines[0].run_id}:{len(events)}"
+                break
+            page.begun.append(lines)
+        page.events.reverse()
+        page.begun.reverse()
+        return page
+
+    def _join_raw_messages(self, log: bytes, lines: Iterable[Line]) -> str:
+        """Join the lines' messages to a JSON array; queries become user messages, with those they bring."""
+        numbers = frozenset(line.n for line in lines)
+        messages: list[msgspec.Raw] = []
+        for text in log.splitlines():
+            try:
+                line = _RAW_MESSAGES.decode(text)
+            except (ValueError, RecursionError):
+                continue  # A damaged line is left out, so that the others can still be read.
+            if line.n not in numbers:
+                continue
+            if line.query is not None:
+                messages += _encode_query(line.query, line.updated_at)
+            messages += line.messages
+        return msgspec.json.encode(messages).decode()
+
+
+def list_events(lines: Sequence[Line]) -> list[agent_pb2.AgentDelta]:
+    """List a run's events by seq, with those its query implies while it waits its turn."""
+    return sorted((event for line in lines for event in _derive_events(line)), key=lambda event: event.seq)
+
+
+def list_references(lines: Iterable[Line]) -> list[common_pb2.Reference]:
+    queries = (_load_query(line) for line in lines if isinstance(line, Query))
+    found: dict[str, common_pb2.Reference] = {}
+    for query in queries:
+        for reference in query.references:
+            found.setdefault(reference.id, reference)
+    return list(found.values())
+
+
+def _encode_query(query: QueryTexts, updated_at: int) -> Iterator[msgspec.Raw]:
+    asked = EarlierMessage("user", query.message)
+    for message in (*query.history, asked, *query.progress):
+        yield msgspec.Raw(msgspec.json.encode(msgspec.structs.replace(message.to_stored(), ts=updated_at)))
+
+
+def _load_query(line: Query) -> agent_pb2.QueryRequest:
+    query = agent_pb2.QueryRequest()
+    load_proto(line.query, query)
+    return query
+
+
+def _derive_events(line: Line) -> Iterator[agent_pb2.AgentDelta]:
+    match line:
+        case Query():
+            yield from _derive_query_events(line)
+        case Step():
+            yield from make_snapshots(line)
+        case Event():
+            delta = load_delta(line.event)
+            if delta is not None:
+                yield delta
+        case Run():
+            yield _make_terminal_event(line)
+        case _:
+            pass
+
+
+def _derive_query_events(line: Query) -> Iterator[agent_pb2.AgentDelta]:
+    query = _load_query(line)
+    asked = agent_pb2.RequestQuery()
+    load_proto(line.query, asked)  # the fields of a RequestQuery are fields of the query
+    asked.chat_id, asked.role = line.chat_id, query.role or "user"
+    asked.by = Identity.from_stored(line.tenant, line.user).user
+    yield agent_pb2.AgentDelta(seq=1, timestamp=line.updated_at, request_query=asked)
+    if line.n == 1:
+        start = agent_pb2.ChatStart(chat_id=line.chat_id, chat_name=make_chat_name(query.message))
+        yield agent_pb2.AgentDelta(seq=2, timestamp=line.updated_at, chat_start=start)
+    run = agent_pb2.RunStart(
+        run_id=line.run_id,
+        chat_id=line.chat_id,
+        agent_key=query.agent_key,
+        agent_version=line.agent_version or None,
+        agent_version_hash=line.agent_version_hash or None,
+    )
+    yield agent_pb2.AgentDelta(seq=count_derived_events(line), timestamp=line.updated_at, run_start=run)
+
+
+def _make_terminal_event(line: Run) -> agent_pb2.AgentDelta:
+    usage, error = common_pb2.Usage(), common_pb2.Failure()
+    if line.usage:
+        load_proto(line.usage, usage)
+    if line.error:
+        load_proto(line.error, error)
+    delta = agent_pb2.AgentDelta(seq=line.events.last, timestamp=line.updated_at)
+    match line.state:
+        case "completed":
+            reason, output = line.finish_reason or "stop", bytes(line.output).decode() or None
+            done = agent_pb2.RunComplete(run_id=line.run_id, finish_reason=reason, usage=usage, output=output)
+            delta.run_complete.CopyFrom(done)
+        case "cancelled":
+            delta.run_cancel.CopyFrom(agent_pb2.RunCancel(run_id=line.run_id, usage=usage))
+        case _:
+            delta.run_error.CopyFrom(agent_pb2.RunError(run_id=line.run_id, error=error, usage=usage))
+    return delta

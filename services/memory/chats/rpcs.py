@@ -1,0 +1,208 @@
+"""The RPCs of chats: lists, search, one chat with its history, its title and sharing, copies and deletion."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING
+
+from headrace.errors import InvalidRequest, NotFound
+from headrace.v1 import memory_pb2
+from headrace.v1.memory_pb2_grpc import MemoryServiceServicer
+from services.memory.chats.access import describe_access, parse_shares
+from services.memory.chats.append import encode_lines
+from services.memory.chats.edits import append_line
+from services.memory.chats.history import ChatHistory
+from services.memory.data.holds import check_deletion
+from services.memory.log.chat_info import clean_title
+from services.memory.log.lines import Sharing, Title
+from services.memory.log.stamps import make_stamp
+from services.memory.storage import log_copy
+from services.memory.storage.index_progress import describe_progress
+from services.memory.storage.paging import Page
+from services.memory.storage.search import Question
+from services.runtime.auth import identity
+from services.runtime.auth.access import RUN_ONLY
+
+if TYPE_CHECKING:
+    from services.memory.audit import ContentReads
+    from services.memory.chats.access import ChatAccess
+    from services.memory.facts.rpcs import FactStore
+    from services.memory.log.chat import Chat
+    from services.memory.storage.engine import Engine
+    from services.runtime.rpc.interceptors import Context
+
+
+class ChatRpcs(MemoryServiceServicer):
+    """The part of the memory service that shows chats and changes what is not in their runs."""
+
+    _engine: Engine
+    _access: ChatAccess
+    _facts: FactStore
+    _reads: ContentReads
+
+    async def ListChats(self, request: memory_pb2.ListChatsRequest, context: Context) -> memory_pb2.ListChatsResponse:
+        caller, page = identity.require_identity(), Page.parse(request.page_size, request.page_token)
+        index = self._engine.index
+        list_chats = index.list_shared if request.scope == "shared" else index.list_page
+        progress = index.get_progress()
+        entries, next_page_token = await list_chats(caller, page)
+        chats = [
+            memory_pb2.Chat(
+                chat_id=entry.chat_id,
+                chat_name=entry.name,
+                title=entry.title,
+                first_agent_key=entry.first_agent_key,
+                created_at=entry.created_at,
+                updated_at=entry.updated_at,
+                **describe_access(entry.owner, entry.shared_names, entry.participant_names),
+            )
+            for entry in entries
+        ]
+        return memory_pb2.ListChatsResponse(
+            chats=chats, next_page_token=next_page_token, index_progress=describe_progress(progress)
+        )
+
+    async def GetChat(self, request: memory_pb2.GetChatRequest, context: Context) -> memory_pb2.GetChatResponse:
+        run_id = request.run_id or None
+        if request.without_events:
+            return await self._get_brief_chat(request, run_id)
+        chat_id = await self._resolve_chat_id(request.chat_id, run_id)
+        chat = await self._access.read_chat(chat_id)
+        if not request.include_lines:  # which orchestrators read, for the run that goes on
+            await self._reads.record(identity.require_identity(), chat.info.owner, chat_id)
+        log = await self._engine.chats.export(chat) if request.include_raw_messages else None
+        shown = ChatHistory.from_chat(chat, run_id)
+        # A long chat takes longer than others should wait.
+        response = await asyncio.to_thread(
+            shown.build_response, request.page_token, log, partial(self._engine.blobs.find, chat_id)
+        )
+        info = chat.info
+        access = describe_access(info.owner, info.shared_with, info.participants)
+        response.MergeFrom(memory_pb2.GetChatResponse(**access))
+        if request.include_lines:
+            if run_id is None:
+                raise InvalidRequest.of("runId", "is required where lines are wanted")
+            response.lines.extend(encode_lines(line for line in chat.log if line.run_id == run_id))
+        return response
+
+    async def _get_brief_chat(
+        self, request: memory_pb2.GetChatRequest, run_id: str | None
+    ) -> memory_pb2.GetChatResponse:
+        """Return what the index has of a chat, and what was asked for of its log. Raises NotFound."""
+        entry = None
+        try:
+            chat_id = await self._resolve_chat_id(request.chat_id, run_id)
+            entry = await self._access.find_readable(chat_id)
+        except NotFound:
+            entry = await self._access.find_own_unfinished(run_id) if run_id is not None else None
+            if entry is None or request.chat_id not in ("", entry.chat_id):
+                raise
+        access = describe_access(entry.owner, entry.shared_names, entry.participant_names)
+        access["access"] = access["access"] or RUN_ONLY
+        if request.shows_content:
+            await self._reads.record(identity.require_identity(), entry.owner, entry.chat_id)
+        response = memory_pb2.GetChatResponse(
+            chat_id=entry.chat_id,
+            chat_name=entry.name,
+            title=entry.title,
+            last_agent_key=entry.last_agent_key,
+            **access,
+        )
+        if request.request_id and response.access != RUN_ONLY:
+            info = (await self._access.read_chat(entry.chat_id)).info
+            if (found := info.find_run_by_request(request.request_id)) is not None:
+                response.request_run_id = found
+        return response
+
+    async def _resolve_chat_id(self, chat_id: str, run_id: str | None) -> str:
+        if run_id is None:
+            if not chat_id:
+                raise InvalidRequest.of("chatId", "is required where no runId is given")
+            return chat_id
+        found = await self._access.find_readable_chat_of_run(run_id)
+        if found is None or chat_id not in ("", found):
+            raise NotFound(f"run {run_id} does not exist" + (f" in chat {chat_id}" if chat_id else ""), runId=run_id)
+        return found
+
+    async def UpdateChat(
+        self, request: memory_pb2.UpdateChatRequest, context: Context
+    ) -> memory_pb2.UpdateChatResponse:
+        title = clean_title(request.title)
+
+        def has_title(chat: Chat) -> bool:
+            current = chat.info.given_title
+            return title == (current or "") or (request.if_untitled and current is not None)
+
+        chat = await self._access.load_changed_chat(request.chat_id, request.request_id, has_title)
+        if request.request_id in chat.appends:
+            n = chat.appends[request.request_id].first_n
+            return memory_pb2.UpdateChatResponse(n=n, title=chat.info.title)
+        if has_title(chat):
+            return memory_pb2.UpdateChatResponse(title=chat.info.title)
+        stamp = make_stamp(request.chat_id, request_id=request.request_id)
+        n = await append_line(self._engine, Title(**stamp, text=title, if_untitled=request.if_untitled), request)
+        if n == 0:  # another title came first
+            return memory_pb2.UpdateChatResponse(title=(await self._access.load_chat(request.chat_id)).info.title)
+        return memory_pb2.UpdateChatResponse(n=n, title=title or chat.info.first_words)
+
+    async def ShareChat(self, request: memory_pb2.ShareChatRequest, context: Context) -> memory_pb2.ShareChatResponse:
+        readers, participants = parse_shares(request)
+
+        def is_shared(chat: Chat) -> bool:
+            return (readers, participants) == ([*chat.info.shared_with], [*chat.info.participants])
+
+        chat = await self._access.load_changed_chat(request.chat_id, request.request_id, is_shared)
+        info = chat.info
+        if request.request_id in chat.appends:
+            n = chat.appends[request.request_id].first_n
+            return memory_pb2.ShareChatResponse(n=n, shared_with=info.shared_with, participants=info.participants)
+        n = 0
+        if not is_shared(chat):
+            stamp = make_stamp(request.chat_id, request_id=request.request_id)
+            line = Sharing(**stamp, shared_with=readers, participants=participants)
+            n = await append_line(self._engine, line, request)
+            told = {"sharedWith": " ".join(readers), "participants": " ".join(participants)}
+            who = identity.require_identity()
+            await self._engine.audit.record("chat.shared", who, chatId=request.chat_id, **told)
+        return memory_pb2.ShareChatResponse(n=n, shared_with=readers, participants=participants)
+
+    async def ForkChat(self, request: memory_pb2.ForkChatRequest, context: Context) -> memory_pb2.ForkChatResponse:
+        who, chats = identity.require_identity(), self._engine.chats
+        target = log_copy.name_copy(who, request)
+        if request.request_id and await log_copy.has_copy(chats, target):
+            return memory_pb2.ForkChatResponse(chat_id=target)
+        chat = await self._access.load_copied_chat(request.chat_id)
+        n = request.seq if request.HasField("seq") else len(chat.log)
+        if request.HasField("run_id"):
+            n = min(n, log_copy.find_last_n(chat, request.run_id))
+        await log_copy.fork_chat(chats, request.chat_id, n, who, target)
+        return memory_pb2.ForkChatResponse(chat_id=target)
+
+    async def DeleteChat(
+        self, request: memory_pb2.DeleteChatRequest, context: Context
+    ) -> memory_pb2.DeleteChatResponse:
+        entry = await self._access.find_own_row(request.chat_id)
+        await check_deletion(self._engine, entry.owner, request.chat_id)
+        await self._engine.chats.delete(request.chat_id)
+        await self._engine.audit.record("chat.deleted", identity.require_identity(), chatId=request.chat_id)
+        return memory_pb2.DeleteChatResponse()
+
+    async def Search(self, request: memory_pb2.SearchRequest, context: Context) -> memory_pb2.SearchResponse:
+        question = Question.parse(request.query, request.scope, request.limit)
+        progress = self._engine.index.get_progress()
+        caller = identity.require_identity()
+        hits = await self._engine.index.search(caller, question)
+        for chat_id in {hit.chat_id for hit in hits}:  # all are the caller's own, whose key another may have made
+            await self._reads.record(caller, caller, chat_id)
+        if question.has_facts:
+            hits = await self._facts.add_hits(request.query, question, hits)
+        return memory_pb2.SearchResponse(
+            hits=[
+                memory_pb2.SearchHit(
+                    chat_id=hit.chat_id, title=hit.title, run_id=hit.run_id, excerpt=hit.excerpt, score=hit.score
+                )
+                for hit in hits
+            ],
+            index_progress=describe_progress(progress),
+        )

@@ -1,0 +1,242 @@
+"""The last resort for a request that does not fit its model's window.
+
+Long texts are shortened first, older ones before the current turn: head and tail stay, with the size and the call that
+reads the whole (`read_result` by a call's id, `read_history` by line numbers). Then the oldest messages are left out,
+with a notice in their place. The last messages always stay, so that no request repeats the one before it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from headrace.v1 import llm_pb2
+from services.memory.context.pairing import LEFT_OUT, MessageGroup, PairedMessage, format_notice, make_text_message
+from services.memory.log.media import describe_media, get_media, name_reader
+from services.memory.log.messages import is_object
+
+if TYPE_CHECKING:
+    from services.memory.context.token_counter import TokenCounter
+
+
+SHORTENED = "shortened"
+
+REASONING_DROPPED = "without its reasoning"
+
+MEDIA_CHARS = 4_000
+"""Length from which on images, sounds and files are told in words too."""
+
+HEAD_SHARE = 0.7
+"""Share of a shortened text that is its beginning; ends have the errors and the totals."""
+
+
+def shorten_text(text: str, chars_max: int, where: str) -> str:
+    if len(text) <= chars_max:
+        return text
+    head = int(chars_max * HEAD_SHARE)
+    note = f"[… {len(text) - chars_max:,} of {len(text):,} characters are left out here: {where} has them …]"
+    short = f"{text[:head]}\n{note}\n{text[len(text) - (chars_max - head) :]}"
+    return short if len(short) < len(text) else text
+
+
+def shorten_result(answer: PairedMessage, chars_max: int) -> PairedMessage:
+    """Return a tool's result with its media told in words and at most `chars_max` of its text."""
+    return _shorten(answer, chars_max, name_reader(answer.message, 0))
+
+
+def shorten_group(group: MessageGroup, chars_max: int, *, with_reasoning: bool = True) -> MessageGroup:
+    """Return the group with each text, argument and result cut to `chars_max`, and media told in words; those that are
+    shorter stay as they are."""
+    where = "" if group.head.at is None else f"read_history {group.head.at.n}"
+    head = _shorten(group.head, chars_max, where)
+    head = _shorten_calls(head, chars_max, where)
+    if not with_reasoning and (head.message.reasoning_content or head.message.provider_state):
+        head = _change(head, REASONING_DROPPED)
+        head.message.ClearField("reasoning_content")
+        head.message.ClearField("provider_state")
+    results = {index: shorten_result(answer, chars_max) for index, answer in group.results.items()}
+    return replace(group, head=head, results=results)
+
+
+def make_notice(first_n: int, last_n: int) -> MessageGroup:
+    """Return the message that stands for lines that are left out."""
+    text = format_notice(first_n, last_n)
+    return MessageGroup(PairedMessage(make_text_message("user", text), None, form=f"{LEFT_OUT} {first_n}-{last_n}"))
+
+
+def get_last_n(group: MessageGroup) -> int:
+    """Return the last line of the group, or of those that only it says are not shown."""
+    lines = [said.at.n for said in group.list_messages() if said.at is not None]
+    return max([*lines, *(group.hidden or ())], default=0)
+
+
+def is_shortened(group: MessageGroup) -> bool:
+    return any(SHORTENED in said.form for said in group.list_messages())
+
+
+def _shorten(said: PairedMessage, chars_max: int, where: str) -> PairedMessage:
+    parts = said.message.content
+    media = chars_max <= MEDIA_CHARS and any(get_media(part) for part in parts)
+    size = sum(len(part.text) for part in parts)
+    if size <= chars_max and not media:
+        return said
+    texts = [part.text for part in parts if not get_media(part)]
+    shown = [found for part in parts if (found := get_media(part))]
+    whole = "\n".join([*texts, *([describe_media(part, where) for part in shown] if media else ())])
+    text = shorten_text(whole, chars_max, where)
+    if text == whole and not media:
+        return said
+    short = _change(said, f"{SHORTENED} {chars_max}")
+    del short.message.content[:]
+    short.message.content.add(text=text)
+    if not media:
+        short.message.content.extend(part for part in parts if get_media(part))
+    return short
+
+
+def _shorten_calls(said: PairedMessage, chars_max: int, where: str) -> PairedMessage:
+    if all(len(call.arguments) <= chars_max for call in said.message.tool_calls):
+        return said
+    short = _change(said, f"{SHORTENED} {chars_max}")
+    for call in short.message.tool_calls:
+        if len(call.arguments) > chars_max:
+            call.arguments = _shorten_arguments(call.arguments, chars_max, where)
+    return short
+
+
+def _shorten_arguments(arguments: str, chars_max: int, where: str) -> str:
+    """Return arguments that stay a JSON object; its long texts are cut, or all of it where that is not enough."""
+    if is_object(arguments):
+        given: dict[str, Any] = json.loads(arguments)
+        texts = {name: value for name, value in given.items() if isinstance(value, str)}
+        room = chars_max // max(1, len(texts))
+        cut = given | {name: shorten_text(text, room, where) for name, text in texts.items()}
+        short = json.dumps(cut, ensure_ascii=False)
+        if len(short) <= 2 * chars_max:
+            return short
+    return json.dumps({"shortened": shorten_text(arguments, chars_max, where)}, ensure_ascii=False)
+
+
+def _change(said: PairedMessage, form: str) -> PairedMessage:
+    message = llm_pb2.Message()
+    message.CopyFrom(said.message)
+    # Counts are kept by form: what is changed twice has both.
+    return PairedMessage(message, said.at, said.pieces, f"{said.form} {form}".strip(), said.is_error)
+
+
+OLDER_CHARS = (16_000, 8_000, 4_000, 2_000, 1_000)
+"""Lengths that older texts are cut to, one after the other, until the request fits."""
+
+CURRENT_CHARS = (32_000, 16_000, 8_000, 4_000)
+"""Likewise those of the current turn, before anything is left out."""
+
+LAST_CHARS = (2_000, 1_000, 500, 200)
+"""Likewise, once nothing else is left."""
+
+NOTICE_TOKENS = 60
+"""Room of one notice."""
+
+
+@dataclass(frozen=True, slots=True)
+class FittedMessages:
+    groups: list[MessageGroup]
+    notice: str = ""
+    """Words for people about what is not there as it was said; empty if all is."""
+
+
+@dataclass(slots=True)
+class _Fit:
+    """A request in the making; groups are shortened as whole steps, so that equal logs give equal requests."""
+
+    groups: Sequence[MessageGroup]
+    counter: TokenCounter
+    room: int
+    kept: frozenset[int]
+    """Indexes of the groups that stay: a summary, the last user message, and what follows the last answer."""
+    shown: list[MessageGroup]
+    left: set[int]
+
+    def shorten(self, indexes: Sequence[int], chars_max: int, *, with_reasoning: bool) -> None:
+        for index in indexes:
+            self.shown[index] = shorten_group(self.groups[index], chars_max, with_reasoning=with_reasoning)
+
+    def fits(self) -> bool:
+        groups = [group for index, group in enumerate(self.shown) if index not in self.left]
+        notices = len(_list_ranges(self.left)) * NOTICE_TOKENS
+        return self.counter.count_groups(groups) + notices <= self.room
+
+    def leave_out_oldest(self) -> bool:
+        """Leave out older groups until the rest fits; return whether it does."""
+        total = self.counter.count_groups(self.shown)
+        for index, group in enumerate(self.shown):
+            if index in self.kept:
+                continue
+            if index - 1 not in self.left:
+                total += NOTICE_TOKENS
+            self.left.add(index)
+            total -= self.counter.count_group(group)
+            if total <= self.room:
+                return True
+        return False
+
+
+def fit_groups(groups: Sequence[MessageGroup], counter: TokenCounter, room: int, *, summary: bool) -> FittedMessages:
+    """Return the groups within `room` unscaled tokens, as far as that is possible; with `summary` the first is one."""
+    if counter.count_groups(groups) <= room:
+        return FittedMessages(list(groups))
+    last_user = max((index for index, group in enumerate(groups) if group.role == "user"), default=-1)
+    kept = frozenset({last_user, len(groups) - 1} | ({0} if summary else set())) - {-1}
+    fit = _Fit(groups, counter, room, kept, list(groups), set())
+    _shorten_until_it_fits(fit)
+    return FittedMessages(_place_notices(fit), _describe(fit))
+
+
+def _shorten_until_it_fits(fit: _Fit) -> None:
+    older = [index for index in range(len(fit.groups)) if index not in fit.kept]
+    current = sorted(fit.kept)
+    for chars_max in OLDER_CHARS:
+        fit.shorten(older, chars_max, with_reasoning=chars_max > OLDER_CHARS[-1])
+        if fit.fits():
+            return
+    for chars_max in CURRENT_CHARS:
+        fit.shorten(current, chars_max, with_reasoning=True)
+        if fit.fits():
+            return
+    if fit.leave_out_oldest():
+        return
+    for chars_max in LAST_CHARS:
+        fit.shorten(current, chars_max, with_reasoning=chars_max > LAST_CHARS[-1])
+        if fit.fits():
+            return
+
+
+def _place_notices(fit: _Fit) -> list[MessageGroup]:
+    starts = dict(_list_ranges(fit.left))
+    placed: list[MessageGroup] = []
+    for index, group in enumerate(fit.shown):
+        if index in starts:
+            first, last = fit.groups[index], fit.groups[starts[index]]
+            placed.append(make_notice(first.head.at.n if first.head.at else 0, get_last_n(last)))
+        if index not in fit.left:
+            placed.append(group)
+    return placed
+
+
+def _list_ranges(left: set[int]) -> list[tuple[int, int]]:
+    """Return the first and last index of each run of neighbours in `left`."""
+    ranges: list[tuple[int, int]] = []
+    for index in sorted(left):
+        if ranges and ranges[-1][1] == index - 1:
+            ranges[-1] = (ranges[-1][0], index)
+        else:
+            ranges.append((index, index))
+    return ranges
+
+
+def _describe(fit: _Fit) -> str:
+    count = sum(is_shortened(group) for index, group in enumerate(fit.shown) if index not in fit.left)
+    parts = [f"{count:,} long messages are shortened"] if count else []
+    parts += [f"{len(fit.left):,} older ones are left out"] if fit.left else []
+    return f"the chat does not fit the model's window: {' and '.join(parts)}" if parts else ""

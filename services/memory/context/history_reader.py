@@ -1,0 +1,176 @@
+"""ReadHistory and ReadResult: what a context's messages said, whatever its requests still show of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.errors import InvalidRequest, NotFound
+from headrace.v1 import llm_pb2, memory_pb2
+from services.memory.context.source import select_whole
+from services.memory.log.media import describe_media, get_media, name_reader, read_media
+from services.memory.storage.search import TERMS_MAX, split_terms
+
+if TYPE_CHECKING:
+    from services.memory.context.pairing import PairedMessage
+    from services.memory.log.lines import Line
+    from services.memory.log.media import FindBlob
+
+
+CHARS_MAX, CHARS_DEFAULT = 100_000, 10_000
+
+PART_RATIO = 4
+"""A message takes at most this part of the characters wanted, unless it is asked for alone."""
+
+READERS = frozenset({"read_history", "read_result"})
+"""The orchestrator's tools over these RPCs: a search would find itself, and what earlier ones found."""
+
+CUT = "\n[… {:,} characters left out …]\n"
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    said: PairedMessage
+    line: Line
+
+    @property
+    def text(self) -> str:
+        return join_content(self.said.message, name_reader(self.said.message, self.line.n))
+
+    def describe(self, chars_max: int, terms: Sequence[str], *, shows_media: bool) -> memory_pb2.HistoryMessage:
+        message = self.said.message
+        text = join_content(message) if shows_media else self.text
+        return memory_pb2.HistoryMessage(
+            n=self.line.n,
+            run_id=self.line.run_id,
+            timestamp=self.line.updated_at,
+            role=message.role,
+            text=cut_around(text, chars_max, terms),
+            chars=len(text),
+            tool_calls=message.tool_calls,
+            tool_call_id=message.tool_call_id,
+            name=message.name,
+        )
+
+
+def read_history(
+    runs: Mapping[str, Sequence[Line]], request: memory_pb2.ReadHistoryRequest, find: FindBlob
+) -> memory_pb2.ReadHistoryResponse:
+    """Read messages by line numbers or by words, as far as the characters wanted allow.
+
+    Raises:
+        NotFound: The chat has no such run.
+        InvalidRequest: A number is out of bounds.
+    """
+    if request.first_n < 0 or request.last_n < 0:
+        raise InvalidRequest.of("firstN" if request.first_n < 0 else "lastN", "must not be negative")
+    room = _read_chars_max(request.chars_max)
+    found = [
+        said
+        for said in _list_said(runs, request.run_id, request.context_id or None)
+        if request.first_n <= said.line.n and (not request.last_n or said.line.n <= request.last_n)
+    ]
+    terms = [term.casefold() for term in split_terms(request.query)[:TERMS_MAX]]
+    if request.query:
+        found = _rank(found, terms)
+    part = room if len(found) == 1 else room // PART_RATIO
+    response = memory_pb2.ReadHistoryResponse()
+    shows_media = 0 < request.first_n == request.last_n
+    for index, said in enumerate(found):
+        told = said.describe(min(part, room) if index else part, terms, shows_media=shows_media)
+        room -= len(told.text) + sum(len(call.arguments) for call in told.tool_calls)
+        if room < 0 and index:
+            response.left_out = len(found) - index
+            response.next_n = 0 if request.query else said.line.n
+            break
+        response.messages.append(told)
+    if shows_media:
+        response.media.extend(read_media((said.said.message for said in found), find))
+    return response
+
+
+def read_result(
+    runs: Mapping[str, Sequence[Line]], request: memory_pb2.ReadResultRequest, find: FindBlob
+) -> memory_pb2.ReadResultResponse:
+    """Read a part of a call's result.
+
+    Raises:
+        NotFound: The context has no result of the call, or the chat no such run.
+        InvalidRequest: A number is out of bounds.
+    """
+    if request.offset < 0:
+        raise InvalidRequest.of("offset", "must not be negative")
+    chars_max = _read_chars_max(request.chars_max)
+    answers = [
+        said
+        for said in _list_said(runs, request.run_id, request.context_id or None)
+        if said.said.message.role == "tool" and said.said.message.tool_call_id == request.tool_call_id
+    ]
+    if not answers:
+        raise NotFound(
+            f"no call {request.tool_call_id!r} of this context has a result", toolCallId=request.tool_call_id
+        )
+    text = join_content(answers[-1].said.message)
+    return memory_pb2.ReadResultResponse(
+        text=text[request.offset : request.offset + chars_max],
+        chars=len(text),
+        n=answers[-1].line.n,
+        name=answers[-1].said.message.name,
+        media=[] if request.offset else read_media([answers[-1].said.message], find),
+    )
+
+
+def join_content(message: llm_pb2.Message, where: str = "") -> str:
+    """Return the text of a message, with what is not text described; `where` is the call that shows it."""
+    media = ((part, get_media(part)) for part in message.content)
+    return "".join(part.text if given is None else describe_media(given, where) for part, given in media)
+
+
+def cut_around(text: str, chars_max: int, terms: Sequence[str]) -> str:
+    """Return the part of `text` around the longest of the words it holds, or without one its beginning and end."""
+    folded = text.casefold()
+    at = next((found for term in sorted(terms, key=len, reverse=True) if (found := folded.find(term)) >= 0), -1)
+    if len(text) <= chars_max or at < 0:
+        return cut_middle(text, chars_max)
+    start = max(0, min(at - chars_max // 3, len(text) - chars_max))
+    behind = len(text) - start - chars_max
+    before = CUT.format(start) if start else ""
+    return before + text[start : start + chars_max] + (CUT.format(behind) if behind else "")
+
+
+def cut_middle(text: str, chars_max: int) -> str:
+    """Return `text` with its middle left out, the note of which comes on top, where it has more characters."""
+    if len(text) <= chars_max:
+        return text
+    head = chars_max * 2 // 3
+    return text[:head] + CUT.format(len(text) - chars_max) + text[len(text) - (chars_max - head) :]
+
+
+def _list_said(runs: Mapping[str, Sequence[Line]], run_id: str, context_id: str | None) -> Iterator[_Said]:
+    """Yield all messages of a context in the order of their lines, those of runs before it included."""
+    source = select_whole(runs, run_id, context_id)
+    by_number = {line.n: line for lines in (*source.before, source.lines) for line in lines}
+    told = [said for group in source.read_log() for said in (group.head, *group.results.values())]
+    for said in sorted(told, key=lambda said: said.at or (0, 0)):
+        if said.at is not None:
+            yield _Said(said, by_number[said.at.n])
+
+
+def _rank(found: Sequence[_Said], terms: Sequence[str]) -> list[_Said]:
+    """Return those that hold any word of the query, those with most of them first, then the latest."""
+    ranked: list[tuple[int, int, _Said]] = []
+    for index, said in enumerate(found):
+        message = said.said.message
+        if READERS.intersection((message.name, *(call.name for call in message.tool_calls))):
+            continue
+        text = f"{said.text} {' '.join(call.arguments for call in message.tool_calls)}".casefold()
+        if count := sum(term in text for term in terms):
+            ranked.append((-count, -index, said))
+    return [said for *_, said in sorted(ranked, key=lambda row: row[:2])]
+
+
+def _read_chars_max(given: int) -> int:
+    if not 0 <= given <= CHARS_MAX:
+        raise InvalidRequest.of("charsMax", f"must be 1 to {CHARS_MAX:,}, or 0 for {CHARS_DEFAULT:,}")
+    return given or CHARS_DEFAULT

@@ -1,0 +1,160 @@
+"""Recap: in a long run one line each replaces older results, where that costs less than it saves.
+
+A replacement changes what a provider's prefix cache has from there on, and a cached token costs a tenth. So results go
+many at a time, when the run has been long enough for the same to be expected of the rest of it, and short ones stay. A
+turn's choice depends on the steps before it alone, so that it stays the same for the rest of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+from services.memory.log.lines import Insight
+from services.runtime.formats.own_tags import format_reminder
+
+if TYPE_CHECKING:
+    from headrace.v1 import memory_pb2
+    from services.memory.context.pairing import MessageGroup, PairedMessage
+    from services.memory.context.source import ContextSource
+    from services.memory.context.token_counter import TokenCounter
+
+
+TOKENS_MAX = 4000
+WINDOW = 5
+
+STEPS_MIN = 7
+"""A run of fewer steps with results gains too little to lose its cache for."""
+
+RESULT_TOKENS_MIN = 200
+"""A shorter result costs no more than its place in the cache."""
+
+CACHED_PRICE = 0.1
+"""Price of a cached token in uncached ones: of most providers (2026-11), and the worst case for a replacement."""
+
+TOOLS_TOKENS = 200
+"""Tokens of the tools by which a model reads results again; they come with the first replacement, before all else."""
+
+PREVIEW_CHARS = 100
+
+INSIGHT = "insight"
+
+PLAN_TOOLS = ("_plan_", "todo_")
+"""Beginnings of the names of tools whose results say how a plan stands; nobody needs the older ones."""
+
+CUT = "\n[…]\n"
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """An answer with calls, and its results."""
+
+    tokens: int
+    """Of all its messages, whole."""
+
+    replaced: Sequence[tuple[PairedMessage, str]]
+    """Results long enough to be replaced, and what would stand in their place."""
+
+    gain: int
+    """Tokens that replacing them saves."""
+
+
+def condense_results(
+    source: ContextSource,
+    groups: Sequence[MessageGroup],
+    counter: TokenCounter,
+    settings: memory_pb2.RecapSettings,
+    prefix_tokens: int,
+) -> bool:
+    """Replace older results of `groups`, the run's own, and return whether there are any replaced.
+
+    `prefix_tokens` stand before the groups.
+    """
+    written = _read_insights(source)
+    steps = [_measure_step(group, written, counter) for group in groups if group.results]
+    prefix_tokens += counter.count_groups(takewhile(lambda group: not group.results, groups))
+    count = _choose_steps(steps, settings, prefix_tokens)
+    for step in steps[:count]:
+        for answer, insight in step.replaced:
+            del answer.message.content[:]
+            answer.message.content.add(text=insight)
+            answer.form = INSIGHT
+    return any(step.replaced for step in steps[:count])
+
+
+def format_active_part(
+    goal: str, tasks: Sequence[str], counter: TokenCounter, settings: memory_pb2.RecapSettings, system: str
+) -> str:
+    """Format goal and open tasks, in what the system message leaves of the settings' tokens; the middle is cut."""
+    room = counter.from_model_tokens(settings.active_prompt_tokens_max or TOKENS_MAX) - counter.count_text(system)
+    sections = {"Goal": [goal] if goal else [], "Open tasks": tasks}
+    text = "\n\n".join(
+        f"{name}:\n" + "\n".join(f"- {item}" for item in items) for name, items in sections.items() if items
+    )
+    return text if counter.count_text(format_reminder([text])) <= room else _cut_middle(text, counter, room)
+
+
+def _read_insights(source: ContextSource) -> dict[str, str]:
+    lines = [line for line in source.lines if isinstance(line, Insight) and line.context_id == source.context_id]
+    return {line.tool_call_id: line.text for line in lines if line.tool_call_id}
+
+
+def _measure_step(group: MessageGroup, written: dict[str, str], counter: TokenCounter) -> _Step:
+    replaced: list[tuple[PairedMessage, str]] = []
+    gain = 0
+    for _, answer in sorted(group.results.items()):
+        whole, is_plan = counter.count_paired(answer), answer.message.name.startswith(PLAN_TOOLS)
+        if answer.is_error or is_plan or whole < RESULT_TOKENS_MIN:
+            continue
+        insight = _make_insight(answer, written)
+        replaced.append((answer, insight))
+        gain += whole - counter.count_text(insight)
+    return _Step(counter.count_group(group), replaced, gain)
+
+
+def _choose_steps(steps: Sequence[_Step], settings: memory_pb2.RecapSettings, prefix_tokens: int) -> int:
+    """Return how many of the first steps stand as insights, by what was known at each turn.
+
+    The last step's results are always whole.
+    """
+    window, chosen, has_begun = settings.insights_window_size or WINDOW, 0, False
+    for done in range(STEPS_MIN, len(steps) + 1):
+        waiting = steps[chosen : done - 1]
+        if len(waiting) < min(window, STEPS_MIN - 1):
+            continue
+        # As many turns as there were are still expected, the one that is asked now included.
+        turns = min(done, settings.steps_max - done + 1) if settings.steps_max else done
+        gain = sum(step.gain for step in waiting)
+        read_again = sum(step.tokens for step in waiting) - gain
+        if not has_begun:
+            read_again += prefix_tokens + TOOLS_TOKENS
+        lost = (1 - CACHED_PRICE) * read_again + (0 if has_begun else CACHED_PRICE * TOOLS_TOKENS * turns)
+        if CACHED_PRICE * gain * turns > lost:
+            chosen, has_begun = done - 1, True
+    return chosen
+
+
+def _make_insight(answer: PairedMessage, written: dict[str, str]) -> str:
+    message = answer.message
+    text = "".join(part.text for part in message.content)
+    preview = f"[{message.name}] {' '.join(text[: 2 * PREVIEW_CHARS].split())[:PREVIEW_CHARS]}"
+    return (
+        f"{written.get(message.tool_call_id) or preview} [{len(text):,} characters: read_result {message.tool_call_id}]"
+    )
+
+
+def _cut_middle(text: str, counter: TokenCounter, room: int) -> str:
+    low, high = 0, len(text)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if counter.count_text(format_reminder([_drop_middle(text, middle)])) <= room:
+            low = middle
+        else:
+            high = middle - 1
+    return _drop_middle(text, low) if low else ""
+
+
+def _drop_middle(text: str, chars: int) -> str:
+    head = chars // 3
+    return text[:head] + CUT + text[len(text) - (chars - head) :]

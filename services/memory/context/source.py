@@ -1,0 +1,246 @@
+"""The lines of one context of a run since its last compaction.
+
+Runs are in the order of their queries, and a run sees nothing of later ones. For sub-agents and plan tasks see
+scopes.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+from headrace.errors import NotFound
+from services.memory.context.pairing import (
+    LEFT_OUT,
+    SPOKEN,
+    MessageGroup,
+    MessagePairing,
+    PairedMessage,
+    Position,
+    Reasoning,
+    format_notice,
+    make_text_message,
+)
+from services.memory.context.queries import (
+    NOTE,
+    QUERY_TEXTS,
+    find_speaker,
+    has_speakers,
+    name_speakers,
+    quote_earlier_messages,
+    read_instructions,
+)
+from services.memory.context.scopes import AppliedCompaction, ContextScope, find_changes, find_scope, list_compactions
+from services.memory.log.lines import STAGES_BEFORE_ANSWER, CompactSummary, Line, Query, Step
+from services.runtime.formats.own_tags import neutralise_tag
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from headrace.v1 import llm_pb2
+
+
+COMPACT = "/compact"
+"""A user message that asks for a compaction, hidden from models."""
+
+HIDDEN_STAGES = frozenset({"compact", "verify", "mode"})
+"""Stages hidden from every request: a compaction, a corrected candidate answer, and what a mode was told aside."""
+
+HIDDEN_STAGES_LATER = HIDDEN_STAGES | STAGES_BEFORE_ANSWER
+"""Stages hidden from later runs, which see a planned run's query and final answer only."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContextSource:
+    run_id: str
+    scope: ContextScope
+    lines: Sequence[Line]
+    before: Sequence[Sequence[Line]]
+    """The lines of earlier runs; the first may apply in part."""
+    compactions: Sequence[AppliedCompaction] = ()
+    """All of the context, the one that reaches furthest last."""
+    compacted: AppliedCompaction | None = None
+    """The last of them, behind which the context begins; None if it is read as if there were none."""
+    instructions: Sequence[str] = ()
+    """System messages that callers brought along, of all runs that the context sees; no compaction takes them away."""
+    keeps_reasoning: bool = False
+    """Whether calls of earlier runs have their reasoning."""
+    has_speakers: bool = False
+    """Whether more than one user has asked in it, so that messages say who speaks."""
+
+    @property
+    def context_id(self) -> str | None:
+        """None for the run's own context."""
+        return self.scope.context_id
+
+    def read_all(self) -> list[MessageGroup]:
+        """Read the messages of earlier runs, without reasoning, then those of the run itself."""
+        return [*self.read_earlier(), *self.read_own_run()]
+
+    def read_log(self) -> list[MessageGroup]:
+        """Read likewise, with what planned runs did before they answered."""
+        scope = ContextScope(None)
+        earlier = [group for lines in self.before for group in self._pair_lines(lines, scope, HIDDEN_STAGES)]
+        return [*earlier, *self.read_own_run()]
+
+    def read_own_run(self) -> list[MessageGroup]:
+        groups = self._pair_lines(self.lines, self.scope, HIDDEN_STAGES, "all")
+        return self._cut_compacted(groups, self.lines)
+
+    def read_earlier(self) -> list[MessageGroup]:
+        """Read the messages of all earlier runs, the oldest first, without reasoning."""
+        return [group for groups in reversed([*self.read_earlier_runs()]) for group in groups]
+
+    def read_earlier_runs(self) -> Iterator[list[MessageGroup]]:
+        """Read the messages of each earlier run, the latest first, without reasoning."""
+        return map(self._read_earlier_run, reversed(self.before))
+
+    def _read_earlier_run(self, lines: Sequence[Line]) -> list[MessageGroup]:
+        scope = ContextScope(None)
+        reasoning: Reasoning = "of calls" if self.keeps_reasoning else "none"
+        groups = self._cut_compacted(self._pair_lines(lines, scope, HIDDEN_STAGES_LATER, reasoning), lines)
+        first_n = 0 if self.compacted is None or not _holds(lines, self.compacted.start) else self.compacted.start.n
+        hidden = [line.n for line in lines if line.n >= first_n and _is_before_answer(line, scope)]
+        return _note_hidden(groups, hidden[0], hidden[-1]) if hidden else groups
+
+    def _pair_lines(
+        self, lines: Sequence[Line], scope: ContextScope, untold: frozenset[str], reasoning: Reasoning = "none"
+    ) -> list[MessageGroup]:
+        is_others = self.has_speakers and find_speaker(lines) != find_speaker(self.lines)
+        groups = _pair_lines(lines, scope, untold, reasoning, is_others)
+        if self.has_speakers:
+            name_speakers(groups, lines)
+        return groups
+
+    def _cut_compacted(self, groups: list[MessageGroup], lines: Sequence[Line]) -> list[MessageGroup]:
+        if self.compacted is None or not _holds(lines, self.compacted.start):
+            return groups
+        start = self.compacted.start
+        return keep_from(
+            groups, next((i for i, group in enumerate(groups) if get_position(group) >= start), len(groups))
+        )
+
+
+def select_source(runs: Mapping[str, Sequence[Line]], run_id: str, context_id: str | None) -> ContextSource:
+    """Select the context of a run since its last compaction.
+
+    `runs` are a chat's lines by run in query order; lines of no run have the empty id.
+
+    Raises:
+        NotFound: The chat has no such run.
+    """
+    whole = select_whole(runs, run_id, context_id)
+    if not whole.compactions:
+        return whole
+    compacted = whole.compactions[-1]
+    first = next((i for i, lines in enumerate(whole.before) if _holds(lines, compacted.start)), None)
+    if whole.scope.is_main:
+        changes = find_changes(runs.get("", ()), compacted.summary.uuid, compacted.start.n)
+        compacted = replace(compacted, changes=changes)
+    return replace(whole, before=[] if first is None else whole.before[first:], compacted=compacted)
+
+
+def select_whole(runs: Mapping[str, Sequence[Line]], run_id: str, context_id: str | None) -> ContextSource:
+    """Select the context of a run as if nothing of it were compacted; see select_source."""
+    if run_id not in runs:
+        raise NotFound(f"run {run_id} does not exist in the chat", runId=run_id)
+    own = runs[run_id]
+    scope = find_scope(context_id, own)
+    # A sub-agent begins with what its first step holds.
+    ids = [key for key in takewhile(lambda key: key != run_id, runs) if key] if scope.is_main else []
+    before = [runs[key] for key in ids]
+    # What was compacted between runs belongs to no run; a later run's is not this one's.
+    between = [line for line in runs.get("", ()) if not isinstance(line, CompactSummary) or _is_before(line, own)]
+    compactions = list_compactions([*before, own, between], scope)
+    # What a participant brings along instructs that one's runs alone.
+    asker = find_speaker(own)
+    theirs = [lines for lines in (*before, own) if find_speaker(lines) == asker] if scope.is_main else []
+    told = [neutralise_tag(text, "system_reminder") for lines in theirs for text in read_instructions(lines)]
+    is_shared = scope.is_main and has_speakers([*before, own])
+    told += [NOTE] if is_shared else []
+    return ContextSource(run_id, scope, own, before, compactions, instructions=told, has_speakers=is_shared)
+
+
+def _is_before(summary: CompactSummary, own: Sequence[Line]) -> bool:
+    return summary.retained_from.n <= own[-1].n
+
+
+def _holds(lines: Sequence[Line], position: Position) -> bool:
+    return any(line.n == position.n for line in lines)
+
+
+def _is_before_answer(line: Line, scope: ContextScope) -> bool:
+    return isinstance(line, Step) and line.stage in STAGES_BEFORE_ANSWER and scope.includes(line.context_id, line.n)
+
+
+def _note_hidden(groups: list[MessageGroup], first_n: int, last_n: int) -> list[MessageGroup]:
+    """Say behind the question which lines are not shown, or in a message of its own if that was compacted."""
+    asked = next(
+        (group for group in reversed(groups) if group.role == "user" and get_position(group).n < first_n), None
+    )
+    if asked is None:
+        asked = MessageGroup(PairedMessage(make_text_message("user", ""), Position(first_n, 0)))
+        groups = sorted([*groups, asked], key=get_position)
+    said = asked.head
+    # Counted anew where the speaker is named: the form tells the two apart.
+    spoken = f" {SPOKEN}" if said.form == SPOKEN else ""
+    asked.hidden, said.form = (first_n, last_n), f"{LEFT_OUT} {first_n}-{last_n}{spoken}"
+    notice, parts = format_notice(first_n, last_n), said.message.content
+    if parts[-1].WhichOneof("part") == "text":
+        parts[-1].text = "\n\n".join(filter(None, [parts[-1].text, notice]))
+    else:
+        parts.add(text=notice)
+    return groups
+
+
+def _pair_lines(
+    lines: Iterable[Line], scope: ContextScope, untold: frozenset[str], reasoning: Reasoning, is_others: bool
+) -> list[MessageGroup]:
+    pairing = MessagePairing(reasoning)
+    for line in lines:
+        if isinstance(line, Query) and scope.includes(None, line.n):
+            query = QUERY_TEXTS.decode(line.query)
+            at = len(query.history)
+            if is_others:
+                if quote := quote_earlier_messages(query):
+                    pairing.add_quote(quote, Position(line.n, 0 if at else 1))
+            else:
+                pairing.add_messages([earlier.to_stored() for earlier in query.history], line.n)
+            if not is_compact_command(query.message):
+                pairing.add_query(query.message, Position(line.n, at), line.tokens)
+            if not is_others:
+                pairing.add_messages([earlier.to_stored() for earlier in query.progress], line.n, at + 1)
+        elif isinstance(line, Step) and line.stage not in untold and scope.includes(line.context_id, line.n):
+            pairing.add_reminders(line.reminders)
+            pairing.add_messages(line.messages, line.n)
+    return pairing.list_groups()
+
+
+def is_compact_command(text: str) -> bool:
+    return text.split(maxsplit=1)[:1] == [COMPACT]
+
+
+def keep_from(groups: Sequence[MessageGroup], start: int) -> list[MessageGroup]:
+    if start < len(groups) and groups[start].role == "user":
+        return list(groups[start:])
+    asked = next((group for group in reversed(groups[:start]) if group.role == "user"), None)
+    return [*([] if asked is None else [asked]), *groups[start:]]
+
+
+def get_position(group: MessageGroup) -> Position:
+    assert group.head.at is not None, "all that was said is in the log"
+    return group.head.at
+
+
+def list_texts(source: ContextSource) -> list[llm_pb2.Message]:
+    """List the messages since the last compaction, after its summary, whole but for images, sounds and files."""
+    summary = [] if source.compacted is None else [source.compacted.group]
+    groups = [*summary, *source.read_all()]
+    messages = [said.message for group in groups for said in group.list_messages()]
+    for message in messages:
+        texts = [part for part in message.content if part.text]
+        del message.content[:]
+        message.content.extend(texts)
+    return messages

@@ -1,0 +1,325 @@
+"""A chat's names, owner and runs, folded from the log and small enough to keep for every chat."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from services.memory.log.grants import GrantInfo, fold_grants
+from services.memory.log.lines import (
+    ERASED_PREFIX,
+    CompactBoundary,
+    Event,
+    Line,
+    Query,
+    Range,
+    Revert,
+    Run,
+    Sharing,
+    State,
+    Step,
+    Title,
+    Unknown,
+)
+from services.memory.log.raw_json import ERROR_FIELDS, QUERY_FIELDS
+from services.runtime.auth.identity import DEFAULT, Identity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from services.memory.log.charges import Charge
+
+
+NAME_CODE_POINTS = 10
+TITLE_CODE_POINTS = 60
+EMPTY = "New chat"
+
+_READ_CODE_POINTS = 1000
+"""Code points of a message that a title is made of: the message may have megabytes."""
+
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
+
+
+def make_chat_name(message: str) -> str:
+    """Return the message's first 10 code points, white space collapsed, without NUL, which some stores refuse."""
+    return " ".join(message.replace("\0", " ").split())[:NAME_CODE_POINTS] or EMPTY
+
+
+def make_first_words(message: str) -> str:
+    """Return the message's first words, white space collapsed, up to 60 code points, cut at a word."""
+    words = clean_title(message.lstrip()[:_READ_CODE_POINTS])
+    if len(words) <= TITLE_CODE_POINTS:
+        return words or EMPTY
+    end = words.rfind(" ", 0, TITLE_CODE_POINTS + 1)
+    # Scripts without spaces, and addresses, are cut anywhere: the last space may stand far before.
+    return words[: end if end >= TITLE_CODE_POINTS // 2 else TITLE_CODE_POINTS]
+
+
+def clean_title(text: str) -> str:
+    """Return a text with single spaces, also in place of control characters, which terminals would obey."""
+    return " ".join(_CONTROL.sub(" ", text).split())
+
+
+SCOPE_ALL = "all"
+"""The scope of a revert that people see too."""
+
+
+class _EventFields(msgspec.Struct, gc=False):
+    seq: int = 0
+    type: str = ""
+
+
+_CHARGED = ("model_calls", "input_tokens", "output_tokens", "cost_nano_usd")
+"""Fields of charges that a run sums up."""
+
+_EVENT_FIELDS = msgspec.json.Decoder(_EventFields)
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    run_id: str
+    request_id: str
+    agent_key: str
+    started_at: int
+    """Commit time of the query line, Unix milliseconds."""
+    generation: int
+    """The last writer's generation; lower ones are refused."""
+    last_seq: int
+    """The last event that the lines cover or imply."""
+    checkpoint: int
+    """The current id of the checkpoint before its query."""
+    has_begun: bool = False
+    """Whether it has written a step."""
+    has_gates: bool = False
+    """Whether it has ever waited for a person."""
+    has_charges: bool = False
+    """Whether its lines say what each of its model calls has cost."""
+    credential: str = ""
+    user: str = ""
+    """The user who has asked, of the chat's tenant."""
+    is_ended: bool = False
+    state: str = ""
+    """How it ended: completed, cancelled or failed; empty while it goes on."""
+    reason: str = ""
+    """Of a completed run its finish reason, of a failed one its error's; else empty."""
+    updated_at: int = 0
+    """Commit time of its last line, Unix milliseconds."""
+    model_calls: int = 0
+    """What its lines have charged, as the three that follow."""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_nano_usd: int = 0
+
+    def add_charges(self, charges: Sequence[Charge]) -> RunInfo:
+        if not charges:
+            return self
+        added = {name: getattr(self, name) + sum(getattr(charge, name) for charge in charges) for name in _CHARGED}
+        return replace(self, **added)
+
+
+class CompactionBase(NamedTuple):
+    """What a context's next compaction has to follow."""
+
+    uuid: str
+    """The line; empty if there is none."""
+    redactions: int
+    """Number of runs of erased users, whose words a view may have that was read before."""
+
+
+@dataclass(slots=True)
+class CompactionBases:
+    """The lines that compactions have to follow, so that none is made from a view that another has changed."""
+
+    boundaries: dict[str, str] = field(default_factory=dict[str, str])
+    """Uuids of the last compactions' boundaries by context, without those before the last revert."""
+    revert: str = ""
+    """Uuid of the last revert, which changes what every context shows."""
+    redactions: int = 0
+
+    def add_line(self, line: Line) -> None:
+        if isinstance(line, CompactBoundary):
+            self.boundaries[line.context_id or ""] = line.uuid
+        elif isinstance(line, Revert):
+            self.boundaries, self.revert = {}, line.uuid
+        elif isinstance(line, Query) and line.user.startswith(ERASED_PREFIX):
+            self.redactions += 1
+
+    def find(self, context_id: str | None) -> CompactionBase:
+        return CompactionBase(self.boundaries.get(context_id or "", self.revert), self.redactions)
+
+    def copy(self) -> CompactionBases:
+        return CompactionBases(dict(self.boundaries), self.revert, self.redactions)
+
+
+@dataclass(slots=True)
+class ChatInfo:
+    chat_id: str
+    owner: Identity = DEFAULT
+    name: str = make_chat_name("")
+    first_words: str = make_first_words("")
+    given_title: str | None = None
+    """The title that the chat was given last; empty if it was taken back, None if there was none."""
+    shared_with: Sequence[str] = ()
+    participants: Sequence[str] = ()
+    """Those of `shared_with` who may take part."""
+    first_agent_key: str = ""
+    created_at: int = 0
+    updated_at: int = 0
+    last_n: int = 0
+    is_damaged: bool = False
+    runs: dict[str, RunInfo] = field(default_factory=dict[str, RunInfo])
+    checkpoints: int = 0
+    """Number of checkpoints, one before each visible query and step, with ids from 0."""
+    state_versions: dict[str, int] = field(default_factory=dict[str, int])
+    bases: CompactionBases = field(default_factory=CompactionBases)
+    grants: dict[str, GrantInfo] = field(default_factory=dict[str, GrantInfo])
+    """All that were ever made, by their ids."""
+
+    @property
+    def title(self) -> str:
+        return self.given_title or self.first_words
+
+    @property
+    def last_agent_key(self) -> str:
+        return self.runs[next(reversed(self.runs))].agent_key if self.runs else ""
+
+    def find_requester(self, run_id: str) -> str:
+        """Return whose run it is: who has asked, or where the log does not say, the chat's owner."""
+        run = self.runs.get(run_id)
+        return run.user if run is not None and run.user else self.owner.user
+
+    def has_run_of(self, user: str) -> bool:
+        """Return whether a run of this user has not ended."""
+        return any(run.user == user for run in self.list_unfinished())
+
+    def find_run_by_request(self, request_id: str) -> str | None:
+        return next((run.run_id for run in self.runs.values() if run.request_id == request_id), None)
+
+    def list_unfinished(self) -> list[RunInfo]:
+        """List runs to take over; none in a damaged log, which takes no lines."""
+        return [] if self.is_damaged else [run for run in self.runs.values() if not run.is_ended]
+
+    def list_begun(self) -> list[RunInfo]:
+        """List unfinished runs that do not only wait for their turn."""
+        return [run for run in self.list_unfinished() if run.has_begun]
+
+    def copy(self) -> ChatInfo:
+        return replace(
+            self,
+            runs=dict(self.runs),
+            state_versions=dict(self.state_versions),
+            bases=self.bases.copy(),
+            grants=dict(self.grants),
+        )
+
+    def add_line(self, line: Line) -> None:
+        self.last_n = line.n
+        self.updated_at = line.updated_at
+        self.created_at = self.created_at or line.updated_at
+        self.bases.add_line(line)
+        run = self.runs.get(line.run_id)
+        fold_grants(self.grants, line, self.checkpoints, may_make=run is not None and run.has_gates)
+        if isinstance(line, Query):
+            self._add_query(line)
+        else:
+            self._add_position(line)
+        if not isinstance(line, Query | Unknown) and (run := self.runs.get(line.run_id)):
+            self.runs[run.run_id] = replace(
+                run.add_charges(line.charges or ()),
+                generation=line.generation,
+                last_seq=max(run.last_seq, get_last_seq(line)),
+                has_begun=run.has_begun or isinstance(line, Step),
+                has_gates=run.has_gates or (isinstance(line, Event) and opens_gate(line)),
+                has_charges=run.has_charges or line.charges is not None,
+                is_ended=isinstance(line, Run),
+                state=line.state if isinstance(line, Run) else "",
+                reason=_get_reason(line),
+                updated_at=line.updated_at,
+            )
+
+    def _add_query(self, line: Query) -> None:
+        asked = QUERY_FIELDS.decode(line.query)
+        if not self.runs:
+            self.owner = Identity.from_stored(line.tenant, line.owner or line.user)
+            self.name, self.first_words = make_chat_name(asked.message), make_first_words(asked.message)
+            self.first_agent_key = asked.agent_key
+        self.runs[line.run_id] = RunInfo(
+            run_id=line.run_id,
+            request_id=asked.request_id,
+            agent_key=asked.agent_key,
+            started_at=line.updated_at,
+            generation=line.generation,
+            last_seq=count_derived_events(line),
+            checkpoint=self.checkpoints,
+            has_charges=line.charges is not None,
+            credential=line.credential,
+            user=Identity.from_stored(line.tenant, line.user).user,
+            updated_at=line.updated_at,
+        ).add_charges(line.charges or ())
+        self.checkpoints += 1
+
+    def _add_position(self, line: Line) -> None:
+        match line:
+            case Step():
+                self.checkpoints += 1
+            case Title():
+                self.given_title = line.text
+            case Sharing():
+                self.shared_with, self.participants = line.shared_with, line.participants
+            case State():
+                self.state_versions[line.context_id or ""] = line.version
+            case Revert():
+                self.state_versions = {key: version + 1 for key, version in self.state_versions.items()}
+                if line.scope == SCOPE_ALL:
+                    self._revert_to(line.to_checkpoint_id)
+            case _:
+                pass
+
+    def _revert_to(self, checkpoint: int) -> None:
+        self.checkpoints = checkpoint
+        for run in self.runs.values():
+            if not run.is_ended and run.checkpoint >= checkpoint:
+                self.runs[run.run_id] = replace(run, checkpoint=self.checkpoints)
+                self.checkpoints += 1
+
+
+def read_info(chat_id: str, lines: Iterable[Line], *, is_damaged: bool = False) -> ChatInfo:
+    facts = ChatInfo(chat_id, is_damaged=is_damaged)
+    for line in lines:
+        facts.add_line(line)
+    return facts
+
+
+def count_derived_events(line: Query) -> int:
+    """Count the events that a query line implies: request.query, chat.start in a new chat, run.start."""
+    return 3 if line.n == 1 else 2
+
+
+def get_last_seq(line: Line) -> int:
+    match line:
+        case Step():
+            return max(_get_last(line.events), *(_get_last(message.events) for message in line.messages), 0)
+        case Event():
+            return _EVENT_FIELDS.decode(line.event).seq
+        case Run():
+            return line.events.last
+        case _:
+            return 0
+
+
+def _get_reason(line: Line) -> str:
+    if not isinstance(line, Run):
+        return ""
+    return line.finish_reason or (ERROR_FIELDS.decode(line.error).code if line.error else "")
+
+
+def opens_gate(line: Event) -> bool:
+    return _EVENT_FIELDS.decode(line.event).type == "gate.open"
+
+
+def _get_last(events: Range | None) -> int:
+    return events.last if events else 0

@@ -1,1 +1,0 @@
-"""Encrypted lines of a log."""

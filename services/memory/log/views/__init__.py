@@ -1,1 +1,0 @@
-"""What is folded from the lines of a log."""

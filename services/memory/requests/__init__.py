@@ -1,1 +1,0 @@
-"""The contents of MemoryService's requests and responses."""

@@ -1,1 +1,0 @@
-"""What the operator lets tenants' own agents reach: tenant-agents.yaml."""

@@ -1,0 +1,275 @@
+"""Chooses the version of its agent that a run gets, pins the run to it, and finds it again after a takeover."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+import grpc
+import structlog
+
+from headrace.errors import HeadraceError, InvalidRequest, LogDamaged, NotFound, QuotaExceeded
+from headrace.v1 import agent_pb2, memory_pb2, tools_pb2
+from services.orchestrator.agents.definition import Definition, DefinitionError, parse_agent
+from services.orchestrator.agents.mode_files import ModeFiles
+from services.orchestrator.agents.version import AgentVersion, make_version, read_version
+from services.orchestrator.peers.stubs import Peers, TtlCache
+from services.orchestrator.setup import skills, tool_selection
+from services.runtime.auth.identity import require_identity, require_scope
+
+LISTING_S = 2.0
+"""Time in which the tools service is to say what there is, before a query is accepted."""
+
+STORED_MAX = 10_000
+"""Versions that are known to be stored."""
+
+BUILT_MAX = 1000
+"""Agents whose current version is kept built."""
+
+READ_MAX = 200
+"""Versions that are kept as they were read: those that queries ask for, and that canaries leave most chats with."""
+
+T = TypeVar("T")
+
+log = structlog.get_logger()
+
+
+class Pins:
+    def __init__(self, peers: Peers, modes: ModeFiles) -> None:
+        self._peers = peers
+        self._modes = modes
+        self._numbers: dict[tuple[str, str], int] = {}
+        """Numbers of stored versions by whose they are and hash, in which the key is."""
+        self._built: dict[tuple[str, str], tuple[object, object, object, object, object, AgentVersion]] = {}
+        """By whose it is and key the version that was built last, behind what it was built of."""
+
+        self._read_versions: dict[tuple[str, str, int], AgentVersion] = {}
+
+    async def pin(self, agent: Definition, there_are: Mapping[str, Definition]) -> AgentVersion | None:
+        """Return the version of `agent` that is in force beside these other agents, which memory has by then.
+
+        None where memory keeps no versions, or no more of this agent: such a run is pinned to nothing.
+
+        Raises:
+            ProviderUnavailable, Overloaded: Memory does not take it.
+        """
+        try:
+            version = await self.publish(agent, there_are)
+            return version if version.number else None
+        except QuotaExceeded as error:
+            log.error("agent version not stored", agent_key=agent.key, problem=error.message)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
+                raise
+        return None  # the second: memory is of an earlier version, in the middle of an upgrade
+
+    async def publish(self, agent: Definition, there_are: Mapping[str, Definition]) -> AgentVersion:
+        """Return the version as `pin` does, and raise QuotaExceeded where memory keeps no more of them."""
+        uses_tools = agent.may_use_tools or bool(agent.subagents)
+        tools, offered = (await self._list_tools()) if uses_tools else (None, None)
+        version = self._build(agent, there_are, tools, offered)
+        number = self._numbers.get((agent.tenant, version.hash)) or await self._store(version)
+        return version.with_number(number)
+
+    async def find(self, agent_key: str, digest: str) -> AgentVersion | None:
+        """Return a stored version, of the operator's agents or the tenant's; None where memory has it not, or it cannot
+        be read here."""
+        problem: Exception | None = None
+        for is_shared in (True, False):
+            request = memory_pb2.ReadAgentVersionRequest(agent_key=agent_key, hash=digest, is_shared=is_shared)
+            try:
+                return await self._read(request)
+            except (NotFound, LogDamaged, DefinitionError) as error:
+                problem = problem if isinstance(error, NotFound) and problem else error
+            except grpc.aio.AioRpcError as error:
+                if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
+                    raise
+                return None
+        log.error("agent version not read", agent_key=agent_key, hash=digest, problem=str(problem))
+        return None
+
+    async def get(self, agent_key: str, number: int, tenant: str = "") -> AgentVersion:
+        """Return a stored version of an agent of `tenant`, the current one, or if that is empty of the operator's, by
+        its number; the last ones that were asked for are kept.
+
+        Raises:
+            NotFound, LogDamaged: The agent has no such version, or none that can be read.
+        """
+        known = self._read_versions.pop((tenant, agent_key, number), None)
+        if known is None:
+            request = memory_pb2.ReadAgentVersionRequest(agent_key=agent_key, version=number, is_shared=not tenant)
+            try:
+                known = await self._read(request)
+            except DefinitionError as error:
+                raise LogDamaged(f"version {number} of agent {agent_key!r} cannot be read by this release") from error
+        self._read_versions[tenant, agent_key, number] = known
+        if len(self._read_versions) > READ_MAX:
+            del self._read_versions[next(iter(self._read_versions))]
+        return known
+
+    async def _read(self, request: memory_pb2.ReadAgentVersionRequest) -> AgentVersion:
+        stored = await read_stored(self._peers, request)
+        tenant = "" if request.is_shared else require_identity().tenant
+        version = read_version(stored.definition.encode(), tenant).with_number(stored.version)
+        self._note(version, stored.version)
+        return version
+
+    async def _list_tools(self) -> tuple[Sequence[tools_pb2.Tool] | None, tools_pb2.ListSkillsResponse | None]:
+        peers = self._peers
+        list_tools = partial(tool_selection.fetch_tools, peers, LISTING_S)
+        list_skills = partial(skills.fetch_skills, peers, LISTING_S)
+        if peers.tool_list.is_known(None) and peers.skill_list.is_known(None):  # which takes no tasks
+            return await list_known(peers.tool_list, list_tools), await list_known(peers.skill_list, list_skills)
+        return await asyncio.gather(list_known(peers.tool_list, list_tools), list_known(peers.skill_list, list_skills))
+
+    def _build(
+        self,
+        agent: Definition,
+        there_are: Mapping[str, Definition],
+        tools: Sequence[tools_pb2.Tool] | None,
+        offered: tools_pb2.ListSkillsResponse | None,
+    ) -> AgentVersion:
+        digests = self._modes.digests
+        parts = (
+            agent.source,
+            there_are,
+            tools,
+            offered,
+            digests,
+        )  # a query's deepThink makes another agent of the same file
+        name = (agent.tenant, agent.key)
+        known = self._built.get(name)
+        if known is not None and all(one is other for one, other in zip(known, parts, strict=False)):
+            return known[-1]
+        version = make_version(agent, there_are, tools, None if offered is None else offered.skills, digests)
+        self._built.pop(name, None)
+        self._built[name] = (*parts, version)
+        if len(self._built) > BUILT_MAX:
+            del self._built[next(iter(self._built))]
+        return version
+
+    async def _store(self, version: AgentVersion) -> int:
+        request = memory_pb2.PutAgentVersionRequest(
+            agent_key=version.agent.key, is_shared=not version.agent.tenant, definition=version.document.decode()
+        )
+        stored = await self._peers.memory.PutAgentVersion(request)
+        self._note(version, stored.version)
+        log.info("agent version stored", agent_key=version.agent.key, version=stored.version, hash=version.hash)
+        return stored.version
+
+    def _note(self, version: AgentVersion, number: int) -> None:
+        self._numbers[version.agent.tenant, version.hash] = number
+        if len(self._numbers) > STORED_MAX:
+            del self._numbers[next(iter(self._numbers))]
+
+
+async def read_stored(peers: Peers, request: memory_pb2.ReadAgentVersionRequest) -> memory_pb2.ReadAgentVersionResponse:
+    """Raises NotFound, LogDamaged."""
+    return await peers.memory.ReadAgentVersion(request)
+
+
+async def list_known(cache: TtlCache[None, T], ask: Callable[[], Awaitable[T]]) -> T | None:
+    """Return the newest answer that can be had; None if there never was one."""
+    try:
+        return await cache.get_or_ask(None, ask)
+    except (HeadraceError, grpc.aio.AioRpcError):
+        return cache.find_last(None)
+
+
+KEYWORDS = frozenset({"", "default", "auto"})
+"""Words for an agent, of which nobody can say a version."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenVersion:
+    agent: Definition
+    agents: Mapping[str, Definition]
+    """All agents that the run may call."""
+
+    version: AgentVersion | None
+    """What the run is pinned to; None where memory keeps no versions, and for an agent that the query brings along."""
+
+
+def check_version(query: agent_pb2.QueryRequest) -> None:
+    """Raise InvalidRequest or PermissionDenied for a version or trial that the caller may not ask for."""
+    if query.HasField("trial"):
+        require_scope("publish")
+    if query.trial.HasField("definition"):
+        if query.agent_key in KEYWORDS:
+            raise InvalidRequest.of("agentKey", "must name the agent of trial.definition")
+        if query.HasField("agent_version"):
+            raise InvalidRequest.of("trial.definition", "must not stand beside agentVersion")
+    if not query.HasField("agent_version"):
+        return
+    require_scope("operate")
+    if query.agent_key in KEYWORDS:
+        raise InvalidRequest.of("agentVersion", "needs an agentKey that names an agent")
+    if query.agent_version < 1:
+        raise InvalidRequest.of("agentVersion", "must be the number of a version, from 1")
+
+
+def read_trial(query: agent_pb2.QueryRequest) -> Definition | None:
+    """Return the agent that a query brings along, as one of the current tenant's own; None where it brings none.
+
+    Raises:
+        InvalidRequest: The definition is invalid, or of another agent than the query names.
+    """
+    if not query.trial.HasField("definition"):
+        return None
+    try:
+        agent = parse_agent(query.trial.definition.encode(), query.agent_key)
+    except DefinitionError as error:
+        raise InvalidRequest.of("trial.definition", str(error)) from error
+    if agent.key != query.agent_key:
+        raise InvalidRequest.of("agentKey", f"must be the key of trial.definition, {agent.key!r}")
+    return agent.take_tenant(require_identity().tenant)
+
+
+def apply_query(agent: Definition, query: agent_pb2.QueryRequest, credential: str) -> Definition:
+    """Return the agent as a query wants it: another model or prompt makes it one of the current tenant.
+
+    What the operator lets an agent reach is for what the operator has written. `credential` is what the query was asked
+    with; an empty one is that of an installation without authentication, where all is the operator's.
+
+    Raises as `Definition.with_query`.
+    """
+    applied = agent.with_query(query)
+    if not query.HasField("trial") or agent.tenant or not credential:
+        return applied
+    return applied.model_copy().take_tenant(require_identity().tenant)
+
+
+async def choose_version(
+    pins: Pins, query: agent_pb2.QueryRequest, agent: Definition, there_are: Mapping[str, Definition]
+) -> ChosenVersion:
+    """Choose by a query whose chat_id is filled in; `agent` is the one in force, `there_are` are those it may come to.
+
+    Raises:
+        NotFound, LogDamaged: The version that the query asks for is not there.
+    """
+    if query.trial.HasField("definition"):
+        return ChosenVersion(agent, there_are, None)
+    if query.HasField("agent_version"):
+        return _take(await pins.get(agent.key, query.agent_version, agent.tenant), query, there_are)
+    canary = agent.canary
+    if canary is not None and not is_in_share(agent.key, query.chat_id, canary.share):
+        try:
+            return _take(await pins.get(agent.key, canary.stable_version, agent.tenant), query, there_are)
+        except (NotFound, LogDamaged) as error:
+            log.error("canary has no stable version", agent_key=agent.key, problem=error.message)
+    return ChosenVersion(agent, there_are, await pins.pin(agent, there_are))
+
+
+def is_in_share(agent_key: str, chat_id: str, share: float) -> bool:
+    """Return whether a chat is one of this share; one that is stays so when the share grows."""
+    digest = hashlib.sha256(f"{agent_key}\n{chat_id}".encode()).digest()
+    return int.from_bytes(digest[:8]) < share * 2**64
+
+
+def _take(version: AgentVersion, query: agent_pb2.QueryRequest, there_are: Mapping[str, Definition]) -> ChosenVersion:
+    agent = apply_query(version.agent, query, require_identity().credential)
+    return ChosenVersion(agent, version.overlay_agents(there_are), version)

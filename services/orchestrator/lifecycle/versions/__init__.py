@@ -1,1 +1,0 @@
-"""Versions of agents, to which runs are pinned."""

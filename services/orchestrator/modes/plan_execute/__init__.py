@@ -1,1 +1,0 @@
-"""The mode PLAN_EXECUTE."""

@@ -1,1 +1,0 @@
-"""The order in which a plan's tasks run."""

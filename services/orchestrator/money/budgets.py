@@ -1,0 +1,277 @@
+"""Budgets of tenants, users, API keys and agents: budgets.yaml, and a run's share of them, which memory grants.
+
+The file is read at start and on change; a bad file leaves the last good rules in force.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Literal
+
+import structlog
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic.alias_generators import to_camel
+
+from headrace.errors import Overloaded
+from headrace.regular_files import read_regular_file
+from headrace.v1 import common_pb2, memory_pb2
+from services.orchestrator.peers.models import CallNeeds
+from services.orchestrator.peers.stubs import Peers
+from services.runtime.auth.identity import Identity
+from services.runtime.files.refused_files import REFUSED_FILES, load_yaml_model, report_refusal
+from services.runtime.usage import NANO_PER_USD, to_nano_usd
+
+log = structlog.get_logger()
+
+
+EACH = "*"
+"""The name for each one separately."""
+
+NOBODY = " "
+"""No tenant's name."""
+
+API_KEY = "api_key:"
+
+Name = Annotated[str, StringConstraints(min_length=1, max_length=128)]
+
+
+class BudgetsError(Exception):
+    """Lists the problems of the file, one a line, with field and rule."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
+
+
+class Rule(_Part):
+    """A limit for what is spent in a period. What a field names is limited together; `*` limits each one by itself."""
+
+    id: Annotated[str, StringConstraints(pattern=r"^[\w.-]+$", max_length=128)]
+    """Names the budget in refusals and warnings; each rule has another one."""
+
+    period: Literal["day", "month"]
+    """A day or month of the calendar, UTC; each begins with nothing spent."""
+
+    tenant: Name = EACH
+    """The tenant. Left out, or `*`: each tenant by itself."""
+
+    user: Name | None = None
+    """The user whose runs they are, or `*`. Left out, all together."""
+
+    key: Name | None = None
+    """The API key that asked, as `headrace spend --by key` names it (`api_key:…`), or `*`. Left out, all together; runs
+    that were asked for without a key are under no rule for keys."""
+
+    agent: Name | None = None
+    """The agent that asked the model, of a sub-agent itself, or `*`. Left out, all together."""
+
+    usd: Annotated[Decimal, Field(ge=0, le=1_000_000_000, decimal_places=9)] | None = None
+    """Limit in US dollars, counted in billionths. Left out, none."""
+
+    tokens: Annotated[int, Field(ge=0, le=2**62)] | None = None
+    """Limit in prompt and completion tokens. Left out, none."""
+
+    warn_at: Annotated[float, Field(ge=0, le=1)] = 0.8
+    """Share of the limit, spent or reserved, at which webhooks are called, once a period; 0: never."""
+
+    @model_validator(mode="after")
+    def _limits_something(self) -> Rule:
+        if self.usd is None and self.tokens is None:
+            raise ValueError("usd or tokens is needed")
+        return self
+
+    def is_for(self, identity: Identity) -> bool:
+        """Return whether the rule may hold for runs of `identity`."""
+        key = _find_key(identity)
+        is_meant = self.tenant in (EACH, identity.tenant) and self.user in (None, EACH, identity.user)
+        return is_meant and (self.key is None or (bool(key) and self.key in (EACH, key)))
+
+    def list_budgets(self, identity: Identity, agent_keys: Collection[str]) -> Iterator[memory_pb2.SpendBudget]:
+        """List what the rule is for a run of `identity` that may ask these agents: nothing if it is not for it."""
+        if not self.is_for(identity):
+            return
+        key = _find_key(identity)
+        for agent_key in [""] if self.agent is None else sorted(agent_keys):
+            if self.agent in (None, EACH, agent_key):
+                yield self._make_budget(identity, key, agent_key)
+
+    def _make_budget(self, identity: Identity, key: str, agent_key: str) -> memory_pb2.SpendBudget:
+        parts = {"user": (self.user, identity.user), "key": (self.key, key), "agent": (self.agent, agent_key)}
+        each = [f"{name}={value}" for name, (given, value) in parts.items() if given == EACH]
+        return memory_pb2.SpendBudget(
+            budget_id="/".join([self.id, *each]),
+            period=self.period,
+            user=identity.user if self.user is not None else "",
+            key=key if self.key is not None else "",
+            agent_key=agent_key,
+            nano_usd_max=None if self.usd is None else int(self.usd * NANO_PER_USD),
+            tokens_max=self.tokens,
+            warn_at=self.warn_at,
+        )
+
+
+def _find_key(identity: Identity) -> str:
+    return identity.credential if identity.credential.startswith(API_KEY) else ""
+
+
+class File(_Part):
+    budgets: tuple[Rule, ...] = Field(default=(), max_length=500)
+    """The budgets; all that are for a run hold for it."""
+
+    @model_validator(mode="after")
+    def _has_unique_ids(self) -> File:
+        ids = [rule.id for rule in self.budgets]
+        if doubled := sorted({name for name in ids if ids.count(name) > 1}):
+            raise ValueError(f"two budgets have the id {doubled[0]!r}")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Budgets:
+    rules: tuple[Rule, ...] = ()
+
+    @property
+    def limit_money(self) -> bool:
+        return any(rule.usd is not None for rule in self.rules)
+
+    def select(self, identity: Identity, agent_keys: Collection[str]) -> list[memory_pb2.SpendBudget]:
+        return [budget for rule in self.rules for budget in rule.list_budgets(identity, agent_keys)]
+
+
+def write_budgets(budgets: Budgets, identity: Identity) -> str:
+    """Return a file with the rules for `identity`, by which its runs go as by the whole file; empty: there is none.
+
+    Of others' rules nothing is in it but that money is limited, which makes prices matter to every run.
+    """
+    rules = [rule for rule in budgets.rules if rule.is_for(identity)]
+    if budgets.limit_money and not any(rule.usd is not None for rule in rules):
+        rules.append(Rule(id="others", period="month", tenant=NOBODY, usd=Decimal(0)))
+    if not rules:
+        return ""
+    return json.dumps({"budgets": [rule.model_dump(mode="json", by_alias=True, exclude_none=True) for rule in rules]})
+
+
+def parse_budgets(data: bytes) -> Budgets:
+    """Raises BudgetsError, with all problems."""
+    try:
+        return Budgets(load_yaml_model(data, File).budgets)
+    except ValueError as error:
+        raise BudgetsError(str(error)) from error
+
+
+FILE_BYTES_MAX = 256 * 1024
+
+
+class BudgetsFile:
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        self._budgets: Budgets | None = Budgets()
+
+    @property
+    def current(self) -> Budgets:
+        """Return the rules in force.
+
+        Raises:
+            Overloaded: The file was never good: its author wants limits.
+        """
+        if self._budgets is None:
+            raise Overloaded("budgets.yaml has been refused since the start; the orchestrator's log says what is wrong")
+        return self._budgets
+
+    @property
+    def is_good(self) -> bool:
+        """Whether there are rules in force, be it none."""
+        return self._budgets is not None
+
+    def reload(self) -> None:
+        """Read the file; log problems, and never raise."""
+        try:
+            if self._path is None or not self._path.exists():
+                self._budgets = Budgets()
+            else:
+                self._budgets = parse_budgets(read_regular_file(self._path, FILE_BYTES_MAX))
+        except (BudgetsError, OSError) as error:
+            if self._budgets is None or not self._budgets.rules:
+                self._budgets = None
+            REFUSED_FILES.labels("budgets").set(1)
+            report_refusal("budgets refused", file=str(self._path), problem=str(error), last_good_version_stays=True)
+        else:
+            REFUSED_FILES.labels("budgets").set(0)
+            log.info("budgets in force", budgets=len(self._budgets.rules))
+
+
+SPARE_CALLS = 3
+"""Further calls of the same size to ask for at once, so that most runs ask memory only once."""
+
+
+@dataclass(slots=True)
+class Allowance:
+    """Belongs to one run; its scopes share it."""
+
+    run_id: str
+    identity: Identity
+    peers: Peers
+    file: BudgetsFile
+    list_agents: Callable[[], Collection[str]]
+    """Keys of all agents that the run may ask."""
+    _granted: tuple[int, int] | None = None
+    """Billionths of a US dollar and tokens, for the run's whole life; None before the first grant."""
+    _open: tuple[int, int] = (0, 0)
+    """The most that calls under way may need."""
+    _asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @asynccontextmanager
+    async def covering(self, needs: CallNeeds, usage: common_pb2.Usage) -> AsyncGenerator[None]:
+        """Have a grant for a call inside the block; `usage` is what the run has spent before it.
+
+        Raises:
+            QuotaExceeded: A budget has no room for the call; it says when there is again.
+        """
+        if not self.file.current.rules:
+            yield
+            return
+        need = to_nano_usd(needs.cost_usd_max), needs.input_tokens + needs.output_tokens_max
+        async with self._asking:  # one claim at a time: the next one sees what this one was granted
+            await self._claim(need, usage)
+            self._open = self._open[0] + need[0], self._open[1] + need[1]
+        try:
+            yield
+        finally:
+            self._open = self._open[0] - need[0], self._open[1] - need[1]
+
+    async def _claim(self, need: tuple[int, int], usage: common_pb2.Usage) -> None:
+        spent = to_nano_usd(usage.cost_usd), usage.input_tokens + usage.output_tokens
+        least = tuple(spent[unit] + self._open[unit] + need[unit] for unit in (0, 1))
+        if self._granted is not None and all(granted >= at for granted, at in zip(self._granted, least, strict=True)):
+            return
+        agent_keys = self.list_agents()
+        budgets = self.file.current.select(self.identity, agent_keys)
+        if not budgets:
+            return
+        wanted = tuple(least[unit] + SPARE_CALLS * need[unit] for unit in (0, 1))
+        request = memory_pb2.ReserveSpendRequest(
+            run_id=self.run_id,
+            agent_keys=agent_keys,
+            budgets=budgets,
+            least=memory_pb2.SpendAmount(nano_usd=least[0], tokens=least[1]),
+            wanted=memory_pb2.SpendAmount(nano_usd=wanted[0], tokens=wanted[1]),
+        )
+        response = await self.peers.memory.ReserveSpend(request)
+        self._granted = response.granted.nano_usd, response.granted.tokens
+
+
+def list_agents_below(roots: Collection[str], find_subagents: Callable[[str], Collection[str]]) -> set[str]:
+    """Return `roots` and all agents that they, and those, may call."""
+    found: set[str] = set()
+    rest = [*roots]
+    while rest:
+        if (key := rest.pop()) not in found:
+            found.add(key)
+            rest += find_subagents(key)
+    return found

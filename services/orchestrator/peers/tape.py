@@ -1,0 +1,211 @@
+"""The tape of a run that is recorded: everything that it asked its peers, and that people and readers were told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import grpc
+from google.protobuf.descriptor import ServiceDescriptor
+from google.protobuf.message import Message
+
+from headrace.cassette.methods import find_method_of
+from headrace.errors import HeadraceError, from_rpc_error
+from services.runtime.auth.identity import Identity, require_identity
+from services.runtime.clock import now_ms
+
+BYTES_MAX = 16 * 1024 * 1024
+"""Of what is noted; a longer run has no recording."""
+
+LINES_MAX = 200_000
+
+TOO_LARGE, TAKEN_OVER, NOT_STORED, ROUTED, REMOTE = "TOO_LARGE", "TAKEN_OVER", "NOT_STORED", "ROUTED", "REMOTE"
+"""Why a run has no recording."""
+
+Kind: TypeAlias = Literal["call", "answer", "end", "received", "event"]
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """How a call ended that has failed: as a service said it, by a status alone, or because the run left it."""
+
+    error: HeadraceError | None = None
+    status: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    at: int
+    """Unix milliseconds."""
+    kind: Kind
+    number: int = 0
+    """Of the call."""
+    method: str = ""
+    data: bytes = b""
+    failed: Failed | None = None
+    by: Identity | None = None
+
+
+Listener: TypeAlias = Callable[[Entry], None]
+
+LISTENER: ContextVar[Listener | None] = ContextVar("LISTENER", default=None)
+"""Hears what every run of this context notes, whether or not it is to be recorded; a replay compares it."""
+
+
+class TapedCall:
+    """A call of the run, while it is open."""
+
+    def __init__(self, note: Callable[[Entry], None], number: int, method: str, request: bytes) -> None:
+        self._note_entry, self._number, self._method = note, number, method
+        self._is_over = False
+        note(Entry(now_ms(), "call", number, method, request))
+
+    def note(self, answer: bytes) -> None:
+        """Note a message that has come."""
+        self._note_entry(Entry(now_ms(), "answer", self._number, self._method, answer))
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Note the call's end, with the error where it has failed; later ones change nothing."""
+        if not self._is_over:
+            self._is_over = True
+            failed = None if error is None else _describe(error)
+            self._note_entry(Entry(now_ms(), "end", self._number, self._method, failed=failed))
+
+
+class Tape:
+    """Ends by itself when it is full; `problem` then says so."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.problem = ""
+        self.is_closed = False
+        self._size = 0
+        self._calls = 0
+        self._listener = LISTENER.get()
+
+    def note_event(self, event: bytes) -> None:
+        self._note(Entry(now_ms(), "event", data=event))
+
+    def note_received(self, request: Message) -> None:
+        """Note what a person, or another program, tells the run."""
+        by, method = require_identity(), find_method_of(request)
+        name = f"{method.containing_service.name}/{method.name}"
+        self._note(Entry(now_ms(), "received", method=name, data=request.SerializeToString(), by=by))
+
+    def close(self) -> None:
+        """Note nothing more."""
+        self.is_closed = True
+
+    def begin_call(self, method: str, request: bytes) -> TapedCall:
+        self._calls += 1
+        return TapedCall(self._note, self._calls, method, request)
+
+    @contextmanager
+    def calling(self, method: str, request: bytes) -> Generator[TapedCall]:
+        """Note a call, and how it ends."""
+        call = self.begin_call(method, request)
+        try:
+            yield call
+        except BaseException as error:
+            call.end(error)
+            raise
+        call.end()
+
+    def _note(self, entry: Entry) -> None:
+        if self.is_closed:
+            return
+        if self._listener is not None:
+            self._listener(entry)
+        if self.problem:
+            return
+        self._size += len(entry.data)
+        if self._size > BYTES_MAX or len(self.entries) >= LINES_MAX:
+            self.problem = TOO_LARGE
+            self.entries.clear()
+            return
+        self.entries.append(entry)
+
+
+TAPE: ContextVar[Tape | None] = ContextVar("TAPE", default=None)
+"""The tape of the run that this task works for."""
+
+
+def has_details(error: grpc.aio.AioRpcError) -> bool:
+    """Whether the service itself has said it, and no connection broke."""
+    return any(name == "grpc-status-details-bin" for name, _ in error.trailing_metadata() or ())
+
+
+def _describe(error: BaseException) -> Failed:
+    cause = error.__cause__ if isinstance(error, HeadraceError) else error
+    if isinstance(cause, grpc.aio.AioRpcError):
+        known = from_rpc_error(cause)
+        return Failed(known) if known is not None and has_details(cause) else Failed(status=cause.code().name)
+    return Failed(error) if isinstance(error, HeadraceError) else Failed()
+
+
+WITHOUT_REQUEST = frozenset({"MemoryService/Append", "MemoryService/BeginRun", "ToolService/UploadFile"})
+"""Calls of which no request is noted: the log has it, or it is a stream."""
+
+
+def tape_calls(stub: Any, service: ServiceDescriptor) -> None:
+    """Note the stub's calls where their task has a tape; without one, calls pass unchanged."""
+    for method in service.methods:
+        tape = _tape_stream if method.server_streaming else _tape
+        setattr(stub, method.name, tape(getattr(stub, method.name), f"{service.name}/{method.name}"))
+
+
+def _tape(real: Any, method: str) -> Any:
+    def ask(request: Any, **settings: Any) -> Any:
+        tape = TAPE.get()
+        return real(request, **settings) if tape is None else _ask(tape, request, settings)
+
+    async def _ask(tape: Tape, request: Any, settings: dict[str, Any]) -> Any:
+        with tape.calling(method, serialize(method, request)) as call:
+            answer = await real(request, **settings)
+            call.note(answer.SerializeToString())
+            return answer
+
+    return ask
+
+
+def _tape_stream(real: Any, method: str) -> Any:
+    def ask(request: Any, **settings: Any) -> Any:
+        tape, call = TAPE.get(), real(request, **settings)
+        return call if tape is None else _TapedStream(call, tape.begin_call(method, serialize(method, request)))
+
+    return ask
+
+
+class _TapedStream:
+    """As much of a stream's call as `headrace.streams.reading` uses."""
+
+    def __init__(self, call: Any, taped: TapedCall) -> None:
+        self._call = call
+        self._taped = taped
+
+    def __aiter__(self) -> _TapedStream:
+        self._messages = aiter(self._call)
+        return self
+
+    async def __anext__(self) -> Message:
+        try:
+            message: Message = await anext(self._messages)
+        except StopAsyncIteration:
+            self._taped.end()
+            raise
+        except BaseException as error:
+            self._taped.end(error)
+            raise
+        self._taped.note(message.SerializeToString())
+        return message
+
+    def cancel(self) -> None:
+        self._call.cancel()
+        self._taped.end(GeneratorExit())
+
+
+def serialize(method: str, request: Any) -> bytes:
+    return b"" if method in WITHOUT_REQUEST else request.SerializeToString()

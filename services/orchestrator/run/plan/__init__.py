@@ -1,1 +1,0 @@
-"""A run's plan, and its changes."""

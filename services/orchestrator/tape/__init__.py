@@ -1,1 +1,0 @@
-"""Recording of runs for cassettes (docs/reference/cassette.md)."""
