@@ -12,8 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.cpu import rss_mb
-from services.runtime.tokens.count import count_text
-from services.runtime.tokens.encodings import EncodingName, encoding
+from services.runtime.tokens.count import EncodingName, count_text, encoding
 
 SIZE_BYTES = 2_000_000
 PROSE = "The quick brown fox jumps over the lazy dog, and nobody asks why; it is 12,345 times that it has. "

@@ -13,8 +13,7 @@ from headrace.client import Client
 from headrace.errors import PermissionDenied, ProviderUnavailable
 from headrace.tls import Tls
 from services.runtime.process.config import ServerSettings
-from services.runtime.process.tls import CA, CERT, KEY
-from services.runtime.process.transport import VARIABLE
+from services.runtime.process.transport import CA, CERT, KEY, VARIABLE
 from services.runtime.rpc.server import serving_grpc
 from tests.support.authority import Authority, Files
 from tests.support.facade.scripted import CHAT, Script, ScriptedMemory, answering, served

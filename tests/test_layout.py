@@ -118,10 +118,8 @@ ROOMS = {
     "services/runtime": (
         *("rpc", "process", "telemetry", "auth"),
         *(
-            "http2/client",
             "http2/server",
             "http2",
-            "http2/codec",
             "local",
             "calls",
             "http2/limits.py",

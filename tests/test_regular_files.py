@@ -21,9 +21,9 @@ from services.llm_gateway.providers.credentials import Credentials
 from services.llm_gateway.providers.provider_file import Provider
 from services.orchestrator.agents.registry import Registry
 from services.orchestrator.run.approvals.rules import RulesFile
-from services.runtime.auth.keys.api_keys import ApiKeys
-from services.runtime.auth.tokens.jwt_keys import FileKeys
-from services.runtime.process.tls import Certificates
+from services.runtime.auth.api_keys import ApiKeys
+from services.runtime.auth.jwts import FileKeys
+from services.runtime.process.transport import Certificates
 from services.simulator.script import BadScript, read_script
 from services.tools.mcp_client.settings import BadMcpFile, read_servers
 from services.tools.skills.environments import SkillEnvironments

@@ -17,7 +17,7 @@ import (
 )
 
 // certificates reads a PEM certificate, its key and optionally the CA of the peers. The files are checked for each new
-// connection, as in services/runtime/process/tls.py, so that a renewal needs no restart.
+// connection, as in services/runtime/process/transport.py, so that a renewal needs no restart.
 type certificates struct {
 	cert, key, ca string
 

@@ -11,10 +11,10 @@ from contextlib import AsyncExitStack
 
 from services.facade.config import Config
 from services.facade.service import serve
-from services.runtime.auth.caller_credentials import build_caller_metadata
 from services.runtime.auth.callers import FACADE
 from services.runtime.process import program
 from services.runtime.rpc import channels
+from services.runtime.rpc.channels import build_caller_metadata
 
 
 async def main(config: Config) -> None:

@@ -33,15 +33,13 @@ from services.facade.proto_routes import load_routes
 from services.facade.responses.frame_writer import StreamTimeouts
 from services.facade.sign_in.setup import add_sign_in
 from services.facade.strangers import Strangers
+from services.runtime.auth.audit_records import AuditRecords, recording_refused
 from services.runtime.auth.authenticator import Authenticator
 from services.runtime.auth.callers import FACADE
-from services.runtime.auth.refused_sign_ins import recording_refused
-from services.runtime.auth.setup import open_authenticator
+from services.runtime.auth.setup import following_memory_keys, open_authenticator
 from services.runtime.process.metrics import serving_metrics
-from services.runtime.rpc.audit_records import AuditRecords
 from services.runtime.rpc.channels import EDGE_MESSAGE_BYTES_MAX
-from services.runtime.rpc.key_changes import following_memory_keys
-from services.runtime.rpc.watches import Watches
+from services.runtime.rpc.push_stream import Watches
 
 SHUTDOWN_TIMEOUT_S = 0.2
 """Wait for connections to close after the drain; aiohttp waits twice that."""

@@ -15,11 +15,10 @@ from services.llm_gateway.providers.catalogue import Catalogue
 from services.llm_gateway.providers.credentials import Credentials
 from services.llm_gateway.service import NAME, LlmService
 from services.llm_gateway.telemetry.interaction_log import InteractionLog
-from services.runtime.auth.caller_credentials import build_caller_metadata
+from services.runtime.auth.audit_records import AuditRecords
 from services.runtime.auth.callers import LLM_GATEWAY
 from services.runtime.files.file_watch import REFRESH_INTERVAL_MS, watching_paths
-from services.runtime.rpc.audit_records import AuditRecords
-from services.runtime.rpc.channels import open_channel
+from services.runtime.rpc.channels import build_caller_metadata, open_channel
 from services.runtime.rpc.server import GrpcService, RunningServer, serving_grpc
 
 PROVIDER_FILE = "providers.json"

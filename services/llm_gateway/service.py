@@ -17,8 +17,7 @@ from services.llm_gateway.providers.catalogue import Catalogue
 from services.llm_gateway.providers.provider_file import Model, Price, Provider
 from services.runtime.rpc.interceptors import Context
 from services.runtime.rpc.push_stream import opening_sink
-from services.runtime.tokens.count import ESTIMATE_ENCODING, ESTIMATE_RATIO, count_request
-from services.runtime.tokens.encodings import EncodingName, is_loaded
+from services.runtime.tokens.count import ESTIMATE_ENCODING, ESTIMATE_RATIO, EncodingName, count_request, is_loaded
 from services.runtime.tokens.model_table import known_facts
 
 NAME = "headrace.v1.LlmService"

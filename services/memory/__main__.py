@@ -47,15 +47,14 @@ from services.memory.webhooks.deliverer import delivering
 from services.memory.webhooks.rpcs import WebhookService
 from services.memory.webhooks.run_webhooks import RunWebhookStore, make_find_end
 from services.memory.webhooks.store import WebhookStore
-from services.runtime.auth.caller_credentials import build_caller_metadata
+from services.runtime.auth.audit_records import EVENT
 from services.runtime.auth.callers import MEMORY
-from services.runtime.auth.refused_sign_ins import EVENT
 from services.runtime.auth.setup import following_keys
 from services.runtime.clock import now_ms
 from services.runtime.ending import CannotServe
 from services.runtime.net.allow_list import parse_allow_list
 from services.runtime.process import program
-from services.runtime.rpc.channels import open_channel
+from services.runtime.rpc.channels import build_caller_metadata, open_channel
 from services.runtime.rpc.server import GrpcService, serving_grpc
 
 if TYPE_CHECKING:
@@ -67,8 +66,8 @@ if TYPE_CHECKING:
     from services.memory.storage.engine import Engine
     from services.memory.webhooks.deliverer import Send
     from services.memory.webhooks.sender import Answer
-    from services.runtime.auth.keys.stored_keys import StoredKeys
     from services.runtime.auth.settings import AuthSettings
+    from services.runtime.auth.stored_keys import StoredKeys
 
 
 async def main(config: Config) -> None:

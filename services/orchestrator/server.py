@@ -43,17 +43,16 @@ from services.orchestrator.people.gate_service import GateService
 from services.orchestrator.run.approvals.rules import RulesFile
 from services.orchestrator.run.run import RunServices
 from services.orchestrator.service import AgentService
-from services.runtime.auth.caller_credentials import build_caller_metadata
+from services.runtime.auth.audit_records import AuditRecords
 from services.runtime.auth.callers import ORCHESTRATOR
+from services.runtime.auth.setup import following_memory_keys
 from services.runtime.capacity import Capacity
 from services.runtime.ending import guard_task
 from services.runtime.files.file_watch import watching_paths
 from services.runtime.net.allow_list import parse_allow_list
-from services.runtime.rpc.audit_records import AuditRecords
-from services.runtime.rpc.channels import EDGE_MESSAGE_BYTES_MAX, open_channel
-from services.runtime.rpc.key_changes import following_memory_keys
+from services.runtime.rpc.channels import EDGE_MESSAGE_BYTES_MAX, build_caller_metadata, open_channel
+from services.runtime.rpc.push_stream import Watches
 from services.runtime.rpc.server import GrpcService, RunningServer, serving_grpc
-from services.runtime.rpc.watches import Watches
 
 NAME, GATES, OPERATING, DATA = (f"headrace.v1.{name}Service" for name in ("Agent", "Gate", "Operator", "Data"))
 

@@ -17,12 +17,11 @@ from headrace.cassette.lines import Cassette
 from headrace.v1 import agent_pb2_grpc, gates_pb2_grpc
 from services.orchestrator.config import LEASE_S_MAX, Config
 from services.orchestrator.server import orchestrator
-from services.runtime.auth.caller_credentials import build_caller_metadata
 from services.runtime.auth.callers import FACADE
 from services.runtime.auth.identity import ALL_SCOPES, DEFAULT, Identity, acting_as
 from services.runtime.auth.settings import AuthSettings
 from services.runtime.process.config import ServerSettings
-from services.runtime.rpc.channels import open_channel
+from services.runtime.rpc.channels import build_caller_metadata, open_channel
 
 AUTH = AuthSettings(internal_token="a replay reaches nobody but itself")
 """Its parts know each other, so that each call may be made for the recorded user."""

@@ -1,12 +1,10 @@
-"""A limit on concurrent work that tenants share: each may use as much as it leaves free.
-
-A lone tenant gets half of the slots, the next one half of the rest, so that a newcomer always finds some. Source:
-Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet switches", 1998, with a factor of 1.
-"""
+"""Concurrent work: limits that tenants share, turns for calls that arrive together, and a count to wait for."""
 
 from __future__ import annotations
 
-from collections import Counter
+import asyncio
+from collections import Counter, deque
+from contextlib import suppress
 
 RETRY_AFTER_S = 5.0
 """Wait that refused callers are told."""
@@ -42,3 +40,67 @@ def decrement_count(taken: Counter[str], tenant: str) -> None:
     taken[tenant] -= 1
     if not taken[tenant]:
         del taken[tenant]
+
+
+PASSES_MAX = 2
+"""Calls let in by one turn of the loop, at about 1 ms each: a call needs a dozen turns, and none is to be long."""
+
+
+class Turnstile:
+    """Used by the tasks of one loop; those who wait are bounded by what the server takes."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        """Waiting calls by tenant; the tenant whose turn is next comes first."""
+        self._passes_left = PASSES_MAX
+        self._is_turning = False
+
+    async def pass_through(self, tenant: str) -> None:
+        """Return at once unless many come at this moment."""
+        loop = asyncio.get_running_loop()
+        if not self._is_turning:
+            self._is_turning = True
+            loop.call_soon(self._turn, loop)
+        if self._passes_left and not self._waiting:
+            self._passes_left -= 1
+            return
+        passage: asyncio.Future[None] = loop.create_future()
+        self._waiting.setdefault(tenant, deque()).append(passage)
+        await passage
+
+    def _turn(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._passes_left = PASSES_MAX
+        while self._waiting and self._passes_left:
+            tenant, queue = next(iter(self._waiting.items()))
+            del self._waiting[tenant]
+            passage = queue.popleft()
+            if queue:
+                self._waiting[tenant] = queue  # behind all others
+            if not passage.done():  # its caller may have left
+                passage.set_result(None)
+                self._passes_left -= 1
+        self._is_turning = self._passes_left < PASSES_MAX
+        if self._is_turning:
+            loop.call_soon(self._turn, loop)
+
+
+class InFlightCounter:
+    def __init__(self) -> None:
+        self.count = 0
+        self._none_left = asyncio.Event()
+        self._none_left.set()
+
+    def increment(self) -> None:
+        self.count += 1
+        self._none_left.clear()
+
+    def decrement(self) -> None:
+        self.count -= 1
+        if not self.count:
+            self._none_left.set()
+
+    async def wait_until_zero(self, timeout_s: float) -> None:
+        """Return when no call is left, or after `timeout_s`."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._none_left.wait()

@@ -18,6 +18,9 @@ class Clock(Protocol):
 
 CLOCK: ContextVar[Clock] = ContextVar("CLOCK", default=time)
 
+TIME_MS_MAX = 253_402_300_799_999
+"""The last time that a date has, in the year 9999."""
+
 
 def now_ms() -> int:
     """Return Unix milliseconds, the unit of the contract."""
@@ -41,3 +44,9 @@ def monotonic_s() -> float:
 def thread_time_s() -> float:
     """Return the CPU seconds of this thread."""
     return CLOCK.get().thread_time()
+
+
+def format_time(time_ms: int) -> str:
+    """Format Unix milliseconds by RFC 3339, in UTC; a time outside of its years becomes the nearest one inside."""
+    time = datetime.fromtimestamp(min(max(time_ms, 0), TIME_MS_MAX) / 1000, UTC)
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")

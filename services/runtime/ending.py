@@ -1,4 +1,4 @@
-"""Ends the process at once, without a drain, when it can no longer do its work; whoever runs it starts it anew."""
+"""Tasks that must not be lost: the process ends when one fails, and work is finished even if its caller leaves."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import os
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, NoReturn, TypeVar
 
@@ -67,3 +67,17 @@ def _check_task(task: asyncio.Task[Any]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         name = getattr(task.get_coro(), "__qualname__", task.get_name())
         end_process(LOST_TASK, "task ended by an error", task=name, exc_info=error)
+
+
+async def complete(work: Coroutine[Any, Any, T]) -> T:
+    """Await `work`; a cancelled caller gets its CancelledError when the work has ended, whatever came of it."""
+    running = asyncio.create_task(work)
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        while not running.done():
+            with suppress(asyncio.CancelledError):  # raised below, once
+                await asyncio.wait({running})
+        if not running.cancelled():
+            running.exception()  # which nobody is told
+        raise

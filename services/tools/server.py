@@ -10,14 +10,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from headrace.v1 import llm_pb2_grpc, tools_pb2, tools_pb2_grpc
-from services.runtime.auth.caller_credentials import build_caller_metadata
+from services.runtime.auth.audit_records import AuditRecords
 from services.runtime.auth.callers import TOOLS
+from services.runtime.auth.setup import following_memory_keys
 from services.runtime.ending import guard_task
 from services.runtime.files.file_watch import watching_paths
 from services.runtime.net.allow_list import parse_allow_list
-from services.runtime.rpc.audit_records import AuditRecords
-from services.runtime.rpc.channels import open_channel
-from services.runtime.rpc.key_changes import following_memory_keys
+from services.runtime.rpc.channels import build_caller_metadata, open_channel
 from services.runtime.rpc.server import GrpcService, RunningServer, serving_grpc
 from services.tools.catalogue.catalogue import Catalogue
 from services.tools.config import Config

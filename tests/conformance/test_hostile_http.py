@@ -13,10 +13,9 @@ from structlog.testing import capture_logs
 
 from services.facade import service
 from services.facade.config import Config
-from services.runtime.auth.caller_credentials import build_caller_metadata
 from services.runtime.auth.callers import FACADE
 from services.runtime.process.config import ProcessSettings, ServerSettings
-from services.runtime.rpc.channels import open_channel
+from services.runtime.rpc.channels import build_caller_metadata, open_channel
 from services.runtime.rpc.server import serving_grpc
 from tests.support.facade.fronts import PEERS, Front, Timing, embedded, gateway
 from tests.support.facade.scripted import Script, ScriptedMemory, answering, served, suite

@@ -16,7 +16,7 @@ import yaml
 
 from services.runtime.auth.callers import SERVICES
 from services.runtime.http2.tls import read_peer_identity
-from services.runtime.process.tls import CA, CERT, KEY, Certificates
+from services.runtime.process.transport import CA, CERT, KEY, Certificates
 from tests.deploy.manifests import ROOT, Manifest, containers, environment, needs_go, pods
 from tests.deploy.settings import CONFIGS, DEPLOY
 

@@ -15,7 +15,7 @@ from docs.generate.pages import PAGES
 from headrace.errors import BY_REASON
 from services.facade.proto_routes import load_routes
 from services.memory.log import lines, messages
-from services.runtime.auth.keys import api_keys
+from services.runtime.auth import api_keys
 from services.runtime.process.config import SHARED, list_variables
 from services.simulator import script
 from tests.deploy.settings import CONFIGS, list_gateway_settings, prefix

@@ -27,8 +27,8 @@ from services.orchestrator.agents.registry import Registry
 from services.orchestrator.money.budgets import BudgetsFile
 from services.orchestrator.people import approvals
 from services.orchestrator.run.approvals.rules import RulesFile
+from services.runtime.auth.api_keys import ApiKeys
 from services.runtime.auth.identity import Identity
-from services.runtime.auth.keys.api_keys import ApiKeys
 from services.tools.mcp_client.settings import read_servers
 from services.tools.skills.skill_folder import read_skill
 from tests.support.catalogue import read_catalogue

@@ -14,11 +14,11 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from headrace.client import Client
 from headrace.tls import Tls
-from services.runtime.http2.client.channel import Channel
 from services.runtime.http2.limits import DEFAULTS, Limits, StrangerLimits
 from services.runtime.http2.server.strangers import Strangers
-from services.runtime.process.tls import Certificates
+from services.runtime.process.transport import Certificates
 from tests.support.authority import Authority, Files
+from tests.support.http2.channel import Channel
 from tests.support.http2.ends import BYTES_MAX, Caller
 from tests.support.http2.victim import OTHER, service
 from tests.support.http2.victim import victim as server_of

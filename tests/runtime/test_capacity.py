@@ -9,13 +9,12 @@ import pytest
 from headrace.errors import Overloaded
 from headrace.streams import reading
 from headrace.v1 import llm_pb2_grpc
-from services.runtime.auth.caller_credentials import build_caller_metadata
 from services.runtime.auth.callers import ORCHESTRATOR
 from services.runtime.auth.identity import Identity, acting_as
 from services.runtime.auth.settings import AuthSettings
 from services.runtime.capacity import RETRY_AFTER_S, Capacity
 from services.runtime.process.config import ServerSettings
-from services.runtime.rpc.channels import open_channel
+from services.runtime.rpc.channels import build_caller_metadata, open_channel
 from services.runtime.rpc.server import serving_grpc
 from tests.support.issuing import INTERNAL
 from tests.support.scripted_llm import REQUEST, SILENCE_S, ScriptedLlm, build_service, read

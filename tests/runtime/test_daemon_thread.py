@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from services.runtime.daemon_thread import DaemonThread
+from services.runtime.files.file_watch import DaemonThread
 
 
 def test_leaving_an_executor_ends_its_thread() -> None:

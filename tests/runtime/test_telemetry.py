@@ -21,7 +21,7 @@ from headrace.v1 import llm_pb2_grpc
 from services.runtime.rpc import call_ids
 from services.runtime.rpc.channels import open_channel
 from services.runtime.telemetry import spans
-from services.runtime.telemetry.switch import check_endpoints, is_enabled
+from services.runtime.telemetry.spans import check_endpoints, is_enabled
 from tests.support.logged import Logged
 from tests.support.otlp import collector
 from tests.support.scripted_llm import COUNT, REQUEST, serving_script

@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterator
 
-from services.runtime.turnstile import PASSES_MAX, Turnstile
+from services.runtime.capacity import PASSES_MAX, Turnstile
 from tests.support.scripted_llm import REQUEST, TEST_TIMEOUT_S, read, serving_script
 
 

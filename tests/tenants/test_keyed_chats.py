@@ -8,8 +8,8 @@ from pathlib import Path
 
 from headrace.v1 import agent_pb2, memory_pb2
 from services.facade.agui.request import find_older_chat_id
+from services.runtime.auth.access import find_keyed_chat
 from services.runtime.auth.identity import Identity, acting_as
-from services.runtime.auth.keyed_chats import find_keyed_chat
 from tests.support.contract import RPCS
 from tests.support.tenants.suite import ADA, BOB, KEYS, TenantSuite, serving_tenants
 

@@ -51,10 +51,10 @@ from services.memory.storage.files.engine import open_files
 from services.orchestrator.config import Config
 from services.orchestrator.server import orchestrator
 from services.runtime.auth.settings import KEYS_POLL_S_MAX, AuthSettings
+from services.runtime.auth.setup import READ_TIMEOUT_S
 from services.runtime.clock import CLOCK
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
-from services.runtime.rpc.key_changes import READ_TIMEOUT_S
 from services.runtime.rpc.server import GrpcService, serving_grpc
 from tests.support.issuing import key_settings
 from tests.support.orchestrator.scripted_llm import ScriptedLlm

@@ -12,10 +12,10 @@ from h2.events import Event, RequestReceived, SettingsAcknowledged, TrailersRece
 from h2.exceptions import InvalidBodyLengthError, ProtocolError
 from h2.settings import SettingCodes
 
-from services.runtime.calls.inbox import Compressed, Oversized
+from services.runtime.calls.ends import Compressed, Oversized
 from services.runtime.calls.metadata import Headers
 from services.runtime.http2 import limits
-from services.runtime.http2.codec.frames import LAST_STREAM_ID, OF_HEADERS, correct_frame
+from services.runtime.http2.frames import LAST_STREAM_ID, OF_HEADERS, correct_frame
 from services.runtime.http2.limits import Limits
 from services.runtime.http2.server.connection import OpenCall, ServerConnection, ServerState
 from services.runtime.http2.stream import Stream

@@ -16,7 +16,7 @@ import pytest
 
 from services.runtime.calls.metadata import Headers
 from services.runtime.http2 import limits
-from services.runtime.http2.codec.frames import LAST_STREAM_ID
+from services.runtime.http2.frames import LAST_STREAM_ID
 from tests.support.http2.wire import DATA, GOAWAY, HEADERS, RST_STREAM, WINDOW_UPDATE
 
 _PATH = ctypes.util.find_library("nghttp2")

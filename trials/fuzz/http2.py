@@ -16,10 +16,10 @@ from structlog.testing import capture_logs
 
 from services.runtime.calls.call_kinds import UnaryStreamCall, UnaryUnaryCall
 from services.runtime.calls.client_call import Call, Method
-from services.runtime.http2.client.connection import ClientConnection
-from services.runtime.http2.codec.frames import HEAD_BYTES, PREFACE_BYTES
-from services.runtime.http2.codec.header_blocks import encode_block
+from services.runtime.http2.client_connection import ClientConnection
 from services.runtime.http2.connection import Connection
+from services.runtime.http2.frames import HEAD_BYTES, PREFACE_BYTES
+from services.runtime.http2.header_blocks import encode_block
 from services.runtime.http2.limits import DEFAULTS, FRAME_BYTES_MAX
 from services.runtime.http2.server.server import Server
 

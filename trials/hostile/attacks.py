@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 from hpack import Encoder
 
-from services.runtime.http2.codec.header_blocks import encode_block
+from services.runtime.http2.header_blocks import encode_block
 from tests.support.http2 import wire
 from tests.support.http2.wire import block, headers_of, message, opening, raw, window
 

@@ -15,7 +15,7 @@ import orjson
 
 from benchmarks.cpu import rss_mb
 from headrace.client import Client
-from services.runtime.process.tls import CA, CERT, KEY
+from services.runtime.process.transport import CA, CERT, KEY
 from tests.support.authority import Files
 from tests.support.issuing import INTERNAL, keys_file
 from trials.hostile.victim import TICK_S

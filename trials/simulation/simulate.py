@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from services.runtime.tokens.count import ESTIMATE_ENCODING
-from services.runtime.tokens.encodings import encoding
+from services.runtime.tokens.count import ESTIMATE_ENCODING, encoding
 from trials.simulation.faults import run_faults
 from trials.simulation.fixed_order import SETTINGS
 from trials.simulation.judging.judge import judge_world

@@ -9,8 +9,7 @@ import msgspec
 
 from headrace.cli.facade.client import make_request
 from headrace.cli.facade.options import url_option
-from headrace.cli.run_view.printing import print_text
-from headrace.cli.run_view.times import format_time
+from headrace.cli.run_view.printing import format_time, print_text
 
 
 class _Authorization(msgspec.Struct, frozen=True, rename="camel"):

@@ -10,8 +10,7 @@ import msgspec
 
 from headrace.cli.facade.client import FacadeClient, make_request
 from headrace.cli.facade.options import url_option
-from headrace.cli.run_view.printing import print_text
-from headrace.cli.run_view.times import format_time
+from headrace.cli.run_view.printing import format_time, print_text
 
 
 class Fact(msgspec.Struct, frozen=True, rename="camel"):

@@ -13,8 +13,7 @@ import click
 
 from headrace.cli.facade.options import token_option
 from headrace.cli.supervisor.ports import reserve_port
-from headrace.cli.supervisor.replica_checks import check_replicas
-from headrace.cli.supervisor.suite_plan import SuitePlan
+from headrace.cli.supervisor.suite_plan import SuitePlan, check_replicas
 from headrace.cli.supervisor.supervisor import Question, run_suite
 
 MEMORY_PORT = 7003

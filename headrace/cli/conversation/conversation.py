@@ -16,9 +16,7 @@ from headrace.cli.conversation.input_lines import InputLines
 from headrace.cli.conversation.run_follower import RunFollower, follow_run
 from headrace.cli.facade.exit_codes import RequestRefused, ServerUnreachable
 from headrace.cli.run_view.context_view import print_context
-from headrace.cli.run_view.lists.agent_list import print_agents
-from headrace.cli.run_view.lists.checkpoint_list import print_checkpoints, revert_chat
-from headrace.cli.run_view.lists.pin_list import KINDS, pin_message, print_pins
+from headrace.cli.run_view.lists import KINDS, pin_message, print_agents, print_checkpoints, print_pins, revert_chat
 from headrace.cli.run_view.printing import print_shown
 from headrace.cli.run_view.view import choose_view
 

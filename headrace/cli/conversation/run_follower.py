@@ -25,7 +25,7 @@ from headrace.cli.facade.exit_codes import (
     ServerUnreachable,
     StreamCut,
 )
-from headrace.cli.run_view.costs import BudgetLeft, describe_budget
+from headrace.cli.run_view.printing import BudgetLeft, describe_budget
 from headrace.cli.run_view.run_display import RunDisplay
 from headrace.cli.run_view.view import View
 from headrace.v1 import agent_pb2

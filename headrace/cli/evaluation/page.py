@@ -1,14 +1,17 @@
-"""The report as one HTML page, which needs nothing but itself."""
+"""Reports of an evaluation: one HTML page that needs nothing but itself, and JUnit's XML for build servers."""
 
 from __future__ import annotations
 
 import difflib
 import html
+import re
 from collections.abc import Iterator, Sequence
+from xml.etree import ElementTree
 
 from headrace.cli.evaluation.result import Result, Verdict
 from headrace.cli.evaluation.suite import Suite
 from headrace.cli.evaluation.summary import HEAD, Figures, describe_differences
+from headrace.run_states import State
 
 STYLE = """
 :root { color-scheme: light dark; font: 15px/1.45 system-ui, sans-serif }
@@ -124,3 +127,39 @@ def _mean(values: Sequence[float]) -> float:
 
 def _safe(text: str) -> str:
     return html.escape(text)
+
+
+_NO_CHARACTERS = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def write_junit(figures: Sequence[Figures]) -> bytes:
+    root = ElementTree.Element("testsuites", name="headrace eval")
+    for one in figures:
+        suite = ElementTree.SubElement(
+            root,
+            "testsuite",
+            name=_clean(one.variant),
+            tests=str(len(one.results)),
+            failures=str(len(one.results) - one.passed),
+        )
+        for result in one.results:
+            _add_test(suite, result)
+    return ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+
+
+def _add_test(suite: ElementTree.Element, result: Result) -> None:
+    name = _clean(f"{result.case} ({result.repetition})")
+    seconds = f"{result.latency_ms / 1000:.3f}"
+    test = ElementTree.SubElement(suite, "testcase", classname=_clean(result.variant), name=name, time=seconds)
+    if result.passed:
+        return
+    problems = [f"{verdict.check}: {verdict.detail}" for verdict in result.verdicts if not verdict.ok]
+    if result.state != State.COMPLETED:
+        problems.insert(0, f"the run was {result.state or 'not made'}: {result.error}")
+    failure = ElementTree.SubElement(test, "failure", message=_clean(problems[0]))
+    failure.text = _clean("\n".join([*problems, "", f"run {result.run_id}", result.answer]))
+
+
+def _clean(text: str) -> str:
+    """Leave out control characters, halves of surrogate pairs and the two others that XML 1.0 has not (2.2)."""
+    return _NO_CHARACTERS.sub("", text)

@@ -1,4 +1,4 @@
-"""The file of an evaluation (docs/reference/eval-yaml.md)."""
+"""The file of an evaluation (docs/reference/eval-yaml.md), and the other model or prompt that a variant tries."""
 
 from __future__ import annotations
 
@@ -11,9 +11,25 @@ from typing import Any
 import jsonschema_rs
 import msgspec
 
-from headrace.cli.evaluation.trial import read_prompt
 from headrace.regular_files import read_regular_file
 from headrace.yaml_loading import load_yaml
+
+PROMPT_BYTES_MAX = 1024 * 1024
+
+
+def read_prompt(path: Path) -> str:
+    """Return a file's text without white space at its ends. Raises OSError, UnicodeDecodeError."""
+    return read_regular_file(path, PROMPT_BYTES_MAX).decode().strip()
+
+
+def make_trial(model: str | None, prompt: str | None) -> dict[str, str]:
+    """Return `trial` of a query, empty where nothing is tried; `model` is a name, or PROVIDER/NAME."""
+    trial: dict[str, str] = {}
+    if model:
+        provider, slash, name = model.partition("/")
+        trial = {"providerKey": provider, "model": name} if slash else {"model": model}
+    return trial if prompt is None else trial | {"systemPrompt": prompt}
+
 
 FILE_BYTES_MAX = 16 * 1024 * 1024
 

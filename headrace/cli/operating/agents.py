@@ -12,10 +12,8 @@ import msgspec
 
 from headrace.cli.facade.client import make_request
 from headrace.cli.facade.options import url_option
-from headrace.cli.run_view.lists.agent_list import print_agent_problems, print_agents
-from headrace.cli.run_view.lists.table import print_table
-from headrace.cli.run_view.printing import print_text
-from headrace.cli.run_view.times import format_time
+from headrace.cli.run_view.lists import print_agent_problems, print_agents
+from headrace.cli.run_view.printing import format_time, print_table, print_text
 
 
 class _Version(msgspec.Struct, frozen=True, rename="camel"):

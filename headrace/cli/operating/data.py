@@ -17,9 +17,7 @@ import msgspec
 from headrace.cli.facade.client import FacadeClient, make_request
 from headrace.cli.facade.exit_codes import StreamCut
 from headrace.cli.facade.options import url_option
-from headrace.cli.run_view.lists.table import print_table
-from headrace.cli.run_view.printing import print_text
-from headrace.cli.run_view.times import format_time
+from headrace.cli.run_view.printing import format_time, print_table, print_text
 
 LOOK_S = 1.0
 """How often an erasure is looked at that is waited for."""

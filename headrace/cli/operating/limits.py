@@ -10,8 +10,7 @@ import msgspec
 from headrace.cli.facade.client import make_request
 from headrace.cli.facade.options import url_option
 from headrace.cli.operating.spend import NANO_PER_USD
-from headrace.cli.run_view.lists.table import print_table
-from headrace.cli.run_view.times import format_time
+from headrace.cli.run_view.printing import format_time, print_table
 
 
 class _Limit(msgspec.Struct, frozen=True, rename="camel"):

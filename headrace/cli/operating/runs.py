@@ -13,9 +13,7 @@ import msgspec
 from headrace.cli.facade.client import make_request
 from headrace.cli.facade.options import url_option
 from headrace.cli.operating.spend import NANO_PER_USD
-from headrace.cli.run_view.lists.table import print_table
-from headrace.cli.run_view.printing import print_text
-from headrace.cli.run_view.times import format_time
+from headrace.cli.run_view.printing import format_time, print_table, print_text
 from headrace.run_states import State
 
 STATES = ("live", *(state for state in State if state != State.QUEUED))

@@ -9,7 +9,7 @@ import msgspec
 
 from headrace.cli.facade.client import make_request
 from headrace.cli.facade.options import url_option
-from headrace.cli.run_view.lists.table import print_table
+from headrace.cli.run_view.printing import print_table
 
 GROUPS = ("day", "user", "agent", "model", "key")
 

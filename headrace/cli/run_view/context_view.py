@@ -9,13 +9,17 @@ import msgspec
 from google.protobuf import json_format
 
 from headrace.cli.facade.client import FacadeClient
-from headrace.cli.run_view.compaction_view import describe_compaction
-from headrace.cli.run_view.costs import describe_usage
-from headrace.cli.run_view.printing import print_text
+from headrace.cli.run_view.printing import describe_usage, print_text
 from headrace.v1 import agent_pb2
 
 BAR_CHARS = 30
 """Width of a bar that fills the whole window."""
+
+PINNED_CHARS_MAX = 100
+"""A longer item is cut; the summary has all of it."""
+
+UNSEEN_MAX = 5
+"""Ranges of lines that are named."""
 
 GONE = ("summarised", "left_out")
 
@@ -49,8 +53,41 @@ def _describe_window(window: agent_pb2.GetContextResponse) -> Iterator[str]:
     if window.compaction_due:
         yield "  a compaction comes before the next turn"
     if window.HasField("compaction"):
-        yield from describe_compaction(window.compaction)
+        yield from _describe_compaction(window.compaction)
     if window.HasField("chat_usage"):
         yield f"spent in this chat: {describe_usage(window.chat_usage)}"
     if window.HasField("between_runs_usage"):
         yield f"  of that by summaries between runs: {describe_usage(window.between_runs_usage)}"
+
+
+def _describe_compaction(compaction: agent_pb2.ContextCompaction) -> Iterator[str]:
+    """Describe the compaction that a window stands behind, a line for each thing there is to say."""
+    moment = "in a run" if compaction.run_id else "between runs"
+    edited = ", edited since" if compaction.is_edited else ""
+    yield (
+        f"compacted ({compaction.trigger}, {moment}, {compaction.strategy}{edited}): "
+        f"{compaction.pre_tokens:,} tokens are {compaction.post_tokens:,}; the summary is line {compaction.n}"
+    )
+    if compaction.HasField("receipt"):
+        yield from _describe_receipt(compaction.receipt)
+    if compaction.files_included:
+        yield f"  files: {', '.join(compaction.files_included)}"
+    for section in compaction.sections:
+        yield f"  {section.tokens:>9,}  {section.title or 'Text'}"
+
+
+def _describe_receipt(receipt: agent_pb2.CompactionReceipt) -> Iterator[str]:
+    counts = (
+        f", {receipt.replaced_messages} messages; {receipt.kept_messages} stay" if receipt.replaced_messages else ""
+    )
+    yield f"  it stands for lines {receipt.first_line}-{receipt.last_line}{counts}"
+    unseen = [f"{lines.first_line}-{lines.last_line}" for lines in receipt.unseen]
+    more = ", …" if len(unseen) > UNSEEN_MAX else ""
+    told = f"; not all of lines {', '.join(unseen[:UNSEEN_MAX])}{more}" if unseen else ""
+    yield f"  its writer saw {receipt.seen_tokens:,} of {receipt.covered_tokens:,} tokens{told}"
+    if receipt.HasField("usage"):
+        cached = f", {receipt.cached_ratio:.0%} cached" if receipt.HasField("cached_ratio") else ""
+        yield f"  it cost {describe_usage(receipt.usage)}{cached}"
+    for item in receipt.pinned:
+        text = " ".join(item.split())
+        yield f"  kept: {text[:PINNED_CHARS_MAX]}{'…' if len(text) > PINNED_CHARS_MAX else ''}"

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
-from headrace.cli.run_view import compaction_view
-from headrace.cli.run_view.answerers import describe_answerers, describe_step
+from headrace.cli.run_view.printing import describe_usage
 from headrace.v1 import agent_pb2
 
 SUMMARY_CHARS_MAX = 200
@@ -87,10 +86,38 @@ def _describe(delta: agent_pb2.AgentDelta) -> str:
         case "compaction_start":
             return f"compacting {delta.compaction_start.pre_tokens} tokens"
         case "compaction_complete":
-            return compaction_view.describe_event(delta.compaction_complete)
+            return _describe_compaction(delta.compaction_complete)
         case "compaction_fallback":
-            return compaction_view.describe_event(delta.compaction_fallback)
+            return _describe_compaction(delta.compaction_fallback)
         case "compaction_fail":
             return f"not compacted: {delta.compaction_fail.reason}"
         case _:
             return ""
+
+
+def _describe_compaction(done: agent_pb2.CompactionComplete | agent_pb2.CompactionFallback) -> str:
+    """Describe a compaction in one sentence."""
+    reason = f" without a summary ({done.reason})" if isinstance(done, agent_pb2.CompactionFallback) else ""
+    text = f"compacted{reason}: {done.pre_tokens} tokens are {done.post_tokens}"
+    receipt = done.receipt
+    if not done.HasField("receipt"):
+        return text
+    if receipt.replaced_messages:
+        text += f"; lines {receipt.first_line}-{receipt.last_line}, {receipt.replaced_messages} messages"
+    return f"{text}; {describe_usage(receipt.usage)}" if receipt.HasField("usage") else text
+
+
+def describe_answerers(any_of: Sequence[str], *, not_requester: bool, count: int = 1) -> str:
+    """Return such as `2 of role:finance or user:ada, not the requester`; empty where it is the requester alone."""
+    if list(any_of) in ([], ["requester"]):
+        return ""
+    several = f"{count} of " if count > 1 else ""
+    return several + " or ".join(any_of) + (", not the requester" if not_requester else "")
+
+
+def describe_step(step: agent_pb2.GateStep) -> str:
+    """Return such as `delegated by ada to role:finance: please look`."""
+    by = f" by {step.by}{'' if step.credential else ' (identity unproven)'}" if step.by else ""
+    decision = f" to {step.decision}" if step.decision else ""
+    to = f" to {', '.join(step.to)}" if step.to else ""
+    return f"{step.step.replace('_', ' ')}{decision}{by}{to}{f': {step.note}' if step.note else ''}"

@@ -8,8 +8,7 @@ from __future__ import annotations
 from rich.cells import cell_len
 from rich.console import Console
 
-from headrace.cli.run_view.costs import describe_usage
-from headrace.cli.run_view.printing import CONTROLS
+from headrace.cli.run_view.printing import CONTROLS, describe_usage
 from headrace.cli.run_view.scopes import RUN, ScopeLabel
 from headrace.shown_text import isolate, make_visible
 from headrace.v1 import agent_pb2

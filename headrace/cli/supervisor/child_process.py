@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import io
 import os
+import select
 import shutil
 import signal
+import sys
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
@@ -14,9 +17,8 @@ from pathlib import Path
 
 from headrace.cli.facade.exit_codes import FAILED
 from headrace.cli.supervisor.error_reports import describe_log_error
-from headrace.cli.supervisor.start_errors import CannotStart
+from headrace.cli.supervisor.ports import CannotStart
 from headrace.cli.supervisor.suite_plan import ProcessSpec
-from headrace.cli.supervisor.terminal import show_bytes
 
 DEATHS_MAX = 3
 """So many deaths before readiness mean that the process cannot start."""
@@ -204,3 +206,29 @@ def _set_death_signal() -> None:
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != _parent_pid:  # it died before the line above
         os._exit(FAILED)
+
+
+WAIT_MS = 200
+"""Time for a reader of a full pipe or terminal to make room; then the rest of a text is dropped."""
+
+
+def show_text(text: str, *, on_stdout: bool = False) -> None:
+    """Write a line; a file that is closed or full, or whose reader has gone or stopped, loses it."""
+    show_bytes(f"{text}\n".encode(errors="replace"), on_stdout=on_stdout)
+
+
+def show_bytes(data: bytes, *, on_stdout: bool = False) -> None:
+    # None if it was closed at the start; its number may be another file's now.
+    file = sys.stdout if on_stdout else sys.stderr
+    if file is None:
+        return
+    rest = memoryview(data)
+    try:
+        fd = file.fileno()
+        poll = select.poll()
+        poll.register(fd, select.POLLOUT)
+        # What is ready takes so many bytes without blocking.
+        while rest and any(event & select.POLLOUT for _, event in poll.poll(WAIT_MS)):
+            rest = rest[os.write(fd, rest[: select.PIPE_BUF]) :]
+    except (OSError, ValueError, io.UnsupportedOperation):  # closed since, or not a file of the system
+        return

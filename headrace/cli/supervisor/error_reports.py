@@ -1,16 +1,54 @@
-"""Reports errors in the services' logs on the terminal of `headrace up`."""
+"""New lines of the services' logs, and what headrace up says of them: errors, and progress of a slow start."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from headrace.cli.supervisor.log_reader import LogReader
+BYTES_MAX = 1 << 20
+"""At most so many bytes of a log's end are read at a time."""
+
+
+class LogReader:
+    """Reads logs from their current end on, in one task."""
+
+    def __init__(self, logs: Sequence[Path]) -> None:
+        self._offsets = {log: _measure_size(log) for log in logs}
+
+    def read_lines(self) -> Iterator[tuple[Path, str]]:
+        """Yield each whole line since the last call, with its log."""
+        for log in self._offsets:
+            for line in self._read_log(log):
+                yield log, line
+
+    def _read_log(self, log: Path) -> list[str]:
+        """Return one log's new lines; a log that shrank was begun anew."""
+        try:
+            size = log.stat().st_size
+            start = self._offsets[log] if size >= self._offsets[log] else 0
+            start = max(start, size - BYTES_MAX)
+            with log.open("rb") as file:
+                file.seek(start)
+                data = file.read(BYTES_MAX)
+        except OSError:
+            return []  # read again the next time
+        whole = data[: data.rfind(b"\n") + 1]
+        self._offsets[log] = start + len(whole)
+        return whole.decode(errors="replace").splitlines()
+
+
+def _measure_size(log: Path) -> int:
+    try:
+        return log.stat().st_size
+    except OSError:
+        return 0
+
 
 READ_EVERY_S = 0.3
 
@@ -63,3 +101,22 @@ def _describe_field(value: Any) -> str:
             return "; ".join(str(item) for item in items)
         case _:
             return str(value)
+
+
+class _Indexing(msgspec.Struct, tag_field="event", tag="indexing"):
+    """The memory service's log line for each part of the index."""
+
+    service: str
+    chats_done: int
+    chats: int
+
+
+_INDEXING = msgspec.json.Decoder(_Indexing)
+
+
+def describe_progress(logs: LogReader) -> Iterator[str]:
+    """Return the progress since the last call, as sentences."""
+    for _, line in logs.read_lines():
+        with suppress(msgspec.MsgspecError):  # any other line
+            progress = _INDEXING.decode(line)
+            yield f"{progress.service}: indexing, {progress.chats_done} of {progress.chats} chats"

@@ -1,4 +1,4 @@
-"""Ports to listen on, had before anything starts."""
+"""Reserve the listening ports before any process starts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ import socket
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from headrace.cli.supervisor.start_errors import CannotStart
+import click
+
+from headrace.cli.facade.exit_codes import FAILED
+
+
+class CannotStart(click.ClickException):
+    exit_code = FAILED
 
 
 @contextmanager

@@ -6,20 +6,19 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
+from pathlib import Path
+
+import msgspec
 
 from headrace.cli.facade.exit_codes import CANCELLED, COMPLETED
-from headrace.cli.supervisor.child_process import ChildProcess
-from headrace.cli.supervisor.error_reports import ErrorReports
-from headrace.cli.supervisor.log_reader import LogReader
-from headrace.cli.supervisor.readiness import fetch_readiness
-from headrace.cli.supervisor.start_errors import CannotStart
-from headrace.cli.supervisor.start_progress import describe_progress
+from headrace.cli.supervisor.child_process import ChildProcess, show_text
+from headrace.cli.supervisor.error_reports import ErrorReports, LogReader, describe_progress
+from headrace.cli.supervisor.ports import CannotStart
 from headrace.cli.supervisor.suite_plan import SuitePlan, describe_overruled_settings
-from headrace.cli.supervisor.terminal import show_text
 
 START_TIMEOUT_S = 60.0
 """Time without progress after which a start is given up; a slow machine needs about five seconds."""
@@ -160,3 +159,44 @@ def _handle_signals(children: list[ChildProcess], stopped: asyncio.Event) -> Gen
     finally:
         for number in numbers:
             loop.remove_signal_handler(number)
+
+
+ANSWER_TIMEOUT_S = 10.0
+
+
+class _Envelope(msgspec.Struct):
+    data: dict[str, bool]
+
+
+_ENVELOPE = msgspec.json.Decoder(_Envelope)
+
+
+async def fetch_readiness(entrances: Mapping[str, int | Path]) -> dict[str, bool]:
+    """Return by service whether it is ready, with the name of its process before it where there are several.
+
+    A facade that does not answer is not ready; nothing is said of the services behind it.
+    """
+    answers = await asyncio.gather(*(_ask_facade(entrance) for entrance in entrances.values()))
+    return {
+        f"{process}: {service}" if process else service: is_ready
+        for process, answer in zip(entrances, answers, strict=True)
+        for service, is_ready in (answer or {"facade": False}).items()
+    }
+
+
+async def _ask_facade(entrance: int | Path) -> dict[str, bool]:
+    """Return nothing while the facade at this port or socket does not answer."""
+    try:
+        async with asyncio.timeout(ANSWER_TIMEOUT_S):
+            if isinstance(entrance, Path):
+                reader, writer = await asyncio.open_unix_connection(entrance)
+            else:
+                reader, writer = await asyncio.open_connection("127.0.0.1", entrance)
+            try:
+                writer.write(b"GET /readyz?all= HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n")
+                answer = await reader.read()
+            finally:
+                writer.close()
+        return _ENVELOPE.decode(answer.partition(b"\r\n\r\n")[2]).data
+    except (OSError, TimeoutError, msgspec.MsgspecError):  # cut while the facade ends, too
+        return {}

@@ -11,16 +11,15 @@ from pathlib import Path
 import click
 import msgspec
 
+from headrace.cli.evaluation.asking import Evaluation
 from headrace.cli.evaluation.checks import load_functions
-from headrace.cli.evaluation.journal import Journal
-from headrace.cli.evaluation.junit import write_junit
-from headrace.cli.evaluation.page import write_page
-from headrace.cli.evaluation.running import Evaluation
+from headrace.cli.evaluation.page import write_junit, write_page
+from headrace.cli.evaluation.result import Journal
 from headrace.cli.evaluation.suite import Suite, SuiteError, read_suite
 from headrace.cli.evaluation.summary import HEAD, describe_differences, find_shortfalls, sum_up
 from headrace.cli.facade.exit_codes import FAILED
 from headrace.cli.facade.options import url_option
-from headrace.cli.run_view.lists.table import print_table
+from headrace.cli.run_view.printing import print_table
 
 _file = click.Path(dir_okay=False, path_type=Path)
 

@@ -16,7 +16,7 @@ from headrace.cassette.lines import Cassette, CassetteError, read_cassette
 from headrace.cli.evaluation.asking import follow, take_state
 from headrace.cli.evaluation.fork_point import NoForkPoint, make_query
 from headrace.cli.evaluation.result import Result
-from headrace.cli.evaluation.trial import make_trial, read_prompt
+from headrace.cli.evaluation.suite import make_trial, read_prompt
 from headrace.cli.facade.client import FacadeClient
 from headrace.cli.facade.exit_codes import COMPLETED, FAILED
 from headrace.cli.facade.options import url_option

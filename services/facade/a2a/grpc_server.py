@@ -9,8 +9,8 @@ import grpc
 
 from services.facade.a2a.operations import Operations
 from services.facade.faces.published import PublishedAgents
-from services.runtime.auth.keys.stored_keys import StoredKeys
-from services.runtime.auth.refused_sign_ins import Record
+from services.runtime.auth.audit_records import Record
+from services.runtime.auth.stored_keys import StoredKeys
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import EDGE_MESSAGE_BYTES_MAX
 

@@ -28,7 +28,7 @@ from services.facade.a2a.protocol import (
 )
 from services.facade.a2a.task_view import ANSWER, TaskView
 from services.facade.faces.published import PublishedAgents
-from services.runtime.rpc.interceptors import STATUS_DETAILS, Context
+from services.runtime.rpc.handling import STATUS_DETAILS, Context
 from services.runtime.rpc.push_stream import MessageSink, opening_sink
 from services.runtime.rpc.server import GrpcService
 

@@ -17,7 +17,7 @@ from services.facade.a2a.push_configs import PushConfig, parse_push_config
 from services.facade.faces.attachments.attachment import Attachment, check_number, decode_base64, make_attachment
 from services.facade.faces.gate_answers import APPROVAL, Answer, GateRef, make_answer
 from services.runtime.auth import identity
-from services.runtime.auth.keyed_chats import find_keyed_chat
+from services.runtime.auth.access import find_keyed_chat
 
 _URL_SAFE = str.maketrans("-_", "+/")
 

@@ -16,7 +16,7 @@ from aiohttp import web
 from headrace.errors import HeadraceError, NotFound, from_rpc_error
 from services.facade.requests.body import has_type, read_body
 from services.facade.responses import envelope
-from services.runtime.formats.json_depth import JSON_DEPTH_MAX, measure_json_depth
+from services.runtime.formats.json_form import JSON_DEPTH_MAX, measure_json_depth
 
 VERSION = "1.0"
 _WORD_BREAK = re.compile(r"(?<=[a-z])_([a-z])")

@@ -15,7 +15,7 @@ from headrace.run_states import LIVE_STATES, STATES_BY_EVENT, State
 from headrace.shown_text import make_visible
 from headrace.v1 import agent_pb2
 from services.facade.faces.gate_answers import APPROVAL, CREDENTIAL
-from services.runtime.formats.times import format_time
+from services.runtime.clock import format_time
 
 ANSWER = "answer"
 

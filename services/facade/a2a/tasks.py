@@ -23,7 +23,7 @@ from services.facade.a2a.task_view import LIVE, STATES, TaskView
 from services.facade.faces.attachments.uploads import Uploads
 from services.facade.faces.run_pipe import RunTaker, pipe_run
 from services.facade.faces.runs import FaceRuns
-from services.runtime.formats.times import format_time
+from services.runtime.clock import format_time
 from services.runtime.rpc import call_ids
 
 UNARY_TIMEOUT_S = 30.0

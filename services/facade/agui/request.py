@@ -29,7 +29,7 @@ from services.facade.openai_api.request import (
     split_conversation,
 )
 from services.runtime.auth import identity
-from services.runtime.auth.keyed_chats import find_keyed_chat
+from services.runtime.auth.access import find_keyed_chat
 
 THREADS = uuid.UUID("5f0c2f6e-8c3b-5c0e-9a51-2b7f7c0a4c11")
 """Namespace of chats whose threads have a name that is no UUID."""

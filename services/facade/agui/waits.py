@@ -13,7 +13,7 @@ import orjson
 from headrace.v1 import agent_pb2
 from services.facade.agui.frames import OURS
 from services.facade.faces.gate_answers import APPROVAL, GateRef
-from services.runtime.formats.times import format_time
+from services.runtime.clock import format_time
 
 APPROVAL_SCHEMA = {
     "type": "object",

@@ -19,7 +19,7 @@ from services.facade.requests.body import read_body, read_single_header
 from services.facade.responses import envelope, json_answer, sse
 from services.facade.responses.frame_writer import StreamTimeouts
 from services.runtime.rpc import call_ids
-from services.runtime.rpc.watches import Watches
+from services.runtime.rpc.push_stream import Watches
 
 UNARY_TIMEOUT_S = 30.0
 """Timeout of one answer. Streams have none: a run waits for people, and keepalive finds a dead peer."""

@@ -17,7 +17,7 @@ import orjson
 from aiohttp import web
 
 from headrace.errors import HeadraceError, InvalidRequest, NotFound
-from services.runtime.formats.json_depth import JSON_DEPTH_MAX, measure_json_depth
+from services.runtime.formats.json_form import JSON_DEPTH_MAX, measure_json_depth
 
 MODERN = "2026-07-28"
 HANDSHAKE = ("2025-11-25", "2025-06-18", "2025-03-26")

@@ -23,7 +23,7 @@ from services.facade.faces.runs import FaceRuns
 from services.facade.mcp_server.elicitation import read_response
 from services.facade.mcp_server.protocol import BAD_PARAMS, NO_CAPABILITY, NO_METHOD, TASKS, McpError, Message
 from services.facade.mcp_server.run_view import RunView
-from services.runtime.formats.times import format_time
+from services.runtime.clock import format_time
 from services.runtime.rpc import call_ids
 
 UNARY_TIMEOUT_S = 30.0

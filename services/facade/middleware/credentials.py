@@ -13,7 +13,7 @@ from services.runtime import local_users
 from services.runtime.auth import identity
 from services.runtime.auth.authenticator import API_KEY, AUTHORIZATION, Authenticator
 from services.runtime.auth.identity import Identity, acting_as
-from services.runtime.turnstile import Turnstile
+from services.runtime.capacity import Turnstile
 
 if TYPE_CHECKING:
     from services.facade.sign_in.sessions import Sessions

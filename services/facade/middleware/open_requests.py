@@ -5,7 +5,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from services.facade.middleware.request_lifecycle import Handler
-from services.runtime.in_flight import InFlightCounter
+from services.runtime.capacity import InFlightCounter
 
 
 class OpenRequests(InFlightCounter):

@@ -17,7 +17,7 @@ from headrace.v1 import agent_pb2, common_pb2
 from services.facade.faces import call_ids
 from services.facade.faces.attachments.attachment import Attachment, check_number
 from services.facade.faces.call_ids import CallId
-from services.runtime.formats.json_depth import JSON_DEPTH_MAX, measure_json_depth
+from services.runtime.formats.json_form import JSON_DEPTH_MAX, measure_json_depth
 from services.runtime.rpc.field_rules import is_uuid
 
 INSTRUCTING = ("system", "developer")

@@ -20,8 +20,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from headrace.errors import InvalidRequest
-from services.runtime.formats.json_depth import JSON_DEPTH_MAX, measure_json_depth
-from services.runtime.formats.json_form import rules_of
+from services.runtime.formats.json_form import JSON_DEPTH_MAX, measure_json_depth, rules_of
 
 BODY = "body"
 

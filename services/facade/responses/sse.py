@@ -23,8 +23,7 @@ from services.facade.responses import envelope, stream_errors
 from services.facade.responses.frame_writer import FrameWriter, StreamTimeouts
 from services.facade.responses.stream_errors import ErrorEncoder
 from services.runtime.formats.json_form import Event, encode, event
-from services.runtime.rpc.push_stream import pipe_messages, push_messages
-from services.runtime.rpc.watches import Watches
+from services.runtime.rpc.push_stream import Watches, pipe_messages, push_messages
 
 CALL_END_TIMEOUT_S = 1.0
 """Longest wait for the end of a call whose run has ended."""

@@ -20,12 +20,11 @@ import structlog
 from headrace.errors import Overloaded, Unauthenticated
 from services.facade.sign_in.settings import SignInSettings
 from services.runtime.auth.identity import Identity
+from services.runtime.auth.jwts import FetchedKeys, JwtVerifier
 from services.runtime.auth.settings import AuthSettings
-from services.runtime.auth.tokens.jwt_keys import FetchedKeys
-from services.runtime.auth.tokens.jwts import JwtVerifier
 from services.runtime.clock import monotonic_s
 from services.runtime.net.authorization_code import add_query, is_safe_url
-from services.runtime.net.bounded_body import read_bounded_body
+from services.runtime.net.pinned_connection import read_bounded_body
 
 ANSWER_BYTES_MAX = 1024 * 1024
 TIMEOUT_S = 10.0

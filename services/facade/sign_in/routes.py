@@ -16,7 +16,7 @@ from services.facade.sign_in.provider import OpenIdProvider
 from services.facade.sign_in.sealed_cookie import SealedCookie
 from services.facade.sign_in.sessions import Session, Sessions
 from services.facade.sign_in.settings import SignInSettings
-from services.runtime.auth.refused_sign_ins import RefusedSignIns
+from services.runtime.auth.audit_records import RefusedSignIns
 from services.runtime.auth.settings import AuthSettings
 from services.runtime.net.authorization_code import make_challenge
 

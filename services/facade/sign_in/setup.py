@@ -8,7 +8,7 @@ from aiohttp import web
 
 from services.facade.responses import envelope
 from services.facade.sign_in.settings import SignInSettings
-from services.runtime.auth.refused_sign_ins import RefusedSignIns
+from services.runtime.auth.audit_records import RefusedSignIns
 from services.runtime.auth.settings import AuthSettings
 
 if TYPE_CHECKING:

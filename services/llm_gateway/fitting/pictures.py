@@ -8,7 +8,7 @@ import hashlib
 from collections import OrderedDict
 
 from headrace.v1.llm_pb2 import ChatRequest, ContentPart
-from services.runtime.tokens.pictures import BYTES_MAX, HEAD_BYTES, BadPicture, fit_picture, is_large
+from services.runtime.tokens.image_size import BYTES_MAX, HEAD_BYTES, BadPicture, fit_picture, is_large
 
 KEPT_MAX = 256
 KEPT_BYTES_MAX = 64 * 1024 * 1024

@@ -8,7 +8,7 @@ from __future__ import annotations
 from prometheus_client import Counter, Gauge, Histogram
 
 from headrace.v1 import common_pb2
-from services.runtime.auth import tenants
+from services.runtime.auth import identity
 
 _MODEL = ("provider", "model")
 _FIRST_DELTA_S = (0.05, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60, 120)
@@ -37,7 +37,7 @@ def count_attempt(
     if first_delta_s is not None:
         _FIRST_DELTA.labels(provider, model).observe(first_delta_s)
     if usage is not None:
-        tenant = tenants.label_tenant()
+        tenant = identity.label_tenant()
         _TOKENS.labels(provider, model, tenant, "input").inc(usage.input_tokens)
         _TOKENS.labels(provider, model, tenant, "output").inc(usage.output_tokens)
         _COST.labels(provider, model, tenant).inc(usage.cost_usd)

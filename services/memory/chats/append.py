@@ -38,7 +38,7 @@ from services.memory.log.messages import (
 )
 from services.memory.log.raw_json import ABSENT, dump_proto, embed_json, load_delta, load_proto
 from services.runtime.auth.identity import require_identity
-from services.runtime.tokens.encodings import is_loaded
+from services.runtime.tokens.count import is_loaded
 
 if TYPE_CHECKING:
     from services.memory.context.token_counter import TokenCounters

@@ -32,7 +32,7 @@ from services.memory.context.view import (
 )
 from services.memory.log import media
 from services.memory.log.lines import Known, Line
-from services.runtime.tokens.encodings import is_loaded
+from services.runtime.tokens.count import is_loaded
 
 RECAP = "recap"
 """Key of what recap tells again."""

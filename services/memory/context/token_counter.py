@@ -23,7 +23,7 @@ from services.memory.log.messages import Tokens
 from services.runtime.auth import identity
 from services.runtime.formats.own_tags import format_reminder
 from services.runtime.tokens import count, model_table
-from services.runtime.tokens.encodings import EncodingName
+from services.runtime.tokens.count import EncodingName
 
 if TYPE_CHECKING:
     from services.memory.context.pairing import MessageGroup, PairedMessage, Position

@@ -57,7 +57,7 @@ class RetentionFile:
             return SameForAll(self._days)
         # Imported only here: pydantic takes 7 MB, which a service without such a file does not need.
         from services.memory.data.retention_rules import NEVER, RetentionRules
-        from services.runtime.formats.yaml_model import load_yaml_model
+        from services.runtime.files.refused_files import load_yaml_model
 
         try:
             rules = load_yaml_model(read_regular_file(self._path, FILE_BYTES_MAX), RetentionRules)

@@ -18,7 +18,7 @@ from services.memory.storage.gates.query import GateQuery, GrantQuery
 from services.memory.storage.index_progress import describe_progress
 from services.memory.storage.paging import parse_named_page
 from services.runtime.auth import identity
-from services.runtime.auth.answerers import may_answer
+from services.runtime.auth.access import may_answer
 from services.runtime.auth.identity import Identity
 from services.runtime.clock import now_ms
 from services.runtime.formats.same_fields import copy_fields

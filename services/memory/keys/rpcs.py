@@ -8,7 +8,7 @@ from headrace.errors import InvalidRequest
 from headrace.v1 import keys_pb2
 from headrace.v1.keys_pb2_grpc import KeyServiceServicer
 from services.runtime.auth import identity
-from services.runtime.auth.keys.key_text import name_key
+from services.runtime.auth.api_keys import name_key
 from services.runtime.clock import now_ms
 from services.runtime.formats.same_fields import copy_fields
 

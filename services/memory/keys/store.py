@@ -13,8 +13,8 @@ from headrace.errors import InvalidRequest, NotFound, PermissionDenied, QuotaExc
 from services.memory.storage.records.keys import StoredKey
 from services.memory.storage.records.kind import make_version
 from services.runtime.auth import identity
+from services.runtime.auth.api_keys import KEYS_MAX, make_key_text
 from services.runtime.auth.identity import ALL_SCOPES, DEFAULT_SCOPES, ROLES_MAX, Identity, is_role
-from services.runtime.auth.keys.key_text import KEYS_MAX, make_key_text
 from services.runtime.clock import now_ms
 from services.runtime.randomness import new_uuid
 

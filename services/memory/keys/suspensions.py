@@ -16,9 +16,8 @@ from headrace.errors import InvalidRequest, NotFound, QuotaExceeded
 from services.memory.storage.records.keys import StoredKey
 from services.memory.storage.records.kind import make_version
 from services.runtime.auth import identity
+from services.runtime.auth.api_keys import KEYS_MAX, ApiKeys
 from services.runtime.auth.identity import Identity
-from services.runtime.auth.keys.api_keys import ApiKeys
-from services.runtime.auth.keys.key_text import KEYS_MAX
 from services.runtime.auth.settings import API_KEY
 from services.runtime.clock import now_ms
 

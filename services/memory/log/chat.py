@@ -25,9 +25,8 @@ from services.memory.log.lines import (
 from services.memory.log.raw_json import QUERY_FIELDS
 from services.memory.log.sealing import NO_LINK
 from services.memory.log.views import SessionState, Timeline
-from services.runtime.auth.access import find_access
+from services.runtime.auth.access import find_access, find_keyed_chat, is_keyed_chat
 from services.runtime.auth.identity import Identity
-from services.runtime.auth.keyed_chats import find_keyed_chat, is_keyed_chat
 from services.runtime.clock import now_ms
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import msgspec
 
 from services.memory.log.lines import Event, Line, Run
 from services.memory.storage.gates.rows import decode_gate_event, make_closing
-from services.runtime.formats.times import format_time
+from services.runtime.clock import format_time
 
 if TYPE_CHECKING:
     from services.memory.log.chat_info import ChatInfo, RunInfo

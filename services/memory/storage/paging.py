@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace.errors import InvalidRequest
 from services.memory.storage.where import Where
-from services.runtime.auth.answerers import list_names
+from services.runtime.auth.access import list_names
 
 if TYPE_CHECKING:
     from services.memory.storage.index_rows import ChatEntry

@@ -17,7 +17,7 @@ from services.memory.webhooks.store import check_url
 from services.runtime.auth import identity
 from services.runtime.clock import now_ms
 from services.runtime.net.allow_list import AllowList
-from services.runtime.net.https_targets import PORTS
+from services.runtime.net.targets import HTTPS_PORTS as PORTS
 from services.runtime.randomness import new_uuid
 
 if TYPE_CHECKING:

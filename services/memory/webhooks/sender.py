@@ -9,10 +9,9 @@ from dataclasses import dataclass
 import aiohttp
 
 from services.runtime.net.allow_list import AllowList
-from services.runtime.net.checked_addresses import Resolve, checked_addresses, resolve_name
-from services.runtime.net.https_targets import PORTS, parse_https_target
 from services.runtime.net.pinned_connection import pinned_session
-from services.runtime.net.targets import TargetRefused
+from services.runtime.net.targets import HTTPS_PORTS as PORTS
+from services.runtime.net.targets import Resolve, TargetRefused, checked_addresses, parse_https_target, resolve_name
 
 SEND_S = 15.0
 """Time of a try, from the name's resolution to the answer's headers."""

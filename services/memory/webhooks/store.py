@@ -17,8 +17,8 @@ from services.memory.webhooks.forms import make_secret
 from services.runtime.auth import identity
 from services.runtime.clock import now_ms
 from services.runtime.net.allow_list import AllowList
-from services.runtime.net.https_targets import PORTS, parse_https_target
-from services.runtime.net.targets import TargetRefused
+from services.runtime.net.targets import HTTPS_PORTS as PORTS
+from services.runtime.net.targets import TargetRefused, parse_https_target
 from services.runtime.randomness import new_uuid
 from services.runtime.rpc.field_rules import is_uuid
 

@@ -13,8 +13,7 @@ from services.orchestrator.peers.models import list_capabilities
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.peers.workspace_files import read_file
 from services.orchestrator.run.scope import Scope
-from services.runtime.tokens.image_size import image_type
-from services.runtime.tokens.sound_type import sound_type
+from services.runtime.tokens.image_size import image_type, sound_type
 
 RESULT_CHARS_MAX = 30_000
 

@@ -25,10 +25,9 @@ from services.orchestrator.cluster.takeover import Takeover
 from services.orchestrator.lifecycle.live_runs import OwnedElsewhere, stopping
 from services.orchestrator.lifecycle.runs import Runs
 from services.orchestrator.run.run import Run
-from services.runtime.auth.caller_credentials import CallerMetadata
 from services.runtime.auth.identity import Identity, acting_as, require_identity
 from services.runtime.rpc.call_ids import forward_metadata
-from services.runtime.rpc.channels import open_channel
+from services.runtime.rpc.channels import CallerMetadata, open_channel
 from services.runtime.rpc.interceptors import Context
 from services.runtime.rpc.push_stream import MessageSink
 

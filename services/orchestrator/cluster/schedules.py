@@ -18,8 +18,8 @@ from headrace.v1 import agent_pb2, schedule_pb2
 from services.orchestrator.lifecycle.live_runs import OwnedElsewhere, RepeatedQuery
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
+from services.runtime.auth.access import find_keyed_chat
 from services.runtime.auth.identity import Identity, acting_as
-from services.runtime.auth.keyed_chats import find_keyed_chat
 from services.runtime.clock import now_s
 from services.runtime.randomness import choose_uniform
 from services.runtime.rpc.field_rules import is_uuid

@@ -16,7 +16,7 @@ from headrace.v1 import memory_pb2
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.run import Run
 from services.orchestrator.turn import context, model_stream
-from services.runtime.formats.fences import find_between
+from services.runtime.formats.own_tags import find_between
 
 TITLED_CHARS_MAX = 2000
 

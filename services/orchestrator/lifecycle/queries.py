@@ -10,8 +10,8 @@ from headrace.errors import ChatBusy, HeadraceError, InvalidRequest
 from headrace.v1 import agent_pb2, memory_pb2
 from services.orchestrator.lifecycle.live_runs import OwnedElsewhere, RepeatedQuery, stopping
 from services.orchestrator.peers.stubs import Peers
+from services.runtime.auth.access import find_keyed_chat
 from services.runtime.auth.identity import require_identity
-from services.runtime.auth.keyed_chats import find_keyed_chat
 
 if TYPE_CHECKING:
     from services.orchestrator.lifecycle.admission.admission import KeyLimits

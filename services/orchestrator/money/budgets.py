@@ -24,8 +24,7 @@ from headrace.v1 import common_pb2, memory_pb2
 from services.orchestrator.peers.models import CallNeeds
 from services.orchestrator.peers.stubs import Peers
 from services.runtime.auth.identity import Identity
-from services.runtime.files.refused_files import REFUSED_FILES, report_refusal
-from services.runtime.formats.yaml_model import load_yaml_model
+from services.runtime.files.refused_files import REFUSED_FILES, load_yaml_model, report_refusal
 from services.runtime.usage import NANO_PER_USD, to_nano_usd
 
 log = structlog.get_logger()

@@ -21,8 +21,8 @@ from services.orchestrator.peers import embeddings
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.control.state import UNHEARD_MAX
 from services.runtime.auth.identity import Identity, acting_as
-from services.runtime.auth.keys.key_calls import MINUTE_S
-from services.runtime.auth.keys.stored_keys import StoredKeys
+from services.runtime.auth.key_calls import MINUTE_S
+from services.runtime.auth.stored_keys import StoredKeys
 from services.runtime.capacity import Capacity
 from services.runtime.process.limits import find_opening_time, finish_limits, make_configured, make_fixed
 from services.runtime.rpc.channels import EDGE_MESSAGE_BYTES_MAX

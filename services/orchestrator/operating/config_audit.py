@@ -9,8 +9,8 @@ from collections.abc import Callable
 import structlog
 
 from headrace.errors import HeadraceError
+from services.runtime.auth.audit_records import AuditRecords
 from services.runtime.files.refused_files import Refusal, collecting_refusals
-from services.runtime.rpc.audit_records import AuditRecords
 
 WAITING_MAX = 1_000
 """Events that wait for memory; the oldest give way."""

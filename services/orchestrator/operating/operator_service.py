@@ -17,9 +17,9 @@ from services.orchestrator.money.limits import LimitsInForce
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.service import AgentService
+from services.runtime.auth.audit_records import AuditRecords
 from services.runtime.auth.identity import Identity, acting_as, require_identity
 from services.runtime.clock import now_ms
-from services.runtime.rpc.audit_records import AuditRecords
 from services.runtime.rpc.interceptors import Context
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from headrace.v1 import common_pb2, gates_pb2
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.control.gates import Gate
 from services.orchestrator.run.run import Run
-from services.runtime.auth.answerers import REQUESTER, may_answer
+from services.runtime.auth.access import REQUESTER, may_answer
 from services.runtime.auth.identity import Identity, require_identity
 
 OPEN = "open"

@@ -15,12 +15,11 @@ from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.people import access, answers, steps
 from services.orchestrator.people.votes import hash_arguments
 from services.orchestrator.run.run import Run
+from services.runtime.auth.audit_records import AuditRecords
 from services.runtime.auth.identity import Identity, acting_as, require_identity
 from services.runtime.randomness import new_uuid
-from services.runtime.rpc.audit_records import AuditRecords
 from services.runtime.rpc.interceptors import Context
-from services.runtime.rpc.push_stream import opening_sink
-from services.runtime.rpc.watches import Watches
+from services.runtime.rpc.push_stream import Watches, opening_sink
 
 Answer = TypeVar("Answer")
 

@@ -22,7 +22,7 @@ from services.orchestrator.run.approvals.verdict import Verdict
 from services.orchestrator.run.control.gates import Gate
 from services.orchestrator.run.run import Run
 from services.orchestrator.run.scope import Scope
-from services.runtime.auth.answerers import REQUESTER
+from services.runtime.auth.access import REQUESTER
 from services.runtime.auth.identity import Identity, acting_as
 from services.runtime.clock import now_ms
 

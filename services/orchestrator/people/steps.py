@@ -16,7 +16,7 @@ from services.orchestrator.people import live_input
 from services.orchestrator.people.access import check_answerer
 from services.orchestrator.run.control.gates import ASKED_BACK, CLAIMED, DELEGATED, RELEASED, Gate
 from services.orchestrator.run.run import Run
-from services.runtime.auth.answerers import USER
+from services.runtime.auth.access import USER
 from services.runtime.auth.identity import acting_as, require_identity
 from services.runtime.clock import now_ms
 

@@ -13,7 +13,7 @@ from services.orchestrator.run.run import Run
 from services.orchestrator.run.scope import Scope
 from services.orchestrator.run.scope_parts import Upload
 from services.runtime.clock import now_ms
-from services.runtime.tokens.sound_type import SOUND_TYPES
+from services.runtime.tokens.image_size import SOUND_TYPES
 
 UPLOADS_MAX = 1000
 """The oldest are dropped first."""

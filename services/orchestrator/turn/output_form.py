@@ -8,7 +8,6 @@ from headrace.errors import InvalidRequest, OutputMismatch
 from headrace.v1 import agent_pb2, common_pb2
 from services.orchestrator.agents.definition.modes import STAGES
 from services.orchestrator.run.scope import Scope
-from services.runtime.formats.fences import strip_fence
 from services.runtime.formats.json_schema import (
     CompiledSchema,
     compile_schema,
@@ -16,6 +15,7 @@ from services.runtime.formats.json_schema import (
     find_schema_problem,
     load_json,
 )
+from services.runtime.formats.own_tags import strip_fence
 
 REPAIR_PROMPT = (
     "Your answer does not have the form that was asked for: {problem}. Answer again with one JSON value that fits the"

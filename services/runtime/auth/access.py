@@ -1,15 +1,19 @@
-"""What a user may do in a chat: the owner everything, others of the tenant what they are named for."""
+"""Rules about users: who may use a chat, who may answer where a run waits, and which chat a user's own key names."""
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Collection
+from hashlib import sha256
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from services.runtime.auth.answerers import list_names
+from services.runtime.auth.identity import Identity
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from services.runtime.auth.identity import Identity
+
 
 Access: TypeAlias = Literal["", "read", "take_part", "own"]
 """Empty: nothing, and the chat is reported as missing."""
@@ -29,3 +33,41 @@ def find_access(user: Identity, owner: Identity, shared_with: Collection[str], p
     if not names.isdisjoint(participants):
         return "take_part"
     return "" if names.isdisjoint(shared_with) else "read"
+
+
+REQUESTER, TENANT = "requester", "tenant"
+USER, ROLE = "user:", "role:"
+
+
+def list_names(caller: Identity) -> list[str]:
+    """Return the names by which rules of the caller's tenant mean the caller, whoever has asked."""
+    return [TENANT, USER + caller.user, *(ROLE + role for role in sorted(caller.roles))]
+
+
+def may_answer(any_of: Collection[str], requester: Identity, caller: Identity, *, not_requester: bool) -> bool:
+    """Say whether `caller`, of the requester's tenant, may answer by this rule; an empty one means the requester.
+
+    Who has made the key of one of them counts as that one, too: for two eyes they are the same.
+    """
+    if not_requester and not caller.persons.isdisjoint(requester.persons):
+        return False
+    is_requester = caller.user == requester.user
+    names = {*list_names(caller), REQUESTER} if is_requester else {*list_names(caller)}
+    return not names.isdisjoint(any_of or (REQUESTER,))
+
+
+_VERSION = 8
+
+
+def find_keyed_chat(who: Identity, key: str) -> str:
+    """Return the id of the chat that a user knows by this key."""
+    # Lengths keep the parts apart: no user's name and key together are another's.
+    told = b"".join(len(part.encode()).to_bytes(4) + part.encode() for part in (who.tenant, who.user, key))
+    bits = int.from_bytes(sha256(b"headrace chat" + told).digest()[:16])
+    bits = bits & ~(0xF << 76) | _VERSION << 76
+    return str(uuid.UUID(int=bits & ~(0x3 << 62) | 0x2 << 62))
+
+
+def is_keyed_chat(chat_id: str) -> bool:
+    """Return whether an id, a UUID in its canonical form, is one of these."""
+    return chat_id[14] == str(_VERSION)

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 from pydantic.alias_generators import to_camel
 
 from headrace.v1 import common_pb2
-from services.runtime.auth.answerers import REQUESTER, TENANT, USER
+from services.runtime.auth.access import REQUESTER, TENANT, USER
 
 NAMES_MAX = 32
 

@@ -1,4 +1,4 @@
-"""Authenticates and authorizes each call before anything else is done with it.
+"""Authenticates and authorizes each call before anything else is done with it, and ends calls with their credentials.
 
 A service proves itself by its certificate (spiffe://<trust domain>/<service>) or the suite's token, and says for whom
 it calls. Everybody else is a client with a credential. If nothing is configured, all callers are one user who may do
@@ -7,13 +7,16 @@ all.
 
 from __future__ import annotations
 
+import asyncio
 import hmac
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from headrace.errors import CredentialEnded, PermissionDenied, Unauthenticated
 from services.runtime.auth import callers
+from services.runtime.auth.api_keys import PREFIX, ApiKeys
+from services.runtime.auth.audit_records import RefusedSignIns
 from services.runtime.auth.identity import (
     CREDENTIAL,
     DEFAULT,
@@ -26,18 +29,15 @@ from services.runtime.auth.identity import (
     Identity,
     read_forwarded,
 )
-from services.runtime.auth.keys.api_keys import ApiKeys
-from services.runtime.auth.keys.key_text import PREFIX
-from services.runtime.auth.keys.stored_keys import StoredKeys
-from services.runtime.auth.open_calls import OpenCalls
-from services.runtime.auth.refused_sign_ins import RefusedSignIns
 from services.runtime.auth.settings import API_KEY as API_KEYS
 from services.runtime.auth.settings import AuthSettings
+from services.runtime.auth.stored_keys import StoredKeys
 from services.runtime.clock import now_ms
 from services.runtime.http2.tls import PEER_URIS
 
 if TYPE_CHECKING:
-    from services.runtime.auth.tokens.jwts import JwtVerifier
+    from services.runtime.auth.jwts import JwtVerifier
+
 
 AUTHORIZATION, API_KEY = "authorization", "x-api-key"
 CALLER, TOKEN = "x-headrace-caller", "x-headrace-token"
@@ -47,14 +47,6 @@ WHO_ASKS = "/headrace.v1.AgentService/GetIdentity"
 """A call that takes none of its key's: deploy/gateway asks it before it reads a body, and then makes the call."""
 
 _HEADERS = frozenset({AUTHORIZATION, API_KEY, CALLER, TOKEN, TENANT, USER, CREDENTIAL, ROLES, SCOPES, MAKERS})
-
-
-def _is_own_user() -> bool:
-    return False
-
-
-def _note_nothing() -> None:
-    pass
 
 
 class Authenticator:
@@ -84,8 +76,8 @@ class Authenticator:
         method: str,
         metadata: Iterable[tuple[str, str | bytes]],
         auth_context: Mapping[str, Iterable[bytes]],
-        is_foreign_user: Callable[[], bool] = _is_own_user,
-        note_service: Callable[[], None] = _note_nothing,
+        is_foreign_user: Callable[[], bool] = lambda: False,
+        note_service: Callable[[], None] = lambda: None,
     ) -> Identity | None:
         """Return the identity that the RPC is for; None if it is the calling service itself. `is_foreign_user` says
         whether another user of this machine calls; `note_service` is called when a service has proven itself, which
@@ -128,7 +120,7 @@ class Authenticator:
         return identity
 
     async def identify_client(
-        self, headers: Mapping[str, str], is_foreign_user: Callable[[], bool] = _is_own_user, *, is_call: bool = True
+        self, headers: Mapping[str, str], is_foreign_user: Callable[[], bool] = lambda: False, *, is_call: bool = True
     ) -> Identity:
         """Return the owner of the credential in these headers, and count a call of a key if this `is_call`; raises as
         `admit_call` does."""
@@ -211,3 +203,45 @@ def _collect_headers(metadata: Iterable[tuple[str, str | bytes]]) -> dict[str, s
                 raise Unauthenticated(f"{key} must be given once")
             headers[key] = value if isinstance(value, str) else value.decode("latin-1")
     return headers
+
+
+LOOK_S = 1.0
+
+
+class OpenCalls:
+    def __init__(self, check: Callable[[Identity], None]) -> None:
+        """`check` raises CredentialEnded where an identity's credential is of no use any more."""
+        self._check = check
+        self._open: dict[asyncio.Timeout, Identity] = {}
+
+    @asynccontextmanager
+    async def ending(self, who: Identity) -> AsyncGenerator[None]:
+        """Run the block for as long as the credential of `who` is good; raises CredentialEnded."""
+        ending = asyncio.timeout(None)
+        try:
+            async with ending:
+                self._open[ending] = who
+                yield
+        except TimeoutError:
+            if ending.expired():
+                self._check(who)
+                raise CredentialEnded("the credential had ended; show it again") from None
+            raise
+        finally:
+            self._open.pop(ending, None)
+
+    async def watch(self) -> None:
+        """Look at all calls every second, until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            self.look()
+
+    def look(self) -> None:
+        """End the calls whose credentials have ended."""
+        now = asyncio.get_running_loop().time()
+        for ending, who in [*self._open.items()]:
+            try:
+                self._check(who)
+            except CredentialEnded:
+                ending.reschedule(now)
+                del self._open[ending]  # each is ended once

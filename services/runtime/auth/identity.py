@@ -1,6 +1,6 @@
-"""The tenant and user that a call is made for, as a context variable.
+"""The tenant and user that a call is made for, as a context variable, and tenants as labels of metrics.
 
-A call's tasks inherit it; work that outlives the call sets it with `acting_as`.
+A call's tasks inherit the identity; work that outlives the call sets it with `acting_as`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from headrace.errors import PermissionDenied, Unauthenticated
+from services.runtime.auth import identity
 
 TENANT, USER, CREDENTIAL = "x-headrace-tenant", "x-headrace-user", "x-headrace-credential"
 ROLES, SCOPES = "x-headrace-roles", "x-headrace-scopes"
@@ -176,3 +177,21 @@ def _build_forwarded(
 
 def _split_words(text: str) -> frozenset[str]:
     return frozenset(text.split(",")) if text else frozenset()
+
+
+TENANTS_MAX = 100
+"""Tenants with a label of their own; later ones share one."""
+
+OTHERS = "(others)"
+
+_seen = {identity.DEFAULT.tenant, ""}
+
+
+def label_tenant(tenant: str | None = None) -> str:
+    if tenant is None:
+        tenant = identity.current_tenant()
+    if tenant not in _seen:
+        if len(_seen) >= TENANTS_MAX:
+            return OTHERS
+        _seen.add(tenant)
+    return tenant

@@ -1,24 +1,31 @@
-"""Builds a server's authenticator from its settings."""
+"""Builds a server's authenticator from its settings, and follows the API keys that memory stores."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from headrace.streams import rpc_errors
+from headrace.v1 import keys_pb2
+from headrace.v1.keys_pb2_grpc import KeyServiceStub
 from services.runtime.auth import settings as words
+from services.runtime.auth.api_keys import ApiKeys
 from services.runtime.auth.authenticator import Authenticator
-from services.runtime.auth.keys.api_keys import ApiKeys
-from services.runtime.auth.keys.key_calls import TakeCalls
-from services.runtime.auth.keys.stored_keys import ReadChanges, StoredKeys
+from services.runtime.auth.identity import acting_as
+from services.runtime.auth.key_calls import TakeCalls
 from services.runtime.auth.settings import AuthSettings
+from services.runtime.auth.stored_keys import ReadChanges, StoredKeys
 from services.runtime.ending import guard_task
 from services.runtime.files.file_watch import watching_paths
 
 if TYPE_CHECKING:
-    from services.runtime.auth.tokens.jwt_keys import FileKeys
-    from services.runtime.auth.tokens.jwts import JwtVerifier
+    import grpc
+
+    from services.runtime.auth.jwts import FileKeys, JwtVerifier
+    from services.runtime.auth.settings import AuthSettings
+    from services.runtime.auth.stored_keys import StoredKeys
 
 
 @asynccontextmanager
@@ -60,9 +67,36 @@ async def following_keys(
 
 def _make_jwt_verifier(settings: AuthSettings) -> tuple[JwtVerifier, FileKeys | None]:
     # A tenth of a second to import, cryptography and an HTTP client: most have no use for them.
-    from services.runtime.auth.tokens.jwt_keys import FetchedKeys, FileKeys
-    from services.runtime.auth.tokens.jwts import JwtVerifier
+    from services.runtime.auth.jwts import FetchedKeys, FileKeys, JwtVerifier
 
     file_keys = FileKeys(settings.jwt_keys_file) if settings.jwt_keys_file else None
     keys = file_keys or FetchedKeys(settings.jwks_url)
     return JwtVerifier.from_settings(settings, keys, settings.jwt_issuer, settings.jwt_audience), file_keys
+
+
+READ_TIMEOUT_S = 1.5
+"""With the longest time from look to look, a memory that just answers in time leaves nobody in for over 5 s."""
+
+
+TAKE_TIMEOUT_S = 1.0
+"""A call waits so long for a memory that is silent, once in a while; then its key's calls are counted without it."""
+
+
+@asynccontextmanager
+async def following_memory_keys(settings: AuthSettings, memory: grpc.aio.Channel) -> AsyncGenerator[StoredKeys]:
+    """Yield the API keys that the memory service behind `memory` has."""
+    # Any: the stub's types know the RPCs of synchronous channels too, and so each as a union.
+    stub: Any = KeyServiceStub(memory)
+
+    async def read_changes(after_revision: int) -> keys_pb2.ReadKeyChangesResponse:
+        with acting_as(None), rpc_errors():
+            request = keys_pb2.ReadKeyChangesRequest(after_revision=after_revision)
+            return await stub.ReadKeyChanges(request, timeout=READ_TIMEOUT_S)
+
+    async def take_calls(key_id: str, wanted: int) -> keys_pb2.TakeKeyCallsResponse:
+        with acting_as(None), rpc_errors():
+            request = keys_pb2.TakeKeyCallsRequest(key_id=key_id, wanted=wanted)
+            return await stub.TakeKeyCalls(request, timeout=TAKE_TIMEOUT_S)
+
+    async with following_keys(settings, read_changes, take_calls) as keys:
+        yield keys

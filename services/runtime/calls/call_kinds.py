@@ -11,7 +11,7 @@ import structlog
 
 from services.runtime.calls.client_call import Call
 from services.runtime.calls.ends import CallStream
-from services.runtime.calls.status import Status
+from services.runtime.calls.metadata import Status
 
 log = structlog.get_logger()
 

@@ -6,7 +6,7 @@ Calls wait while the channel connects; in the pause after a failure they fail at
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import grpc
 
@@ -14,9 +14,7 @@ from services.runtime.calls.call_kinds import StreamStreamCall, StreamUnaryCall,
 from services.runtime.calls.client_call import Call, Method
 from services.runtime.calls.connection_pool import ConnectionPool
 from services.runtime.calls.ends import Dialer
-from services.runtime.calls.metadata import TIMEOUT, Headers, to_headers, to_timeout
-
-CallT = TypeVar("CallT", bound=Call)
+from services.runtime.calls.metadata import TIMEOUT, to_headers, to_timeout
 
 CONNECTIVITY = grpc.ChannelConnectivity
 
@@ -31,84 +29,51 @@ class DialingChannel(grpc.aio.Channel):
 
     # Kinds of calls, as generated stubs ask for them.
 
-    def unary_unary(
+    def unary_unary(self, method: str, *codecs: Any, **named_codecs: Any) -> Any:
+        return self._make_caller(UnaryUnaryCall, self._make_method(method, *codecs, **named_codecs))
+
+    def unary_stream(self, method: str, *codecs: Any, **named_codecs: Any) -> Any:
+        return self._make_caller(UnaryStreamCall, self._make_method(method, *codecs, **named_codecs))
+
+    def stream_unary(self, method: str, *codecs: Any, **named_codecs: Any) -> Any:
+        return self._make_caller(StreamUnaryCall, self._make_method(method, *codecs, **named_codecs))
+
+    def stream_stream(self, method: str, *codecs: Any, **named_codecs: Any) -> Any:
+        return self._make_caller(StreamStreamCall, self._make_method(method, *codecs, **named_codecs))
+
+    def _make_method(
         self,
-        method: str,
+        path: str,
         request_serializer: Any = None,
         response_deserializer: Any = None,
         _registered_method: bool | None = False,
-    ) -> Any:
-        return self._make_one_request_method(UnaryUnaryCall, method, request_serializer, response_deserializer)
+    ) -> Method:
+        return Method(path, request_serializer, response_deserializer, self._pool.repeat_call)
 
-    def unary_stream(
-        self,
-        method: str,
-        request_serializer: Any = None,
-        response_deserializer: Any = None,
-        _registered_method: bool | None = False,
-    ) -> Any:
-        return self._make_one_request_method(UnaryStreamCall, method, request_serializer, response_deserializer)
-
-    def stream_unary(
-        self,
-        method: str,
-        request_serializer: Any = None,
-        response_deserializer: Any = None,
-        _registered_method: bool | None = False,
-    ) -> Any:
-        return self._make_many_requests_method(StreamUnaryCall, method, request_serializer, response_deserializer)
-
-    def stream_stream(
-        self,
-        method: str,
-        request_serializer: Any = None,
-        response_deserializer: Any = None,
-        _registered_method: bool | None = False,
-    ) -> Any:
-        return self._make_many_requests_method(StreamStreamCall, method, request_serializer, response_deserializer)
-
-    def _make_one_request_method(self, kind: type[Any], method: str, serialize: Any, deserialize: Any) -> Any:
-        called = Method(method, serialize, deserialize, self._pool.repeat_call)
-
+    def _make_caller(self, kind: type[Any], method: Method) -> Any:
         def call(
-            request: Any,
-            *,
+            request: Any = None,
             timeout: float | None = None,
             metadata: Any = None,
             credentials: Any = None,
             wait_for_ready: bool | None = None,
             compression: Any = None,
         ) -> Any:
-            made = kind(called, _make_headers(timeout, metadata), timeout)
-            made.request = made.encode_request(request)
-            return self._start_call(made, wait_for_ready)
-
-        return call
-
-    def _make_many_requests_method(self, kind: type[Any], method: str, serialize: Any, deserialize: Any) -> Any:
-        called = Method(method, serialize, deserialize, self._pool.repeat_call)
-
-        def call(
-            request_iterator: Any = None,
-            timeout: float | None = None,
-            metadata: Any = None,
-            credentials: Any = None,
-            wait_for_ready: bool | None = None,
-            compression: Any = None,
-        ) -> Any:
-            made = kind(called, _make_headers(timeout, metadata), timeout)
-            self._start_call(made, wait_for_ready)
-            if request_iterator is not None:
-                made.send_all(request_iterator)
+            """Start a call with its one request, or with an iterator of its many."""
+            headers = to_headers(metadata)
+            if timeout is not None:
+                headers.insert(0, (TIMEOUT, to_timeout(timeout)))
+            made = kind(method, headers, timeout)
+            if kind.is_repeatable:
+                made.request = made.encode_request(request)
+            made.waits_for_ready = bool(wait_for_ready)
+            self._calls[made] = None
+            made.add_done_callback(self._forget_call)
+            self._pool.assign_call(made)
+            if not kind.is_repeatable and request is not None:
+                made.send_all(request)
             return made
 
-        return call
-
-    def _start_call(self, call: CallT, wait_for_ready: bool | None) -> CallT:
-        call.waits_for_ready = bool(wait_for_ready)
-        self._calls[call] = None
-        call.add_done_callback(self._forget_call)
-        self._pool.assign_call(call)
         return call
 
     def _forget_call(self, call: Call) -> None:
@@ -148,10 +113,3 @@ class DialingChannel(grpc.aio.Channel):
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
-
-
-def _make_headers(timeout_s: float | None, metadata: Any) -> Headers:
-    headers = to_headers(metadata)
-    if timeout_s is not None:
-        headers.insert(0, (TIMEOUT, to_timeout(timeout_s)))
-    return headers

@@ -12,10 +12,8 @@ from typing import Any
 
 import grpc
 
-from services.runtime.calls.deadline import Deadline
-from services.runtime.calls.ends import CallStream, ClientEnd
-from services.runtime.calls.metadata import Headers, from_headers
-from services.runtime.calls.status import Status, from_trailers
+from services.runtime.calls.ends import CallStream, ClientEnd, Deadline
+from services.runtime.calls.metadata import Headers, Status, from_headers, from_trailers
 
 CANCELLED = Status(grpc.StatusCode.CANCELLED, "the caller cancelled the call", is_local=True)
 LATE = Status(grpc.StatusCode.DEADLINE_EXCEEDED, "the deadline has passed")

@@ -1,4 +1,4 @@
-"""A channel's connections, one for each address, and the calls that wait for them."""
+"""A channel's connections, one for each address, the pauses between attempts to connect, and the calls that wait."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import grpc
 import structlog
 
 from services.runtime.calls.addresses import Address, resolve_target
-from services.runtime.calls.backoff import Backoff
 from services.runtime.calls.client_call import Call
 from services.runtime.calls.ends import ClientEnd, Dialer
-from services.runtime.calls.status import Status
+from services.runtime.calls.metadata import Status
+from services.runtime.randomness import choose_uniform
 
 RESOLVE_S = 10.0
 """Time after which a spread target is resolved again."""
@@ -208,3 +208,26 @@ class ConnectionPool:
         for change in self._change_waiters:
             if not change.done():
                 change.set_result(None)
+
+
+BACKOFF_S, BACKOFF_S_MAX = 0.1, 2.0
+"""The first and the longest pause; a peer restarts within about a second."""
+
+
+class Backoff:
+    """A channel's pause, which doubles with each failure, with jitter."""
+
+    def __init__(self) -> None:
+        self._rest_s = BACKOFF_S
+        self._until_s = 0.0
+
+    async def wait_for_turn(self) -> None:
+        if (rest_s := self._until_s - asyncio.get_running_loop().time()) > 0:
+            await asyncio.sleep(rest_s)
+
+    def start_rest(self) -> None:
+        self._until_s = asyncio.get_running_loop().time() + self._rest_s * choose_uniform(0.8, 1.2)
+        self._rest_s = min(self._rest_s * 2, BACKOFF_S_MAX)
+
+    def reset(self) -> None:
+        self._rest_s = BACKOFF_S

@@ -1,4 +1,4 @@
-"""Metadata, timeouts and status messages as HTTP/2 headers.
+"""Metadata, timeouts and statuses of calls as HTTP/2 headers.
 
 https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md
 """
@@ -8,9 +8,12 @@ from __future__ import annotations
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, TypeAlias
 from urllib.parse import quote, unquote
+
+import grpc
 
 STATUS_MESSAGE_BYTES_MAX = 2 * 1024
 
@@ -119,3 +122,49 @@ def from_message(header: bytes) -> str:
 
 def to_pairs(metadata: Any) -> Pairs:
     return [(key, value) for key, value in metadata or ()]
+
+
+CODES = {b"%d" % code.value[0]: code for code in grpc.StatusCode}
+STATUS, MESSAGE = b"grpc-status", b"grpc-message"
+
+PUSHBACK = b"grpc-retry-pushback-ms"
+"""Trailer that, with 0, asks for another server at once
+(https://github.com/grpc/proposal/blob/master/A6-client-retries.md)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    code: grpc.StatusCode
+    details: str = ""
+    metadata: tuple[tuple[str, str | bytes], ...] = ()
+
+    is_refused: bool = False
+    """Whether the server did not begin the call, so that it may be repeated."""
+
+    is_local: bool = False
+
+
+@dataclass(slots=True)
+class ServerStatus:
+    """A status that the handler may change until it is sent."""
+
+    code: grpc.StatusCode = grpc.StatusCode.OK
+    details: str = ""
+    trailing: Pairs = field(default_factory=list[tuple[str, str | bytes]])
+
+    def to_trailers(self) -> Headers:
+        trailers: Headers = [(STATUS, b"%d" % self.code.value[0])]
+        if self.details:
+            trailers.append((MESSAGE, to_message(self.details)))
+        return trailers + to_headers(self.trailing)
+
+
+def from_trailers(headers: Headers, *, are_all: bool = False) -> Status | None:
+    """Return the status in trailers, if any; `are_all` says that the answer has nothing else."""
+    said = dict(headers)
+    if STATUS not in said:
+        return None
+    metadata = [pair for pair in from_headers(headers) if pair[0] not in ("grpc-status", "grpc-message")]
+    code = CODES.get(said[STATUS], grpc.StatusCode.UNKNOWN)
+    is_refused = are_all and code is grpc.StatusCode.UNAVAILABLE and said.get(PUSHBACK) == b"0"
+    return Status(code, from_message(said.get(MESSAGE, b"")), tuple(metadata), is_refused)

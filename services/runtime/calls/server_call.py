@@ -11,11 +11,8 @@ from typing import Any, NoReturn, TypeAlias
 import grpc
 import structlog
 
-from services.runtime.calls.deadline import Deadline
-from services.runtime.calls.ends import CallStream, ServerEnd
-from services.runtime.calls.inbox import Compressed, Oversized
-from services.runtime.calls.metadata import Headers, Pairs, to_headers, to_pairs
-from services.runtime.calls.status import ServerStatus
+from services.runtime.calls.ends import CallStream, Compressed, Deadline, Oversized, ServerEnd
+from services.runtime.calls.metadata import Headers, Pairs, ServerStatus, to_headers, to_pairs
 
 FindHandler: TypeAlias = "Callable[[], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]]"
 RESPONSE_HEADERS: Headers = [(b":status", b"200"), (b"content-type", b"application/grpc")]

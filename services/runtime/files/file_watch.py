@@ -1,8 +1,7 @@
-"""Reads definition files at the start, when they change, and again when the machine could not read one, by polling, in
-a thread.
+"""Reads definition files at the start, when they change, and again after the machine could not read one.
 
-Notifications miss folders that appear late, links that are turned (Kubernetes' ConfigMaps) and shared volumes. In a
-thread, because a file system that does not answer must not hold the loop. Read with
+It polls, because notifications miss folders that appear late, links that are turned (Kubernetes' ConfigMaps) and shared
+volumes. It reads in a thread, because a file system that does not answer must not hold the loop. Readers use
 `headrace.regular_files.read_regular_file`, which refuses what has no end.
 """
 
@@ -10,17 +9,25 @@ from __future__ import annotations
 
 import asyncio
 import os
+import queue
+import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from concurrent.futures import Executor, Future
 from contextlib import asynccontextmanager
+from contextvars import copy_context
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import structlog
 
 from headrace.regular_files import noting_passing_errors
 from services.runtime.clock import monotonic_s, thread_time_s
-from services.runtime.daemon_thread import DaemonThread
 from services.runtime.ending import guard_task
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
 
 REFRESH_INTERVAL_MS = 300
 """Time between looks at folders; at their files, when a folder has changed, and else as often as LOOK_SHARE lets."""
@@ -42,7 +49,6 @@ UNREAD_WAIT_S = 2.0
 
 Seen: TypeAlias = frozenset[tuple[str, int, int]]
 
-T = TypeVar("T")
 
 log = structlog.get_logger()
 
@@ -188,3 +194,42 @@ def _stamp_file(file: Path | os.DirEntry[str]) -> tuple[tuple[str, int, int], ..
     except OSError:
         return ()
     return ((file.name, stat.st_ino, stat.st_ctime_ns),)
+
+
+class DaemonThread(Executor):
+    """A thread for calls that may block for good, one after the other; a process that ends does not wait for it."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._calls: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
+        self._is_started = False
+
+    async def call(self, function: Callable[[], T]) -> T:
+        """Return or raise what `function` does, in the caller's context; a caller that leaves does not end it."""
+        return await asyncio.get_running_loop().run_in_executor(self, partial(copy_context().run, function))
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Queue a call; the first starts the thread. Only one thread may submit."""
+        if not self._is_started:
+            self._is_started = True
+            threading.Thread(target=self._run_calls, name=self._name, daemon=True).start()
+        future: Future[T] = Future()
+        self._calls.put((partial(fn, *args, **kwargs), future))
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End the thread as `close` does, whatever is asked for: nobody waits for it, and no call is dropped."""
+        self.close()
+
+    def close(self) -> None:
+        """End the thread after the calls that it has."""
+        self._calls.put(None)
+
+    def _run_calls(self) -> None:
+        while (call := self._calls.get()) is not None:
+            function, future = call
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(function())
+                except BaseException as error:
+                    future.set_exception(error)

@@ -1,4 +1,7 @@
-"""Reports configuration files that are refused: the last good ones, which stay, hide the mistake until a restart."""
+"""Reads configuration files into models, and reports those that are refused.
+
+Without a report, the last good version, which stays in force, would hide the mistake until a restart.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,22 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
 
 import structlog
 from prometheus_client import Gauge
 
+from headrace.yaml_loading import load_yaml
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+
 REFUSED_FILES = Gauge(
     "headrace_refused_files", "Configuration files that are refused now; what was good last stays in force.", ("kind",)
 )
+
+M = TypeVar("M", bound="BaseModel")
 
 log = structlog.get_logger()
 
@@ -47,3 +59,16 @@ def report_refusal(event: str, *, file: str, problem: str, **facts: object) -> N
     log.error(event, file=file, problem=problem, **facts)
     if (refusals := _refusals.get()) is not None:
         refusals.append(Refusal(file, problem))
+
+
+def load_yaml_model(data: bytes, model: type[M]) -> M:
+    """Return the model; an empty file is one without fields. Raises ValueError with a line `field: rule` a problem."""
+    from pydantic import ValidationError  # slow to import, and known when a model is
+
+    try:
+        content = load_yaml(data)
+        return model.model_validate({} if content is None else content)
+    except ValidationError as error:
+        found = error.errors(include_input=False)
+        lines = [f"{'.'.join(map(str, problem['loc'])) or 'file'}: {problem['msg']}" for problem in found]
+        raise ValueError("\n".join(lines)) from error

@@ -158,3 +158,16 @@ def _item(field: FieldDescriptor) -> Encode:
     if rules_of(field).json:
         return lambda text: text.encode().translate(_ONE_LINE)
     return _dumps
+
+
+JSON_DEPTH_MAX = 64
+"""Nesting of JSON text; deeper text attacks a later parser."""
+
+
+def measure_json_depth(value: Any) -> int:
+    """Return the nesting of parsed JSON: 0 for a scalar, 1 for an empty list."""
+    depth, level = 0, [value]
+    while containers := [value for value in level if isinstance(value, (dict, list))]:
+        depth += 1
+        level = [item for one in containers for item in (one.values() if isinstance(one, dict) else one)]
+    return depth

@@ -1,4 +1,7 @@
-"""Tags that mean what they say only where the server wrote them: in everything else their `<` is written `&lt;`."""
+"""Marks in text: tags that only the server may write, and the fences that models put around an answer.
+
+In text from elsewhere, the `<` of such a tag is written `&lt;`.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import re2
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
 
 _GAP = r"[\s\pZ\pC]*"
 """Spaces, invisible ones included."""
@@ -27,3 +31,20 @@ def has_tag(text: str, name: str) -> bool:
 def neutralise_tag(text: str, name: str) -> str:
     """Return a text from outside in which nothing looks like our tag of that name."""
     return _TAGS[name].sub(r"&lt;\1", text) if "<" in text else text
+
+
+def strip_fence(text: str) -> str:
+    """Return what a code block holds, if the text is one; else the text."""
+    first, newline, rest = text.strip().partition("\n")
+    label = first.removeprefix("```").strip()
+    if not newline or not first.startswith("```") or not rest.endswith("```"):
+        return text
+    if label and not label.replace("-", "_").replace("_", "a").isalnum():
+        return text
+    return rest.removesuffix("```").removesuffix("\n")
+
+
+def find_between(text: str, opening: str, closing: str) -> str:
+    """Return the text from the first `opening` to the last `closing`, both included; empty if it has none."""
+    start, end = text.find(opening), text.rfind(closing)
+    return text[start : end + len(closing)] if 0 <= start < end else ""

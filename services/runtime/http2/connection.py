@@ -23,19 +23,16 @@ from h2.events import (
 )
 from h2.exceptions import ProtocolError, StreamClosedError
 
-from services.runtime.calls.inbox import Compressed, Oversized
+from services.runtime.calls.ends import Compressed, Oversized
 from services.runtime.calls.metadata import Headers
-from services.runtime.http2 import limits
-from services.runtime.http2.allowance import RateExceeded, RateLimit
-from services.runtime.http2.codec import frames
-from services.runtime.http2.codec.header_blocks import encode_block
+from services.runtime.http2 import frames, limits
 from services.runtime.http2.h2_state import H2State
+from services.runtime.http2.header_blocks import encode_block
 from services.runtime.http2.incoming import FrameReader
-from services.runtime.http2.limits import Limits
+from services.runtime.http2.limits import Limits, PeerWatch, RateExceeded, RateLimit
 from services.runtime.http2.outgoing import FrameWriter
 from services.runtime.http2.stream import Stream
 from services.runtime.http2.tls import has_agreed
-from services.runtime.http2.watch import PeerWatch
 
 log = structlog.get_logger()
 
@@ -238,7 +235,7 @@ class Connection(asyncio.Protocol):
             # https://www.rfc-editor.org/rfc/rfc9113#section-8.1.1
             self.fail_stream(stream, ErrorCodes.PROTOCOL_ERROR)
             return
-        stream.window.is_open = False
+        stream.is_remote_open = False
         stream.is_ended = True
         stream.wake_reader()
         self.on_remote_end(stream)
@@ -275,7 +272,7 @@ class Connection(asyncio.Protocol):
             self.reset_stream(stream, ErrorCodes.CANCEL)
 
     def forget_if_done(self, stream: Stream) -> None:
-        if not (stream.window.is_open or stream.is_local_open) and self.streams.pop(stream.id, None) is not None:
+        if not (stream.is_remote_open or stream.is_local_open) and self.streams.pop(stream.id, None) is not None:
             self.h2.forget_stream(stream.id)
             self.out.blocked.pop(stream.id, None)
 

@@ -10,9 +10,8 @@ from h2.connection import AllowedStreamIDs, ConnectionInputs, H2Connection
 from h2.settings import SettingCodes, Settings
 from h2.stream import StreamClosedBy, StreamInputs
 
-from services.runtime.http2 import limits
-from services.runtime.http2.codec import frames
-from services.runtime.http2.codec.header_blocks import NO_TABLE
+from services.runtime.http2 import frames, limits
+from services.runtime.http2.header_blocks import NO_TABLE
 
 
 class _NoEncoder:
@@ -28,7 +27,7 @@ class H2State(H2Connection):
             H2Configuration(
                 client_side=client_side,
                 header_encoding=None,
-                # Done by codec/header_rules.py: h2 looks at every byte by itself.
+                # Done by `header_blocks.check_headers`: h2 looks at every byte by itself.
                 validate_inbound_headers=False,
                 normalize_inbound_headers=False,
             )

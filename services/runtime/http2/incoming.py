@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING
 from h2.errors import ErrorCodes
 from h2.exceptions import FlowControlError, FrameDataMissingError, FrameTooLargeError, ProtocolError
 
-from services.runtime.calls.inbox import Compressed, Oversized
-from services.runtime.http2 import limits
-from services.runtime.http2.allowance import RateExceeded
-from services.runtime.http2.codec import frames
+from services.runtime.calls.ends import Compressed, Oversized
+from services.runtime.http2 import frames, limits
+from services.runtime.http2.limits import PeerWatch, RateExceeded
 from services.runtime.http2.stream import Stream
-from services.runtime.http2.watch import PeerWatch
 
 if TYPE_CHECKING:
     from services.runtime.http2.connection import Connection
@@ -69,7 +67,7 @@ class FrameReader:
                 break
             stream_id &= frames.LAST_STREAM_ID  # the first bit is reserved, and ignored
             stream = streams.get(stream_id) if kind == frames.DATA else None
-            if stream is not None and stream.window.is_open and not self._is_in_headers:
+            if stream is not None and stream.is_remote_open and not self._is_in_headers:
                 self._handle_data(stream, data, start + frames.HEAD_BYTES, end, flags)
             else:
                 self._handle_other(kind, flags, stream_id, data, start, end)
@@ -89,13 +87,13 @@ class FrameReader:
     def _handle_data(self, stream: Stream, data: bytes, start: int, end: int, flags: int) -> None:
         length = end - start
         self._count_data(length)
-        if not stream.window.count_received(length):
+        if not stream.count_received(length):
             self._connection.fail_stream(stream, ErrorCodes.FLOW_CONTROL_ERROR)
             return
         if flags & frames.PADDED:
             if not length or data[start] >= length:
                 raise ProtocolError("a frame's padding is longer than the frame")
-            stream.window.return_bytes(data[start] + 1)
+            stream.return_bytes(data[start] + 1)
             start, end = start + 1, end - data[start]
         if stream.length_left is not None:
             stream.length_left -= end - start

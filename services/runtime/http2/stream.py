@@ -1,6 +1,7 @@
 """One stream: DATA frames to messages and back, with flow control.
 
 Input waits in `inbox` or goes to `take`; output waits in the backlog while the peer's window or the socket is full.
+https://www.rfc-editor.org/rfc/rfc9113#section-5.2
 """
 
 from __future__ import annotations
@@ -8,11 +9,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Protocol
 
-from services.runtime.calls.inbox import Compressed, Inbox, Oversized
+from services.runtime.calls.ends import Compressed, Inbox, Oversized
 from services.runtime.calls.metadata import Headers
-from services.runtime.http2 import limits
-from services.runtime.http2.codec import frames
-from services.runtime.http2.receive_window import ReceiveWindow
+from services.runtime.http2 import frames, limits
+from services.runtime.http2.outgoing import FrameWriter
 
 if TYPE_CHECKING:
     from h2.stream import H2Stream
@@ -41,21 +41,31 @@ class Stream(Inbox):
         "_connection",
         "_end",
         "_out",
+        "_owed_bytes",
         "_room",
         "_state",
+        "_window_bytes",
         "id",
         "is_bounded",
         "is_local_open",
+        "is_remote_open",
         "length_left",
         "message_bytes_max",
-        "window",
+        "unread_bytes",
     )
 
     def __init__(self, connection: StreamOwner, stream_id: int, state: H2Stream, message_bytes_max: int) -> None:
         super().__init__()
         self.id = stream_id
         self.message_bytes_max = message_bytes_max
-        self.window = ReceiveWindow(connection.out, stream_id)
+        self.is_remote_open = True
+        """Whether the peer may send more, and our window is still extended."""
+        self.unread_bytes = 0
+        """Bytes of messages that wait for their reader."""
+        self._window_bytes = limits.WINDOW_BYTES
+        """Bytes that the peer may still send."""
+        self._owed_bytes = 0
+        """Bytes read and not yet given back."""
         self.is_bounded = False
         """Whether the sender has one window and no more, because nobody has admitted the call."""
         self.is_local_open = True
@@ -81,17 +91,17 @@ class Stream(Inbox):
                 # One frame, one message: what nearly every frame of a stream of deltas is.
                 if self.take is not None:
                     self.take(data[start + frames.PREFIX_BYTES : end])
-                    self.window.return_bytes(size)
+                    self.return_bytes(size)
                 else:
-                    self.window.unread_bytes += size
+                    self.unread_bytes += size
                     self.put_message(data[start + frames.PREFIX_BYTES : end])
                 return
         self._assembling += memoryview(data)[start:end]
-        self.window.unread_bytes += size
+        self.unread_bytes += size
         self._assemble_messages()
         if not (self.inbox or self.is_bounded):
             # A message that is larger than the window comes only as the window opens; it has a limit of its own.
-            self.window.release_read(self.window.unread_bytes)
+            self._release_read(self.unread_bytes)
 
     def _assemble_messages(self) -> None:
         assembling, start = self._assembling, 0
@@ -115,19 +125,38 @@ class Stream(Inbox):
     def pop_message(self) -> bytes:
         message = self.take_first()
         size = len(message) + frames.PREFIX_BYTES
-        unread = self.window.unread_bytes
-        self.window.release_read(min(size, unread) if self.inbox else unread)
+        unread = self.unread_bytes
+        self._release_read(min(size, unread) if self.inbox else unread)
         return message
 
     def lift_bound(self) -> None:
         if self.is_bounded:
             self.is_bounded = False
             if not self.inbox:
-                self.window.release_read(self.window.unread_bytes)
+                self._release_read(self.unread_bytes)
 
     @property
     def is_cut(self) -> bool:
         return bool(self._assembling)
+
+    # Flow control of the input.
+
+    def count_received(self, size: int) -> bool:
+        """Count bytes, padding included; False if the peer was not allowed so many."""
+        self._window_bytes -= size
+        return self._window_bytes >= 0
+
+    def return_bytes(self, size: int) -> None:
+        """Give bytes back; the peer is told once they are half of the window."""
+        self._owed_bytes += size
+        if self._owed_bytes >= limits.WINDOW_BYTES // 2 and self.is_remote_open:
+            self._window_bytes += self._owed_bytes
+            self._out.write(frames.encode_window_update(self.id, self._owed_bytes))
+            self._owed_bytes = 0
+
+    def _release_read(self, size: int) -> None:
+        self.unread_bytes -= size
+        self.return_bytes(size)
 
     # Out.
 
@@ -229,7 +258,7 @@ class Stream(Inbox):
     # Its end.
 
     def close(self) -> None:
-        self.is_local_open = self.window.is_open = False
+        self.is_local_open = self.is_remote_open = False
         self.is_ended = True
         self._backlog.clear()
         self._assembling.clear()

@@ -1,4 +1,4 @@
-"""Where the channels and servers of a process meet, by address.
+"""Where the channels and servers of a process meet, by address, and the dialer that looks there first.
 
 A process has one network; another one for a context (`NETWORK.set`) keeps what runs in that apart.
 """
@@ -11,9 +11,11 @@ from collections.abc import Callable
 from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass
 
-from services.runtime.local.client_connection import LocalClientConnection
-from services.runtime.local.link import Link
-from services.runtime.local.server_connection import LocalServerConnection, LocalServerState
+from services.runtime.calls.addresses import LOCAL, Address, Target, describe_address
+from services.runtime.calls.ends import ClientEnd, Dialer
+from services.runtime.http2.limits import DEFAULTS
+from services.runtime.local.connections import LocalClientConnection, LocalServerConnection, LocalServerState
+from services.runtime.local.stream import Link
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,3 +59,27 @@ class LocalNetwork:
 
 
 NETWORK: ContextVar[LocalNetwork] = ContextVar("NETWORK", default=LocalNetwork())  # noqa: B039 - one for the process
+
+
+@dataclass(frozen=True, slots=True)
+class LocalDialer:
+    network: LocalNetwork
+    message_bytes_max: int
+    elsewhere: Dialer
+    """For addresses that no server of the process listens on."""
+
+    @property
+    def target(self) -> Target:
+        return self.elsewhere.target
+
+    async def open_connection(
+        self, address: Address, on_free: Callable[[], None], on_gone: Callable[[ClientEnd, str], None]
+    ) -> ClientEnd:
+        where = describe_address(address)
+        if self.network.can_reach(where):
+            connection = LocalClientConnection(self.message_bytes_max, DEFAULTS, on_free, on_gone)
+            self.network.connect(where, connection)
+            return connection
+        if where.startswith(LOCAL):
+            raise OSError(f"cannot connect to {where}: no server of this process listens there")
+        return await self.elsewhere.open_connection(address, on_free, on_gone)

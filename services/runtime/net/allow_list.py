@@ -1,15 +1,82 @@
-"""Reads hosts and networks that an operator opens beside the public web.
+"""Which addresses may be reached: those of the public web, and the hosts and networks that an operator opens.
 
-Entries are separated by commas: `wiki.corp`, `wiki.corp:8080`, `10.1.2.3:80`, `[fd00::1]:80`, `10.1.0.0/16`; without a
-port, any port.
+EXTRA adds to Python 3.11's tables what IANA's special-purpose registries have (2026-11), and addresses that clouds use.
 """
 
 from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from typing import TypeAlias
 
-from services.runtime.net.addresses import Address, Network, find_embedded, parse_address
+Address: TypeAlias = IPv4Address | IPv6Address
+Network: TypeAlias = IPv4Network | IPv6Network
+
+EXTRA: tuple[tuple[Network, str], ...] = (
+    (IPv4Network("192.0.0.0/24"), "reserved"),
+    (IPv4Network("192.31.196.0/24"), "reserved"),
+    (IPv4Network("192.52.193.0/24"), "reserved"),
+    (IPv4Network("192.88.99.0/24"), "a 6to4 relay"),
+    (IPv4Network("192.175.48.0/24"), "reserved"),
+    (IPv4Network("168.63.129.16/32"), "a cloud's own service"),
+    (IPv6Network("64:ff9b:1::/48"), "a local NAT64 address"),
+    (IPv6Network("2001::/23"), "reserved"),  # Teredo's prefix, 2001::/32, is in here
+    (IPv6Network("2001:db8::/32"), "reserved"),
+    (IPv6Network("2002::/16"), "a 6to4 address"),
+    (IPv6Network("2620:4f:8000::/48"), "reserved"),
+    (IPv6Network("3fff::/20"), "reserved"),
+)
+
+NAT64 = IPv6Network("64:ff9b::/96")
+UNICAST = IPv6Network("2000::/3")
+
+ISATAP = (0x00005EFE, 0x02005EFE)
+"""Third quarter of an address that wraps an IPv4 address in its last one (RFC 5214)."""
+
+
+def find_refusal(address: Address) -> str | None:
+    """Returns why `address` must not be reached; None when it is of the public web."""
+    if isinstance(address, IPv6Address):
+        if (inner := find_embedded(address)) is not None:
+            return find_refusal(inner)
+        if address.scope_id or address not in UNICAST:
+            return _describe_address(address)
+        if (int(address) >> 32) & 0xFFFFFFFF in ISATAP:
+            return "an ISATAP address"
+    for network, what in EXTRA:
+        if address in network:
+            return what
+    return None if address.is_global and not address.is_multicast else _describe_address(address)
+
+
+def find_embedded(address: IPv6Address) -> IPv4Address | None:
+    """Returns the IPv4 address that a mapped address, or one behind a NAT64, really reaches."""
+    if address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    if address in NAT64:
+        return IPv4Address(int(address) & 0xFFFFFFFF)
+    return None
+
+
+def parse_address(text: str) -> Address | None:
+    """Returns None for a name; IPv4 is taken in its usual form only."""
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        return None
+
+
+def _describe_address(address: Address) -> str:
+    kinds = (
+        (address.is_unspecified, "unspecified"),
+        (address.is_loopback, "a loopback address"),
+        (address.is_link_local, "a link-local address"),
+        (address.is_multicast, "a multicast address"),
+        (address.is_reserved, "reserved"),
+        (address.is_private, "a private address"),
+    )
+    return next((name for holds, name in kinds if holds), "not of the public web")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +97,10 @@ class AllowList:
 
 
 def parse_allow_list(text: str) -> AllowList:
+    """Read entries separated by commas; without a port, any port is open.
+
+    Forms: `wiki.corp`, `wiki.corp:8080`, `10.1.2.3:80`, `[fd00::1]:80`, `10.1.0.0/16`.
+    """
     hosts: set[tuple[str, int | None]] = set()
     networks: list[Network] = []
     for entry in filter(None, (part.strip().lower() for part in text.split(","))):

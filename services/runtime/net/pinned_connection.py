@@ -1,4 +1,7 @@
-"""Connects to the very addresses that were checked: the name stays for Host and TLS, nobody resolves it again."""
+"""HTTP requests to checked addresses only, with answers of a bounded size.
+
+The host's name stays for Host and TLS; nobody resolves it again.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import Any, TypeAlias
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from services.runtime.net.addresses import Address, parse_address
+from services.runtime.net.allow_list import Address, parse_address
 
 AddressInfo: TypeAlias = tuple[int, int, int, str, tuple[Any, ...]]
 """An address as from getaddrinfo: family, kind, protocol, name, socket address."""
@@ -69,3 +72,13 @@ def _make_socket_factory(addresses: tuple[Address, ...]) -> Callable[[AddressInf
         return new_socket
 
     return make
+
+
+async def read_bounded_body(response: aiohttp.ClientResponse, bytes_max: int) -> bytes:
+    """Return the body; raises ValueError if it is larger than `bytes_max`."""
+    body = bytearray()
+    while piece := await response.content.read(bytes_max + 1 - len(body)):
+        body += piece
+        if len(body) > bytes_max:
+            raise ValueError(f"larger than {bytes_max} bytes")
+    return bytes(body)

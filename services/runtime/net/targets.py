@@ -1,18 +1,21 @@
-"""Brings a URL that a model or a user wrote into the one form that everything after this file sees.
+"""Brings a URL that a model or a user wrote into one unambiguous form, and finds addresses that may be reached.
 
-Whatever two programs could read in two ways is refused: numbers in other forms than 127.0.0.1 has, names with
+Anything that two programs could read in two ways is refused: numbers in other forms than 127.0.0.1 has, names with
 characters that no name has, user names before the host.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
+import socket
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from yarl import URL
 
-from services.runtime.net.addresses import Address, parse_address
-from services.runtime.net.allow_list import AllowList
+from services.runtime.net.allow_list import Address, AllowList, find_refusal, parse_address
 
 URL_CHARS_MAX = 4096
 
@@ -69,3 +72,66 @@ def _parse_url(text: str) -> URL:
         return URL(text)
     except ValueError as error:
         raise TargetRefused(f"not a URL: {error}") from error
+
+
+HTTPS_PORTS = frozenset({443, 8443})
+PLAIN_PORT = 80
+
+
+def parse_https_target(
+    url: str, allow: AllowList, ports: frozenset[int] = HTTPS_PORTS, *, verb: str = "reached"
+) -> Target:
+    """Return the target; names are not resolved. `verb` says in refusals what is not done.
+
+    Raises:
+        TargetRefused: It must not be reached, or not without TLS: only a host that is in `allow` may do without.
+    """
+    # The usual port of plain HTTP is let through to be refused for what is wrong with it.
+    target = parse_target(url, allow, ports | {PLAIN_PORT})
+    address = target.address
+    is_opened = allow.has_host(target.host, target.port) or (
+        address is not None and allow.has_address(address, target.port)
+    )
+    if target.url.scheme != "https" and not is_opened:
+        raise TargetRefused(f"only https is {verb}, but for hosts that the operator has opened")
+    if target.port == PLAIN_PORT and not is_opened:
+        raise TargetRefused(f"port {PLAIN_PORT} is not {verb}")
+    if address is not None and not is_opened and (why := find_refusal(address)):
+        raise TargetRefused(f"{target.host!r} must not be reached from here: its address is {why}")
+    return target
+
+
+Resolve: TypeAlias = Callable[[str], Awaitable[list[str]]]
+"""Resolves a name to its addresses, in the order to try them; raises OSError."""
+
+ADDRESSES_MAX = 16
+
+
+async def resolve_name(name: str) -> list[str]:
+    infos = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    return [str(sockaddr[0]) for *_, sockaddr in infos]
+
+
+async def checked_addresses(target: Target, resolve: Resolve, allow: AllowList) -> tuple[Address, ...]:
+    """Returns the target's addresses; one bad address refuses all, because it may be first in the next answer.
+
+    Raises:
+        TargetRefused: The name has no address, or one that must not be reached.
+    """
+    if target.address is not None:
+        addresses = [target.address]
+    else:
+        try:
+            texts = await resolve(target.host)
+        except (OSError, UnicodeError) as error:
+            raise TargetRefused(f"{target.host!r} has no address") from error
+        # A scope (%eth0) makes ipaddress keep it, and then the address is refused.
+        addresses = [address for text in texts[:ADDRESSES_MAX] if (address := parse_address(text))]
+    if not addresses:
+        raise TargetRefused(f"{target.host!r} has no address")
+    if not allow.has_host(target.host, target.port):
+        for address in addresses:
+            why = find_refusal(address)
+            if why and not allow.has_address(address, target.port):
+                raise TargetRefused(f"{target.host!r} must not be reached from here: its address is {why}")
+    return tuple(dict.fromkeys(addresses))

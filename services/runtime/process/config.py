@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from services.runtime.auth.settings import AuthSettings
 from services.runtime.calls.addresses import LOCAL
-from services.runtime.process import tls, transport
+from services.runtime.process.transport import CA, CERT, DEFAULT, KEY, VARIABLE, check_tls_settings, check_transport
 
 T = TypeVar("T")
 
@@ -71,19 +71,19 @@ class ProcessSettings:
     """Seconds that a stopping server gives running RPCs to finish; the grace period of what stops it (Docker,
     Kubernetes) must be longer."""
 
-    transport: str = field(default=transport.DEFAULT, metadata={"name": transport.VARIABLE})
+    transport: str = field(default=DEFAULT, metadata={"name": VARIABLE})
     """gRPC implementation of this process: `h2`, our own transport; `local`, which is h2 to other processes and memory
     to the servers of this one, and knows addresses of the form `local:name`, without a socket; or `grpcio`, to
     compare with, which has neither certificates nor several replicas behind one address."""
 
-    tls_cert: str = field(default="", metadata={"name": tls.CERT})
+    tls_cert: str = field(default="", metadata={"name": CERT})
     """File in PEM with this process's certificate, for its servers and its channels alike; read again for each
     connection. Empty: plain text."""
 
-    tls_key: str = field(default="", metadata={"name": tls.KEY})
+    tls_key: str = field(default="", metadata={"name": KEY})
     """File in PEM with the certificate's key."""
 
-    tls_ca: str = field(default="", metadata={"name": tls.CA})
+    tls_ca: str = field(default="", metadata={"name": CA})
     """File in PEM with the CA that signs the certificates of the suite: each end of a connection then checks the
     other's. Empty: clients show no certificate, and servers' certificates are checked against the machine's CAs."""
 
@@ -98,8 +98,8 @@ class ProcessSettings:
     """host:port at which GET /metrics answers Prometheus, in plain text; empty: not served."""
 
     def __post_init__(self) -> None:
-        transport.check_transport(self.transport)
-        tls.check_tls_settings(self.tls_cert, self.tls_key, self.tls_ca, self.transport)
+        check_transport(self.transport)
+        check_tls_settings(self.tls_cert, self.tls_key, self.tls_ca, self.transport)
         if self.metrics_listen and not _is_host_and_port(self.metrics_listen):
             raise ValueError(f"metrics address {self.metrics_listen!r}: expected host:port")
 

@@ -1,18 +1,19 @@
-"""Metrics for Prometheus, served on a port of their own.
+"""Metrics for Prometheus, served on a port of their own, with the lag of the event loop among them.
 
 The HTTP server is imported on demand, as that takes 0.1 s.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from prometheus_client import generate_latest
+from prometheus_client import Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from services.runtime.process.loop_lag import measuring_loop_lag
+from services.runtime.ending import guard_task
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -46,3 +47,31 @@ async def get_metrics(_: web.Request) -> web.Response:
     from aiohttp import web
 
     return web.Response(body=generate_latest(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+INTERVAL_S = 0.25
+"""Time between timers; a shorter stall is seen in proportion to its length."""
+
+LAG = Histogram(
+    "headrace_event_loop_lag_seconds",
+    "By how much timers come late.",
+    buckets=(0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5),
+)
+
+
+@asynccontextmanager
+async def measuring_loop_lag(interval_s: float = INTERVAL_S) -> AsyncGenerator[None]:
+    watching = guard_task(asyncio.create_task(_measure_lag(interval_s)))
+    try:
+        yield
+    finally:
+        watching.cancel()
+        await asyncio.wait({watching})
+
+
+async def _measure_lag(interval_s: float) -> None:
+    loop = asyncio.get_running_loop()
+    while True:
+        due_s = loop.time() + interval_s
+        await asyncio.sleep(interval_s)
+        LAG.observe(max(loop.time() - due_s, 0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import os
 import signal
@@ -21,9 +22,9 @@ from services.runtime.files.disk import UMASK
 from services.runtime.process import config as settings
 from services.runtime.process import logs
 from services.runtime.process.early_stop import end_imports, list_stops
-from services.runtime.process.memory_return import return_memory
 from services.runtime.process.watchdog import watching_loop
-from services.runtime.telemetry import switch
+from services.runtime.telemetry import spans
+from services.runtime.tokens import count
 
 C = TypeVar("C")
 
@@ -84,7 +85,7 @@ def run_services(services: Sequence[Service], process: str) -> None:
     configs, values = _load_settings(services)
     try:
         logs.configure_logging(str(values["log_level"]), process)
-        switch.check_endpoints(os.environ)
+        spans.check_endpoints(os.environ)
     except ValueError as error:
         _refuse_settings([f"{process}: {error}"])
     for service, config in zip(services, configs, strict=True):
@@ -163,7 +164,7 @@ async def _serve_in_turn(service: Service, config: Any, turn: _Turn) -> None:
 
 
 async def _serve_one(service: Service, config: Any) -> None:
-    async with switch.recording_spans(service.name.lower(), os.environ):
+    async with spans.recording_spans(service.name.lower(), os.environ):
         await service.main(config)
 
 
@@ -211,3 +212,43 @@ def _reserve_standard_files() -> None:
     os.close(fd)
     if sys.stderr is None:
         sys.stderr = os.fdopen(STDERR, "w", closefd=False)
+
+
+GROWTH_BYTES = 32 << 20
+"""Growth above the least seen since the last return that is looked into."""
+
+LOOK_S = 10.0
+"""Time between looks."""
+
+REST_S = 600.0
+"""Time between drops of unused encodings: one goes when nobody has counted with it for once to twice as long."""
+
+YOUNG = 1
+"""What has outlived several collections is left to them: to look at all that 1,000 streams have took 0.2 s, in which
+none of them had its deltas, and found nothing."""
+
+
+async def return_memory(*, growth_bytes: int = GROWTH_BYTES, look_s: float = LOOK_S, rest_s: float = REST_S) -> None:
+    """Trim the heap whenever the process has grown or something unused was dropped, until cancelled."""
+    trim_heap = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's alone
+    least_bytes = measure_rss()
+    rested_s = 0.0
+    while True:
+        await asyncio.sleep(look_s)
+        rested_s += look_s
+        has_dropped = False
+        if rested_s >= rest_s:
+            rested_s = 0.0
+            has_dropped = count.drop_unused()
+        least_bytes = min(least_bytes, measure_rss())
+        if has_dropped or measure_rss() - least_bytes >= growth_bytes:
+            gc.collect(YOUNG)
+            if trim_heap is not None:
+                trim_heap(0)
+            least_bytes = measure_rss()
+
+
+def measure_rss() -> int:
+    """Return the process's resident memory in bytes."""
+    with open("/proc/self/statm", "rb") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

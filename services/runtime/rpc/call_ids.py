@@ -1,4 +1,8 @@
-"""Metadata that calls carry on: ids of request, run and span, and users' credentials for MCP servers and tools."""
+"""Metadata that calls pass on: ids of request, run and span, and users' credentials for MCP servers and tools.
+
+`x-mcp-<server>-authorization` is the user's Authorization header for that server, `x-tool-<name>-credential` a
+credential of tools.yaml; neither is ever logged.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,6 @@ from contextvars import ContextVar
 
 import structlog
 
-from services.runtime.auth.passed_credentials import is_credential
 from services.runtime.randomness import new_uuid
 from services.runtime.telemetry import spans
 
@@ -100,3 +103,18 @@ def forward_metadata() -> tuple[tuple[str, str], ...]:
     if traceparent := spans.current_traceparent():
         return (*_forwarded.get(), (TRACEPARENT, traceparent))
     return _forwarded.get()
+
+
+_KEY = re.compile(r"x-mcp-[a-z0-9_-]{1,32}-authorization|x-tool-[a-z0-9_-]{1,32}-credential")
+
+_TAKE_THEM = ("/headrace.v1.AgentService/", "/headrace.v1.GateService/", "/headrace.v1.ToolService/Execute")
+"""A run keeps them for its calls, and the execution of a tool shows them to its server."""
+
+
+def is_credential(key: str) -> bool:
+    return _KEY.fullmatch(key) is not None
+
+
+def takes_credentials(method: str) -> bool:
+    """Say whether the method, by its path, needs users' credentials."""
+    return method.startswith(_TAKE_THEM)

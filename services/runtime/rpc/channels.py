@@ -1,18 +1,26 @@
-"""Channels to peers; no other file creates them."""
+"""Channels to peers; no other file creates them.
+
+Their calls name the calling service and the current identity, and carry users' credentials only where they are needed.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import grpc
 
-from services.runtime.auth.caller_credentials import AuthenticatedChannel, CallerMetadata
+from services.runtime.auth.authenticator import CALLER, TOKEN
+from services.runtime.auth.identity import forward_identity
+from services.runtime.auth.settings import AuthSettings
 from services.runtime.calls.addresses import Target, parse_target
 from services.runtime.calls.channel import DialingChannel
 from services.runtime.calls.ends import Dialer
-from services.runtime.http2.client.dialer import SocketDialer
+from services.runtime.http2.dialer import SocketDialer
 from services.runtime.http2.limits import DEFAULTS
-from services.runtime.local.dialer import LocalDialer
-from services.runtime.local.network import NETWORK
-from services.runtime.process import tls, transport
+from services.runtime.local.network import NETWORK, LocalDialer
+from services.runtime.process import transport
+from services.runtime.rpc.call_ids import is_credential, takes_credentials
 
 MESSAGE_BYTES_MAX = 64 * 1024 * 1024
 
@@ -51,7 +59,7 @@ def open_channel(address: str, caller_metadata: CallerMetadata = ()) -> grpc.aio
 
 
 def _make_dialer(target: Target) -> Dialer:
-    certificates = tls.load_certificates()
+    certificates = transport.load_certificates()
     context = None if certificates is None else certificates.get_client_context
     dialer = SocketDialer(target, MESSAGE_BYTES_MAX, DEFAULTS, context, None)
     if transport.get_transport() == "local":
@@ -59,3 +67,57 @@ def _make_dialer(target: Target) -> Dialer:
     if target.is_local:
         raise ValueError(f"{target.text!r} needs {transport.VARIABLE}=local")
     return dialer
+
+
+CallerMetadata = tuple[tuple[str, str], ...]
+"""Metadata of every call of a service; empty if a certificate names it, or nothing does."""
+
+
+def build_caller_metadata(settings: AuthSettings, service: str) -> CallerMetadata:
+    return ((CALLER, service), (TOKEN, settings.internal_token)) if settings.internal_token else ()
+
+
+class AuthenticatedChannel(grpc.aio.Channel):
+    def __init__(self, channel: grpc.aio.Channel, caller_metadata: CallerMetadata) -> None:
+        self._channel = channel
+        self._caller_metadata = caller_metadata
+
+    def unary_unary(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        return self._with_metadata(method, self._channel.unary_unary(method, *args, **kwargs))
+
+    def unary_stream(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        return self._with_metadata(method, self._channel.unary_stream(method, *args, **kwargs))
+
+    def stream_unary(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        return self._with_metadata(method, self._channel.stream_unary(method, *args, **kwargs))
+
+    def stream_stream(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        return self._with_metadata(method, self._channel.stream_stream(method, *args, **kwargs))
+
+    async def __aenter__(self) -> AuthenticatedChannel:
+        await self._channel.__aenter__()
+        return self
+
+    async def __aexit__(self, *exception: Any) -> None:
+        await self._channel.__aexit__(*exception)
+
+    async def close(self, grace: float | None = None) -> None:
+        await self._channel.close(grace)
+
+    def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
+        return self._channel.get_state(try_to_connect)
+
+    async def wait_for_state_change(self, last_observed_state: grpc.ChannelConnectivity) -> None:
+        await self._channel.wait_for_state_change(last_observed_state)
+
+    async def channel_ready(self) -> None:
+        await self._channel.channel_ready()
+
+    def _with_metadata(self, method: str, start: Callable[..., Any]) -> Callable[..., Any]:
+        takes_all = takes_credentials(method)
+
+        def start_call(request: Any = None, *, metadata: Any = None, **settings: Any) -> Any:
+            passed = [pair for pair in metadata or () if takes_all or not is_credential(pair[0])]
+            return start(request, metadata=(*passed, *self._caller_metadata, *forward_identity()), **settings)
+
+        return start_call

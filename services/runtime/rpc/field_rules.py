@@ -12,8 +12,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
 from headrace.errors import InvalidRequest
-from services.runtime.formats.json_depth import JSON_DEPTH_MAX, measure_json_depth
-from services.runtime.formats.json_form import rules_of
+from services.runtime.formats.json_form import JSON_DEPTH_MAX, measure_json_depth, rules_of
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 

@@ -1,4 +1,4 @@
-"""The work around every RPC: context ids, admission, rules, errors to statuses, one log line.
+"""The work before every RPC's handler: admission, rules, turns and limits of streams.
 
 Streams are written with `context.write`, because gRPC never closes a generator that it stops reading; here it is closed
 in the RPC's own task, so handlers may yield and need no `try`. A streaming handler may also send through
@@ -7,29 +7,25 @@ in the RPC's own task, so handlers may yield and need no `try`. A streaming hand
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing
 from contextvars import ContextVar
 from typing import Any, TypeAlias
 
 import grpc
-import structlog
 from google.protobuf.message import DecodeError
 
-from headrace.errors import CredentialEnded, HeadraceError, InvalidRequest, Overloaded, Unauthenticated, to_status
+from headrace.errors import CredentialEnded, HeadraceError, InvalidRequest, Overloaded, Unauthenticated
 from services.runtime.auth import identity
+from services.runtime.auth.audit_records import find_client_address
 from services.runtime.auth.authenticator import Authenticator
 from services.runtime.auth.callers import WITHOUT_USER
-from services.runtime.auth.refused_sign_ins import find_client_address
 from services.runtime.calls.server_call import ServerCall
-from services.runtime.capacity import RETRY_AFTER_S, Capacity
-from services.runtime.clock import monotonic_s
-from services.runtime.rpc import call_ids, field_rules, rpc_metrics, spans
-from services.runtime.turnstile import Turnstile
+from services.runtime.capacity import RETRY_AFTER_S, Capacity, Turnstile
+from services.runtime.rpc import field_rules
+from services.runtime.rpc.handling import IS_INNER, OPEN_STREAMS, Context, handling_rpc
 
-Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
 CheckCall: TypeAlias = Callable[[str, "identity.Identity | None"], None]
@@ -38,25 +34,12 @@ CheckCall: TypeAlias = Callable[[str, "identity.Identity | None"], None]
 GRPC_METHODS = ("/grpc.health.", "/grpc.reflection.")
 """gRPC's own methods, neither logged nor limited."""
 
-STATUS_DETAILS = "grpc-status-details-bin"
-
-RETRY_AT_ONCE = (("grpc-retry-pushback-ms", "0"),)
-"""Trailer at which our channels ask another replica."""
-
-HANG_UP_S = 0.1
-"""Wait for the cancellation after a failed write; a turn of the loop was not always enough (grpcio 1.85, uvloop)."""
-
 _UNREADABLE = object()
-
-_is_inner: ContextVar[bool] = ContextVar("is_inner", default=False)
-"""Whether a service of the suite makes the call of this task."""
 
 _is_service: ContextVar[bool] = ContextVar("is_service", default=False)
 """Whether the caller of this task's call has proven that it is a service."""
 
 Metadata: TypeAlias = Iterable[tuple[str, str | bytes]]
-
-log = structlog.get_logger()
 
 
 class RpcInterceptor(grpc.aio.ServerInterceptor):
@@ -115,7 +98,7 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
 
     def _wrap_unary(self, answer: Any, method: str, checked: Callable[[Any], Any]) -> Any:
         async def call(request: Any, context: Context) -> Any:
-            async with _handling_rpc(method, context) as done:
+            async with handling_rpc(method, context) as done:
                 reply = await answer(checked(request), context)
                 done["replies"] = 1
                 return reply
@@ -124,7 +107,7 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
 
     def _wrap_streaming(self, generate: Any, method: str) -> Any:
         async def call(request: Any, context: Context) -> None:
-            async with _handling_rpc(method, context) as done, self._ending_with_credential():
+            async with handling_rpc(method, context) as done, self._ending_with_credential():
                 _check_request(request)
                 tenant = identity.current_tenant()
                 await self._turnstile.pass_through(tenant)
@@ -132,7 +115,7 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
                     message = f"{self._stream_capacity.used} streams are open already; try again later"
                     raise Overloaded(message, retry_after_s=RETRY_AFTER_S)
                 self._stream_capacity.acquire(tenant)
-                rpc_metrics.OPEN_STREAMS.inc()
+                OPEN_STREAMS.inc()
                 try:
                     answers = generate(request, context)
                     if inspect.iscoroutine(answers):
@@ -147,7 +130,7 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
                     if isinstance(context, ServerCall):
                         done["replies"] = context.sent  # also where what was sent came to no end
                     self._stream_capacity.release(tenant)
-                    rpc_metrics.OPEN_STREAMS.dec()
+                    OPEN_STREAMS.dec()
 
         return call
 
@@ -170,7 +153,7 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
                 # A facade that leaves credentials to us, and has proven itself, says where they come from.
                 told = find_client_address(metadata) if _is_service.get() else ""
                 self._authenticator.refused.note(told or context.peer() or "")
-            async with _handling_rpc(method, context):
+            async with handling_rpc(method, context):
                 raise error
 
         return grpc.stream_stream_rpc_method_handler(refuse)
@@ -180,11 +163,11 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
         # grpcio shows neither certificates nor connections here; its servers have no TLS.
         call: ServerCall | None = getattr(details, "call", None)
         admit, metadata = self._authenticator.admit_call, details.invocation_metadata or ()
-        _is_inner.set(details.method in WITHOUT_USER)
+        IS_INNER.set(details.method in WITHOUT_USER)
         _is_service.set(False)
 
         def note_service() -> None:
-            _is_inner.set(True)
+            IS_INNER.set(True)
             _is_service.set(True)
             if call is not None:
                 call.note_admitted()
@@ -220,57 +203,3 @@ def _check_request(request: Any) -> Any:
 async def _check_requests(requests: AsyncIterator[Any]) -> AsyncGenerator[Any]:
     async for request in requests:
         yield _check_request(request)
-
-
-@asynccontextmanager
-async def _handling_rpc(method: str, context: Context) -> AsyncGenerator[dict[str, int]]:
-    started = monotonic_s()
-    done, code, reason = {"replies": 0}, grpc.StatusCode.OK, ""
-    peer = context.peer()  # empty once the client has gone
-    metadata = context.invocation_metadata() or ()
-    call_ids.adopt_metadata(metadata)
-    structlog.contextvars.bind_contextvars(**call_ids.get_log_fields())  # in the RPC's own task, as long as that lives
-    with spans.start_rpc_span(method, metadata) as span:
-        try:
-            yield done
-        except HeadraceError as error:
-            code, reason = error.code, error.reason
-            status = to_status(error)
-            elsewhere = RETRY_AT_ONCE if error.retry_after_s == 0 else ()
-            await context.abort(code, status.message, ((STATUS_DETAILS, status.SerializeToString()), *elsewhere))
-        except asyncio.CancelledError:
-            code = grpc.StatusCode.CANCELLED
-            raise
-        except grpc.aio.AioRpcError as error:
-            # A peer's own status that is none of ours: its deadline was ours, or it has a bug, which it has logged.
-            code = error.code()
-            await context.abort(code, error.details() or "a peer failed")
-        except grpc.aio.AbortError:
-            # A handler of another protocol has told its failure in that protocol's form.
-            code = _find_code(context)
-            raise
-        except NotImplementedError:
-            # What the generated base class raises for an RPC that a service leaves out.
-            code = grpc.StatusCode.UNIMPLEMENTED
-            await context.abort(code, f"{method} is not implemented")
-        except Exception:
-            # A write to a vanished client fails first, with a private error, and its cancellation arrives a little
-            # later: let it, or hang-ups would be reported as bugs.
-            code = grpc.StatusCode.CANCELLED
-            await asyncio.sleep(HANG_UP_S)
-            code = grpc.StatusCode.INTERNAL
-            log.exception("rpc failed", method=method)
-            await context.abort(code, "internal error")
-        finally:
-            spans.record_outcome(span, code, reason)
-            rpc_metrics.find_counter(method, code).inc()
-            elapsed_ms = round((monotonic_s() - started) * 1000, 1)
-            # A run is some ten inner calls, and a line costs more than most of them do (12 % of a run's CPU, 2026-11).
-            say = log.debug if _is_inner.get() and code is grpc.StatusCode.OK else log.info
-            say("rpc done", method=method, code=code.name, ms=elapsed_ms, replies=done["replies"], peer=peer)
-
-
-def _find_code(context: Context) -> grpc.StatusCode:
-    """Return the status that a handler has set, which grpcio has as a number."""
-    given: Any = context.code()
-    return next(code for code in grpc.StatusCode if given in (code, code.value[0]))

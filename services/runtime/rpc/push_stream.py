@@ -1,6 +1,7 @@
-"""Messages passed on as bytes at arrival, without a task's turn for each.
+"""Streams of a service: messages passed on as bytes at arrival, and streams that end only when the service stops.
 
-A source calls `MessageSink.send` from its callback; `push_messages` and `pipe_messages` do so from the connection's.
+A source calls `MessageSink.send` from its callback, without a task's turn for each message; `push_messages` and
+`pipe_messages` do so from the connection's.
 """
 
 from __future__ import annotations
@@ -114,3 +115,29 @@ class _QueuedSink:
             while self._messages:
                 await self._context.write(self._messages.popleft())
             self._room.set()
+
+
+class Watches:
+    def __init__(self) -> None:
+        self._open: dict[asyncio.Timeout, None] = {}
+        self._is_over = False
+
+    @asynccontextmanager
+    async def following(self) -> AsyncGenerator[None]:
+        """Run the block until it ends or the service stops, which leaves it without an error."""
+        ending = asyncio.timeout(0 if self._is_over else None)
+        try:
+            async with ending:
+                self._open[ending] = None
+                yield
+        except TimeoutError:
+            if not ending.expired():
+                raise
+        finally:
+            self._open.pop(ending, None)
+
+    def end_all(self) -> None:
+        self._is_over = True
+        now = asyncio.get_running_loop().time()
+        for ending in self._open:
+            ending.reschedule(now)

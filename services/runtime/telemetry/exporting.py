@@ -18,8 +18,8 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.trace import Tracer
 
-from services.runtime.telemetry import spans
 from services.runtime.telemetry.names import SCHEMA_URL
 
 LAST_SPANS_S = 3.0
@@ -32,8 +32,8 @@ log = structlog.get_logger()
 
 
 @asynccontextmanager
-async def exporting_spans(service: str) -> AsyncGenerator[None]:
-    """Record and export spans inside the block; raises OSError for wrong settings."""
+async def exporting_spans(service: str) -> AsyncGenerator[Tracer]:
+    """Yield a tracer whose spans are exported; raises OSError for wrong settings."""
     for name in CHATTER:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     ours = {"service.name": f"headrace-{service.replace('_', '-')}", "service.instance.id": str(uuid.uuid4())}
@@ -46,11 +46,9 @@ async def exporting_spans(service: str) -> AsyncGenerator[None]:
         provider.add_span_processor(BatchSpanProcessor(exporter))
     except ValueError as error:
         raise OSError(f"a variable OTEL_… has a wrong value: {error}") from error
-    spans.set_tracer(provider.get_tracer("headrace", schema_url=SCHEMA_URL))
     try:
-        yield
+        yield provider.get_tracer("headrace", schema_url=SCHEMA_URL)
     finally:
-        spans.set_tracer(None)
         # A thread of its own, which the process's end does not wait for: a request that hangs takes its own timeout.
         last = threading.Thread(target=provider.shutdown, daemon=True)
         last.start()

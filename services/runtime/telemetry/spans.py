@@ -1,4 +1,4 @@
-"""Spans for a service's code, and the trace context that calls carry.
+"""Spans for a service's code, the trace context that calls carry, and the switch that turns recording on.
 
 The current span is a context variable, which tasks inherit.
 """
@@ -6,8 +6,9 @@ The current span is a context variable, which tasks inherit.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+import re
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import TypeAlias
 
@@ -101,3 +102,37 @@ def _marking_failure(span: Span) -> Generator[Span]:
         except Exception as error:
             mark_failed(span, type(error).__name__)
             raise
+
+
+ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+
+_URL = re.compile(r"https?://[^/?#\s]+\S*", re.IGNORECASE)
+
+
+def is_enabled(env: Mapping[str, str]) -> bool:
+    if env.get("OTEL_SDK_DISABLED", "").strip().lower() == "true" or env.get("OTEL_TRACES_EXPORTER") == "none":
+        return False
+    return any(env.get(name) for name in ENDPOINTS)
+
+
+def check_endpoints(env: Mapping[str, str]) -> None:
+    """Raise ValueError for an endpoint that is no address: exports would fail silently."""
+    for name in ENDPOINTS:
+        if is_enabled(env) and (endpoint := env.get(name)) and not _URL.fullmatch(endpoint):
+            raise ValueError(f"{name}: {endpoint!r}: expected an address such as http://127.0.0.1:4318")
+
+
+@asynccontextmanager
+async def recording_spans(service: str, env: Mapping[str, str]) -> AsyncGenerator[None]:
+    if not is_enabled(env):
+        yield
+        return
+    # It takes a tenth of a second to import.
+    from services.runtime.telemetry.exporting import exporting_spans
+
+    async with exporting_spans(service) as tracer:
+        set_tracer(tracer)
+        try:
+            yield
+        finally:
+            set_tracer(None)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import structlog
 
 if TYPE_CHECKING:
-    from services.runtime.tokens.encodings import EncodingName
+    from services.runtime.tokens.count import EncodingName
 
 log = structlog.get_logger()
 

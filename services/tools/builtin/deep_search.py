@@ -11,7 +11,7 @@ from typing import TypeAlias
 import msgspec
 
 from headrace.v1 import tools_pb2
-from services.runtime.formats.fences import find_between
+from services.runtime.formats.own_tags import find_between
 from services.tools.errors import ToolFailed
 from services.tools.toolkit.model_client import ModelClient, ModelFailed
 from services.tools.toolkit.tool import Tool, ToolContext, describe_parameters, make_output, make_result

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 
 from headrace.v1 import tools_pb2
-from services.runtime.formats.fences import strip_fence
+from services.runtime.formats.own_tags import strip_fence
 from services.tools.documents.file_types import SUFFIXES, RenderedFile, render_file
 from services.tools.documents.report import PLACEABLE
 from services.tools.errors import ToolFailed

@@ -26,7 +26,7 @@ from pydantic.alias_generators import to_camel
 from headrace.regular_files import read_regular_file
 from headrace.v1 import common_pb2
 from services.runtime.auth.answerer_rule import AnswererRule
-from services.runtime.formats.json_depth import JSON_DEPTH_MAX, measure_json_depth
+from services.runtime.formats.json_form import JSON_DEPTH_MAX, measure_json_depth
 from services.tools.toolkit.tool import Approval, Effect, Kind, check_schema
 
 KINDS: dict[str, Kind] = {".backend": "backend", ".action": "action", ".frontend": "frontend"}

@@ -10,8 +10,8 @@ import structlog
 
 from headrace.errors import InvalidRequest, NotFound, ProviderUnavailable
 from headrace.v1 import tools_pb2
+from services.runtime.auth.audit_records import AuditRecords
 from services.runtime.auth.identity import Identity, require_identity
-from services.runtime.rpc.audit_records import AuditRecords
 from services.tools.mcp_client.oauth.token_store import TokenStore
 from services.tools.mcp_client.servers import McpServers
 

@@ -15,7 +15,7 @@ import mcp_types as types
 import structlog
 
 from headrace.v1 import tools_pb2
-from services.runtime.formats.json_depth import JSON_DEPTH_MAX, measure_json_depth
+from services.runtime.formats.json_form import JSON_DEPTH_MAX, measure_json_depth
 from services.tools.mcp_client.sdk_errors import RequestNotTaken
 from services.tools.mcp_client.session import McpSession
 from services.tools.mcp_client.settings import Http, Server

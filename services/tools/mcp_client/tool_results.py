@@ -14,10 +14,9 @@ from mcp_types import methods
 from pydantic import ValidationError
 
 from headrace.v1 import agent_pb2, tools_pb2
-from services.runtime.formats.json_depth import JSON_DEPTH_MAX, measure_json_depth
+from services.runtime.formats.json_form import JSON_DEPTH_MAX, measure_json_depth
 from services.runtime.formats.json_schema import compile_schema, describe_violations
-from services.runtime.tokens.image_size import MIME_TYPES
-from services.runtime.tokens.sound_type import SOUND_TYPES
+from services.runtime.tokens.image_size import MIME_TYPES, SOUND_TYPES
 from services.tools.errors import ToolFailed
 from services.tools.toolkit.tool import ToolContext, make_result
 from services.tools.workspace.content_types import IMAGE_BYTES_MAX, detect_type

@@ -13,8 +13,7 @@ from urllib.parse import urlsplit
 
 import structlog
 
-from services.runtime.net.addresses import parse_address
-from services.runtime.net.allow_list import AllowList
+from services.runtime.net.allow_list import AllowList, parse_address
 
 log = structlog.get_logger()
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from headrace.errors import InvalidRequest
-from services.runtime.tokens.pictures import BadPicture, shrink_picture
+from services.runtime.tokens.image_size import BadPicture, shrink_picture
 from services.tools.sandbox.supervisor.sweep import remove_tree
 from services.tools.workspace import quota
 from services.tools.workspace.workspace import Workspaces

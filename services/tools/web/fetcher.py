@@ -13,8 +13,15 @@ from dataclasses import dataclass
 from yarl import URL
 
 from services.runtime.net.allow_list import AllowList
-from services.runtime.net.checked_addresses import Resolve, checked_addresses, resolve_name
-from services.runtime.net.targets import PORTS, Target, TargetRefused, parse_target
+from services.runtime.net.targets import (
+    PORTS,
+    Resolve,
+    Target,
+    TargetRefused,
+    checked_addresses,
+    parse_target,
+    resolve_name,
+)
 from services.tools.errors import ToolFailed
 
 FETCH_S = 20.0

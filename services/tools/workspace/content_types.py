@@ -16,8 +16,7 @@ from typing import Literal, TypeAlias
 import chardet
 import filetype
 
-from services.runtime.tokens.image_size import image_type
-from services.runtime.tokens.sound_type import sound_type
+from services.runtime.tokens.image_size import image_type, sound_type
 
 Kind: TypeAlias = Literal["image", "audio", "text", "pdf", "office", "other"]
 

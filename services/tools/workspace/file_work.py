@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from headrace.errors import InvalidRequest, NotFound, Overloaded, QuotaExceeded
 from headrace.regular_files import PASSING
-from services.runtime.completion import complete
+from services.runtime.ending import complete
 from services.runtime.files.disk import NO_ROOM, make_full_error
 from services.tools.errors import ToolFailed
 from services.tools.workspace.quota import WorkspaceFull

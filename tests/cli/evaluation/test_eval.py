@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from headrace.cli.evaluation.result import Result
-from headrace.cli.evaluation.statistics import find_difference, find_wilson_interval
+from headrace.cli.evaluation.summary import find_difference, find_wilson_interval
 from headrace.v1 import agent_pb2
 from tests.support.command_line import run
 from tests.support.facade.scripted import Script, answering, suite

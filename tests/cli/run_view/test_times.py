@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from headrace.cli.run_view.times import format_time
+from headrace.cli.run_view.printing import format_time
 
 
 @pytest.mark.parametrize("time_ms", [-(2**63), 0, 253_402_300_800_000, 2**63 - 1])

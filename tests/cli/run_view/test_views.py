@@ -9,8 +9,8 @@ from typing import Any
 
 from rich.console import Console
 
-from headrace.cli.run_view.costs import BudgetLeft, describe_budget
 from headrace.cli.run_view.plain_view import PlainView
+from headrace.cli.run_view.printing import BudgetLeft, describe_budget
 from headrace.cli.run_view.run_display import RunDisplay
 from headrace.cli.run_view.terminal_view import TerminalView
 from headrace.v1 import agent_pb2, common_pb2

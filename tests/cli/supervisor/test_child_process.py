@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from headrace.cli.supervisor.child_process import LOG_BYTES_MAX, ChildProcess
-from headrace.cli.supervisor.start_errors import CannotStart
+from headrace.cli.supervisor.ports import CannotStart
 from headrace.cli.supervisor.suite_plan import ProcessSpec
 
 

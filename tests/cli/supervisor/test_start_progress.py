@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headrace.cli.supervisor.log_reader import LogReader
-from headrace.cli.supervisor.start_progress import describe_progress
+from headrace.cli.supervisor.error_reports import LogReader, describe_progress
 
 SAID = """{"service":"memory","event":"settings in force","level":"info"}
 no JSON

@@ -13,7 +13,7 @@ import pytest
 SAYING = """
 import pathlib, sys
 other = open(sys.argv[1], "w")
-from headrace.cli.supervisor.terminal import show_text, show_bytes
+from headrace.cli.supervisor.child_process import show_text, show_bytes
 show_text("a line")
 show_text("another", on_stdout=True)
 show_bytes(b"output of a service\\n")

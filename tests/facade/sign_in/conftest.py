@@ -15,10 +15,9 @@ import pytest_asyncio
 from services.facade import service as facade
 from services.facade.config import Config
 from services.facade.sign_in.settings import SignInSettings
-from services.runtime.auth.caller_credentials import build_caller_metadata
 from services.runtime.auth.callers import FACADE
 from services.runtime.process.config import ProcessSettings
-from services.runtime.rpc.channels import open_channel
+from services.runtime.rpc.channels import build_caller_metadata, open_channel
 from tests.support.facade.fronts import Timing, gateway
 from tests.support.sign_in.office import KEY, PUBLIC, Office, OpenOffice
 from tests.support.sign_in.provider import CLIENT, SECRET, serving_provider

@@ -11,11 +11,11 @@ from typing import Any
 import grpc
 import pytest
 
-from services.runtime.http2.client.channel import Channel
 from services.runtime.http2.server.server import Server
-from services.runtime.process.tls import Certificates
+from services.runtime.process.transport import Certificates
 from tests.judges.grpc.interop_service import ECHO_INITIAL, ECHO_TRAILING, SERVICE, Contract, InteropService
 from tests.support.authority import Authority, Files
+from tests.support.http2.channel import Channel
 from trials.grpc_load.clients import CLIENTS
 from trials.grpc_load.runs import Load, run_load
 

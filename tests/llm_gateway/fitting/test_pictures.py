@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from headrace.v1 import llm_pb2
-from services.runtime.tokens.pictures import BYTES_MAX, SIDE_PX_MAX
+from services.runtime.tokens.image_size import BYTES_MAX, SIDE_PX_MAX
 from tests.support.llm_gateway.conversation import USER, answers, asks, call, read_body
 from tests.support.llm_gateway.gateway import Asking
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headrace.errors import InvalidRequest
+from services.runtime.auth.access import find_keyed_chat
 from services.runtime.auth.identity import Identity, acting_as
-from services.runtime.auth.keyed_chats import find_keyed_chat
 from tests.support.memory.writing import Memory, run_line
 
 pytestmark = pytest.mark.engines

@@ -16,10 +16,9 @@ import pytest
 from headrace.errors import HeadraceError, InvalidRequest, PermissionDenied
 from headrace.streams import reading, rpc_errors
 from headrace.v1 import agent_pb2, agent_pb2_grpc, gates_pb2, gates_pb2_grpc
-from services.runtime.auth.caller_credentials import build_caller_metadata
 from services.runtime.auth.callers import FACADE
 from services.runtime.auth.identity import DEFAULT_SCOPES, Identity, acting_as
-from services.runtime.rpc.channels import open_channel
+from services.runtime.rpc.channels import build_caller_metadata, open_channel
 from tests.support.orchestrator import ANSWER, Serve, two_replicas
 from tests.support.orchestrator.answerers import APPROVE, KEYS, LISTED, asking, offer
 from tests.support.orchestrator.crashes import Crashes

@@ -18,9 +18,9 @@ from services.memory.audit import AuditService
 from services.memory.storage.audit import AuditTrail
 from services.orchestrator.agents.registry import Registry
 from services.orchestrator.operating.config_audit import ConfigAudit, read_collecting
+from services.runtime.auth.audit_records import AuditRecords
 from services.runtime.auth.callers import ORCHESTRATOR
 from services.runtime.process.config import ServerSettings
-from services.runtime.rpc.audit_records import AuditRecords
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService, serving_grpc
 from tests.support.facade.audit import make_audit_trail

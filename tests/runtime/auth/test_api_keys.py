@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import Unauthenticated
+from services.runtime.auth.api_keys import ApiKeys
 from services.runtime.auth.identity import Identity
-from services.runtime.auth.keys.api_keys import ApiKeys
 from services.runtime.auth.setup import open_authenticator
 from tests.support.issuing import INTERNAL, jwt_settings, key_settings, keys_file, token
 

@@ -12,12 +12,11 @@ from cryptography import x509
 from headrace.errors import PermissionDenied, ProviderUnavailable, Unauthenticated
 from headrace.streams import rpc_errors
 from headrace.v1 import llm_pb2_grpc
-from services.runtime.http2.client.channel import Channel
 from services.runtime.process.config import ServerSettings
-from services.runtime.process.tls import CA, CERT, KEY, Certificates
-from services.runtime.process.transport import VARIABLE
+from services.runtime.process.transport import CA, CERT, KEY, VARIABLE, Certificates
 from services.runtime.rpc.server import serving_grpc
 from tests.support.authority import Authority, Files
+from tests.support.http2.channel import Channel
 from tests.support.issuing import key_settings
 from tests.support.scripted_llm import COUNT, ScriptedLlm, build_service
 

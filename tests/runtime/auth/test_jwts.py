@@ -17,9 +17,8 @@ from aiohttp import web
 
 from headrace.errors import Overloaded, Unauthenticated
 from services.runtime.auth.identity import Identity
+from services.runtime.auth.jwts import FetchedKeys, JwtVerifier, parse_keys
 from services.runtime.auth.setup import open_authenticator
-from services.runtime.auth.tokens.jwt_keys import FetchedKeys, parse_keys
-from services.runtime.auth.tokens.jwts import JwtVerifier
 from tests.support.issuing import AUDIENCE, EC, ED, ISSUER, RSA, claims, jwk, jwks, jwt_settings, pem, token
 from tests.support.web_server import serving_web
 

@@ -12,7 +12,7 @@ import pytest
 from headrace.errors import Overloaded, QuotaExceeded
 from headrace.v1 import keys_pb2
 from services.memory.storage.key_uses import take_from_bucket
-from services.runtime.auth.keys.key_calls import ALONE_S, LOT_GOOD_S, KeyCalls
+from services.runtime.auth.key_calls import ALONE_S, LOT_GOOD_S, KeyCalls
 from services.runtime.clock import CLOCK, now_ms
 
 KEY = "a key"

@@ -13,9 +13,9 @@ import pytest
 
 from headrace.errors import CredentialEnded, Overloaded
 from headrace.v1 import keys_pb2
+from services.runtime.auth.api_keys import ApiKeys
 from services.runtime.auth.authenticator import Authenticator
 from services.runtime.auth.identity import Identity
-from services.runtime.auth.keys.api_keys import ApiKeys
 from services.runtime.auth.settings import AuthSettings
 from services.runtime.auth.setup import following_keys, open_authenticator
 from services.runtime.clock import CLOCK, now_ms

@@ -14,12 +14,11 @@ from headrace.streams import rpc_errors
 from headrace.v1 import audit_pb2
 from headrace.v1.audit_pb2_grpc import AuditServiceStub, add_AuditServiceServicer_to_server
 from services.memory.audit import AuditService
-from services.runtime.auth.caller_credentials import build_caller_metadata
+from services.runtime.auth.audit_records import ADDRESSES_MAX, OTHERS, RefusedSignIns, recording_refused
 from services.runtime.auth.callers import FACADE
 from services.runtime.auth.identity import acting_as
-from services.runtime.auth.refused_sign_ins import ADDRESSES_MAX, OTHERS, RefusedSignIns, recording_refused
 from services.runtime.process.config import ServerSettings
-from services.runtime.rpc.channels import open_channel
+from services.runtime.rpc.channels import build_caller_metadata, open_channel
 from services.runtime.rpc.server import GrpcService, serving_grpc
 from tests.support.facade.audit import make_audit_trail
 from tests.support.issuing import key_settings

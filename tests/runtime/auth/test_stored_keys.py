@@ -14,12 +14,12 @@ import pytest
 
 from headrace.errors import CredentialEnded, HeadraceError, Overloaded, QuotaExceeded, Unauthenticated
 from headrace.v1 import keys_pb2
+from services.runtime.auth import stored_keys
 from services.runtime.auth.authenticator import Authenticator
 from services.runtime.auth.identity import Identity, acting_as, forward_identity
-from services.runtime.auth.keys import stored_keys
-from services.runtime.auth.keys.stored_keys import StoredKeys
 from services.runtime.auth.settings import AuthSettings
 from services.runtime.auth.setup import following_keys, open_authenticator
+from services.runtime.auth.stored_keys import StoredKeys
 from services.runtime.clock import CLOCK
 from tests.support.issuing import key_settings
 from tests.support.moved_clock import MovedClock

@@ -10,8 +10,8 @@ import grpc
 import pytest
 from hyperframe.frame import GoAwayFrame, PingFrame
 
-from services.runtime.http2.client.channel import Channel
 from services.runtime.http2.limits import Limits
+from tests.support.http2.channel import Channel
 from tests.support.http2.ends import BYTES_MAX, Caller, code_of
 from tests.support.http2.victim import OTHER, service, victim
 from tests.support.http2.wire import ACK, PING, PREFACE, SETTINGS, call, headers_of, message, opening, peer, raw, window

@@ -11,11 +11,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from services.runtime.calls.inbox import Compressed, Oversized
+from services.runtime.calls.ends import Compressed, Oversized
 from services.runtime.calls.metadata import Headers
 from services.runtime.http2.limits import DEFAULTS
 from services.runtime.http2.server.connection import ServerConnection, ServerState
-from services.runtime.http2.server.sockets import bind_address
+from services.runtime.http2.server.listener import bind_address
 from services.runtime.http2.stream import Stream
 
 H2SPEC = Path(__file__).parent / "h2spec"

@@ -13,8 +13,8 @@ from typing import Any
 import grpc
 import pytest
 
-from services.runtime.http2.client.channel import Channel
 from services.runtime.http2.limits import Limits
+from tests.support.http2.channel import Channel
 from tests.support.http2.ends import (
     BYTES_MAX,
     TEST_TIMEOUT_S,

@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 import grpc
 from hyperframe.frame import PingFrame
 
-from services.runtime.http2.client.channel import Channel
 from services.runtime.http2.limits import Limits
 from tests.support.clients.network import Network, open_network
 from tests.support.http2 import wire
+from tests.support.http2.channel import Channel
 from tests.support.http2.ends import BYTES_MAX, TEST_TIMEOUT_S, Caller, code_of
 from tests.support.http2.victim import victim
 from tests.support.http2.wire import Peer, raw

@@ -14,9 +14,9 @@ from h2.errors import ErrorCodes
 from hyperframe.frame import DataFrame, HeadersFrame
 
 from services.runtime.http2 import limits
-from services.runtime.http2.client.channel import Channel
 from services.runtime.http2.limits import Limits
 from tests.support.http2 import wire
+from tests.support.http2.channel import Channel
 from tests.support.http2.ends import BYTES_MAX, TEST_TIMEOUT_S, Caller, code_of
 from tests.support.http2.wire import Header, Peer, block, in_pieces, message, raw, reset, setting, window
 from tests.support.logged import Logged

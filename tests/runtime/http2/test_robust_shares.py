@@ -15,8 +15,8 @@ from hyperframe.frame import DataFrame, HeadersFrame, SettingsFrame
 
 from services.runtime.calls.metadata import STATUS_MESSAGE_BYTES_MAX
 from services.runtime.calls.server_call import TURN_MESSAGES
-from services.runtime.http2.client.channel import Channel
 from services.runtime.http2.limits import Limits
+from tests.support.http2.channel import Channel
 from tests.support.http2.ends import BYTES_MAX, Caller
 from tests.support.http2.victim import OTHER, service, victim
 from tests.support.http2.wire import Peer, call, headers_of, message, opening, peer, reset, window

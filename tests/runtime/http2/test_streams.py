@@ -11,8 +11,8 @@ import grpc
 import pytest
 import uvloop
 
-from services.runtime.http2.client.channel import Channel
 from services.runtime.http2.server.server import Server
+from tests.support.http2.channel import Channel
 from tests.support.http2.ends import ANYWHERE, TEST_TIMEOUT_S, Caller, Stack, between, code_of, connecting, handlers
 
 STREAMS, STREAMS_NIGHTLY = 300, 1700

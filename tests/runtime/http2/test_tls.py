@@ -13,11 +13,11 @@ from typing import Any
 import grpc
 import pytest
 
-from services.runtime.http2.client.channel import Channel
 from services.runtime.http2.limits import Limits
 from services.runtime.http2.server.server import Server
-from services.runtime.process.tls import Certificates
+from services.runtime.process.transport import Certificates
 from tests.support.authority import Authority, Files
+from tests.support.http2.channel import Channel
 from tests.support.http2.ends import BYTES_MAX, TEST_TIMEOUT_S, Caller, handlers
 from tests.support.logged import Logged
 from tests.support.timing import within

@@ -13,11 +13,11 @@ import grpc
 import pytest
 
 from services.runtime.calls.addresses import parse_target
-from services.runtime.http2.client.channel import Channel
 from services.runtime.http2.server.server import Server
 from services.runtime.local.network import NETWORK, LocalNetwork
 from services.runtime.process.transport import VARIABLE
 from services.runtime.rpc.channels import open_channel
+from tests.support.http2.channel import Channel
 from tests.support.http2.ends import BYTES_MAX, TEST_TIMEOUT_S, Caller, channel, connecting, handlers, serving
 
 NAME = "local:somebody"

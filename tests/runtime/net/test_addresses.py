@@ -6,8 +6,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from services.runtime.net.addresses import find_refusal
-from services.runtime.net.allow_list import parse_allow_list
+from services.runtime.net.allow_list import find_refusal, parse_allow_list
 
 PUBLIC = (
     "1.1.1.1",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from services.runtime.process.log_writer import WAITING_BYTES_MAX, LogWriter
+from services.runtime.process.logs import WAITING_BYTES_MAX, LogWriter
 
 
 def make_writer(fd: int) -> LogWriter:

@@ -9,7 +9,7 @@ import pytest
 
 PROGRAM = """
 import asyncio, gc, sys
-from services.runtime.process.memory_return import measure_rss, return_memory
+from services.runtime.process.program import measure_rss, return_memory
 
 class Run:
     def __init__(self):
@@ -39,8 +39,8 @@ def test_what_large_answers_leave_behind_is_returned(how: str) -> None:
 
 REST = """
 import asyncio, gc
-from services.runtime.process.memory_return import measure_rss, return_memory
-from services.runtime.tokens import encodings
+from services.runtime.process.program import measure_rss, return_memory
+from services.runtime.tokens import count
 from services.runtime.tokens.count import count_text
 
 async def main():
@@ -51,8 +51,8 @@ async def main():
     for _ in range(30):
         await asyncio.sleep(0.05)
         assert count_text(text, "o200k_base") == counted
-        assert encodings.is_loaded("o200k_base"), "dropped while it is used"
-    while encodings.is_loaded("o200k_base") or measure_rss() - before > grown // 3:
+        assert count.is_loaded("o200k_base"), "dropped while it is used"
+    while count.is_loaded("o200k_base") or measure_rss() - before > grown // 3:
         await asyncio.sleep(0.01)
     print(count_text(text, "o200k_base") - counted)
 

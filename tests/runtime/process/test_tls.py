@@ -17,11 +17,10 @@ from prometheus_client import REGISTRY
 from headrace.errors import ProviderUnavailable
 from headrace.streams import rpc_errors
 from headrace.v1 import llm_pb2_grpc
-from services.runtime.http2.client.channel import Channel
-from services.runtime.process.tls import CA, CERT, KEY, Certificates
-from services.runtime.process.transport import VARIABLE
+from services.runtime.process.transport import CA, CERT, KEY, VARIABLE, Certificates
 from services.runtime.rpc.channels import open_channel
 from tests.support.authority import Authority, Files
+from tests.support.http2.channel import Channel
 from tests.support.http2.ends import code_of
 from tests.support.logged import Logged
 from tests.support.scripted_llm import COUNT, serving_script

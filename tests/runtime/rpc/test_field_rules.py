@@ -9,8 +9,7 @@ from google.protobuf.message import Message
 
 from headrace.errors import InvalidRequest
 from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2, tools_pb2
-from services.runtime.formats.json_depth import measure_json_depth
-from services.runtime.formats.json_form import rules_of
+from services.runtime.formats.json_form import measure_json_depth, rules_of
 from services.runtime.rpc import field_rules
 
 UUID = "00000000-0000-4000-8000-00000000000a"

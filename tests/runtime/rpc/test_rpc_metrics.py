@@ -11,9 +11,9 @@ from prometheus_client import REGISTRY
 
 from headrace.errors import NotFound
 from headrace.streams import reading
-from services.runtime.auth import tenants
+from services.runtime.auth import identity
 from services.runtime.auth.identity import Identity, acting_as
-from services.runtime.process.loop_lag import measuring_loop_lag
+from services.runtime.process.metrics import measuring_loop_lag
 from tests.support.scripted_llm import COUNT, REQUEST, SILENCE_S, serving_script
 from tests.support.timing import within
 
@@ -57,8 +57,8 @@ async def test_what_holds_the_loop_up_is_seen() -> None:
 
 def test_so_many_tenants_are_named_and_the_others_are_one() -> None:
     named = set[str]()
-    for number in range(tenants.TENANTS_MAX + 10):
+    for number in range(identity.TENANTS_MAX + 10):
         with acting_as(Identity(f"tenant-{number}", "u")):
-            named.add(tenants.label_tenant())
-    assert len(named) <= tenants.TENANTS_MAX + 1
-    assert tenants.OTHERS in named
+            named.add(identity.label_tenant())
+    assert len(named) <= identity.TENANTS_MAX + 1
+    assert identity.OTHERS in named

@@ -15,9 +15,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headrace.v1 import llm_pb2
-from services.runtime.tokens import count, encodings
-from services.runtime.tokens.count import PIECE_CHARS_MAX, count_message, count_request, count_text
-from services.runtime.tokens.encodings import EncodingName
+from services.runtime.tokens import count
+from services.runtime.tokens.count import PIECE_CHARS_MAX, EncodingName, count_message, count_request, count_text
 
 ROOT = Path(__file__).parents[3]
 NAMES: tuple[EncodingName, ...] = get_args(EncodingName)
@@ -86,7 +85,7 @@ ALPHABETS = ["aB", "水车。", "\u0301a", " \n", "\r\n", "/.", "1", "ab1 ", "'s
 def test_a_cut_in_a_run_is_worth_two_tokens_at_most(name: EncodingName, runs: list[tuple[str, int, int]]) -> None:
     text = "".join((alphabet * length)[::step] for alphabet, length, step in runs)[:60_000]
     cuts = len(text) // (PIECE_CHARS_MAX // 2)
-    whole = plainly(encodings.encoding(name), text)
+    whole = plainly(count.encoding(name), text)
     assert abs(count_text(text, name) - whole) <= CUT_TOKENS_MAX * cuts
 
 
@@ -101,7 +100,7 @@ ANY_TEXT = st.text(max_size=40) | st.text("aZſ's7 \n\t.水\u0301/", max_size=20
 @given(st.sampled_from(NAMES), ANY_TEXT, st.sampled_from("a水7ßſZ"), ANY_TEXT)
 @example("o200k_base", "do", "n", "t")  # one token with its apostrophe, and so no place to cut
 def test_a_cut_where_the_encodings_cut_changes_nothing(name: EncodingName, left: str, last: str, right: str) -> None:
-    bpe = encodings.encoding(name)
+    bpe = count.encoding(name)
     for first in BEFORE:
         whole = left + last + first + right
         assert plainly(bpe, left + last) + plainly(bpe, first + right) == plainly(bpe, whole), whole
@@ -152,13 +151,13 @@ def test_a_request_costs_two_more_than_its_messages_and_its_tools() -> None:
 
 def test_a_damaged_vocabulary_is_refused() -> None:
     with pytest.raises(ValueError, match="SHA-256"):
-        encodings.parse_vocabulary(b"IQ== 0\n", "0" * 64)
+        count.parse_vocabulary(b"IQ== 0\n", "0" * 64)
 
 
 def test_nothing_of_the_network_is_imported_and_nothing_loaded_early() -> None:
     program = (
         "import sys; from services.runtime.tokens.count import count_text\n"
-        "from services.runtime.tokens.encodings import is_loaded\n"
+        "from services.runtime.tokens.count import is_loaded\n"
         "assert not is_loaded('o200k_base'); count_text('x', 'o200k_base'); assert is_loaded('o200k_base')\n"
         "assert not is_loaded('cl100k_base'); print(sorted({'requests', 'urllib3', 'regex'} & set(sys.modules)))\n"
     )

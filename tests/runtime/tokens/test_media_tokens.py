@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from headrace.v1.llm_pb2 import AudioPart, ContentPart, FilePart, ImagePart, Message
 from services.runtime.tokens.count import count_message
 from services.runtime.tokens.image_size import image_size
-from services.runtime.tokens.image_tokens import image_tokens, tiles
-from services.runtime.tokens.media_tokens import PAGE_TOKENS, count_media
+from services.runtime.tokens.media_tokens import PAGE_TOKENS, count_media, image_tokens, tiles
 
 
 def png(width: int, height: int) -> bytes:

@@ -15,10 +15,9 @@ import pytest
 from services.runtime.calls.addresses import Address, Target, describe_address, parse_target
 from services.runtime.calls.channel import DialingChannel
 from services.runtime.calls.ends import ClientEnd
-from services.runtime.http2.client.channel import Channel
 from services.runtime.http2.server.server import Server
-from services.runtime.local.dialer import LocalDialer
-from services.runtime.local.network import NETWORK
+from services.runtime.local.network import NETWORK, LocalDialer
+from tests.support.http2.channel import Channel
 
 Stack: TypeAlias = Literal["ours", "grpcio", "local"]
 Add: TypeAlias = Callable[[grpc.aio.Server], None]

@@ -11,9 +11,9 @@ from typing import Any
 
 import grpc
 
-from services.runtime.http2.client.channel import Channel
 from services.runtime.http2.limits import Limits
 from services.runtime.http2.server.server import Server
+from tests.support.http2.channel import Channel
 from tests.support.http2.ends import BYTES_MAX, SILENCE_S, TEST_TIMEOUT_S, Caller, handlers
 from tests.support.timing import until_still
 

@@ -33,13 +33,12 @@ from services.memory.storage.lru import CACHE_BYTES_MAX
 from services.memory.storage.postgres.connection.pool import PATIENCE_S, Limits
 from services.memory.storage.postgres.engine import open_postgres
 from services.memory.storage.postgres.notifications import Notifications
-from services.runtime.auth.caller_credentials import build_caller_metadata
 from services.runtime.auth.callers import ORCHESTRATOR
 from services.runtime.auth.settings import AuthSettings
 from services.runtime.clock import now_ms
 from services.runtime.files.disk import sync_file_system
 from services.runtime.process.config import ServerSettings
-from services.runtime.rpc.channels import open_channel
+from services.runtime.rpc.channels import build_caller_metadata, open_channel
 from services.runtime.rpc.server import serving_grpc
 from tests.support.memory.writing import Memory
 from tests.support.s3_store import Place

@@ -11,9 +11,8 @@ from headrace.streams import rpc_errors
 from headrace.v1 import schedule_pb2
 from headrace.v1.schedule_pb2_grpc import ScheduleServiceStub
 from services.memory.webhooks.forms import make_headers
-from services.runtime.auth.caller_credentials import build_caller_metadata
 from services.runtime.auth.callers import FACADE
-from services.runtime.rpc.channels import open_channel
+from services.runtime.rpc.channels import build_caller_metadata, open_channel
 from tests.support.orchestrator.suite import Suite
 from tests.support.timing import within
 

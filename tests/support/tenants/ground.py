@@ -15,10 +15,9 @@ from headrace.errors import from_rpc_error
 from headrace.v1 import agent_pb2
 from services.llm_gateway.config import Config as LlmConfig
 from services.llm_gateway.server import gateway
-from services.runtime.auth.caller_credentials import build_caller_metadata
 from services.runtime.auth.callers import ORCHESTRATOR
 from services.runtime.process.config import ServerSettings
-from services.runtime.rpc.channels import open_channel
+from services.runtime.rpc.channels import build_caller_metadata, open_channel
 from tests.support.contract import RPCS
 from tests.support.tenants.suite import ADA, SLOW, TenantSuite, path, serving_tenants
 

@@ -40,12 +40,11 @@ from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.engine import open_files
 from services.orchestrator.config import Config as OrchestratorConfig
 from services.orchestrator.server import orchestrator
-from services.runtime.auth.caller_credentials import CallerMetadata, build_caller_metadata
 from services.runtime.auth.callers import CALLERS, CLIENT, FACADE, ORCHESTRATOR
 from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
 from services.runtime.auth.settings import AuthSettings
 from services.runtime.process.config import ProcessSettings, ServerSettings
-from services.runtime.rpc.channels import open_channel
+from services.runtime.rpc.channels import CallerMetadata, build_caller_metadata, open_channel
 from services.runtime.rpc.server import GrpcService, serving_grpc
 from services.tools.catalogue.catalogue import Catalogue
 from services.tools.config import Config as ToolsConfig

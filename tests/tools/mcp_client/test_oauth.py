@@ -21,9 +21,9 @@ from aiohttp import web
 from headrace.errors import InvalidRequest, NotFound, Overloaded
 from headrace.streams import reading, rpc_errors
 from headrace.v1 import common_pb2, tools_pb2
+from services.runtime.auth.audit_records import AuditRecords
 from services.runtime.auth.callers import TOOLS
 from services.runtime.auth.identity import DEFAULT, Identity, acting_as
-from services.runtime.rpc.audit_records import AuditRecords
 from services.runtime.rpc.channels import open_channel
 from services.tools.mcp_client.authorizations import Authorizations
 from services.tools.mcp_client.oauth.token_store import TokenStore

@@ -13,8 +13,8 @@ from headrace.client import Client
 from headrace.errors import HeadraceError
 from headrace.testing import Suite
 from headrace.v1 import agent_pb2, common_pb2
+from services.runtime.auth.access import find_keyed_chat
 from services.runtime.auth.identity import Identity
-from services.runtime.auth.keyed_chats import find_keyed_chat
 from tests.support.shapes import SHAPES, fan_out
 
 MESSAGE_BYTES = 1_000_000

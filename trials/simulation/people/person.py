@@ -20,9 +20,8 @@ from headrace.v1 import (
     webhook_pb2_grpc,
 )
 from services.runtime.auth import callers
-from services.runtime.auth.caller_credentials import build_caller_metadata
 from services.runtime.auth.identity import ALL_SCOPES, DEFAULT_SCOPES, Identity, adopt_identity
-from services.runtime.rpc.channels import open_channel
+from services.runtime.rpc.channels import build_caller_metadata, open_channel
 from trials.simulation.outside.outside import REQUESTER
 from trials.simulation.planted.bugs import USER_BUGS
 

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 
 from headrace.v1 import memory_pb2
-from services.runtime.calls.status import STATUS
+from services.runtime.calls.metadata import STATUS
 
 OK = b"%d" % grpc.StatusCode.OK.value[0]
 ABORTED = b"%d" % grpc.StatusCode.ABORTED.value[0]

@@ -26,8 +26,7 @@ from services.memory.storage.postgres.connection.pool import Limits
 from services.memory.storage.postgres.engine import open_postgres
 from services.memory.webhooks.deliverer import delivering
 from services.runtime.auth import callers
-from services.runtime.auth.caller_credentials import build_caller_metadata
-from services.runtime.rpc.channels import open_channel
+from services.runtime.rpc.channels import build_caller_metadata, open_channel
 from services.runtime.rpc.server import serving_grpc
 from trials.simulation.planted.bugs import DATA_BUGS, MEMORY_BUGS, SCHEDULE_BUGS
 from trials.simulation.world.processes import PROCESS

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from services.runtime.calls.status import STATUS
-from services.runtime.local.client_connection import LocalClientConnection
-from services.runtime.local.link import Link
+from services.runtime.calls.metadata import STATUS
+from services.runtime.local.connections import LocalClientConnection, LocalServerConnection, LocalServerState
 from services.runtime.local.network import LocalNetwork
-from services.runtime.local.server_connection import LocalServerConnection, LocalServerState
+from services.runtime.local.stream import Link
 from trials.simulation.plan import MEMORY
 from trials.simulation.world.history import History
 from trials.simulation.world.processes import Process
@@ -216,7 +215,7 @@ class Connection:
         loop = self.wire.loop
         why = "the connection broke: reset by the network"
         loop.call_later(client_notice_s, self._client_lost, why, context=self._client_context)
-        loop.call_later(server_notice_s, self._server.lose, context=self._server_context)
+        loop.call_later(server_notice_s, self._server.receive_close, context=self._server_context)
 
     def _client_lost(self, why: str) -> None:
         if not self._client.is_lost:

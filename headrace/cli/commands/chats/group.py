@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import msgspec
 
-from headrace.cli.commands.chats.checkpoints import checkpoints, revert, state
+from headrace.cli.commands.chats.checkpoints import checkpoints, pin, pins, revert, state, summary
 from headrace.cli.commands.chats.folder import (
     export_chats,
     import_chats,
@@ -17,12 +17,10 @@ from headrace.cli.commands.chats.folder import (
     rotate_data_keys,
     verify_chats,
 )
-from headrace.cli.commands.chats.pins import pin, pins, summary
 from headrace.cli.facade.client import make_request
 from headrace.cli.facade.options import url_option
-from headrace.cli.run_view.printing import print_text
+from headrace.cli.run_view.printing import format_time, print_text
 from headrace.cli.run_view.run_display import RunDisplay
-from headrace.cli.run_view.times import format_time
 from headrace.cli.run_view.view import choose_view
 from headrace.event_json import parse_event
 

@@ -14,12 +14,10 @@ import msgspec
 
 from headrace.cli.commands.gates.audit import export, verify
 from headrace.cli.commands.gates.grants import grants, revoke
-from headrace.cli.commands.gates.rows import Gate
-from headrace.cli.commands.gates.watch import watch
+from headrace.cli.commands.gates.watch import Gate, watch
 from headrace.cli.facade.client import make_request
 from headrace.cli.facade.options import url_option
-from headrace.cli.run_view.printing import print_shown
-from headrace.cli.run_view.times import format_time
+from headrace.cli.run_view.printing import format_time, print_shown
 
 
 class _Answered(msgspec.Struct, frozen=True, rename="camel"):

@@ -11,8 +11,7 @@ import base64
 import struct
 
 from headrace.v1.llm_pb2 import LlmMedia
-from services.runtime.tokens.image_size import image_type
-from services.runtime.tokens.sound_type import sound_type
+from services.runtime.tokens.image_size import image_type, sound_type
 
 PARTS_MAX = 8
 BYTES_MAX = 32 * 1024 * 1024

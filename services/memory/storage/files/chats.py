@@ -19,7 +19,7 @@ from services.memory.storage.index_rows import IndexChange, make_full_change
 from services.memory.storage.leases import check_can_own, check_owned
 from services.memory.storage.lru import CACHE_BYTES_MAX, LruCache
 from services.runtime.auth.identity import Identity
-from services.runtime.completion import complete
+from services.runtime.ending import complete
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

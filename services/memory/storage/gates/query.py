@@ -9,7 +9,7 @@ from typing import Any
 from services.memory.storage.gates.rows import COLUMNS, GRANT_COLUMNS, GateEntry, GrantEntry
 from services.memory.storage.paging import PAGE_MAX, split_page
 from services.memory.storage.where import Where
-from services.runtime.auth.answerers import list_names
+from services.runtime.auth.access import list_names
 from services.runtime.auth.identity import Identity
 
 LIST_CHATS = """

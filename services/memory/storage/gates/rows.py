@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from services.memory.log.lines import Event, Line, Run
 from services.memory.log.raw_json import GATE_EVENT, Answerers, GateEvent
-from services.runtime.auth.answerers import REQUESTER, USER
+from services.runtime.auth.access import REQUESTER, USER
 
 if TYPE_CHECKING:
     import msgspec

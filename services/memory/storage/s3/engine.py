@@ -16,7 +16,7 @@ from services.memory.storage import log_copy
 from services.memory.storage.s3.blobs import WAITING_MAX, S3Blobs
 from services.memory.storage.s3.bucket import open_bucket
 from services.memory.storage.s3.requests import LIMITS, Limits
-from services.runtime.completion import complete
+from services.runtime.ending import complete
 
 if TYPE_CHECKING:
     from services.memory.storage.engine import Blobs, ChatLogs, Engine

@@ -30,7 +30,7 @@ from services.memory.storage.s3.errors import (
 from services.runtime.clock import monotonic_s
 from services.runtime.ending import CannotServe
 from services.runtime.net.aws import AwsSession, NoCredentials
-from services.runtime.net.bounded_body import read_bounded_body
+from services.runtime.net.pinned_connection import read_bounded_body
 from services.runtime.randomness import choose_uniform
 
 if TYPE_CHECKING:

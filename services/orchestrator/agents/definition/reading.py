@@ -12,7 +12,7 @@ import structlog
 from pydantic import ValidationError
 
 from services.orchestrator.agents.definition.agent import Definition
-from services.runtime.formats.json_depth import JSON_DEPTH_MAX, measure_json_depth
+from services.runtime.formats.json_form import JSON_DEPTH_MAX, measure_json_depth
 
 log = structlog.get_logger()
 

@@ -21,7 +21,7 @@ from services.orchestrator.run.run import Run
 from services.orchestrator.turn.output_form import check_output_format
 from services.runtime.auth import identity
 from services.runtime.auth.identity import Identity
-from services.runtime.auth.keys.stored_keys import StoredKeys
+from services.runtime.auth.stored_keys import StoredKeys
 from services.runtime.capacity import RETRY_AFTER_S, Capacity
 from services.runtime.randomness import new_uuid
 

@@ -12,9 +12,8 @@ from contextlib import asynccontextmanager
 
 from headrace.errors import HeadraceError, QueueFull
 from services.orchestrator import metrics
-from services.runtime.auth import tenants
-from services.runtime.capacity import RETRY_AFTER_S, decrement_count
-from services.runtime.turnstile import Turnstile
+from services.runtime.auth import identity
+from services.runtime.capacity import RETRY_AFTER_S, Turnstile, decrement_count
 
 BEGINNING_MAX = 4
 """More would begin no faster, and the next run would wait for all of them; beyond it each tenant may begin one."""
@@ -84,7 +83,7 @@ class FairUse:
             self._leave_queue(tenant, place)
             raise self._make_refusal(f"{self._waiting_max} runs of the tenant wait already")
         try:
-            with metrics.QUEUE_LENGTH.labels(tenants.label_tenant(tenant)).track_inprogress():
+            with metrics.QUEUE_LENGTH.labels(identity.label_tenant(tenant)).track_inprogress():
                 async with asyncio.timeout(self._wait_s):
                     await place
         except TimeoutError:

@@ -22,11 +22,15 @@ from headrace.errors import (
 from headrace.regular_files import read_regular_file
 from services.orchestrator.agents.definition.sections import SECRET_PLACES, Remote
 from services.runtime.net.allow_list import AllowList
-from services.runtime.net.bounded_body import read_bounded_body
-from services.runtime.net.checked_addresses import Resolve, checked_addresses, resolve_name
-from services.runtime.net.https_targets import PORTS, parse_https_target
-from services.runtime.net.pinned_connection import pinned_session
-from services.runtime.net.targets import TargetRefused
+from services.runtime.net.pinned_connection import pinned_session, read_bounded_body
+from services.runtime.net.targets import (
+    HTTPS_PORTS,
+    Resolve,
+    TargetRefused,
+    checked_addresses,
+    parse_https_target,
+    resolve_name,
+)
 
 log = structlog.get_logger()
 
@@ -122,7 +126,7 @@ class Http:
 
     allow: AllowList = AllowList()
     resolve: Resolve = resolve_name
-    ports: frozenset[int] = PORTS
+    ports: frozenset[int] = HTTPS_PORTS
     tls: ssl.SSLContext | None = None
     """Whom to trust; None: the authorities that the machine trusts."""
 

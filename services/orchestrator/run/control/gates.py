@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias
 from headrace.errors import Claimed, Overloaded, QueueFull
 from headrace.v1 import agent_pb2, common_pb2
 from services.orchestrator.run.answers.call import Call
-from services.runtime.auth.answerers import REQUESTER
+from services.runtime.auth.access import REQUESTER
 from services.runtime.clock import now_ms
 
 Outcome: TypeAlias = Literal["accepted", "repeated", "duplicate", "expired"]

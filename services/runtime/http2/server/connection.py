@@ -13,21 +13,17 @@ from h2.errors import ErrorCodes
 from h2.events import Event, PingAckReceived, RequestReceived, TrailersReceived
 
 from services.runtime import local_users
-from services.runtime.calls.inbox import Compressed, Oversized
+from services.runtime.calls.ends import Compressed, Oversized
 from services.runtime.calls.metadata import Headers
 from services.runtime.calls.server_call import ServerCall
-from services.runtime.http2 import limits
-from services.runtime.http2.allowance import RateExceeded, RateLimit
-from services.runtime.http2.codec import frames
-from services.runtime.http2.codec.header_blocks import read_request
-from services.runtime.http2.codec.header_rules import REQUEST, TRAILERS, check_headers
+from services.runtime.capacity import InFlightCounter
+from services.runtime.http2 import frames, limits
 from services.runtime.http2.connection import Connection
-from services.runtime.http2.limits import DEFAULTS, Limits
-from services.runtime.http2.server.handshakes import Handshake, MeasuredSslObject
-from services.runtime.http2.server.strangers import AddressShare, Strangers
+from services.runtime.http2.header_blocks import REQUEST, TRAILERS, check_headers, read_request
+from services.runtime.http2.limits import DEFAULTS, Limits, RateExceeded, RateLimit
+from services.runtime.http2.server.strangers import AddressShare, Handshake, MeasuredSslObject, Strangers
 from services.runtime.http2.stream import Stream
 from services.runtime.http2.tls import read_peer_identity
-from services.runtime.in_flight import InFlightCounter
 
 _LAST_PING = b"lastcall"
 
@@ -141,7 +137,7 @@ class ServerConnection(Connection):
         else:
             began_s = thread_time()
             super().handle_input(data)
-            unread_bytes = sum(stream.window.unread_bytes for stream in self.streams.values())
+            unread_bytes = sum(stream.unread_bytes for stream in self.streams.values())
             held_bytes = len(self.incoming.rest) + unread_bytes + len(self.calls) * limits.CALL_BYTES
             fits = share.hold_bytes(self, held_bytes)
             share.spend_time(thread_time() - began_s)
@@ -219,7 +215,7 @@ class ServerConnection(Connection):
 
     def end_stream(self, stream: Stream, trailers: Headers) -> None:
         self.send_headers(stream.id, trailers, end=True)
-        if stream.window.is_open:
+        if stream.is_remote_open:
             # The answer is complete whatever else the client would say.
             self.reset_stream(stream, ErrorCodes.NO_ERROR)
         self.forget_if_done(stream)

@@ -1,15 +1,16 @@
-"""Accepts connections a few at a time, within the share that a stranger's address has of the processor.
+"""Binds sockets, and accepts connections a few at a time, within a stranger's share of the processor.
 
-asyncio's servers take all that wait in one turn, which holds up whatever streams beside it, and begin each: what that
-costs is spent before anybody is asked. Here those of an address whose share is used up wait as sockets; with TLS they
-are closed.
+asyncio's servers take every waiting connection in one turn, which holds up all streams, and begin each: its cost is
+spent before any check. Here connections of an address whose share is used up wait as sockets; with TLS they are closed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
+import stat
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,7 +20,7 @@ import structlog
 
 from services.runtime.http2.limits import ACCEPT_AGAIN_S, ACCEPTED_IN_A_TURN, ACCEPTING_MAX, DEFERRED_MAX, DEFERRED_S
 from services.runtime.http2.server.connection import ServerConnection, ServerState
-from services.runtime.http2.server.handshakes import CURRENT, Handshake, MeasuredSslObject
+from services.runtime.http2.server.strangers import CURRENT, Handshake, MeasuredSslObject
 
 log = structlog.get_logger()
 
@@ -141,3 +142,48 @@ class Listener:
                 ssl=self._context,
                 ssl_handshake_timeout=self._server.limits.preface_s if self._context is not None else None,
             )
+
+
+def bind_address(address: str, *, reuse_port: bool = False) -> tuple[list[socket.socket], int]:
+    """Return sockets bound to `address`, and their port (1 for a path, as in grpcio); raises OSError.
+
+    With `reuse_port` other processes of this user may listen there, too; the kernel spreads connections over them.
+    """
+    if address.startswith("unix:"):
+        return [_bind_path(address.removeprefix("unix:"))], 1
+    host, _, port_text = address.rpartition(":")
+    host = host.strip("[]")
+    found = socket.getaddrinfo(host or None, int(port_text), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    sockets: list[socket.socket] = []
+    port = int(port_text)
+    try:
+        for family, kind, protocol, _, name in found:
+            item = socket.socket(family, kind, protocol)
+            sockets.append(item)
+            item.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            item.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, int(reuse_port))
+            if family == socket.AF_INET6:
+                item.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(host != "::"))
+            item.bind((name[0], port, *name[2:]))
+            port = item.getsockname()[1]
+            item.setblocking(False)
+    except OSError:
+        for item in sockets:
+            item.close()
+        raise
+    return sockets, port
+
+
+def _bind_path(path: str) -> socket.socket:
+    # A socket that nobody listens on any more is in the way; serving_grpc() has made sure of that.
+    with suppress(FileNotFoundError):
+        if stat.S_ISSOCK(os.stat(path).st_mode):
+            os.unlink(path)
+    item = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        item.bind(path)
+    except OSError:
+        item.close()
+        raise
+    item.setblocking(False)
+    return item

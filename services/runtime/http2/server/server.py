@@ -1,4 +1,4 @@
-"""grpc.aio.Server over our connections: sockets, and in memory."""
+"""grpc.aio.Server over our connections, over sockets and in memory, with its methods."""
 
 from __future__ import annotations
 
@@ -6,24 +6,32 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import grpc
 
 from services.runtime.calls.addresses import describe_address, parse_target
-from services.runtime.calls.metadata import Headers, measure_headers
-from services.runtime.calls.methods import Methods
-from services.runtime.calls.server_call import ServerCall
+from services.runtime.calls.ends import CallStream, ServerEnd
+from services.runtime.calls.metadata import TIMEOUT, Headers, ServerStatus, from_headers, from_timeout, measure_headers
+from services.runtime.calls.server_call import RESPONSE_HEADERS, ServerCall
 from services.runtime.http2.limits import DEFAULTS, HEADERS_BYTES_MAX, Limits
 from services.runtime.http2.server.connection import ServerConnection, ServerState
-from services.runtime.http2.server.listener import Listener
-from services.runtime.http2.server.sockets import bind_address
+from services.runtime.http2.server.listener import Listener, bind_address
 from services.runtime.http2.stream import Stream
 from services.runtime.http2.tls import restrict_to_http2
+from services.runtime.local.connections import LocalServerConnection, LocalServerState
 from services.runtime.local.network import LocalNetwork
-from services.runtime.local.server_connection import LocalServerConnection, LocalServerState
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+
+DEADLINE_S_MAX = 30 * 24 * 3600.0
+"""Longest deadline; a longer one is ignored, because timers need an end."""
+
+
+class _CallDetails(NamedTuple):
+    method: str
+    invocation_metadata: tuple[tuple[str, str | bytes], ...]
+    call: ServerCall
 
 
 class Server(grpc.aio.Server):
@@ -43,21 +51,23 @@ class Server(grpc.aio.Server):
         """`knows_callers` says that an interceptor calls `note_admitted` of each call that may be made. With `network`
         it also listens there, on the same addresses, but for those with TLS. `reuse_port` lets other processes listen
         at its ports, too."""
-        self._methods = Methods(interceptors)
+        self._interceptors = interceptors
+        self._generic: list[Any] = []
+        self._registered: dict[str, Handler] = {}
         self._state = ServerState(message_bytes_max, connection_age_s, limits, knows_callers=knows_callers)
         self._network = network
         self._reuse_port = reuse_port
         self._local_addresses: list[str] = []
-        self._local = LocalServerState(self._methods.start_call, message_bytes_max, limits, self._state.calls, {})
+        self._local = LocalServerState(self._start_call, message_bytes_max, limits, self._state.calls, {})
         self._listening: list[tuple[socket.socket, ssl.SSLContext | None]] = []
         self._listeners: list[Listener] = []
         self._stopped = asyncio.Event()
 
     def add_generic_rpc_handlers(self, generic_rpc_handlers: Iterable[Any]) -> None:
-        self._methods.add_generic(generic_rpc_handlers)
+        self._generic += generic_rpc_handlers
 
     def add_registered_method_handlers(self, service_name: str, method_handlers: Mapping[str, Handler]) -> None:
-        self._methods.add_registered(service_name, method_handlers)
+        self._registered |= {f"/{service_name}/{name}": handler for name, handler in method_handlers.items()}
 
     def add_insecure_port(self, address: str) -> int:
         """Listen on host:port, unix:/path or local:name and return the port; raises OSError if that fails."""
@@ -124,24 +134,48 @@ class Server(grpc.aio.Server):
 
     def _open_call(self, connection: ServerConnection, stream: Stream, headers: Headers) -> ServerCall | None:
         said = dict(headers)
-        if refusal := _find_refusal(said) or _refuse_size(headers):
+        refusal = _find_refusal(said)
+        if not refusal and measure_headers(headers) > HEADERS_BYTES_MAX:
+            too_large = f"the metadata is larger than {HEADERS_BYTES_MAX} bytes"
+            refusal = RESPONSE_HEADERS + ServerStatus(grpc.StatusCode.RESOURCE_EXHAUSTED, too_large).to_trailers()
+        if refusal:
             stream.end_local(refusal)
             connection.note_refused()
             return None
-        return self._methods.start_call(connection, stream, said[b":path"].decode("latin-1"), headers)
+        return self._start_call(connection, stream, said[b":path"].decode("latin-1"), headers)
+
+    def _start_call(
+        self, connection: ServerEnd, stream: CallStream, method: str, headers: Headers
+    ) -> ServerCall | None:
+        """Start the call of a method; None if it was refused."""
+        timeout = next((value for name, value in headers if name == TIMEOUT), None)
+        timeout_s = None if timeout is None else from_timeout(timeout)
+        if timeout is not None and timeout_s is None:
+            said = "grpc-timeout is not a timeout"
+            stream.end_local(RESPONSE_HEADERS + ServerStatus(grpc.StatusCode.INTERNAL, said).to_trailers())
+            return None
+        if timeout_s is not None and timeout_s > DEADLINE_S_MAX:
+            timeout_s = None
+        call = ServerCall(connection, stream, method, from_headers(headers), timeout_s)
+        details = _CallDetails(call.method, call.invocation_metadata(), call)
+        call.start_handler(lambda: self._find_handler(0, details))
+        return call
+
+    async def _find_handler(self, index: int, details: Any) -> Handler | None:
+        """Return the handler that the interceptors from `index` on give."""
+        if index == len(self._interceptors):
+            if (handler := self._registered.get(details.method)) is not None:
+                return handler
+            return next((found for item in self._generic if (found := item.service(details)) is not None), None)
+
+        async def go_on(details: Any) -> Handler | None:
+            return await self._find_handler(index + 1, details)
+
+        interceptor: Any = self._interceptors[index]
+        return await interceptor.intercept_service(go_on, details)
 
     def _list_connections(self) -> list[ServerConnection | LocalServerConnection]:
         return [*self._state.connections, *self._local.connections]
-
-
-def _refuse_size(headers: Headers) -> Headers:
-    """Return the answer to a call whose metadata is too large; empty if it is not."""
-    if measure_headers(headers) <= HEADERS_BYTES_MAX:
-        return []
-    said = b"the metadata is larger than %d bytes" % HEADERS_BYTES_MAX
-    status = str(grpc.StatusCode.RESOURCE_EXHAUSTED.value[0]).encode()
-    kind = (b"content-type", b"application/grpc")
-    return [(b":status", b"200"), kind, (b"grpc-status", status), (b"grpc-message", said)]
 
 
 def _find_refusal(said: dict[bytes, bytes]) -> Headers:

@@ -1,22 +1,61 @@
 """Bounds for connections before a call of theirs was admitted, counted for all of one address together.
 
-Whoever shows no credential may use a small share of the processor, of memory and of connections. A connection is a
+A peer without a credential may use a small share of the processor, of memory and of connections. A connection is a
 stranger's until its first call is admitted; from then on other limits hold. Peers on Unix sockets are no strangers.
+
+TLS handshakes are charged with the processor time that they take. asyncio's transports make them out of our sight, so
+an `ssl.SSLObject` of ours measures each step, for the handshake that is current in its context: transports call back
+in the context in which they were made.
 """
 
 from __future__ import annotations
 
+import ssl
 import time
 from collections import OrderedDict
+from collections.abc import Callable
+from contextvars import ContextVar
 from functools import partial
+from time import thread_time
 from typing import TYPE_CHECKING, Protocol
 
 from services.runtime.calls.addresses import find_network
 from services.runtime.http2.limits import CONNECTION_S, StrangerLimits
-from services.runtime.http2.server.handshakes import Handshake
 
 if TYPE_CHECKING:
     import asyncio
+
+
+CURRENT: ContextVar[Handshake | None] = ContextVar("handshake", default=None)
+
+
+class Handshake:
+    """One handshake, for which `reserved_s` were charged before it began."""
+
+    def __init__(self, charge: Callable[[float], None] | None = None, reserved_s: float = 0.0) -> None:
+        """`charge` is told what it costs beyond, as it goes on; None where nobody is charged."""
+        self._charge = charge
+        self._cpu_s = 0.0
+        self.charged_s = reserved_s
+
+    def note_step(self, cpu_s: float) -> None:
+        self._cpu_s += cpu_s
+        if self._charge is not None and self._cpu_s > self.charged_s:
+            self._charge(self._cpu_s - self.charged_s)
+            self.charged_s = self._cpu_s
+
+
+class MeasuredSslObject(ssl.SSLObject):
+    handshake: Handshake | None = None
+
+    def do_handshake(self) -> None:
+        self.handshake = CURRENT.get()
+        began_s = thread_time()
+        try:
+            super().do_handshake()
+        finally:
+            if self.handshake is not None:
+                self.handshake.note_step(thread_time() - began_s)
 
 
 class Stranger(Protocol):

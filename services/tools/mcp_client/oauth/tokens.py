@@ -17,8 +17,7 @@ import msgspec
 
 from services.runtime.net.allow_list import AllowList
 from services.runtime.net.authorization_code import is_safe_url
-from services.runtime.net.checked_addresses import checked_addresses, resolve_name
-from services.runtime.net.targets import TargetRefused, parse_target
+from services.runtime.net.targets import TargetRefused, checked_addresses, parse_target, resolve_name
 from services.tools.mcp_client.oauth.token_store import Client, Grantor, Pending, Token
 from services.tools.web.fetcher import load_http_client
 
@@ -54,8 +53,7 @@ async def send(request: httpx2.Request, allow: AllowList, timeout_s: float = TIM
     await load_http_client()
     import aiohttp
 
-    from services.runtime.net.bounded_body import read_bounded_body
-    from services.runtime.net.pinned_connection import pinned_session
+    from services.runtime.net.pinned_connection import pinned_session, read_bounded_body
 
     headers = {name: value for name, value in request.headers.items() if name not in ("host", "content-length")}
     options: dict[str, Any] = {"data": request.content or None, "allow_redirects": False}

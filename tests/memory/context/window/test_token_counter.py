@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from headrace.v1 import common_pb2
 from services.runtime.tokens import count
-from services.runtime.tokens.image_tokens import BASE_TOKENS, TILE_TOKENS
+from services.runtime.tokens.media_tokens import BASE_TOKENS, TILE_TOKENS
 from tests.support.memory.contexts import limits, load, log_messages
 from tests.support.memory.engines import Serve
 from tests.support.memory.log_editing import edit_log

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from services.runtime.calls.metadata import STATUS_MESSAGE_BYTES_MAX, Headers
 from services.runtime.http2 import limits
-from services.runtime.http2.codec.header_blocks import (
+from services.runtime.http2.header_blocks import (
     NO_TABLE,
     encode_block,
     is_oversized,

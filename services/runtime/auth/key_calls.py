@@ -1,0 +1,140 @@
+"""How many calls API keys have left: taken from memory a second's worth at a time, and counted here while it is away.
+
+So a key's limit holds over all replicas of all services, and few calls wait for memory: one of some.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+import grpc
+import structlog
+
+from headrace.errors import HeadraceError, QuotaExceeded
+from services.runtime.clock import monotonic_s
+
+if TYPE_CHECKING:
+    from headrace.v1 import keys_pb2
+
+
+MINUTE_S = 60.0
+
+LOTS_PER_MINUTE = 60
+"""A lot is a second's worth of calls: what a replica that is not asked any more has taken in vain is a sixtieth."""
+
+LOT_GOOD_S = 5.0
+"""How long what was taken may be used: what is left of it then would add to the calls of another minute."""
+
+REFUSED_S_MIN = 0.02
+"""How long memory is not asked again that has given nothing, whatever it says."""
+
+ALONE_S = 1.0
+"""How long memory is not asked again that has not answered."""
+
+TakeCalls: TypeAlias = "Callable[[str, int], Awaitable[keys_pb2.TakeKeyCallsResponse]]"
+"""Takes calls of a key from memory; raises HeadraceError or AioRpcError."""
+
+log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class _Bucket:
+    full_at_s: float = 0.0
+    """When the key will have used up none of its calls, as far as this process knows."""
+    calls: int = 0
+    """What is left of the lot that was taken last."""
+    good_until_s: float = 0.0
+    refused_until_s: float = 0.0
+    """Until when memory has said that there are none."""
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while memory is asked: others wait for the same lot."""
+
+
+class KeyCalls:
+    """Used on the event loop only."""
+
+    def __init__(self) -> None:
+        self._take: TakeCalls | None = None
+        self._buckets: dict[str, _Bucket] = {}
+        self._alone_until_s = 0.0
+
+    def take_from(self, take: TakeCalls | None) -> None:
+        """Take calls there; None: what is counted here is all."""
+        self._take = take
+
+    def forget(self, key_id: str) -> None:
+        """Forget a key that has no limit of its calls any more."""
+        self._buckets.pop(key_id, None)
+
+    async def count(self, key_id: str, per_minute: int) -> None:
+        """Count a call. Raises QuotaExceeded."""
+        bucket = self._buckets.get(key_id)
+        if bucket is None:
+            bucket = self._buckets[key_id] = _Bucket()
+        while not _use_lot(bucket, per_minute):
+            async with bucket.lock:
+                if _has_lot(bucket):
+                    continue
+                _check_refused(bucket, per_minute)
+                if self._take is None or monotonic_s() < self._alone_until_s:
+                    _count_alone(bucket, per_minute)
+                    return
+                await self._take_lot(self._take, key_id, bucket, per_minute)
+
+    def measure(self, key_id: str, per_minute: int) -> tuple[int, float]:
+        """Return the calls that count now, of those in a minute, and the seconds until there is one more."""
+        if not per_minute:
+            return 0, 0.0
+        gap_s, bucket = MINUTE_S / per_minute, self._buckets.get(key_id) or _Bucket()
+        used_s = max(0.0, bucket.full_at_s - monotonic_s() - (bucket.calls if _has_lot(bucket) else 0) * gap_s)
+        return math.ceil(used_s / gap_s - 1e-6), max(0.0, used_s + gap_s - MINUTE_S)
+
+    async def _take_lot(self, take: TakeCalls, key_id: str, bucket: _Bucket, per_minute: int) -> None:
+        try:
+            taken = await take(key_id, max(1, per_minute // LOTS_PER_MINUTE))
+        except (HeadraceError, grpc.aio.AioRpcError) as error:
+            # Keys serve on while memory is away, and their limits with them, each replica by itself.
+            log.warning("calls of api keys are counted here alone", problem=type(error).__name__)
+            self._alone_until_s = monotonic_s() + ALONE_S
+            return
+        now_s = monotonic_s()
+        bucket.full_at_s = now_s + taken.full_in_ms / 1000
+        bucket.calls, bucket.good_until_s = taken.granted, now_s + LOT_GOOD_S
+        if not taken.granted:
+            bucket.refused_until_s = now_s + max(REFUSED_S_MIN, taken.retry_after_ms / 1000)
+
+
+def _has_lot(bucket: _Bucket) -> bool:
+    return bucket.calls > 0 and monotonic_s() < bucket.good_until_s
+
+
+def _use_lot(bucket: _Bucket, per_minute: int) -> bool:
+    """Return False where there is no call in the lot. Raises QuotaExceeded."""
+    if _has_lot(bucket):
+        bucket.calls -= 1
+        return True
+    _check_refused(bucket, per_minute)
+    return False
+
+
+def _check_refused(bucket: _Bucket, per_minute: int) -> None:
+    if (wait_s := bucket.refused_until_s - monotonic_s()) > 0:
+        raise _make_refusal(per_minute, wait_s)
+
+
+def _count_alone(bucket: _Bucket, per_minute: int) -> None:
+    now_s = monotonic_s()
+    full_at_s = max(now_s, bucket.full_at_s) + MINUTE_S / per_minute
+    if (wait_s := full_at_s - now_s - MINUTE_S) > 1e-6:
+        raise _make_refusal(per_minute, wait_s)
+    bucket.full_at_s = full_at_s
+
+
+def _make_refusal(per_minute: int, wait_s: float) -> QuotaExceeded:
+    return QuotaExceeded(
+        f"the API key has {per_minute} calls a minute; try again later", retry_after_s=wait_s, limit=per_minute
+    )

@@ -1,1 +1,0 @@
-"""API keys: those of a file, and those that memory stores."""

@@ -1,1 +1,0 @@
-"""JSON Web Tokens: verified, with the keys of those who issue them."""

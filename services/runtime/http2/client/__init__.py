@@ -1,1 +1,0 @@
-"""Channels, their connections and calls."""

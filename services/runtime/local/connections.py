@@ -1,0 +1,308 @@
+"""Both ends of a connection inside the process: a channel's, and a server's with a call for each stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import grpc
+
+from services.runtime.calls.client_call import Call
+from services.runtime.calls.ends import ClientEnd, Oversized
+from services.runtime.calls.metadata import Headers, Status, measure_headers
+from services.runtime.calls.server_call import ServerCall
+from services.runtime.capacity import InFlightCounter
+from services.runtime.http2.limits import HEADERS_BYTES_MAX, Limits
+from services.runtime.local.stream import Link, LocalStream
+
+
+class LocalClientConnection:
+    def __init__(
+        self,
+        message_bytes_max: int,
+        limits: Limits,
+        on_free: Callable[[], None],
+        on_gone: Callable[[ClientEnd, str], None],
+    ) -> None:
+        self._message_bytes_max = message_bytes_max
+        self._limits = limits
+        self._on_free = on_free
+        self._on_gone = on_gone
+        self.is_leaving = False
+        self.is_lost = False
+        self._next_id = 1
+        self._calls: dict[int, Call] = {}
+        self._streams: dict[int, LocalStream] = {}
+
+    def connect(self, server: LocalServerConnection, link: Link) -> None:
+        """Send to `server` over `link` from now on."""
+        self._server, self._link = server, link
+
+    # What the channel asks.
+
+    @property
+    def has_room(self) -> bool:
+        return not (self.is_leaving or self.is_lost) and len(self._calls) < self._limits.streams_max
+
+    def open_call(self, call: Call) -> None:
+        headers = call.request_headers
+        if measure_headers(headers) > HEADERS_BYTES_MAX:
+            said = f"the metadata is larger than the {HEADERS_BYTES_MAX} bytes that the server takes"
+            call.finish_call(Status(grpc.StatusCode.RESOURCE_EXHAUSTED, said))
+            return
+        stream = LocalStream(self, self._next_id, self._message_bytes_max)
+        self._next_id += 1
+        self._streams[stream.id], self._calls[stream.id] = stream, call
+        self._link.send(self._server.receive_call, stream.id, call.method.path, headers)
+        call.on_opened(self, stream)
+
+    def drop_stream(self, stream_id: int) -> None:
+        if self._calls.pop(stream_id, None) is not None:
+            self._streams.pop(stream_id).close()
+            self._link.send(self._server.receive_reset, stream_id)
+            self._after_call()
+
+    def close_when_done(self) -> None:
+        self.is_leaving = True
+        self._close_if_done()
+
+    async def close(self) -> None:
+        if not self.is_lost:
+            self._link.send(self._server.receive_close)
+            self.lose("the connection is closed")
+
+    def lose(self, why: str) -> None:
+        """End all calls as a broken connection does."""
+        self._leave(why)
+        self.is_lost = True
+        calls, self._calls = self._calls, {}
+        for stream in self._streams.values():
+            stream.close()
+        self._streams.clear()
+        for call in calls.values():
+            call.finish_call(Status(grpc.StatusCode.UNAVAILABLE, why))
+
+    # What streams send.
+
+    def send_message(self, stream_id: int, message: bytes) -> None:
+        self._link.send(self._server.receive_message, stream_id, message)
+
+    def send_end(self, stream: LocalStream, trailers: Headers) -> None:
+        self._link.send(self._server.receive_end, stream.id)
+
+    def send_credit(self, stream_id: int, size: int) -> None:
+        if not self.is_lost:
+            self._link.send(self._server.receive_credit, stream_id, size)
+
+    # What comes from the server.
+
+    def receive_headers(self, stream_id: int, headers: Headers) -> None:
+        if (call := self._calls.get(stream_id)) is not None:
+            call.on_headers(headers)
+
+    def receive_message(self, stream_id: int, message: bytes) -> None:
+        if (stream := self._streams.get(stream_id)) is None:
+            return
+        if len(message) > stream.message_bytes_max:
+            call = self._calls[stream_id]
+            self.drop_stream(stream_id)
+            said = f"a message is larger than {stream.message_bytes_max} bytes"
+            call.finish_call(Status(grpc.StatusCode.RESOURCE_EXHAUSTED, said))
+            return
+        stream.receive_message(message)
+
+    def receive_trailers(self, stream_id: int, trailers: Headers) -> None:
+        if (call := self._calls.pop(stream_id, None)) is not None:
+            # The server has said all; it does not wait for the rest of the request.
+            self._streams.pop(stream_id).close()
+            if call.has_headers:
+                call.on_trailers(trailers)
+            else:
+                call.on_headers(trailers)
+            call.on_remote_end()
+            self._after_call()
+
+    def receive_reset(self, stream_id: int, status: Status) -> None:
+        if (call := self._calls.pop(stream_id, None)) is not None:
+            self._streams.pop(stream_id).close()
+            call.on_reset(status)
+            self._after_call()
+
+    def receive_credit(self, stream_id: int, size: int) -> None:
+        if (stream := self._streams.get(stream_id)) is not None:
+            stream.receive_credit(size)
+
+    def receive_leave(self) -> None:
+        """Open no more calls: the server is leaving."""
+        self._leave("the server told the connection to go")
+        self._close_if_done()
+
+    def receive_close(self) -> None:
+        if not self.is_lost:
+            self.lose("the connection broke: closed by the server")
+
+    def _leave(self, why: str) -> None:
+        if not self.is_leaving:
+            self.is_leaving = True
+            self._on_gone(self, why)
+
+    def _after_call(self) -> None:
+        self._on_free()
+        self._close_if_done()
+
+    def _close_if_done(self) -> None:
+        if self.is_leaving and not self._calls and not self.is_lost:
+            self.is_lost = True
+            self._link.send(self._server.receive_close)
+
+
+StartCall: TypeAlias = "Callable[[LocalServerConnection, LocalStream, str, Headers], ServerCall | None]"
+"""Starts the call of a method; None if it was answered already."""
+
+LEAVING = Status(grpc.StatusCode.UNAVAILABLE, "the server is leaving", is_refused=True)
+CUT_OFF = Status(grpc.StatusCode.CANCELLED, "the server reset the stream")
+
+
+@dataclass(frozen=True, slots=True)
+class LocalServerState:
+    """The state that all connections of a server share."""
+
+    start_call: StartCall
+    message_bytes_max: int
+    limits: Limits
+    in_flight: InFlightCounter
+    connections: dict[LocalServerConnection, None]
+    """Those that are open, in the order in which they were opened."""
+
+
+class LocalServerConnection:
+    is_foreign_user = False
+
+    def __init__(self, server: LocalServerState, peer: str) -> None:
+        self.peer = peer
+        self.request_s = server.limits.request_s
+        self.calls: dict[int, ServerCall] = {}
+        """Calls whose handler has not ended, by stream id."""
+        self._server = server
+        self._streams: dict[int, LocalStream] = {}
+        self._is_leaving = False
+        self._refuses = False
+        self.is_lost = False
+        server.connections[self] = None
+
+    def connect(self, client: LocalClientConnection, link: Link) -> None:
+        """Send to `client` over `link` from now on."""
+        self._client, self._link = client, link
+
+    # What the server asks.
+
+    def start_leaving(self) -> None:
+        """Announce the end; calls that are on their way are still served."""
+        if not self._is_leaving and not self.is_lost:
+            self._is_leaving = True
+            self._link.send(self._client.receive_leave)
+
+    def refuse_new(self) -> None:
+        """Refuse new calls from now on, and close after the running ones."""
+        self.start_leaving()
+        self._refuses = True
+        self._close_if_done()
+
+    async def close(self) -> None:
+        self._close()
+
+    # What calls ask.
+
+    def read_peer_identity(self) -> dict[str, list[bytes]]:
+        return {}
+
+    def note_admitted(self) -> None:
+        """Do nothing: nobody in the process is a stranger."""
+
+    def send_headers(self, stream_id: int, headers: Headers) -> None:
+        self._link.send(self._client.receive_headers, stream_id, headers)
+
+    def cancel_stream(self, stream_id: int) -> None:
+        if (stream := self._forget_stream(stream_id)) is not None:
+            stream.close()
+            self._link.send(self._client.receive_reset, stream_id, CUT_OFF)
+
+    def on_call_end(self, stream_id: int) -> None:
+        del self.calls[stream_id]
+        self._server.in_flight.decrement()
+        self._close_if_done()
+
+    # What streams send.
+
+    def send_message(self, stream_id: int, message: bytes) -> None:
+        self._link.send(self._client.receive_message, stream_id, message)
+
+    def send_end(self, stream: LocalStream, trailers: Headers) -> None:
+        self._link.send(self._client.receive_trailers, stream.id, trailers)
+        # The answer is complete whatever else the client would say.
+        self._forget_stream(stream.id)
+        stream.receive_end()
+
+    def send_credit(self, stream_id: int, size: int) -> None:
+        if not self.is_lost:
+            self._link.send(self._client.receive_credit, stream_id, size)
+
+    # What comes from the client.
+
+    def receive_call(self, stream_id: int, path: str, headers: Headers) -> None:
+        if self._refuses or self.is_lost:
+            self._link.send(self._client.receive_reset, stream_id, LEAVING)
+            return
+        stream = LocalStream(self, stream_id, self._server.message_bytes_max)
+        self._streams[stream_id] = stream
+        call = self._server.start_call(self, stream, path, headers)
+        if call is not None:
+            self.calls[stream_id] = call
+            self._server.in_flight.increment()
+
+    def receive_message(self, stream_id: int, message: bytes) -> None:
+        if (stream := self._streams.get(stream_id)) is None:
+            return
+        if len(message) > stream.message_bytes_max:
+            self.calls[stream_id].fail_unreadable(Oversized())
+        else:
+            stream.receive_message(message)
+
+    def receive_end(self, stream_id: int) -> None:
+        if (stream := self._streams.get(stream_id)) is not None:
+            stream.receive_end()
+
+    def receive_credit(self, stream_id: int, size: int) -> None:
+        if (stream := self._streams.get(stream_id)) is not None:
+            stream.receive_credit(size)
+
+    def receive_reset(self, stream_id: int) -> None:
+        if (stream := self._forget_stream(stream_id)) is not None:
+            stream.close()
+        if (call := self.calls.get(stream_id)) is not None:
+            call.on_hang_up()
+
+    def receive_close(self) -> None:
+        """Hang up all calls as a broken connection does."""
+        if self.is_lost:
+            return
+        self.is_lost = True
+        self._server.connections.pop(self, None)
+        for stream in [*self._streams.values()]:
+            stream.close()
+        self._streams.clear()
+        for call in [*self.calls.values()]:
+            call.on_hang_up()
+
+    def _forget_stream(self, stream_id: int) -> LocalStream | None:
+        return self._streams.pop(stream_id, None)
+
+    def _close_if_done(self) -> None:
+        if self._refuses and not self.calls:
+            self._close()
+
+    def _close(self) -> None:
+        if not self.is_lost:
+            self._link.send(self._client.receive_close)
+            self.receive_close()
