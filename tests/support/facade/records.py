@@ -5,12 +5,14 @@ is delivered at once.
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from services.memory.keys.store import KeyStore
 from services.memory.keys.suspensions import SuspensionStore
 from services.memory.schedules.store import ScheduleStore
 from services.memory.storage.records.deliveries import EVENT_FIELDS, list_values
+from services.memory.storage.records.kind import Records
 from services.memory.storage.records.webhooks import DELIVERED, Delivery, DeliveryQuery, Webhook
 from services.memory.webhooks.run_webhooks import RunWebhookStore
 from services.memory.webhooks.store import WebhookStore
@@ -25,9 +27,17 @@ if TYPE_CHECKING:
 class ListedRecords:
     """Records of one tenant and user by their ids."""
 
+    change: Any = Records.change
+    keep: Any = Records.keep
+    check_kept: Any = Records.check_kept
+
     def __init__(self, id_field: str) -> None:
+        self.kind = SimpleNamespace(name="record")
         self.records: dict[str, Any] = {}
         self._id_field = id_field
+
+    def get_id(self, record: Any) -> str:
+        return getattr(record, self._id_field)
 
     async def list_own(self, tenant: str, *, suspends: bool = False) -> list[Any]:
         return [*self.records.values()]
