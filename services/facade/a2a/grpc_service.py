@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import grpc
 from google.protobuf import json_format
@@ -28,7 +28,6 @@ from services.facade.a2a.protocol import (
 )
 from services.facade.a2a.task_view import ANSWER, TaskView
 from services.facade.faces.published import PublishedAgents
-from services.runtime.rpc.handling import STATUS_DETAILS, Context
 from services.runtime.rpc.push_stream import MessageSink, opening_sink
 from services.runtime.rpc.server import GrpcService
 
@@ -40,6 +39,11 @@ Reply = TypeVar("Reply", bound=Message)
 
 # Any: the stubs want every RPC implemented, by synchronous functions.
 _A2aServicer: Any = a2a_pb2_grpc.A2AServiceServicer
+
+Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+
+STATUS_DETAILS = "grpc-status-details-bin"
+"""Named here: the module around our own RPCs counts them, which a facade does not."""
 
 
 def make_grpc_service(published: PublishedAgents, operations: Operations) -> GrpcService:

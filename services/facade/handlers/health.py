@@ -8,7 +8,7 @@ import grpc
 from aiohttp import web
 
 from services.facade.responses import envelope
-from services.runtime.rpc.server import check_peers
+from services.runtime.rpc.health import check_peers
 
 
 async def serve_healthz(_: web.Request) -> web.StreamResponse:

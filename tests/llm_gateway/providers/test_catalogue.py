@@ -19,7 +19,7 @@ from services.llm_gateway.providers.provider_file import Providers
 from services.llm_gateway.server import gateway
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
-from services.runtime.rpc.server import check_peers
+from services.runtime.rpc.health import check_peers
 from tests.support.llm_gateway.gateway import Asking, provider_entry
 
 URL = "http://127.0.0.1:1/v1"

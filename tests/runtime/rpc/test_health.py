@@ -11,7 +11,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
-from services.runtime.rpc.server import CHAIN, LIVE, check_peers, serving_grpc
+from services.runtime.rpc.health import CHAIN, LIVE, check_peers
+from services.runtime.rpc.server import serving_grpc
 from tests.support.http2.ends import code_of
 from tests.support.scripted_llm import NAME, TEST_TIMEOUT_S, serving_script
 from tests.support.timing import within

@@ -20,7 +20,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from headrace.errors import DiskFull, HeadraceError, LogDamaged, NotFound, Overloaded
 from services.memory.log.recovery import verify_log
 from services.memory.storage.files.commits import FILES_MIN
-from services.runtime.rpc.server import CHAIN, SERVING
+from services.runtime.rpc.health import CHAIN, SERVING
 from tests.support.memory.engines import Serve, logs_in
 from tests.support.memory.held_sync import HeldSync
 from tests.support.memory.messages import content, user
