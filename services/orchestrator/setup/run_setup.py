@@ -31,6 +31,7 @@ from services.orchestrator.setup.tool_selection import (
 from services.orchestrator.setup.uploads import IMAGES
 from services.orchestrator.turn import model_stream
 from services.orchestrator.turn.context import is_compact_command
+from services.runtime.clock import format_day
 
 log = structlog.get_logger()
 
@@ -111,7 +112,7 @@ async def recall_for_query(run: Run, peers: Peers) -> list[str]:
     recalled: list[str] = []
     left = memory.facts_tokens
     for hit in reply.hits:
-        text = " ".join(hit.fact.text.split())
+        text = f"{' '.join(hit.fact.text.split())} (since {format_day(hit.fact.updated_at)})"
         left -= estimate_tokens(len(text.encode()) + 3)  # with its dash and line break
         if left < 0:
             break
