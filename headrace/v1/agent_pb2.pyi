@@ -571,7 +571,7 @@ class GetContextResponse(_message.Message):
     tokens: _builtins.int
     """Tokens of the request."""
     context_window_tokens: _builtins.int
-    """The model's window in tokens; 0: not known."""
+    """The model's window in tokens: of the provider file, else of the built-in table, else 32,768."""
     output_tokens: _builtins.int
     """Kept free for the answer, in tokens; 0: not known."""
     compaction_due: _builtins.bool

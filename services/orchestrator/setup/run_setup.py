@@ -232,6 +232,7 @@ async def _take_uploads(run: Run, peers: Peers, state: session_state.State) -> l
     given, kept, missing = await uploads.find_uploads(
         run, peers, uploads.read_references(run.query.references), earlier
     )
+    attention.links = uploads.read_links(run.query.references)
     await choose_model(run, peers, state, given)
     shown = await find_shown_kinds(run, peers, given)
     attention.uploads = uploads.merge_uploads(kept, given)
@@ -307,4 +308,6 @@ async def _link_skills(
             links[skill.id] = link
     found = ((skill.name or skill.id, links[skill.id]) for skill in named if skill.id in links)
     run.main.attention.skills = {name: skills.describe_link(link) for name, link in found}
+    by_id = {skill.id: skill.name or skill.id for skill in offered}
+    run.main.attention.linked = {by_id[skill_id]: link.path for skill_id, link in links.items()}
     return skills.render_section(offered, {skill_id: link.path for skill_id, link in links.items()})
