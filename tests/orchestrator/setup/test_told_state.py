@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headrace.v1 import common_pb2, llm_pb2, memory_pb2, tools_pb2
-from tests.support.orchestrator import Serve, Suite, ask, plans, reminder
+from tests.support.orchestrator import MODEL, Serve, Suite, ask, plans, reminder
 from tests.support.orchestrator.steps import ANSWER, Step, answer, call_tool
 
 BOOK = common_pb2.Reference(
@@ -88,12 +88,13 @@ async def test_open_todos_are_told_until_they_are_done(serve: Serve, mode: str) 
 
 
 async def test_an_agent_without_tools_is_told_nothing_of_todos(serve: Serve) -> None:
-    async with serving(serve, "REACT") as suite:
+    quiet = {"mode": "REACT", "modelConfig": MODEL, "react": {}, "toolPolicy": "DISALLOW"}
+    async with serving(serve, "REACT", beside={"quiet": quiet}) as suite:
         await converse(suite, "hello")
         await change_state(suite, todos=TODOS)
         await converse(suite, "one")
         suite.llm.requests.clear()
-        await suite.ask("two", agent="oneshot")
+        await suite.ask("two", agent="quiet")
         assert count(suite.llm.requests, "Your todos") == [1]
         assert count(suite.llm.requests, "No longer so") == [0]
 
