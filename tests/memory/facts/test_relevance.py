@@ -1,4 +1,4 @@
-"""Which facts a question brings: judged by questions of people (judged/README.md), and by kinds of words."""
+"""Which facts a question brings: those of people (tests/memory/facts/judged/README.md), and kinds of words."""
 
 from __future__ import annotations
 
