@@ -75,7 +75,7 @@ async def test_the_key_is_sent_and_the_first_that_is_set_wins(asking: Asking) ->
 
 
 async def test_a_window_that_the_file_does_not_have_is_the_built_in_tables(asking: Asking) -> None:
-    given = [{"name": "gpt-4o"}, {"name": "gpt-4o-mini", "contextWindow": 9000}, {"name": "nobody-knows-it"}]
+    given: list[dict[str, Any]] = [{"name": "gpt-4o"}, {"name": "gpt-4o-mini", "contextWindow": 9000}, {"name": "new"}]
     async with asking(models=given) as gateway:
         reply = await gateway.llm.ListModels(llm_pb2.ListModelsRequest(), timeout=50)
     windows = {model.model: model.context_window_tokens for model in reply.models}
