@@ -44,6 +44,9 @@ ANSWER_RATIO = 0.25
 
 ANSWER_TOKENS_MAX = 2000
 
+SUMMARY_TOKENS_MAX = 16_000
+"""Greatest answer to a request for everything, what a model thinks included; a longer one is asked for again, shorter."""
+
 ROOM_TOKENS_MIN = 100
 """A window with less room than this beside the instruction takes no conversation."""
 
@@ -118,8 +121,8 @@ class SummaryRequests:
         request.tools.extend(given.tools)
         if given.tools:
             request.tool_choice = "none"
-        if given.summary_tokens_max:
-            request.max_tokens = given.summary_tokens_max
+        tokens_max = min(get_answer_tokens(self._model), SUMMARY_TOKENS_MAX)
+        request.max_tokens = min(tokens_max, given.summary_tokens_max or tokens_max)
         count = (
             counter.count_frame(given.system, given.tools) + counter.count_groups(told) + counter.count_message(last)
         )

@@ -159,6 +159,7 @@ def _fit_window(
         view = clear_results(view, window.results_kept)
         count = _count_request(view.groups, request, system, counter)
     # Before anything is left out to make it fit: what does not fit is due all the more.
+    fill_ratio = counter.to_model_tokens(count) / tokens_max
     due = is_due(source, view, window, counter, counter.to_model_tokens(count), tokens_max)
     past_cap = is_past_cap(source, view, window) and is_worth_a_summary(view, window, counter)
     fitted = FittedMessages(view.groups)
@@ -178,6 +179,7 @@ def _fit_window(
         is_past_cap=past_cap,
         is_over=bool(fitted.notice),
         notice=fitted.notice,
+        fill_ratio=fill_ratio,
     )
     return response, count, fitted.groups
 
