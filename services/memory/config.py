@@ -59,8 +59,8 @@ class Config:
     """Address of the gateway, which writes the summaries of compactions."""
 
     summary_timeout_s: float = 600.0
-    """Seconds that all model calls of a compaction may take together, at most an hour. A call that brings nothing for 90 s
-    is given up sooner."""
+    """Seconds that all model calls of a compaction may take together, at most an hour. A call that is silent for 90 s
+    ends before."""
 
     tenant_facts: bool = False
     """Whether every user may store, change and delete facts that all users of the tenant see."""

@@ -145,9 +145,7 @@ class Compactor:
     def _fill_media(self, chat_id: str, model: memory_pb2.ModelLimits, request: llm_pb2.ChatRequest) -> None:
         media.fill_media(request.messages, partial(self._engine.blobs.find, chat_id), model.capabilities)
 
-    async def _charge_failure(
-        self, draft: CompactionDraft, writer: SummaryWriter, fault: str, agent_key: str
-    ) -> None:
+    async def _charge_failure(self, draft: CompactionDraft, writer: SummaryWriter, fault: str, agent_key: str) -> None:
         """Log what the calls have cost that came to nothing, also where nobody waits for the compaction any more."""
         usage = await asyncio.to_thread(writer.sum_usage)
         if usage is None:

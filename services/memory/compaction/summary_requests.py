@@ -16,8 +16,7 @@ from services.memory.compaction.prompt import (
     build_part_request,
     build_wishes,
     describe_fault,
-    limit_files,
-    select_fitting,
+    fit_files,
 )
 from services.memory.compaction.receipt import find_former_lines
 from services.memory.compaction.transcript import Chunk, Entry, cut_chunks, list_entries
@@ -45,7 +44,7 @@ ANSWER_RATIO = 0.25
 ANSWER_TOKENS_MAX = 2000
 
 SUMMARY_TOKENS_MAX = 16_000
-"""Greatest answer to a request for everything, what a model thinks included; a longer one is asked for again, shorter."""
+"""Greatest answer to a request for everything, a model's thoughts included; a longer one is asked for again."""
 
 ROOM_TOKENS_MIN = 100
 """A window with less room than this beside the instruction takes no conversation."""
@@ -115,7 +114,7 @@ class SummaryRequests:
 
     def _build_whole(self, told: Sequence[MessageGroup], left: int) -> SummaryCall:
         given, counter = self.draft.request, self.counter
-        files = select_fitting(limit_files(given.files), left, counter.count_text)
+        files = fit_files(given.files, left, counter.count_text)
         last = make_text_message("user", build_instruction(files, self._wishes))
         request = self._make_request([*build_messages(given.system, told), last])
         request.tools.extend(given.tools)

@@ -34,6 +34,9 @@ from services.memory.log import media
 from services.memory.log.lines import Known, Line
 from services.runtime.tokens.count import is_loaded
 
+GOAL_CHARS_MAX = 200
+"""Length of the goal that recap tells again."""
+
 RECAP = "recap"
 """Key of what recap tells again."""
 
@@ -141,8 +144,10 @@ def _apply_recap(
         return ""
     goal = find_intent(select_whole(runs, source.run_id, source.context_id))
     tasks = list_open_tasks(source.lines, source.context_id)
-    is_shown = any(read_question(group).startswith(goal) for group in view.own)
-    return recap.format_active_part("" if is_shown else goal, tasks, counter, request.recap, request.system)
+    is_shown = any(read_question(group).startswith(goal.text) for group in view.own)
+    return recap.format_active_part(
+        "" if is_shown else goal.shorten(GOAL_CHARS_MAX), tasks, counter, request.recap, request.system
+    )
 
 
 def _fit_window(

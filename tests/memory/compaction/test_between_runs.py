@@ -14,12 +14,12 @@ from tests.support.memory.summarising import (
     COST,
     REFUSAL,
     SUMMARY,
-    WORDS,
     Answer,
     Slow,
     Summariser,
     compact,
     lines_of,
+    say_more,
     summarising,
     talk,
 )
@@ -149,8 +149,9 @@ async def test_a_page_may_end_with_a_compaction(memory: Memory, folder: Path) ->
     chat_id, run_id = await talk(memory, 10)
     await end_run(memory, chat_id, run_id)
     for _ in range(2):
-        await compact_between(memory, chat_id, run_id)
-        _, run_id = await memory.begin(WORDS * 20, chat_id)
+        assert await compact_between(memory, chat_id, run_id) == "complete"
+        _, run_id = await memory.begin("and more", chat_id)
+        await memory.append(chat_id, run_id, *say_more(20))
         await end_run(memory, chat_id, run_id)
     whole = list((await memory.chat(chat_id=chat_id)).events)
     numbers = [line["_n"] for line in lines_of(folder, chat_id) if line["_type"] == "compact_boundary"]

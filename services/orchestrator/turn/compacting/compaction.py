@@ -176,9 +176,7 @@ class Compaction:
         request.files.extend(await mentioned_files.collect_files(self._peers, everything))
         return request
 
-    async def _compact(
-        self, request: memory_pb2.CompactRequest, charges: SummaryCharges, timeout_s: float
-    ) -> bool:
+    async def _compact(self, request: memory_pb2.CompactRequest, charges: SummaryCharges, timeout_s: float) -> bool:
         charges.limit(request)
         await self._run.state.wait_for_start()
         with tracing.start_compaction_span(request.trigger) as span:
