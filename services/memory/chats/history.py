@@ -98,6 +98,13 @@ def _make_result_event(message: StoredMessage) -> agent_pb2.AgentDelta:
     return agent_pb2.AgentDelta(tool_result=result)
 
 
+def list_items(chat: Chat, from_n: int = 0) -> list[list[Line]]:
+    """List what history shows from line `from_n` on, as lists of lines: a run each, or a compaction between runs."""
+    items = [lines for run_id, lines in chat.visible_runs.items() if run_id]
+    items += [[line] for line in chat.visible_runs.get("", ()) if isinstance(line, CompactBoundary)]
+    return sorted((lines for lines in items if lines[0].n >= from_n), key=lambda lines: lines[0].n)
+
+
 PAGE_BYTES_MAX = 3 * 1024 * 1024
 """Size of a page's events, with which an answer is below the 4 MiB that gRPC's clients take by default."""
 
@@ -136,10 +143,8 @@ class ChatHistory:
 
     @classmethod
     def from_chat(cls, chat: Chat, run_id: str | None) -> ChatHistory:
-        runs = [list(lines) for key, lines in chat.visible_runs.items() if key and run_id in (None, key)]
-        if run_id is None:
-            runs += [[line] for line in chat.visible_runs.get("", ()) if isinstance(line, CompactBoundary)]
-        return cls(chat.chat_id, chat.info.name, chat.info.title, sorted(runs, key=lambda lines: lines[0].n))
+        runs = [list(lines) for lines in list_items(chat) if run_id in (None, lines[0].run_id)]
+        return cls(chat.chat_id, chat.info.name, chat.info.title, runs)
 
     def build_response(self, page_token: str, log: bytes | None, find: FindBlob) -> memory_pb2.GetChatResponse:
         """Build the page before `page_token`, the newest where it is empty. Raises InvalidRequest for one of a run that

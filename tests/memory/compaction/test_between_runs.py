@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import Overloaded
+from headrace.streams import reading
 from headrace.v1 import agent_pb2, memory_pb2
 from tests.support.memory.messages import content
 from tests.support.memory.summarising import (
@@ -159,3 +160,25 @@ async def test_a_page_may_end_with_a_compaction(memory: Memory, folder: Path) ->
     for n, end in zip(numbers, ends, strict=True):
         page = await memory.chat(chat_id=chat_id, page_token=f"{n}:1")
         assert list(page.events) == whole[: end + 1]
+
+
+async def test_a_watched_chat_tells_its_runs_and_the_compactions_between_them_in_order(
+    memory: Memory, summariser: Summariser
+) -> None:
+    summariser.answers = [SUMMARY]
+    chat_id, run_id = await talk(memory, 10)
+    await end_run(memory, chat_id, run_id)
+    async with reading(memory.stub.WatchChat(memory_pb2.WatchChatRequest(chat_id=chat_id))) as items:
+        runs = [await anext(items) for _ in range(11)]
+        assert runs[-1].run_id == run_id
+        done = await compact(memory, chat_id, run_id, summary_only=True)
+        compaction = await anext(items)
+        assert compaction.event.compaction_complete == done.last
+        _, next_id = await memory.begin("later", chat_id)
+        later = await anext(items)
+        assert later.run_id == next_id
+    numbers = [item.n for item in (*runs, compaction, later)]
+    assert numbers == sorted(numbers)
+    request = memory_pb2.WatchChatRequest(chat_id=chat_id, from_n=compaction.n)
+    async with reading(memory.stub.WatchChat(request)) as items:
+        assert [await anext(items), await anext(items)] == [compaction, later]
