@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from headrace.errors import Overloaded
 from headrace.v1 import agent_pb2
 from tests.support.orchestrator import Serve, Suite, as_json
 from tests.support.orchestrator.compaction import ANSWER, SMALL, WORDS, told
-from tests.support.orchestrator.steps import answer, content
+from tests.support.orchestrator.steps import answer
 from tests.support.timing import within
 from tests.support.waiting import wait_until
 
@@ -76,20 +75,3 @@ async def test_summaries_that_come_to_nothing_are_in_the_chats_usage_and_history
     assert [as_json(event)["reason"] for event in done] == ["INCOMPLETE_SUMMARY"]
     assert context.between_runs_usage.model_calls == len(suite.llm.aside_requests) == 2
     assert context.chat_usage.model_calls == len(suite.llm.requests) + 2
-
-
-async def test_a_summary_that_breaks_off_is_charged_by_what_came(serve: Serve) -> None:
-    async with serve(ANSWER) as suite:
-        suite.llm.models = [SMALL]
-        suite.llm.aside["compact"] = [*content("It was ", "about "), 3600.0, Overloaded("no")]
-        for number in range(8):
-            await suite.ask(f"{number}: {WORDS}")
-            if suite.llm.aside_requests:
-                break
-        async with within(400):
-            while not (done := await list_compactions(suite)):
-                await asyncio.sleep(1)
-        context = await suite.client.context(suite.chat_id)
-    assert as_json(done[0])["reason"] == "TIMEOUT"
-    assert context.between_runs_usage.estimated
-    assert context.between_runs_usage.input_tokens > 1_000
