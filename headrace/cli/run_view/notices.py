@@ -108,7 +108,7 @@ def _describe_compaction(done: agent_pb2.CompactionComplete | agent_pb2.Compacti
 def describe_result(
     done: agent_pb2.CompactionComplete | agent_pb2.CompactionFallback | agent_pb2.ContextCompaction,
 ) -> str:
-    """Return such as `9,000 tokens are 900 (10%); files kept: plan.md`."""
+    """Return such as `9,000 tokens are 900 (10%); files kept: a.py`."""
     text = f"{done.pre_tokens:,} tokens are {done.post_tokens:,} ({done.post_tokens / max(1, done.pre_tokens):.0%})"
     return f"{text}; files kept: {', '.join(done.files_included)}" if done.files_included else text
 
