@@ -86,7 +86,7 @@ def read_definitions(folder: Path, env: Mapping[str, str]) -> tuple[Definitions,
         refusals += [Refusal(f"{SKILLS}/{refusal.file}", refusal.problem) for refusal in found]
     servers, mcp_refusals = _read_mcp_servers(folder / MCP_FILE, env)
     refusals += _check_retention(folder / RETENTION)
-    are_budgets_refused = any(refusal.file == BUDGETS for refusal in refusals)
+    budget_rules = () if any(refusal.file == BUDGETS for refusal in refusals) else budgets.current.rules
     definitions = Definitions(
         agents=registry.by_file,
         modes=modes.names,
@@ -95,7 +95,7 @@ def read_definitions(folder: Path, env: Mapping[str, str]) -> tuple[Definitions,
         skills=known_skills,
         mcp_servers=servers,
         ruled_tools=list(rules.current.tools),
-        budget_agents=[] if are_budgets_refused else sorted(_list_budget_agents(budgets)),
+        budget_agents=sorted({rule.agent for rule in budget_rules if rule.agent not in (None, EACH)}),
         is_whole=providers.is_loaded and (folder / AGENTS).is_dir(),
     )
     return definitions, refusals + mcp_refusals
@@ -104,10 +104,6 @@ def read_definitions(folder: Path, env: Mapping[str, str]) -> tuple[Definitions,
 def _locate_tool_file(name: str) -> str:
     """Return the path of a file that the tools' readers name: views with their folder, others by the name alone."""
     return name if "/" in name or name == "tools.yaml" else f"{TOOLS}/{name}"
-
-
-def _list_budget_agents(budgets: BudgetsFile) -> set[str]:
-    return {rule.agent for rule in budgets.current.rules if rule.agent not in (None, EACH)}
 
 
 def _check_retention(path: Path) -> list[Refusal]:

@@ -115,7 +115,7 @@ class AuditService(AuditServiceServicer):
                 break
             for line in map(_make_line, lines):
                 before = line.seq
-                if _is_wanted(line.event, request.event):
+                if request.event in ("", line.event) or line.event.startswith(f"{request.event}."):
                     found.append(line)
                 if len(found) == size:
                     break
@@ -179,10 +179,6 @@ def _parse_details(text: str) -> dict[str, Any]:
     if known := sorted(set(details) & set(_KNOWN)):
         raise InvalidRequest.of("details", f"{known[0]} is a field of its own")
     return details
-
-
-def _is_wanted(event: str, wanted: str) -> bool:
-    return wanted in ("", event) or event.startswith(f"{wanted}.")
 
 
 def _make_line(line: str) -> audit_pb2.AuditLine:

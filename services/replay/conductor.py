@@ -236,16 +236,12 @@ class ReplayClock:
         if speed > 0:
             await asyncio.sleep(missing_s if speed == 1 else 0)
             if speed != 1:
-                await self._pass_slowly(missing_s, speed)
+                waited_s = missing_s / speed
+                await asyncio.sleep(waited_s)
+                self._loop.ahead_s += max(0.0, missing_s - waited_s)
             return
         step_s = max(LOOK_S, missing_s / LOOKS_MAX)
         while missing_s > 0:
             self._loop.ahead_s += min(step_s, missing_s)
             missing_s -= step_s
             await asyncio.sleep(0)
-
-    async def _pass_slowly(self, missing_s: float, speed: float) -> None:
-        """Wait a `speed`th of the time, and move the loop's clock by the rest."""
-        waited_s = missing_s / speed
-        await asyncio.sleep(waited_s)
-        self._loop.ahead_s += max(0.0, missing_s - waited_s)

@@ -122,7 +122,8 @@ class RunEncoder:
                 self._run_id = payload.run_id
                 return b"" if self._segment.is_continued or self._is_silent else self._start_run()
             case "gate_open":
-                self._waits.open_gate(payload, delta.subagent_id, self._find_call_id(payload.tool_id))
+                message = self._messages.get(payload.tool_id)
+                self._waits.open_gate(payload, delta.subagent_id, message.id if message else payload.tool_id)
                 return b""
             case "gate_close":
                 self._waits.gates.pop(payload.gate_id, None)
@@ -242,10 +243,6 @@ class RunEncoder:
         name = f"{OURS}.{(delta.WhichOneof('payload') or '').replace('_', '.', 1)}"
         owner = b',"subagentRunId":' + orjson.dumps(delta.subagent_id) if delta.subagent_id else b""
         return b'data: {"type":"CUSTOM","name":%b,"value":%b%b}\n\n' % (orjson.dumps(name), told.json, owner)
-
-    def _find_call_id(self, tool_id: str) -> str:
-        message = self._messages.get(tool_id)
-        return message.id if message else tool_id
 
 
 def _make(kind: MessageKind, message_id: str, seq: int, scope: Scope) -> Message:

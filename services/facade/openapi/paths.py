@@ -51,7 +51,10 @@ def _build_operation(route: Route, schemas: Schemas) -> dict[str, Any]:
     if route.is_upload:
         operation["requestBody"] = _build_form(schemas)
     elif route.is_hook:
-        operation["parameters"] = [_build_path_parameter("schedule_id"), *map(_build_header, HOOK_HEADERS)]
+        operation["parameters"] = [
+            {"name": "schedule_id", "in": "path", "required": True, "schema": {"type": "string"}},
+            *map(_build_header, HOOK_HEADERS),
+        ]
         operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": {}}}}
         operation["security"] = []
     elif route.has_body:
@@ -80,10 +83,6 @@ def _build_parameters(route: Route, schemas: Schemas) -> list[dict[str, Any]]:
         resume: Schema = {"type": "integer", "minimum": 0, "maximum": 2**64 - 1, "description": "Wins over lastSeq."}
         found.append({"name": "Last-Event-ID", "in": "header", "schema": resume})
     return found
-
-
-def _build_path_parameter(name: str) -> dict[str, Any]:
-    return {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
 
 
 def _build_header(name: str) -> dict[str, Any]:

@@ -74,7 +74,9 @@ def build_success(route: Route, schemas: Schemas) -> dict[str, Any]:
             content["application/json"] = {"schema": wrap_data(ONE_ANSWER)}
         return {"200": {"description": STREAM, "content": content}}
     if route.is_watch:
-        frame = _build_message_frame(schemas.refer_to(route.rpc.output_type, "out"))
+        message = schemas.refer_to(route.rpc.output_type, "out")
+        json: Schema = {"type": "string", "contentMediaType": "application/json", "contentSchema": message}
+        frame = {"type": "object", "properties": {"event": {"const": "message"}, "data": json}, "required": ["data"]}
         return {"200": {"description": WATCH, "content": {"text/event-stream": {"schema": frame}}}}
     if route.is_archive:
         archive = {"schema": {"type": "string", "contentMediaType": "application/x-tar"}}
@@ -92,11 +94,6 @@ def _build_frame(event: Schema) -> Schema:
     data = {"anyOf": [json, {"const": "[DONE]"}]}
     properties = {"id": {"type": "string", "description": "The seq."}, "event": {"const": "message"}, "data": data}
     return {"type": "object", "properties": properties, "required": ["data"]}
-
-
-def _build_message_frame(message: Schema) -> Schema:
-    json: Schema = {"type": "string", "contentMediaType": "application/json", "contentSchema": message}
-    return {"type": "object", "properties": {"event": {"const": "message"}, "data": json}, "required": ["data"]}
 
 
 WATCH = (

@@ -136,8 +136,11 @@ class Attempt:
         call, target = self.call, self._target
         try:
             await self._models.pictures.fit(self._request)
-            body = self._build_body()
-            endpoint = target.endpoint
+            provider, entry, endpoint = target.provider, target.entry, target.endpoint
+            fields = self._protocol.build_body(self._request, provider, entry)
+            self._models.refused_fields.leave_out(provider, entry, fields)
+            self._optional = find_optional_fields(fields)
+            body = orjson.dumps(merge_extra_body(fields, provider, entry))
             cloud = await self._models.cloud_credentials.make_headers(target.provider, endpoint.url, body)
             own = self._protocol.build_headers(target.provider, self._key)
             headers = {**own, **endpoint.headers, **cloud.headers}
@@ -185,13 +188,6 @@ class Attempt:
         provider, entry = self._target.provider, self._target.entry
         value = self._optional[self._refused]
         return self._models.refused_fields.remember(provider, entry, self._refused, value, error.message)
-
-    def _build_body(self) -> bytes:
-        provider, entry = self._target.provider, self._target.entry
-        body = self._protocol.build_body(self._request, provider, entry)
-        self._models.refused_fields.leave_out(provider, entry, body)
-        self._optional = find_optional_fields(body)
-        return orjson.dumps(merge_extra_body(body, provider, entry))
 
     def _take_chunk(self, chunk: bytes) -> bool:
         """Read a chunk in the socket's callback; return False to stop reading."""

@@ -233,13 +233,10 @@ class RemainingParts:
                 return "damaged_chat", "its log is damaged"
         return None
 
-    async def _list_runs_of_chat(self, tenant: str, chat_id: str) -> list[str]:
-        query = RunQuery(tenant, PAGE_MAX, chat_id=chat_id)
-        return [run.run_id async for run in read_runs(self._engine, query)]
-
     async def _delete_chat(self, who: Identity, chat_id: str) -> None:
         with suppress(NotFound):
-            await self._forget_runs(who.tenant, await self._list_runs_of_chat(who.tenant, chat_id))
+            query = RunQuery(who.tenant, PAGE_MAX, chat_id=chat_id)
+            await self._forget_runs(who.tenant, [run.run_id async for run in read_runs(self._engine, query)])
             blobs = self._engine.blobs
             await blobs.delete_each(chat_id, await blobs.list_ids(chat_id))  # first, as in _redact_chat
             await self._engine.chats.delete(chat_id)

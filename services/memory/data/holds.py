@@ -122,15 +122,11 @@ class HoldStore:
         return holds.check_kept(await holds.change(hold, end))
 
     async def _refuse_erased(self, hold: StoredHold) -> None:
-        owner = await self._find_owner(hold)
+        owner = (await self._engine.index.find_row(hold.chat_id)).owner.user if hold.chat_id else hold.user
         for erasure in await self._engine.records.erasures.list_all():
             is_theirs = erasure.user in ("", owner) or not owner
             if erasure.state == GOING and erasure.tenant == hold.tenant and is_theirs:
                 raise Erasing("it is being erased at this moment", erasureId=erasure.erasure_id)
-
-    async def _find_owner(self, hold: StoredHold) -> str:
-        """Return whose what is held is; empty: everybody's of the tenant."""
-        return (await self._engine.index.find_row(hold.chat_id)).owner.user if hold.chat_id else hold.user
 
 
 def read_runs(engine: Engine, query: RunQuery) -> AsyncGenerator[RunEntry]:

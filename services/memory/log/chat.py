@@ -163,11 +163,6 @@ class Chat:
         self.bases, self._timeline = CompactionBases(), Timeline()
         self.append_committed(lines)
 
-    def _check_revert(self, line: Revert) -> None:
-        """Refuse to take lines from under a run; one that is about to begin may take others' back, for models alone."""
-        is_before_run = line.run_id and line.scope != SCOPE_ALL
-        self._check_idle(self.info.list_begun() if is_before_run else self.info.list_unfinished())
-
     def _check_idle(self, busy: Sequence[RunInfo]) -> None:
         if busy:
             raise ChatBusy(
@@ -215,7 +210,8 @@ class Chat:
         if first.run_id or not isinstance(first, _OWN):
             self._check_run(first, lease_generation)
         if isinstance(first, Revert):
-            self._check_revert(first)
+            is_before_run = first.run_id and first.scope != SCOPE_ALL
+            self._check_idle(self.info.list_begun() if is_before_run else self.info.list_unfinished())
         if isinstance(first, Query) and not self.info.last_n and is_keyed_chat(chat_id):
             _check_key(chat_id, first)
         self._check_position(first)

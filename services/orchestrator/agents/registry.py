@@ -65,7 +65,9 @@ class Registry:
         agents: dict[str, Definition] = {}
         for name, path in files.items():
             try:
-                agent = _read_file(path)
+                agent = parse_agent(read_regular_file(path, FILE_BYTES_MAX), path.stem)
+                if tokens_over := _count_excess_tokens(agent):
+                    log.warning("prompt larger than activePromptMaxTokens", file=path.name, tokens_over=tokens_over)
                 if agent.key in agents:
                     raise DefinitionError(f"key: {agent.key!r} is defined in an earlier file already")
                 self._by_file[name] = agent
@@ -176,13 +178,6 @@ class Registry:
     def all(self) -> list[Definition]:
         agents = self.view.agents
         return [agents[key] for key in sorted(agents)]
-
-
-def _read_file(path: Path) -> Definition:
-    agent = parse_agent(read_regular_file(path, FILE_BYTES_MAX), path.stem)
-    if tokens_over := _count_excess_tokens(agent):
-        log.warning("prompt larger than activePromptMaxTokens", file=path.name, tokens_over=tokens_over)
-    return agent
 
 
 def _count_excess_tokens(agent: Definition) -> int:

@@ -70,7 +70,9 @@ def make_version(
     agents = _list_agents(agent, there_are)
     seen = None if tools is None else [_strip(tool) for tool in tools if _is_seen(tool, agents.values())]
     offered = None if skills is None else [_strip(skill) for skill in skills if _is_offered(skill, agent)]
-    used = _select_modes(agents.values(), modes or {})
+    digests = modes or {}
+    named = sorted({agent.custom.mode for agent in agents.values() if agent.custom is not None})
+    used = {name: digests[name] for name in named if name in digests}
     owned = sorted(key for key, below in agents.items() if below.tenant)
     document = orjson.dumps(
         {
@@ -121,11 +123,6 @@ def _list_agents(agent: Definition, there_are: Mapping[str, Definition]) -> dict
             found[below.key] = below
             left += below.subagents
     return found
-
-
-def _select_modes(agents: Iterable[Definition], digests: Mapping[str, str]) -> dict[str, str]:
-    named = sorted({agent.custom.mode for agent in agents if agent.custom is not None})
-    return {name: digests[name] for name in named if name in digests}
 
 
 def _is_seen(tool: tools_pb2.Tool, agents: Iterable[Definition]) -> bool:

@@ -98,7 +98,10 @@ class Takeover:
             try:
                 # Some looks include owned runs: one that this process lost without knowing still has our lease.
                 await self._take_unowned(without_owner=bool(looks % LOOKS_PER_LEASE))
-                await self._take_held()
+                for held in self._held.all():  # for readers
+                    if held.due_at <= now_ms() and not (self._runs.is_draining or self._is_suspended(held.identity)):
+                        with acting_as(held.identity):
+                            await self.find(held.id)
             except HeadraceError as error:
                 log.warning("runs not looked for", reason=error.reason)
             except Exception:
@@ -112,7 +115,8 @@ class Takeover:
             found = await stored_runs.list_unfinished(self._peers, without_owner=without_owner)
         # A log that has taken no end is tried again, but not at every look.
         skipped = frozenset(self._runs.unstored if without_owner else ())
-        away = [run for run in found if not (self._is_here(run.run_id) or run.run_id in skipped)]
+        away = [run for run in found if not (self._runs.live.has(run.run_id) or self._held.has(run.run_id))]
+        away = [run for run in away if run.run_id not in skipped]
         away = [run for run in away if not (_is_parked(run) and self._is_suspended(_owner_identity(run)))]
         free = [*{run.chat_id: run for run in away if not self._is_owned_elsewhere(run)}.values()]
         for first in range(0, len(free), CHATS_AT_ONCE):
@@ -123,16 +127,6 @@ class Takeover:
             for problem in await asyncio.gather(*some, return_exceptions=True):
                 if problem is not None:
                     raise problem
-
-    async def _take_held(self) -> None:
-        """Go on with runs that are held here for readers, and are due."""
-        for held in self._held.all():
-            if held.due_at <= now_ms() and not (self._runs.is_draining or self._is_suspended(held.identity)):
-                with acting_as(held.identity):
-                    await self.find(held.id)
-
-    def _is_here(self, run_id: str) -> bool:
-        return self._runs.live.has(run_id) or self._held.has(run_id)
 
     async def _take_chat(self, run: memory_pb2.UnfinishedRun, skipped: Collection[str]) -> None:
         with acting_as(_owner_identity(run)):

@@ -199,7 +199,11 @@ async def finish(run: Run, line: memory_pb2.RunLine, ask_next: AskNext) -> commo
         run.feed.cut()
         is_open = failure.retriable or run.log.is_lost or failure.code in NO_ROOM_FOR_AN_END
         return None if is_open else failure
-    _publish_end(run, line)
+    metrics.ENDED.labels(line.state, line.error.code).inc()
+    tracing.mark_run_end(line)
+    run.feed.release_all()
+    run.state.end(State(line.state))
+    run.main.publish(make_end(run, line))
     log.info("run ended", run_id=run.id, state=line.state, error=line.error.code or None, seq=run.feed.seq)
     return None
 
@@ -243,14 +247,6 @@ async def _commit_end(run: Run, unheard: list[Steer], ask_next: AskNext) -> comm
         log.exception("last lines not committed", run_id=run.id)
         return INTERNAL
     return None
-
-
-def _publish_end(run: Run, line: memory_pb2.RunLine) -> None:
-    metrics.ENDED.labels(line.state, line.error.code).inc()
-    tracing.mark_run_end(line)
-    run.feed.release_all()
-    run.state.end(State(line.state))
-    run.main.publish(make_end(run, line))
 
 
 def make_end(run: Run, line: memory_pb2.RunLine) -> agent_pb2.RunComplete | agent_pb2.RunCancel | agent_pb2.RunError:

@@ -121,7 +121,8 @@ async def keep_recording(run: Run, line: memory_pb2.RunLine, end: Message) -> No
     tape = run.tape
     if tape is None:
         return
-    tape.note_event(_make_event(run, end).SerializeToString())
+    fields: Any = {KINDS[type(end)]: end}
+    tape.note_event(agent_pb2.AgentDelta(seq=run.feed.seq + 1, timestamp=now_ms(), **fields).SerializeToString())
     tape.close()
     if LISTENER.get() is not None:
         return
@@ -135,12 +136,6 @@ async def keep_recording(run: Run, line: memory_pb2.RunLine, end: Message) -> No
             tape.problem = NOT_STORED
     if tape.problem:
         line.recording_problem = tape.problem
-
-
-def _make_event(run: Run, end: Message) -> agent_pb2.AgentDelta:
-    """Make the terminal event, which is published when the log has it."""
-    fields: Any = {KINDS[type(end)]: end}
-    return agent_pb2.AgentDelta(seq=run.feed.seq + 1, timestamp=now_ms(), **fields)
 
 
 async def _store(run: Run, tape: Tape) -> str:

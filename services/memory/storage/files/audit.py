@@ -61,7 +61,10 @@ class Segments:
         if is_new:
             self._firsts.append(self._head[0] + 1)
         self._head = head
-        self._write_head()
+        try:
+            write_whole(self._folder / "head.json", json.dumps({"seq": self._head[0], "hash": self._head[1]}).encode())
+        except OSError as error:  # the lines are stored: it follows with the next ones
+            log.warning("head of the audit log not stored", error=str(error))
 
     def list_segments(self) -> list[int]:
         return list(self._firsts)
@@ -145,12 +148,6 @@ class Segments:
             return int(found["seq"]), str(found["hash"])
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return NO_HEAD
-
-    def _write_head(self) -> None:
-        try:
-            write_whole(self._folder / "head.json", json.dumps({"seq": self._head[0], "hash": self._head[1]}).encode())
-        except OSError as error:  # the lines are stored: it follows with the next ones
-            log.warning("head of the audit log not stored", error=str(error))
 
     def _read_segment(self, first: int) -> list[str]:
         text = self._get_path(first).read_bytes().decode("utf-8", "replace")

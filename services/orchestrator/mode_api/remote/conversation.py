@@ -160,7 +160,10 @@ class RemoteConversation:
         run.control.go_live()
         await run.state.wait_for_start()
         client = await self._open_client()
-        needs = self._measure_needs(text)
+        price = self._remote.price
+        rates = None if price is None else Rates(price.input_per_m_tok, price.output_per_m_tok)
+        model = f"a2a/{self._host}"
+        needs = CallNeeds(model, estimate_tokens(len(text.encode())), OUTPUT_TOKENS, OUTPUT_TOKENS, rates)
         async with run.spending.model_call(needs) as reservation:
             streamed = StreamedAnswer(scope, client.host, self._remote.max_answer_bytes, self._said, self._asked)
             exchange = Exchange(client, self._notes, sent, text, streamed, self._asked)
@@ -173,7 +176,9 @@ class RemoteConversation:
         self._said = streamed.text
         if streamed.left_out:
             await scope.notice("MEDIA_LEFT_OUT", f"the remote agent's answer has {streamed.left_out} files as bytes")
-        await self._keep_context_id(sent, streamed.context_id)
+        if scope is run.main and streamed.context_id and streamed.context_id != sent.context_id:
+            field = {f"{STATE}{scope.agent.key}": msgspec.json.encode(streamed.context_id)}
+            await session_state.change(scope, self._talk.peers, **field)
         if streamed.status.state not in QUESTIONS:
             self._task = None
             self._check_status(streamed.status)
@@ -269,21 +274,9 @@ class RemoteConversation:
     def _host(self) -> str:
         return self._client.host if self._client is not None else self._scope.agent.key
 
-    def _measure_needs(self, text: str) -> CallNeeds:
-        price = self._remote.price
-        rates = None if price is None else Rates(price.input_per_m_tok, price.output_per_m_tok)
-        model = f"a2a/{self._host}"
-        return CallNeeds(model, estimate_tokens(len(text.encode())), OUTPUT_TOKENS, OUTPUT_TOKENS, rates)
-
     async def _load_context_id(self) -> str:
         """Return the remote conversation that the chat has gone on with; a sub-agent's task begins a new one."""
         scope = self._scope
         if scope is not scope.run.main or (scope.run.chat.is_first and not scope.run.past.reason):
             return ""
         return (await session_state.load(scope, self._talk.peers)).read(f"{STATE}{scope.agent.key}", str, "")
-
-    async def _keep_context_id(self, sent: Sent, context_id: str) -> None:
-        scope = self._scope
-        if scope is scope.run.main and context_id and context_id != sent.context_id:
-            field = {f"{STATE}{scope.agent.key}": msgspec.json.encode(context_id)}
-            await session_state.change(scope, self._talk.peers, **field)
