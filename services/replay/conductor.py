@@ -116,7 +116,11 @@ class Conductor:
         method = line.given["method"]
         wanted = drop_members(line.given.get("request"), UNCOMPARED)
         if not await self._try(lambda: self._find(method, wanted) is not None):
-            raise Difference(f"line {line.number}: {self._describe_missing(method, wanted)}")
+            other = next((call for call in self._heard.calls if call.method == method), None)
+            problem = f"is not called{self._say_waiting()}"
+            if other is not None:
+                problem = f"is called with another request: {describe(wanted, other.request)}"
+            raise Difference(f"line {line.number}: {method} {problem}")
         found = self._find(method, wanted)
         assert found is not None, "it was waited for"
         self._heard.calls.remove(found)
@@ -125,12 +129,6 @@ class Conductor:
     def _find(self, method: str, wanted: Any) -> HeardCall | None:
         same = (call for call in self._heard.calls if call.method == method)
         return next((call for call in same if not differs(wanted, call.request)), None)
-
-    def _describe_missing(self, method: str, wanted: Any) -> str:
-        other = next((call for call in self._heard.calls if call.method == method), None)
-        if other is None:
-            return f"{method} is not called{self._say_waiting()}"
-        return f"{method} is called with another request: {describe(wanted, other.request)}"
 
     def _say_waiting(self) -> str:
         """Say what has come in the place of what was waited for."""

@@ -52,8 +52,8 @@ def _build_operation(route: Route, schemas: Schemas) -> dict[str, Any]:
         operation["requestBody"] = _build_form(schemas)
     elif route.is_hook:
         operation["parameters"] = [
-            {"name": "schedule_id", "in": "path", "required": True, "schema": {"type": "string"}},
-            *map(_build_header, HOOK_HEADERS),
+            {"name": name, "in": place, "required": True, "schema": {"type": "string"}}
+            for name, place in (("schedule_id", "path"), *((header, "header") for header in HOOK_HEADERS))
         ]
         operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": {}}}}
         operation["security"] = []
@@ -83,10 +83,6 @@ def _build_parameters(route: Route, schemas: Schemas) -> list[dict[str, Any]]:
         resume: Schema = {"type": "integer", "minimum": 0, "maximum": 2**64 - 1, "description": "Wins over lastSeq."}
         found.append({"name": "Last-Event-ID", "in": "header", "schema": resume})
     return found
-
-
-def _build_header(name: str) -> dict[str, Any]:
-    return {"name": name, "in": "header", "required": True, "schema": {"type": "string"}}
 
 
 def _build_form(schemas: Schemas) -> dict[str, Any]:

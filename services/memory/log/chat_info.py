@@ -274,16 +274,13 @@ class ChatInfo:
             case Revert():
                 self.state_versions = {key: version + 1 for key, version in self.state_versions.items()}
                 if line.scope == SCOPE_ALL:
-                    self._revert_to(line.to_checkpoint_id)
+                    self.checkpoints = line.to_checkpoint_id
+                    for run in self.runs.values():
+                        if not run.is_ended and run.checkpoint >= line.to_checkpoint_id:
+                            self.runs[run.run_id] = replace(run, checkpoint=self.checkpoints)
+                            self.checkpoints += 1
             case _:
                 pass
-
-    def _revert_to(self, checkpoint: int) -> None:
-        self.checkpoints = checkpoint
-        for run in self.runs.values():
-            if not run.is_ended and run.checkpoint >= checkpoint:
-                self.runs[run.run_id] = replace(run, checkpoint=self.checkpoints)
-                self.checkpoints += 1
 
 
 def read_info(chat_id: str, lines: Iterable[Line], *, is_damaged: bool = False) -> ChatInfo:

@@ -61,7 +61,8 @@ def check_form(posted: Posted, now_ms: int) -> None:
 
 def check_proof(schedule: Schedule | None, posted: Posted, now_ms: int) -> Schedule:
     """Return the schedule, if the post, whose form is right, is proven to be for it. Raises Unauthenticated."""
-    secrets = _list_secrets(schedule, now_ms)
+    hooked = schedule.secrets if schedule is not None and schedule.on_webhook else ()
+    secrets = [secret.text for secret in hooked if not secret.ends_at or secret.ends_at > now_ms]
     # As many as there may be are tried, so that the time says nothing of how many there are.
     tried = (*secrets, *_STRANGER)[:SECRETS_MAX]
     is_proven = is_signed(
@@ -122,12 +123,6 @@ def add_secret(schedule: Schedule, secret: str, keep_s: int, now_ms: int) -> Sch
         return schedule
     old = tuple(replace(one, ends_at=now_ms + keep_s * 1000) for one in schedule.secrets[:1]) if keep_s else ()
     return replace(schedule, secrets=(Secret(secret), *old))
-
-
-def _list_secrets(schedule: Schedule | None, now_ms: int) -> list[str]:
-    if schedule is None or not schedule.on_webhook:
-        return []
-    return [secret.text for secret in schedule.secrets if not secret.ends_at or secret.ends_at > now_ms]
 
 
 def _is_name(text: str) -> bool:

@@ -224,7 +224,8 @@ class Takeover:
     ) -> Run | None:
         recording = Recording(chat.lines)
         query = next(line.query for line in chat.lines if line.HasField("query"))
-        version = await self._find_version(query)
+        pinned = query.agent_version_hash  # None of a version that is lost
+        version = await self._pins.find(query.query.agent_key, pinned) if pinned else None
         agent = self._find_agent(query, recording, version)
         seq_range = generation if generation <= GENERATION_MAX else entry.last_seq // SEQ_PER_GENERATION + 1
         base_seq = seq_range * SEQ_PER_GENERATION
@@ -260,12 +261,6 @@ class Takeover:
         if _is_parked(entry) or self._held.has(entry.run_id):
             return PARKED
         return HANDED_OVER if entry.owner and not entry.lease_expires_at else CRASHED
-
-    async def _find_version(self, query: memory_pb2.QueryLine) -> AgentVersion | None:
-        """Return what the run is pinned to; None where that is nothing, or is lost."""
-        if not query.agent_version_hash:
-            return None
-        return await self._pins.find(query.query.agent_key, query.agent_version_hash)
 
     def _find_agent(
         self, query: memory_pb2.QueryLine, recording: Recording, version: AgentVersion | None

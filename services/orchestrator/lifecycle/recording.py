@@ -6,7 +6,6 @@ import asyncio
 import gzip
 import json
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -139,16 +138,16 @@ async def keep_recording(run: Run, line: memory_pb2.RunLine, end: Message) -> No
 
 
 async def _store(run: Run, tape: Tape) -> str:
-    mask = partial(_mask, secrets=(*run.services.secrets, *list_credentials()))
+    secrets = (*run.services.secrets, *list_credentials())
+
+    def mask(text: str) -> str:
+        return mask_secrets(text, *secrets)
+
     # Some thousand lines take a tenth of a second, for which other runs should not wait.
     data = await asyncio.to_thread(_compress, run, tape, mask)
     request = memory_pb2.PutBlobRequest(chat_id=run.chat_id, mime_type=MIME_TYPE, data=data)
     stored = await run.services.peers.memory.PutBlob(request, timeout=STORE_TIMEOUT_S)
     return stored.blob_id
-
-
-def _mask(text: str, secrets: tuple[str, ...]) -> str:
-    return mask_secrets(text, *secrets)
 
 
 def _compress(run: Run, tape: Tape, mask: Mask) -> bytes:

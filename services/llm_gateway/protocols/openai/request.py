@@ -63,7 +63,7 @@ def _build_response_format(wanted: common_pb2.OutputFormat) -> dict[str, Any]:
 
 
 def _build_message(message: llm_pb2.Message, provider: Provider) -> dict[str, Any]:
-    # A string where it may be, which every provider takes; none for calls without a word, as some gateways make one of "".
+    # A string, which every provider takes; none for calls without a word, as some gateways make one of "".
     content: Any = join_parts(message.content) or (None if message.tool_calls else "")
     if any(map(is_media, message.content)):
         content = [_build_part(part) for part in message.content]

@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -126,7 +127,10 @@ class Segments:
 
     def _mend(self) -> Head:
         """Cut off what a kill has left of a line, and return the head."""
-        head = self._read_head()
+        head = NO_HEAD
+        with suppress(FileNotFoundError, ValueError, KeyError, TypeError):
+            found = json.loads((self._folder / "head.json").read_bytes())
+            head = int(found["seq"]), str(found["hash"])
         if not self._firsts:
             return head
         path = self._get_path(self._firsts[-1])
@@ -141,13 +145,6 @@ class Segments:
         last = next((parse_head(lines[-1]) for lines in texts if lines), None)
         # One that was shortened or changed goes on where it was: verify shows it.
         return last if last is not None and last[0] >= head[0] else head
-
-    def _read_head(self) -> Head:
-        try:
-            found = json.loads((self._folder / "head.json").read_bytes())
-            return int(found["seq"]), str(found["hash"])
-        except (FileNotFoundError, ValueError, KeyError, TypeError):
-            return NO_HEAD
 
     def _read_segment(self, first: int) -> list[str]:
         text = self._get_path(first).read_bytes().decode("utf-8", "replace")

@@ -106,7 +106,7 @@ class RemoteConversation:
         """Return the committed answer to a message: its last call, if any, asks the user."""
         while True:
             self._scope.run.control.check()
-            sent = self._recall_message()
+            sent = self._notes.recall_last(Sent)
             was_sent = sent is not None
             if sent is None:
                 self._scope.run.control.go_live()
@@ -114,7 +114,7 @@ class RemoteConversation:
             if self._notes.recall(Unknown) is None:
                 received = self._notes.recall(Received)
                 self._task = received or self._task
-                asked = self._recall_question()
+                asked = self._notes.recall_last(Asked)
                 if recalled := self._scope.recalled_answer():
                     self._asked = asked
                     return self._recall(recalled)
@@ -128,20 +128,6 @@ class RemoteConversation:
                     await self._notes.keep(Unknown())
             self._again = sent
             await self._ask_whether_to_send_again()
-
-    def _recall_message(self) -> Sent | None:
-        """Take the last note of what was sent: one right behind another is in its place."""
-        last = None
-        while (sent := self._notes.recall(Sent)) is not None:
-            last = sent
-        return last
-
-    def _recall_question(self) -> Asked | None:
-        """Take the last note of what the task asks: it may have asked anew before the user was asked."""
-        last = None
-        while (asked := self._notes.recall(Asked)) is not None:
-            last = asked
-        return last
 
     async def _note_message(self) -> Sent:
         sent, self._again = self._again, None
