@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
@@ -12,6 +11,7 @@ import structlog
 
 from headrace.errors import HeadraceError, InvalidRequest
 from services.llm_gateway.providers.provider_file import Model, Provider
+from services.runtime.newest import NewestDict
 
 log = structlog.get_logger()
 
@@ -65,7 +65,7 @@ class RefusedFields:
     """
 
     def __init__(self) -> None:
-        self._by_model: dict[tuple[str, str], OrderedDict[tuple[Path, bytes], None]] = {}
+        self._by_model: dict[tuple[str, str], NewestDict[tuple[Path, bytes], None]] = {}
 
     def list_fields(self, provider: Provider, entry: Model) -> list[str]:
         remembered = self._by_model.get((provider.key, entry.name), {})
@@ -84,13 +84,11 @@ class RefusedFields:
 
     def remember(self, provider: Provider, entry: Model, path: Path, value: Any, said: str) -> bool:
         """Leave the field with this value out from now on; False if that was so already."""
-        remembered = self._by_model.setdefault((provider.key, entry.name), OrderedDict())
+        remembered = self._by_model.setdefault((provider.key, entry.name), NewestDict(REMEMBERED_MAX))
         key = (path, b"" if path[-1] in _OTHER_NAMES else orjson.dumps(value))
         if key in remembered:
             return False
         remembered[key] = None
-        if len(remembered) > REMEMBERED_MAX:
-            remembered.popitem(last=False)
         log.warning("field left out", provider=provider.key, model=entry.name, field=".".join(path), said=said)
         return True
 

@@ -55,14 +55,11 @@ class RemainingParts:
 
     async def list_users(self) -> list[str]:
         """List whose data goes."""
-        erasure = self._erasure
-        users = {erasure.user} if erasure.user else await self._list_users_of_tenant()
-        return [user for user in sorted(users) if not self._holds.find(erasure.tenant, user)]
-
-    async def _list_users_of_tenant(self) -> set[str]:
-        engine, tenant = self._engine, self._erasure.tenant
-        users = await engine.eraser.list_users(tenant) | await engine.records.facts.list_users(tenant)
-        return users.union(*[await records.list_users(tenant) for records in engine.records.kinds])
+        engine, tenant, users = self._engine, self._erasure.tenant, {self._erasure.user}
+        if not self._erasure.user:
+            users = await engine.eraser.list_users(tenant) | await engine.records.facts.list_users(tenant)
+            users |= {user for records in engine.records.kinds for user in await records.list_users(tenant)}
+        return [user for user in sorted(users) if not self._holds.find(tenant, user)]
 
     async def list_live_runs(self) -> list[RunEntry]:
         """List runs that have not ended, of these users or in their chats."""

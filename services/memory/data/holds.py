@@ -40,7 +40,11 @@ class HoldsInForce:
 
     def find(self, tenant: str, user: str = "", chat_id: str = "") -> StoredHold | None:
         """Return a hold of the tenant, of the user, or of the chat."""
-        return next((hold for hold in self.holds if hold.tenant == tenant and _covers(hold, user, chat_id)), None)
+        for hold in self.holds:
+            covers = hold.chat_id == chat_id if hold.chat_id else hold.user in ("", user)
+            if covers and hold.tenant == tenant:
+                return hold
+        return None
 
     def check(self, tenant: str, user: str = "", chat_id: str = "") -> None:
         """Raise Held where the tenant, the user or the chat is held."""
@@ -48,12 +52,6 @@ class HoldsInForce:
             what = f"chat {hold.chat_id}" if hold.chat_id else f"user {hold.user}" if hold.user else "the tenant"
             message = f"{what} is held: nothing of it may be deleted until hold {hold.hold_id} is released"
             raise Held(message, holdId=hold.hold_id)
-
-
-def _covers(hold: StoredHold, user: str, chat_id: str) -> bool:
-    if hold.chat_id:
-        return hold.chat_id == chat_id
-    return hold.user in ("", user)
 
 
 class HoldStore:

@@ -156,7 +156,12 @@ async def _execute_call(scope: Scope, peers: Peers, call: Call, warn: Warn | Non
         if call.kind != "own":
             scope.run.control.go_live()
         passed = await check_permission(scope, call)
-        outcome = passed.outcome or await _run_tool(scope, peers, call)
+        outcome = passed.outcome
+        # The tools service checks the arguments of its own.
+        if outcome is None and call.kind != "backend" and (problem := violation(call)):
+            outcome = make_failure("INVALID_ARGUMENTS", problem)
+        if outcome is None:
+            outcome = await KINDS[call.kind](scope, peers, call)
         if not outcome.ok:
             spans.mark_failed(span, tracing.TOOL_FAILED)
     if outcome.ok:
@@ -165,10 +170,3 @@ async def _execute_call(scope: Scope, peers: Peers, call: Call, warn: Warn | Non
     text = add_notes(outcome.result, passed.note, call.note, warning)
     media = call.media or await load_media(scope, peers, outcome)
     await scope.commit([scope.result(call, text, outcome.ok, media)])
-
-
-async def _run_tool(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
-    # The tools service checks the arguments of its own.
-    if call.kind != "backend" and (problem := violation(call)):
-        return make_failure("INVALID_ARGUMENTS", problem)
-    return await KINDS[call.kind](scope, peers, call)

@@ -240,7 +240,9 @@ class Takeover:
             await record_taken_run(self._peers, entry.run_id, query.query)
             log.warning("run ended as interrupted", run_id=entry.run_id, last_seq=entry.last_seq)
             return None
-        reason = self._find_reason(entry)
+        reason = HANDED_OVER if entry.owner and not entry.lease_expires_at else CRASHED
+        if _is_parked(entry) or self._held.has(entry.run_id):
+            reason = PARKED
         is_changed = version is None and agent.hash != query.agent_hash
         past = ResumePoint(
             generation, base_seq, chat.events, recording, reason, is_changed, query.traceparent, chat.owner
@@ -256,11 +258,6 @@ class Takeover:
         if reason != PARKED:
             await record_taken_run(self._peers, run.id, query.query)
         return run
-
-    def _find_reason(self, entry: memory_pb2.UnfinishedRun) -> str:
-        if _is_parked(entry) or self._held.has(entry.run_id):
-            return PARKED
-        return HANDED_OVER if entry.owner and not entry.lease_expires_at else CRASHED
 
     def _find_agent(
         self, query: memory_pb2.QueryLine, recording: Recording, version: AgentVersion | None

@@ -49,9 +49,10 @@ def _close_scope(
     if pieces := recorded.open_calls:
         messages = [make_open_result(piece, open_result) for piece in pieces]
         for piece, message in zip(pieces, messages, strict=True):
-            event = run.feed.publish(
-                _make_event(piece, open_result), subagent_id=scope.subagent_id, task_id=scope.task_id
-            )
+            result = agent_pb2.ToolResult(tool_id=piece.tool_id, result=open_result, ok=False)
+            if piece.HasField("action_id"):
+                result = agent_pb2.ActionResult(action_id=piece.action_id, result=open_result)
+            event = run.feed.publish(result, subagent_id=scope.subagent_id, task_id=scope.task_id)
             message.events.first_seq = message.events.last_seq = event.seq
         step = run.log.step(recorded.last_stage, messages, run.feed.seq)
         if scope.context_id is not None:
@@ -89,12 +90,6 @@ def make_scope_end(scope: ScopeReset, line: memory_pb2.RunLine) -> Message | Non
         summary = "cancelled" if is_cancelled else line.error.message
         return agent_pb2.SubagentEnd(subagent_id=scope.subagent_id, ok=False, summary=summary)
     return None
-
-
-def _make_event(piece: memory_pb2.LogMessage, text: str) -> Message:
-    if piece.HasField("action_id"):
-        return agent_pb2.ActionResult(action_id=piece.action_id, result=text)
-    return agent_pb2.ToolResult(tool_id=piece.tool_id, result=text, ok=False)
 
 
 def make_interrupted_end(

@@ -23,6 +23,7 @@ import structlog
 from services.memory.storage.audit import NO_HEAD, Head, chain_records, make_forgotten, parse_head
 from services.runtime.clock import now_ms
 from services.runtime.files.disk import disk_errors, make_folder, sync_folder, write_whole
+from services.runtime.newest import NewestDict
 
 if TYPE_CHECKING:
     from services.memory.storage.files.disk_room import DiskRoom
@@ -175,7 +176,7 @@ class AuditFolder:
         self._room = room
         self._clock = clock
         self._lock = Lock()
-        self._open: dict[str, Segments] = {}
+        self._open = NewestDict[str, Segments](OPEN_MAX)
 
     async def append(self, tenant: str, records: Sequence[Mapping[str, Any]]) -> None:
         await self._run(_get_name(tenant), lambda log: log.append(records), is_write=True)
@@ -212,10 +213,7 @@ class AuditFolder:
         with self._lock, self._room.noting(), disk_errors("the audit log", ""):
             if is_write:
                 self._room.check()
-            log = self._open.pop(name, None) or Segments(self._folder / name)
-            self._open[name] = log
-            if len(self._open) > OPEN_MAX:
-                del self._open[next(iter(self._open))]
+            log = self._open[name] = self._open.get(name) or Segments(self._folder / name)
             return do(log)
 
 

@@ -54,7 +54,10 @@ async def get_cassette(peers: Peers, request: agent_pb2.GetCassetteRequest) -> a
     lines = (await asyncio.to_thread(gzip.decompress, blob.data)).splitlines()
     if "operate" not in (scopes := require_identity().scopes):
         lines = [_withhold(line, scopes) for line in lines]
-    return _make_page(lines, _read_token(request.page_token, len(lines)))
+    token = request.page_token
+    if token and not (token.isascii() and token.isdigit() and 0 < int(token) < len(lines)):
+        raise InvalidRequest.of("pageToken", "must be the nextPageToken of an answer")
+    return _make_page(lines, int(token or 0))
 
 
 def _withhold(line: bytes, scopes: Collection[str]) -> bytes:
@@ -67,14 +70,6 @@ def _withhold(line: bytes, scopes: Collection[str]) -> bytes:
     if scope in scopes:
         return line
     return json.dumps(given | emptied | {"withheld": scope}, separators=(",", ":")).encode()
-
-
-def _read_token(token: str, lines: int) -> int:
-    if not token:
-        return 0
-    if not (token.isascii() and token.isdigit() and 0 < int(token) < lines):
-        raise InvalidRequest.of("pageToken", "must be the nextPageToken of an answer")
-    return int(token)
 
 
 def _make_page(lines: list[bytes], first: int) -> agent_pb2.GetCassetteResponse:
