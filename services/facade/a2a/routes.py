@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 import grpc
 import orjson
@@ -13,9 +14,9 @@ from aiohttp import web
 from headrace.errors import HeadraceError
 from headrace.v1 import common_pb2
 from services.facade.a2a.card import build_card
-from services.facade.a2a.json_events import JsonEvents
 from services.facade.a2a.operations import STREAMING, Operations
 from services.facade.a2a.protocol import (
+    CURSOR,
     EXTENSIONS_HEADER,
     LAST_EVENT_ID,
     VERSION_HEADER,
@@ -30,7 +31,7 @@ from services.facade.a2a.protocol import (
     read_json,
 )
 from services.facade.a2a.rest_paths import read_rest_call
-from services.facade.a2a.task_view import TaskView
+from services.facade.a2a.task_view import ANSWER, TaskView
 from services.facade.faces.published import PublishedAgents
 from services.facade.middleware.request_lifecycle import has_begun
 from services.facade.requests.body import read_single_header
@@ -149,3 +150,37 @@ def _find_base(request: web.Request) -> str:
 def _find_host(request: web.Request) -> str:
     host = request.headers.get("X-Forwarded-Host", request.host)
     return host if _HOST.fullmatch(host) else request.host
+
+
+class JsonEvents:
+    """An event sink; where the caller wants cursors, updates have them in their metadata, beside the frame's id."""
+
+    def __init__(self, writer: FrameWriter, call: Call, *, has_cursors: bool) -> None:
+        self._writer = writer
+        self._head, self._tail = call.encode_result({"": 0}).split(b'{"":0}')
+        self._has_cursors = has_cursors
+        self._piece_head = b""
+        """What stands before the text of each piece, which only text and cursor change."""
+
+    def send_event(self, event: dict[str, Any], seq: int) -> bool:
+        if self._has_cursors:
+            event = {kind: value | {"metadata": {CURSOR: str(seq)}} for kind, value in event.items()}
+        return self._send_frame(orjson.dumps(event), seq)
+
+    def send_piece(self, ids: dict[str, str], text: str, seq: int, *, append: bool) -> bool:
+        if not self._piece_head:
+            known = orjson.dumps(ids)[:-1]
+            self._piece_head = b'{"artifactUpdate":%b,"artifact":{"artifactId":"%b","parts":[{"text":' % (
+                known,
+                ANSWER.encode(),
+            )
+        word = b"true" if append else b"false"
+        cursor = b',"metadata":{"%b":"%d"}' % (CURSOR.encode(), seq) if self._has_cursors else b""
+        return self._send_frame(b'%b%b}]},"append":%b%b}}' % (self._piece_head, orjson.dumps(text), word, cursor), seq)
+
+    def _send_frame(self, event: bytes, seq: int) -> bool:
+        return self._writer.send_frame(b"id: %d\ndata: %b%b%b\n\n" % (seq, self._head, event, self._tail))
+
+    async def wait_until_drained(self) -> None:
+        if self._writer.has_frames:
+            await self._writer.wait_until_drained()

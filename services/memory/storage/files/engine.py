@@ -37,7 +37,6 @@ from services.memory.storage.files.key_uses import FileKeyUses
 from services.memory.storage.files.leases import LeaseTable
 from services.memory.storage.files.older_records import OLDER, import_older
 from services.memory.storage.files.outbox import FileWebhooks, Outbox
-from services.memory.storage.files.rewriting import ChatRewriting
 from services.memory.storage.files.sqlite import SqliteSql
 from services.memory.storage.gates.watch import GateWatch
 from services.memory.storage.lru import CACHE_BYTES_MAX
@@ -49,7 +48,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from services.memory.encryption.keyring import Keyring
+    from services.memory.storage.encrypted.reencryption import Piece
+    from services.memory.storage.files.blobs import BlobFolder
+    from services.memory.storage.files.chats import FileChats
     from services.memory.storage.files.disk import Disk
+    from services.memory.storage.files.indexing.index import Index
 
 
 class NoPeers:
@@ -234,3 +237,22 @@ class Folders:
 
     def close(self) -> None:
         self._open.close()
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRewriting:
+    keys: Keyring
+    chats: FileChats
+    index: Index
+    blobs: BlobFolder
+
+    async def list_pieces(self) -> AsyncGenerator[Piece]:
+        await self.index.wait_until_complete()
+        for chat_id in await self.index.list_chats():
+            yield f"chat {chat_id}", partial(self._rewrite, chat_id)
+
+    async def _rewrite(self, chat_id: str) -> bool:
+        tenant = (await self.chats.load(chat_id)).info.owner.tenant
+        await self.keys.prepare_newest(tenant)
+        has_changed = await self.chats.rewrite(chat_id)
+        return await asyncio.to_thread(self.blobs.rewrite_blobs, chat_id, tenant) or has_changed
