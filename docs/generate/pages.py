@@ -6,10 +6,14 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from docs.generate import code_tables, command_line, configuration, contract, licences, mode_api, sizes
+from docs.generate import code_tables, command_line, configuration, contract, flows, licences, mode_api, sizes
 
 ROOT = Path(__file__).parents[2]
-PAGES = [*sorted((ROOT / "docs" / "reference").glob("*.md")), ROOT / "docs" / "architecture.md"]
+PAGES = [
+    *sorted((ROOT / "docs" / "reference").glob("*.md")),
+    ROOT / "docs" / "architecture.md",
+    ROOT / "docs" / "flows.md",
+]
 
 _REGION = re.compile(r"(<!-- generated: ([\w-]+)((?: [\w.-]+)*) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -32,6 +36,7 @@ REGIONS: dict[str, Callable[..., str]] = {
     "python-licences": licences.list_python_licences,
     "go-licences": licences.list_go_licences,
     "mode-api": mode_api.describe_mode,
+    "flow": flows.describe_flow,
     "sizes": sizes.list_sizes,
 }
 """The function that fills a region, by the region's name; its other words are the arguments."""

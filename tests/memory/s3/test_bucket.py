@@ -131,7 +131,7 @@ async def test_a_pod_takes_a_role_over_with_its_token(place: Place, tmp_path: Pa
         assert [one["RoleArn"] for one in asked] == ["arn:aws:iam::1:role/r"]
         token.write_text("another token")
         with pytest.raises(CannotServe, match=r"cannot be used: .*InvalidIdentityToken"):
-            async with open_bucket(place.url, of_role, QUICK):
+            async with open_bucket(place.url, of_role):
                 pass
 
 
