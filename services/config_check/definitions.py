@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,7 +80,10 @@ def read_definitions(folder: Path, env: Mapping[str, str]) -> tuple[Definitions,
         refusals += [Refusal(Path(refusal.file).name, refusal.problem) for refusal in found]
     with collecting_refusals() as found:
         tools.reload()
-        refusals += [Refusal(_locate_tool_file(refusal.file), refusal.problem) for refusal in found]
+        for refusal in found:
+            # Views are named with their folder, others by the name alone.
+            has_folder = "/" in refusal.file or refusal.file == "tools.yaml"
+            refusals.append(Refusal(refusal.file if has_folder else f"{TOOLS}/{refusal.file}", refusal.problem))
     with collecting_refusals() as found:
         known_skills = skills.list_skills()
         refusals += [Refusal(f"{SKILLS}/{refusal.file}", refusal.problem) for refusal in found]
@@ -101,11 +104,6 @@ def read_definitions(folder: Path, env: Mapping[str, str]) -> tuple[Definitions,
     return definitions, refusals + mcp_refusals
 
 
-def _locate_tool_file(name: str) -> str:
-    """Return the path of a file that the tools' readers name: views with their folder, others by the name alone."""
-    return name if "/" in name or name == "tools.yaml" else f"{TOOLS}/{name}"
-
-
 def _check_retention(path: Path) -> list[Refusal]:
     if not path.exists():
         return []
@@ -123,10 +121,6 @@ def _read_mcp_servers(path: Path, env: Mapping[str, str]) -> tuple[list[str], li
         stated = read_servers(path, env)
     except BadMcpFile as error:
         return [], [Refusal(MCP_FILE, str(error))]
-    refusals = (_refuse_server(name, problem) for name, problem in stated.problems.items())
-    return [*stated.servers, *stated.problems], [refusal for each in refusals for refusal in each]
-
-
-def _refuse_server(name: str, problem: str) -> Iterator[Refusal]:
-    for line in problem.splitlines():
-        yield Refusal(MCP_FILE, f"mcpServers.{name}: {line}")
+    lines = ((name, line) for name, problem in stated.problems.items() for line in problem.splitlines())
+    refusals = [Refusal(MCP_FILE, f"mcpServers.{name}: {line}") for name, line in lines]
+    return [*stated.servers, *stated.problems], refusals

@@ -86,20 +86,16 @@ def read_query(agent: agent_pb2.Agent, arguments: Any) -> tuple[agent_pb2.QueryR
         raise McpError(BAD_PARAMS, f"{min(unknown)[:64]}: is no argument of this tool")
     if chat_id is not None and not (isinstance(chat_id, str) and is_uuid(chat_id.lower())):
         raise McpError(BAD_PARAMS, "chatId: must be the chatId of an earlier result")
-    attachments = _read_files(given.get("files", []))
+    files = given.get("files", [])
+    if not isinstance(files, list) or not all(isinstance(file, dict) for file in files):
+        raise McpError(BAD_PARAMS, "files: must be a list of objects")
+    attachments = [_read_file(file, f"files[{at}]") for at, file in enumerate(files)]
+    check_number(attachments)
     text = "\n".join([message, *(f"[{attachment.name}]" for attachment in attachments)])
     query = agent_pb2.QueryRequest(
         agent_key=agent.key, message=text, chat_id=chat_id, when_busy="reject", from_program=True
     )
     return query, attachments
-
-
-def _read_files(files: Any) -> list[Attachment]:
-    if not isinstance(files, list) or not all(isinstance(file, dict) for file in files):
-        raise McpError(BAD_PARAMS, "files: must be a list of objects")
-    attachments = [_read_file(file, f"files[{at}]") for at, file in enumerate(files)]
-    check_number(attachments)
-    return attachments
 
 
 def _read_file(file: dict[str, Any], field: str) -> Attachment:

@@ -74,8 +74,10 @@ class RefusedFields:
     def leave_out(self, provider: Provider, entry: Model, body: dict[str, Any]) -> None:
         """Take what was refused before out of `body`."""
         for path, value in self._by_model.get((provider.key, entry.name), {}):
-            parent = _find_parent(body, path)
-            if parent is None or path[-1] not in parent:
+            parent: Any = body
+            for name in path[:-1]:
+                parent = parent.get(name) if isinstance(parent, dict) else None
+            if not isinstance(parent, dict) or path[-1] not in parent:
                 continue
             if other := _OTHER_NAMES.get(path[-1]):
                 parent[other] = parent.pop(path[-1])
@@ -122,13 +124,6 @@ def find_refused_field(optional: Mapping[Path, Any], error: HeadraceError) -> Pa
     if named or not _SAYS_UNSUPPORTED.search(error.message):
         return None
     return next((by_name[word] for word in words if word in by_name), None)
-
-
-def _find_parent(body: dict[str, Any], path: Path) -> dict[str, Any] | None:
-    parent: Any = body
-    for name in path[:-1]:
-        parent = parent.get(name) if isinstance(parent, dict) else None
-    return parent if isinstance(parent, dict) else None
 
 
 def _normalise(name: str) -> str:

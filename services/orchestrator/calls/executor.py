@@ -39,7 +39,10 @@ class Permission:
 
 
 async def check_permission(scope: Scope, call: Call) -> Permission:
-    if not _is_granted(scope, call):
+    # It may have been granted when the model was shown it.
+    grants = find_grants(scope)
+    is_free = call.kind == "own" or call.is_programs or call.name.casefold() in NAMES
+    if not (grants is None or is_free or grants.allows_tool(call.name)):
         return Permission(results.make_refusal("denied", message="the operator grants this agent no such tool"))
     if call.kind == "own" or has_used_grant(scope, call):
         return Permission()
@@ -60,13 +63,6 @@ async def check_permission(scope: Scope, call: Call) -> Permission:
         changed = f"a person changed the arguments before this ran: {answer.arguments}"
         return Permission(note=f"{changed}; {answer.note}" if answer.note else changed)
     return Permission(note=f"a person approved this call and says: {answer.note}" if answer.note else "")
-
-
-def _is_granted(scope: Scope, call: Call) -> bool:
-    """Return whether the agent may call this now, which may have been otherwise when the model was shown it."""
-    grants = find_grants(scope)
-    is_free = call.kind == "own" or call.is_programs or call.name.casefold() in NAMES
-    return grants is None or is_free or grants.allows_tool(call.name)
 
 
 async def execute_frontend(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:

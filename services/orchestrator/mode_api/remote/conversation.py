@@ -86,7 +86,11 @@ class RemoteConversation:
         except StaleLease:
             raise
         except BaseException:
-            self._cancel_task()
+            run = self._scope.run
+            # Its next owner would follow it.
+            goes_on = run.control.is_given_up and (run.log.is_lost or run.control.mode != "now")
+            if self._task is not None and not goes_on:
+                self._agents.cancel_later(self._remote, self._task.task_id)
             raise
 
     async def _converse(self) -> str:
@@ -236,13 +240,6 @@ class RemoteConversation:
         if status.state in STOPPED:
             what = "failed" if status.state == a2a_pb2.TASK_STATE_FAILED else "was cancelled there"
             raise RemoteFailed(f"the task of {self._host} {what}: {words or 'it does not say why'}", remote=self._host)
-
-    def _cancel_task(self) -> None:
-        """Have the task cancelled there that this run will not follow any more; the run's next owner would."""
-        run = self._scope.run
-        goes_on = run.control.is_given_up and (run.log.is_lost or run.control.mode != "now")
-        if self._task is not None and not goes_on:
-            self._agents.cancel_later(self._remote, self._task.task_id)
 
     async def _open_client(self) -> RemoteClient:
         """Raises what RemoteAgents.open_client does; where a task waits for us, its agent may be restarting."""

@@ -329,7 +329,9 @@ class IndexDatabase:
                 # Of a chat that was deleted and made again, the first may never have been written.
                 if isinstance(change, str) or (made is not None and made[0] != change.chat.created_at):
                     self.spend.retire_chat(chat_id)
-                self._remove_chat(chat_id)
+                self._db.execute("DELETE FROM texts WHERE rowid IN (SELECT id FROM places WHERE chat_id=?)", (chat_id,))
+                for table in ("places", "runs", "gates", "gate_grants", "spend", "chats"):
+                    self._db.execute(f"DELETE FROM {table} WHERE chat_id=?", (chat_id,))
             if isinstance(change, IndexChange):
                 together.append(self._rows.encrypt_change(change))
                 chats.add(chat_id)
@@ -370,11 +372,6 @@ class IndexDatabase:
             added = self._db.execute(insert, place)
             if added.rowcount:
                 self._db.execute("INSERT INTO texts(rowid, text) VALUES (?, ?)", (added.lastrowid, text.text))
-
-    def _remove_chat(self, chat_id: str) -> None:
-        self._db.execute("DELETE FROM texts WHERE rowid IN (SELECT id FROM places WHERE chat_id=?)", (chat_id,))
-        for table in ("places", "runs", "gates", "gate_grants", "spend", "chats"):
-            self._db.execute(f"DELETE FROM {table} WHERE chat_id=?", (chat_id,))
 
     def rename_spender(self, tenant: str, user: str, name: str) -> int:
         """As SpendTable.rename_spender; cut short and repeated it counts nothing twice."""
