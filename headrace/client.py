@@ -32,7 +32,7 @@ from headrace.calls.operators import OperatorCalls
 from headrace.calls.schedules import ScheduleCalls
 from headrace.calls.spend import SpendCalls
 from headrace.calls.webhooks import WebhookCalls
-from headrace.run_stream import RunStream
+from headrace.run_stream import ChatStream, RunStream
 from headrace.streams import reading
 from headrace.tls import Tls
 from headrace.v1 import (
@@ -210,6 +210,23 @@ class Client(
         open it again: attach once more with the last event's seq; an attempt.reset says what to drop.
         """
         return self._follow(self._attach(run_id, last_seq), run_id)
+
+    @asynccontextmanager
+    async def follow_chat(self, chat_id: str, cursor: str = "") -> AsyncGenerator[ChatStream]:
+        """Read the events of all runs of a chat after `cursor`, and those of later runs as they come.
+
+        Without a cursor it begins with the chat's first event. Keep `cursor` of the stream, or of its last event, to
+        continue later: each event comes once. A stream that ends was cut for longer than the client tries to open it
+        again.
+        """
+        async with AsyncExitStack() as calls:
+
+            async def follow(cursor: str) -> AsyncIterator[agent_pb2.FollowDelta]:
+                request = agent_pb2.FollowRequest(chat_id=chat_id, cursor=cursor or None)
+                call = self._agents.Follow(request, metadata=self._metadata)
+                return await calls.enter_async_context(reading(call))
+
+            yield ChatStream(await follow(cursor), follow, self._reattach_s, cursor)
 
     def compact(self, chat_id: str) -> AbstractAsyncContextManager[RunStream]:
         """Summarise a chat; the block reads that run's events."""

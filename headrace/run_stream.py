@@ -6,7 +6,8 @@
     print(run.state.answer, run.state.end)
 
 A reader that falls far behind gets whole blocks (snapshots) in the place of deltas, so deltas alone are not the answer.
-A stream that is cut, as by a server that restarts, is opened again behind its last event.
+A stream that is cut, as by a server that restarts, is opened again after its last event. `ChatStream` does the same
+for all runs of a chat.
 """
 
 from __future__ import annotations
@@ -28,6 +29,61 @@ Attach: TypeAlias = Callable[[str, int], Awaitable[AsyncIterator[agent_pb2.Agent
 """Opens a run's stream behind a sequence number."""
 
 
+Follow: TypeAlias = Callable[[str], Awaitable[AsyncIterator[agent_pb2.FollowDelta]]]
+"""Opens a chat's stream after a cursor."""
+
+
+class _Patience:
+    """Waits before each attempt to open a stream again, for a limited time since it was cut."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._pause_s = FIRST_PAUSE_S
+        self._cut_at_s: float | None = None
+
+    def restore(self) -> None:
+        """Begin anew: the stream flows."""
+        self._pause_s, self._cut_at_s = FIRST_PAUSE_S, None
+
+    async def wait(self) -> bool:
+        """Return False when the stream is to be given up. The first attempt is made at once."""
+        now_s = time.monotonic()
+        self._cut_at_s = self._cut_at_s or now_s
+        if now_s - self._cut_at_s >= self._seconds:
+            return False
+        if now_s > self._cut_at_s:
+            await asyncio.sleep(self._pause_s)
+            self._pause_s = min(2 * self._pause_s, PAUSE_MAX_S)
+        return True
+
+
+class ChatStream(AsyncIterator[agent_pb2.FollowDelta]):
+    """Iterates the events of a chat's runs, each with its run and cursor; `cursor` is where to continue later."""
+
+    def __init__(
+        self, deltas: AsyncIterator[agent_pb2.FollowDelta], follow: Follow, reattach_s: float, cursor: str
+    ) -> None:
+        """A stream that was cut is opened again by `follow` for at most `reattach_s` without an event."""
+        self.cursor = cursor
+        self._deltas = deltas
+        self._follow = follow
+        self._patience = _Patience(reattach_s)
+
+    async def __anext__(self) -> agent_pb2.FollowDelta:
+        while True:
+            try:
+                with rpc_errors():
+                    delta = await anext(self._deltas)
+            except (StopAsyncIteration, ProviderUnavailable, Overloaded):
+                if not await self._patience.wait():
+                    raise
+                self._deltas = await self._follow(self.cursor)
+            else:
+                self._patience.restore()
+                self.cursor = delta.cursor
+                return delta
+
+
 class RunStream(AsyncIterator[agent_pb2.AgentDelta]):
     """Iterates the events; `state` is what they have come to so far."""
 
@@ -44,9 +100,7 @@ class RunStream(AsyncIterator[agent_pb2.AgentDelta]):
         self._run_id = run_id
         self._deltas = deltas
         self._attach = attach
-        self._reattach_s = reattach_s
-        self._pause_s = FIRST_PAUSE_S
-        self._cut_at_s: float | None = None
+        self._patience = _Patience(reattach_s)
         self._words = _Unrepeated()
         """Kept between two readers of `text`, of whom the second goes on where the first has stopped."""
 
@@ -62,22 +116,17 @@ class RunStream(AsyncIterator[agent_pb2.AgentDelta]):
                 if not await self._reopen():
                     raise
             else:
-                self._pause_s, self._cut_at_s = FIRST_PAUSE_S, None
+                self._patience.restore()
                 self.state.apply(delta)
                 return delta
 
     async def _reopen(self) -> bool:
-        """Open the stream again behind the last event; return False where it has ended, or is to be given up."""
+        """Open the stream again after the last event; return False where it has ended, or is to be given up."""
         run_id = self.state.run_id or self._run_id
         if self._attach is None or self.state.end is not None or not run_id:
             return False
-        now_s = time.monotonic()
-        self._cut_at_s = self._cut_at_s or now_s
-        if now_s - self._cut_at_s >= self._reattach_s:
+        if not await self._patience.wait():
             return False
-        if now_s > self._cut_at_s:
-            await asyncio.sleep(self._pause_s)
-            self._pause_s = min(2 * self._pause_s, PAUSE_MAX_S)
         self._deltas = await self._attach(run_id, self.state.last_seq)
         return True
 

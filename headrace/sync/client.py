@@ -31,7 +31,7 @@ from headrace.sync.calls.operators import OperatorCalls
 from headrace.sync.calls.schedules import ScheduleCalls
 from headrace.sync.calls.spend import SpendCalls
 from headrace.sync.calls.webhooks import WebhookCalls
-from headrace.sync.run_stream import RunStream
+from headrace.sync.run_stream import ChatStream, RunStream
 from headrace.sync.streams import reading
 from headrace.tls import Tls
 from headrace.v1 import (
@@ -207,6 +207,23 @@ class Client(
         open it again: attach once more with the last event's seq; an attempt.reset says what to drop.
         """
         return self._follow(self._attach(run_id, last_seq), run_id)
+
+    @contextmanager
+    def follow_chat(self, chat_id: str, cursor: str = "") -> Generator[ChatStream]:
+        """Read the events of all runs of a chat after `cursor`, and those of later runs as they come.
+
+        Without a cursor it begins with the chat's first event. Keep `cursor` of the stream, or of its last event, to
+        continue later: each event comes once. A stream that ends was cut for longer than the client tries to open it
+        again.
+        """
+        with ExitStack() as calls:
+
+            def follow(cursor: str) -> Iterator[agent_pb2.FollowDelta]:
+                request = agent_pb2.FollowRequest(chat_id=chat_id, cursor=cursor or None)
+                call = self._agents.Follow(request, metadata=self._metadata)
+                return calls.enter_context(reading(call))
+
+            yield ChatStream(follow(cursor), follow, self._reattach_s, cursor)
 
     def compact(self, chat_id: str) -> AbstractContextManager[RunStream]:
         """Summarise a chat; the block reads that run's events."""

@@ -443,6 +443,68 @@ class AttachRequest(_message.Message):
 Global___AttachRequest: _TypeAlias = AttachRequest  # noqa: Y015
 
 @_typing.final
+class FollowRequest(_message.Message):
+    """Which chat, from where."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHAT_ID_FIELD_NUMBER: _builtins.int
+    CURSOR_FIELD_NUMBER: _builtins.int
+    chat_id: _builtins.str
+    """The chat."""
+    cursor: _builtins.str
+    """The cursor of the last event that the caller has; absent: from the chat's first event. Over HTTP the header
+    Last-Event-ID goes before it.
+    """
+    def __init__(
+        self,
+        *,
+        chat_id: _builtins.str = ...,
+        cursor: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cursor", b"_cursor", "cursor", b"cursor"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cursor", b"_cursor", "chat_id", b"chat_id", "cursor", b"cursor"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__cursor: _TypeAlias = _typing.Literal["cursor"]  # noqa: Y015
+    _WhichOneofArgType__cursor: _TypeAlias = _typing.Literal["_cursor", b"_cursor"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cursor) -> _WhichOneofReturnType__cursor | None: ...
+
+Global___FollowRequest: _TypeAlias = FollowRequest  # noqa: Y015
+
+@_typing.final
+class FollowDelta(_message.Message):
+    """An event of a followed chat."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CURSOR_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    DELTA_FIELD_NUMBER: _builtins.int
+    cursor: _builtins.str
+    """Where to continue after this event. It stays valid for as long as the chat exists."""
+    run_id: _builtins.str
+    """The event's run; empty: it is between runs."""
+    @_builtins.property
+    def delta(self) -> Global___AgentDelta:
+        """The event, as Attach sends it."""
+
+    def __init__(
+        self,
+        *,
+        cursor: _builtins.str = ...,
+        run_id: _builtins.str = ...,
+        delta: Global___AgentDelta | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["delta", b"delta"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "delta", b"delta", "run_id", b"run_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FollowDelta: _TypeAlias = FollowDelta  # noqa: Y015
+
+@_typing.final
 class GetCassetteRequest(_message.Message):
     """Whose recording."""
 

@@ -46,6 +46,11 @@ class AgentServiceStub(object):
                 request_serializer=headrace_dot_v1_dot_agent__pb2.AttachRequest.SerializeToString,
                 response_deserializer=headrace_dot_v1_dot_agent__pb2.AgentDelta.FromString,
                 _registered_method=True)
+        self.Follow = channel.unary_stream(
+                '/headrace.v1.AgentService/Follow',
+                request_serializer=headrace_dot_v1_dot_agent__pb2.FollowRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_agent__pb2.FollowDelta.FromString,
+                _registered_method=True)
         self.Submit = channel.unary_unary(
                 '/headrace.v1.AgentService/Submit',
                 request_serializer=headrace_dot_v1_dot_agent__pb2.SubmitRequest.SerializeToString,
@@ -184,6 +189,21 @@ class AgentServiceServicer(object):
         Changes nothing; may be repeated and left at will.
         Errors: NOT_FOUND (run; also at the end of a stream whose reader the chat is shared with no more); OUT_OF_RANGE for a
         last_seq beyond what the run has sent.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Follow(self, request, context):
+        """Follow a chat: what its runs did after a cursor, what they do, and each run that begins later.
+
+        Runs come one after the other, in the order in which they began; the events of each come as Attach sends them.
+        Compactions between runs come between theirs. A run that a revert has taken back is left out; a revert itself is
+        no event: load the chat again after one. A caller that comes back with the cursor of the last event it has gets
+        each later event once, whatever was stopped or killed meanwhile. The stream ends when the service stops.
+        Changes nothing; may be repeated and left at will.
+        Errors: NOT_FOUND (chat; also at the end of a stream whose reader the chat is shared with no more);
+        INVALID_REQUEST (cursor); OUT_OF_RANGE for a cursor beyond what its run has sent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -436,6 +456,11 @@ def add_AgentServiceServicer_to_server(servicer, server):
                     request_deserializer=headrace_dot_v1_dot_agent__pb2.AttachRequest.FromString,
                     response_serializer=headrace_dot_v1_dot_agent__pb2.AgentDelta.SerializeToString,
             ),
+            'Follow': grpc.unary_stream_rpc_method_handler(
+                    servicer.Follow,
+                    request_deserializer=headrace_dot_v1_dot_agent__pb2.FollowRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_agent__pb2.FollowDelta.SerializeToString,
+            ),
             'Submit': grpc.unary_unary_rpc_method_handler(
                     servicer.Submit,
                     request_deserializer=headrace_dot_v1_dot_agent__pb2.SubmitRequest.FromString,
@@ -597,6 +622,33 @@ class AgentService(object):
             '/headrace.v1.AgentService/Attach',
             headrace_dot_v1_dot_agent__pb2.AttachRequest.SerializeToString,
             headrace_dot_v1_dot_agent__pb2.AgentDelta.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Follow(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/headrace.v1.AgentService/Follow',
+            headrace_dot_v1_dot_agent__pb2.FollowRequest.SerializeToString,
+            headrace_dot_v1_dot_agent__pb2.FollowDelta.FromString,
             options,
             channel_credentials,
             insecure,

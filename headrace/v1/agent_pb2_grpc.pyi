@@ -58,6 +58,17 @@ class AgentServiceStub:
     Errors: NOT_FOUND (run; also at the end of a stream whose reader the chat is shared with no more); OUT_OF_RANGE for a
     last_seq beyond what the run has sent.
     """
+    Follow: _grpc.UnaryStreamMultiCallable[_agent_pb2.FollowRequest, _agent_pb2.FollowDelta]
+    """Follow a chat: what its runs did after a cursor, what they do, and each run that begins later.
+
+    Runs come one after the other, in the order in which they began; the events of each come as Attach sends them.
+    Compactions between runs come between theirs. A run that a revert has taken back is left out; a revert itself is
+    no event: load the chat again after one. A caller that comes back with the cursor of the last event it has gets
+    each later event once, whatever was stopped or killed meanwhile. The stream ends when the service stops.
+    Changes nothing; may be repeated and left at will.
+    Errors: NOT_FOUND (chat; also at the end of a stream whose reader the chat is shared with no more);
+    INVALID_REQUEST (cursor); OUT_OF_RANGE for a cursor beyond what its run has sent.
+    """
     Submit: _grpc.UnaryUnaryMultiCallable[_agent_pb2.SubmitRequest, _agent_pb2.SubmitResponse]
     """Give a waiting run what a person decided: a frontend tool's payload or an approval.
 
@@ -237,6 +248,17 @@ class AgentServiceAsyncStub(AgentServiceStub):
     Changes nothing; may be repeated and left at will.
     Errors: NOT_FOUND (run; also at the end of a stream whose reader the chat is shared with no more); OUT_OF_RANGE for a
     last_seq beyond what the run has sent.
+    """
+    Follow: _aio.UnaryStreamMultiCallable[_agent_pb2.FollowRequest, _agent_pb2.FollowDelta]  # type: ignore[assignment]
+    """Follow a chat: what its runs did after a cursor, what they do, and each run that begins later.
+
+    Runs come one after the other, in the order in which they began; the events of each come as Attach sends them.
+    Compactions between runs come between theirs. A run that a revert has taken back is left out; a revert itself is
+    no event: load the chat again after one. A caller that comes back with the cursor of the last event it has gets
+    each later event once, whatever was stopped or killed meanwhile. The stream ends when the service stops.
+    Changes nothing; may be repeated and left at will.
+    Errors: NOT_FOUND (chat; also at the end of a stream whose reader the chat is shared with no more);
+    INVALID_REQUEST (cursor); OUT_OF_RANGE for a cursor beyond what its run has sent.
     """
     Submit: _aio.UnaryUnaryMultiCallable[_agent_pb2.SubmitRequest, _agent_pb2.SubmitResponse]  # type: ignore[assignment]
     """Give a waiting run what a person decided: a frontend tool's payload or an approval.
@@ -426,6 +448,23 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
         Changes nothing; may be repeated and left at will.
         Errors: NOT_FOUND (run; also at the end of a stream whose reader the chat is shared with no more); OUT_OF_RANGE for a
         last_seq beyond what the run has sent.
+        """
+
+    @_abc_1.abstractmethod
+    def Follow(
+        self,
+        request: _agent_pb2.FollowRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_agent_pb2.FollowDelta], _abc.AsyncIterator[_agent_pb2.FollowDelta]]:
+        """Follow a chat: what its runs did after a cursor, what they do, and each run that begins later.
+
+        Runs come one after the other, in the order in which they began; the events of each come as Attach sends them.
+        Compactions between runs come between theirs. A run that a revert has taken back is left out; a revert itself is
+        no event: load the chat again after one. A caller that comes back with the cursor of the last event it has gets
+        each later event once, whatever was stopped or killed meanwhile. The stream ends when the service stops.
+        Changes nothing; may be repeated and left at will.
+        Errors: NOT_FOUND (chat; also at the end of a stream whose reader the chat is shared with no more);
+        INVALID_REQUEST (cursor); OUT_OF_RANGE for a cursor beyond what its run has sent.
         """
 
     @_abc_1.abstractmethod

@@ -232,6 +232,7 @@ class GetChatResponse(_message.Message):
     ACCESS_FIELD_NUMBER: _builtins.int
     REQUEST_RUN_ID_FIELD_NUMBER: _builtins.int
     EARLIER_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    CURSOR_FIELD_NUMBER: _builtins.int
     chat_id: _builtins.str
     """Its id."""
     chat_name: _builtins.str
@@ -254,6 +255,8 @@ class GetChatResponse(_message.Message):
     """The run of the query with the request_id that was asked for; absent: there is none."""
     earlier_page_token: _builtins.str
     """The page_token of the page before; empty: this one begins with the chat."""
+    cursor: _builtins.str
+    """From where AgentService.Follow continues after the events of this page; given for the newest page of a whole chat."""
     @_builtins.property
     def events(self) -> _containers.RepeatedCompositeFieldContainer[_agent_pb2.AgentDelta]:
         """History events of the page."""
@@ -291,17 +294,22 @@ class GetChatResponse(_message.Message):
         access: _builtins.str = ...,
         request_run_id: _builtins.str | None = ...,
         earlier_page_token: _builtins.str = ...,
+        cursor: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_last_agent_key", b"_last_agent_key", "_raw_messages", b"_raw_messages", "_request_run_id", b"_request_run_id", "last_agent_key", b"last_agent_key", "raw_messages", b"raw_messages", "request_run_id", b"request_run_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cursor", b"_cursor", "_last_agent_key", b"_last_agent_key", "_raw_messages", b"_raw_messages", "_request_run_id", b"_request_run_id", "cursor", b"cursor", "last_agent_key", b"last_agent_key", "raw_messages", b"raw_messages", "request_run_id", b"request_run_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_agent_key", b"_last_agent_key", "_raw_messages", b"_raw_messages", "_request_run_id", b"_request_run_id", "access", b"access", "chat_id", b"chat_id", "chat_name", b"chat_name", "earlier_page_token", b"earlier_page_token", "events", b"events", "last_agent_key", b"last_agent_key", "lines", b"lines", "owner", b"owner", "participants", b"participants", "raw_messages", b"raw_messages", "references", b"references", "request_run_id", b"request_run_id", "shared_with", b"shared_with", "title", b"title"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cursor", b"_cursor", "_last_agent_key", b"_last_agent_key", "_raw_messages", b"_raw_messages", "_request_run_id", b"_request_run_id", "access", b"access", "chat_id", b"chat_id", "chat_name", b"chat_name", "cursor", b"cursor", "earlier_page_token", b"earlier_page_token", "events", b"events", "last_agent_key", b"last_agent_key", "lines", b"lines", "owner", b"owner", "participants", b"participants", "raw_messages", b"raw_messages", "references", b"references", "request_run_id", b"request_run_id", "shared_with", b"shared_with", "title", b"title"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__cursor: _TypeAlias = _typing.Literal["cursor"]  # noqa: Y015
+    _WhichOneofArgType__cursor: _TypeAlias = _typing.Literal["_cursor", b"_cursor"]  # noqa: Y015
     _WhichOneofReturnType__last_agent_key: _TypeAlias = _typing.Literal["last_agent_key"]  # noqa: Y015
     _WhichOneofArgType__last_agent_key: _TypeAlias = _typing.Literal["_last_agent_key", b"_last_agent_key"]  # noqa: Y015
     _WhichOneofReturnType__raw_messages: _TypeAlias = _typing.Literal["raw_messages"]  # noqa: Y015
     _WhichOneofArgType__raw_messages: _TypeAlias = _typing.Literal["_raw_messages", b"_raw_messages"]  # noqa: Y015
     _WhichOneofReturnType__request_run_id: _TypeAlias = _typing.Literal["request_run_id"]  # noqa: Y015
     _WhichOneofArgType__request_run_id: _TypeAlias = _typing.Literal["_request_run_id", b"_request_run_id"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cursor) -> _WhichOneofReturnType__cursor | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__last_agent_key) -> _WhichOneofReturnType__last_agent_key | None: ...
     @_typing.overload
@@ -310,6 +318,66 @@ class GetChatResponse(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__request_run_id) -> _WhichOneofReturnType__request_run_id | None: ...
 
 Global___GetChatResponse: _TypeAlias = GetChatResponse  # noqa: Y015
+
+@_typing.final
+class WatchChatRequest(_message.Message):
+    """Which chat, from where."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHAT_ID_FIELD_NUMBER: _builtins.int
+    FROM_N_FIELD_NUMBER: _builtins.int
+    chat_id: _builtins.str
+    """The chat."""
+    from_n: _builtins.int
+    """Number of the log's line with which to begin; 0: the first."""
+    def __init__(
+        self,
+        *,
+        chat_id: _builtins.str = ...,
+        from_n: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chat_id", b"chat_id", "from_n", b"from_n"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchChatRequest: _TypeAlias = WatchChatRequest  # noqa: Y015
+
+@_typing.final
+class WatchChatResponse(_message.Message):
+    """A run, or an event between runs."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    N_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    EVENT_FIELD_NUMBER: _builtins.int
+    n: _builtins.int
+    """Number of its first line."""
+    run_id: _builtins.str
+    """A run's id."""
+    @_builtins.property
+    def event(self) -> _agent_pb2.AgentDelta:
+        """An event that is of no run."""
+
+    def __init__(
+        self,
+        *,
+        n: _builtins.int = ...,
+        run_id: _builtins.str = ...,
+        event: _agent_pb2.AgentDelta | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "item", b"item", "run_id", b"run_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "item", b"item", "n", b"n", "run_id", b"run_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_item: _TypeAlias = _typing.Literal["run_id", "event"]  # noqa: Y015
+    _WhichOneofArgType_item: _TypeAlias = _typing.Literal["item", b"item"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_item) -> _WhichOneofReturnType_item | None: ...
+
+Global___WatchChatResponse: _TypeAlias = WatchChatResponse  # noqa: Y015
 
 @_typing.final
 class UpdateChatRequest(_message.Message):

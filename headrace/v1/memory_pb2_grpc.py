@@ -220,6 +220,11 @@ class MemoryServiceStub(object):
                 request_serializer=headrace_dot_v1_dot_gates__pb2.WatchGatesRequest.SerializeToString,
                 response_deserializer=headrace_dot_v1_dot_gates__pb2.WatchGatesResponse.FromString,
                 _registered_method=True)
+        self.WatchChat = channel.unary_stream(
+                '/headrace.v1.MemoryService/WatchChat',
+                request_serializer=headrace_dot_v1_dot_memory__pb2.WatchChatRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_memory__pb2.WatchChatResponse.FromString,
+                _registered_method=True)
         self.ReserveSpend = channel.unary_unary(
                 '/headrace.v1.MemoryService/ReserveSpend',
                 request_serializer=headrace_dot_v1_dot_memory__pb2.ReserveSpendRequest.SerializeToString,
@@ -675,6 +680,15 @@ class MemoryServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WatchChat(self, request, context):
+        """Follow a chat: its runs and what is between them, in the order of the log, also those that come later.
+
+        Changes nothing. The stream ends when the service stops. Errors: NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ReserveSpend(self, request, context):
         """Keep a part of the tenant's budgets for a run, before it spends it.
 
@@ -991,6 +1005,11 @@ def add_MemoryServiceServicer_to_server(servicer, server):
                     servicer.WatchGates,
                     request_deserializer=headrace_dot_v1_dot_gates__pb2.WatchGatesRequest.FromString,
                     response_serializer=headrace_dot_v1_dot_gates__pb2.WatchGatesResponse.SerializeToString,
+            ),
+            'WatchChat': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchChat,
+                    request_deserializer=headrace_dot_v1_dot_memory__pb2.WatchChatRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_memory__pb2.WatchChatResponse.SerializeToString,
             ),
             'ReserveSpend': grpc.unary_unary_rpc_method_handler(
                     servicer.ReserveSpend,
@@ -2038,6 +2057,33 @@ class MemoryService(object):
             '/headrace.v1.MemoryService/WatchGates',
             headrace_dot_v1_dot_gates__pb2.WatchGatesRequest.SerializeToString,
             headrace_dot_v1_dot_gates__pb2.WatchGatesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchChat(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/headrace.v1.MemoryService/WatchChat',
+            headrace_dot_v1_dot_memory__pb2.WatchChatRequest.SerializeToString,
+            headrace_dot_v1_dot_memory__pb2.WatchChatResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -267,6 +267,11 @@ class MemoryServiceStub:
 
     Changes nothing. Errors: INVALID_REQUEST; PERMISSION_DENIED (scope tenant).
     """
+    WatchChat: _grpc.UnaryStreamMultiCallable[_memory_pb2.WatchChatRequest, _memory_pb2.WatchChatResponse]
+    """Follow a chat: its runs and what is between them, in the order of the log, also those that come later.
+
+    Changes nothing. The stream ends when the service stops. Errors: NOT_FOUND.
+    """
     ReserveSpend: _grpc.UnaryUnaryMultiCallable[_memory_pb2.ReserveSpendRequest, _memory_pb2.ReserveSpendResponse]
     """Keep a part of the tenant's budgets for a run, before it spends it.
 
@@ -581,6 +586,11 @@ class MemoryServiceAsyncStub(MemoryServiceStub):
     """Follow gates that wait: GateService.WatchGates, which asks this.
 
     Changes nothing. Errors: INVALID_REQUEST; PERMISSION_DENIED (scope tenant).
+    """
+    WatchChat: _aio.UnaryStreamMultiCallable[_memory_pb2.WatchChatRequest, _memory_pb2.WatchChatResponse]  # type: ignore[assignment]
+    """Follow a chat: its runs and what is between them, in the order of the log, also those that come later.
+
+    Changes nothing. The stream ends when the service stops. Errors: NOT_FOUND.
     """
     ReserveSpend: _aio.UnaryUnaryMultiCallable[_memory_pb2.ReserveSpendRequest, _memory_pb2.ReserveSpendResponse]  # type: ignore[assignment]
     """Keep a part of the tenant's budgets for a run, before it spends it.
@@ -1109,6 +1119,17 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         """Follow gates that wait: GateService.WatchGates, which asks this.
 
         Changes nothing. Errors: INVALID_REQUEST; PERMISSION_DENIED (scope tenant).
+        """
+
+    @_abc_1.abstractmethod
+    def WatchChat(
+        self,
+        request: _memory_pb2.WatchChatRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_memory_pb2.WatchChatResponse], _abc.AsyncIterator[_memory_pb2.WatchChatResponse]]:
+        """Follow a chat: its runs and what is between them, in the order of the log, also those that come later.
+
+        Changes nothing. The stream ends when the service stops. Errors: NOT_FOUND.
         """
 
     @_abc_1.abstractmethod

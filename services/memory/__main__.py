@@ -90,7 +90,7 @@ async def main(config: Config) -> None:
                 build_data_service(engine, refusals),
             ],
             is_usable=engine.is_up,
-            drain=engine.gate_watch.close,
+            drain=engine.close_watches,
             keys=keys,
             record_refused=partial(record_refused, engine.audit),
             check_call=refusals.check_call,

@@ -103,7 +103,7 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
         stack.callback(guard_task(group.create_task(erasing.watch())).cancel)
         watches = Watches()
         gates = GateService(live, relays, peers, watches, audit, group, key_limits.check_requester)
-        service = AgentService(registry, runs, gates, held, relays, peers, embeddings, publishing, pins)
+        service = AgentService(registry, runs, gates, held, relays, peers, embeddings, publishing, pins, watches)
         limits = LimitsInForce(
             config=config,
             registry=registry,

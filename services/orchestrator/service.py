@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeAlias
 
-from headrace.errors import Overloaded, PermissionDenied, ProviderUnavailable
+from headrace.errors import LogDamaged, NotFound, Overloaded, PermissionDenied, ProviderUnavailable
 from headrace.run_states import STATES_BY_EVENT
+from headrace.streams import reading
 from headrace.v1 import agent_pb2, agent_pb2_grpc, llm_pb2, memory_pb2
 from services.orchestrator.agents.definition import Definition
 from services.orchestrator.agents.registry import Registry
 from services.orchestrator.cluster.forwarding import Forwarder
 from services.orchestrator.lifecycle.live_calls import cassette_rpc, context_rpc, run_list
+from services.orchestrator.lifecycle.live_calls.following import Cursor, RunSink, encode_delta
 from services.orchestrator.lifecycle.live_runs import HeldRuns, OwnedElsewhere, ParkedStream, RepeatedQuery, StartResult
 from services.orchestrator.lifecycle.pins import Pins
 from services.orchestrator.lifecycle.publishing import (
@@ -32,7 +34,7 @@ from services.orchestrator.run.run import Run
 from services.runtime.auth.identity import Identity, acting_as, require_identity
 from services.runtime.randomness import new_uuid
 from services.runtime.rpc.interceptors import Context
-from services.runtime.rpc.push_stream import MessageSink, opening_sink
+from services.runtime.rpc.push_stream import MessageSink, Watches, opening_sink
 
 Stream: TypeAlias = int | ParkedStream
 """The outcome of a stream: how many events it had, or where it continues."""
@@ -52,6 +54,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         embeddings: Embeddings,
         publishing: Publishing,
         pins: Pins,
+        watches: Watches,
     ) -> None:
         self._registry = registry
         self._runs = runs
@@ -62,6 +65,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         self._embeddings = embeddings
         self._publishing = publishing
         self._pins = pins
+        self._watches = watches
 
     async def Query(self, request: agent_pb2.QueryRequest, context: Context) -> int:  # pyright: ignore[reportIncompatibleMethodOverride] - it pushes its events
         # Known from here on: a relayed query may be made twice, and must be one.
@@ -76,11 +80,39 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
             return await self._go_on_reading(sent, context, out)
 
     async def Attach(self, request: agent_pb2.AttachRequest, context: Context) -> int:  # pyright: ignore[reportIncompatibleMethodOverride] - as Query
-        async with opening_sink(context) as out, self._reading(request.run_id, shows_content=True):
+        async with opening_sink(context) as out, self._reading(run_id=request.run_id, shows_content=True):
             return await self._go_on(await self._attach(request, context, out), context, out)
 
     async def _attach(self, request: agent_pb2.AttachRequest, context: Context, out: MessageSink) -> Stream:
         return await self._relays.stream(request, context, out, lambda run: self._follow_run(request, out, run))
+
+    async def Follow(self, request: agent_pb2.FollowRequest, context: Context) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] - as Query
+        after = Cursor.parse(request.cursor)
+        watching = memory_pb2.WatchChatRequest(chat_id=request.chat_id, from_n=after.n)
+        async with (
+            self._watches.following(),
+            opening_sink(context) as out,
+            self._reading(chat_id=request.chat_id, shows_content=True),
+            reading(self._peers.memory.WatchChat(watching)) as items,
+        ):
+            async for item in items:
+                at = after if item.n == after.n else Cursor(item.n)
+                if item.run_id:
+                    await self._follow_to_end(RunSink(out, item.run_id, at), context)
+                elif at != after and not out.send(encode_delta(at, "", item.event)):
+                    await out.wait_until_drained()
+
+    async def _follow_to_end(self, sink: RunSink, context: Context) -> None:
+        """Send what a run has after the sink's last event. A stream of it that breaks is opened again."""
+        try:
+            while not sink.is_over:
+                request = agent_pb2.AttachRequest(run_id=sink.run_id, last_seq=sink.last_seq)
+                if not await self._go_on(await self._attach(request, context, sink), context, sink):
+                    return  # the caller has all of it
+        except NotFound:
+            return  # the run was reverted meanwhile
+        except LogDamaged:  # its end was reverted, or lost: what is left of it is there
+            await _send_events(await stored_runs.list_events(self._peers, sink.run_id, sink.last_seq), sink)
 
     async def _follow_query(
         self, request: agent_pb2.QueryRequest, out: MessageSink
@@ -104,32 +136,30 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
             return started
         if started.chat.owner in ("", started.identity.user):
             return await _follow_feed(started, 0, out)
-        async with ending_with_access(self._peers, started.id):
+        async with ending_with_access(self._peers, run_id=started.id):
             return await _follow_feed(started, 0, out)
 
     async def _follow_run(self, request: agent_pb2.AttachRequest, out: MessageSink, run: Run | None) -> Stream:
         if run is not None:
             return await _follow_feed(run, request.last_seq, out)
-        events = await stored_runs.get_events(self._peers, request.run_id, request.last_seq)
-        for event in events:
-            if not out.send(event.SerializeToString()):
-                await out.wait_until_drained()
-        return len(events)
+        return await _send_events(await stored_runs.get_events(self._peers, request.run_id, request.last_seq), out)
 
     async def _go_on_reading(self, sent: Stream | RepeatedQuery, context: Context, out: MessageSink) -> int:
         if isinstance(sent, int):
             return sent
-        async with self._reading(sent.run_id):
+        async with self._reading(run_id=sent.run_id):
             return await self._go_on(sent, context, out)
 
     @asynccontextmanager
-    async def _reading(self, run_id: str, *, shows_content: bool = False) -> AsyncGenerator[None]:
-        """Act as whose chat the run's is inside the block, for as long as that chat is shared with the caller."""
-        caller, owner = require_identity(), await self._find_owner(run_id, shows_content=shows_content)
+    async def _reading(
+        self, *, run_id: str = "", chat_id: str = "", shows_content: bool = False
+    ) -> AsyncGenerator[None]:
+        """Act as the owner of the run's chat inside the block, for as long as the chat is shared with the caller."""
+        caller, owner = require_identity(), await self._find_owner(run_id, chat_id, shows_content=shows_content)
         if owner == caller:
             yield
             return
-        async with ending_with_access(self._peers, run_id):
+        async with ending_with_access(self._peers, run_id=run_id, chat_id=chat_id):
             with acting_as(owner):
                 yield
 
@@ -310,13 +340,22 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
             agent.version = stored.record.version
         return agent
 
-    async def _find_owner(self, run_id: str, *, shows_content: bool = False) -> Identity:
-        """Return as whom the caller may read the run: the owner of its chat, where that is shared with the caller."""
+    async def _find_owner(self, run_id: str, chat_id: str = "", *, shows_content: bool = False) -> Identity:
+        """Return as whom the caller may read the run or chat: its owner, where it is shared with the caller."""
         live, caller = self._runs.live.find(run_id), require_identity()
         is_own = live is not None and live.chat.owner in ("", caller.user)
         if is_own and not (shows_content and caller.makers):
             return caller
-        return await stored_runs.find_chat_owner(self._peers, run_id=run_id, shows_content=shows_content)
+        return await stored_runs.find_chat_owner(
+            self._peers, chat_id=chat_id, run_id=run_id or None, shows_content=shows_content
+        )
+
+
+async def _send_events(events: Sequence[agent_pb2.AgentDelta], out: MessageSink) -> int:
+    for event in events:
+        if not out.send(event.SerializeToString()):
+            await out.wait_until_drained()
+    return len(events)
 
 
 async def _follow_feed(run: Run, last_seq: int, out: MessageSink) -> Stream:

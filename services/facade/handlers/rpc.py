@@ -27,6 +27,9 @@ UNARY_TIMEOUT_S = 30.0
 
 LAST_EVENT_ID = "Last-Event-ID"
 
+RESUMED_BY = {"last_seq": "lastSeq", "cursor": "cursor"}
+"""Parameters that the header replaces, by their fields."""
+
 Answer: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -103,9 +106,10 @@ async def _parse_request(request: web.Request, route: Route) -> Message:
         message = json_body.decode_body(await read_body(request), kind)
         message.MergeFrom(query_string.decode_parameters(in_path, kind))
         return message
-    if "last_seq" in kind.fields_by_name and (last_id := read_single_header(request, LAST_EVENT_ID)):
+    resumed = next((name for field, name in RESUMED_BY.items() if field in kind.fields_by_name), None)
+    if resumed and (last_id := read_single_header(request, LAST_EVENT_ID)):
         # The header wins, since a browser reconnects with the old URL.
-        parameters = [(name, value) for name, value in parameters if name != "lastSeq"] + [("lastSeq", last_id)]
+        parameters = [(name, value) for name, value in parameters if name != resumed] + [(resumed, last_id)]
     return query_string.decode_parameters(in_path + parameters, kind)
 
 

@@ -82,6 +82,9 @@ def _build_parameters(route: Route, schemas: Schemas) -> list[dict[str, Any]]:
     if "last_seq" in route.rpc.input_type.fields_by_name:
         resume: Schema = {"type": "integer", "minimum": 0, "maximum": 2**64 - 1, "description": "Wins over lastSeq."}
         found.append({"name": "Last-Event-ID", "in": "header", "schema": resume})
+    if "cursor" in route.rpc.input_type.fields_by_name:
+        resume = {"type": "string", "maxLength": 64, "description": "Wins over cursor."}
+        found.append({"name": "Last-Event-ID", "in": "header", "schema": resume})
     return found
 
 

@@ -59,7 +59,10 @@ async def stream_messages(
             await push_messages(call, write_message, writer.wait_until_drained)
 
     def write_message(message: bytes) -> bool:
-        return writer.send_frame(b"event: message\ndata: %b\n\n" % encode(decode(message)))
+        told = decode(message)
+        cursor: str = getattr(told, "cursor", "")  # of an event of a followed chat
+        head = b"id: %b\n" % cursor.encode() if cursor else b""
+        return writer.send_frame(b"%bevent: message\ndata: %b\n\n" % (head, encode(told)))
 
     return await send_stream(writer, write_all(), lambda _: b"")
 

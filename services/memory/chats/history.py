@@ -96,6 +96,12 @@ def _make_result_event(message: StoredMessage) -> agent_pb2.AgentDelta:
     return agent_pb2.AgentDelta(tool_result=result)
 
 
+def list_items(chat: Chat, from_n: int) -> list[list[Line]]:
+    """List a chat's visible runs, each as its lines, from the one that has line `from_n` or begins after it."""
+    runs = [lines for run_id, lines in chat.visible_runs.items() if run_id and lines and lines[0].n >= from_n]
+    return sorted(runs, key=lambda lines: lines[0].n)
+
+
 PAGE_BYTES_MAX = 3 * 1024 * 1024
 """Size of a page's events, with which an answer is below the 4 MiB that gRPC's clients take by default."""
 

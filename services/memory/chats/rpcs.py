@@ -12,7 +12,7 @@ from headrace.v1.memory_pb2_grpc import MemoryServiceServicer
 from services.memory.chats.access import describe_access, parse_shares
 from services.memory.chats.append import encode_lines
 from services.memory.chats.edits import append_line
-from services.memory.chats.history import ChatHistory
+from services.memory.chats.history import ChatHistory, list_items
 from services.memory.data.holds import check_deletion
 from services.memory.log.chat_info import clean_title
 from services.memory.log.lines import Sharing, Title, make_stamp
@@ -25,6 +25,8 @@ from services.runtime.auth.access import RUN_ONLY
 from services.runtime.formats.same_fields import copy_fields
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
     from services.memory.audit import ContentReads
     from services.memory.chats.access import ChatAccess
     from services.memory.facts.rpcs import FactStore
@@ -80,11 +82,25 @@ class ChatRpcs(MemoryServiceServicer):
         info = chat.info
         access = describe_access(info.owner, info.shared_with, info.participants)
         response.MergeFrom(memory_pb2.GetChatResponse(**access))
+        if run_id is None and not request.page_token and response.events:
+            response.cursor = f"{shown.runs[-1][0].n}.{response.events[-1].seq}"
         if request.include_lines:
             if run_id is None:
                 raise InvalidRequest.of("runId", "is required where lines are wanted")
             response.lines.extend(encode_lines(line for line in chat.log if line.run_id == run_id))
         return response
+
+    async def WatchChat(
+        self, request: memory_pb2.WatchChatRequest, context: Context
+    ) -> AsyncGenerator[memory_pb2.WatchChatResponse]:
+        from_n = request.from_n
+        with self._engine.chat_watch.reading(request.chat_id) as reader:
+            while not reader.is_closed:
+                chat = await self._access.read_chat(request.chat_id)
+                for lines in list_items(chat, from_n):
+                    yield memory_pb2.WatchChatResponse(n=lines[0].n, run_id=lines[0].run_id)
+                    from_n = lines[0].n + 1
+                await reader.wait()
 
     async def _get_brief_chat(
         self, request: memory_pb2.GetChatRequest, run_id: str | None

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
     from services.memory.log.chat import Chat, Span
+    from services.memory.log.chat_watch import ChatWatch
     from services.memory.log.lines import Known
     from services.memory.log.media import Blob
     from services.memory.storage.audit import AuditTrail
@@ -265,6 +266,7 @@ class Engine:
     index: ChatIndex
     gates: GateIndex
     gate_watch: GateWatch
+    chat_watch: ChatWatch
     spend: SpendIndex
     leases: Leases
     blobs: Blobs
@@ -277,6 +279,11 @@ class Engine:
     rewriting: Rewriting
     """What is stored, to be encrypted as it should be."""
     key_uses: KeyUses
+
+    async def close_watches(self) -> None:
+        """End those who watch gates and chats, as the service stops."""
+        await self.gate_watch.close()
+        self.chat_watch.close()
 
 
 IsHeld: TypeAlias = "Callable[[str, str], bool]"

@@ -77,7 +77,7 @@ async def find_chat_owner(
     except NotFound:
         return caller
     if chat.access == RUN_ONLY:
-        raise NotFound(f"run {run_id} does not exist", runId=run_id or "")
+        raise make_run_not_found(run_id or "")
     # A caller's own chat stays the caller's, with roles and scopes.
     return caller if _is_own(chat) else Identity.from_stored(caller.tenant, chat.owner)
 
@@ -94,6 +94,10 @@ def _is_own(chat: memory_pb2.GetChatResponse) -> bool:
 def make_chat_not_found(chat_id: str) -> NotFound:
     """Make memory's own error, used for another caller's chat too."""
     return NotFound(f"chat {chat_id} does not exist", chatId=chat_id)
+
+
+def make_run_not_found(run_id: str) -> NotFound:
+    return NotFound(f"run {run_id} does not exist", runId=run_id)
 
 
 def make_run_reverted(run_id: str) -> NotFound:
@@ -118,6 +122,12 @@ async def get_events(peers: Peers, run_id: str, last_seq: int) -> list[agent_pb2
     last = chat.events[-1].seq
     if last_seq > last:
         raise OutOfRange(f"lastSeq {last_seq} is beyond the run's last event {last}", lastSeq=last)
+    return [event for event in chat.events if event.seq > last_seq]
+
+
+async def list_events(peers: Peers, run_id: str, last_seq: int) -> list[agent_pb2.AgentDelta]:
+    """Return the events that history has of a run, also of one whose end was reverted. Raises NotFound."""
+    chat = await get_chat(peers, memory_pb2.GetChatRequest(run_id=run_id))
     return [event for event in chat.events if event.seq > last_seq]
 
 
@@ -206,35 +216,37 @@ LOOK_S = 2.0
 
 
 @asynccontextmanager
-async def ending_with_access(peers: Peers, run_id: str) -> AsyncGenerator[None]:
-    """Run the block for as long as the caller may read the run's chat; raises NotFound. While memory does not answer
-    nothing is ended."""
+async def ending_with_access(peers: Peers, *, run_id: str = "", chat_id: str = "") -> AsyncGenerator[None]:
+    """Run the block for as long as the caller may read the chat, or the run's. Raises NotFound.
+
+    While memory does not answer nothing is ended.
+    """
     ending = asyncio.timeout(None)
-    watch = asyncio.create_task(_watch_access(peers, run_id, ending))
+    watch = asyncio.create_task(_watch_access(peers, run_id, chat_id, ending))
     try:
         async with ending:
             yield
     except TimeoutError:
         if ending.expired():
-            raise NotFound(f"run {run_id} does not exist", runId=run_id) from None
+            raise make_chat_not_found(chat_id) if chat_id else make_run_not_found(run_id) from None
         raise
     finally:
         watch.cancel()
         await asyncio.wait([watch])
 
 
-async def _watch_access(peers: Peers, run_id: str, ending: asyncio.Timeout) -> None:
+async def _watch_access(peers: Peers, run_id: str, chat_id: str, ending: asyncio.Timeout) -> None:
     loop, caller = asyncio.get_running_loop(), require_identity()
     while True:
         await asyncio.sleep(LOOK_S)
         try:
-            if await find_chat_owner(peers, run_id=run_id) != caller:
+            if await find_chat_owner(peers, chat_id=chat_id, run_id=run_id or None) != caller:
                 continue
         except NotFound:
             pass
         except HeadraceError as error:
-            log.warning("access not known", run_id=run_id, reason=error.reason)
+            log.warning("access not known", run_id=run_id, chat_id=chat_id, reason=error.reason)
             continue
-        log.info("reader ended", run_id=run_id)
+        log.info("reader ended", run_id=run_id, chat_id=chat_id)
         ending.reschedule(loop.time())
         return

@@ -45,7 +45,7 @@ def _allow(service: str, methods: str, callers: frozenset[str]) -> dict[str, fro
 
 CALLERS: dict[str, frozenset[str]] = {
     # The orchestrator calls others of its kind: a run's owner answers for it.
-    **_allow(_AGENT, "Query Attach Submit Cancel Steer Compact ListAgents GetAgent ListRuns GetRun", _PUBLIC),
+    **_allow(_AGENT, "Query Attach Follow Submit Cancel Steer Compact ListAgents GetAgent ListRuns GetRun", _PUBLIC),
     **_allow(_AGENT, "GetContext GetCassette Embed ListAgentProblems GetIdentity", _PUBLIC),
     **_allow(_AGENT, "ListAgentVersions GetAgentVersion DiffAgentVersions ValidateAgent", _PUBLIC),
     **_allow(_AGENT, "PutAgent DeleteAgent ListStoredAgents GetAgentDefinition", _PUBLIC),
@@ -89,7 +89,7 @@ CALLERS: dict[str, frozenset[str]] = {
     ),
     **_allow(_SCHEDULES, "RotateScheduleSecret", _PUBLIC),
     **_allow(_SCHEDULES, "ReceiveWebhook", _PUBLIC - {CLIENT}),  # for anybody who can sign it
-    **_allow(_MEMORY, "ListGates WatchGates GetGate ListRuns ReserveSpend MeasureBudgets ListLimits", _RUNS),
+    **_allow(_MEMORY, "ListGates WatchGates WatchChat GetGate ListRuns ReserveSpend MeasureBudgets ListLimits", _RUNS),
     **_allow(_MEMORY, "ListGrants RevokeGrant ExportGates", _RUNS),
     **_allow(_MEMORY, "PutAgentVersion ReadAgentVersion FindAgentVersions", _RUNS),
     **_allow(_MEMORY, "PutAgentDefinition DeleteAgentDefinition ReadAgentChanges", _RUNS),

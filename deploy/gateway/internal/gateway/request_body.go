@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"headrace/gateway/internal/jsonform"
 )
@@ -38,9 +39,11 @@ func readRequest(
 		pathParameters = append(pathParameters, jsonform.Parameter{Name: fields.ByTextName(name).JSONName(), Value: inPath[name]})
 	}
 	if !r.hasBody {
-		if fields.ByName("last_seq") != nil {
-			if parameters, err = applyLastEventID(request, parameters); err != nil {
-				return nil, err
+		for _, name := range []protoreflect.Name{"last_seq", "cursor"} {
+			if field := fields.ByName(name); field != nil {
+				if parameters, err = applyLastEventID(request, parameters, field.JSONName()); err != nil {
+					return nil, err
+				}
 			}
 		}
 		return nil, jsonform.DecodeQuery(append(pathParameters, parameters...), message)
@@ -57,9 +60,9 @@ func readRequest(
 	return body, jsonform.DecodeQuery(pathParameters, message)
 }
 
-// applyLastEventID sets lastSeq from the header Last-Event-ID, which wins because a reconnecting browser sends the old
-// URL.
-func applyLastEventID(request *http.Request, parameters []jsonform.Parameter) ([]jsonform.Parameter, error) {
+// applyLastEventID sets a parameter from the header Last-Event-ID, which wins because a reconnecting browser sends the
+// old URL.
+func applyLastEventID(request *http.Request, parameters []jsonform.Parameter, name string) ([]jsonform.Parameter, error) {
 	if err := requireSingleHeader(request, lastEventID); err != nil {
 		return nil, err
 	}
@@ -67,8 +70,8 @@ func applyLastEventID(request *http.Request, parameters []jsonform.Parameter) ([
 	if last == "" {
 		return parameters, nil
 	}
-	kept := slices.DeleteFunc(parameters, func(parameter jsonform.Parameter) bool { return parameter.Name == "lastSeq" })
-	return append(kept, jsonform.Parameter{Name: "lastSeq", Value: last}), nil
+	kept := slices.DeleteFunc(parameters, func(parameter jsonform.Parameter) bool { return parameter.Name == name })
+	return append(kept, jsonform.Parameter{Name: name, Value: last}), nil
 }
 
 // readBody returns the JSON body, of at most bytesMax. It must be said to be JSON, because a page of another origin may send text, a form, or a

@@ -48,7 +48,11 @@ func (s *sse) copyMessages(ctx context.Context, call grpc.ClientStream, newReply
 			s.finishMessages(ctx, err)
 			return
 		}
-		s.frame = append(append(append(s.frame[:0], "event: message\ndata: "...), jsonform.Encode(reply)...), "\n\n"...)
+		s.frame = s.frame[:0]
+		if told, ok := reply.(interface{ GetCursor() string }); ok && told.GetCursor() != "" {
+			s.frame = append(append(append(s.frame, "id: "...), told.GetCursor()...), '\n')
+		}
+		s.frame = append(append(append(s.frame, "event: message\ndata: "...), jsonform.Encode(reply)...), "\n\n"...)
 		if err := s.writeFrame(s.frame); err != nil {
 			return
 		}

@@ -9,6 +9,7 @@ from headrace.errors import ChatBusy, KeyUnavailable, LogDamaged
 from services.memory.encryption import envelope
 from services.memory.encryption.keyring import NO_KEYS, Keyring
 from services.memory.log.chat import Chat, Span, chat_not_found, check_run_chat
+from services.memory.log.chat_watch import has_news
 from services.memory.log.recovery import read_chat
 from services.memory.log.sealing import decrypt_log, encrypt_log, is_current_log
 from services.memory.storage import log_copy
@@ -24,6 +25,7 @@ from services.runtime.ending import complete
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    from services.memory.log.chat_watch import ChatWatch
     from services.memory.log.lines import Known
     from services.memory.storage.files.blobs import BlobFolder
     from services.memory.storage.files.commits import Commits
@@ -43,6 +45,7 @@ class FileChats:
         blobs: BlobFolder,
         index: Index,
         commits: Commits,
+        watch: ChatWatch,
         cache_bytes_max: int = CACHE_BYTES_MAX,
         keys: Keyring = NO_KEYS,
     ) -> None:
@@ -52,6 +55,7 @@ class FileChats:
         self._blobs = blobs
         self._index = index
         self._commits = commits
+        self._watch = watch
         self._open: WeakValueDictionary[str, Chat] = WeakValueDictionary()
         """Every chat in use: there are never two objects of one chat."""
         self._cache: LruCache[Chat] = LruCache(cache_bytes_max)
@@ -85,6 +89,8 @@ class FileChats:
         if run_id and run_id not in chat.info.runs:
             check_run_chat(run_id, chat_id, await self._index.find_known_chat_of_run(run_id))
         answer = await self._commits.append_lines(chat, lines, size_bytes, lease, beside)
+        if has_news(lines):
+            self._watch.report(chat_id)
         self._cache_chat(chat)
         return chat, answer
 

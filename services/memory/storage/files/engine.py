@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from services.memory.encryption.master_keys import OpenKeys, open_no_keys
+from services.memory.log.chat_watch import ChatWatch
 from services.memory.storage.audit import AUDIT_TENANT, AuditTrail
 from services.memory.storage.encrypted.reencryption import Rewriting
 from services.memory.storage.encrypted.rows import RowCipher
@@ -89,15 +90,17 @@ async def open_files(
         room = DiskRoom(disk.folder, probe_s)
         folders = await _open(partial(Folders.open, disk.folder, room, keys))
         opening.callback(folders.close)
-        rows, gate_watch = RowCipher(keys), GateWatch()
+        rows, gate_watch, chat_watch = RowCipher(keys), GateWatch(), ChatWatch()
         opened = await _open(partial(open_index, disk, folders.outbox, start_logs_max, rows))
         index = _make_index(disk, opened, room, clock, folders.outbox, gate_watch, rows)
         table = LeaseTable(index, opened.leases, opened.generation_floor, clock)
         commits = Commits(disk, room, index, table, folders.ledger, keys)
-        chats = FileChats(disk, room, folders.blobs, index, commits, cache_bytes_max, keys)
+        chats = FileChats(disk, room, folders.blobs, index, commits, chat_watch, cache_bytes_max, keys)
         audit = AuditTrail(AuditFolder(disk.folder / "audit", room, clock), clock, audit_tenant)
         leases = FileLeases(chats, commits, table)
-        parts = _Parts(disk, room, clock, stored_keys, keys, folders, index, gate_watch, chats, leases, audit)
+        parts = _Parts(
+            disk, room, clock, stored_keys, keys, folders, index, gate_watch, chat_watch, chats, leases, audit
+        )
         beside = (keys.run_refreshes(), gate_watch.run_reads(index.find_gates), audit.run_retries(), room.run_probes())
         async with guarding(*beside), _committing(commits, index, run_backlog):
             yield parts.make_engine()
@@ -113,6 +116,7 @@ class _Parts:
     folders: Folders
     index: Index
     gate_watch: GateWatch
+    chat_watch: ChatWatch
     chats: FileChats
     leases: FileLeases
     audit: AuditTrail
@@ -132,6 +136,7 @@ class _Parts:
             index=index,
             gates=index,
             gate_watch=self.gate_watch,
+            chat_watch=self.chat_watch,
             spend=index,
             leases=self.leases,
             blobs=FileBlobs(folders.blobs, index, self.room, keys),

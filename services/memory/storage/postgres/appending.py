@@ -10,6 +10,7 @@ import structlog
 
 from headrace.errors import HeadraceError, Overloaded
 from services.memory.encryption.keyring import NO_KEYS
+from services.memory.log.chat_watch import has_news
 from services.memory.storage.engine import APPEND_COST_BYTES, WAITING_BYTES_MAX
 from services.memory.storage.postgres.statements import Append, StagedAppends, store_lines
 from services.runtime.auth.identity import get_identity
@@ -162,7 +163,8 @@ class AppendQueue:
             log.exception("append failed", chat_id=cached.chat.chat_id)
             return [(append, error) for append in appends]
         self._cache.keep_chat(cached)
-        self._peers.notify_change(cached.chat.chat_id)
+        is_news = any(has_news(append.lines) for append in appends)
+        self._peers.notify_change(cached.chat.chat_id, is_news=is_news)
         if has_deliveries:
             self._webhooks.wake()
         return answers

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, closing
 
 from services.memory.encryption.master_keys import OpenKeys, open_no_keys
+from services.memory.log.chat_watch import ChatWatch
 from services.memory.storage.audit import AUDIT_TENANT, AuditTrail
 from services.memory.storage.encrypted.reencryption import Rewriting
 from services.memory.storage.engine import Engine
@@ -70,8 +71,8 @@ async def open_postgres(
         if keys.is_on:
             has_chats = await database.run(lambda connection: connection.fetchval(_HAS_CHATS))
             await asyncio.to_thread(keys.open_store, is_empty=not has_chats)
-        gate_watch = GateWatch()
-        peers = Notifications(url, database.leave_other_servers, gate_watch)
+        gate_watch, chat_watch = GateWatch(), ChatWatch()
+        peers = Notifications(url, database.leave_other_servers, gate_watch, chat_watch)
         cache = ChatCache(cache_bytes_max)
         sql = PostgresSql(database)
         webhooks = Webhooks(sql, NEXT_PLACE, keys)
@@ -95,6 +96,7 @@ async def open_postgres(
                     index=index,
                     gates=gates,
                     gate_watch=gate_watch,
+                    chat_watch=chat_watch,
                     spend=PostgresSpend(database),
                     leases=PostgresLeases(database, cache, clock, keys),
                     blobs=PostgresBlobs(database, keys),

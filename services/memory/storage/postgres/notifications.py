@@ -23,6 +23,7 @@ from services.memory.storage.postgres.connection.session import read_start_time
 from services.memory.storage.postgres.gates import CHANNEL as GATE_CHANNEL
 
 if TYPE_CHECKING:
+    from services.memory.log.chat_watch import ChatWatch
     from services.memory.storage.gates.watch import GateWatch
     from services.memory.storage.postgres.connection.session import Connection
 
@@ -46,6 +47,8 @@ NEWS_CHARS_MAX = 1_000
 _TELL = "SELECT pg_notify($1, told) FROM unnest($2::text[]) AS told"
 
 _CHAT, _NEWS = "chat ", "news "
+_FOR_READERS = " run"
+"""Behind the id of a chat whose readers are to look."""
 
 log = structlog.get_logger()
 
@@ -53,10 +56,13 @@ log = structlog.get_logger()
 class Notifications:
     """One connection that sends and receives; `run_connection` is its task."""
 
-    def __init__(self, url: str, found: Callable[[datetime], None], gate_watch: GateWatch) -> None:
+    def __init__(
+        self, url: str, found: Callable[[datetime], None], gate_watch: GateWatch, chat_watch: ChatWatch
+    ) -> None:
         """`found` is called with the server of each new connection; `gate_watch` is told of gates, which the
         statements that change them notify."""
         self._gate_watch = gate_watch
+        self._chat_watch = chat_watch
         self._receive: Callable[[str], None] | None = None
         self._url = url
         self._found = found
@@ -65,8 +71,11 @@ class Notifications:
         self._wake = asyncio.Event()
         self._is_heard = asyncio.Event()
 
-    def notify_change(self, chat_id: str) -> None:
-        self._put_news(self._told, _CHAT + chat_id, self._wake)
+    def notify_change(self, chat_id: str, *, is_news: bool = False) -> None:
+        """Tell the others that a chat has changed; `is_news`: readers of the chat are to look, here and there."""
+        if is_news:
+            self._chat_watch.report(chat_id)
+        self._put_news(self._told, _CHAT + chat_id + (_FOR_READERS if is_news else ""), self._wake)
 
     def listen(self, receive: Callable[[str], None]) -> None:
         self._receive = receive
@@ -136,7 +145,10 @@ class Notifications:
         if pid == own_pid:
             return  # what we tell comes back too
         if told.startswith(_CHAT):
-            self._put_news(self._heard, told.removeprefix(_CHAT), self._is_heard)
+            chat_id = told.removeprefix(_CHAT).removesuffix(_FOR_READERS)
+            if told.endswith(_FOR_READERS):
+                self._chat_watch.report(chat_id)
+            self._put_news(self._heard, chat_id, self._is_heard)
         elif self._receive:
             self._receive(told.removeprefix(_NEWS))
 

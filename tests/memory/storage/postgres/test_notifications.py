@@ -13,6 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from headrace.v1 import common_pb2, memory_pb2
+from services.memory.log.chat_watch import ChatWatch
 from services.memory.storage.engine import Engine
 from services.memory.storage.gates.watch import GateWatch
 from services.memory.storage.postgres.connection.pool import Limits
@@ -117,8 +118,8 @@ async def test_a_server_that_is_gone_without_a_word_is_missed_though_what_was_he
         second.cut()
         parts = urlsplit(database_url)
         url = parts._replace(query=f"host={folders[0]},{folders[1]}").geturl()
-        here = Notifications(url, found.put_nowait, GateWatch())
-        there = Notifications(database_url, lambda server: None, GateWatch())
+        here = Notifications(url, found.put_nowait, GateWatch(), ChatWatch())
+        there = Notifications(database_url, lambda server: None, GateWatch(), ChatWatch())
         for task in (here.run_connection(wait_for_ever), there.run_connection(wait_for_ever)):
             stack.callback(asyncio.create_task(task).cancel)
         await found.get()
@@ -142,7 +143,7 @@ async def test_news_on_their_way_to_who_ends_are_no_error(modelled: ModelServer,
     connected = asyncio.Event()
     asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
     drive(modelled)
-    news = Notifications("postgresql://modelled", lambda _: connected.set(), GateWatch())
+    news = Notifications("postgresql://modelled", lambda _: connected.set(), GateWatch(), ChatWatch())
     news.listen(lambda _: None)
     listening = asyncio.create_task(news.run_connection(ignore_chat))
     await connected.wait()
