@@ -53,7 +53,7 @@ READS_MAX = 10_000
 class ContentReads:
     def __init__(self, audit: AuditTrail) -> None:
         self._audit = audit
-        self._told_at = NewestDict[tuple[Identity, str, str], float](READS_MAX)
+        self._told_at: NewestDict[tuple[Identity, str, str], float] = NewestDict(READS_MAX)
         """By reader, credential and chat, the oldest first."""
 
     async def record(self, reader: Identity, owner: Identity, chat_id: str) -> None:

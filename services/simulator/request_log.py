@@ -88,7 +88,7 @@ class RequestLog:
 
 class PrefixCache:
     def __init__(self) -> None:
-        self._known = NewestDict[bytes, None](PREFIXES_MAX)
+        self._known: NewestDict[bytes, None] = NewestDict(PREFIXES_MAX)
 
     def measure(self, body: dict[str, Any], prompt_tokens: int) -> int:
         """Return the tokens at the request's beginning that an earlier one had too, and keep its prefixes."""

@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 from headrace.errors import InvalidRequest, Unsupported
 from headrace.streams import rpc_errors
 from headrace.v1 import tools_pb2
-from services.facade.handlers import archive, hook, resource
+from services.facade.handlers import hook, resource
 from services.facade.proto_routes import Route
 from services.facade.requests import json_body, query_string
 from services.facade.requests.body import read_body, read_single_header
@@ -47,7 +47,7 @@ def make_handler(route: Route, channel: grpc.aio.Channel, timeouts: StreamTimeou
     if route.is_file:
         return resource.make_file_handler(route, channel, timeouts)
     if route.is_archive:
-        return archive.make_archive_handler(route, channel, timeouts)
+        return resource.make_archive_handler(route, channel, timeouts)
 
     async def refuse_request(_: web.Request) -> web.StreamResponse:
         raise Unsupported(f"{route.verb} {route.path} is not served by this version")

@@ -32,7 +32,7 @@ class ChatAccess:
     def __init__(self, engine: Engine) -> None:
         self._chats = engine.chats
         self._index = engine.index
-        self._run_users = NewestDict[str, Identity](RUNS_MAX)
+        self._run_users: NewestDict[str, Identity] = NewestDict(RUNS_MAX)
         """Users whose runs they are, safe to cache because they never change."""
 
     async def load_chat(self, chat_id: str) -> Chat:

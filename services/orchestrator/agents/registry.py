@@ -48,7 +48,7 @@ class Registry:
         self._free_tools = free_tools
         self._files_win = files_win
         self.stored = StoredAgents()
-        self._views = NewestDict[str, tuple[object, object, object, TenantView]](VIEWS_MAX)
+        self._views: NewestDict[str, tuple[object, object, object, TenantView]] = NewestDict(VIEWS_MAX)
         """By tenant, each behind what it was made of."""
         self._by_file: dict[str, Definition] = {}
         self._refused: dict[str, str] = {}

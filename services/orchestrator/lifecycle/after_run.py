@@ -141,7 +141,7 @@ class AfterRuns:
         self._peers = peers
         self._questions: set[asyncio.Task[None]] = set()
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._skipped = NewestDict[str, int](CHATS_MAX)
+        self._skipped: NewestDict[str, int] = NewestDict(CHATS_MAX)
 
     def begin(self, run: Run, stored: memory_pb2.AppendResponse | None) -> None:
         """Begin what the run's agent wants once it has ended; None: what the log answered to its query is not known."""

@@ -43,14 +43,14 @@ class Pins:
     def __init__(self, peers: Peers, modes: ModeFiles) -> None:
         self._peers = peers
         self._modes = modes
-        self._numbers = NewestDict[tuple[str, str], int](STORED_MAX)
+        self._numbers: NewestDict[tuple[str, str], int] = NewestDict(STORED_MAX)
         """Numbers of stored versions by whose they are and hash, in which the key is."""
-        self._built = NewestDict[tuple[str, str], tuple[object, object, object, object, object, AgentVersion]](
-            BUILT_MAX
+        self._built: NewestDict[tuple[str, str], tuple[object, object, object, object, object, AgentVersion]] = (
+            NewestDict(BUILT_MAX)
         )
         """By whose it is and key the version that was built last, behind what it was built of."""
 
-        self._read_versions = NewestDict[tuple[str, str, int], AgentVersion](READ_MAX)
+        self._read_versions: NewestDict[tuple[str, str, int], AgentVersion] = NewestDict(READ_MAX)
 
     async def pin(self, agent: Definition, there_are: Mapping[str, Definition]) -> AgentVersion | None:
         """Return the version of `agent` that is in force beside these other agents, which memory has by then.

@@ -71,9 +71,9 @@ class Runs:
         self._group = group
         self._after = AfterRuns(group, services.peers)
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._stateful = NewestDict[str, None](STATEFUL_MAX)
+        self._stateful: NewestDict[str, None] = NewestDict(STATEFUL_MAX)
         """Chats that have a state, which the work of their next runs asks for before anything else."""
-        self.unstored = NewestDict[str, common_pb2.Failure](UNSTORED_MAX)
+        self.unstored: NewestDict[str, common_pb2.Failure] = NewestDict(UNSTORED_MAX)
         """Failures as which runs are to end whose logs took no end."""
 
     @property

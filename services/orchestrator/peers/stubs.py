@@ -62,7 +62,7 @@ class TtlCache(Generic[K, V]):
 
     def __init__(self, age_s: float) -> None:
         self._age_s = age_s
-        self._answers = NewestDict[K, tuple[float, V]](ANSWERS_MAX)
+        self._answers: NewestDict[K, tuple[float, V]] = NewestDict(ANSWERS_MAX)
 
     def is_known(self, question: K) -> bool:
         """Return whether `get_or_ask` has not to wait now."""

@@ -84,7 +84,7 @@ class StoredKeys:
         """Whether every look since the one that read all keys has succeeded."""
         self._is_away = False
         """Whether the last look failed."""
-        self._unknown = NewestDict[bytes, float](UNKNOWN_MAX)
+        self._unknown: NewestDict[bytes, float] = NewestDict(UNKNOWN_MAX)
         """When each may be looked for again."""
         self._asked = asyncio.Event()
         self._waiting: list[asyncio.Future[None]] = []

@@ -47,7 +47,7 @@ class InterpreterPool:
         self._count_max = count_max
         self._idle_s = idle_s
         self._entries: dict[Key, _PoolEntry] = {}
-        self._ended_keys = NewestDict[Key, None](REMEMBERED_MAX)
+        self._ended_keys: NewestDict[Key, None] = NewestDict(REMEMBERED_MAX)
 
     @asynccontextmanager
     async def borrow_session(

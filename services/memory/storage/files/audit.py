@@ -176,7 +176,7 @@ class AuditFolder:
         self._room = room
         self._clock = clock
         self._lock = Lock()
-        self._open = NewestDict[str, Segments](OPEN_MAX)
+        self._open: NewestDict[str, Segments] = NewestDict(OPEN_MAX)
 
     async def append(self, tenant: str, records: Sequence[Mapping[str, Any]]) -> None:
         await self._run(_get_name(tenant), lambda log: log.append(records), is_write=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from services.memory.encryption.master_keys import OpenKeys, open_no_keys
 from services.memory.log.chat_watch import ChatWatch
 from services.memory.storage.audit import AUDIT_TENANT, AuditTrail
-from services.memory.storage.encrypted.reencryption import Rewriting
+from services.memory.storage.encrypted.reencryption import Piece, Rewriting
 from services.memory.storage.encrypted.rows import RowCipher
 from services.memory.storage.engine import Engine
 from services.memory.storage.files.audit import AuditFolder
@@ -49,11 +49,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from services.memory.encryption.keyring import Keyring
-    from services.memory.storage.encrypted.reencryption import Piece
-    from services.memory.storage.files.blobs import BlobFolder
-    from services.memory.storage.files.chats import FileChats
     from services.memory.storage.files.disk import Disk
-    from services.memory.storage.files.indexing.index import Index
 
 
 class NoPeers:
