@@ -620,6 +620,7 @@ class GetContextResponse(_message.Message):
     COMPACTION_FIELD_NUMBER: _builtins.int
     CHAT_USAGE_FIELD_NUMBER: _builtins.int
     BETWEEN_RUNS_USAGE_FIELD_NUMBER: _builtins.int
+    FILL_RATIO_FIELD_NUMBER: _builtins.int
     chat_id: _builtins.str
     """The chat."""
     run_id: _builtins.str
@@ -642,6 +643,10 @@ class GetContextResponse(_message.Message):
     """Input tokens of the last model call that this context has made; absent: none, or its provider did not say."""
     last_cached_ratio: _builtins.float
     """Share of those that came from the provider's cache, 0 to 1; absent where the provider did not say."""
+    fill_ratio: _builtins.float
+    """Share of the greatest request that this one takes before anything is shortened or left out to make it fit; the rest of
+    the window is kept free for the answer.
+    """
     @_builtins.property
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___ContextPart]:
         """What the request holds, in its order, then what has left it. Few, however long the chat is: one for each kind, state
@@ -658,8 +663,8 @@ class GetContextResponse(_message.Message):
 
     @_builtins.property
     def between_runs_usage(self) -> _common_pb2.Usage:
-        """Of chat_usage, what compactions between runs have spent, which is in no run's usage; one that wrote no summary is in
-        the metrics alone. Absent: there was none.
+        """Of chat_usage, what compactions between runs have spent, which is in no run's usage, also those that came to no
+        summary. Absent: there was none.
         """
 
     def __init__(
@@ -680,10 +685,11 @@ class GetContextResponse(_message.Message):
         compaction: Global___ContextCompaction | None = ...,
         chat_usage: _common_pb2.Usage | None = ...,
         between_runs_usage: _common_pb2.Usage | None = ...,
+        fill_ratio: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_last_cached_ratio", b"_last_cached_ratio", "_last_input_tokens", b"_last_input_tokens", "_run_id", b"_run_id", "between_runs_usage", b"between_runs_usage", "chat_usage", b"chat_usage", "compaction", b"compaction", "last_cached_ratio", b"last_cached_ratio", "last_input_tokens", b"last_input_tokens", "run_id", b"run_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_cached_ratio", b"_last_cached_ratio", "_last_input_tokens", b"_last_input_tokens", "_run_id", b"_run_id", "agent_key", b"agent_key", "between_runs_usage", b"between_runs_usage", "chat_id", b"chat_id", "chat_usage", b"chat_usage", "compaction", b"compaction", "compaction_due", b"compaction_due", "context_window_tokens", b"context_window_tokens", "last_cached_ratio", b"last_cached_ratio", "last_input_tokens", b"last_input_tokens", "model", b"model", "output_tokens", b"output_tokens", "parts", b"parts", "provider_key", b"provider_key", "run_id", b"run_id", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_cached_ratio", b"_last_cached_ratio", "_last_input_tokens", b"_last_input_tokens", "_run_id", b"_run_id", "agent_key", b"agent_key", "between_runs_usage", b"between_runs_usage", "chat_id", b"chat_id", "chat_usage", b"chat_usage", "compaction", b"compaction", "compaction_due", b"compaction_due", "context_window_tokens", b"context_window_tokens", "fill_ratio", b"fill_ratio", "last_cached_ratio", b"last_cached_ratio", "last_input_tokens", b"last_input_tokens", "model", b"model", "output_tokens", b"output_tokens", "parts", b"parts", "provider_key", b"provider_key", "run_id", b"run_id", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__last_cached_ratio: _TypeAlias = _typing.Literal["last_cached_ratio"]  # noqa: Y015
     _WhichOneofArgType__last_cached_ratio: _TypeAlias = _typing.Literal["_last_cached_ratio", b"_last_cached_ratio"]  # noqa: Y015
@@ -702,7 +708,7 @@ Global___GetContextResponse: _TypeAlias = GetContextResponse  # noqa: Y015
 
 @_typing.final
 class ContextCompaction(_message.Message):
-    """A compaction as the log has it: what the events of one inside a run tell, and of one between runs nothing but this."""
+    """A compaction as the log has it: what its events tell, and the parts of its summary."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2324,7 +2330,9 @@ class AgentDelta(_message.Message):
     GRANT_MAKE_FIELD_NUMBER: _builtins.int
     GRANT_USE_FIELD_NUMBER: _builtins.int
     seq: _builtins.int
-    """From 1, without gaps; an owner that took the run over with generation g goes on at g·1,000,000 + 1."""
+    """From 1, without gaps; an owner that took the run over with generation g goes on at g·1,000,000 + 1. 0 for an event
+    between runs, which a chat's history has.
+    """
     timestamp: _builtins.int
     """Unix milliseconds."""
     subagent_id: _builtins.str

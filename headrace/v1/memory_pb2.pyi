@@ -2222,6 +2222,7 @@ class LoadContextResponse(_message.Message):
     IS_PAST_CAP_FIELD_NUMBER: _builtins.int
     IS_OVER_FIELD_NUMBER: _builtins.int
     NOTICE_FIELD_NUMBER: _builtins.int
+    FILL_RATIO_FIELD_NUMBER: _builtins.int
     REMINDED_FIELD_NUMBER: _builtins.int
     compaction_due: _builtins.bool
     """True when the context is to be compacted: at once where is_over says so, else before the run's next turn, or after
@@ -2239,6 +2240,10 @@ class LoadContextResponse(_message.Message):
     """True when the request would have passed the model's window, and something was shortened or left out for it."""
     notice: _builtins.str
     """What was shortened or left out so that the request fits, for people; empty: nothing."""
+    fill_ratio: _builtins.float
+    """Share of the greatest request that the context takes before anything is shortened or left out to make it fit; 0 where no
+    limits are given.
+    """
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[_llm_pb2.Message]:
         """System first, in order, calls and results paired."""
@@ -2282,11 +2287,12 @@ class LoadContextResponse(_message.Message):
         is_past_cap: _builtins.bool = ...,
         is_over: _builtins.bool = ...,
         notice: _builtins.str = ...,
+        fill_ratio: _builtins.float = ...,
         reminded: _abc.Iterable[Global___Reminder] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["between_runs_usage", b"between_runs_usage", "chat_usage", b"chat_usage", "compaction", b"compaction", "last_call", b"last_call"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["between_runs_usage", b"between_runs_usage", "chat_usage", b"chat_usage", "compaction", b"compaction", "compaction_due", b"compaction_due", "has_left", b"has_left", "is_over", b"is_over", "is_past_cap", b"is_past_cap", "last_call", b"last_call", "messages", b"messages", "notice", b"notice", "parts", b"parts", "reminded", b"reminded", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["between_runs_usage", b"between_runs_usage", "chat_usage", b"chat_usage", "compaction", b"compaction", "compaction_due", b"compaction_due", "fill_ratio", b"fill_ratio", "has_left", b"has_left", "is_over", b"is_over", "is_past_cap", b"is_past_cap", "last_call", b"last_call", "messages", b"messages", "notice", b"notice", "parts", b"parts", "reminded", b"reminded", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

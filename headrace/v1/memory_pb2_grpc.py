@@ -318,7 +318,8 @@ class MemoryServiceServicer(object):
         """Get a chat, or one run of it, as history events.
 
         Events stand in the order of their runs; blocks are snapshots with the seq of their last delta; chat.start
-        stands once; each ended run has its true terminal event, a run that is still going has none. A long chat comes in pages,
+        stands once; each ended run has its true terminal event, a run that is still going has none. Of a whole chat, a
+        compaction between runs is an event between theirs, with seq 0. A long chat comes in pages,
         the newest first: the events of one take 3 MiB at most, unless it is a single event.
         Changes nothing. Errors: NOT_FOUND; LOG_DAMAGED is no error here: what can be read is given.
         """

@@ -50,7 +50,8 @@ class MemoryServiceStub:
     """Get a chat, or one run of it, as history events.
 
     Events stand in the order of their runs; blocks are snapshots with the seq of their last delta; chat.start
-    stands once; each ended run has its true terminal event, a run that is still going has none. A long chat comes in pages,
+    stands once; each ended run has its true terminal event, a run that is still going has none. Of a whole chat, a
+    compaction between runs is an event between theirs, with seq 0. A long chat comes in pages,
     the newest first: the events of one take 3 MiB at most, unless it is a single event.
     Changes nothing. Errors: NOT_FOUND; LOG_DAMAGED is no error here: what can be read is given.
     """
@@ -370,7 +371,8 @@ class MemoryServiceAsyncStub(MemoryServiceStub):
     """Get a chat, or one run of it, as history events.
 
     Events stand in the order of their runs; blocks are snapshots with the seq of their last delta; chat.start
-    stands once; each ended run has its true terminal event, a run that is still going has none. A long chat comes in pages,
+    stands once; each ended run has its true terminal event, a run that is still going has none. Of a whole chat, a
+    compaction between runs is an event between theirs, with seq 0. A long chat comes in pages,
     the newest first: the events of one take 3 MiB at most, unless it is a single event.
     Changes nothing. Errors: NOT_FOUND; LOG_DAMAGED is no error here: what can be read is given.
     """
@@ -699,7 +701,8 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         """Get a chat, or one run of it, as history events.
 
         Events stand in the order of their runs; blocks are snapshots with the seq of their last delta; chat.start
-        stands once; each ended run has its true terminal event, a run that is still going has none. A long chat comes in pages,
+        stands once; each ended run has its true terminal event, a run that is still going has none. Of a whole chat, a
+        compaction between runs is an event between theirs, with seq 0. A long chat comes in pages,
         the newest first: the events of one take 3 MiB at most, unless it is a single event.
         Changes nothing. Errors: NOT_FOUND; LOG_DAMAGED is no error here: what can be read is given.
         """

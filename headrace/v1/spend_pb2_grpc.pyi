@@ -39,8 +39,8 @@ class SpendServiceStub:
     Changes nothing, and is complete for everything that a log has: a charge counts from the append that brings it, on
     the day (UTC) of that append. The sum of a run's charges is the usage that its end reports, tool calls aside. What a
     deleted chat has cost stays. Forks of chats cost nothing anew.
-    Not in it: model calls of embeddings, calls that a killed process had under way, questions after a run's end (facts,
-    titles), and compactions between runs that came to no summary.
+    Not in it: model calls of embeddings, calls that a killed process had under way, and questions after a run's end
+    (facts, titles).
     Errors: INVALID_REQUEST for days or groups that are none; PERMISSION_DENIED for scope tenant without the scope
     `operate`; INDEX_INCOMPLETE while a log that may have charges of these days is not in the index.
     """
@@ -56,8 +56,8 @@ class SpendServiceAsyncStub(SpendServiceStub):
     Changes nothing, and is complete for everything that a log has: a charge counts from the append that brings it, on
     the day (UTC) of that append. The sum of a run's charges is the usage that its end reports, tool calls aside. What a
     deleted chat has cost stays. Forks of chats cost nothing anew.
-    Not in it: model calls of embeddings, calls that a killed process had under way, questions after a run's end (facts,
-    titles), and compactions between runs that came to no summary.
+    Not in it: model calls of embeddings, calls that a killed process had under way, and questions after a run's end
+    (facts, titles).
     Errors: INVALID_REQUEST for days or groups that are none; PERMISSION_DENIED for scope tenant without the scope
     `operate`; INDEX_INCOMPLETE while a log that may have charges of these days is not in the index.
     """
@@ -76,8 +76,8 @@ class SpendServiceServicer(metaclass=_abc_1.ABCMeta):
         Changes nothing, and is complete for everything that a log has: a charge counts from the append that brings it, on
         the day (UTC) of that append. The sum of a run's charges is the usage that its end reports, tool calls aside. What a
         deleted chat has cost stays. Forks of chats cost nothing anew.
-        Not in it: model calls of embeddings, calls that a killed process had under way, questions after a run's end (facts,
-        titles), and compactions between runs that came to no summary.
+        Not in it: model calls of embeddings, calls that a killed process had under way, and questions after a run's end
+        (facts, titles).
         Errors: INVALID_REQUEST for days or groups that are none; PERMISSION_DENIED for scope tenant without the scope
         `operate`; INDEX_INCOMPLETE while a log that may have charges of these days is not in the index.
         """

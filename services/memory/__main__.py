@@ -23,7 +23,6 @@ from services.memory.audit import AuditService
 from services.memory.chats.access import ChatAccess
 from services.memory.chats.append import AppendDecoder
 from services.memory.compaction.compactor import Compactor
-from services.memory.compaction.summary_writer import SUMMARY_TIMEOUT_S
 from services.memory.config import Config
 from services.memory.context.loading import ContextLoader
 from services.memory.context.token_counter import TokenCounters
@@ -118,7 +117,6 @@ def build_service(
     engine: Engine,
     config: Config,
     llm: LlmServiceAsyncStub | None = None,
-    summary_timeout_s: float = SUMMARY_TIMEOUT_S,
     refusals: Refusals | None = None,
 ) -> GrpcService:
     """Build the service over `engine`; without `llm` every compaction falls back, without `refusals` nobody is refused
@@ -127,7 +125,7 @@ def build_service(
     access = ChatAccess(engine)
     loading, compacting = (
         ContextLoader(window, counting),
-        Compactor(engine, access, window, counting, llm, summary_timeout_s),
+        Compactor(engine, access, window, counting, llm, config.summary_timeout_s),
     )
     vectors = FactVectors(llm, config.fact_embeddings) if llm is not None and config.fact_embeddings else None
     read_holds = HoldStore(engine).read_in_force

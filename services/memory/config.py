@@ -11,6 +11,9 @@ from services.memory.storage.s3.settings import S3Settings, parse_place
 from services.runtime.net.allow_list import parse_allow_list
 from services.runtime.process.config import ServerSettings, setting
 
+SUMMARY_TIMEOUT_S_MAX = 3_600.0
+"""Orchestrators wait a little longer than that for a compaction between runs."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
@@ -54,6 +57,10 @@ class Config:
 
     llm_gateway_address: str = "127.0.0.1:7002"
     """Address of the gateway, which writes the summaries of compactions."""
+
+    summary_timeout_s: float = 600.0
+    """Seconds that all model calls of a compaction may take together, at most an hour. A call that is silent for 90 s
+    ends before."""
 
     tenant_facts: bool = False
     """Whether every user may store, change and delete facts that all users of the tenant see."""
@@ -131,6 +138,10 @@ class Config:
             raise ValueError("HEADRACE_MEMORY_FACT_EMBEDDINGS: needs HEADRACE_MEMORY_LLM_GATEWAY_ADDRESS")
         if self.database_statement_timeout_s <= 0:
             raise ValueError("HEADRACE_MEMORY_DATABASE_STATEMENT_TIMEOUT_S: expected more than 0")
+        if not 0 < self.summary_timeout_s <= SUMMARY_TIMEOUT_S_MAX:
+            raise ValueError(
+                f"HEADRACE_MEMORY_SUMMARY_TIMEOUT_S: expected more than 0, at most {SUMMARY_TIMEOUT_S_MAX:g}"
+            )
         if self.erase_receipt_after_s < 0:
             raise ValueError("HEADRACE_MEMORY_ERASE_RECEIPT_AFTER_S: expected 0 or more")
         if self.message_history_max is not None and self.message_history_max < MESSAGES_MIN:

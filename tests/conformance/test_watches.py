@@ -12,7 +12,7 @@ import pytest
 
 from headrace.errors import CredentialEnded, Overloaded, PermissionDenied
 from headrace.sse import SseReader
-from headrace.v1 import gates_pb2
+from headrace.v1 import agent_pb2, gates_pb2
 from tests.support.facade.fronts import Front, Timing
 from tests.support.facade.messages import fill_message
 from tests.support.facade.scripted import GATE, Script, suite
@@ -23,6 +23,7 @@ News = gates_pb2.WatchGatesResponse
 BEGIN, ROW, END = News(list_begin={}), News(gate=GATE), News(list_end={})  # pyright: ignore[reportArgumentType] - a dict is a message to protobuf
 
 PATH = "/api/gates/watch"
+CHAT = "11111111-1111-4111-8111-111111111111"
 
 
 async def read(response: aiohttp.ClientResponse, count: int) -> list[Any]:
@@ -54,6 +55,19 @@ async def test_each_message_is_one_frame(tmp_path: Path, front: Front) -> None:
         assert asked == gates_pb2.WatchGatesRequest(scope="own", agent_key="clerk", kind="approval", risk="high")
         async with within(0.5):  # who leaves ends the call
             await script.closed.wait()
+
+
+@pytest.mark.parametrize("cursor", ["", "3.1"])
+async def test_an_event_of_a_followed_chat_has_its_cursor_for_an_id(tmp_path: Path, front: Front, cursor: str) -> None:
+    delta = agent_pb2.AgentDelta(seq=2, content_delta=agent_pb2.ContentDelta(content_id="c", delta="Hi"))
+    script = Script(followed=[agent_pb2.FollowDelta(cursor="3.2", run_id="r", delta=delta)])
+    async with suite(tmp_path, script, front=front) as facade:
+        where, headers = {"chatId": CHAT, "cursor": "1.9"}, {"Last-Event-ID": cursor} if cursor else {}
+        async with facade.http.get("/api/follow", params=where, headers=headers) as response:
+            [(kind, cursor_told, told)] = await read(response, 1)
+        assert (kind, cursor_told, told["cursor"], told["runId"]) == ("message", "3.2", "3.2", "r")
+        assert told["delta"] == {"seq": 2, "type": "content.delta", "contentId": "c", "delta": "Hi", "timestamp": 0}
+        assert script.requests == [agent_pb2.FollowRequest(chat_id=CHAT, cursor=cursor or "1.9")]
 
 
 async def test_the_end_of_the_callers_key_is_a_last_frame(tmp_path: Path, front: Front) -> None:

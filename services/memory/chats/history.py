@@ -14,14 +14,16 @@ import msgspec
 
 from headrace.errors import InvalidRequest
 from headrace.v1 import agent_pb2, common_pb2, memory_pb2
+from services.memory.compaction.receipt import to_event
 from services.memory.context.queries import EarlierMessage, QueryTexts
 from services.memory.context.scopes import get_agent_id
 from services.memory.log.chat_info import count_derived_events, make_chat_name
-from services.memory.log.lines import STAGES_BEFORE_ANSWER, Event, Line, Query, Run, Step
+from services.memory.log.lines import STAGES_BEFORE_ANSWER, CompactBoundary, Event, Line, Query, Run, Step
 from services.memory.log.media import FindBlob, fill_json_media
 from services.memory.log.messages import Call, StoredMessage, join_text
 from services.memory.log.raw_json import load_delta, load_proto
 from services.runtime.auth.identity import Identity
+from services.runtime.formats.same_fields import copy_fields
 
 if TYPE_CHECKING:
     from services.memory.log.chat import Chat
@@ -96,10 +98,11 @@ def _make_result_event(message: StoredMessage) -> agent_pb2.AgentDelta:
     return agent_pb2.AgentDelta(tool_result=result)
 
 
-def list_items(chat: Chat, from_n: int) -> list[list[Line]]:
-    """List a chat's visible runs, each as its lines, from the one that has line `from_n` or begins after it."""
-    runs = [lines for run_id, lines in chat.visible_runs.items() if run_id and lines and lines[0].n >= from_n]
-    return sorted(runs, key=lambda lines: lines[0].n)
+def list_items(chat: Chat, from_n: int = 0) -> list[list[Line]]:
+    """List what history shows from line `from_n` on, as lists of lines: a run each, or a compaction between runs."""
+    items = [lines for run_id, lines in chat.visible_runs.items() if run_id]
+    items += [[line] for line in chat.visible_runs.get("", ()) if isinstance(line, CompactBoundary)]
+    return sorted((lines for lines in items if lines[0].n >= from_n), key=lambda lines: lines[0].n)
 
 
 PAGE_BYTES_MAX = 3 * 1024 * 1024
@@ -136,10 +139,11 @@ class ChatHistory:
     name: str
     title: str
     runs: list[list[Line]]
+    """Lists of lines by their first one's number: a run each, or a compaction between runs."""
 
     @classmethod
     def from_chat(cls, chat: Chat, run_id: str | None) -> ChatHistory:
-        runs = [list(lines) for key, lines in chat.visible_runs.items() if run_id in (None, key)]
+        runs = [list(lines) for lines in list_items(chat) if run_id in (None, lines[0].run_id)]
         return cls(chat.chat_id, chat.info.name, chat.info.title, runs)
 
     def build_response(self, page_token: str, log: bytes | None, find: FindBlob) -> memory_pb2.GetChatResponse:
@@ -158,11 +162,11 @@ class ChatHistory:
         )
 
     def _find_page(self, token: str) -> _Page:
-        """A token names a run, and how many of its events, the first ones, are before the page."""
+        """A token names a run by its first line, and how many of its events, the first ones, are before the page."""
         runs, count = self.runs, None
         if token:
-            run_id, _, number = token.partition(":")
-            at = next((at for at, lines in enumerate(runs) if lines[0].run_id == run_id), None)
+            first_n, _, number = token.partition(":")
+            at = next((at for at, lines in enumerate(runs) if str(lines[0].n) == first_n), None)
             if at is None or not number.isdecimal():
                 raise InvalidRequest.of("pageToken", "must be of a page of this chat, as it is now")
             runs, count = runs[: at + 1], int(number)
@@ -177,7 +181,7 @@ class ChatHistory:
                 room -= size + EVENT_BYTES
                 page.events.append(events.pop())
             if events:
-                page.earlier_token = f"{lines[0].run_id}:{len(events)}"
+                page.earlier_token = f"{lines[0].n}:{len(events)}"
                 break
             page.begun.append(lines)
         page.events.reverse()
@@ -237,6 +241,8 @@ def _derive_events(line: Line) -> Iterator[agent_pb2.AgentDelta]:
                 yield delta
         case Run():
             yield _make_terminal_event(line)
+        case CompactBoundary() if not line.run_id:  # one inside a run has events
+            yield _make_compaction_event(line)
         case _:
             pass
 
@@ -258,6 +264,23 @@ def _derive_query_events(line: Query) -> Iterator[agent_pb2.AgentDelta]:
         agent_version_hash=line.agent_version_hash or None,
     )
     yield agent_pb2.AgentDelta(seq=count_derived_events(line), timestamp=line.updated_at, run_start=run)
+
+
+def _make_compaction_event(line: CompactBoundary) -> agent_pb2.AgentDelta:
+    """Make the event of a compaction between runs, which has no number of any run."""
+    metadata, delta = line.compact_metadata, agent_pb2.AgentDelta(timestamp=line.updated_at)
+    receipt = None if metadata.receipt is None else to_event(metadata.receipt)
+    match metadata.strategy:
+        case "failed":
+            failed = agent_pb2.CompactionFail(chat_id=line.chat_id, reason=metadata.reason)
+            delta.compaction_fail.CopyFrom(failed)
+        case "fallback":
+            shorter = copy_fields(metadata, agent_pb2.CompactionFallback, chat_id=line.chat_id, receipt=receipt)
+            delta.compaction_fallback.CopyFrom(shorter)
+        case _:
+            done = copy_fields(metadata, agent_pb2.CompactionComplete, chat_id=line.chat_id, receipt=receipt)
+            delta.compaction_complete.CopyFrom(done)
+    return delta
 
 
 def _make_terminal_event(line: Run) -> agent_pb2.AgentDelta:

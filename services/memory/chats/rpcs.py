@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.errors import InvalidRequest, NotFound
 from headrace.v1 import memory_pb2
@@ -12,7 +12,7 @@ from headrace.v1.memory_pb2_grpc import MemoryServiceServicer
 from services.memory.chats.access import describe_access, parse_shares
 from services.memory.chats.append import encode_lines
 from services.memory.chats.edits import append_line
-from services.memory.chats.history import ChatHistory, list_items
+from services.memory.chats.history import ChatHistory, list_events, list_items
 from services.memory.data.holds import check_deletion
 from services.memory.log.chat_info import clean_title
 from services.memory.log.lines import Sharing, Title, make_stamp
@@ -98,8 +98,12 @@ class ChatRpcs(MemoryServiceServicer):
             while not reader.is_closed:
                 chat = await self._access.read_chat(request.chat_id)
                 for lines in list_items(chat, from_n):
-                    yield memory_pb2.WatchChatResponse(n=lines[0].n, run_id=lines[0].run_id)
-                    from_n = lines[0].n + 1
+                    first = lines[0]
+                    item: dict[str, Any] = (
+                        {"run_id": first.run_id} if first.run_id else {"event": list_events(lines)[0]}
+                    )
+                    yield memory_pb2.WatchChatResponse(n=first.n, **item)
+                    from_n = first.n + 1
                 await reader.wait()
 
     async def _get_brief_chat(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from headrace.errors import StaleLease
+from headrace.errors import HeadraceError, StaleLease
 from headrace.v1 import agent_pb2, common_pb2, memory_pb2
 from services.memory.compaction.draft import CompactionDraft, CompactionResult
 from services.memory.compaction.pinned import collect_facts, find_first_request, find_intent, read_todos
@@ -22,6 +22,7 @@ from services.memory.context.scopes import list_pins
 from services.memory.context.source import get_position, select_source, select_whole
 from services.memory.log import media
 from services.memory.log.lines import (
+    FAILED,
     Charge,
     CompactBoundary,
     CompactMetadata,
@@ -31,6 +32,7 @@ from services.memory.log.lines import (
     RetainedFrom,
     make_stamp,
 )
+from services.memory.log.raw_json import dump_proto
 from services.memory.log.views import SessionState
 from services.runtime.usage import to_nano_usd
 
@@ -44,6 +46,9 @@ if TYPE_CHECKING:
     from services.memory.log.chat import Chat
     from services.memory.log.lines import Pin
     from services.memory.storage.engine import Engine
+
+INTERRUPTED = "INTERRUPTED"
+"""Fault of a compaction that ended before its summary was there."""
 
 log = structlog.get_logger()
 
@@ -86,29 +91,37 @@ class Compactor:
         requests = SummaryRequests(draft, counter)
         prepare = partial(self._fill_media, chat.chat_id, model)
         writer = SummaryWriter(self._llm, requests, self._timeout_s, prepare)
-        written: WrittenSummary | None = None
-        async with aclosing(writer.write()) as items:
-            async for item in items:
-                if isinstance(item, WrittenSummary):
-                    written = item
-                else:
-                    yield memory_pb2.CompactDelta(usage=item)
-        assert written is not None, "it is yielded last"
-        failure = written.failure
-        draft = await self._follow_chat(draft)
-        if failure:
-            result = await asyncio.to_thread(draft.fall_back, written)
-        else:
-            entries = requests.entries if written.seen else ()
-            result, failure = await asyncio.to_thread(draft.apply_summary, written, entries)
-        if result.tokens >= before:
-            yield _report_failure(request, "NOTHING_TO_COMPACT")
-        elif failure and request.summary_only:
-            yield _report_failure(request, failure)
-        elif await self._commit_unless_overtaken(draft, result, FALLBACK if failure else SUMMARY):
-            yield _report_result(request, before, result, failure)
-        else:
-            yield _report_failure(request, "ALREADY_COMPACTED")
+        # A run under way is charged by its orchestrator.
+        agent_key = run.agent_key if (run := chat.info.runs[request.run_id]).is_ended else None
+        fault, end = INTERRUPTED, memory_pb2.CompactDelta()
+        try:
+            written: WrittenSummary | None = None
+            async with aclosing(writer.write()) as items:
+                async for item in items:
+                    if isinstance(item, WrittenSummary):
+                        written = item
+                    else:
+                        yield memory_pb2.CompactDelta(usage=item)
+            assert written is not None, "it is yielded last"
+            failure = written.failure
+            draft = await self._follow_chat(draft)
+            if failure:
+                result = await asyncio.to_thread(draft.fall_back, written)
+            else:
+                entries = requests.entries if written.seen else ()
+                result, failure = await asyncio.to_thread(draft.apply_summary, written, entries)
+            end = _report_result(request, before, result, failure)
+            if result.tokens >= before:
+                fault = "NOTHING_TO_COMPACT"
+            elif failure and request.summary_only:
+                fault = failure
+            else:
+                is_done = await self._commit_unless_overtaken(draft, result, failure, agent_key)
+                fault = "" if is_done else "ALREADY_COMPACTED"
+        finally:
+            if fault and agent_key is not None:
+                await self._charge_failure(draft, writer, fault, agent_key)
+        yield _report_failure(request, fault) if fault else end
 
     def _make_draft(self, chat: Chat, request: memory_pb2.CompactRequest) -> CompactionDraft:
         runs = chat.copy_runs()
@@ -132,13 +145,41 @@ class Compactor:
     def _fill_media(self, chat_id: str, model: memory_pb2.ModelLimits, request: llm_pb2.ChatRequest) -> None:
         media.fill_media(request.messages, partial(self._engine.blobs.find, chat_id), model.capabilities)
 
-    async def _commit_unless_overtaken(self, draft: CompactionDraft, result: CompactionResult, strategy: str) -> bool:
+    async def _charge_failure(self, draft: CompactionDraft, writer: SummaryWriter, fault: str, agent_key: str) -> None:
+        """Log what the calls have cost that came to nothing, also where nobody waits for the compaction any more."""
+        usage = await asyncio.to_thread(writer.sum_usage)
+        if usage is None:
+            return
+        receipt = CompactReceipt(0, 0, 0, 0, usage.model_calls, usage=dump_proto(usage))
+        tokens = draft.tokens
+        metadata = CompactMetadata(draft.request.trigger or "manual", tokens, tokens, [], FAILED, receipt, fault)
+        line = _make_boundary(draft, "", metadata)
+        line.charges = [_make_charge(agent_key, draft.request, usage)]
+        try:
+            await self._engine.chats.append(draft.request.chat_id, [line], 0)
+        except HeadraceError as error:  # which must not take the place of a cancellation
+            log.warning("failed compaction not charged", chat_id=draft.request.chat_id, reason=error.reason)
+
+    async def _commit_unless_overtaken(
+        self, draft: CompactionDraft, result: CompactionResult, failure: str, agent_key: str | None
+    ) -> bool:
+        """`agent_key` is the agent that is charged; None: the run is charged."""
+        strategy = FALLBACK if failure else SUMMARY
         chat_id, context_id = draft.request.chat_id, draft.source.context_id
         run = (await self._access.load_working_chat(chat_id)).info.runs[draft.request.run_id]
         # A run that has ended takes no lines: what is compacted after it is the chat's own.
-        lines = _make_lines(draft, result, strategy, "" if run.is_ended else run.run_id)
-        if run.is_ended and result.receipt.usage:  # which a run under way is charged
-            lines[0].charges = [_make_charge(run.agent_key, draft.request, result.receipt)]
+        metadata = CompactMetadata(
+            draft.request.trigger or "manual",
+            draft.tokens,
+            result.tokens,
+            result.files,
+            strategy,
+            result.receipt,
+            failure,
+        )
+        lines = _make_lines(draft, result, metadata, "" if run.is_ended else run.run_id)
+        if agent_key is not None and (usage := read_usage(result.receipt)) is not None:
+            lines[0].charges = [_make_charge(agent_key, draft.request, usage)]
         try:
             await self._engine.chats.append(chat_id, lines, len(result.content) * 4)
         except StaleLease:
@@ -156,25 +197,14 @@ class Compactor:
         return True
 
 
-def _make_lines(draft: CompactionDraft, result: CompactionResult, strategy: str, run_id: str) -> list[Known]:
+def _make_lines(
+    draft: CompactionDraft, result: CompactionResult, metadata: CompactMetadata, run_id: str
+) -> list[Known]:
     request, groups = draft.request, result.plan.groups
     start = get_position(groups[result.plan.start])
     last = get_position(groups[result.plan.start - 1]).n if result.plan.start else start.n
     lines = (line for run in (*draft.source.before, draft.source.lines) for line in run)
-    boundary = CompactBoundary(
-        **make_stamp(request.chat_id, run_id, request.generation),
-        lines=2,
-        parent_uuid=draft.base.uuid,
-        redactions=draft.base.redactions,
-        type="system",
-        subtype="compact_boundary",
-        role="system",
-        content="Conversation compacted",
-        compact_metadata=CompactMetadata(
-            request.trigger or "manual", draft.tokens, result.tokens, result.files, strategy, result.receipt
-        ),
-        context_id=draft.source.context_id,
-    )
+    boundary = _make_boundary(draft, run_id, metadata, lines=2)
     summary = CompactSummary(
         **make_stamp(request.chat_id, run_id, request.generation),
         parent_uuid=boundary.uuid,
@@ -188,9 +218,25 @@ def _make_lines(draft: CompactionDraft, result: CompactionResult, strategy: str,
     return [boundary, summary]
 
 
-def _make_charge(agent_key: str, request: memory_pb2.CompactRequest, receipt: CompactReceipt) -> Charge:
+def _make_boundary(
+    draft: CompactionDraft, run_id: str, metadata: CompactMetadata, *, lines: int = 1
+) -> CompactBoundary:
+    return CompactBoundary(
+        **make_stamp(draft.request.chat_id, run_id, draft.request.generation),
+        lines=lines,
+        parent_uuid=draft.base.uuid,
+        redactions=draft.base.redactions,
+        type="system",
+        subtype="compact_boundary",
+        role="system",
+        content="Conversation not compacted" if metadata.strategy == FAILED else "Conversation compacted",
+        compact_metadata=metadata,
+        context_id=draft.source.context_id,
+    )
+
+
+def _make_charge(agent_key: str, request: memory_pb2.CompactRequest, usage: common_pb2.Usage) -> Charge:
     writer = request.summary_model if request.HasField("summary_model") else request.limits
-    usage = read_usage(receipt) or common_pb2.Usage()
     return Charge(
         agent_key,
         f"{writer.provider_key}/{writer.model}".strip("/"),
@@ -199,6 +245,9 @@ def _make_charge(agent_key: str, request: memory_pb2.CompactRequest, receipt: Co
         usage.cached_tokens,
         usage.model_calls,
         to_nano_usd(usage.cost_usd),
+        usage.reasoning_tokens,
+        usage.cache_write_tokens,
+        usage.estimated,
     )
 
 

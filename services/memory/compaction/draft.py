@@ -19,9 +19,8 @@ from services.memory.compaction.prompt import (
     FILES_RATIO,
     build_content,
     extract_summary,
+    fit_files,
     format_lines,
-    limit_files,
-    select_fitting,
 )
 from services.memory.compaction.receipt import (
     Unseen,
@@ -54,6 +53,9 @@ if TYPE_CHECKING:
 
 SUMMARY_RATIO = 0.1
 """Share of the limit that a summary is expected to take at most, when it is planned what stays beside it."""
+
+REQUEST_RATIO = 0.05
+"""Share of the limit up to which the first request, and the last, stand whole behind a summary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,7 @@ class CompactionDraft:
         room = (
             int(max(0.0, self.window.due_ratio - SUMMARY_RATIO) * limit)
             - self._frame
-            - self.counter.count_text(self.facts.format())
+            - self.counter.count_text(self._facts)
             - self.counter.count_text(format_pins(self.pins))
         )
         return self._make_plan(self.window.kept_ratio, room)
@@ -134,7 +136,7 @@ class CompactionDraft:
         room = int(FILES_RATIO * self.counter.from_model_tokens(self.tokens_max))
         # Files that outweigh what is gained would make the compaction void.
         room = min(room, self.counter.count_groups(self.plan.replaced) // 2)
-        files = select_fitting(limit_files(self.request.files), room, self.counter.count_text)
+        files = fit_files(self.request.files, room, self.counter.count_text)
         parts = zip(entries, written.seen, strict=True) if written.seen else ()
         unseen = Unseen(written.groups_seen, *measure_unseen(parts))
         text = f"{written.text}\n\n{EDITED}\n\n{self.edited}" if self.edited else written.text
@@ -162,14 +164,14 @@ class CompactionDraft:
         unseen: Unseen,
     ) -> CompactionResult:
         # What is left must not be due again at once. The head's figures, which depend on it, are known only then.
-        expected = build_content(text, (1, len(self.groups)), unseen.lines, self.facts.format(), files)
+        expected = build_content(text, (1, len(self.groups)), unseen.lines, self._facts, files)
         cost = self._frame + self._count_shown(expected, self.pins)
         plan = self._make_plan(
             ratio, int(self.window.due_ratio * self.counter.from_model_tokens(self.tokens_max)) - cost
         )
         receipt = self._make_receipt(plan, written, unseen)
         told = (receipt.first_line, receipt.last_line)
-        content = build_content(text, told, receipt.unseen if unseen.groups_seen else (), self.facts.format(), files)
+        content = build_content(text, told, receipt.unseen if unseen.groups_seen else (), self._facts, files)
         content_tokens = self.counter.count_for_log(make_text_message("user", content))
         shown = self._count_shown(content, self._list_replaced_pins(plan))
         tokens = self._frame + shown + self.counter.count_groups(plan.kept)
@@ -177,7 +179,7 @@ class CompactionDraft:
             plan,
             content,
             content_tokens,
-            [file.path for file in files],
+            [file.path for file in files if file.text or not file.lines_omitted],
             self.counter.to_model_tokens(tokens),
             receipt,
         )
@@ -226,6 +228,11 @@ class CompactionDraft:
         ):
             common += 1
         return len(self.groups) - common
+
+    @cached_property
+    def _facts(self) -> str:
+        room = int(REQUEST_RATIO * self.counter.from_model_tokens(self.tokens_max))
+        return self.facts.format(room, self.counter.count_text)
 
     @cached_property
     def _frame(self) -> int:

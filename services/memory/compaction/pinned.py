@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from headrace.v1 import memory_pb2
-from services.memory.context.source import is_compact_command
+from services.memory.context.fitting import shorten_text
+from services.memory.context.source import get_position, is_compact_command
 from services.memory.log.lines import Event, Intent, Query, Step
 from services.memory.log.raw_json import QUERY_FIELDS, load_delta, load_proto
 
 if TYPE_CHECKING:
+    from services.memory.compaction.transcript import CountText
     from services.memory.context.pairing import MessageGroup
     from services.memory.context.source import ContextSource
     from services.memory.log.lines import Line
     from services.memory.log.views import SessionState
 
-INTENT_CHARS_MAX = 200
+KEPT_CHARS_MAX = 200
+
+ITEM_CHARS_MAX = 1_000
+"""Length of an item in a receipt; behind the summary it is longer."""
 
 OPEN_TASKS = frozenset({"", "init", "in_progress"})
 
@@ -35,33 +40,63 @@ _APPROVAL = b'"approval.'
 _TODOS = msgspec.json.Decoder(list[Todo])
 
 
+class Request(NamedTuple):
+    """What a user or a caller has asked for."""
+
+    text: str
+    n: int
+    """Line of the log."""
+    is_kept: bool = False
+    """Whether its message stays beside the summary, so that its beginning is enough behind it."""
+
+    def shorten(self, chars_max: int) -> str:
+        return shorten_text(self.text, chars_max, f"read_history {self.n}")
+
+    def fit(self, room: int, count: CountText) -> str:
+        """Return the text, shortened if it has more than `room` tokens, or is shown elsewhere."""
+        if self.is_kept:
+            return self.shorten(KEPT_CHARS_MAX)
+        cost = count(self.text)
+        return self.text if cost <= room else self.shorten(len(self.text) * room // cost)
+
+
+NOTHING = Request("", 0)
+
+
 @dataclass(frozen=True, slots=True)
 class PinnedFacts:
+    requests: Mapping[str, Request]
+    """Requests by the name of their section; none is empty."""
+
     sections: Mapping[str, Sequence[str]]
     """Items, each of which may have several lines, by the name of their section; none is empty."""
 
-    def format(self) -> str:
-        """Format what stands behind the summary; empty if there is nothing."""
-        return "\n\n".join(
-            f"{name}:\n" + "\n".join(f"- {item}" for item in items) for name, items in self.sections.items()
-        )
+    def format(self, room: int, count: CountText) -> str:
+        """Format what stands behind the summary, each request in `room` tokens; empty if there is nothing."""
+        sections = {name: [request.fit(room, count)] for name, request in self.requests.items()} | self.sections
+        return "\n\n".join(f"{name}:\n" + "\n".join(f"- {item}" for item in items) for name, items in sections.items())
 
     def list_items(self) -> list[str]:
-        """List all items, each with the name of its section."""
-        return [f"{name}: {item}" for name, items in self.sections.items() for item in items]
+        """List all items, each with the name of its section, long requests shortened."""
+        requests = [f"{name}: {request.shorten(ITEM_CHARS_MAX)}" for name, request in self.requests.items()]
+        return [*requests, *(f"{name}: {item}" for name, items in self.sections.items() for item in items)]
 
 
-def collect_facts(source: ContextSource, first_request: str, intent: str, todos: Iterable[Todo]) -> PinnedFacts:
+def collect_facts(source: ContextSource, first_request: Request, intent: Request, todos: Iterable[Todo]) -> PinnedFacts:
     """Collect goal, todos, the plan's open tasks, and unanswered calls."""
+    requests = {"Intent": intent}
+    if first_request.text != intent.text:
+        requests["First request"] = first_request
     sections = {
-        "Intent": [intent] if intent else [],
-        "First request": [first_request] if first_request != intent else [],
         "Todos": [f"[{todo.status}] {todo.content}" for todo in todos if todo.content],
         "Open tasks of the plan": list_open_tasks(source.lines, source.context_id),
         "Tool calls without a result": list_open_calls(source.read_own_run()),
         "Approvals that are waited for": list_open_approvals(source.lines, source.context_id),
     }
-    return PinnedFacts({name: items for name, items in sections.items() if items})
+    return PinnedFacts(
+        {name: request for name, request in requests.items() if request.text},
+        {name: items for name, items in sections.items() if items},
+    )
 
 
 def read_todos(state: SessionState) -> list[Todo]:
@@ -72,26 +107,30 @@ def read_todos(state: SessionState) -> list[Todo]:
         return []
 
 
-def find_intent(source: ContextSource) -> str:
+def find_intent(source: ContextSource) -> Request:
     """Return the goal of a whole context: its last intent line, else the user's last message."""
     lines = [line for run in (*source.before, source.lines) for line in run]
-    told = [line.text for line in lines if isinstance(line, Intent) and line.context_id == source.context_id]
+    told = [line for line in lines if isinstance(line, Intent) and line.context_id == source.context_id]
     if told:
-        return told[-1][:INTENT_CHARS_MAX]
+        return Request(told[-1].text, told[-1].n)
     runs = (source.read_own_run(), *source.read_earlier_runs())
-    said = (text for groups in runs for group in reversed(groups) if (text := read_question(group)))
-    return next(said, "")[:INTENT_CHARS_MAX]
+    # The message that is being answered is never replaced.
+    return next(_list_requests((group for groups in runs for group in reversed(groups)), is_kept=True), NOTHING)
 
 
-def find_first_request(source: ContextSource) -> str:
+def find_first_request(source: ContextSource) -> Request:
     """Return what a whole context began with, which may long have been followed by other goals."""
     if source.scope.is_main:
         lines = (line for run in (*source.before, source.lines) for line in run)
-        asked = (QUERY_FIELDS.decode(line.query).message for line in lines if isinstance(line, Query))
-        said = (text for text in asked if text and not is_compact_command(text))
+        asked = (Request(QUERY_FIELDS.decode(line.query).message, line.n) for line in lines if isinstance(line, Query))
+        said = (request for request in asked if request.text and not is_compact_command(request.text))
     else:
-        said = filter(None, map(read_question, source.read_own_run()))
-    return next(said, "")[:INTENT_CHARS_MAX]
+        said = _list_requests(source.read_own_run())
+    return next(said, NOTHING)
+
+
+def _list_requests(groups: Iterable[MessageGroup], *, is_kept: bool = False) -> Iterator[Request]:
+    return (Request(text, get_position(group).n, is_kept) for group in groups if (text := read_question(group)))
 
 
 def read_question(group: MessageGroup) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import zlib
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 
 from headrace.v1 import memory_pb2
+from services.memory.compaction.transcript import share_room
 
 FILES_MAX = 5
 FILE_LINES_MAX = 1000
@@ -16,32 +18,44 @@ FILES_RATIO = 0.1
 """Share of the limit that all kept files may take together."""
 
 
-def limit_files(files: Iterable[memory_pb2.ContextFile]) -> list[memory_pb2.ContextFile]:
-    limited: list[memory_pb2.ContextFile] = []
-    for file in islice(files, FILES_MAX):
-        lines = file.text.splitlines()
-        if len(lines) > FILE_LINES_MAX:
-            omitted = file.lines_omitted + len(lines) - FILE_LINES_MAX
-            file = memory_pb2.ContextFile(path=file.path, text="\n".join(lines[:FILE_LINES_MAX]), lines_omitted=omitted)
-        limited.append(file)
-    return limited
-
-
 def format_file(file: memory_pb2.ContextFile) -> str:
-    note = f"\n[{file.lines_omitted:,} more lines]" if file.lines_omitted else ""
-    return f"[File: {file.path}]\n{file.text}{note}"
+    parts = [f"[File: {file.path}]", *([file.text] if file.text else [])]
+    if file.lines_omitted:
+        start = file.text.count("\n") + 2 if file.text else 1
+        parts.append(f"[{file.lines_omitted:,} more lines: read_file with firstLine {start} shows them]")
+    return "\n".join(parts)
 
 
-def select_fitting(
-    files: Sequence[memory_pb2.ContextFile], room: int, count: Callable[[str], int]
+def fit_files(
+    files: Iterable[memory_pb2.ContextFile], room: int, count: Callable[[str], int]
 ) -> list[memory_pb2.ContextFile]:
-    found: list[memory_pb2.ContextFile] = []
-    for file in files:
-        cost = count(format_file(file))
-        if cost <= room:
-            room -= cost
-            found.append(file)
-    return found
+    """Fit the first files in `room` tokens: small ones whole, of the others as many first lines as their share holds.
+
+    What a file leaves of its share is the next one's. Only a file whose share does not hold its name is left out.
+    """
+    limited = [_cut_file(file, FILE_LINES_MAX) for file in islice(files, FILES_MAX)]
+    costs = [count(format_file(file)) for file in limited]
+    most, left = share_room(costs, room), 0
+    fitted: list[memory_pb2.ContextFile] = []
+    for file, cost in zip(limited, costs, strict=True):
+        left += min(cost, most)
+        if cost > left:
+            sizes = range(file.text.count("\n") + 1)
+            lines = bisect_right(sizes, left, key=lambda lines, file=file: count(format_file(_cut_file(file, lines))))
+            if not lines:
+                continue
+            file = _cut_file(file, lines - 1)
+        fitted.append(file)
+        left -= count(format_file(file))
+    return fitted
+
+
+def _cut_file(file: memory_pb2.ContextFile, lines_max: int) -> memory_pb2.ContextFile:
+    lines = file.text.split("\n")
+    if len(lines) <= lines_max:
+        return file
+    omitted = file.lines_omitted + len(lines) - lines_max
+    return memory_pb2.ContextFile(path=file.path, text="\n".join(lines[:lines_max]), lines_omitted=omitted)
 
 
 SECTIONS = (

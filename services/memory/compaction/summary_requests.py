@@ -16,8 +16,7 @@ from services.memory.compaction.prompt import (
     build_part_request,
     build_wishes,
     describe_fault,
-    limit_files,
-    select_fitting,
+    fit_files,
 )
 from services.memory.compaction.receipt import find_former_lines
 from services.memory.compaction.transcript import Chunk, Entry, cut_chunks, list_entries
@@ -43,6 +42,9 @@ ANSWER_RATIO = 0.25
 """Share of a small window that is kept free for the summary of a part."""
 
 ANSWER_TOKENS_MAX = 2000
+
+SUMMARY_TOKENS_MAX = 16_000
+"""Greatest answer to a request for everything, a model's thoughts included; a longer one is asked for again."""
 
 ROOM_TOKENS_MIN = 100
 """A window with less room than this beside the instruction takes no conversation."""
@@ -112,14 +114,14 @@ class SummaryRequests:
 
     def _build_whole(self, told: Sequence[MessageGroup], left: int) -> SummaryCall:
         given, counter = self.draft.request, self.counter
-        files = select_fitting(limit_files(given.files), left, counter.count_text)
+        files = fit_files(given.files, left, counter.count_text)
         last = make_text_message("user", build_instruction(files, self._wishes))
         request = self._make_request([*build_messages(given.system, told), last])
         request.tools.extend(given.tools)
         if given.tools:
             request.tool_choice = "none"
-        if given.summary_tokens_max:
-            request.max_tokens = given.summary_tokens_max
+        tokens_max = min(get_answer_tokens(self._model), SUMMARY_TOKENS_MAX)
+        request.max_tokens = min(tokens_max, given.summary_tokens_max or tokens_max)
         count = (
             counter.count_frame(given.system, given.tools) + counter.count_groups(told) + counter.count_message(last)
         )

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from services.memory.compaction.summary_requests import SummaryRequests
     from services.memory.compaction.transcript import Chunk
 
-SUMMARY_TIMEOUT_S = 30.0
-"""Time from a request to the last word of its answer."""
+SILENCE_S = 90.0
+"""Longest time without a delta. The gateway gives a silent provider up before that and says why."""
 
 TIMEOUT = "TIMEOUT"
 CONTENT_FILTERED = "CONTENT_FILTERED"
@@ -48,18 +48,23 @@ class SummaryAnswer:
     """Why there is no summary, as in the error table or our own words; empty on success."""
 
 
-async def request_summary(llm: LlmServiceAsyncStub | None, call: SummaryCall, timeout_s: float) -> SummaryAnswer:
+async def request_summary(
+    llm: LlmServiceAsyncStub | None, call: SummaryCall, timeout_s: float, answer: list[str]
+) -> SummaryAnswer:
+    """Ask for a summary, whose parts are added to `answer` as they come."""
     if llm is None:
         return SummaryAnswer("", None, ProviderUnavailable.reason)
-    answer: list[str] = []
+    now = asyncio.get_running_loop().time
     usage: common_pb2.Usage | None = None
     finish = failure = ""
     try:
         async with (
             asyncio.timeout(timeout_s),
+            asyncio.timeout(SILENCE_S) as silence,
             reading(llm.StreamChat(call.request, timeout=timeout_s, metadata=forward_metadata())) as deltas,
         ):
             async for delta in deltas:
+                silence.reschedule(now() + SILENCE_S)
                 match delta.WhichOneof("delta"):
                     case "content":
                         answer.append(delta.content)
@@ -75,20 +80,21 @@ async def request_summary(llm: LlmServiceAsyncStub | None, call: SummaryCall, ti
         failure = TIMEOUT
     except grpc.aio.AioRpcError as error:
         failure = TIMEOUT if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED else SUMMARY_FAILED
-    written = "".join(answer)
     if usage is None and failure in _MAY_BE_BILLED:
-        output_tokens = await asyncio.to_thread(count_text, written, ESTIMATE_ENCODING)  # which may have to be loaded
-        usage = common_pb2.Usage(input_tokens=call.input_tokens, output_tokens=output_tokens, estimated=True)
-    text = extract_summary(written)
+        usage = await asyncio.to_thread(_estimate_usage, call, answer)
+    text = extract_summary("".join(answer))
     fault = CONTENT_FILTERED if finish == "content_filter" else find_fault(text, finish)
     return SummaryAnswer(text, usage, failure or fault)
 
 
+def _estimate_usage(call: SummaryCall, answer: Sequence[str]) -> common_pb2.Usage:
+    """Estimate a call, in a thread: the encoding may have to be loaded."""
+    output_tokens = count_text("".join(answer), ESTIMATE_ENCODING)
+    return common_pb2.Usage(input_tokens=call.input_tokens, output_tokens=output_tokens, estimated=True)
+
+
 PARALLEL_MAX = 4
 """Chunks that are summarised at a time."""
-
-TIMEOUTS_MAX = 4
-"""Time for all calls together, in times of one."""
 
 WINDOW_TOO_SMALL = "SUMMARY_WINDOW_TOO_SMALL"
 """The summariser's window has no room for any of the conversation."""
@@ -104,7 +110,7 @@ class SummaryWriter:
         timeout_s: float,
         prepare: Callable[[llm_pb2.ChatRequest], None],
     ) -> None:
-        """Let `prepare` add the media that messages refer to, in a thread."""
+        """Take at most `timeout_s` for all calls; let `prepare` add the media that messages refer to, in a thread."""
         self._llm = llm
         self._requests = requests
         self._timeout_s = timeout_s
@@ -114,11 +120,13 @@ class SummaryWriter:
         self._calls = 0
         self._usages: list[common_pb2.Usage] = []
         self._told = 0
+        self._under_way: dict[int, tuple[SummaryCall, list[str]]] = {}
+        """Calls by their number, each with its answer so far."""
         self._ends_at = 0.0
 
     async def write(self) -> AsyncGenerator[common_pb2.Usage | WrittenSummary]:
         """Yield the cost of each call, and last the summary."""
-        self._ends_at = asyncio.get_running_loop().time() + TIMEOUTS_MAX * self._timeout_s
+        self._ends_at = asyncio.get_running_loop().time() + self._timeout_s
         whole = await asyncio.to_thread(self._build_whole)
         if whole is not None:
             call, groups_seen = whole
@@ -155,11 +163,17 @@ class SummaryWriter:
         text = parts[0].text if len(parts) == 1 else "\n\n".join(map(format_part, parts))
         yield self._make_result(text, "" if parts else failure, self._requests.draft.plan.start, seen)
 
-    def _make_result(self, text: str, failure: str, groups_seen: int, seen: Sequence[float]) -> WrittenSummary:
-        usage = sum_usages(self._usages)
+    def sum_usage(self) -> common_pb2.Usage | None:
+        """Sum up what all calls so far may have been billed for, those under way by an estimate; None if none can."""
+        open_calls = [_estimate_usage(call, answer) for call, answer in self._under_way.values()]
+        usage = sum_usages([*self._usages, *open_calls])
         if usage is not None:
             usage.model_calls = self._calls
-        return WrittenSummary(text, failure, groups_seen, seen, self._calls, measure_cached_ratio(self._usages), usage)
+        return usage
+
+    def _make_result(self, text: str, failure: str, groups_seen: int, seen: Sequence[float]) -> WrittenSummary:
+        cached_ratio = measure_cached_ratio(self._usages)
+        return WrittenSummary(text, failure, groups_seen, seen, self._calls, cached_ratio, self.sum_usage())
 
     def _build_whole(self) -> tuple[SummaryCall, int] | None:
         whole = self._requests.build_whole()
@@ -209,7 +223,10 @@ class SummaryWriter:
     async def _request(self, call: SummaryCall) -> SummaryAnswer:
         left_s = self._ends_at - asyncio.get_running_loop().time()
         self._calls += 1
-        answer = await request_summary(self._llm, call, min(self._timeout_s, max(0.0, left_s)))
+        number, text = self._calls, list[str]()
+        self._under_way[number] = call, text
+        answer = await request_summary(self._llm, call, max(0.0, left_s), text)
+        del self._under_way[number]  # not where it was cancelled: then it may be billed
         if answer.usage is not None:
             self._usages.append(answer.usage)
         return answer

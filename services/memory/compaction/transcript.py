@@ -114,17 +114,17 @@ def _limit_sizes(entries: Sequence[Entry], room: int) -> list[int]:
     """
     costs = [entry.tokens + LABEL_TOKENS for entry in entries]
     said = [index for index, entry in enumerate(entries) if not entry.is_result][-(room // ENTRY_TOKENS_MIN or 1) :]
-    said_max = _share_room([costs[index] for index in said], room)
+    said_max = share_room([costs[index] for index in said], room)
     left = room - sum(min(costs[index], said_max) for index in said)
     results = [index for index, entry in enumerate(entries) if entry.is_result]
-    results_max = _share_room([costs[index] for index in results], left)
+    results_max = share_room([costs[index] for index in results], left)
     limits = dict.fromkeys(said, said_max) | dict.fromkeys(
         results, results_max if results_max >= ENTRY_TOKENS_MIN else 0
     )
     return [min(cost, limits.get(index, 0)) - LABEL_TOKENS for index, cost in enumerate(costs)]
 
 
-def _share_room(sizes: Sequence[int], room: int) -> int:
+def share_room(sizes: Sequence[int], room: int) -> int:
     """Return the greatest size that each may have at most, so that all together fit in `room`."""
     left = room
     ordered = sorted(sizes)

@@ -8,6 +8,7 @@ with a notice in their place. The last messages always stay, so that no request 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -30,12 +31,24 @@ HEAD_SHARE = 0.7
 """Share of a shortened text that is its beginning; ends have the errors and the totals."""
 
 
+WORD_CHARS_MAX = 40
+"""A longer stretch without white space is no word, as in scripts without spaces: it is cut anywhere."""
+
+_GAP = re.compile(r"\s")
+
+
 def shorten_text(text: str, chars_max: int, where: str) -> str:
+    """Cut the middle out of a longer text, between words, and say how much it is and what reads it."""
     if len(text) <= chars_max:
         return text
     head = int(chars_max * HEAD_SHARE)
-    note = f"[… {len(text) - chars_max:,} of {len(text):,} characters are left out here: {where} has them …]"
-    short = f"{text[:head]}\n{note}\n{text[len(text) - (chars_max - head) :]}"
+    tail = len(text) - (chars_max - head)
+    if gap := _GAP.search(text[head::-1], 0, WORD_CHARS_MAX):
+        head -= gap.start()
+    if gap := _GAP.search(text, tail - 1, tail - 1 + WORD_CHARS_MAX):
+        tail = gap.end()
+    note = f"[… {tail - head:,} of {len(text):,} characters are left out here: {where} has them …]"
+    short = f"{text[:head]}\n{note}\n{text[tail:]}"
     return short if len(short) < len(text) else text
 
 

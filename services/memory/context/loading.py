@@ -34,6 +34,9 @@ from services.memory.log import media
 from services.memory.log.lines import Known, Line
 from services.runtime.tokens.count import is_loaded
 
+GOAL_CHARS_MAX = 200
+"""Length of the goal that recap tells again."""
+
 RECAP = "recap"
 """Key of what recap tells again."""
 
@@ -141,8 +144,10 @@ def _apply_recap(
         return ""
     goal = find_intent(select_whole(runs, source.run_id, source.context_id))
     tasks = list_open_tasks(source.lines, source.context_id)
-    is_shown = any(read_question(group).startswith(goal) for group in view.own)
-    return recap.format_active_part("" if is_shown else goal, tasks, counter, request.recap, request.system)
+    is_shown = any(read_question(group).startswith(goal.text) for group in view.own)
+    return recap.format_active_part(
+        "" if is_shown else goal.shorten(GOAL_CHARS_MAX), tasks, counter, request.recap, request.system
+    )
 
 
 def _fit_window(
@@ -159,6 +164,7 @@ def _fit_window(
         view = clear_results(view, window.results_kept)
         count = _count_request(view.groups, request, system, counter)
     # Before anything is left out to make it fit: what does not fit is due all the more.
+    fill_ratio = counter.to_model_tokens(count) / tokens_max
     due = is_due(source, view, window, counter, counter.to_model_tokens(count), tokens_max)
     past_cap = is_past_cap(source, view, window) and is_worth_a_summary(view, window, counter)
     fitted = FittedMessages(view.groups)
@@ -178,6 +184,7 @@ def _fit_window(
         is_past_cap=past_cap,
         is_over=bool(fitted.notice),
         notice=fitted.notice,
+        fill_ratio=fill_ratio,
     )
     return response, count, fitted.groups
 

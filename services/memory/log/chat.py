@@ -242,7 +242,7 @@ class Chat:
                 chatId=self.chat_id,
                 checkpointId=line.to_checkpoint_id,
             )
-        if isinstance(line, CompactBoundary):
+        if isinstance(line, CompactBoundary) and not line.has_failed:
             base = self.info.bases.find(line.context_id)
             if (line.parent_uuid, line.redactions) != base:
                 raise StaleLease("the context was compacted, reverted or redacted meanwhile", chatId=self.chat_id)

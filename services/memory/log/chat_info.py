@@ -139,7 +139,7 @@ class CompactionBases:
     redactions: int = 0
 
     def add_line(self, line: Line) -> None:
-        if isinstance(line, CompactBoundary):
+        if isinstance(line, CompactBoundary) and not line.has_failed:
             self.boundaries[line.context_id or ""] = line.uuid
         elif isinstance(line, Revert):
             self.boundaries, self.revert = {}, line.uuid

@@ -181,9 +181,14 @@ class CompactMetadata(Struct, frozen=True, rename="camel", omit_defaults=True):
     post_tokens: int
     files_included: list[str]
     strategy: str
-    """Way of the compaction: summary or fallback."""
+    """Way of the compaction: summary or fallback; failed where nothing was compacted, but a model was paid."""
     receipt: CompactReceipt | None = None
     """None in lines of earlier versions."""
+    reason: str = ""
+    """Why there is no summary; empty where there is one, and in lines of earlier versions."""
+
+
+FAILED = "failed"
 
 
 class CompactBoundary(Stamped, kw_only=True, tag="compact_boundary"):
@@ -200,6 +205,11 @@ class CompactBoundary(Stamped, kw_only=True, tag="compact_boundary"):
     context_id: str | None = None
     redactions: int = field(default=0, name="_redactions")
     """Number of runs of erased users in the log that it was made from."""
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it has changed nothing, and only says what the try has cost."""
+        return self.compact_metadata.strategy == FAILED
 
 
 class RetainedFrom(Struct, frozen=True, gc=False):

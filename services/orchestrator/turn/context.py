@@ -155,6 +155,10 @@ async def write_insights(scope: Scope, peers: Peers) -> None:
     await scope.run.log.append(lines)
 
 
+NEARLY_FULL_SHARE = 0.9
+"""Share of the threshold of compaction from which the user is warned."""
+
+
 class Context:
     def __init__(
         self,
@@ -180,6 +184,7 @@ class Context:
         """Tokens of the last request; 0 where memory could not count them."""
         self._turn = 0
         self._has_noticed = False
+        self._has_warned = False
 
     async def load_messages(self) -> Sequence[llm_pb2.Message]:
         """Load the next turn's messages, compacted when due."""
@@ -195,7 +200,20 @@ class Context:
             await self._scope.notice("CONTEXT_SHORTENED", loaded.notice)
         if self._scope is self._scope.run.main:
             self._scope.notes.compact_after_run = self._compact_after_run if _is_wanted(loaded) else None
+            await self._warn_if_nearly_full(loaded)
         return loaded.messages
+
+    async def _warn_if_nearly_full(self, loaded: memory_pb2.LoadContextResponse) -> None:
+        threshold = self._scope.agent.memory.threshold
+        if self._has_warned or loaded.notice or loaded.fill_ratio < NEARLY_FULL_SHARE * threshold:
+            return
+        self._has_warned = True
+        parts = [f"the chat is {min(100, round(100 * loaded.fill_ratio))} % full"]
+        if loaded.compaction_due:
+            parts.append("its older messages are summarised after this answer")
+        elif loaded.fill_ratio < threshold:
+            parts.append(f"from {round(100 * threshold)} % on its older messages are summarised")
+        await self._scope.notice("CHAT_NEARLY_FULL", f"{'; '.join(parts)} (/compact does it at once)")
 
     def skip_turn(self) -> None:
         self._turn += 1

@@ -252,7 +252,7 @@ async def test_the_summariser_is_shown_images(memory: Memory, summariser: Summar
     assert summariser.requests[0].messages[-2].content[1].image.data == b"\x89PNG"
 
 
-async def test_files_go_into_the_request_and_small_ones_into_the_summary(
+async def test_files_go_into_the_request_and_what_fits_of_them_into_the_summary(
     memory: Memory, summariser: Summariser
 ) -> None:
     files = [
@@ -265,10 +265,11 @@ async def test_files_go_into_the_request_and_small_ones_into_the_summary(
     (summary, *_) = await memory.context(chat_id, run_id)
     asked = text_of(summariser.requests[0].messages[-1])
     assert "[File: big.txt]" in asked
-    assert "\n999\n[500 more lines]" in asked
-    assert text_of(summary).endswith("[File: small.py]\nx = 1\n[7 more lines]")
-    assert "big.txt" not in text_of(summary)
-    assert list(done.last.files_included) == ["small.py"]
+    assert "\n999\n[500 more lines: read_file with firstLine 1001 shows them]" in asked
+    assert "[File: small.py]\nx = 1\n[7 more lines: read_file with firstLine 2 shows them]" in text_of(summary)
+    assert "[File: big.txt]\n[1 more lines:" in text_of(summary)
+    assert "[File: long.txt]\n0\n1\n2\n" in text_of(summary)
+    assert list(done.last.files_included) == ["small.py", "long.txt"]
 
 
 async def test_with_nothing_to_gain_nothing_changes_and_nobody_is_asked(
@@ -330,7 +331,7 @@ async def test_three_failures_in_a_row_open_the_breaker_of_the_run(memory: Memor
 async def test_what_has_gained_little_is_not_due_again_before_it_grows(memory: Memory, summariser: Summariser) -> None:
     tight = limits(1_500, 100)
     # Nearly as long as what it replaces.
-    summariser.answers = [write_summary(" ".join(map(str, range(55))))]
+    summariser.answers = [write_summary(" ".join(map(str, range(45))))]
     chat_id, run_id = await memory.begin("a question " * 400)
 
     async def is_due() -> bool:

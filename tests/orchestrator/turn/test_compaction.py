@@ -332,7 +332,7 @@ async def test_files_that_were_mentioned_go_into_the_summary(serve: Serve) -> No
         asked = told(suite.llm.aside_requests[-1])
     assert of_compaction(events)[1]["filesIncluded"] == ["报告.md", "src/a.py"]
     assert "[File: src/a.py]\nx\n" in asked
-    assert "[200 more lines]" in asked
+    assert "[200 more lines: read_file with firstLine 1001 shows them]" in asked
     assert "not this" not in asked
 
 

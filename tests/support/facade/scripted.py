@@ -173,6 +173,9 @@ class Script(_AgentServicer, _GateServicer):
     waits_for_gates: bool = True
     """Whether WatchGates goes on after that, as it does while its service lives."""
 
+    followed: Sequence[agent_pb2.FollowDelta] = ()
+    """What Follow gives, before it waits."""
+
     requests: list[Any] = field(default_factory=list[Any])
     metadata: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
     sent: int = 0
@@ -238,6 +241,12 @@ class Script(_AgentServicer, _GateServicer):
                 await asyncio.Event().wait()
         finally:
             self.closed.set()
+
+    async def Follow(self, request: Any, context: Context) -> AsyncGenerator[agent_pb2.FollowDelta]:
+        self.hear(request, context)
+        for delta in self.followed:
+            yield delta
+        await asyncio.Event().wait()
 
     async def GetGate(self, request: Any, context: Context) -> gates_pb2.GetGateResponse:
         self.hear(request, context)

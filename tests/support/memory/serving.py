@@ -19,7 +19,6 @@ from services.memory.__main__ import (
     build_spend_service,
     build_webhook_service,
 )
-from services.memory.compaction.summary_writer import SUMMARY_TIMEOUT_S
 from services.memory.config import Config
 from services.memory.data.erasures import TTL_MS_MAX, Refusals
 from services.memory.encryption.master_keys import OpenKeys, open_no_keys
@@ -129,7 +128,6 @@ async def _serving(
     clock: Callable[[], int],
     *,
     llm: LlmServiceAsyncStub | None = None,
-    summary_timeout_s: float = SUMMARY_TIMEOUT_S,
     key_limits: Mapping[str, Any] | None = None,
     held_ms: int = TTL_MS_MAX,
     auth: AuthSettings = KNOWN,
@@ -138,7 +136,7 @@ async def _serving(
     settings = ServerSettings(listen="127.0.0.1:0", drain_s=1, auth=KNOWN)
     memory_config, refusals = Config(**config), Refusals(engine)
     served = (
-        build_service(engine, memory_config, llm, summary_timeout_s, refusals),
+        build_service(engine, memory_config, llm, refusals),
         build_key_service(engine, clock, auth, **(key_limits or {})),
         build_schedule_service(engine, clock, auth=auth),
         build_spend_service(engine, clock),

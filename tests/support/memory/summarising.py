@@ -30,8 +30,18 @@ class Ended:
     finish: str
 
 
-Answer: TypeAlias = str | Ended | Exception | float | Callable[[llm_pb2.ChatRequest], str]
-"""The answer of a model: a text, how it ends, an error, seconds of silence, or what it makes of the request."""
+@dataclass(frozen=True, slots=True)
+class Slow:
+    """An answer in pieces, a second between two; it breaks off with an error, if there is one."""
+
+    text: str
+    seconds: int
+    error: Exception | None = None
+
+
+Answer: TypeAlias = str | Ended | Slow | Exception | float | Callable[[llm_pb2.ChatRequest], str]
+"""The answer of a model: a text, how it ends, how long it takes, an error, seconds of silence, or what it makes of the
+request."""
 
 SUMMARY = write_summary("They spoke of the weather.")
 REFUSAL = "I'm sorry, I can't help with that."
@@ -79,6 +89,14 @@ class Summariser(_Servicer):
         if isinstance(answer, int | float):
             await asyncio.sleep(answer)
             return
+        if isinstance(answer, Slow):
+            size = -(-len(answer.text) // answer.seconds)
+            for start in range(0, len(answer.text), size):
+                await asyncio.sleep(1)
+                yield llm_pb2.LlmDelta(content=answer.text[start : start + size])
+            if answer.error is not None:
+                raise answer.error
+            answer = Ended("", "stop")
         text = answer(request) if callable(answer) else answer
         ended = text if isinstance(text, Ended) else Ended(text, "stop")
         for start in range(0, len(ended.text), 4096):
@@ -103,7 +121,7 @@ async def compact(memory: Memory, chat_id: str, run_id: str, **fields: Any) -> C
     given: dict[str, Any] = {"trigger": "auto", "limits": LIMITS} | fields
     request = memory_pb2.CompactRequest(chat_id=chat_id, run_id=run_id, **given)
     deltas: list[memory_pb2.CompactDelta] = []
-    async with asyncio.timeout(400), reading(memory.stub.Compact(request, timeout=40)) as replies:
+    async with asyncio.timeout(4000), reading(memory.stub.Compact(request, timeout=4000)) as replies:
         async for delta in replies:
             deltas.append(delta)
     kinds = [str(delta.WhichOneof("delta")) for delta in deltas]

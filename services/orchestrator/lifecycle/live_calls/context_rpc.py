@@ -99,6 +99,7 @@ def _make_response(
         output_tokens=limits.output_tokens,
         parts=loaded.parts,
         compaction_due=loaded.compaction_due,
+        fill_ratio=loaded.fill_ratio,
         compaction=loaded.compaction if loaded.HasField("compaction") else None,
         chat_usage=loaded.chat_usage if loaded.HasField("chat_usage") else None,
         between_runs_usage=loaded.between_runs_usage if loaded.HasField("between_runs_usage") else None,

@@ -24,8 +24,11 @@ from services.orchestrator.run.scope import Scope
 from services.orchestrator.turn.compacting import mentioned_files
 from services.runtime.rpc.peer_calls import translating_peer_errors
 
-COMPACT_TIMEOUT_S = 150.0
-"""More than the time that memory waits for all calls of a summary, as it also counts and commits."""
+COMPACT_TIMEOUT_S = 3_700.0
+"""More than memory may be set to take for a summary (HEADRACE_MEMORY_SUMMARY_TIMEOUT_S)."""
+
+TIME_RATIO = 0.5
+"""Share of the run's time left that a compaction before a turn may take: the turn itself needs some, too."""
 
 GROWTH_RATIO = 1.1
 """From 0.8 of the limit, where it is due, a failed compaction is tried again at most three times."""
@@ -94,13 +97,14 @@ class Compaction:
                 charges = stack.enter_context(self._reserve(request, needs, spending.model_calls_left - calls_kept))
             except (BudgetExceeded, PriceUnknown):
                 return False  # tokens or money are spent: the turn itself will report it
-            has_changed = await self._compact(request, charges)
+            has_changed = await self._compact(request, charges, TIME_RATIO * spending.time_left_s)
         self._failed_at_tokens = 0 if has_changed else loaded.tokens
         return has_changed
 
     async def compact_after_run(self, frame: RequestFrame, loaded: memory_pb2.LoadContextResponse) -> bool:
         """Compact a chat whose run has ended, as far as what is left of the run's budget allows; return whether that
-        was done. Nothing changes where no summary can be had, and no event tells of it: the run's last is its end."""
+        was done. Nothing changes where no summary can be had. Memory charges the chat and keeps the event that history
+        shows: the run takes no more lines."""
         request = await self._make_request(frame)
         request.trigger, request.summary_only = "auto", True
         needs = await self._measure_needs(request, frame, loaded)
@@ -124,7 +128,7 @@ class Compaction:
         request.trigger, request.hint = "manual", hint
         needs = await self._measure_needs(request, frame, loaded)
         with self._reserve(request, needs, self._run.spending.model_calls_left) as charges:
-            await self._compact(request, charges)
+            await self._compact(request, charges, self._run.spending.time_left_s)
 
     def _reserve(
         self, request: memory_pb2.CompactRequest, needs: CallNeeds, calls_left: int, moment: str = "in_run"
@@ -172,19 +176,20 @@ class Compaction:
         request.files.extend(await mentioned_files.collect_files(self._peers, everything))
         return request
 
-    async def _compact(self, request: memory_pb2.CompactRequest, charges: SummaryCharges) -> bool:
+    async def _compact(self, request: memory_pb2.CompactRequest, charges: SummaryCharges, timeout_s: float) -> bool:
         charges.limit(request)
         await self._run.state.wait_for_start()
         with tracing.start_compaction_span(request.trigger) as span:
-            kind = await self._record_deltas(request, charges)
+            kind = await self._record_deltas(request, charges, min(timeout_s, COMPACT_TIMEOUT_S))
             tracing.mark_compaction_end(span, kind)
         metrics.COMPACTIONS.labels(request.trigger, kind).inc()
         return kind in ("complete", "fallback")
 
-    async def _record_deltas(self, request: memory_pb2.CompactRequest, charges: SummaryCharges) -> str:
+    async def _record_deltas(
+        self, request: memory_pb2.CompactRequest, charges: SummaryCharges, timeout_s: float
+    ) -> str:
         kind, reason = "", CUT
         try:
-            timeout_s = min(COMPACT_TIMEOUT_S, self._run.spending.time_left_s)
             async with aclosing(self._stream_deltas(request, timeout_s)) as deltas:
                 async for delta in deltas:
                     if delta.HasField("usage"):
