@@ -36,7 +36,7 @@ ATTRIBUTES_LEFT = {
     # A field for each line of a file that operators write, or each variable of the environment.
     "services/facade/config.py: Config": 16,
     "services/llm_gateway/providers/provider_file.py: Provider": 31,
-    "services/memory/config.py: Config": 25,
+    "services/memory/config.py: Config": 26,
     "services/orchestrator/agents/definition/agent.py: Definition": 31,
     "services/orchestrator/config.py: Config": 20,
     "services/runtime/auth/settings.py: AuthSettings": 17,
