@@ -116,7 +116,8 @@ async def test_notices_sources_files_and_compactions_are_lines(opening: Opening)
     url = f"/api/resource?chatId={CHAT}&path=outputs/a.csv"
     story.add(artifact_publish=agent_pb2.ArtifactPublish(name="a.csv", mime_type="text/csv", size_bytes=20480, url=url))
     story.add(compaction_start=agent_pb2.CompactionStart(chat_id=CHAT, trigger="auto", pre_tokens=9000))
-    story.add(compaction_complete=agent_pb2.CompactionComplete(chat_id=CHAT, pre_tokens=9000, post_tokens=100))
+    done = agent_pb2.CompactionComplete(chat_id=CHAT, pre_tokens=9000, post_tokens=100, files_included=["a.py"])
+    story.add(compaction_complete=done)
     async with opening(story.complete()) as console:
         await console.ask()
         await expect(console.page.locator(".line")).to_have_text(
@@ -125,7 +126,7 @@ async def test_notices_sources_files_and_compactions_are_lines(opening: Opening)
                 "Source: A page",
                 "Uploaded: in.csv text/csv, 2 KiB",
                 "File: a.csv text/csv, 20 KiB",
-                "Older messages were summarised: 9,000 tokens → 100 tokens",
+                "Older messages were summarised: 9,000 tokens → 100 tokens (1%) · files kept: a.py",
             ]
         )
         assert await console.page.locator(".artifact a").get_attribute("href") == console.suite.url + url

@@ -7,6 +7,7 @@ import { TERMINAL } from "../client/fold.js";
 import { followRun } from "../events/follow.js";
 import * as address from "../navigation/address.js";
 import { Pins } from "./pins.js";
+import { LINE_BUILDERS } from "../run/event_lines.js";
 import { RunView } from "../run/run_view.js";
 
 const PROGRESS_MS = 3000;
@@ -101,7 +102,8 @@ export class Conversation {
     const isKnown = runs.some((events) => findRunId(events) === runId);
     for (const events of runs) {
       const id = findRunId(events);
-      if (id && !hasEnded(events)) this.#startFollowing({ runId: id }, this.#addRunView());
+      if (isBetweenRuns(events[0])) this.element.append(LINE_BUILDERS[events[0].type](events[0]));
+      else if (id && !hasEnded(events)) this.#startFollowing({ runId: id }, this.#addRunView());
       else if (id || isKnown || !runId) this.#replayRun(events); // otherwise these events are the beginning of `runId`
     }
     if (runId && !isKnown) this.#startFollowing({ runId }, this.#addRunView());
@@ -225,11 +227,13 @@ async function loadHistory(chatId, runId) {
 function splitByRun(events) {
   const runs = [];
   for (const event of events) {
-    if (event.type === "request.query" || !runs.length) runs.push([]);
+    if (event.type === "request.query" || isBetweenRuns(event) || !runs.length) runs.push([]);
     runs.at(-1).push(event);
   }
   return runs;
 }
 
+/** Tell whether an event, a compaction, is of no run: it has no number there. */
+const isBetweenRuns = ({ seq }) => seq === 0;
 const findRunId = (events) => events.find((event) => event.type === "run.start")?.runId;
 const hasEnded = (events) => TERMINAL.has(events.at(-1)?.type);
