@@ -166,18 +166,8 @@ async def _execute_call(scope: Scope, peers: Peers, call: Call, warn: Warn | Non
     text = add_notes(outcome.result, passed.note, call.note, warning)
     media = call.media or await load_media(scope, peers, outcome)
     await scope.commit([scope.result(call, text, outcome.ok, media)])
-<<<<<<< HEAD
-=======
 
 
 def _note_success(scope: Scope, call: Call, result: str) -> None:
     scope.tools.note(call.name, result)
     scope.attention.note_call(call.effective)
-
-
-async def _run_tool(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
-    # The tools service checks the arguments of its own.
-    if call.kind != "backend" and (problem := violation(call)):
-        return make_failure("INVALID_ARGUMENTS", problem)
-    return await KINDS[call.kind](scope, peers, call)
->>>>>>> 97a5f931ca36c09ce9e2c2de2aa7b55ce64d698f
