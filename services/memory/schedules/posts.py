@@ -55,7 +55,11 @@ class Posted:
 
 def check_form(posted: Posted, now_ms: int) -> None:
     """Check what can be checked before a schedule is looked up. Raises Unauthenticated."""
-    if not (_is_name(posted.webhook_id) and _is_recent(posted.timestamp, now_ms) and VERSION in posted.signature):
+    name, at = posted.webhook_id, posted.timestamp
+    is_name = 0 < len(name) <= ID_CHARS_MAX and name.isascii() and name.isprintable() and " " not in name
+    is_time = at.isascii() and at.isdecimal() and len(at) < len(str(now_ms))
+    is_recent = is_time and abs(int(at) - now_ms // 1000) <= TOLERANCE_S
+    if not (is_name and is_recent and VERSION in posted.signature):
         raise Unauthenticated(_REFUSAL)
 
 
