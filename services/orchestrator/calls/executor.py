@@ -26,7 +26,8 @@ from services.runtime.telemetry import spans
 
 
 async def execute_action(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
-    scope.publish(agent_pb2.ActionParam(action_id=call.tool_id, param=call.effective))
+    param = scope.publish(agent_pb2.ActionParam(action_id=call.tool_id, param=call.effective))
+    call.param_seq = param.seq
     return tools_pb2.ToolOutcome(ok=True, result="OK")
 
 
