@@ -196,12 +196,6 @@ def _check_message(message: llm_pb2.Message, path: str) -> None:
         raise InvalidRequest.of(f"{path}.toolCallId", "must be set in tool messages, and only there")
 
 
-def _clear_arguments(message: llm_pb2.Message) -> llm_pb2.Message:
-    told = copy_message(message)
-    told.tool_calls[0].arguments = "{}"
-    return told
-
-
 def _encode_part(part: llm_pb2.ContentPart, path: str, blobs: list[Blob]) -> Part:
     if part.WhichOneof("part") == "text":
         return TextPart(part.text)
