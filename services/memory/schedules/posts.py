@@ -127,12 +127,3 @@ def add_secret(schedule: Schedule, secret: str, keep_s: int, now_ms: int) -> Sch
         return schedule
     old = tuple(replace(one, ends_at=now_ms + keep_s * 1000) for one in schedule.secrets[:1]) if keep_s else ()
     return replace(schedule, secrets=(Secret(secret), *old))
-
-
-def _is_name(text: str) -> bool:
-    return 0 < len(text) <= ID_CHARS_MAX and text.isascii() and text.isprintable() and " " not in text
-
-
-def _is_recent(timestamp: str, now_ms: int) -> bool:
-    is_number = timestamp.isascii() and timestamp.isdecimal() and len(timestamp) < len(str(now_ms))
-    return is_number and abs(int(timestamp) - now_ms // 1000) <= TOLERANCE_S
