@@ -221,7 +221,12 @@ class Publishing:
         check_number("version", request.version)
         if request.version:
             found = await read_version(self._peers, request.agent_key, request.version, is_shared=False)
-            source = orjson.loads(found.definition)["agents"][request.agent_key]
+            match orjson.loads(found.definition):
+                case {"agents": {request.agent_key: source}}:
+                    pass
+                case _:  # whoever stored it is trusted, and was wrong
+                    why = f"version {request.version} of agent {request.agent_key!r} keeps no definition of it"
+                    raise NotFound(why, agentKey=request.agent_key)
             text = orjson.dumps(source, option=orjson.OPT_INDENT_2).decode()
             return agent_pb2.GetAgentDefinitionResponse(definition=text, version=request.version)
         await self.look()
