@@ -31,7 +31,10 @@ def build_card(agent: agent_pb2.Agent, url: str, grpc_address: str = "") -> dict
         "tags": [agent.mode.lower()],
         "examples": [*agent.questions],
     }
-    extension = {"uri": CURSOR, "description": "Events have cursors; SubscribeToTask takes one as Last-Event-ID."}
+    extension = {
+        "uri": CURSOR,
+        "description": "Events have cursors; SubscribeToTask takes one as Last-Event-ID, as does SubscribeToContext.",
+    }
     return {
         "name": agent.name,
         "description": agent.description or agent.name,

@@ -13,9 +13,12 @@ from aiohttp import web
 from headrace.errors import HeadraceError
 from headrace.v1 import common_pb2
 from services.facade.a2a.card import build_card
+from services.facade.a2a.contexts import ContextSink
 from services.facade.a2a.json_events import JsonEvents
+from services.facade.a2a.message import is_uuid
 from services.facade.a2a.operations import STREAMING, Operations
 from services.facade.a2a.protocol import (
+    BAD_PARAMS,
     EXTENSIONS_HEADER,
     LAST_EVENT_ID,
     VERSION_HEADER,
@@ -25,17 +28,22 @@ from services.facade.a2a.protocol import (
     check_version,
     convert_failure,
     find_kind,
+    parse_context_cursor,
     parse_cursor,
     parse_rpc,
     read_json,
 )
 from services.facade.a2a.rest_paths import read_rest_call
 from services.facade.a2a.task_view import TaskView
+from services.facade.faces.followed_chats import FollowedChats, rewind
 from services.facade.faces.published import PublishedAgents
+from services.facade.faces.runs import FaceRuns
 from services.facade.middleware.request_lifecycle import has_begun
 from services.facade.requests.body import read_single_header
 from services.facade.responses.frame_writer import FrameWriter, StreamTimeouts
 from services.facade.responses.sse import send_stream
+from services.facade.responses.stream_errors import ErrorEncoder
+from services.runtime.rpc.push_stream import Watches
 
 FACE = "a2a"
 
@@ -50,13 +58,15 @@ def add_routes(
     peers: Mapping[str, grpc.aio.Channel],
     timeouts: StreamTimeouts,
     published: PublishedAgents,
+    watches: Watches,
     *,
     grpc_address: str,
 ) -> None:
     """Serve A2A over HTTP; `grpc_address` is host:port of the gRPC binding, :port where it is at the card's own host,
     and empty where there is none.
     """
-    handlers = _A2aHandlers(published, Operations.from_peers(peers), timeouts, grpc_address)
+    followed = FollowedChats(peers["orchestrator"], FaceRuns(peers["orchestrator"]), watches)
+    handlers = _A2aHandlers(published, Operations.from_peers(peers), followed, timeouts, grpc_address)
     router = application.router
     router.add_get("/a2a", handlers.list_cards)
     router.add_get("/a2a/{agent}/.well-known/agent-card.json", handlers.get_card)
@@ -67,10 +77,16 @@ def add_routes(
 
 class _A2aHandlers:
     def __init__(
-        self, published: PublishedAgents, operations: Operations, timeouts: StreamTimeouts, grpc_address: str
+        self,
+        published: PublishedAgents,
+        operations: Operations,
+        followed: FollowedChats,
+        timeouts: StreamTimeouts,
+        grpc_address: str,
     ) -> None:
         self._published = published
         self._operations = operations
+        self._followed = followed
         self._timeouts = timeouts
         self._grpc_address = grpc_address
 
@@ -113,6 +129,8 @@ class _A2aHandlers:
             agent = await self._published.get_agent(request.match_info["agent"])
             call = await read_call()
             check_version(request.headers.get(VERSION_HEADER))
+            if call.method == "SubscribeToContext" and call.is_rpc:
+                return await self._follow_context(request, agent.key, call)
             if call.method in STREAMING:
                 return await self._stream(request, agent.key, call)
             return call.respond(
@@ -130,11 +148,28 @@ class _A2aHandlers:
         has_cursors = asks_for_cursors(request.headers.get(EXTENSIONS_HEADER))
         view = TaskView(JsonEvents(writer, call, has_cursors=has_cursors), known_seq, base_url=_find_base(request))
         sending = self._operations.follow_task(agent_key, call.method, call.params, view)
+        return await send_stream(writer, sending, _make_encoder(call), tells_breaks=True)
 
-        def encode_failure(failure: common_pb2.Failure) -> bytes:
-            return b"data: %b\n\n" % call.encode_error(A2aError(find_kind(failure.code), failure.message))
+    async def _follow_context(self, request: web.Request, agent_key: str, call: Call) -> web.StreamResponse:
+        context_id, writer = call.params.get("contextId"), FrameWriter(request, self._timeouts)
+        if not (isinstance(context_id, str) and is_uuid(context_id)):
+            raise A2aError(BAD_PARAMS, "contextId: must be that of a task")
+        cursor = parse_context_cursor(read_single_header(request, LAST_EVENT_ID))
+        has_cursors = asks_for_cursors(request.headers.get(EXTENSIONS_HEADER))
 
-        return await send_stream(writer, sending, encode_failure, tells_breaks=True)
+        def make_events(n: str) -> JsonEvents:
+            return JsonEvents(writer, call, has_cursors=has_cursors, n=n)
+
+        sink = ContextSink(make_events, cursor, _find_base(request))
+        sending = self._followed.follow(context_id, rewind(cursor), [agent_key], sink.take)
+        return await send_stream(writer, sending, _make_encoder(call), tells_breaks=True)
+
+
+def _make_encoder(call: Call) -> ErrorEncoder:
+    def encode_failure(failure: common_pb2.Failure) -> bytes:
+        return b"data: %b\n\n" % call.encode_error(A2aError(find_kind(failure.code), failure.message))
+
+    return encode_failure
 
 
 def _make_url(request: web.Request, agent_key: str) -> str:

@@ -106,6 +106,13 @@ class TaskView:
             return self._send_piece(delta.seq, delta.content_delta.content_id, delta.content_delta.delta)
         return self._take_event(kind or "", delta)
 
+    def recall(self, delta: agent_pb2.AgentDelta) -> bool:
+        """Take an event that the reader has."""
+        sink, self._sink = self._sink, None
+        self.take(delta)
+        self._sink = sink
+        return True
+
     def _take_event(self, kind: str, delta: agent_pb2.AgentDelta) -> bool:
         match kind:
             case "run_start":

@@ -25,6 +25,9 @@ class Segment:
     cursor: Cursor | None = None
     """What the reader has of this segment; None when it has just asked for it."""
 
+    n: str = ""
+    """What names the run in a thread that is followed; empty where one run is."""
+
     answered: frozenset[str] = field(default_factory=frozenset[str])
     """Gates and calls that the request answers."""
 

@@ -1,7 +1,9 @@
-"""Chats with published agents, and their files, as resources: headrace://chats/{chatId} and …/files/{path}."""
+"""Chats with published agents, and their files, as resources: headrace://chats/{chatId}, with ?cursor= only what came
+after it, and …/files/{path}."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import re
 from collections.abc import Collection
@@ -13,7 +15,8 @@ import grpc
 from headrace.calls.chat_pages import read_chat
 from headrace.errors import NotFound
 from headrace.streams import reading, rpc_errors
-from headrace.v1 import memory_pb2, memory_pb2_grpc, tools_pb2, tools_pb2_grpc
+from headrace.v1 import agent_pb2, memory_pb2, memory_pb2_grpc, tools_pb2, tools_pb2_grpc
+from services.facade.faces.followed_chats import FollowedChats, order
 from services.facade.mcp_server.protocol import BAD_PARAMS, McpError
 from services.facade.mcp_server.run_view import RESOURCES
 from services.runtime.formats.json_form import encode
@@ -23,6 +26,9 @@ UNARY_TIMEOUT_S = 30.0
 
 PAGE = 50
 
+EVENTS_MAX = 2000
+"""Events that one read gives; the rest is there for the next."""
+
 FILE_BYTES_MAX = 4 * 1024 * 1024
 """Largest file that is read whole; larger ones are at GET /api/resource."""
 
@@ -30,17 +36,22 @@ NOT_HERE = "no such chat with an agent that is published here, or no such file i
 
 TEMPLATES = [
     {"uriTemplate": RESOURCES + "{chatId}", "name": "chat", "mimeType": "application/json"},
+    {"uriTemplate": RESOURCES + "{chatId}?cursor={cursor}", "name": "news of a chat", "mimeType": "application/json"},
     {"uriTemplate": RESOURCES + "{chatId}/files/{+path}", "name": "file of a chat"},
 ]
 
-_URI = re.compile(re.escape(RESOURCES) + r"([0-9a-fA-F-]{36})(?:/files/(.{1,4096}))?", re.DOTALL)
+_URI = re.compile(
+    re.escape(RESOURCES) + r"([0-9a-fA-F-]{36})(?:/files/(.{1,4096})|\?cursor=((?:[0-9]{1,18}\.[0-9]{1,18})?))?",
+    re.DOTALL,
+)
 
 
 class Resources:
-    def __init__(self, memory: grpc.aio.Channel, tools: grpc.aio.Channel) -> None:
+    def __init__(self, memory: grpc.aio.Channel, tools: grpc.aio.Channel, followed: FollowedChats) -> None:
         # Any: the stubs' types know the RPCs of synchronous channels too.
         self._memory: Any = memory_pb2_grpc.MemoryServiceStub(memory)
         self._tools: Any = tools_pb2_grpc.ToolServiceStub(tools)
+        self._followed = followed
 
     async def list_resources(self, agent_keys: Collection[str], cursor: Any) -> dict[str, Any]:
         """Return a page of the caller's own chats, the newest first."""
@@ -70,12 +81,41 @@ class Resources:
             raise McpError(BAD_PARAMS, text, {"uri": uri} if isinstance(uri, str) else None)
         try:
             chat = await self._get_chat(found[1], agent_keys)
+            if found[3] is not None:
+                news = await self._read_news(chat, found[3], agent_keys)
+                return {"contents": [{"uri": uri, "mimeType": "application/json", "text": news}]}
             if found[2] is None:
                 text = encode(chat).decode()
                 return {"contents": [{"uri": uri, "mimeType": "application/json", "text": text}]}
             return {"contents": [{"uri": uri} | await self._read_file(found[1], unquote(found[2]))]}
         except NotFound:
             raise McpError(missing, NOT_HERE, {"uri": uri}) from None
+
+    async def find_place(self, agent_keys: Collection[str], uri: Any) -> tuple[str, str]:
+        """Return the id of the chat that a URI names, and the cursor after what it has now. Raises McpError."""
+        found = _URI.fullmatch(uri) if isinstance(uri, str) else None
+        if found is None or found[2] is not None:
+            raise McpError(BAD_PARAMS, f"resourceSubscriptions: must be chats, as {RESOURCES}{{chatId}}")
+        try:
+            return found[1], (await self._get_chat(found[1], agent_keys)).cursor
+        except NotFound:
+            raise McpError(BAD_PARAMS, NOT_HERE, {"uri": uri}) from None
+
+    async def _read_news(self, chat: memory_pb2.GetChatResponse, cursor: str, agent_keys: Collection[str]) -> str:
+        """Return what the chat has after the cursor, as JSON: its events, each as AgentService.Follow sends it, and the
+        cursor to read on from."""
+        events = list[bytes]()
+
+        async def take(followed: agent_pb2.FollowDelta) -> bool:
+            nonlocal cursor
+            events.append(encode(followed))
+            cursor = followed.cursor
+            return order(cursor) < order(chat.cursor) and len(events) < EVENTS_MAX
+
+        if order(cursor) < order(chat.cursor):
+            async with asyncio.timeout(UNARY_TIMEOUT_S):
+                await self._followed.follow(chat.chat_id, cursor, agent_keys, take)
+        return f'{{"events":[{b",".join(events).decode()}],"cursor":"{cursor}"}}'
 
     async def _get_chat(self, chat_id: str, agent_keys: Collection[str]) -> memory_pb2.GetChatResponse:
         chat = await read_chat(self._get_page, chat_id)

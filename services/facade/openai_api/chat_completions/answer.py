@@ -23,6 +23,8 @@ FIELDS = {"text": "content", "reasoning": "reasoning_content"}
 
 BETWEEN = "\n\n"
 
+DONE = b"data: [DONE]\n\n"
+
 
 def map_finish_reason(end: RunEnded) -> str:
     return FINISH_REASONS.get(end.reason, "length")
@@ -65,13 +67,13 @@ async def stream_chunks(
     Raises:
         HeadraceError: The run failed before the answer began.
     """
-    stream = _ChunkStream(request, has_begun)
+    stream = ChunkStream(request, has_begun)
     async for event in events:
         for frame in stream.map_event(event):
             yield frame
 
 
-class _ChunkStream:
+class ChunkStream:
     def __init__(self, request: AgentRequest, has_begun: Callable[[], bool]) -> None:
         self._request = request
         self._has_begun = has_begun
@@ -96,16 +98,16 @@ class _ChunkStream:
                     self._last_blocks[block.kind] = block
                     if last is not block:
                         piece = BETWEEN + piece
-                    yield self._build_text(FIELDS[block.kind], piece)
+                    yield self.build_text(FIELDS[block.kind], piece)
             case FunctionCall():
                 yield self._build_delta({"tool_calls": [{"index": self._calls} | _build_call(event, self._run_id)]})
                 self._calls += 1
             case RunEnded():
-                yield from self._end_stream(event)
+                yield from self.end_stream(event)
             case _:
                 pass
 
-    def _end_stream(self, end: RunEnded) -> Iterator[bytes]:
+    def end_stream(self, end: RunEnded) -> Iterator[bytes]:
         if end.failure is not None and not self._has_begun():
             errors.raise_known_error(end.failure)
         if failure := errors.build_end_error(end):
@@ -114,9 +116,9 @@ class _ChunkStream:
         yield self._build_delta({}, map_finish_reason(end))
         if self._request.include_usage:
             yield self._build_chunk([], build_usage(end.usage))
-        yield b"data: [DONE]\n\n"
+        yield DONE
 
-    def _build_text(self, field: str, piece: str) -> bytes:
+    def build_text(self, field: str, piece: str) -> bytes:
         if self._role:
             return self._build_delta({field: piece})
         if field not in self._around_text:
