@@ -64,8 +64,7 @@ async def test_a_followed_chat_comes_once_and_in_order_over_kill_9_of_facade_and
         chat_id = runs[0][1]["chatId"]
         async with following(suite, chat_id) as follower:
             for victim in ("facade", "orchestrator"):
-                body = {"message": "slow", "agentKey": "react", "chatId": chat_id}
-                async with suite.query(**body | {"agent": body.pop("agentKey")}) as events:
+                async with suite.query("slow", "react", chatId=chat_id) as events:
                     async for event in events:
                         if event["type"] == "run.start":
                             run_id = event["runId"]

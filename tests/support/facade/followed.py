@@ -12,13 +12,15 @@ from tests.support.facade.scripted import BLOCK, CHAT, RUN, Script, Step, delta,
 SECOND = "22222222-2222-4222-8222-2222222222aa"
 
 LIVE: list[Step] = [*thinking()[:7], text(9, "I look."), *thinking()[9:]]
+"""A run whose reader comes back while it is live: what was said comes in one piece."""
+
 ENDED: list[Step] = [
     *opening(),
     delta(6, reasoning_snapshot=agent_pb2.ReasoningSnapshot(reasoning_id=f"{RUN}_r_1", text="Hm")),
     delta(10, content_snapshot=agent_pb2.ContentSnapshot(content_id=BLOCK, text="I look.")),
     *thinking()[10:],
 ]
-"""The same run as it is told later."""
+"""The same run, told after its end."""
 
 COMPACTION = agent_pb2.FollowDelta(cursor="9.0", delta=delta(0, compaction_complete=agent_pb2.CompactionComplete()))
 
@@ -39,7 +41,8 @@ def script_chat(*publish: str) -> Script:
     return Script(follows=[follow_from("")], publish=publish, run=runs[0], runs=runs)
 
 
-def follow_from(cursor: str, told: Sequence[Step] = LIVE) -> list[agent_pb2.FollowDelta]:
+def follow_from(cursor: str, told: Sequence[Step] = ()) -> list[agent_pb2.FollowDelta]:
     """What Follow gives of the chat from the beginning of a cursor's run."""
+    told = told or thinking()
     second = number(10, SECOND, told)
     return second if cursor.startswith("10.") else [*number(1, RUN, told), COMPACTION, *second]
