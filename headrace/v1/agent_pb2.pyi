@@ -634,9 +634,9 @@ class GetContextResponse(_message.Message):
     tokens: _builtins.int
     """Tokens of the request."""
     context_window_tokens: _builtins.int
-    """The model's window in tokens; 0: not known."""
+    """The model's window in tokens: of the provider file, else of the built-in table, else 32,768."""
     output_tokens: _builtins.int
-    """Kept free for the answer, in tokens; 0: not known."""
+    """Kept free for the answer, in tokens: of the agent, the provider file, the built-in table, else 4,096."""
     compaction_due: _builtins.bool
     """Whether a compaction comes before the next turn."""
     last_input_tokens: _builtins.int

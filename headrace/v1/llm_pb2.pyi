@@ -876,7 +876,7 @@ class ModelInfo(_message.Message):
     model: _builtins.str
     """Name."""
     context_window_tokens: _builtins.int
-    """Greatest request in tokens."""
+    """Tokens of request and answer together: of the provider file, else of the built-in table; 0 where neither says."""
     output_tokens_max: _builtins.int
     """Greatest answer in tokens."""
     input_usd_per_mtok: _builtins.float

@@ -1651,19 +1651,25 @@ class Reminder(_message.Message):
 
     KEY_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
+    IS_OVER_FIELD_NUMBER: _builtins.int
     key: _builtins.str
     """What it is about, such as time or todos."""
     text: _builtins.str
     """What is so now; empty: nothing."""
+    is_over: _builtins.bool
+    """Whether the text only ends what was said before: the model is told it where it sees something else of this key, and
+    not where it sees nothing. An empty text is like that, with a sentence of memory's own.
+    """
     def __init__(
         self,
         *,
         key: _builtins.str = ...,
         text: _builtins.str = ...,
+        is_over: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_over", b"is_over", "key", b"key", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -106,11 +106,11 @@ class MemoryServiceStub:
     Changes nothing. Errors: INVALID_REQUEST for a page_token that this service has not given.
     """
     RecallFacts: _grpc.UnaryUnaryMultiCallable[_memory_pb2.RecallFactsRequest, _memory_pb2.RecallFactsResponse]
-    """Find valid facts that hold words of a query, or say the like in other words, the best first.
+    """Find the valid facts that a query is about, the best first; none where it is about nothing that is known.
 
-    A word that few facts hold counts more than one that many hold, a whole word more than a part of one. Where a
-    script has no spaces between words, three characters in a row are one. Other words are found only with
-    HEADRACE_MEMORY_FACT_EMBEDDINGS: each call is then one of that model (LlmService.Embed), which bills it; it takes 3 s
+    Words count by their stems, stop words of the query's language not at all, and a word that few facts hold more than
+    one that many hold (BM25). A fact with few of the query's words gives way to those with more of them. Other words
+    are found only with HEADRACE_MEMORY_FACT_EMBEDDINGS: each call is then one of that model (LlmService.Embed), which bills it; it takes 3 s
     at most, and without an answer words alone count. Changes nothing but the vectors that facts lack, which are stored.
     """
     UpdateFact: _grpc.UnaryUnaryMultiCallable[_memory_pb2.UpdateFactRequest, _memory_pb2.UpdateFactResponse]
@@ -427,11 +427,11 @@ class MemoryServiceAsyncStub(MemoryServiceStub):
     Changes nothing. Errors: INVALID_REQUEST for a page_token that this service has not given.
     """
     RecallFacts: _aio.UnaryUnaryMultiCallable[_memory_pb2.RecallFactsRequest, _memory_pb2.RecallFactsResponse]  # type: ignore[assignment]
-    """Find valid facts that hold words of a query, or say the like in other words, the best first.
+    """Find the valid facts that a query is about, the best first; none where it is about nothing that is known.
 
-    A word that few facts hold counts more than one that many hold, a whole word more than a part of one. Where a
-    script has no spaces between words, three characters in a row are one. Other words are found only with
-    HEADRACE_MEMORY_FACT_EMBEDDINGS: each call is then one of that model (LlmService.Embed), which bills it; it takes 3 s
+    Words count by their stems, stop words of the query's language not at all, and a word that few facts hold more than
+    one that many hold (BM25). A fact with few of the query's words gives way to those with more of them. Other words
+    are found only with HEADRACE_MEMORY_FACT_EMBEDDINGS: each call is then one of that model (LlmService.Embed), which bills it; it takes 3 s
     at most, and without an answer words alone count. Changes nothing but the vectors that facts lack, which are stored.
     """
     UpdateFact: _aio.UnaryUnaryMultiCallable[_memory_pb2.UpdateFactRequest, _memory_pb2.UpdateFactResponse]  # type: ignore[assignment]
@@ -805,11 +805,11 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _memory_pb2.RecallFactsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_memory_pb2.RecallFactsResponse, _abc.Awaitable[_memory_pb2.RecallFactsResponse]]:
-        """Find valid facts that hold words of a query, or say the like in other words, the best first.
+        """Find the valid facts that a query is about, the best first; none where it is about nothing that is known.
 
-        A word that few facts hold counts more than one that many hold, a whole word more than a part of one. Where a
-        script has no spaces between words, three characters in a row are one. Other words are found only with
-        HEADRACE_MEMORY_FACT_EMBEDDINGS: each call is then one of that model (LlmService.Embed), which bills it; it takes 3 s
+        Words count by their stems, stop words of the query's language not at all, and a word that few facts hold more than
+        one that many hold (BM25). A fact with few of the query's words gives way to those with more of them. Other words
+        are found only with HEADRACE_MEMORY_FACT_EMBEDDINGS: each call is then one of that model (LlmService.Embed), which bills it; it takes 3 s
         at most, and without an answer words alone count. Changes nothing but the vectors that facts lack, which are stored.
         """
 

@@ -14,7 +14,7 @@ from services.llm_gateway.calls.embedding_caller import EmbeddingCaller
 from services.llm_gateway.calls.model_caller import ModelCaller
 from services.llm_gateway.provider_health import list_limits
 from services.llm_gateway.providers.catalogue import Catalogue
-from services.llm_gateway.providers.provider_file import Model, Price, Provider
+from services.llm_gateway.providers.provider_file import Model, Price, Provider, find_window
 from services.runtime.rpc.interceptors import Context
 from services.runtime.rpc.push_stream import opening_sink
 from services.runtime.tokens.count import ESTIMATE_ENCODING, ESTIMATE_RATIO, EncodingName, count_request, is_loaded
@@ -76,7 +76,7 @@ def _build_model_info(provider: Provider, model: Model, prices: Sequence[Price |
     return llm_pb2.ModelInfo(
         provider_key=provider.key,
         model=model.name,
-        context_window_tokens=model.context_window,
+        context_window_tokens=find_window(model),
         output_tokens_max=model.max_output,
         capabilities=model.capabilities,
         input_usd_per_mtok=model.price.input_per_m_tok if model.price else None,

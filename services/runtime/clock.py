@@ -36,6 +36,11 @@ def now_utc() -> datetime:
     return datetime.fromtimestamp(now_s(), UTC)
 
 
+def format_day(time_ms: int) -> str:
+    """Return the day of Unix milliseconds in UTC, as 2026-11-29."""
+    return datetime.fromtimestamp(time_ms / 1000, UTC).date().isoformat()
+
+
 def monotonic_s() -> float:
     """Return seconds that nobody sets back, for measuring."""
     return CLOCK.get().monotonic()

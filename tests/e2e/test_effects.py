@@ -27,6 +27,9 @@ CASES = {
 }
 
 
+AGENTS = {name: f"caller-of-{name}" for name in CASES}
+
+
 def add_tools(suite: Suite) -> None:
     """A command tool for each case, and an agent that may call it; all are taken without a restart."""
     schema = {"type": "object", "properties": {}}
@@ -34,15 +37,15 @@ def add_tools(suite: Suite) -> None:
     tools = [form | {"name": name, "effect": effect} for name, (effect, *_) in CASES.items()]
     (suite.config_dir / "tools").mkdir(exist_ok=True)
     (suite.config_dir / "tools" / "cases.backend").write_text(json.dumps({"tools": tools}))
-    for name in CASES:
+    for name, key in AGENTS.items():
         agent = {"mode": "REACT", "modelConfig": MODEL, "toolConfig": {"backends": [name]}, "react": {}}
-        (suite.config_dir / "agents" / f"{name}.json").write_text(json.dumps(agent))
+        (suite.config_dir / "agents" / f"{key}.json").write_text(json.dumps(agent))
 
 
 async def followed(suite: Suite, name: str, works: asyncio.Event) -> list[Event]:
     """One case's run; `works` is set when its tool does."""
     decision, events = CASES[name][1], list[Event]()
-    async with suite.query(f"go {name}", name) as stream:
+    async with suite.query(f"go {name}", AGENTS[name]) as stream:
         async for event in stream:
             events.append(event)
             if event["type"] == "tool.output":
@@ -59,7 +62,7 @@ async def followed(suite: Suite, name: str, works: asyncio.Event) -> list[Event]
 async def test_a_killed_tools_service_runs_nothing_twice_blindly(tmp_path: Path) -> None:
     async with asyncio.timeout(600), fresh_suite(tmp_path) as suite:
         add_tools(suite)
-        await suite.until_known(*CASES)
+        await suite.until_known(*CASES, *AGENTS.values())
         rules: list[dict[str, Any]] = [
             {"match": {"turn": 1, "text": name}, "steps": [{"toolCall": name, "id": "call_1", "arguments": ["{}"]}]}
             for name in CASES

@@ -9,6 +9,7 @@ import msgspec
 from google.protobuf import json_format
 
 from headrace.cli.facade.client import FacadeClient
+from headrace.cli.run_view.notices import describe_result
 from headrace.cli.run_view.printing import describe_usage, print_text
 from headrace.v1 import agent_pb2
 
@@ -50,6 +51,8 @@ def _describe_window(window: agent_pb2.GetContextResponse) -> Iterator[str]:
             yield f"  {state}: {part.count} {part.kind}, {part.tokens:,} tokens, {lines}: {part.why}"
     if window.HasField("last_cached_ratio"):
         yield f"  {window.last_cached_ratio:.0%} of the last call came from the provider's cache"
+    if window.fill_ratio:
+        yield f"  the chat is {window.fill_ratio:.0%} full"
     if window.compaction_due:
         yield "  a compaction comes before the next turn"
     if window.HasField("compaction"):
@@ -66,12 +69,10 @@ def _describe_compaction(compaction: agent_pb2.ContextCompaction) -> Iterator[st
     edited = ", edited since" if compaction.is_edited else ""
     yield (
         f"compacted ({compaction.trigger}, {moment}, {compaction.strategy}{edited}): "
-        f"{compaction.pre_tokens:,} tokens are {compaction.post_tokens:,}; the summary is line {compaction.n}"
+        f"{describe_result(compaction)}; the summary is line {compaction.n}"
     )
     if compaction.HasField("receipt"):
         yield from _describe_receipt(compaction.receipt)
-    if compaction.files_included:
-        yield f"  files: {', '.join(compaction.files_included)}"
     for section in compaction.sections:
         yield f"  {section.tokens:>9,}  {section.title or 'Text'}"
 

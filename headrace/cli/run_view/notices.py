@@ -84,7 +84,7 @@ def _describe(delta: agent_pb2.AgentDelta) -> str:
             by = f" by {answer.by}{'' if answer.credential else ' (identity unproven)'}" if answer.by else ""
             return f"approval: {answer.decision}{by}{f': {answer.note}' if answer.note else ''}"
         case "compaction_start":
-            return f"compacting {delta.compaction_start.pre_tokens} tokens"
+            return f"waiting for a summary of the older messages: {delta.compaction_start.pre_tokens} tokens"
         case "compaction_complete":
             return _describe_compaction(delta.compaction_complete)
         case "compaction_fallback":
@@ -96,15 +96,21 @@ def _describe(delta: agent_pb2.AgentDelta) -> str:
 
 
 def _describe_compaction(done: agent_pb2.CompactionComplete | agent_pb2.CompactionFallback) -> str:
-    """Describe a compaction in one sentence."""
     reason = f" without a summary ({done.reason})" if isinstance(done, agent_pb2.CompactionFallback) else ""
-    text = f"compacted{reason}: {done.pre_tokens} tokens are {done.post_tokens}"
-    receipt = done.receipt
-    if not done.HasField("receipt"):
-        return text
-    if receipt.replaced_messages:
-        text += f"; lines {receipt.first_line}-{receipt.last_line}, {receipt.replaced_messages} messages"
-    return f"{text}; {describe_usage(receipt.usage)}" if receipt.HasField("usage") else text
+    parts = [f"compacted{reason}: {describe_result(done)}"]
+    if (receipt := done.receipt).replaced_messages:
+        parts.append(f"lines {receipt.first_line}-{receipt.last_line}, {receipt.replaced_messages} messages")
+    if receipt.HasField("usage"):
+        parts.append(describe_usage(receipt.usage))
+    return "; ".join(parts)
+
+
+def describe_result(
+    done: agent_pb2.CompactionComplete | agent_pb2.CompactionFallback | agent_pb2.ContextCompaction,
+) -> str:
+    """Return such as `9,000 tokens are 900 (10%); files kept: a.py`."""
+    text = f"{done.pre_tokens:,} tokens are {done.post_tokens:,} ({done.post_tokens / max(1, done.pre_tokens):.0%})"
+    return f"{text}; files kept: {', '.join(done.files_included)}" if done.files_included else text
 
 
 def describe_answerers(any_of: Sequence[str], *, not_requester: bool, count: int = 1) -> str:

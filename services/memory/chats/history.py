@@ -100,9 +100,10 @@ def _make_result_event(message: StoredMessage) -> agent_pb2.AgentDelta:
 
 def list_items(chat: Chat, from_n: int = 0) -> list[list[Line]]:
     """List what history shows from line `from_n` on, as lists of lines: a run each, or a compaction between runs."""
-    items = [lines for run_id, lines in chat.visible_runs.items() if run_id]
-    items += [[line] for line in chat.visible_runs.get("", ()) if isinstance(line, CompactBoundary)]
-    return sorted((lines for lines in items if lines[0].n >= from_n), key=lambda lines: lines[0].n)
+    runs = [lines for run_id, lines in chat.visible_runs.items() if run_id]
+    between: list[list[Line]] = [[line] for line in chat.visible_runs.get("", ()) if isinstance(line, CompactBoundary)]
+    items = (lines for lines in (*runs, *between) if lines[0].n >= from_n)
+    return sorted(items, key=lambda lines: lines[0].n)
 
 
 PAGE_BYTES_MAX = 3 * 1024 * 1024

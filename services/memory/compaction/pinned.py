@@ -73,7 +73,8 @@ class PinnedFacts:
 
     def format(self, room: int, count: CountText) -> str:
         """Format what stands behind the summary, each request in `room` tokens; empty if there is nothing."""
-        sections = {name: [request.fit(room, count)] for name, request in self.requests.items()} | self.sections
+        requests = {name: [request.fit(room, count)] for name, request in self.requests.items()}
+        sections: dict[str, Sequence[str]] = {**requests, **self.sections}
         return "\n\n".join(f"{name}:\n" + "\n".join(f"- {item}" for item in items) for name, items in sections.items())
 
     def list_items(self) -> list[str]:

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 
 def get_window_tokens(limits: memory_pb2.ModelLimits) -> int:
-    """Return the tokens of request and answer together; for an unknown model the smallest window in use."""
-    return limits.context_window_tokens or model_table.facts(limits.model).context_window
+    """Return the tokens of request and answer together."""
+    return model_table.find_window(limits.model, limits.context_window_tokens)
 
 
 def get_answer_tokens(limits: memory_pb2.ModelLimits) -> int:

@@ -197,10 +197,11 @@ def select_news(view: ContextView, current: Iterable[memory_pb2.Reminder], of_ru
     seen, seen_in_run = _read_told(view.groups), _read_told(view.own)
     news: dict[str, str] = {}
     for reminder in current:
-        text = reminder.text or (NO_MORE.format(key=reminder.key) if reminder.key in seen else "")
-        is_known = reminder.key in seen_in_run if reminder.key in of_run else seen.get(reminder.key, "") == text
-        if text and not is_known:
-            news[reminder.key] = text
+        key, text = reminder.key, reminder.text or NO_MORE.format(key=reminder.key)
+        is_known = key in seen_in_run if key in of_run else seen.get(key) == text
+        is_needless = key not in seen and (reminder.is_over or not reminder.text)
+        if not is_known and not is_needless:
+            news[key] = text
     return news
 
 

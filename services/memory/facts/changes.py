@@ -110,8 +110,14 @@ def _has_same_topic(other: Fact, fact: Fact) -> bool:
         bool(fact.topic)
         and other.is_valid
         and (other.place, other.scope, other.agent_key) == (fact.place, fact.scope, fact.agent_key)
-        and other.topic.casefold() == fact.topic.casefold()
+        and _read_topic(other.topic) == _read_topic(fact.topic)
     )
+
+
+def _read_topic(topic: str) -> str:
+    """Return what tells a topic from others: models write "home town", "Home-town" and "hometown"."""
+    folded = topic.casefold()
+    return "".join(filter(str.isalnum, folded)) or folded
 
 
 def _end_facts(ended: Iterable[Fact], by: Fact) -> list[Fact]:

@@ -18,10 +18,10 @@ EXCERPT_CHARS = 160
 _KINDS = {"chats": ["chat"], "insights": ["insight"], "summaries": ["summary"]}
 _ALL = ["chat", "insight", "summary"]
 
-_MARKS = "".join(char for char in map(chr, range(0x300, 0x3100)) if unicodedata.category(char)[0] == "M")
+MARKS = "".join(char for char in map(chr, range(0x300, 0x3100)) if unicodedata.category(char)[0] == "M")
 """Vowels and tones that stand with their letters, as Thai and Hindi have them, and accents on their own."""
 
-_WORD = re.compile(rf"[\w{_MARKS}'-]+")
+_WORD = re.compile(rf"[\w{MARKS}'-]+")
 _UNSPACED = re.compile(
     r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]+"
 )

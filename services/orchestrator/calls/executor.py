@@ -136,7 +136,7 @@ async def recall_result(scope: Scope, peers: Peers, call: Call) -> bool:
         if call.kind == "own":
             await catalogue.recall_call(scope, peers, call, text)
     if found.ok:
-        scope.tools.note(call.name, text)
+        _note_success(scope, call, text)
     return True
 
 
@@ -160,11 +160,16 @@ async def _execute_call(scope: Scope, peers: Peers, call: Call, warn: Warn | Non
         if not outcome.ok:
             spans.mark_failed(span, tracing.TOOL_FAILED)
     if outcome.ok:
-        scope.tools.note(call.name, outcome.result)
+        _note_success(scope, call, outcome.result)
     warning = "" if warn is None else warn(call, outcome)
     text = add_notes(outcome.result, passed.note, call.note, warning)
     media = call.media or await load_media(scope, peers, outcome)
     await scope.commit([scope.result(call, text, outcome.ok, media)])
+
+
+def _note_success(scope: Scope, call: Call, result: str) -> None:
+    scope.tools.note(call.name, result)
+    scope.attention.note_call(call.effective)
 
 
 async def _run_tool(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:

@@ -77,8 +77,7 @@ def make_needs(
     info: llm_pb2.ModelInfo, input_tokens: int, max_tokens: int | None = None, usual_tokens: int = OUTPUT_TOKENS
 ) -> CallNeeds:
     """Return a call's needs; without `max_tokens` an answer is expected to have at most `usual_tokens`."""
-    known = model_table.known_facts(info.model) or model_table.UNKNOWN
-    answer_tokens_max = max_tokens or info.output_tokens_max or known.max_output
+    answer_tokens_max = max_tokens or info.output_tokens_max
     rates = None
     if info.HasField("input_usd_per_mtok_max") and info.HasField("output_usd_per_mtok_max"):
         rates = Rates(info.input_usd_per_mtok_max, info.output_usd_per_mtok_max)
@@ -96,7 +95,7 @@ def estimate_tokens(size_bytes: int) -> int:
 
 
 async def get_model_info(peers: Peers, provider_key: str, model: str) -> llm_pb2.ModelInfo:
-    """Return the description, with the name alone when the gateway does not answer."""
+    """Return the description; what the gateway does not say of its limits is the built-in table's."""
     try:
         found = await peers.models.get_or_ask((provider_key, model), partial(_list_models, peers, provider_key, model))
     except HeadraceError as error:
@@ -135,10 +134,14 @@ async def get_priced_model(peers: Peers, provider_key: str, model: str) -> llm_p
 
 
 def _name_model(found: Sequence[llm_pb2.ModelInfo], provider_key: str, model: str) -> llm_pb2.ModelInfo:
+    """Return the description with the limits that it lacks: of the built-in table, or the smallest in use."""
     info = llm_pb2.ModelInfo()
     if found:
         info.CopyFrom(found[0])
     info.provider_key, info.model = provider_key, model
+    known = model_table.known_facts(model) or model_table.UNKNOWN
+    info.context_window_tokens = model_table.find_window(model, info.context_window_tokens)
+    info.output_tokens_max = info.output_tokens_max or known.max_output
     return info
 
 

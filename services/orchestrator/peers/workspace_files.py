@@ -35,9 +35,9 @@ async def read_start(peers: Peers, chat_id: str, path: str, bytes_max: int) -> b
     return bytes(data)
 
 
-async def list_workspace(peers: Peers, chat_id: str) -> tools_pb2.ListFilesResponse | None:
-    """List the files, none where there is no workspace yet; None if the tools service does not say."""
-    request = tools_pb2.ListFilesRequest(chat_id=chat_id)
+async def list_workspace(peers: Peers, chat_id: str, folder: str = "") -> tools_pb2.ListFilesResponse | None:
+    """List the files, none where there is no workspace, or no such folder; None if the tools service does not say."""
+    request = tools_pb2.ListFilesRequest(chat_id=chat_id, path=folder)
     try:
         return await peers.tools.ListFiles(request)
     except NotFound:

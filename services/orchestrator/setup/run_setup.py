@@ -31,6 +31,7 @@ from services.orchestrator.setup.tool_selection import (
 from services.orchestrator.setup.uploads import IMAGES
 from services.orchestrator.turn import model_stream
 from services.orchestrator.turn.context import is_compact_command
+from services.runtime.clock import format_day
 
 log = structlog.get_logger()
 
@@ -111,7 +112,7 @@ async def recall_for_query(run: Run, peers: Peers) -> list[str]:
     recalled: list[str] = []
     left = memory.facts_tokens
     for hit in reply.hits:
-        text = " ".join(hit.fact.text.split())
+        text = f"{' '.join(hit.fact.text.split())} (since {format_day(hit.fact.updated_at)})"
         left -= estimate_tokens(len(text.encode()) + 3)  # with its dash and line break
         if left < 0:
             break
@@ -231,6 +232,7 @@ async def _take_uploads(run: Run, peers: Peers, state: session_state.State) -> l
     given, kept, missing = await uploads.find_uploads(
         run, peers, uploads.read_references(run.query.references), earlier
     )
+    attention.links = uploads.read_links(run.query.references)
     await choose_model(run, peers, state, given)
     shown = await find_shown_kinds(run, peers, given)
     attention.uploads = uploads.merge_uploads(kept, given)
@@ -306,4 +308,6 @@ async def _link_skills(
             links[skill.id] = link
     found = ((skill.name or skill.id, links[skill.id]) for skill in named if skill.id in links)
     run.main.attention.skills = {name: skills.describe_link(link) for name, link in found}
+    by_id = {skill.id: skill.name or skill.id for skill in offered}
+    run.main.attention.linked = {by_id[skill_id]: link.path for skill_id, link in links.items()}
     return skills.render_section(offered, {skill_id: link.path for skill_id, link in links.items()})

@@ -11,9 +11,12 @@ from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.peers.workspace_files import list_workspace, read_file
 from services.orchestrator.run.run import Run
 from services.orchestrator.run.scope import Scope
-from services.orchestrator.run.scope_parts import Upload
+from services.orchestrator.run.scope_parts import Link, Upload
 from services.runtime.clock import now_ms
 from services.runtime.tokens.image_size import SOUND_TYPES
+
+UPLOADS = "uploads"
+"""Their folder in the workspace."""
 
 UPLOADS_MAX = 1000
 """The oldest are dropped first."""
@@ -36,10 +39,16 @@ def read_references(references: Iterable[common_pb2.Reference]) -> list[Upload]:
     ]
 
 
+def read_links(references: Iterable[common_pb2.Reference]) -> list[Link]:
+    """Return what the caller keeps elsewhere: it has an address and no file here."""
+    found = (reference for reference in references if reference.url and not parse_path(reference))
+    return [Link(reference.name or reference.id, reference.url) for reference in found]
+
+
 def parse_path(reference: common_pb2.Reference) -> str:
     """Return the path; empty unless UploadFile made the reference."""
     path = _parse_meta(reference).get("path")
-    return path if isinstance(path, str) and path.startswith("uploads/") else ""
+    return path if isinstance(path, str) and path.startswith(f"{UPLOADS}/") else ""
 
 
 def _parse_detail(reference: common_pb2.Reference) -> str:
@@ -60,7 +69,7 @@ async def find_uploads(
 ) -> tuple[list[Upload], list[Upload], list[str]]:
     """Return the uploads of both that are there, and the names of those given that are not; all are where that cannot
     be known."""
-    listed = await list_workspace(peers, run.chat_id) if given or earlier else None
+    listed = await list_workspace(peers, run.chat_id, UPLOADS) if given or earlier else None
     if listed is None or listed.has_more:
         return given, earlier, []
     paths = {file.path for file in listed.files}

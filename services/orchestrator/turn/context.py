@@ -98,10 +98,11 @@ OF_RUN = ("time", *MENTIONS)
 
 def make_reminders(scope: Scope) -> list[memory_pb2.Reminder]:
     attention = scope.attention.without_todos() if scope.depth else scope.attention
-    texts = {"time": f"Current time: {now_utc():%Y-%m-%d %H:%M} UTC", **attention.describe()}
+    time = memory_pb2.Reminder(key="time", text=f"Current time: {now_utc():%Y-%m-%d %H:%M} UTC")
+    reminders = [time, *attention.describe()]
     if scope.agent.limits.tell_model:
-        texts["budget"] = _describe_budget(scope)
-    return [memory_pb2.Reminder(key=key, text=text) for key, text in texts.items()]
+        reminders.append(memory_pb2.Reminder(key="budget", text=_describe_budget(scope)))
+    return reminders
 
 
 def make_asides(scope: Scope) -> list[str]:

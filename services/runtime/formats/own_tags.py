@@ -20,7 +20,8 @@ _TAGS = {name: re2.compile(rf"(?i)<({_GAP}/?{_GAP}{name}\b)") for name in ("syst
 
 
 def format_reminder(texts: Iterable[str]) -> str:
-    text = "\n".join(text for text in texts if text)
+    """Return the texts in our tag; in none of them, which may name what others have named, the tag ends."""
+    text = "\n".join(neutralise_tag(text, "system_reminder") for text in texts if text)
     return f"<system_reminder>\n{text}\n</system_reminder>" if text else ""
 
 

@@ -58,6 +58,12 @@ def known_facts(model: str) -> ModelFacts | None:
     return _TABLE[max(fitting, key=len)] if fitting else None
 
 
+def find_window(model: str, given: int = 0) -> int:
+    """Return the tokens of request and answer together: as `given`, or else by the table; for an unknown model the
+    smallest window in use."""
+    return given or facts(model).context_window
+
+
 @lru_cache(maxsize=1024)  # the warning comes once for each name that is remembered
 def facts(model: str) -> ModelFacts:
     """Return the known facts; for an unknown model, warn and take the smallest window."""

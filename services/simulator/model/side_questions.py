@@ -20,7 +20,7 @@ MESSAGES_MAX, MESSAGE_CHARS_MAX = 20, 200
 """Messages of the user that a summary quotes, and their greatest length."""
 
 _WISH = re.compile(r"\bremember(?: that)?\s+(\S.{2,300})", re.IGNORECASE | re.DOTALL)
-_FACT = re.compile(r"^- (.+)$", re.MULTILINE)
+_FACT = re.compile(r"^- (.+?)(?: \(since [0-9-]{10}\))?$", re.MULTILINE)
 
 
 def answer_side_question(request: ModelRequest) -> str | None:

@@ -21,14 +21,15 @@ async def test_a_window_is_shown_by_kind_with_what_has_left(tmp_path: Path) -> N
     assert "summarised: 24 messages, 8,800 tokens, lines 1-29: a summary stands for it" in shown
     assert "left out: 1 results, 40,000 tokens, lines 31-31: does not fit the model's window" in shown
     assert "75% of the last call came from the provider's cache" in shown
+    assert "the chat is 85% full" in shown
     assert "a compaction comes before the next turn" in shown
     assert (
-        "compacted (auto, between runs, summary, edited since): 26,000 tokens are 9,000; the summary is line 41\n"
+        "compacted (auto, between runs, summary, edited since): 26,000 tokens are 9,000 (35%); "
+        "files kept: plan.md; the summary is line 41\n"
         "  it stands for lines 1-29, 24 messages; 9 stay\n"
         "  its writer saw 8,000 of 8,800 tokens; not all of lines 12-14\n"
         "  it cost 9000 tokens in, 600 out, 1 model call, $0.0200, 50% cached\n"
         "  kept: Intent: My boat is Ada.\n"
-        "  files: plan.md\n"
         "      1,200  Primary request and intent\n"
         "        300  Behind the summary\n"
         "spent in this chat: 90000 tokens in, 4000 out, 30 model calls, $0.2500\n"

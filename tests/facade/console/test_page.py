@@ -134,11 +134,10 @@ async def test_what_fills_the_window_is_shown_with_what_has_left(opening: Openin
         compaction = panel.locator(".compaction")
         for fact in (
             "by itself · between runs · the summary was edited since",
-            "26,000 tokens → 9,000 tokens",
+            "26,000 tokens → 9,000 tokens (35%) · files kept: plan.md",
             "It stands for lines 1 to 29, 24 messages; 9 stay",
             "Its writer saw 8,000 of 8,800 tokens; not all of lines 12–14",
             "It cost 9,000 tokens in · 600 out · 1 model call · 0 tool calls · $0.0200 · 50% cached",
-            "Files kept: plan.md",
         ):
             await expect(compaction).to_contain_text(fact)
         await compaction.get_by_text("Kept word for word: 1 item").click()

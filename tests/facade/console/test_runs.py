@@ -115,7 +115,8 @@ async def test_notices_sources_files_and_compactions_are_lines(opening: Opening)
     url = f"/api/resource?chatId={CHAT}&path=outputs/a.csv"
     story.add(artifact_publish=agent_pb2.ArtifactPublish(name="a.csv", mime_type="text/csv", size_bytes=20480, url=url))
     story.add(compaction_start=agent_pb2.CompactionStart(chat_id=CHAT, trigger="auto", pre_tokens=9000))
-    story.add(compaction_complete=agent_pb2.CompactionComplete(chat_id=CHAT, pre_tokens=9000, post_tokens=100))
+    done = agent_pb2.CompactionComplete(chat_id=CHAT, pre_tokens=9000, post_tokens=100, files_included=["a.py"])
+    story.add(compaction_complete=done)
     async with opening(story.complete()) as console:
         await console.ask()
         await expect(console.page.locator(".line")).to_have_text(
@@ -124,7 +125,7 @@ async def test_notices_sources_files_and_compactions_are_lines(opening: Opening)
                 "Source: A page",
                 "Uploaded: in.csv text/csv, 2 KiB",
                 "File: a.csv text/csv, 20 KiB",
-                "Older messages were summarised: 9,000 tokens → 100 tokens",
+                "Older messages were summarised: 9,000 tokens → 100 tokens (1%) · files kept: a.py",
             ]
         )
         assert await console.page.locator(".artifact a").get_attribute("href") == console.suite.url + url
@@ -299,7 +300,7 @@ async def test_what_another_tab_asks_appears_once_in_both(opening: Opening) -> N
             questions = ["question 1", "question 2", "again?", "and from a schedule"]
             await expect(page.locator(".question p")).to_have_text(questions)
             await expect(page.locator(".run").nth(2).locator(".answer")).to_have_text("one two")
-            await expect(page.locator(".run").nth(2)).to_contain_text("Older messages were summarised")
+            await expect(page.locator("#runs > .compaction")).to_contain_text("Older messages were summarised")
             await expect(page.get_by_role("button", name="Ask", exact=True)).to_be_enabled()
         followed = [one.cursor for one in script.requests if isinstance(one, agent_pb2.FollowRequest)]
         assert followed == [first.suite.memory.cursor] * 2

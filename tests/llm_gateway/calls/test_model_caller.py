@@ -74,6 +74,14 @@ async def test_the_key_is_sent_and_the_first_that_is_set_wins(asking: Asking) ->
         assert gateway.sim.requests[0].headers["authorization"] == "Bearer sk-12345678"
 
 
+async def test_a_window_that_the_file_does_not_have_is_the_built_in_tables(asking: Asking) -> None:
+    given: list[dict[str, Any]] = [{"name": "gpt-4o"}, {"name": "gpt-4o-mini", "contextWindow": 9000}, {"name": "new"}]
+    async with asking(models=given) as gateway:
+        reply = await gateway.llm.ListModels(llm_pb2.ListModelsRequest(), timeout=50)
+    windows = {model.model: model.context_window_tokens for model in reply.models}
+    assert [windows[model["name"]] for model in given] == [128_000, 9_000, 0]
+
+
 async def test_models_are_listed_in_the_files_order(asking: Asking) -> None:
     async with asking() as gateway:
         reply = await gateway.llm.ListModels(llm_pb2.ListModelsRequest(), timeout=50)

@@ -76,7 +76,7 @@ async def test_a_fact_is_found_in_other_words_and_embedded_once(serve: Serve) ->
         assert await memory.recall("which vessel") == ["My boat is Ada."]
         assert embedder.asked == [["which vessel", "boat My boat is Ada.", "Lives in Oslo."]]
         assert await memory.recall("a city?") == ["Lives in Oslo."]
-        assert await memory.recall("Ada city") == ["My boat is Ada.", "Lives in Oslo."]
+        assert set(await memory.recall("Ada city")) == {"My boat is Ada.", "Lives in Oslo."}
         await memory.update_fact(town, text="Lives on a ship.")
         assert set(await memory.recall("vessel")) == {"My boat is Ada.", "Lives on a ship."}
     async with embedding(serve, embedder) as (memory, _):

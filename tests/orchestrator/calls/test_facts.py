@@ -10,6 +10,7 @@ import pytest
 
 from headrace.v1 import memory_pb2
 from services.orchestrator.lifecycle.after_run import read_facts
+from services.runtime.clock import format_day, now_ms
 from tests.support.orchestrator import Serve, Suite, ask, call_tool, content, finish, reminder, run_of, shown
 
 ANSWER = content("Done.") + finish()
@@ -78,14 +79,27 @@ async def test_what_is_forgotten_is_recalled_no_more(serve: Serve) -> None:
         assert "likes tea" not in reminder(suite)
 
 
+async def test_what_is_recalled_says_since_when_it_is_known_and_a_newer_fact_takes_its_place(serve: Serve) -> None:
+    async with serve(ANSWER, ANSWER, memory={"facts": "recall"}) as suite:
+        await store(suite, "lives in Oslo", topic="home town")
+        await store(suite, "lives in Rome", topic="Home-town")
+        await ask(suite, message="Where do I live?")
+        day = format_day(now_ms())
+        assert f"\n- lives in Rome (since {day})" in reminder(suite)
+        assert "where two contradict, the later one holds" in reminder(suite)
+        assert "Oslo" not in reminder(suite)
+        await ask(suite, message="How is the weather today?")
+        assert "Notes about the user" not in reminder(suite)
+
+
 async def test_only_so_many_tokens_of_facts_are_shown_the_best_first(serve: Serve) -> None:
-    async with serve(ANSWER, memory={"facts": "recall", "factsTokens": 50}) as suite:
+    async with serve(ANSWER, memory={"facts": "recall", "factsTokens": 70}) as suite:
         for index in range(20):
             await store(suite, f"tea number {index} is something that the user likes very much")
         await store(suite, "the user's dog is called Rex")
         await ask(suite, message="what is my dog called, and do I like tea?")
         notes = [line for line in reminder(suite).splitlines() if line.startswith("- ")]
-        assert notes[0] == "- the user's dog is called Rex"
+        assert notes[0].startswith("- the user's dog is called Rex (since ")
         assert 2 <= len(notes) <= 3
         assert not any(
             message.role == "system" and "Rex" in str(message) for message in suite.llm.requests[-1].messages

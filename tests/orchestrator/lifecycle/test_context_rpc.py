@@ -44,6 +44,21 @@ async def test_the_next_questions_window_is_what_its_request_will_hold(serve: Se
     assert len(request.messages) == 1 + 3 + 1 + 1
 
 
+@pytest.mark.parametrize(
+    ("given", "model", "window"),
+    [(0, "gpt-4o", 128_000), (9_000, "gpt-4o", 9_000), (0, "nobody-knows-it", 32_768)],
+)
+async def test_a_window_that_the_provider_file_does_not_have_is_the_built_in_tables(
+    serve: Serve, given: int, model: str, window: int
+) -> None:
+    async with serve(answer("seen"), modelConfig={"providerKey": "scripted", "model": model}) as suite:
+        suite.llm.models = [llm_pb2.ModelInfo(provider_key="scripted", model=model, context_window_tokens=given)]
+        await suite.ask()
+        shown = await suite.client.context(suite.chat_id)
+    assert shown.context_window_tokens == window
+    assert shown.output_tokens > 0
+
+
 async def test_a_run_is_looked_into_while_it_goes_on_and_when_it_is_over(serve: Serve) -> None:
     async with serve([*content("a"), 600.0], answer("b")) as suite:
         suite.llm.models = [INFO]

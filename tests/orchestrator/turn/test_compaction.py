@@ -256,12 +256,13 @@ async def test_memory_is_told_the_models_window_and_the_answers_room(
     assert [tool.name for tool in request.tools] == ["look", "slow"]
 
 
-async def test_a_gateway_that_cannot_list_models_leaves_the_window_to_memory(serve: Serve) -> None:
-    async with serve(ANSWER) as suite:
+async def test_a_gateway_that_cannot_list_models_leaves_the_window_to_the_built_in_table(serve: Serve) -> None:
+    async with serve(ANSWER, modelConfig={"providerKey": "scripted", "model": "gpt-4o"}) as suite:
         suite.llm.models = Overloaded("no")
         assert (await suite.ask("hello"))[-1]["type"] == "run.complete"
         assert of_compaction(await suite.ask("/compact"))[-1]["reason"] == "NOTHING_TO_COMPACT"
-        assert suite.memory.compact_requests[0].limits == memory_pb2.ModelLimits(provider_key="scripted", model="m")
+        limits = suite.memory.compact_requests[0].limits
+        assert (limits.model, limits.context_window_tokens, limits.output_tokens) == ("gpt-4o", 128_000, 16_384)
 
 
 async def test_summaries_are_written_by_the_providers_model_for_them_in_as_many_calls_as_its_window_takes(

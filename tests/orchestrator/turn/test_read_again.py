@@ -49,6 +49,17 @@ async def test_a_result_that_was_cut_is_read_whole_in_parts(serve: Serve) -> Non
         assert len("".join(parts)) == 2500
 
 
+async def test_as_much_is_read_as_the_window_of_the_built_in_table_takes(serve: Serve) -> None:
+    model = {"providerKey": "scripted", "model": "gpt-4o"}
+    async with serve(ANSWER, modelConfig=model, memory={"maxRuns": 1, "older": "drop"}) as suite:
+        suite.llm.models = [llm_pb2.ModelInfo(provider_key="scripted", model="gpt-4o")]
+        for message in ("word " * 4000, "two", "three"):
+            await suite.ask(message)
+        call_once(suite, "read_history", '{"first":1,"last":1}')
+        await suite.ask("Read it.")
+        assert 11_000 < len(last_result(suite)) < 13_000
+
+
 @pytest.mark.parametrize(
     ("name", "arguments", "error"),
     [

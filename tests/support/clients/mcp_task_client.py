@@ -130,7 +130,7 @@ class TaskReader:
             except* (MCPError, OSError, httpx2.HTTPError):
                 self.breaks += 1
                 await asyncio.sleep(0.2)
-        return list(self.tasks.values())
+        return [self.tasks[task_id] for task_id in self.task_ids]
 
     async def _read_with(self, client: Client) -> None:
         while missing := [task_id for task_id in self.task_ids if task_id not in self.tasks]:

@@ -377,6 +377,7 @@ def make_window(chat_id: str, agent_key: str) -> agent_pb2.GetContextResponse:
             for kind, state, why, count, tokens, first, last in rows
         ],
         compaction_due=True,
+        fill_ratio=0.85,
         compaction=make_compaction(),
         chat_usage=common_pb2.Usage(input_tokens=90_000, output_tokens=4_000, model_calls=30, cost_usd=0.25),
         between_runs_usage=common_pb2.Usage(input_tokens=9_000, output_tokens=600, model_calls=1, cost_usd=0.02),

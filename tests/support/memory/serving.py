@@ -118,7 +118,7 @@ async def placing_blobs(place: Place | None, store: Engine) -> AsyncGenerator[En
         yield engine
 
 
-def _ignore(chat_id: str) -> None:
+def _ignore(chat_id: str, *, is_news: bool = False) -> None:
     """Told of changes."""
 
 

@@ -112,7 +112,8 @@ class ScriptedTools(tools_pb2_grpc.ToolServiceServicer):
     async def ListFiles(self, request: tools_pb2.ListFilesRequest, context: Any) -> tools_pb2.ListFilesResponse:
         if not self.lists_files:
             raise NotImplementedError
-        return tools_pb2.ListFilesResponse(files=[tools_pb2.FileInfo(path=path) for path in sorted(self.files)])
+        there = [path for path in sorted(self.files) if path.startswith(f"{request.path}/".lstrip("/"))]
+        return tools_pb2.ListFilesResponse(files=[tools_pb2.FileInfo(path=path) for path in there])
 
     async def ReadFile(
         self, request: tools_pb2.ReadFileRequest, context: Any

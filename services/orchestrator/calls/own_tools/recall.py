@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
 from functools import wraps
 from typing import Annotated, Any, TypeAlias
 
@@ -16,6 +15,7 @@ from services.orchestrator.peers.models import get_model_info, make_limits
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.scope import Scope
+from services.runtime.clock import format_day
 
 WINDOW_CHARS_RATIO = 0.25
 """Characters of an answer for each token of the model's window: about a sixteenth of it."""
@@ -254,7 +254,7 @@ async def forget_fact(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolO
 
 
 def _describe_fact(fact: memory_pb2.Fact) -> dict[str, str]:
-    since = datetime.fromtimestamp(fact.updated_at / 1000, UTC).date().isoformat()
+    since = format_day(fact.updated_at)
     known = {"factId": fact.fact_id, "fact": fact.text, "topic": fact.topic, "since": since}
     return {name: value for name, value in known.items() if value}
 

@@ -17,7 +17,7 @@ from services.orchestrator.run import session_state
 from services.orchestrator.run.answers.toolbox import Toolbox
 from services.orchestrator.run.run import Run, RunServices
 from services.orchestrator.run.scope_parts import Todo, Upload
-from services.orchestrator.setup import query_options, skills
+from services.orchestrator.setup import query_options, skills, uploads
 from services.orchestrator.setup.run_setup import RunSetup
 from services.orchestrator.setup.system_message import make_prompt_context
 from services.orchestrator.setup.tool_selection import find_catalogue, find_usable_tools
@@ -69,10 +69,11 @@ async def _prepare_run(peers: Peers, registry: Registry, pins: Pins, request: ag
     run = Run(request.run_id or new_uuid(), agent, query, services, version=version)
     loaded = await session_state.load(run.main, peers)
     state, _ = query_options.apply_preferences(loaded, query, run.identity.user, is_owner=True)
-    run.main.attention.todos = state.read("todos", list[Todo], [])
-    run.main.attention.uploads = state.read("uploaded_files", list[Upload], [])
+    earlier = state.read("uploaded_files", list[Upload], [])
+    _, run.main.attention.uploads, _ = await uploads.find_uploads(run, peers, [], earlier)
     setup = RunSetup()
     if agent.working.may_use_tools:
+        run.main.attention.todos = state.read("todos", list[Todo], [])
         setup = await _select_tools(run, peers, state.read("persistent_tools", list[str], []))
     run.main.offer_tools(setup.tools)
     run.main.begin(await make_prompt_context(run, peers, setup))

@@ -1,7 +1,7 @@
 // Shows what a compaction did: what it replaced, what its writer saw, what it cost, what it kept word for word.
 
 import { createElement } from "../elements/dom.js";
-import { formatCount, formatDate, formatUsage, shortenText } from "../elements/format.js";
+import { formatCompaction, formatCount, formatDate, formatUsage, shortenText } from "../elements/format.js";
 
 const PINNED_CHARS_MAX = 120;
 
@@ -10,12 +10,11 @@ const percentFormat = new Intl.NumberFormat(undefined, { style: "percent" });
 
 /** Create the section about the compaction that a window stands behind. */
 export function createCompactionSection(compaction) {
-  const { receipt, filesIncluded = [], sections = [] } = compaction;
+  const { receipt, sections = [] } = compaction;
   const facts = [
     describeMoment(compaction),
-    `${formatCount(compaction.preTokens, "token")} → ${formatCount(compaction.postTokens, "token")}`,
+    formatCompaction(compaction),
     ...(receipt ? describeReceipt(receipt) : []),
-    ...(filesIncluded.length ? [`Files kept: ${filesIncluded.join(", ")}`] : []),
   ];
   const list = createElement("ul", {}, ...facts.map((fact) => createElement("li", {}, fact)));
   return createElement(

@@ -51,12 +51,13 @@ function showDialog(window, summary, state) {
   dialog.showModal();
 }
 
-function describeWindow({ agentKey, model, tokens, contextWindowTokens, lastCachedRatio, compactionDue }) {
+function describeWindow({ agentKey, model, tokens, contextWindowTokens, lastCachedRatio, compactionDue, fillRatio }) {
   const of = contextWindowTokens
     ? ` of ${numberFormat.format(contextWindowTokens)} (${percentFormat.format(tokens / contextWindowTokens)})`
     : "";
   const parts = [`${agentKey}, ${model}: ${numberFormat.format(tokens)} tokens${of}`];
   if (lastCachedRatio !== undefined) parts.push(`${percentFormat.format(lastCachedRatio)} of the last call was cached`);
+  if (fillRatio) parts.push(`the chat is ${percentFormat.format(fillRatio)} full`);
   if (compactionDue) parts.push("a compaction comes before the next turn");
   return parts.join(" · ");
 }

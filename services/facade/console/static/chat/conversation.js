@@ -7,6 +7,7 @@ import { TERMINAL } from "../client/fold.js";
 import { followChat, followRun } from "../events/follow.js";
 import * as address from "../navigation/address.js";
 import { Pins } from "./pins.js";
+import { LINE_BUILDERS } from "../run/event_lines.js";
 import { RunView } from "../run/run_view.js";
 
 const PROGRESS_MS = 3000;
@@ -120,6 +121,10 @@ export class Conversation {
 
   #showHistory(runs) {
     for (const events of runs) {
+      if (isBetweenRuns(events[0])) {
+        this.#addLine(events[0]);
+        continue;
+      }
       this.#run = this.#addRunView();
       const isLast = events === runs.at(-1);
       if (isLast && !events.some(({ type }) => TERMINAL.has(type))) this.#goLive(this.#run);
@@ -146,7 +151,12 @@ export class Conversation {
     }
   }
 
+  #addLine(event) {
+    this.element.append(LINE_BUILDERS[event.type](event));
+  }
+
   #applyEvent(event) {
+    if (isBetweenRuns(event)) return this.#addLine(event);
     if (event.type === "request.query" || !this.#run) this.#takeView(event);
     const run = this.#run;
     if (!run.isLive && !run.isOver) this.#goLive(run);
@@ -251,8 +261,11 @@ function confirmReturn(question, act) {
 function splitByRun(events) {
   const runs = [];
   for (const event of events) {
-    if (event.type === "request.query" || !runs.length) runs.push([]);
+    if (event.type === "request.query" || isBetweenRuns(event) || !runs.length) runs.push([]);
     runs.at(-1).push(event);
   }
   return runs;
 }
+
+/** Tell whether an event, a compaction, is of no run: it has no number there. */
+const isBetweenRuns = ({ seq }) => seq === 0;

@@ -1,6 +1,7 @@
 // Formats numbers, times and sizes for people.
 
 const integerFormat = new Intl.NumberFormat();
+const percentFormat = new Intl.NumberFormat(undefined, { style: "percent" });
 const timeFormat = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 const dateFormat = new Intl.DateTimeFormat(undefined, {
   day: "numeric",
@@ -14,6 +15,10 @@ const longDateFormat = new Intl.DateTimeFormat(undefined, { dateStyle: "medium",
 const UNITS = ["B", "KiB", "MiB", "GiB"];
 
 export const formatCount = (number, word) => `${integerFormat.format(number)} ${word}${number === 1 ? "" : "s"}`;
+/** Format what a compaction made of its tokens, and the files whose content it kept. */
+export const formatCompaction = ({ preTokens, postTokens, filesIncluded = [] }) =>
+  `${formatCount(preTokens, "token")} → ${formatCount(postTokens, "token")} (${percentFormat.format(postTokens / preTokens)})` +
+  (filesIncluded.length ? ` · files kept: ${filesIncluded.join(", ")}` : "");
 export const formatTime = (ms) => timeFormat.format(ms);
 /** Format a day and time, with the year where it is another one. */
 export const formatDate = (ms) =>

@@ -1,13 +1,12 @@
 // Shows events that take one line: notices, sources, files, compactions, retries.
 
-import { createElement, createLink } from "../elements/dom.js";
-import { formatCount, formatSize, formatUsage } from "../elements/format.js";
+import { createButton, createElement, createLink } from "../elements/dom.js";
+import { formatCompaction, formatCount, formatSize, formatUsage } from "../elements/format.js";
 import { showText } from "../elements/shown_text.js";
 import { createStepLine } from "../people/gate_step.js";
 
 const createLine = (kind, ...children) => createElement("p", { class: `line ${kind}` }, ...children);
-const formatTokenChange = (event) =>
-  `${formatCount(event.preTokens, "token")} → ${formatCount(event.postTokens, "token")}${formatReceipt(event.receipt)}`;
+const formatTokenChange = (event) => `${formatCompaction(event)}${formatReceipt(event.receipt)}`;
 
 function formatReceipt({ replacedMessages, firstLine, lastLine, usage } = {}) {
   const parts = [];
@@ -16,9 +15,17 @@ function formatReceipt({ replacedMessages, firstLine, lastLine, usage } = {}) {
   return parts.map((part) => ` · ${part}`).join("");
 }
 
-/** Functions that create the line, by event type. */
+function createNotice({ message, code }, { askAgain, isRecorded }) {
+  const line = createLine("notice", message, " ", createElement("code", {}, code));
+  // Styles show it below the chat's last run alone, once that has ended.
+  if (code === "CHAT_NEARLY_FULL" && !isRecorded)
+    line.append(" ", createButton("Compact now", () => askAgain("/compact"), { class: "quiet" }));
+  return line;
+}
+
+/** Functions that create the line, by event type, of the event and what a reader may do with its run. */
 export const LINE_BUILDERS = {
-  "run.notice": (event) => createLine("notice", event.message, " ", createElement("code", {}, event.code)),
+  "run.notice": createNotice,
   "source.snapshot": (event) =>
     createLine("source", "Source: ", createLink(event.url ?? "", event.title || event.url || event.sourceId)),
   "artifact.publish": (event) =>
@@ -40,7 +47,7 @@ export const LINE_BUILDERS = {
     createLine("gate-step", `approved ahead by ${madeBy.join(", ")}: ${showText(toolName)}, for this ${scope} (${grantId})`),
   "grant.use": ({ toolName, grantId }) =>
     createLine("gate-step", `${showText(toolName)} runs without a question, as it was approved ahead (${grantId})`),
-  "compaction.start": () => createLine("compaction", "Older messages are being summarised…"),
+  "compaction.start": () => createLine("compaction", "Waiting for a summary of the older messages…"),
   "compaction.complete": (event) =>
     createLine("compaction", `Older messages were summarised: ${formatTokenChange(event)}`),
   "compaction.fallback": (event) =>

@@ -286,7 +286,7 @@ export class RunView {
   }
 
   #addLine(event) {
-    const line = LINE_BUILDERS[event.type](event);
+    const line = LINE_BUILDERS[event.type](event, this.actions);
     if (getKind(event) === "compaction" && this.#compaction) this.#compaction.replaceWith(line);
     else this.scopes.getBody(event).append(line);
     this.#compaction = event.type === "compaction.start" ? line : null;
