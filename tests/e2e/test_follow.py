@@ -56,6 +56,10 @@ async def following(suite: Suite, chat_id: str) -> AsyncGenerator[Follower]:
         reading.cancel()
 
 
+def find_run_id(events: list[dict[str, Any]]) -> str:
+    return next(event["runId"] for event in events if event["type"] == "run.start")
+
+
 @pytest.mark.nightly
 async def test_a_followed_chat_comes_once_and_in_order_over_kill_9_of_facade_and_orchestrator(tmp_path: Path) -> None:
     async with asyncio.timeout(600), fresh_suite(tmp_path, form="--split") as suite:
@@ -64,18 +68,18 @@ async def test_a_followed_chat_comes_once_and_in_order_over_kill_9_of_facade_and
         chat_id = runs[0][1]["chatId"]
         async with following(suite, chat_id) as follower:
             for victim in ("facade", "orchestrator"):
+                seen: list[dict[str, Any]] = []
                 async with suite.query("slow", "react", chatId=chat_id) as events:
                     async for event in events:
-                        if event["type"] == "run.start":
-                            run_id = event["runId"]
+                        seen.append(event)
                         if event["type"] == "content.delta":
                             break
                 await kill_service(suite, victim)
-                runs.append(await suite.follow(run_id))
+                runs.append(await suite.follow(find_run_id(seen)))
                 runs.append(await suite.ask("two", "react", chatId=chat_id))
-            await follower.until(runs[-1][-1]["runId"])
+            await follower.until(find_run_id(runs[-1]))
         told = follower.deltas
-    ids = [next(event["runId"] for event in run if event["type"] == "run.start") for run in runs]
+    ids = [find_run_id(run) for run in runs]
     assert list(dict.fromkeys(one["runId"] for one in told)) == ids
     places = [(one["runId"], one["delta"]["seq"]) for one in told]
     assert len(set(places)) == len(places) == len({one["cursor"] for one in told})

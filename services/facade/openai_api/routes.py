@@ -110,7 +110,7 @@ class _OpenAIHandlers:
 
     async def create_completion(self, request: web.Request) -> web.StreamResponse:
         """Start a run, or give results to the run that waits for them, or send what a client has missed."""
-        if LAST_EVENT_ID in request.headers or RESUMABLE in request.headers:
+        if LAST_EVENT_ID in request.headers or request.headers.get(RESUMABLE) == "true":
             return await self._follow_chat(request)
         agent_request = await self._read_request(request, parse_chat_request)
         async with aclosing(self._runs.follow_run(agent_request)) as events:
@@ -134,7 +134,7 @@ class _OpenAIHandlers:
         else:
             async with self._bodies.reading_body(request) as body:
                 agent_request = parse_chat_request(body)
-        check_followed(agent_request)
+        check_followed(agent_request, is_asked=place is None)
         chat_id, writer = agent_request.chat_id, FrameWriter(request, self._timeouts)
         if place is None:
             cursor = await self._states.find_end(chat_id)

@@ -41,7 +41,7 @@ async def test_runs_are_shown_once_over_breaks_and_the_cursor_at_the_end(tmp_pat
             process.send_signal(signal.SIGINT)
             _, complaints = await process.communicate()
     assert [line for line in shown if not line.endswith(b"trying again")] == [
-        *(b"bob> Why?", b"Because.", b"[notice] compacted: 900 tokens are 100", b"bob> Why?", b"I said so.")
+        *(b"bob> Why?", b"Because.", b"[notice] compacted: 900 tokens are 100 (11%)", b"bob> Why?", b"I said so.")
     ]
     last = LATER[-1].cursor
     assert f"continue with: headrace follow {CHAT} --cursor {last}\n".encode() in complaints

@@ -11,6 +11,7 @@ import pytest
 from headrace.sse import SseFrame
 from headrace.v1 import agent_pb2
 from tests.support.facade.followed import ENDED, LIVE, SECOND, follow_from, number, script_chat
+from tests.support.facade.openai_api import FUNCTION
 from tests.support.facade.scripted import CHAT, RUN, Script, Step, Suite, frames_of, opening, suite
 from tests.support.timing import within
 
@@ -67,19 +68,28 @@ async def test_a_question_that_is_resumable_goes_on_without_its_client(tmp_path:
     assert (query.on_disconnect, query.message) == ("continue", "How warm?")
 
 
+FUNCTION_TOOL = {"type": "function", "function": FUNCTION}
+RESUMABLE, LATER = {"Headrace-Resumable": "true"}, {"Last-Event-ID": "0.0"}
+
+
 @pytest.mark.parametrize(
-    ("fields", "cursor", "field"),
+    ("fields", "headers", "field"),
     [
-        ({}, "x", "Last-Event-ID"),
-        ({}, "1.2;3", "Last-Event-ID"),
-        ({"stream": False}, "0.0", "stream"),
-        ({"metadata": {}}, "0.0", "metadata.chat_id"),
+        ({}, {"Last-Event-ID": "x"}, "Last-Event-ID"),
+        ({}, {"Last-Event-ID": "1.2;3"}, "Last-Event-ID"),
+        ({"stream": False}, LATER, "stream"),
+        ({"metadata": {}}, LATER, "metadata.chat_id"),
+        ({"metadata": {}}, RESUMABLE, "metadata.chat_id"),
+        ({"tools": [FUNCTION_TOOL]}, RESUMABLE, "tools"),
+        ({"response_format": {"type": "json_object"}}, RESUMABLE, "response_format"),
     ],
 )
-async def test_what_cannot_be_followed_is_refused(tmp_path: Path, fields: Any, cursor: str, field: str) -> None:
-    headers = {"Last-Event-ID": cursor}
+async def test_what_cannot_be_followed_is_refused(
+    tmp_path: Path, fields: Any, headers: dict[str, str], field: str
+) -> None:
     async with (
         suite(tmp_path, Script()) as facade,
         facade.http.post(URL, json=ASK | fields, headers=headers) as response,
     ):
         assert (response.status, (await response.json())["error"]["param"]) == (400, field)
+        assert not [one for one in facade.script.requests if isinstance(one, agent_pb2.QueryRequest)]

@@ -44,11 +44,16 @@ class Place:
         return cls(found[1], int(found[2]), dict(zip(FIELDS.values(), map(int, found.groups("0")[2:]), strict=True)))
 
 
-def check_followed(request: AgentRequest) -> None:
+def check_followed(request: AgentRequest, *, is_asked: bool) -> None:
     """Raises InvalidRequest."""
     for name, is_there in (("metadata.chat_id", bool(request.chat_id)), ("stream", request.stream)):
         if not is_there:
             raise InvalidRequest.of(name, f"is required with {RESUMABLE} and {LAST_EVENT_ID}")
+    # Calls of its functions, and an answer that is kept back until it fits, are for the one request that asks.
+    wanted = (("tools", request.tools or request.results), ("response_format", request.output_format))
+    for name, value in wanted if is_asked else ():
+        if value:
+            raise InvalidRequest.of(name, f"must be absent with {RESUMABLE}")
 
 
 class _FollowedAnswer(ChunkStream):
