@@ -12,7 +12,6 @@ from aiohttp import web
 
 from headrace.errors import InvalidRequest
 from headrace.v1 import agent_pb2, common_pb2
-from services.facade.agui.cursor import LAST_EVENT_ID, parse_cursor
 from services.facade.agui.follow import ThreadSink, follow_run
 from services.facade.agui.frames import encode_frame
 from services.facade.agui.request import (
@@ -23,11 +22,11 @@ from services.facade.agui.request import (
     parse_segment,
 )
 from services.facade.agui.run_encoder import RunEncoder
+from services.facade.agui.segment import LAST_EVENT_ID, parse_cursor
 from services.facade.faces.attachments.uploads import Uploads
 from services.facade.faces.chat_states import ChatStates
-from services.facade.faces.followed_chats import FollowedChats
 from services.facade.faces.published import PublishedAgents
-from services.facade.faces.runs import FaceRuns
+from services.facade.faces.runs import FaceRuns, FollowedChats
 from services.facade.requests.body import read_body, read_single_header
 from services.facade.responses.frame_writer import FrameWriter, StreamTimeouts
 from services.facade.responses.sse import send_stream
@@ -128,14 +127,11 @@ class _AguiHandlers:
 
     async def _make_query(self, run_request: RunRequest, *, is_known: bool) -> agent_pb2.QueryRequest:
         """Return the query, its files uploaded; one that `is_known` attaches to its run, which has them."""
-        is_new = await self._is_new_chat(run_request)
+        history = run_request.conversation.history
+        is_new = not history or await self._states.load_state(run_request.chat_id) is None
         attachments = [] if is_known else run_request.list_attachments(is_new=is_new)
         _, references = await self._uploads.store_attachments(attachments, run_request.chat_id)
         return run_request.make_query(references, is_new=is_new)
-
-    async def _is_new_chat(self, run_request: RunRequest) -> bool:
-        has_history = bool(run_request.conversation.history)
-        return not has_history or await self._states.load_state(run_request.chat_id) is None
 
 
 def encode_failure(failure: common_pb2.Failure) -> bytes:

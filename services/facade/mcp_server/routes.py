@@ -12,11 +12,10 @@ from aiohttp import web
 from headrace.errors import HeadraceError, from_rpc_error
 from headrace.v1 import agent_pb2, common_pb2
 from services.facade.faces.attachments.uploads import Uploads
-from services.facade.faces.followed_chats import FollowedChats
 from services.facade.faces.gate_answers import parse_gate_ref
 from services.facade.faces.published import PublishedAgents
 from services.facade.faces.run_pipe import pipe_run
-from services.facade.faces.runs import FaceRuns
+from services.facade.faces.runs import FaceRuns, FollowedChats
 from services.facade.mcp_server.catalogue import build_prompts, build_tools, get_prompt, read_query
 from services.facade.mcp_server.elicitation import read_response
 from services.facade.mcp_server.protocol import (
@@ -38,9 +37,8 @@ from services.facade.mcp_server.protocol import (
     make_session_id,
     parse_message,
 )
-from services.facade.mcp_server.resources import TEMPLATES, Resources
+from services.facade.mcp_server.resources import TEMPLATES, Resources, Subscription
 from services.facade.mcp_server.run_view import RunView
-from services.facade.mcp_server.subscriptions import Subscription
 from services.facade.mcp_server.tasks import Tasks, build_related, check_method, is_task_wanted
 from services.facade.mcp_server.tool_call import ToolCall, encode_frame
 from services.facade.middleware.request_lifecycle import has_begun
@@ -120,7 +118,11 @@ class _McpHandlers:
         if not message.method:
             return await self._take_response(message)
         if message.id is None:
-            return await self._take_notification(request, message)
+            if message.method == "notifications/cancelled" and not message.is_modern:
+                calls = self._calls.get(self._make_key(request, message.params.get("requestId")), [])
+                if len(calls) == 1 and calls[0].run_id:
+                    await self._runs.abandon_run(calls[0].run_id)
+            return web.Response(status=202)
         if message.method == "tools/call":
             return await self._call_tool(request, message)
         if message.method == "tasks/result":
@@ -252,13 +254,6 @@ class _McpHandlers:
         if ref is not None:
             await self._runs.get_run(ref.run_id, await self._list_keys())
             await self._runs.answer_run([read_response(ref, message.result, "result")])
-        return web.Response(status=202)
-
-    async def _take_notification(self, request: web.Request, message: Message) -> web.StreamResponse:
-        if message.method == "notifications/cancelled" and not message.is_modern:
-            calls = self._calls.get(self._make_key(request, message.params.get("requestId")), [])
-            if len(calls) == 1 and calls[0].run_id:
-                await self._runs.abandon_run(calls[0].run_id)
         return web.Response(status=202)
 
     def _make_key(self, request: web.Request, request_id: Any) -> tuple[str, ...]:

@@ -12,8 +12,8 @@ import pytest
 
 from headrace.sse import SseReader
 from headrace.v1 import agent_pb2, memory_pb2
+from services.facade.mcp_server.resources import META_SUBSCRIPTION
 from services.facade.mcp_server.run_view import RESOURCES
-from services.facade.mcp_server.subscriptions import META_SUBSCRIPTION
 from tests.support.facade.followed import follow_from, script_chat
 from tests.support.facade.mcp import HEADERS, ask_modern, post
 from tests.support.facade.scripted import CHAT, Suite, suite
