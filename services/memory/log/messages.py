@@ -125,6 +125,10 @@ def encode_message(
     _check_message(message, path)
     call = message.tool_calls[0] if message.tool_calls else None
     is_whole = call is None or is_object(call.arguments)
+    counted = message
+    if not is_whole:
+        counted = copy_message(message)
+        counted.tool_calls[0].arguments = "{}"
     is_action = given.HasField("action_id") or (call.name if call else message.name) in action_tools
     event_id = (given.action_id or given.tool_id) or None
     return StoredMessage(
@@ -149,7 +153,7 @@ def encode_message(
         finish_reason=given.finish_reason or None,
         provider_state=embed_json(message.provider_state) if message.provider_state else ABSENT,
         events=encode_range(given),
-        tokens=count(message if is_whole else _clear_arguments(message)),
+        tokens=count(counted),
     )
 
 
@@ -190,12 +194,6 @@ def _check_message(message: llm_pb2.Message, path: str) -> None:
         raise InvalidRequest.of(path, f"must have content, and that alone, in a {message.role} message")
     if (message.role == "tool") != message.HasField("tool_call_id"):
         raise InvalidRequest.of(f"{path}.toolCallId", "must be set in tool messages, and only there")
-
-
-def _clear_arguments(message: llm_pb2.Message) -> llm_pb2.Message:
-    told = copy_message(message)
-    told.tool_calls[0].arguments = "{}"
-    return told
 
 
 def _encode_part(part: llm_pb2.ContentPart, path: str, blobs: list[Blob]) -> Part:
