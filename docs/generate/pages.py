@@ -6,7 +6,17 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from docs.generate import code_tables, command_line, configuration, contract, flows, licences, mode_api, sizes
+from docs.generate import (
+    code_tables,
+    command_line,
+    configuration,
+    contract,
+    conversations,
+    flows,
+    licences,
+    mode_api,
+    sizes,
+)
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -26,6 +36,7 @@ REGIONS: dict[str, Callable[..., str]] = {
     "settings": configuration.list_settings,
     "events": contract.describe_events,
     "messages": contract.describe_messages,
+    "conversations": conversations.list_conversations,
     "http-messages": contract.describe_http_messages,
     "routes": contract.describe_routes,
     "rpcs": contract.describe_rpcs,

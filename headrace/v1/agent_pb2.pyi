@@ -1124,7 +1124,7 @@ class ListAgentsRequest(_message.Message):
 
     TAG_FIELD_NUMBER: _builtins.int
     tag: _builtins.str
-    """Only agents with this text in their key, description, tool or skill names; case does not matter."""
+    """Only agents with this text in their key, description, tags, tool or skill names; case does not matter."""
     def __init__(
         self,
         *,
@@ -1229,6 +1229,7 @@ class Agent(_message.Message):
     QUESTIONS_FIELD_NUMBER: _builtins.int
     OWNER_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    TAGS_FIELD_NUMBER: _builtins.int
     key: _builtins.str
     """Key, unique."""
     name: _builtins.str
@@ -1265,6 +1266,10 @@ class Agent(_message.Message):
     def questions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Questions that people may begin with."""
 
+    @_builtins.property
+    def tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Words for people, as the definition has them."""
+
     def __init__(
         self,
         *,
@@ -1281,10 +1286,11 @@ class Agent(_message.Message):
         questions: _abc.Iterable[_builtins.str] | None = ...,
         owner: _builtins.str = ...,
         version: _builtins.int | None = ...,
+        tags: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_icon", b"_icon", "_instructions", b"_instructions", "_version", b"_version", "icon", b"icon", "instructions", b"instructions", "version", b"version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_icon", b"_icon", "_instructions", b"_instructions", "_version", b"_version", "description", b"description", "icon", b"icon", "instructions", b"instructions", "key", b"key", "mode", b"mode", "model", b"model", "name", b"name", "owner", b"owner", "publish", b"publish", "questions", b"questions", "skills", b"skills", "tools", b"tools", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_icon", b"_icon", "_instructions", b"_instructions", "_version", b"_version", "description", b"description", "icon", b"icon", "instructions", b"instructions", "key", b"key", "mode", b"mode", "model", b"model", "name", b"name", "owner", b"owner", "publish", b"publish", "questions", b"questions", "skills", b"skills", "tags", b"tags", "tools", b"tools", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__icon: _TypeAlias = _typing.Literal["icon"]  # noqa: Y015
     _WhichOneofArgType__icon: _TypeAlias = _typing.Literal["_icon", b"_icon"]  # noqa: Y015

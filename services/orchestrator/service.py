@@ -207,14 +207,14 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         return await self._relays.answer(request, context, lambda run: self._runs.steer(run, request))
 
     async def ListAgents(self, request: agent_pb2.ListAgentsRequest, context: Context) -> agent_pb2.ListAgentsResponse:
-        agents = [self._describe_agent(agent) for agent in self._registry.all()]
         wanted = request.tag.lower()
-        matches = [
-            agent
-            for agent in agents
-            if any(wanted in text.lower() for text in (agent.key, agent.description, *agent.tools, *agent.skills))
-        ]
-        return agent_pb2.ListAgentsResponse(agents=matches)
+
+        def is_match(agent: agent_pb2.Agent) -> bool:
+            texts = (agent.key, agent.description, *agent.tags, *agent.tools, *agent.skills)
+            return any(wanted in text.lower() for text in texts)
+
+        agents = (self._describe_agent(agent) for agent in self._registry.all())
+        return agent_pb2.ListAgentsResponse(agents=filter(is_match, agents))
 
     async def GetAgent(self, request: agent_pb2.GetAgentRequest, context: Context) -> agent_pb2.GetAgentResponse:
         definition = self._registry.get(request.agent_key)
@@ -375,5 +375,6 @@ def _make_agent(definition: Definition) -> agent_pb2.Agent:
         skills=definition.skills,
         publish=sorted(definition.publish),
         questions=definition.questions,
+        tags=definition.tags,
         owner="tenant" if definition.tenant else "operator",
     )

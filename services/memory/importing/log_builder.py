@@ -80,6 +80,12 @@ class LogBuilder:
             Step(**stamp, stage=stage if stage in STAGES else "react", seq=seq, messages=numbered, **given)
         )
 
+    def add_event(self, run_id: str, event: Json, ts: int) -> None:
+        run = self._get_run(run_id, ts)
+        run.last_seq += 1
+        numbered = event | {"seq": run.last_seq, "timestamp": ts}
+        self._write_line(Event(**self._make_stamp(run_id, ts, ""), event=to_raw(numbered)))
+
     def end_run(self, run_id: str, ts: int, state: str = "completed", **given: Any) -> None:
         run = self._get_run(run_id, ts)
         if run.is_ended:

@@ -25,11 +25,14 @@ from services.memory.importing.messages import (
 )
 from services.memory.log import recovery
 from services.memory.log.media import Blob
-from services.memory.log.raw_json import ABSENT, pick_loadable
+from services.memory.log.raw_json import pick_loadable
 from services.runtime.rpc.field_rules import is_uuid
 
 
 def convert_lines(writing: LogBuilder, lines: list[Json]) -> None:
+    events = (to_dict(line.get("event")) for line in lines if line.get("_type") == "event")
+    shows_plans = not any(to_text(event.get("type")).startswith("plan.") for event in events)
+    plans: dict[str, Any] = {}
     for line in lines:
         ts = to_milliseconds(line.get("updatedAt"))
         name = to_text(line.get("runId"))
@@ -41,14 +44,20 @@ def convert_lines(writing: LogBuilder, lines: list[Json]) -> None:
                 query = to_dict(line.get("query"))
                 writing.add_query(run_id, query, ts, to_text(line.get("uuid")), to_text(line.get("_agentHash")))
             case "step":
-                _add_step(writing, line, run_id, ts)
+                plan = _add_step(writing, line, run_id, ts)
+                if shows_plans and plan is not None and plan != plans.get(run_id):
+                    kind = "plan.update" if run_id in plans else "plan.create"
+                    event = {"type": kind, "planId": plan["planId"], "chatId": writing.chat_id, "plan": plan["tasks"]}
+                    writing.add_event(run_id, event, ts)
+                    plans[run_id] = plan
             case "run":
                 _end_run(writing, line, run_id, ts)
             case _:
                 writing.add_other(line, run_id if line.get("runId") else "", ts)
 
 
-def _add_step(writing: LogBuilder, line: Json, run_id: str, ts: int) -> None:
+def _add_step(writing: LogBuilder, line: Json, run_id: str, ts: int) -> Json | None:
+    """Add a step, and return the plan that it has."""
     messages = [to_dict(message) for message in to_list(line.get("messages"))]
     systems = [to_text(message.get("content")) for message in messages if message.get("role") == "system"]
     system = line.get("system", systems[0] if systems else None)
@@ -56,20 +65,21 @@ def _add_step(writing: LogBuilder, line: Json, run_id: str, ts: int) -> None:
     if isinstance(plan, dict):
         tasks = map(to_dict, to_list(plan.get("tasks", plan.get("plan"))))
         loadable = [pick_loadable(task, agent_pb2.Task) for task in tasks]
-        plan = to_raw({"planId": to_text(plan.get("planId")), "tasks": loadable})
+        plan = {"planId": to_text(plan.get("planId")), "tasks": loadable}
     else:
-        plan = ABSENT
+        plan = None
     given: dict[str, Any] = {
         "uuid": to_text(line.get("uuid")),
         "stage": to_text(line.get("_stage")),
         "task_id": _read_name(line.get("taskId")),
         "context_id": _read_name(line.get("contextId")),
         "system": to_text(to_dict(system).get("content")) if isinstance(system, dict) else _read_name(system),
-        "plan": plan,
+        "plan": to_raw(plan),
     }
     if (seq := to_count(line.get("_seq"))) is not None:
         given["seq"] = seq
     writing.add_step(run_id, [piece for message in messages for piece in read_message(message, ts)], ts, **given)
+    return plan
 
 
 def _end_run(writing: LogBuilder, line: Json, run_id: str, ts: int) -> None:

@@ -30,7 +30,7 @@ from services.runtime.formats.json_form import JSON_DEPTH_MAX, measure_json_dept
 from services.tools.toolkit.tool import Approval, Effect, Kind, check_schema
 
 KINDS: dict[str, Kind] = {".backend": "backend", ".action": "action", ".frontend": "frontend"}
-"""Kind of a file's tools, by its suffix."""
+"""Kind of a file's tools, by its suffix; a tool's `type` comes before it."""
 
 FILE_BYTES_MAX = 1024 * 1024
 """Limit of a file, which people write by hand."""
@@ -60,8 +60,9 @@ class Definition(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    type: Literal["function"] = "function"
-    """Always `function`; optional, and accepted because model providers' APIs have it."""
+    type: Literal["function", "frontend", "action"] = "function"
+    """Kind of the tool, where the file's suffix does not say it: `frontend` or `action`. `function`, which model
+    providers' APIs have, leaves it to the suffix."""
 
     # The names that model providers accept.
     name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]+$", max_length=64)]
@@ -107,6 +108,9 @@ class Definition(BaseModel):
     """Frontend only: JSON Schema (draft 2020-12) of what a person may submit, 64 KiB at most. An answer that does not
     fit is refused, and the run goes on waiting. Left out, any JSON is taken."""
 
+    def find_kind(self, file_kind: Kind) -> Kind:
+        return file_kind if self.type == "function" else self.type
+
     def make_answerers(self) -> common_pb2.Answerers | None:
         return self.answerers.make_answerers() if self.answerers is not None else None
 
@@ -131,13 +135,12 @@ class Definition(BaseModel):
 
     @model_validator(mode="after")
     def _check_kind(self, info: ValidationInfo) -> Definition:
-        # The kind is the validation's context.
+        # The file's kind is the validation's context.
+        own = self.find_kind(info.context)
         for field, kind in BELONGS_TO.items():
-            if getattr(self, field) is not None and info.context != kind:
-                raise ValueError(
-                    f"{to_camel(field)}: only a {kind} tool has it, and this one is of the kind {info.context}"
-                )
-        if info.context == "frontend" and self.answerers is not None and self.answerers.count > 1:
+            if getattr(self, field) is not None and own != kind:
+                raise ValueError(f"{to_camel(field)}: only a {kind} tool has it, and this one is of the kind {own}")
+        if own == "frontend" and self.answerers is not None and self.answerers.count > 1:
             raise ValueError("answerers.count: a form has one answer; several must approve calls of other kinds alone")
         return self
 
@@ -146,7 +149,7 @@ class _File(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     tools: list[Definition]
-    """The tools of the file, all of the kind that its suffix says."""
+    """The tools of the file, of the kind that its suffix says, unless their `type` does."""
 
 
 class BadDefinition(Exception):
@@ -154,7 +157,7 @@ class BadDefinition(Exception):
 
 
 def parse_definitions(value: Any, kind: Kind) -> list[Definition]:
-    """Returns the definitions in a file's JSON, all of one kind; raises BadDefinition."""
+    """Returns the definitions in the JSON of a file whose suffix says `kind`; raises BadDefinition."""
     try:
         return _File.model_validate(value, context=kind).tools
     except ValidationError as error:

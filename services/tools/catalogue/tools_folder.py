@@ -122,14 +122,16 @@ class ToolsFolder:
 def _parse_file(path: Path) -> _Content:
     text = read_text(path)
     if path.suffix in KINDS:
-        kind = KINDS[path.suffix]
-        return tuple(FileDefinition(path.name, kind, each) for each in parse_definitions(parse_json(text), kind))
+        return _list_definitions(path, parse_json(text), KINDS[path.suffix])
     value = find_definitions(path, text)
     if value is None:
         return parse_view(path, text)
-    return tuple(
-        FileDefinition(path.name, "frontend", each, path.stem) for each in parse_definitions(value, "frontend")
-    )
+    return _list_definitions(path, value, "frontend", path.stem)
+
+
+def _list_definitions(path: Path, value: Any, kind: Kind, view_key: str = "") -> tuple[FileDefinition, ...]:
+    stated = parse_definitions(value, kind)
+    return tuple(FileDefinition(path.name, each.find_kind(kind), each, view_key) for each in stated)
 
 
 def _drop_duplicates(items: list[T], named: Callable[[T], tuple[str, str]]) -> Iterable[T]:

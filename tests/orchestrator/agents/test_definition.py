@@ -244,9 +244,16 @@ def test_line_numbers_of_a_syntax_error_are_those_of_the_file() -> None:
 def test_a_prompt_over_several_lines_is_taken_as_it_is() -> None:
     source = '{"SystemPrompt" : """\nSay "hi" \\ there\n  {{date}}\n""", "other": "a \\" \\"\\"\\" b"}'
     assert json.loads(reading.to_json(source)) == {
-        "SystemPrompt": 'Say "hi" \\ there\n  {{date}}',
+        "systemPrompt": 'Say "hi" \\ there\n  {{date}}',
         "other": 'a " """ b',
     }
+
+
+@pytest.mark.parametrize("name", ["systemPrompt", "systemprompt", "SYSTEMPROMPT", "SystemPrompt"])
+@pytest.mark.parametrize("value", ['"Hi"', '"""Hi"""', '"""\nHi\n"""'])
+def test_a_prompts_name_is_taken_in_any_case(name: str, value: str) -> None:
+    source = json.dumps(AGENT | {"react": {}}).replace('"react": {}', f'"react": {{"{name}": {value}}}')
+    assert parse_agent(source.encode(), "helper").primary.system_prompt == "Hi"
 
 
 @given(st.text().filter(lambda text: '"""' not in text and not text.endswith('"') and text == text.strip()))

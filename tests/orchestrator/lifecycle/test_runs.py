@@ -307,6 +307,16 @@ async def test_a_changed_agent_file_holds_for_the_next_run(serve: Serve) -> None
     assert suite.llm.requests[0].messages[0].content[0].text == "Rhyme."
 
 
+@pytest.mark.parametrize(("tag", "keys"), [("travel", ["oneshot"]), ("TRAV", ["oneshot"]), ("nothing", [])])
+async def test_agents_are_found_by_their_tags_and_listed_with_them(serve: Serve, tag: str, keys: list[str]) -> None:
+    async with serve(ANSWER, beside={"oneshot": ONESHOT | {"tags": ["Travel", "maps"]}}) as suite:
+        assert [agent.key for agent in await suite.client.agents(tag)] == keys
+        assert {agent.key: [*agent.tags] for agent in await suite.client.agents()} == {
+            "oneshot": ["Travel", "maps"],
+            "react": [],
+        }
+
+
 async def test_the_same_request_again_is_attached_to_its_run_when_its_agent_is_gone(serve: Serve) -> None:
     async with serve(ANSWER) as suite:
         first = await suite.ask(request_id="r1", agent="oneshot")

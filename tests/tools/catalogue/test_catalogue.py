@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import structlog
@@ -103,6 +103,9 @@ def test_a_bad_file_is_named_with_field_and_reason_and_the_others_go_on(
         ("a.frontend", {"viewport": "../v"}, "tools[0].viewport: "),
         ("a.action", {"approval": "maybe"}, "tools[0].approval: "),
         ("a.action", {"kind": "frontend"}, "tools[0].kind: "),
+        ("a.frontend", {"type": "action", "viewport": "v"}, "tools[0]: viewport: only a frontend tool has it"),
+        ("a.backend", {"type": "frontend", "command": ["ls"]}, "tools[0]: command: only a backend tool has it"),
+        ("a.backend", {"type": "none"}, "tools[0].type: "),
         ("a.action", {"afterCallHint": "1", "after_call_hint": "2"}, "tools[0].after_call_hint: "),
         (
             "a.backend",
@@ -138,6 +141,17 @@ def test_actions_and_frontend_tools_have_what_their_files_state(tmp_path: Path) 
         FrontEnd("frontend", "form", 5000, '{"type": "object"}'),
     )
     assert dialog.tool.approval == "deny"
+
+
+@pytest.mark.parametrize("file", ["a.backend", "a.action", "a.frontend", "a.html", "a.qlc"])
+@pytest.mark.parametrize("kind", ["action", "frontend"])
+def test_a_type_says_a_tools_kind_whatever_its_files_suffix(tmp_path: Path, file: str, kind: Literal["action"]) -> None:
+    write(tmp_path, file, {"type": kind, "name": "dialog"})
+    (tmp_path / "dialog.custom").write_text("{}")
+    dialog = read_catalogue(tmp_path).find("dialog")
+    assert dialog is not None
+    assert dialog.tool.front_end == FrontEnd(kind, "dialog" if kind == "frontend" else "")
+    assert not dialog.tool.unavailable
 
 
 def test_tools_of_other_sources_come_and_go_and_take_no_name_away(tmp_path: Path) -> None:

@@ -185,8 +185,7 @@ class Budget(Part):
     """Time of one backend tool call in milliseconds. Frontend tools wait as their own definition says."""
 
     max_depth: Positive | None = None
-    """Depth to which sub-agents may call sub-agents and a RECURSIVE plan may split tasks; the agent of the run counts.
-    Left out, 5."""
+    """Levels of sub-agents below the agent of the run, and of lists below a RECURSIVE plan's own. Left out, 5."""
 
     tell_model: bool = False
     """Whether each request ends with a line that says what is left of the budget."""

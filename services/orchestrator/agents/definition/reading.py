@@ -18,7 +18,9 @@ log = structlog.get_logger()
 
 
 # Ordinary strings are matched too, so that quotes inside them are never taken for an opening.
-_TOKEN = re.compile(r'(?P<key>"systemPrompt"\s*:\s*)"""(?P<text>.*?)"""|"(?:[^"\\\n]|\\.)*"', re.IGNORECASE | re.DOTALL)
+_TOKEN = re.compile(
+    r'"systemPrompt"(?P<colon>\s*:\s*)(?:"""(?P<text>.*?)""")?|"(?:[^"\\\n]|\\.)*"', re.IGNORECASE | re.DOTALL
+)
 
 
 def to_json(source: str) -> str:
@@ -26,11 +28,14 @@ def to_json(source: str) -> str:
 
 
 def _quote_match(match: re.Match[str]) -> str:
-    if match["key"] is None:
+    if match["colon"] is None:
         return match[0]
+    key = f'"systemPrompt"{match["colon"]}'
+    if match["text"] is None:
+        return key
     text = re.sub(r"\A[ \t]*\r?\n", "", match["text"])
     text = re.sub(r"\r?\n[ \t]*\Z", "", text)
-    return match["key"] + orjson.dumps(text).decode() + "\n" * match["text"].count("\n")
+    return key + orjson.dumps(text).decode() + "\n" * match["text"].count("\n")
 
 
 WITHOUT_EFFECT = frozenset({"retryCount"})

@@ -121,7 +121,7 @@ async def test_an_older_log_is_read_and_continued(serve: Serve, folder: Path, en
     assert (chat.created_at, history.references[0].name) == (1_771_000_000_000, "a.txt")
     assert [event.WhichOneof("payload") for event in history.events] == [
         "request_query", "chat_start", "run_start", "reasoning_snapshot", "tool_snapshot", "tool_result",
-        "action_snapshot", "action_param", "action_result", "content_snapshot", "run_complete",
+        "action_snapshot", "action_param", "action_result", "plan_create", "content_snapshot", "run_complete",
         "request_query", "run_start", "content_snapshot", "run_complete",
     ]  # fmt: skip
     assert path.with_suffix(".json.v3").read_bytes() == data
@@ -132,6 +132,30 @@ async def test_an_older_log_is_read_and_continued(serve: Serve, folder: Path, en
         await memory.delete(CHAT)
     assert [name for name in logs_in(folder) if CHAT in name] == []
     assert not path.with_suffix(".json.v3").exists()
+
+
+def plan_of(*states: str) -> dict[str, Any]:
+    tasks = [{"taskId": f"t{n}", "description": "look", "status": state} for n, state in enumerate(states)]
+    return {"planId": "p1", "plan": tasks}
+
+
+@pytest.mark.parametrize("has_events", [False, True])
+async def test_an_older_chat_shows_its_plan_as_it_changed_once(serve: Serve, folder: Path, has_events: bool) -> None:
+    shown = {"type": "plan.create", "seq": 9, "chatId": CHAT, **plan_of("init")}
+    lines = [
+        line("query", RUN, 0, query={"message": "go", "agentKey": "writer"}),
+        line("step", RUN, 1, _stage="plan", _seq=1, plan=plan_of("init"), messages=[]),
+        line("step", RUN, 2, _stage="execute", _seq=2, plan=plan_of("init"), messages=[]),
+        *([line("event", RUN, 3, event=shown)] if has_events else []),
+        line("step", RUN, 4, _stage="execute", _seq=3, plan=plan_of("completed", "init"), messages=[]),
+    ]
+    put(folder, encode(lines))
+    async with serve() as memory:
+        events = (await memory.chat(chat_id=CHAT)).events
+    created = [[*event.plan_create.plan] for event in events if event.HasField("plan_create")]
+    updated = [[*event.plan_update.plan] for event in events if event.HasField("plan_update")]
+    assert [[task.status for task in plan] for plan in created] == [["init"]]
+    assert [[task.status for task in plan] for plan in updated] == ([] if has_events else [["completed", "init"]])
 
 
 async def test_a_start_that_was_killed_in_the_middle_of_it_begins_again(serve: Serve, folder: Path) -> None:
@@ -154,7 +178,7 @@ async def test_verify_knows_older_logs_and_changes_nothing(serve: Serve, folder:
     assert path.read_bytes() == encode(OLDER)
     async with serve() as memory:
         await memory.append(CHAT, str(uuid.uuid4()), query_line("next"))
-    assert "1 chats, 8 lines: none damaged" in await tool(folder, "verify")
+    assert "1 chats, 9 lines: none damaged" in await tool(folder, "verify")
 
 
 async def test_a_line_that_is_no_json_is_named_and_left_out(serve: Serve, folder: Path) -> None:
