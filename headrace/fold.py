@@ -198,7 +198,7 @@ class Fold:
             case "action_snapshot":
                 snapshot = delta.action_snapshot
                 block = self._open_block(delta, "action", snapshot.action_id, snapshot.arguments)
-                block.name, block.params, block.is_complete = snapshot.action_name, snapshot.arguments, True
+                block.name, block.is_complete = snapshot.action_name, True
             case _:
                 pass
 

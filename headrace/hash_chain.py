@@ -40,7 +40,10 @@ def verify_lines(lines: Iterable[str]) -> ChainReport:
     """Check the lines of an export, the first of which begins it and the last of which, `end`, counts its steps."""
     count, previous, last = 0, FIRST, dict[str, Any]()
     for count, line in enumerate(lines, 1):
-        problem, record = _check_line(line, previous, is_first=count == 1, is_behind_end=last.get("step") == "end")
+        is_behind_end = last.get("step") == "end"
+        problem, record = _check_link(line, None if is_behind_end else previous, is_behind_end=is_behind_end)
+        if not problem and (count == 1) != (record.get("step") == "begin"):
+            problem = "is not where an export begins"
         if problem:
             return ChainReport(count - 1, previous, f"line {count} {problem}")
         previous, last = record["hash"], record
@@ -112,13 +115,6 @@ class LogVerifier:
         self._report = LogReport(report.lines + 1, report.first_seq or seq, seq, record["hash"])
         self._has_head = self._has_head or (seq, record["hash"]) == self._head
         self._forgotten_before = max(self._forgotten_before, before)
-
-
-def _check_line(line: str, previous: str, *, is_first: bool, is_behind_end: bool) -> tuple[str, dict[str, Any]]:
-    problem, record = _check_link(line, None if is_behind_end else previous, is_behind_end=is_behind_end)
-    if not problem and is_first != (record.get("step") == "begin"):
-        return "is not where an export begins", {}
-    return problem, record
 
 
 def _check_link(line: str, previous: str | None, *, is_behind_end: bool = False) -> tuple[str, dict[str, Any]]:

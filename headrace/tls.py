@@ -56,7 +56,10 @@ class Tls:
             for path in self.files:
                 read_regular_file(path, PEM_BYTES_MAX)  # OpenSSL would wait at a pipe
             if self.ca:
-                _load_ca(context, self.ca)
+                try:
+                    context.load_verify_locations(self.ca)
+                except ssl.SSLError as error:
+                    raise OSError(f"{self.ca} holds no certificates in PEM") from error
             if self.certificate:
                 # A key with a password is an error; without one given here OpenSSL would ask the terminal.
                 context.load_cert_chain(self.certificate, self.key, password="")
@@ -71,13 +74,6 @@ class Tls:
         """Return the credentials for gRPC; raises as `context`."""
         self.context()  # gRPC would report a bad file as a server that cannot be reached
         return grpc.ssl_channel_credentials(_read_bytes(self.ca), _read_bytes(self.key), _read_bytes(self.certificate))
-
-
-def _load_ca(context: ssl.SSLContext, ca: str) -> None:
-    try:
-        context.load_verify_locations(ca)
-    except ssl.SSLError as error:
-        raise OSError(f"{ca} holds no certificates in PEM") from error
 
 
 def _read_file_stamp(path: str) -> tuple[int, int]:

@@ -3,13 +3,11 @@ environment."""
 
 from __future__ import annotations
 
-import ast
 import re
 import sys
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -17,8 +15,8 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-ROOT = Path(__file__).parents[1]
-FILES = [path.relative_to(ROOT) for top in ("headrace", "services") for path in sorted((ROOT / top).rglob("*.py"))]
+from tests.support.source_code import FILES, ROOT, read
+
 BENCHMARKS = [path.relative_to(ROOT) for path in sorted((ROOT / "benchmarks").rglob("*.py"))]
 
 TRANSPORT = {f"services/runtime/rpc/{name}.py" for name in ("server", "channels")} | {
@@ -144,10 +142,6 @@ IN_CIRCLES: set[str] = set()
 PRIVATE_SHIM = "services/runtime/http2/h2_state.py"
 """The one file that may use another object's private names: `h2` has no public way for what it needs."""
 
-PRIVATE = re.compile("_[^_]")
-UNDERSCORED = {"_exit", "_replace", "_asdict", "_fields"}
-"""Public names of the standard library, which underscores them for reasons of its own."""
-
 PRIVATE_LEFT: set[str] = set()
 """Uses of another object's private names that are still to go, as "file: name". A line is removed, never added."""
 
@@ -156,83 +150,6 @@ ROOM_FILES_MAX = 16
 
 FIRST = Path("services/__init__.py")
 """Imported before everything else: what gRPC is to find when it is imported is set there."""
-
-
-@dataclass
-class Source:
-    """What the rules ask of a file."""
-
-    imports: set[str] = field(default_factory=set[str])
-    """Full names of all modules, or names in modules, that it imports anywhere in it."""
-
-    names: set[str] = field(default_factory=set[str])
-    """Every name with its dots, imported or used: os.environ, grpc.aio.server."""
-
-    private: set[str] = field(default_factory=set[str])
-    """Private names that are taken from another object than the method's own."""
-
-    bound: set[str] = field(default_factory=set[str])
-    """Variables and parameters."""
-
-
-@cache  # of what is found; the trees of all files are half a million objects
-def read(file: Path) -> Source:
-    source = Source()
-    for node in walk(ast.parse((ROOT / file).read_bytes())):
-        match node:
-            case ast.Import():
-                source.imports |= {alias.name for alias in node.names}
-            case ast.ImportFrom():
-                assert node.level == 0, f"{file}: relative imports hide the arrows"
-                source.imports |= {f"{node.module}.{alias.name}" for alias in node.names}
-            case ast.Attribute():
-                source.names.add(spell(node))
-                if PRIVATE.match(node.attr) and node.attr not in UNDERSCORED and not is_own(node.value):
-                    source.private.add(f"{file}: {node.attr}")
-            case ast.Name():
-                source.names.add(node.id)
-                if isinstance(node.ctx, ast.Store):
-                    source.bound.add(node.id)
-            case ast.arg():
-                source.bound.add(node.arg)
-            case _:
-                pass
-    source.names |= source.imports
-    return source
-
-
-def walk(tree: ast.AST) -> Iterator[ast.AST]:
-    """All nodes but those that say whether a name is read or set, which are a third of what ast.walk gives."""
-    rest = [tree]
-    while rest:
-        node = rest.pop()
-        yield node
-        for name in node._fields:
-            value = getattr(node, name, None)
-            if isinstance(value, list):
-                rest += [part for part in value if isinstance(part, ast.AST)]
-            elif isinstance(value, ast.AST) and name != "ctx":
-                rest.append(value)
-
-
-def spell(node: ast.expr) -> str:
-    """A name with its dots; what comes before them may be an expression, which is not spelled out."""
-    match node:
-        case ast.Attribute():
-            return f"{spell(node.value)}.{node.attr}"
-        case ast.Name():
-            return node.id
-        case _:
-            return "()"
-
-
-def is_own(value: ast.expr) -> bool:
-    """Whether an attribute's object is the method's own."""
-    match value:
-        case ast.Name(id="self" | "cls") | ast.Call(func=ast.Name(id="super"), args=[]):
-            return True
-        case _:
-            return False
 
 
 def may_import(file: Path, name: str) -> bool:

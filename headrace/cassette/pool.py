@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 POOLED = frozenset({"messages", "tools"})
@@ -55,11 +54,7 @@ class PoolReader:
                 if given[REFERENCE] not in self._values:
                     raise ValueError(f"there is no value {given[REFERENCE]}")
                 return self._values[given[REFERENCE]]
-            return dict(self._put_members(given))
+            return {name: self.put_back(value) for name, value in given.items()}
         if isinstance(given, list):
             return [self.put_back(item) for item in given]
         return given
-
-    def _put_members(self, given: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-        for name, value in given.items():
-            yield name, self.put_back(value)

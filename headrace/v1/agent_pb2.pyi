@@ -2473,7 +2473,7 @@ class AgentDelta(_message.Message):
 
     @_builtins.property
     def action_param(self) -> Global___ActionParam:
-        """What the front end is to do."""
+        """What the front end is to do; a history has it, too."""
 
     @_builtins.property
     def action_result(self) -> Global___ActionResult:
@@ -3776,6 +3776,9 @@ class ToolSnapshot(_message.Message):
     TOOL_PARAMS_FIELD_NUMBER: _builtins.int
     DESCRIPTION_FIELD_NUMBER: _builtins.int
     ARGUMENTS_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    VIEWPORT_KEY_FIELD_NUMBER: _builtins.int
+    TOOL_TIMEOUT_FIELD_NUMBER: _builtins.int
     tool_id: _builtins.str
     """The call."""
     tool_name: _builtins.str
@@ -3789,7 +3792,13 @@ class ToolSnapshot(_message.Message):
     description: _builtins.str
     """What it does."""
     arguments: _builtins.str
-    """The arguments as the model wrote them: JSON; absent when they are no valid JSON."""
+    """The arguments as the model wrote them: JSON; absent when they are no JSON object."""
+    run_id: _builtins.str
+    """The run."""
+    viewport_key: _builtins.str
+    """As in tool.start."""
+    tool_timeout: _builtins.int
+    """As in tool.start."""
     def __init__(
         self,
         *,
@@ -3800,10 +3809,13 @@ class ToolSnapshot(_message.Message):
         tool_params: _builtins.str | None = ...,
         description: _builtins.str | None = ...,
         arguments: _builtins.str | None = ...,
+        run_id: _builtins.str = ...,
+        viewport_key: _builtins.str | None = ...,
+        tool_timeout: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_arguments", b"_arguments", "_description", b"_description", "_tool_api", b"_tool_api", "_tool_name", b"_tool_name", "_tool_params", b"_tool_params", "_tool_type", b"_tool_type", "arguments", b"arguments", "description", b"description", "tool_api", b"tool_api", "tool_name", b"tool_name", "tool_params", b"tool_params", "tool_type", b"tool_type"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_arguments", b"_arguments", "_description", b"_description", "_tool_api", b"_tool_api", "_tool_name", b"_tool_name", "_tool_params", b"_tool_params", "_tool_timeout", b"_tool_timeout", "_tool_type", b"_tool_type", "_viewport_key", b"_viewport_key", "arguments", b"arguments", "description", b"description", "tool_api", b"tool_api", "tool_name", b"tool_name", "tool_params", b"tool_params", "tool_timeout", b"tool_timeout", "tool_type", b"tool_type", "viewport_key", b"viewport_key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_arguments", b"_arguments", "_description", b"_description", "_tool_api", b"_tool_api", "_tool_name", b"_tool_name", "_tool_params", b"_tool_params", "_tool_type", b"_tool_type", "arguments", b"arguments", "description", b"description", "tool_api", b"tool_api", "tool_id", b"tool_id", "tool_name", b"tool_name", "tool_params", b"tool_params", "tool_type", b"tool_type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_arguments", b"_arguments", "_description", b"_description", "_tool_api", b"_tool_api", "_tool_name", b"_tool_name", "_tool_params", b"_tool_params", "_tool_timeout", b"_tool_timeout", "_tool_type", b"_tool_type", "_viewport_key", b"_viewport_key", "arguments", b"arguments", "description", b"description", "run_id", b"run_id", "tool_api", b"tool_api", "tool_id", b"tool_id", "tool_name", b"tool_name", "tool_params", b"tool_params", "tool_timeout", b"tool_timeout", "tool_type", b"tool_type", "viewport_key", b"viewport_key"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__arguments: _TypeAlias = _typing.Literal["arguments"]  # noqa: Y015
     _WhichOneofArgType__arguments: _TypeAlias = _typing.Literal["_arguments", b"_arguments"]  # noqa: Y015
@@ -3815,8 +3827,12 @@ class ToolSnapshot(_message.Message):
     _WhichOneofArgType__tool_name: _TypeAlias = _typing.Literal["_tool_name", b"_tool_name"]  # noqa: Y015
     _WhichOneofReturnType__tool_params: _TypeAlias = _typing.Literal["tool_params"]  # noqa: Y015
     _WhichOneofArgType__tool_params: _TypeAlias = _typing.Literal["_tool_params", b"_tool_params"]  # noqa: Y015
+    _WhichOneofReturnType__tool_timeout: _TypeAlias = _typing.Literal["tool_timeout"]  # noqa: Y015
+    _WhichOneofArgType__tool_timeout: _TypeAlias = _typing.Literal["_tool_timeout", b"_tool_timeout"]  # noqa: Y015
     _WhichOneofReturnType__tool_type: _TypeAlias = _typing.Literal["tool_type"]  # noqa: Y015
     _WhichOneofArgType__tool_type: _TypeAlias = _typing.Literal["_tool_type", b"_tool_type"]  # noqa: Y015
+    _WhichOneofReturnType__viewport_key: _TypeAlias = _typing.Literal["viewport_key"]  # noqa: Y015
+    _WhichOneofArgType__viewport_key: _TypeAlias = _typing.Literal["_viewport_key", b"_viewport_key"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__arguments) -> _WhichOneofReturnType__arguments | None: ...
     @_typing.overload
@@ -3828,7 +3844,11 @@ class ToolSnapshot(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__tool_params) -> _WhichOneofReturnType__tool_params | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__tool_timeout) -> _WhichOneofReturnType__tool_timeout | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__tool_type) -> _WhichOneofReturnType__tool_type | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__viewport_key) -> _WhichOneofReturnType__viewport_key | None: ...
 
 Global___ToolSnapshot: _TypeAlias = ToolSnapshot  # noqa: Y015
 
@@ -3983,6 +4003,7 @@ class ActionSnapshot(_message.Message):
     ACTION_NAME_FIELD_NUMBER: _builtins.int
     DESCRIPTION_FIELD_NUMBER: _builtins.int
     ARGUMENTS_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
     action_id: _builtins.str
     """The action."""
     action_name: _builtins.str
@@ -3990,7 +4011,9 @@ class ActionSnapshot(_message.Message):
     description: _builtins.str
     """What it does."""
     arguments: _builtins.str
-    """The arguments: JSON."""
+    """The arguments as the model wrote them: JSON; absent when they are no JSON object."""
+    run_id: _builtins.str
+    """The run."""
     def __init__(
         self,
         *,
@@ -3998,10 +4021,11 @@ class ActionSnapshot(_message.Message):
         action_name: _builtins.str | None = ...,
         description: _builtins.str | None = ...,
         arguments: _builtins.str | None = ...,
+        run_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_action_name", b"_action_name", "_arguments", b"_arguments", "_description", b"_description", "action_name", b"action_name", "arguments", b"arguments", "description", b"description"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_action_name", b"_action_name", "_arguments", b"_arguments", "_description", b"_description", "action_id", b"action_id", "action_name", b"action_name", "arguments", b"arguments", "description", b"description"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_action_name", b"_action_name", "_arguments", b"_arguments", "_description", b"_description", "action_id", b"action_id", "action_name", b"action_name", "arguments", b"arguments", "description", b"description", "run_id", b"run_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__action_name: _TypeAlias = _typing.Literal["action_name"]  # noqa: Y015
     _WhichOneofArgType__action_name: _TypeAlias = _typing.Literal["_action_name", b"_action_name"]  # noqa: Y015

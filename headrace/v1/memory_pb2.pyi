@@ -1724,6 +1724,7 @@ class LogMessage(_message.Message):
     OK_FIELD_NUMBER: _builtins.int
     TOOL_PARAMS_FIELD_NUMBER: _builtins.int
     FINISH_REASON_FIELD_NUMBER: _builtins.int
+    TOOL_FIELD_NUMBER: _builtins.int
     ts: _builtins.int
     """When it was made, Unix milliseconds."""
     msg_id: _builtins.str
@@ -1758,6 +1759,10 @@ class LogMessage(_message.Message):
     def usage(self) -> _common_pb2.Usage:
         """Usage of the model call, on the last piece of its answer."""
 
+    @_builtins.property
+    def tool(self) -> Global___ToolDetails:
+        """Calls: their tool, as the event that opened them describes it."""
+
     def __init__(
         self,
         *,
@@ -1774,10 +1779,11 @@ class LogMessage(_message.Message):
         ok: _builtins.bool | None = ...,
         tool_params: _builtins.str | None = ...,
         finish_reason: _builtins.str | None = ...,
+        tool: Global___ToolDetails | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_action_id", b"_action_id", "_content_id", b"_content_id", "_finish_reason", b"_finish_reason", "_msg_id", b"_msg_id", "_ok", b"_ok", "_reasoning_id", b"_reasoning_id", "_tool_id", b"_tool_id", "_tool_params", b"_tool_params", "action_id", b"action_id", "content_id", b"content_id", "events", b"events", "finish_reason", b"finish_reason", "message", b"message", "msg_id", b"msg_id", "ok", b"ok", "reasoning_id", b"reasoning_id", "timing", b"timing", "tool_id", b"tool_id", "tool_params", b"tool_params", "usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_action_id", b"_action_id", "_content_id", b"_content_id", "_finish_reason", b"_finish_reason", "_msg_id", b"_msg_id", "_ok", b"_ok", "_reasoning_id", b"_reasoning_id", "_tool_id", b"_tool_id", "_tool_params", b"_tool_params", "action_id", b"action_id", "content_id", b"content_id", "events", b"events", "finish_reason", b"finish_reason", "message", b"message", "msg_id", b"msg_id", "ok", b"ok", "reasoning_id", b"reasoning_id", "timing", b"timing", "tool", b"tool", "tool_id", b"tool_id", "tool_params", b"tool_params", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_action_id", b"_action_id", "_content_id", b"_content_id", "_finish_reason", b"_finish_reason", "_msg_id", b"_msg_id", "_ok", b"_ok", "_reasoning_id", b"_reasoning_id", "_tool_id", b"_tool_id", "_tool_params", b"_tool_params", "action_id", b"action_id", "content_id", b"content_id", "events", b"events", "finish_reason", b"finish_reason", "message", b"message", "msg_id", b"msg_id", "ok", b"ok", "reasoning_id", b"reasoning_id", "timing", b"timing", "tool_id", b"tool_id", "tool_params", b"tool_params", "ts", b"ts", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_action_id", b"_action_id", "_content_id", b"_content_id", "_finish_reason", b"_finish_reason", "_msg_id", b"_msg_id", "_ok", b"_ok", "_reasoning_id", b"_reasoning_id", "_tool_id", b"_tool_id", "_tool_params", b"_tool_params", "action_id", b"action_id", "content_id", b"content_id", "events", b"events", "finish_reason", b"finish_reason", "message", b"message", "msg_id", b"msg_id", "ok", b"ok", "reasoning_id", b"reasoning_id", "timing", b"timing", "tool", b"tool", "tool_id", b"tool_id", "tool_params", b"tool_params", "ts", b"ts", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__action_id: _TypeAlias = _typing.Literal["action_id"]  # noqa: Y015
     _WhichOneofArgType__action_id: _TypeAlias = _typing.Literal["_action_id", b"_action_id"]  # noqa: Y015
@@ -1813,6 +1819,63 @@ class LogMessage(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__tool_params) -> _WhichOneofReturnType__tool_params | None: ...
 
 Global___LogMessage: _TypeAlias = LogMessage  # noqa: Y015
+
+@_typing.final
+class ToolDetails(_message.Message):
+    """A tool as tool.start or action.start describes it, whose fields these are."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOOL_TYPE_FIELD_NUMBER: _builtins.int
+    TOOL_API_FIELD_NUMBER: _builtins.int
+    DESCRIPTION_FIELD_NUMBER: _builtins.int
+    VIEWPORT_KEY_FIELD_NUMBER: _builtins.int
+    TOOL_TIMEOUT_FIELD_NUMBER: _builtins.int
+    tool_type: _builtins.str
+    """backend, frontend or orchestrator; absent for an action."""
+    tool_api: _builtins.str
+    """How it is called, where that matters to a front end."""
+    description: _builtins.str
+    """What it does."""
+    viewport_key: _builtins.str
+    """Frontend tools: the view to show."""
+    tool_timeout: _builtins.int
+    """Frontend tools: how long the run waits, in milliseconds."""
+    def __init__(
+        self,
+        *,
+        tool_type: _builtins.str | None = ...,
+        tool_api: _builtins.str | None = ...,
+        description: _builtins.str | None = ...,
+        viewport_key: _builtins.str | None = ...,
+        tool_timeout: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_description", b"_description", "_tool_api", b"_tool_api", "_tool_timeout", b"_tool_timeout", "_tool_type", b"_tool_type", "_viewport_key", b"_viewport_key", "description", b"description", "tool_api", b"tool_api", "tool_timeout", b"tool_timeout", "tool_type", b"tool_type", "viewport_key", b"viewport_key"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_description", b"_description", "_tool_api", b"_tool_api", "_tool_timeout", b"_tool_timeout", "_tool_type", b"_tool_type", "_viewport_key", b"_viewport_key", "description", b"description", "tool_api", b"tool_api", "tool_timeout", b"tool_timeout", "tool_type", b"tool_type", "viewport_key", b"viewport_key"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__description: _TypeAlias = _typing.Literal["description"]  # noqa: Y015
+    _WhichOneofArgType__description: _TypeAlias = _typing.Literal["_description", b"_description"]  # noqa: Y015
+    _WhichOneofReturnType__tool_api: _TypeAlias = _typing.Literal["tool_api"]  # noqa: Y015
+    _WhichOneofArgType__tool_api: _TypeAlias = _typing.Literal["_tool_api", b"_tool_api"]  # noqa: Y015
+    _WhichOneofReturnType__tool_timeout: _TypeAlias = _typing.Literal["tool_timeout"]  # noqa: Y015
+    _WhichOneofArgType__tool_timeout: _TypeAlias = _typing.Literal["_tool_timeout", b"_tool_timeout"]  # noqa: Y015
+    _WhichOneofReturnType__tool_type: _TypeAlias = _typing.Literal["tool_type"]  # noqa: Y015
+    _WhichOneofArgType__tool_type: _TypeAlias = _typing.Literal["_tool_type", b"_tool_type"]  # noqa: Y015
+    _WhichOneofReturnType__viewport_key: _TypeAlias = _typing.Literal["viewport_key"]  # noqa: Y015
+    _WhichOneofArgType__viewport_key: _TypeAlias = _typing.Literal["_viewport_key", b"_viewport_key"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__description) -> _WhichOneofReturnType__description | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__tool_api) -> _WhichOneofReturnType__tool_api | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__tool_timeout) -> _WhichOneofReturnType__tool_timeout | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__tool_type) -> _WhichOneofReturnType__tool_type | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__viewport_key) -> _WhichOneofReturnType__viewport_key | None: ...
+
+Global___ToolDetails: _TypeAlias = ToolDetails  # noqa: Y015
 
 @_typing.final
 class Timing(_message.Message):

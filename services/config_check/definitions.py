@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,13 +80,16 @@ def read_definitions(folder: Path, env: Mapping[str, str]) -> tuple[Definitions,
         refusals += [Refusal(Path(refusal.file).name, refusal.problem) for refusal in found]
     with collecting_refusals() as found:
         tools.reload()
-        refusals += [Refusal(_locate_tool_file(refusal.file), refusal.problem) for refusal in found]
+        for refusal in found:
+            # Views are named with their folder, others by the name alone.
+            has_folder = "/" in refusal.file or refusal.file == "tools.yaml"
+            refusals.append(Refusal(refusal.file if has_folder else f"{TOOLS}/{refusal.file}", refusal.problem))
     with collecting_refusals() as found:
         known_skills = skills.list_skills()
         refusals += [Refusal(f"{SKILLS}/{refusal.file}", refusal.problem) for refusal in found]
     servers, mcp_refusals = _read_mcp_servers(folder / MCP_FILE, env)
     refusals += _check_retention(folder / RETENTION)
-    are_budgets_refused = any(refusal.file == BUDGETS for refusal in refusals)
+    budget_rules = () if any(refusal.file == BUDGETS for refusal in refusals) else budgets.current.rules
     definitions = Definitions(
         agents=registry.by_file,
         modes=modes.names,
@@ -95,19 +98,10 @@ def read_definitions(folder: Path, env: Mapping[str, str]) -> tuple[Definitions,
         skills=known_skills,
         mcp_servers=servers,
         ruled_tools=list(rules.current.tools),
-        budget_agents=[] if are_budgets_refused else sorted(_list_budget_agents(budgets)),
+        budget_agents=sorted({rule.agent for rule in budget_rules if rule.agent not in (None, EACH)}),
         is_whole=providers.is_loaded and (folder / AGENTS).is_dir(),
     )
     return definitions, refusals + mcp_refusals
-
-
-def _locate_tool_file(name: str) -> str:
-    """Return the path of a file that the tools' readers name: views with their folder, others by the name alone."""
-    return name if "/" in name or name == "tools.yaml" else f"{TOOLS}/{name}"
-
-
-def _list_budget_agents(budgets: BudgetsFile) -> set[str]:
-    return {rule.agent for rule in budgets.current.rules if rule.agent not in (None, EACH)}
 
 
 def _check_retention(path: Path) -> list[Refusal]:
@@ -127,10 +121,6 @@ def _read_mcp_servers(path: Path, env: Mapping[str, str]) -> tuple[list[str], li
         stated = read_servers(path, env)
     except BadMcpFile as error:
         return [], [Refusal(MCP_FILE, str(error))]
-    refusals = (_refuse_server(name, problem) for name, problem in stated.problems.items())
-    return [*stated.servers, *stated.problems], [refusal for each in refusals for refusal in each]
-
-
-def _refuse_server(name: str, problem: str) -> Iterator[Refusal]:
-    for line in problem.splitlines():
-        yield Refusal(MCP_FILE, f"mcpServers.{name}: {line}")
+    lines = ((name, line) for name, problem in stated.problems.items() for line in problem.splitlines())
+    refusals = [Refusal(MCP_FILE, f"mcpServers.{name}: {line}") for name, line in lines]
+    return [*stated.servers, *stated.problems], refusals

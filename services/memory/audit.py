@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from services.memory.storage.gates.rows import decode_gate_event
 from services.runtime.auth import identity
 from services.runtime.clock import monotonic_s
 from services.runtime.formats.same_fields import copy_fields
+from services.runtime.newest import NewestDict
 
 if TYPE_CHECKING:
     from services.memory.storage.audit import AuditTrail
@@ -53,7 +53,7 @@ READS_MAX = 10_000
 class ContentReads:
     def __init__(self, audit: AuditTrail) -> None:
         self._audit = audit
-        self._told_at: OrderedDict[tuple[Identity, str, str], float] = OrderedDict()
+        self._told_at: NewestDict[tuple[Identity, str, str], float] = NewestDict(READS_MAX)
         """By reader, credential and chat, the oldest first."""
 
     async def record(self, reader: Identity, owner: Identity, chat_id: str) -> None:
@@ -66,9 +66,6 @@ class ContentReads:
         makers = " ".join(sorted(reader.makers))
         await self._audit.record("content.read", reader, chatId=chat_id, of=owner.user, makers=makers)
         self._told_at[key] = now
-        self._told_at.move_to_end(key)
-        if len(self._told_at) > READS_MAX:
-            self._told_at.popitem(last=False)
 
 
 PAGE_SIZE, PAGE_SIZE_MAX = 100, 500
@@ -104,7 +101,9 @@ class AuditService(AuditServiceServicer):
         size = request.page_size if request.HasField("page_size") else PAGE_SIZE
         if not 1 <= size <= PAGE_SIZE_MAX:
             raise InvalidRequest.of("pageSize", f"must be 1 to {PAGE_SIZE_MAX}")
-        before = _parse_token(request.page_token)
+        if (token := request.page_token) and not token.isdecimal():
+            raise InvalidRequest.of("pageToken", "must be that of a page before")
+        before = int(token) if token else 1 << 62
         found: list[audit_pb2.AuditLine] = []
         scanned, has_more = 0, True
         while len(found) < size and scanned < SCANNED_MAX:
@@ -115,7 +114,7 @@ class AuditService(AuditServiceServicer):
                 break
             for line in map(_make_line, lines):
                 before = line.seq
-                if _is_wanted(line.event, request.event):
+                if request.event in ("", line.event) or line.event.startswith(f"{request.event}."):
                     found.append(line)
                 if len(found) == size:
                     break
@@ -164,14 +163,6 @@ class AuditService(AuditServiceServicer):
         return audit_pb2.RecordAuditResponse()
 
 
-def _parse_token(token: str) -> int:
-    if not token:
-        return 1 << 62
-    if not token.isdecimal():
-        raise InvalidRequest.of("pageToken", "must be that of a page before")
-    return int(token)
-
-
 def _parse_details(text: str) -> dict[str, Any]:
     details = json.loads(text) if text else {}
     if not isinstance(details, dict) or not all(type(value) in (str, int, bool) for value in details.values()):
@@ -179,10 +170,6 @@ def _parse_details(text: str) -> dict[str, Any]:
     if known := sorted(set(details) & set(_KNOWN)):
         raise InvalidRequest.of("details", f"{known[0]} is a field of its own")
     return details
-
-
-def _is_wanted(event: str, wanted: str) -> bool:
-    return wanted in ("", event) or event.startswith(f"{wanted}.")
 
 
 def _make_line(line: str) -> audit_pb2.AuditLine:

@@ -169,7 +169,11 @@ class BudgetRpcs(MemoryServiceServicer):
         for given, period, (_, share) in zip(request.budgets, periods, decision.nearing, strict=True):
             is_refusing = any(budget.budget_id == given.budget_id for budget in decision.refusing)
             if given.warn_at and (share >= given.warn_at or is_refusing):
-                await self._warn(tenant, given, period)
+                facts = {"nanoUsdMax": given.nano_usd_max, "tokensMax": given.tokens_max}
+                facts |= {"user": given.user, "agentKey": given.agent_key, "key": given.key}
+                facts = {name: value for name, value in facts.items() if value} | {"opensAt": period.ends_at}
+                args = (tenant, given.budget_id, period.name, given.warn_at, facts)
+                await warn_of_budget(self._engine.records.webhooks, *args, agent_key=given.agent_key)
         if decision.granted is None:
             raise _make_refusal(decision.refusing, request.budgets, periods, now)
         granted = memory_pb2.SpendAmount(nano_usd=decision.granted.nano_usd, tokens=decision.granted.tokens)
@@ -190,13 +194,6 @@ class BudgetRpcs(MemoryServiceServicer):
                 for use, period in zip(uses, periods, strict=True)
             ]
         )
-
-    async def _warn(self, tenant: str, budget: memory_pb2.SpendBudget, period: Period) -> None:
-        limits = {"nanoUsdMax": budget.nano_usd_max, "tokensMax": budget.tokens_max}
-        subject = {"user": budget.user, "agentKey": budget.agent_key, "key": budget.key}
-        told = {name: value for name, value in (limits | subject).items() if value} | {"opensAt": period.ends_at}
-        args = (tenant, budget.budget_id, period.name, budget.warn_at, told)
-        await warn_of_budget(self._engine.records.webhooks, *args, agent_key=budget.agent_key)
 
 
 def _make_refusal(

@@ -10,7 +10,7 @@ from typing import TextIO
 
 import structlog
 
-from headrace.cassette.lines import Cassette, CassetteError, read_cassette
+from headrace.cassette.lines import CassetteError, read_cassette
 from headrace.cli.run_view.run_display import RunDisplay
 from headrace.cli.run_view.view import choose_view
 from headrace.regular_files import read_regular_file
@@ -46,25 +46,19 @@ def _replay_file(path: Path, arguments: argparse.Namespace) -> int:
     if refusal := find_refusal(cassette, runs_modes=arguments.run_modes):
         _say(sys.stderr, f"{path}: {refusal}")
         return DIFFERENT
-    show = _make_show(cassette) if arguments.show else _ignore
+    shown = dict[str, OnEvent]()
+    if arguments.show:
+        view = choose_view()
+        view.show_query(str(cassette.query.get("message", "")))
+        shown = {"on_event": RunDisplay(view).show_event}
     try:
-        seq = replay(cassette, speed=arguments.speed, stop_at=arguments.stop_at, on_event=show)
+        seq = replay(cassette, speed=arguments.speed, stop_at=arguments.stop_at, **shown)
     except Difference as error:
         _say(sys.stderr, f"{path}: {error}{describe_missing(cassette)}")
         return DIFFERENT
     if not arguments.show:
         _say(sys.stdout, f"{path}: {seq} events, the same")
     return SAME
-
-
-def _make_show(cassette: Cassette) -> OnEvent:
-    view = choose_view()
-    view.show_query(str(cassette.query.get("message", "")))
-    return RunDisplay(view).show_event
-
-
-def _ignore(event: object) -> None:
-    pass
 
 
 def _say(out: TextIO, text: str) -> None:

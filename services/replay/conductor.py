@@ -116,7 +116,11 @@ class Conductor:
         method = line.given["method"]
         wanted = drop_members(line.given.get("request"), UNCOMPARED)
         if not await self._try(lambda: self._find(method, wanted) is not None):
-            raise Difference(f"line {line.number}: {self._describe_missing(method, wanted)}")
+            other = next((call for call in self._heard.calls if call.method == method), None)
+            problem = f"is not called{self._say_waiting()}"
+            if other is not None:
+                problem = f"is called with another request: {describe(wanted, other.request)}"
+            raise Difference(f"line {line.number}: {method} {problem}")
         found = self._find(method, wanted)
         assert found is not None, "it was waited for"
         self._heard.calls.remove(found)
@@ -125,12 +129,6 @@ class Conductor:
     def _find(self, method: str, wanted: Any) -> HeardCall | None:
         same = (call for call in self._heard.calls if call.method == method)
         return next((call for call in same if not differs(wanted, call.request)), None)
-
-    def _describe_missing(self, method: str, wanted: Any) -> str:
-        other = next((call for call in self._heard.calls if call.method == method), None)
-        if other is None:
-            return f"{method} is not called{self._say_waiting()}"
-        return f"{method} is called with another request: {describe(wanted, other.request)}"
 
     def _say_waiting(self) -> str:
         """Say what has come in the place of what was waited for."""
@@ -236,16 +234,12 @@ class ReplayClock:
         if speed > 0:
             await asyncio.sleep(missing_s if speed == 1 else 0)
             if speed != 1:
-                await self._pass_slowly(missing_s, speed)
+                waited_s = missing_s / speed
+                await asyncio.sleep(waited_s)
+                self._loop.ahead_s += max(0.0, missing_s - waited_s)
             return
         step_s = max(LOOK_S, missing_s / LOOKS_MAX)
         while missing_s > 0:
             self._loop.ahead_s += min(step_s, missing_s)
             missing_s -= step_s
             await asyncio.sleep(0)
-
-    async def _pass_slowly(self, missing_s: float, speed: float) -> None:
-        """Wait a `speed`th of the time, and move the loop's clock by the rest."""
-        waited_s = missing_s / speed
-        await asyncio.sleep(waited_s)
-        self._loop.ahead_s += max(0.0, missing_s - waited_s)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +16,8 @@ from hashlib import blake2b
 from typing import Any
 
 import orjson
+
+from services.runtime.newest import NewestDict
 
 REQUESTS_MAX = 1000
 """Requests kept; the oldest are dropped first."""
@@ -86,7 +88,7 @@ class RequestLog:
 
 class PrefixCache:
     def __init__(self) -> None:
-        self._known: OrderedDict[bytes, None] = OrderedDict()
+        self._known: NewestDict[bytes, None] = NewestDict(PREFIXES_MAX)
 
     def measure(self, body: dict[str, Any], prompt_tokens: int) -> int:
         """Return the tokens at the request's beginning that an earlier one had too, and keep its prefixes."""
@@ -101,7 +103,4 @@ class PrefixCache:
             if key in self._known and end >= CHARS_MIN:
                 found = end
             self._known[key] = None
-            self._known.move_to_end(key)
-        while len(self._known) > PREFIXES_MAX:
-            self._known.popitem(last=False)
         return int(prompt_tokens * found / len(text)) // 128 * 128

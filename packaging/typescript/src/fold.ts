@@ -222,7 +222,6 @@ export function foldEvents(events: Iterable<AgentDelta>): Fold {
 function openBlock(kind: BlockKind, id: string, event: AgentDelta, isWhole: boolean): Block {
   const fields: Record<string, any> = event;
   const { seq, subagentId = "", taskId = "" } = event;
-  const given = kind === "tool" ? fields.toolParams : fields.arguments;
   const written = fields.arguments === undefined ? "" : JSON.stringify(fields.arguments);
   const isText = kind === "content" || kind === "reasoning";
   return {
@@ -233,7 +232,7 @@ function openBlock(kind: BlockKind, id: string, event: AgentDelta, isWhole: bool
     text: (isWhole && (isText ? fields.text : written)) || "",
     isAnswer: kind === "content" && (fields.isAnswer ?? (!subagentId && !taskId)),
     isComplete: isWhole,
-    params: isWhole && !isText ? (given ?? null) : null,
+    params: isWhole ? (fields.toolParams ?? null) : null,
     ...{ result: null, ok: true },
   };
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -15,9 +14,10 @@ from headrace.v1 import agent_pb2, common_pb2
 from services.facade.a2a.protocol import BAD_PARAMS, NO_CONTENT_TYPE, NO_TASK, A2aError
 from services.facade.a2a.push_configs import PushConfig, parse_push_config
 from services.facade.faces.attachments.attachment import Attachment, check_number, decode_base64, make_attachment
-from services.facade.faces.gate_answers import APPROVAL, Answer, GateRef, make_answer
+from services.facade.faces.gate_answers import APPROVAL, Answer, GateRef, make_answer, parse_text
 from services.runtime.auth import identity
 from services.runtime.auth.access import find_keyed_chat
+from services.runtime.rpc import field_rules
 
 _URL_SAFE = str.maketrans("-_", "+/")
 
@@ -119,10 +119,7 @@ def _read_file(part: dict[str, Any], name: str) -> Attachment:
 
 
 def is_uuid(value: Any) -> bool:
-    return (
-        isinstance(value, str)
-        and re.fullmatch(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", value) is not None
-    )
+    return isinstance(value, str) and field_rules.is_uuid(value.lower())
 
 
 def find_context(agent_key: str, sent: SentMessage) -> str:
@@ -178,11 +175,4 @@ def _read_text(gate: agent_pb2.GateOpen, text: str) -> Any:
         return _WORDS.get(word)
     if gate.ask.HasField("url") and word in _VISITED:
         return _VISITED[word]
-    return _parse_text(text)
-
-
-def _parse_text(text: str) -> Any:
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return {"answer": text}
+    return parse_text(text)

@@ -5,19 +5,21 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from importlib.metadata import version
+from typing import Any
 
 import grpc
 import orjson
 from aiohttp import web
 
 from headrace.errors import HeadraceError
-from headrace.v1 import common_pb2
-from services.facade.a2a.card import build_card
-from services.facade.a2a.json_events import JsonEvents
+from headrace.v1 import agent_pb2, common_pb2
 from services.facade.a2a.operations import STREAMING, Operations
 from services.facade.a2a.protocol import (
+    CURSOR,
     EXTENSIONS_HEADER,
     LAST_EVENT_ID,
+    VERSION,
     VERSION_HEADER,
     A2aError,
     Call,
@@ -30,7 +32,7 @@ from services.facade.a2a.protocol import (
     read_json,
 )
 from services.facade.a2a.rest_paths import read_rest_call
-from services.facade.a2a.task_view import TaskView
+from services.facade.a2a.task_view import ANSWER, TaskView
 from services.facade.faces.published import PublishedAgents
 from services.facade.middleware.request_lifecycle import has_begun
 from services.facade.requests.body import read_single_header
@@ -149,3 +151,77 @@ def _find_base(request: web.Request) -> str:
 def _find_host(request: web.Request) -> str:
     host = request.headers.get("X-Forwarded-Host", request.host)
     return host if _HOST.fullmatch(host) else request.host
+
+
+class JsonEvents:
+    """An event sink; where the caller wants cursors, updates have them in their metadata, beside the frame's id."""
+
+    def __init__(self, writer: FrameWriter, call: Call, *, has_cursors: bool) -> None:
+        self._writer = writer
+        self._head, self._tail = call.encode_result({"": 0}).split(b'{"":0}')
+        self._has_cursors = has_cursors
+        self._piece_head = b""
+        """What stands before the text of each piece, which only text and cursor change."""
+
+    def send_event(self, event: dict[str, Any], seq: int) -> bool:
+        if self._has_cursors:
+            event = {kind: value | {"metadata": {CURSOR: str(seq)}} for kind, value in event.items()}
+        return self._send_frame(orjson.dumps(event), seq)
+
+    def send_piece(self, ids: dict[str, str], text: str, seq: int, *, append: bool) -> bool:
+        if not self._piece_head:
+            known = orjson.dumps(ids)[:-1]
+            self._piece_head = b'{"artifactUpdate":%b,"artifact":{"artifactId":"%b","parts":[{"text":' % (
+                known,
+                ANSWER.encode(),
+            )
+        word = b"true" if append else b"false"
+        cursor = b',"metadata":{"%b":"%d"}' % (CURSOR.encode(), seq) if self._has_cursors else b""
+        return self._send_frame(b'%b%b}]},"append":%b%b}}' % (self._piece_head, orjson.dumps(text), word, cursor), seq)
+
+    def _send_frame(self, event: bytes, seq: int) -> bool:
+        return self._writer.send_frame(b"id: %d\ndata: %b%b%b\n\n" % (seq, self._head, event, self._tail))
+
+    async def wait_until_drained(self) -> None:
+        if self._writer.has_frames:
+            await self._writer.wait_until_drained()
+
+
+MODES = ["text/plain", "application/json"]
+
+FILE_MODES = ["image/png", "image/jpeg", "image/gif", "image/webp", "audio/wav", "audio/mpeg", "application/pdf"]
+"""What models can be shown; any other file is one of the chat's."""
+
+
+def build_card(agent: agent_pb2.Agent, url: str, grpc_address: str = "") -> dict[str, Any]:
+    """Return the card of an agent whose JSON-RPC is at `url`, below which HTTP+JSON has its paths; its gRPC is at
+    `grpc_address`, where all agents are, each by its key as `tenant`.
+    """
+    interfaces: list[dict[str, Any]] = [
+        {"url": url, "protocolBinding": binding, "protocolVersion": VERSION} for binding in ("JSONRPC", "HTTP+JSON")
+    ]
+    if grpc_address:
+        served = {"url": grpc_address, "protocolBinding": "GRPC", "tenant": agent.key, "protocolVersion": VERSION}
+        interfaces.append(served)
+    skill: dict[str, Any] = {
+        "id": agent.key,
+        "name": agent.name,
+        "description": agent.description or agent.name,
+        "tags": [agent.mode.lower()],
+        "examples": [*agent.questions],
+    }
+    extension = {"uri": CURSOR, "description": "Events have cursors; SubscribeToTask takes one as Last-Event-ID."}
+    return {
+        "name": agent.name,
+        "description": agent.description or agent.name,
+        "version": version("headrace"),
+        "supportedInterfaces": interfaces,
+        "capabilities": {"streaming": True, "pushNotifications": True, "extensions": [extension]},
+        "securitySchemes": {
+            "bearer": {"httpAuthSecurityScheme": {"scheme": "Bearer"}},
+            "apiKey": {"apiKeySecurityScheme": {"location": "header", "name": "X-API-Key"}},
+        },
+        "defaultInputModes": [*MODES, *FILE_MODES],
+        "defaultOutputModes": MODES,
+        "skills": [skill],
+    }

@@ -188,7 +188,12 @@ class TaskView:
         return [*answer, *self.files.values()]
 
     def build_status(self) -> dict[str, Any]:
-        status: dict[str, Any] = {"state": self._find_state(), "timestamp": format_time(self.timestamp_ms)}
+        end = self.fold.end.WhichOneof("payload") if self.fold.end is not None else None
+        state = STATES[STATES_BY_EVENT.get(end or "", State.WAITING if self.gates else State.RUNNING)]
+        # A message without a gateId answers the first gate, so that one says what is waited for.
+        if end is None and self.gates and asks_for_authorization(next(iter(self.gates.values()))):
+            state = AUTH_REQUIRED
+        status: dict[str, Any] = {"state": state, "timestamp": format_time(self.timestamp_ms)}
         if self.fold.end is not None:
             if self.fold.end.HasField("run_error"):
                 why = self.fold.end.run_error.error
@@ -197,13 +202,6 @@ class TaskView:
         elif self.gates:
             status["message"] = self._build_message([part for gate in self.gates.values() for part in self._ask(gate)])
         return status
-
-    def _find_state(self) -> str:
-        end = self.fold.end.WhichOneof("payload") if self.fold.end is not None else None
-        # A message without a gateId answers the first gate, so that one says what is waited for.
-        if end is None and self.gates and asks_for_authorization(next(iter(self.gates.values()))):
-            return AUTH_REQUIRED
-        return STATES[STATES_BY_EVENT.get(end or "", State.WAITING if self.gates else State.RUNNING)]
 
     def _ask(self, gate: agent_pb2.GateOpen) -> list[dict[str, Any]]:
         block = self.fold.blocks.get(gate.tool_id)

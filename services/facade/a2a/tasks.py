@@ -59,14 +59,11 @@ class Tasks:
         if sent.push is not None:
             await self._push.check(sent.push)
         placed = replace(sent, context_id=find_context(agent_key, sent))
-        query = make_query(agent_key, await self._store_files(placed))
+        if placed.attachments:
+            chat_id, references = await self._uploads.store_attachments(placed.attachments, placed.context_id)
+            placed = replace(placed, context_id=chat_id, references=references)
+        query = make_query(agent_key, placed)
         await self._follow(lambda: self._runs.start_run(query), view, sent)
-
-    async def _store_files(self, sent: SentMessage) -> SentMessage:
-        if not sent.attachments:
-            return sent
-        chat_id, references = await self._uploads.store_attachments(sent.attachments, sent.context_id)
-        return replace(sent, context_id=chat_id, references=references)
 
     async def _answer(self, agent_key: str, sent: SentMessage, view: TaskView) -> None:
         run = await self._runs.get_run(sent.task_id, [agent_key])
@@ -139,18 +136,18 @@ class Tasks:
         context_id, after_ms = params.get("contextId") or "", _read_time(params.get("statusTimestampAfter"))
         if not isinstance(context_id, str):
             raise A2aError(BAD_PARAMS, "contextId: must be one that this server has given")
-        chats = [context_id] if context_id else await self._list_chats(agent_key)
+        chats = [context_id]
+        if not context_id:
+            request = memory_pb2.ListChatsRequest(page_size=CHATS_MAX)
+            with rpc_errors():
+                metadata = call_ids.forward_metadata()
+                reply = await self._memory.ListChats(request, timeout=UNARY_TIMEOUT_S, metadata=metadata)
+            chats = [chat.chat_id for chat in reply.chats if chat.first_agent_key == agent_key]
         runs = [run for chat_id in chats if is_uuid(chat_id) for run in await self._runs.list_runs(chat_id)]
         found = [run for run in runs if run.agent_key == agent_key and run.updated_at > after_ms]
         if state := params.get("status"):
             found = [run for run in found if STATES[run.state] == state]
         return sorted(found, key=lambda run: run.updated_at, reverse=True)
-
-    async def _list_chats(self, agent_key: str) -> list[str]:
-        request = memory_pb2.ListChatsRequest(page_size=CHATS_MAX)
-        with rpc_errors():
-            reply = await self._memory.ListChats(request, timeout=UNARY_TIMEOUT_S, metadata=call_ids.forward_metadata())
-        return [chat.chat_id for chat in reply.chats if chat.first_agent_key == agent_key]
 
     async def find_run(self, agent_key: str, task_id: Any) -> agent_pb2.Run:
         if not is_uuid(task_id):
@@ -213,17 +210,13 @@ class _PushedRun:
     def take(self, delta: agent_pb2.AgentDelta) -> bool:
         is_ready = self._taker.take(delta)
         if self._configuring is None and self._view.fold.run_id:
-            self._configuring = asyncio.create_task(_await(self._configure(self._view.fold.run_id)))
+            self._configuring = asyncio.ensure_future(self._configure(self._view.fold.run_id))
         return is_ready
 
     async def finish(self) -> None:
         """Wait until it is configured, also where the caller has left; raises what was wrong with it."""
         if self._configuring is not None:
             await self._configuring
-
-
-async def _await(result: Awaitable[object]) -> object:
-    return await result
 
 
 class _UntilOver(_UntilBegun):

@@ -10,7 +10,6 @@ import grpc
 from headrace.errors import HeadraceError
 from headrace.v1 import agent_pb2
 from services.facade.agui.run_encoder import RunEncoder
-from services.facade.agui.state import StateView
 from services.facade.faces.chat_states import ChatStates
 from services.facade.faces.run_pipe import pipe_run
 from services.facade.responses.frame_writer import FrameWriter
@@ -83,3 +82,30 @@ async def follow_run(call: Any, encoder: RunEncoder, writer: FrameWriter, states
     await pipe_run(call, _RunSink(encoder, writer, _StateRefresh(encoder, writer, states, chat_id)))
     if not encoder.is_over:
         await writer.write_frame(encoder.end_waiting())
+
+
+class StateView:
+    """What a reader has of the state."""
+
+    def __init__(self) -> None:
+        self._shown: dict[str, Any] | None = None
+
+    def describe_change(self, state: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
+        """Return the kind and the fields of the event that brings the reader to `state`; None when it is there."""
+        before, self._shown = self._shown, state
+        if before is None:
+            return ("STATE_SNAPSHOT", {"snapshot": state}) if state else None
+        patch: list[dict[str, Any]] = [
+            {"op": "remove", "path": _point_to(name)} for name in before.keys() - state.keys()
+        ]
+        patch += [
+            {"op": "add", "path": _point_to(name), "value": value}
+            for name, value in state.items()
+            if name not in before or before[name] != value
+        ]
+        return ("STATE_DELTA", {"delta": patch}) if patch else None
+
+
+def _point_to(name: str) -> str:
+    """Return the JSON Pointer of a member (RFC 6901); `add` replaces one that is there."""
+    return "/" + name.replace("~", "~0").replace("/", "~1")

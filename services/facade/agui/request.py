@@ -17,8 +17,8 @@ from services.facade.agui.cursor import Cursor
 from services.facade.agui.frames import OURS
 from services.facade.agui.segment import Segment
 from services.facade.faces.attachments.attachment import Attachment, decode_base64, make_attachment
-from services.facade.faces.gate_answers import Answer, GateRef, make_answer, parse_gate_ref
-from services.facade.openai_api.body import Function, make_client_tool, parse_body
+from services.facade.faces.gate_answers import Answer, make_answer, parse_gate_ref
+from services.facade.openai_api.body import Function, make_client_tools, parse_body
 from services.facade.openai_api.request import (
     Conversation,
     EarlierCall,
@@ -146,13 +146,19 @@ def parse_run_request(body: bytes, agent_key: str, cursor: Cursor | None) -> Run
     entries = [_read_message(message, f"messages[{at}]") for at, message in enumerate(given.messages)]
     entries = [entry for entry in entries if entry.role in ROLES]
     if given.resume:
-        ids = [_parse_interrupt(entry, at) for at, entry in enumerate(given.resume)]
-        answers = [
-            _read_resume(entry, gate, at) for at, (entry, gate) in enumerate(zip(given.resume, ids, strict=True))
-        ]
+        answers, seq = list[Answer](), 0
+        for at, entry in enumerate(given.resume):
+            if (gate := parse_gate_ref(entry.interrupt_id)) is None:
+                raise InvalidRequest.of(f"resume[{at}].interruptId", "must be the id of an interrupt of this server")
+            if entry.status not in ("resolved", "cancelled"):
+                raise InvalidRequest.of(f"resume[{at}].status", "must be resolved or cancelled")
+            is_refused = entry.status == "cancelled"
+            answers.append(make_answer(gate, entry.payload, f"resume[{at}].payload", is_refused=is_refused))
+            seq = max(seq, gate.last_seq)
         # Functions of the same turn may come with them; a result that came before changes nothing.
-        answers += [_make_result(result) for result in list_results(entries) if result.call.run_id == ids[0].run_id]
-        return _make_answering(chat_id, segment, answers, max(id.last_seq for id in ids))
+        run_id = answers[0].run_id
+        answers += [_make_result(result) for result in list_results(entries) if result.call.run_id == run_id]
+        return _make_answering(chat_id, segment, answers, seq)
     if results := find_results(entries, "messages"):
         answers = [_make_result(result) for result in results]
         return _make_answering(chat_id, segment, answers, min(result.call.last_seq for result in results))
@@ -187,20 +193,6 @@ def _make_answering(chat_id: str, segment: Segment, answers: Sequence[Answer], s
     answered = frozenset(answer.gate_id for answer in answers)
     segment = replace(segment, start_seq=max(seq, 1), answered=answered)
     return RunRequest(chat_id, segment, None, Conversation(), answers)
-
-
-def _parse_interrupt(entry: _Resume, at: int) -> GateRef:
-    found = parse_gate_ref(entry.interrupt_id)
-    if found is None:
-        raise InvalidRequest.of(f"resume[{at}].interruptId", "must be the id of an interrupt of this server")
-    return found
-
-
-def _read_resume(entry: _Resume, gate: GateRef, at: int) -> Answer:
-    name = f"resume[{at}]"
-    if entry.status not in ("resolved", "cancelled"):
-        raise InvalidRequest.of(f"{name}.status", "must be resolved or cancelled")
-    return make_answer(gate, entry.payload, f"{name}.payload", is_refused=entry.status == "cancelled")
 
 
 def _read_message(message: _Message, name: str) -> EarlierMessage:
@@ -265,10 +257,9 @@ def _make_query(given: _Body, agent_key: str, chat_id: str, conversation: Conver
         history=history,
         progress=[earlier.to_proto() for earlier in conversation.progress],
         params=msgspec.json.encode(params).decode() if params else None,  # orjson has no integers of more than 64 bits
-        client_tools=[
-            make_client_tool(Function(tool.name, tool.description, tool.parameters), f"tools[{at}]")
-            for at, tool in enumerate(given.tools or ())
-        ],
+        client_tools=make_client_tools(
+            ("function", Function(tool.name, tool.description, tool.parameters)) for tool in given.tools or ()
+        ),
         on_disconnect=_read_word(ours, "onDisconnect"),
         when_busy=_read_word(ours, "whenBusy"),
     )

@@ -98,14 +98,11 @@ class _AguiHandlers:
 
     async def _make_query(self, run_request: RunRequest, *, is_known: bool) -> agent_pb2.QueryRequest:
         """Return the query, its files uploaded; one that `is_known` attaches to its run, which has them."""
-        is_new = await self._is_new_chat(run_request)
+        history = run_request.conversation.history
+        is_new = not history or await self._states.load_state(run_request.chat_id) is None
         attachments = [] if is_known else run_request.list_attachments(is_new=is_new)
         _, references = await self._uploads.store_attachments(attachments, run_request.chat_id)
         return run_request.make_query(references, is_new=is_new)
-
-    async def _is_new_chat(self, run_request: RunRequest) -> bool:
-        has_history = bool(run_request.conversation.history)
-        return not has_history or await self._states.load_state(run_request.chat_id) is None
 
 
 def encode_failure(failure: common_pb2.Failure) -> bytes:

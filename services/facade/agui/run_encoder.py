@@ -122,7 +122,8 @@ class RunEncoder:
                 self._run_id = payload.run_id
                 return b"" if self._segment.is_continued or self._is_silent else self._start_run()
             case "gate_open":
-                self._waits.open_gate(payload, delta.subagent_id, self._find_call_id(payload.tool_id))
+                message = self._messages.get(payload.tool_id)
+                self._waits.open_gate(payload, delta.subagent_id, message.id if message else payload.tool_id)
                 return b""
             case "gate_close":
                 self._waits.gates.pop(payload.gate_id, None)
@@ -155,18 +156,17 @@ class RunEncoder:
             text = getattr(payload, "text", "")
         else:
             is_own = getattr(payload, "tool_api", "") == CLIENT
-            call_id = self._make_own_id(block_id, delta.seq) if is_own else f"{block_id}.{self._run_id[:8]}"
+            call_id = f"{block_id}.{self._run_id[:8]}"
+            if is_own:
+                # The client keeps its id however the run tells the call later: a past one has the number of its end.
+                told = self._told_calls.get((self._run_id, block_id))
+                call_id = told or str(CallId(self._run_id, block_id, delta.seq))
             message = _make("call", call_id, delta.seq, scope)
             message.is_own, message.tool_type = is_own, getattr(payload, "tool_type", "")
             message.name = getattr(payload, "tool_name", "") or getattr(payload, "action_name", "")
             text = getattr(payload, "arguments", "") or getattr(payload, "tool_params", "")
         message.pieces = [text] if text else []
         return message
-
-    def _make_own_id(self, tool_id: str, seq: int) -> str:
-        """Return the client's id of a call, which it keeps however the run tells it later: as a past one it has the
-        number of its end."""
-        return self._told_calls.get((self._run_id, tool_id)) or str(CallId(self._run_id, tool_id, seq))
 
     def _close(self, block_id: str) -> bytes:
         message = self._messages.get(block_id)
@@ -242,10 +242,6 @@ class RunEncoder:
         name = f"{OURS}.{(delta.WhichOneof('payload') or '').replace('_', '.', 1)}"
         owner = b',"subagentRunId":' + orjson.dumps(delta.subagent_id) if delta.subagent_id else b""
         return b'data: {"type":"CUSTOM","name":%b,"value":%b%b}\n\n' % (orjson.dumps(name), told.json, owner)
-
-    def _find_call_id(self, tool_id: str) -> str:
-        message = self._messages.get(tool_id)
-        return message.id if message else tool_id
 
 
 def _make(kind: MessageKind, message_id: str, seq: int, scope: Scope) -> Message:

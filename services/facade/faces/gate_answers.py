@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+import orjson
 
 from headrace.errors import InvalidRequest
 
@@ -62,6 +63,14 @@ def make_answer(gate: GateRef, given: Any, name: str, *, is_refused: bool) -> An
     else:
         payload = {"cancelled": True} if is_refused else given
     return Answer(gate.run_id, gate.gate_id, gate.is_approval, msgspec.json.encode(payload).decode())
+
+
+def parse_text(text: Any) -> Any:
+    """Return what is given as JSON text, or else as text: an answer of one field."""
+    try:
+        return orjson.loads(text)
+    except (orjson.JSONDecodeError, TypeError):
+        return {"answer": text}
 
 
 def _read_decision(given: Any, name: str) -> dict[str, Any]:

@@ -29,7 +29,7 @@ class PublishedAgents:
             reply = await self._agents.ListAgents(
                 request, timeout=UNARY_TIMEOUT_S, metadata=call_ids.forward_metadata()
             )
-        return [agent for agent in reply.agents if self._is_shown(agent)]
+        return [agent for agent in reply.agents if self._shows_all or self._face in agent.publish]
 
     async def get_agent(self, key: str) -> agent_pb2.Agent:
         """Return an agent; one that is not published is not found, in the words of one that is not there."""
@@ -37,6 +37,3 @@ class PublishedAgents:
         if found is None:
             raise NotFound(f"no agent {key[:128]!r} is published here", field="agentKey")
         return found
-
-    def _is_shown(self, agent: agent_pb2.Agent) -> bool:
-        return self._shows_all or self._face in agent.publish

@@ -2,6 +2,9 @@
 
 A file may have been written to run in our origin. Only types that no browser runs are shown in place; all others are
 attachments, and nosniff fixes the type.
+
+GET /api/data/export sends an archive that is made meanwhile. Its size is not known before, so that a client finds a cut
+by the connection, which is broken then, or by the manifest that is missing.
 """
 
 from __future__ import annotations
@@ -146,3 +149,29 @@ def _build_headers(info: tools_pb2.FileInfo) -> dict[str, str]:
 
 def _format_etag(info: tools_pb2.FileInfo) -> str:
     return f'"{info.version}"'
+
+
+ARCHIVE_HEADERS = {
+    "Content-Type": "application/x-tar",
+    "Content-Disposition": 'attachment; filename="headrace-data.tar"',
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-store",
+}
+
+
+def make_archive_handler(
+    route: Route, channel: grpc.aio.Channel, timeouts: StreamTimeouts
+) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    rpc: Any = channel.unary_stream(route.grpc_path, *route.serializers)
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        parameters = query_string.parse_parameters(request.rel_url.raw_query_string)
+        wanted = query_string.decode_parameters(parameters, data_pb2.ExportDataRequest.DESCRIPTOR)
+        async with reading(rpc(wanted, metadata=call_ids.forward_metadata())) as pieces:
+            first = await anext(pieces)  # a refusal comes before any header
+            response = web.StreamResponse(headers=ARCHIVE_HEADERS)
+            await response.prepare(request)
+            await write_pieces(request, response, first, pieces, timeouts)
+            return response
+
+    return answer

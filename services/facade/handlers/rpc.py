@@ -12,10 +12,11 @@ from google.protobuf.message import Message
 from headrace.errors import InvalidRequest, Unsupported
 from headrace.streams import rpc_errors
 from headrace.v1 import tools_pb2
-from services.facade.handlers import archive, hook, resource, upload
+from services.facade.handlers import hook, resource
 from services.facade.proto_routes import Route
 from services.facade.requests import json_body, query_string
 from services.facade.requests.body import read_body, read_single_header
+from services.facade.requests.file_form import Fields, check_utf8, upload_form
 from services.facade.responses import envelope, json_answer, sse
 from services.facade.responses.frame_writer import StreamTimeouts
 from services.runtime.rpc import call_ids
@@ -40,13 +41,13 @@ def make_handler(route: Route, channel: grpc.aio.Channel, timeouts: StreamTimeou
     if route.is_watch:
         return _make_watch_handler(route, channel, timeouts, watches)
     if route.is_upload:
-        return upload.make_upload_handler(route, channel)
+        return make_upload_handler(route, channel)
     if route.is_hook:
         return hook.make_hook_handler(route, channel)
     if route.is_file:
         return resource.make_file_handler(route, channel, timeouts)
     if route.is_archive:
-        return archive.make_archive_handler(route, channel, timeouts)
+        return resource.make_archive_handler(route, channel, timeouts)
 
     async def refuse_request(_: web.Request) -> web.StreamResponse:
         raise Unsupported(f"{route.verb} {route.path} is not served by this version")
@@ -110,3 +111,27 @@ async def _parse_request(request: web.Request, route: Route) -> Message:
         # The header wins, since a browser reconnects with the old URL.
         parameters = [(name, value) for name, value in parameters if name != resumed] + [(resumed, last_id)]
     return query_string.decode_parameters(in_path + parameters, kind)
+
+
+CHAT_ID = "X-Chat-Id"
+"""Header with the file's chat, for whoever reads only the reference in the answer's `data`."""
+
+
+def make_upload_handler(
+    route: Route, channel: grpc.aio.Channel
+) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    rpc = channel.stream_unary(route.grpc_path, *route.serializers)
+
+    async def receive_form(request: web.Request) -> web.StreamResponse:
+        reply, _ = await upload_form(request, rpc, _make_start)
+        answer = envelope.wrap_response(reply, route.response_body)
+        answer.headers[CHAT_ID] = reply.chat_id
+        return answer
+
+    return receive_form
+
+
+def _make_start(file_name: str, fields: Fields) -> tools_pb2.UploadStart:
+    named = [] if any(field == "name" for field, _ in fields) else [("name", check_utf8(file_name))]
+    start: Any = query_string.decode_parameters(fields + named, tools_pb2.UploadStart.DESCRIPTOR)
+    return start

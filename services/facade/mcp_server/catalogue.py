@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ from services.facade.faces.attachments.attachment import (
     make_attachment,
 )
 from services.facade.mcp_server.protocol import BAD_PARAMS, McpError
+from services.runtime.rpc.field_rules import is_uuid
 
 INPUT: dict[str, Any] = {
     "type": "object",
@@ -84,22 +84,18 @@ def read_query(agent: agent_pb2.Agent, arguments: Any) -> tuple[agent_pb2.QueryR
         raise McpError(BAD_PARAMS, "message: must be text that is not empty")
     if unknown := given.keys() - INPUT["properties"].keys():
         raise McpError(BAD_PARAMS, f"{min(unknown)[:64]}: is no argument of this tool")
-    if chat_id is not None and not _is_uuid(chat_id):
+    if chat_id is not None and not (isinstance(chat_id, str) and is_uuid(chat_id.lower())):
         raise McpError(BAD_PARAMS, "chatId: must be the chatId of an earlier result")
-    attachments = _read_files(given.get("files", []))
+    files = given.get("files", [])
+    if not isinstance(files, list) or not all(isinstance(file, dict) for file in files):
+        raise McpError(BAD_PARAMS, "files: must be a list of objects")
+    attachments = [_read_file(file, f"files[{at}]") for at, file in enumerate(files)]
+    check_number(attachments)
     text = "\n".join([message, *(f"[{attachment.name}]" for attachment in attachments)])
     query = agent_pb2.QueryRequest(
         agent_key=agent.key, message=text, chat_id=chat_id, when_busy="reject", from_program=True
     )
     return query, attachments
-
-
-def _read_files(files: Any) -> list[Attachment]:
-    if not isinstance(files, list) or not all(isinstance(file, dict) for file in files):
-        raise McpError(BAD_PARAMS, "files: must be a list of objects")
-    attachments = [_read_file(file, f"files[{at}]") for at, file in enumerate(files)]
-    check_number(attachments)
-    return attachments
 
 
 def _read_file(file: dict[str, Any], field: str) -> Attachment:
@@ -114,13 +110,6 @@ def _read_file(file: dict[str, Any], field: str) -> Attachment:
         raise McpError(BAD_PARAMS, f"{field}: must have text or blob")
     data = file["text"].encode() if "text" in file else decode_base64(file["blob"], f"{field}.blob")
     return make_attachment(field, file["name"], file.get("mimeType", ""), data)
-
-
-def _is_uuid(value: Any) -> bool:
-    try:
-        return str(uuid.UUID(value)) == value.lower()
-    except (ValueError, AttributeError, TypeError):
-        return False
 
 
 def build_prompts(agents: Sequence[agent_pb2.Agent]) -> list[dict[str, Any]]:

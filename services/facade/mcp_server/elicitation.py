@@ -8,7 +8,7 @@ import orjson
 
 from headrace.shown_text import SHOWN_CHARS_MAX, make_visible, shorten_line
 from headrace.v1 import agent_pb2
-from services.facade.faces.gate_answers import APPROVAL, Answer, GateRef, make_answer
+from services.facade.faces.gate_answers import APPROVAL, Answer, GateRef, make_answer, parse_text
 
 PLAIN_TYPES = frozenset({"string", "number", "integer", "boolean"})
 
@@ -55,15 +55,8 @@ def read_response(gate: GateRef, result: dict[str, Any], name: str) -> Answer:
     content = result.get("content")
     is_refused = result.get("action") != "accept"
     if isinstance(content, dict) and content.keys() == {"answer"} and not gate.is_approval:
-        content = _parse_answer(content["answer"])
+        content = parse_text(content["answer"])
     return make_answer(gate, content, name, is_refused=is_refused)
-
-
-def _parse_answer(text: Any) -> Any:
-    try:
-        return orjson.loads(text)
-    except (orjson.JSONDecodeError, TypeError):
-        return {"answer": text}
 
 
 def _is_plain(schema: Any) -> bool:

@@ -69,20 +69,16 @@ class Resources:
             text = f"uri: must be {RESOURCES}{{chatId}} or {RESOURCES}{{chatId}}/files/{{path}}"
             raise McpError(BAD_PARAMS, text, {"uri": uri} if isinstance(uri, str) else None)
         try:
-            chat = await self._get_chat(found[1], agent_keys)
+            chat = await read_chat(self._get_page, found[1])
+            runs = {event.run_start.agent_key for event in chat.events if event.HasField("run_start")}
+            if not runs or not runs <= set(agent_keys):
+                raise NotFound(NOT_HERE)
             if found[2] is None:
                 text = encode(chat).decode()
                 return {"contents": [{"uri": uri, "mimeType": "application/json", "text": text}]}
             return {"contents": [{"uri": uri} | await self._read_file(found[1], unquote(found[2]))]}
         except NotFound:
             raise McpError(missing, NOT_HERE, {"uri": uri}) from None
-
-    async def _get_chat(self, chat_id: str, agent_keys: Collection[str]) -> memory_pb2.GetChatResponse:
-        chat = await read_chat(self._get_page, chat_id)
-        runs = {event.run_start.agent_key for event in chat.events if event.HasField("run_start")}
-        if not runs or not runs <= set(agent_keys):
-            raise NotFound(NOT_HERE)
-        return chat
 
     async def _get_page(self, request: memory_pb2.GetChatRequest) -> memory_pb2.GetChatResponse:
         with rpc_errors():

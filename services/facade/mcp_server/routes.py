@@ -112,7 +112,11 @@ class _McpHandlers:
         if not message.method:
             return await self._take_response(message)
         if message.id is None:
-            return await self._take_notification(request, message)
+            if message.method == "notifications/cancelled" and not message.is_modern:
+                calls = self._calls.get(self._make_key(request, message.params.get("requestId")), [])
+                if len(calls) == 1 and calls[0].run_id:
+                    await self._runs.abandon_run(calls[0].run_id)
+            return web.Response(status=202)
         if message.method == "tools/call":
             return await self._call_tool(request, message)
         if message.method == "tasks/result":
@@ -237,13 +241,6 @@ class _McpHandlers:
         if ref is not None:
             await self._runs.get_run(ref.run_id, await self._list_keys())
             await self._runs.answer_run([read_response(ref, message.result, "result")])
-        return web.Response(status=202)
-
-    async def _take_notification(self, request: web.Request, message: Message) -> web.StreamResponse:
-        if message.method == "notifications/cancelled" and not message.is_modern:
-            calls = self._calls.get(self._make_key(request, message.params.get("requestId")), [])
-            if len(calls) == 1 and calls[0].run_id:
-                await self._runs.abandon_run(calls[0].run_id)
         return web.Response(status=202)
 
     def _make_key(self, request: web.Request, request_id: Any) -> tuple[str, ...]:

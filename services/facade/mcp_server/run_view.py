@@ -74,24 +74,15 @@ class RunView:
         structured: dict[str, Any] = {"answer": fold.answer, "chatId": fold.chat_id, "runId": fold.run_id}
         structured |= {"finishReason": end.finish_reason}
         structured |= {"output": orjson.loads(end.output)} if end.output else {}
-        links = [
-            {
-                "type": "resource_link",
-                "uri": f"{RESOURCES}{fold.chat_id}/files/{quote(_read_path(link.url))}",
-                "name": link.name,
-                "mimeType": link.mime_type,
-                "size": link.size_bytes,
-            }
-            for link in self._links.values()
-        ]
+        links = list[dict[str, Any]]()
+        for link in self._links.values():
+            path = parse_qs(urlsplit(link.url).query).get("path", [""])[0]  # of a file at /api/resource
+            uri = f"{RESOURCES}{fold.chat_id}/files/{quote(path)}"
+            fields = {"name": link.name, "mimeType": link.mime_type, "size": link.size_bytes}
+            links.append({"type": "resource_link", "uri": uri, **fields})
         content = [{"type": "text", "text": fold.answer or end.output}, *links]
         return {"content": content, "structuredContent": structured, "isError": False}
 
 
 def _build_failure(text: str) -> dict[str, Any]:
     return {"content": [{"type": "text", "text": text}], "isError": True}
-
-
-def _read_path(url: str) -> str:
-    """Return the path in the workspace of a file at /api/resource."""
-    return parse_qs(urlsplit(url).query).get("path", [""])[0]

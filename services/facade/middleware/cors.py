@@ -30,7 +30,11 @@ class Cors:
 
     @web.middleware
     async def answer_preflight(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        if not self._is_preflight(request):
+        if not (
+            request.method == "OPTIONS"
+            and "Access-Control-Request-Method" in request.headers
+            and request.headers.get("Origin") in self._origins
+        ):
             return await handler(request)
         headers = {"Access-Control-Allow-Methods": METHODS, "Access-Control-Max-Age": str(MAX_AGE_S)}
         wanted = request.headers.get("Access-Control-Request-Headers", "")
@@ -44,10 +48,3 @@ class Cors:
         if (origin := request.headers.get("Origin")) in self._origins:
             response.headers["Access-Control-Allow-Origin"] = origin
             response.headers["Access-Control-Expose-Headers"] = EXPOSED
-
-    def _is_preflight(self, request: web.Request) -> bool:
-        return (
-            request.method == "OPTIONS"
-            and "Access-Control-Request-Method" in request.headers
-            and request.headers.get("Origin") in self._origins
-        )

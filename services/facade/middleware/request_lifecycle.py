@@ -10,19 +10,20 @@ import asyncio
 import re
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import TypeAlias
 
 import grpc
 import structlog
 from aiohttp import hdrs, web
+from opentelemetry.trace import Span
 
 from headrace.errors import CredentialEnded, HeadraceError, from_rpc_error
 from services.facade import metrics
-from services.facade.middleware import tracing
 from services.facade.requests.body import read_single_header
 from services.facade.responses import envelope
 from services.runtime.rpc import call_ids
+from services.runtime.telemetry import names, spans
 
 REQUEST_ID = "X-Request-Id"
 
@@ -52,15 +53,15 @@ async def handle_request(request: web.Request, handler: Handler) -> web.StreamRe
     route = _find_route(request)
     with (
         structlog.contextvars.bound_contextvars(**call_ids.get_log_fields()),
-        tracing.open_request_span(request, route) as span,
+        open_request_span(request, route) as span,
     ):
         try:
             answer, status, reason = await _respond(request, handler)
         finally:
             # Left by cancellation or a broken connection: the client has gone.
-            tracing.record_outcome(span, status, reason)
+            record_outcome(span, status, reason)
             metrics.REQUESTS.labels(route, status).inc()
-            say = log.debug if route in tracing.PROBES else log.info
+            say = log.debug if route in PROBES else log.info
             say(
                 "http done",
                 method=request.method,
@@ -135,3 +136,25 @@ def _find_route(request: web.Request) -> str:
     """Return the route's annotated path; an unknown path is not repeated in logs."""
     resource = request.match_info.route.resource
     return resource.canonical if resource else "unknown"
+
+
+PROBES = ("/healthz", "/readyz")
+"""Paths polled every few seconds, which get no span and a log line only at DEBUG."""
+
+
+def open_request_span(request: web.Request, route: str) -> AbstractContextManager[Span]:
+    """Open a span without the request's path, which may name a user's file."""
+    if route in PROBES:
+        return spans.NO_SPAN
+    attributes = {names.HTTP_METHOD: request.method, names.HTTP_ROUTE: route}
+    return spans.start_server_span(
+        f"{request.method} {route}", request.headers.get(call_ids.TRACEPARENT, ""), attributes
+    )
+
+
+def record_outcome(span: Span, status: int, reason: str) -> None:
+    if not span.is_recording():
+        return
+    span.set_attributes({names.HTTP_STATUS: status, names.REQUEST_ID: call_ids.current_request_id()})
+    if status >= 500:
+        spans.mark_failed(span, reason)

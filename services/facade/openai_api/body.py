@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -160,11 +160,16 @@ def _read_tool_name(tool: Any) -> str:
     return str((function if isinstance(function, dict) else tool).get("name", ""))
 
 
-def make_client_tool(function: Function, name: str) -> agent_pb2.ClientTool:
-    """Convert a function; one without a name raises InvalidRequest."""
-    if not function.name:
-        raise InvalidRequest.of(name, "must be a function with a name")
-    tool = agent_pb2.ClientTool(name=function.name, description=function.description or "")
-    if (schema := bytes(function.parameters)) not in (b"", b"null"):
-        tool.parameters = schema.decode()
-    return tool
+def make_client_tools(tools: Iterable[tuple[str, Function]]) -> list[agent_pb2.ClientTool]:
+    """Convert functions, each with its tool's type; another type, or one without a name, raises InvalidRequest."""
+    made = list[agent_pb2.ClientTool]()
+    for at, (kind, function) in enumerate(tools):
+        if kind != "function":
+            raise InvalidRequest.of(f"tools[{at}].type", "must be function: the agent has its own tools")
+        if not function.name:
+            raise InvalidRequest.of(f"tools[{at}]", "must be a function with a name")
+        tool = agent_pb2.ClientTool(name=function.name, description=function.description or "")
+        if (schema := bytes(function.parameters)) not in (b"", b"null"):
+            tool.parameters = schema.decode()
+        made.append(tool)
+    return made

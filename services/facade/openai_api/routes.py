@@ -26,7 +26,7 @@ from services.facade.openai_api.chat_completions.request import parse_chat_reque
 from services.facade.openai_api.embeddings import Embeddings
 from services.facade.openai_api.events import RunEnded, RunEvent, RunStarted
 from services.facade.openai_api.output import Output
-from services.facade.openai_api.request import AgentRequest, Conversation
+from services.facade.openai_api.request import AgentRequest
 from services.facade.openai_api.responses.answer import build_response
 from services.facade.openai_api.responses.events import build_attach_error, build_error_event, stream_events
 from services.facade.openai_api.responses.request import parse_response_id, parse_response_request
@@ -111,18 +111,14 @@ class _OpenAIHandlers:
             if agent_request.previous_response_id and not agent_request.results:
                 run = await self._runs.get_run(parse_response_id(agent_request.previous_response_id))
                 agent_request = replace(agent_request, chat_id=run.chat_id)
-            conversation = await self._leave_out_known(agent_request)
+            conversation, known = agent_request.conversation, agent_request.known
+            if known and (chat_id := agent_request.chat_id) and await self._states.load_state(chat_id) is not None:
+                # The log of its chat has these.
+                conversation = replace(conversation, history=conversation.history[known:])
             chat_id, references = await self._uploads.store_attachments(
                 conversation.list_attachments(), agent_request.chat_id
             )
             return replace(agent_request, conversation=conversation, chat_id=chat_id, references=references)
-
-    async def _leave_out_known(self, agent_request: AgentRequest) -> Conversation:
-        """Return the conversation without what the log of its chat has, if there is that chat."""
-        conversation, chat_id = agent_request.conversation, agent_request.chat_id
-        if not (chat_id and agent_request.known) or await self._states.load_state(chat_id) is None:
-            return conversation
-        return replace(conversation, history=conversation.history[agent_request.known :])
 
     async def get_response(self, request: web.Request) -> web.StreamResponse:
         """Answer with the current response, or its events after `starting_after`."""

@@ -51,7 +51,10 @@ def _build_operation(route: Route, schemas: Schemas) -> dict[str, Any]:
     if route.is_upload:
         operation["requestBody"] = _build_form(schemas)
     elif route.is_hook:
-        operation["parameters"] = [_build_path_parameter("schedule_id"), *map(_build_header, HOOK_HEADERS)]
+        operation["parameters"] = [
+            {"name": name, "in": place, "required": True, "schema": {"type": "string"}}
+            for name, place in (("schedule_id", "path"), *((header, "header") for header in HOOK_HEADERS))
+        ]
         operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": {}}}}
         operation["security"] = []
     elif route.has_body:
@@ -83,14 +86,6 @@ def _build_parameters(route: Route, schemas: Schemas) -> list[dict[str, Any]]:
         resume = {"type": "string", "maxLength": 64, "description": "Wins over cursor."}
         found.append({"name": "Last-Event-ID", "in": "header", "schema": resume})
     return found
-
-
-def _build_path_parameter(name: str) -> dict[str, Any]:
-    return {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-
-
-def _build_header(name: str) -> dict[str, Any]:
-    return {"name": name, "in": "header", "required": True, "schema": {"type": "string"}}
 
 
 def _build_form(schemas: Schemas) -> dict[str, Any]:

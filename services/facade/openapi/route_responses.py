@@ -69,12 +69,22 @@ def build_failures(full_name: str = "", *, has_body: bool = False) -> dict[str, 
 
 def build_success(route: Route, schemas: Schemas) -> dict[str, Any]:
     if route.is_stream_of_events:
-        content = {"text/event-stream": {"schema": _build_frame(schemas.refer_to(route.rpc.output_type, "out"))}}
+        event = schemas.refer_to(route.rpc.output_type, "out")
+        text: Schema = {"type": "string", "contentMediaType": "application/json", "contentSchema": event}
+        properties: Schema = {
+            "id": {"type": "string", "description": "The seq."},
+            "event": {"const": "message"},
+            "data": {"anyOf": [text, {"const": "[DONE]"}]},
+        }
+        frame = {"type": "object", "properties": properties, "required": ["data"]}  # in the form of OpenAPI 3.2
+        content = {"text/event-stream": {"schema": frame}}
         if "stream" in route.rpc.input_type.fields_by_name:
             content["application/json"] = {"schema": wrap_data(ONE_ANSWER)}
         return {"200": {"description": STREAM, "content": content}}
     if route.is_watch:
-        frame = _build_message_frame(schemas.refer_to(route.rpc.output_type, "out"))
+        message = schemas.refer_to(route.rpc.output_type, "out")
+        json: Schema = {"type": "string", "contentMediaType": "application/json", "contentSchema": message}
+        frame = {"type": "object", "properties": {"event": {"const": "message"}, "data": json}, "required": ["data"]}
         return {"200": {"description": WATCH, "content": {"text/event-stream": {"schema": frame}}}}
     if route.is_archive:
         archive = {"schema": {"type": "string", "contentMediaType": "application/x-tar"}}
@@ -84,19 +94,6 @@ def build_success(route: Route, schemas: Schemas) -> dict[str, Any]:
     return {
         "200": {"description": "Success.", "content": {"application/json": {"schema": _build_reply(route, schemas)}}}
     }
-
-
-def _build_frame(event: Schema) -> Schema:
-    """Describe one frame of a stream, in the form of OpenAPI 3.2."""
-    json: Schema = {"type": "string", "contentMediaType": "application/json", "contentSchema": event}
-    data = {"anyOf": [json, {"const": "[DONE]"}]}
-    properties = {"id": {"type": "string", "description": "The seq."}, "event": {"const": "message"}, "data": data}
-    return {"type": "object", "properties": properties, "required": ["data"]}
-
-
-def _build_message_frame(message: Schema) -> Schema:
-    json: Schema = {"type": "string", "contentMediaType": "application/json", "contentSchema": message}
-    return {"type": "object", "properties": {"event": {"const": "message"}, "data": json}, "required": ["data"]}
 
 
 WATCH = (

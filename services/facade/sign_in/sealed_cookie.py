@@ -30,7 +30,8 @@ class SealedCookie:
         """The first of `keys` seals. A cookie that is older than `lifetime_s` is none."""
         # With this prefix a browser takes the cookie from our own host alone, over TLS.
         self.name = f"__Host-{name}" if is_secure else name
-        self._seal = MultiFernet([Fernet(_derive_key(name, key)) for key in keys])
+        digests = (hashlib.sha256(f"{name}\0{key}".encode()).digest() for key in keys)
+        self._seal = MultiFernet([Fernet(base64.urlsafe_b64encode(digest)) for digest in digests])
         self._is_secure = is_secure
         self._same_site: Literal["Strict", "Lax"] = same_site
         self._lifetime_s = int(lifetime_s)
@@ -66,7 +67,3 @@ class SealedCookie:
 
     def clear(self, response: web.Response) -> None:
         response.del_cookie(self.name, path="/", secure=self._is_secure, httponly=True, samesite=self._same_site)
-
-
-def _derive_key(purpose: str, key: str) -> bytes:
-    return base64.urlsafe_b64encode(hashlib.sha256(f"{purpose}\0{key}".encode()).digest())

@@ -101,11 +101,10 @@ class Attempt:
             request, target.provider, target.model, target.entry, results_hold_media=self._protocol.results_hold_media
         )
         self._request = fitted.request
-        self._key, self._breaker_call = planned.key, planned.breaker_call
+        self._planned = planned
         self._account = models.accounts.get_account(target.provider)
-        self._optional: dict[Path, Any] = {}
-        """Fields of the body that the model may refuse."""
-        self._refused: Path | None = None
+        self._refused: tuple[Path, Any] | None = None
+        """A field of the body that the model has refused, and its value."""
         self.call = CallRecord(request.stage, target.provider.key, target.model, planned.number)
         self._secrets = (planned.key, *target.endpoint.secrets)
         self._sink = DeltaSink(caller, models.interaction_log.wrap_send(caller.send, self._secrets))
@@ -134,12 +133,16 @@ class Attempt:
     async def run_attempt(self, due_s: float) -> None:
         """Send the provider's answer to the caller; usage precedes the error of a broken stream."""
         call, target = self.call, self._target
+        optional: dict[Path, Any] = {}  # fields of the body that the model may refuse
         try:
             await self._models.pictures.fit(self._request)
-            body = self._build_body()
-            endpoint = target.endpoint
+            provider, entry, endpoint = target.provider, target.entry, target.endpoint
+            fields = self._protocol.build_body(self._request, provider, entry)
+            self._models.refused_fields.leave_out(provider, entry, fields)
+            optional = find_optional_fields(fields)
+            body = orjson.dumps(merge_extra_body(fields, provider, entry))
             cloud = await self._models.cloud_credentials.make_headers(target.provider, endpoint.url, body)
-            own = self._protocol.build_headers(target.provider, self._key)
+            own = self._protocol.build_headers(target.provider, self._planned.key)
             headers = {**own, **endpoint.headers, **cloud.headers}
             secrets = (*self._secrets, *cloud.secrets)
             request = ProviderRequest(
@@ -152,7 +155,7 @@ class Attempt:
             expected_tokens = estimate_total(self._request) if self._account.counts_tokens else 0
             async with (
                 self._account.admitting(
-                    expected_tokens, due_s, self._count_spent_tokens, tenant=self._breaker_call.tenant
+                    expected_tokens, due_s, self._count_spent_tokens, tenant=self._planned.breaker_call.tenant
                 ),
                 opening_stream(self._models.pool, request) as self._stream,
             ):
@@ -167,7 +170,8 @@ class Attempt:
                 self._sink.send_delta(LlmDelta(finish=finish))
                 await self._stream.read_end()
         except HeadraceError as given:
-            self._refused = find_refused_field(self._optional, given)
+            if (path := find_refused_field(optional, given)) is not None:
+                self._refused = path, optional[path]
             error = given if self._refused else self._take_for_full_window(given)
             self._record_failure(error)
             if self.has_begun:
@@ -183,15 +187,7 @@ class Attempt:
         if self._refused is None:
             return False
         provider, entry = self._target.provider, self._target.entry
-        value = self._optional[self._refused]
-        return self._models.refused_fields.remember(provider, entry, self._refused, value, error.message)
-
-    def _build_body(self) -> bytes:
-        provider, entry = self._target.provider, self._target.entry
-        body = self._protocol.build_body(self._request, provider, entry)
-        self._models.refused_fields.leave_out(provider, entry, body)
-        self._optional = find_optional_fields(body)
-        return orjson.dumps(merge_extra_body(body, provider, entry))
+        return self._models.refused_fields.remember(provider, entry, *self._refused, error.message)
 
     def _take_chunk(self, chunk: bytes) -> bool:
         """Read a chunk in the socket's callback; return False to stop reading."""
@@ -245,7 +241,7 @@ class Attempt:
         call.deltas = self._reader.deltas
         first_delta_s = None if call.first_delta_s is None else call.first_delta_s - call.started_s
         target.breaker.end_call(
-            self._breaker_call,
+            self._planned.breaker_call,
             succeeded=self._succeeded,
             never_began=self._never_began,
             first_delta_s=first_delta_s,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
@@ -12,6 +11,7 @@ import structlog
 
 from headrace.errors import HeadraceError, InvalidRequest
 from services.llm_gateway.providers.provider_file import Model, Provider
+from services.runtime.newest import NewestDict
 
 log = structlog.get_logger()
 
@@ -65,7 +65,7 @@ class RefusedFields:
     """
 
     def __init__(self) -> None:
-        self._by_model: dict[tuple[str, str], OrderedDict[tuple[Path, bytes], None]] = {}
+        self._by_model: dict[tuple[str, str], NewestDict[tuple[Path, bytes], None]] = {}
 
     def list_fields(self, provider: Provider, entry: Model) -> list[str]:
         remembered = self._by_model.get((provider.key, entry.name), {})
@@ -74,8 +74,10 @@ class RefusedFields:
     def leave_out(self, provider: Provider, entry: Model, body: dict[str, Any]) -> None:
         """Take what was refused before out of `body`."""
         for path, value in self._by_model.get((provider.key, entry.name), {}):
-            parent = _find_parent(body, path)
-            if parent is None or path[-1] not in parent:
+            parent: Any = body
+            for name in path[:-1]:
+                parent = parent.get(name) if isinstance(parent, dict) else None
+            if not isinstance(parent, dict) or path[-1] not in parent:
                 continue
             if other := _OTHER_NAMES.get(path[-1]):
                 parent[other] = parent.pop(path[-1])
@@ -84,13 +86,11 @@ class RefusedFields:
 
     def remember(self, provider: Provider, entry: Model, path: Path, value: Any, said: str) -> bool:
         """Leave the field with this value out from now on; False if that was so already."""
-        remembered = self._by_model.setdefault((provider.key, entry.name), OrderedDict())
+        remembered = self._by_model.setdefault((provider.key, entry.name), NewestDict(REMEMBERED_MAX))
         key = (path, b"" if path[-1] in _OTHER_NAMES else orjson.dumps(value))
         if key in remembered:
             return False
         remembered[key] = None
-        if len(remembered) > REMEMBERED_MAX:
-            remembered.popitem(last=False)
         log.warning("field left out", provider=provider.key, model=entry.name, field=".".join(path), said=said)
         return True
 
@@ -124,13 +124,6 @@ def find_refused_field(optional: Mapping[Path, Any], error: HeadraceError) -> Pa
     if named or not _SAYS_UNSUPPORTED.search(error.message):
         return None
     return next((by_name[word] for word in words if word in by_name), None)
-
-
-def _find_parent(body: dict[str, Any], path: Path) -> dict[str, Any] | None:
-    parent: Any = body
-    for name in path[:-1]:
-        parent = parent.get(name) if isinstance(parent, dict) else None
-    return parent if isinstance(parent, dict) else None
 
 
 def _normalise(name: str) -> str:

@@ -45,16 +45,13 @@ class PictureFitter:
                     kept = await asyncio.to_thread(fit_picture, data)
                 except BadPicture as error:
                     kept = b"", str(error)
-                self._keep(digest, kept)
+                self._kept[digest] = kept
+                self._kept_bytes += len(kept[0])
+                while (self._kept_bytes > KEPT_BYTES_MAX or len(self._kept) > KEPT_MAX) and len(self._kept) > 1:
+                    _, (content, _) = self._kept.popitem(last=False)
+                    self._kept_bytes -= len(content)
             self._kept.move_to_end(digest)
         return kept
-
-    def _keep(self, digest: bytes, picture: tuple[bytes, str]) -> None:
-        self._kept[digest] = picture
-        self._kept_bytes += len(picture[0])
-        while (self._kept_bytes > KEPT_BYTES_MAX or len(self._kept) > KEPT_MAX) and len(self._kept) > 1:
-            _, (content, _) = self._kept.popitem(last=False)
-            self._kept_bytes -= len(content)
 
 
 def _find_large(part: ContentPart) -> bytes:

@@ -68,8 +68,11 @@ def _fit_root(given: Schema) -> tuple[Schema, Schema]:
         branches = [_follow_reference(one, given) for one in root.get(choice) or () if isinstance(one, dict)]
         for branch in branches:
             for name, schema in _get_map(branch, "properties").items():
-                known = properties.get(name)
-                properties[name] = schema if known in (None, schema) else _either(known, schema)
+                known = properties.setdefault(name, schema)
+                if known not in (None, schema):
+                    choices = known["anyOf"] if isinstance(known, dict) and known.keys() == {"anyOf"} else [known]
+                    schema = {"anyOf": choices if schema in choices else [*choices, schema]}
+                properties[name] = schema
         needed = [set(_get_names(branch)) for branch in branches]
         if needed:
             required += sorted(set.union(*needed) if choice == "allOf" else set.intersection(*needed))
@@ -78,11 +81,6 @@ def _fit_root(given: Schema) -> tuple[Schema, Schema]:
     if required:
         fitted["required"] = [*dict.fromkeys(required)]
     return fitted, lost
-
-
-def _either(known: Any, schema: Any) -> Schema:
-    choices = known["anyOf"] if isinstance(known, dict) and known.keys() == {"anyOf"} else [known]
-    return {"anyOf": choices if schema in choices else [*choices, schema]}
 
 
 def _follow_reference(schema: Schema, root: Schema) -> Schema:

@@ -13,6 +13,7 @@ from headrace.errors import InvalidRequest, NotFound
 from services.memory.log.chat import Chat, chat_not_found, check_participant
 from services.runtime.auth import identity
 from services.runtime.auth.access import PARTICIPATING, find_access
+from services.runtime.newest import NewestDict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -31,7 +32,7 @@ class ChatAccess:
     def __init__(self, engine: Engine) -> None:
         self._chats = engine.chats
         self._index = engine.index
-        self._run_users: dict[str, Identity] = {}
+        self._run_users: NewestDict[str, Identity] = NewestDict(RUNS_MAX)
         """Users whose runs they are, safe to cache because they never change."""
 
     async def load_chat(self, chat_id: str) -> Chat:
@@ -151,8 +152,6 @@ class ChatAccess:
             if user is None:
                 return False
             self._run_users[run_id] = user
-            if len(self._run_users) > RUNS_MAX:
-                del self._run_users[next(iter(self._run_users))]
         return user == identity.require_identity()
 
 

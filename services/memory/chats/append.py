@@ -286,6 +286,8 @@ def _encode_message(stored: StoredMessage) -> memory_pb2.LogMessage:
         given.timing.started_at, given.timing.ended_at = stored.timing.started_at, stored.timing.ended_at
     if stored.usage:
         load_proto(stored.usage, given.usage)
+    if stored.tool:
+        load_proto(stored.tool, given.tool)
     return given
 
 

@@ -194,7 +194,12 @@ def _make_pin_line(chat: Chat, request: memory_pb2.PinMessageRequest) -> Pin:
     Raises:
         NotFound: The line does not exist, or has no text. OutOfRange: There would be too much pinned text.
     """
-    text = "" if request.remove else _find_text(chat, request.n)
+    text = ""
+    if not request.remove:
+        shown = (line for lines in chat.visible_runs.values() for line in lines)
+        text = _read_text(next((line for line in shown if line.n == request.n), None))
+        if not text:
+            raise NotFound(f"line {request.n} of chat {chat.chat_id} is no message with a text", chatId=chat.chat_id)
     chars = len(text) + sum(len(pin.text) for pin in _list_pins(chat))
     if text and chars > PINNED_CHARS_MAX:
         raise OutOfRange(
@@ -208,14 +213,6 @@ def _make_pin_line(chat: Chat, request: memory_pb2.PinMessageRequest) -> Pin:
 def _find_compaction(chat: Chat) -> AppliedCompaction | None:
     compactions = list_compactions(chat.model_runs.values(), ContextScope(None))
     return compactions[-1] if compactions else None
-
-
-def _find_text(chat: Chat, n: int) -> str:
-    line = next((line for lines in chat.visible_runs.values() for line in lines if line.n == n), None)
-    text = _read_text(line)
-    if not text:
-        raise NotFound(f"line {n} of chat {chat.chat_id} is no message with a text", chatId=chat.chat_id)
-    return text
 
 
 def _read_text(line: Line | None) -> str:

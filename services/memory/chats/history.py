@@ -6,9 +6,9 @@ blocks, each with the seq of its last delta.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -28,25 +28,38 @@ from services.runtime.formats.same_fields import copy_fields
 if TYPE_CHECKING:
     from services.memory.log.chat import Chat
 
+Snapshot = TypeVar("Snapshot", agent_pb2.ToolSnapshot, agent_pb2.ActionSnapshot)
+
 SUBAGENT = "subagent-"
 """Prefix of a sub-agent's id, and of every context id within it."""
 
 
-def make_snapshots(line: Step) -> Iterator[agent_pb2.AgentDelta]:
-    """Yield a step's events, leaving out unsent messages (drafts), which have no event range."""
+def _make_snapshots(line: Step, params: Mapping[str, str]) -> Iterator[agent_pb2.AgentDelta]:
+    """Yield a step's events, leaving out unsent messages (drafts), which have no event range.
+
+    `params` has the arguments of actions by id.
+    """
     for message in line.messages:
         if message.events is None:
             continue
         delta = _make_snapshot(line, message)
         if delta is None:
             continue
+        if message.role == "tool" and message.ok is not False and (param := params.get(message.action_id or "")):
+            told = agent_pb2.AgentDelta(seq=message.events.first)
+            told.action_param.action_id, told.action_param.param = message.action_id or "", param
+            yield _fill_envelope(told, line, message)
         delta.seq = message.events.last
-        delta.timestamp = message.ts or line.updated_at
-        if line.task_id is not None:
-            delta.task_id = line.task_id
-        if line.context_id is not None and line.context_id.startswith(SUBAGENT):
-            delta.subagent_id = get_agent_id(line.context_id)
-        yield delta
+        yield _fill_envelope(delta, line, message)
+
+
+def _fill_envelope(delta: agent_pb2.AgentDelta, line: Step, message: StoredMessage) -> agent_pb2.AgentDelta:
+    delta.timestamp = message.ts or line.updated_at
+    if line.task_id is not None:
+        delta.task_id = line.task_id
+    if line.context_id is not None and line.context_id.startswith(SUBAGENT):
+        delta.subagent_id = get_agent_id(line.context_id)
+    return delta
 
 
 def _make_snapshot(line: Step, message: StoredMessage) -> agent_pb2.AgentDelta | None:
@@ -55,7 +68,7 @@ def _make_snapshot(line: Step, message: StoredMessage) -> agent_pb2.AgentDelta |
     if message.role != "assistant":
         return None
     if message.tool_calls:
-        return _make_call_snapshot(message, message.tool_calls[0])
+        return _make_call_snapshot(line, message, message.tool_calls[0])
     if message.reasoning_content is not None:
         reasoning = agent_pb2.ReasoningSnapshot(
             reasoning_id=message.reasoning_id or "", run_id=line.run_id, text=join_text(message.reasoning_content)
@@ -71,22 +84,29 @@ def _make_snapshot(line: Step, message: StoredMessage) -> agent_pb2.AgentDelta |
     return agent_pb2.AgentDelta(content_snapshot=content)
 
 
-def _make_call_snapshot(message: StoredMessage, call: Call) -> agent_pb2.AgentDelta:
-    arguments = call.function.arguments if message.raw_arguments is None else None
-    # Arguments with braces that nobody resolved were refused (argument templates): they are none to run with.
-    params = None if arguments and "{{" in arguments else arguments
+def _make_call_snapshot(line: Step, message: StoredMessage, call: Call) -> agent_pb2.AgentDelta:
+    names: dict[str, Any] = {"run_id": line.run_id}
+    if message.raw_arguments is None:
+        names["arguments"] = call.function.arguments
     if message.action_id is not None:
-        action = agent_pb2.ActionSnapshot(
-            action_id=message.action_id, action_name=call.function.name, arguments=arguments
-        )
-        return agent_pb2.AgentDelta(action_snapshot=action)
-    tool = agent_pb2.ToolSnapshot(
-        tool_id=message.tool_id or call.id,
-        tool_name=call.function.name,
-        tool_params=bytes(message.tool_params).decode() if message.tool_params else params,
-        arguments=arguments,
-    )
-    return agent_pb2.AgentDelta(tool_snapshot=tool)
+        action = agent_pb2.ActionSnapshot(action_id=message.action_id, action_name=call.function.name, **names)
+        return agent_pb2.AgentDelta(action_snapshot=_describe_tool(message, action))
+    tool_id, name = message.tool_id or call.id, call.function.name
+    tool = agent_pb2.ToolSnapshot(tool_id=tool_id, tool_name=name, tool_params=_find_params(message, call), **names)
+    return agent_pb2.AgentDelta(tool_snapshot=_describe_tool(message, tool))
+
+
+def _describe_tool(message: StoredMessage, snapshot: Snapshot) -> Snapshot:
+    return load_proto(message.tool, snapshot) if message.tool else snapshot
+
+
+def _find_params(message: StoredMessage, call: Call) -> str | None:
+    """Return the arguments that a call ran with."""
+    if message.tool_params:
+        return bytes(message.tool_params).decode()
+    # Arguments with braces that nobody resolved were refused (argument templates): they are none to run with.
+    is_refused = message.raw_arguments is not None or "{{" in call.function.arguments
+    return None if is_refused else call.function.arguments
 
 
 def _make_result_event(message: StoredMessage) -> agent_pb2.AgentDelta:
@@ -208,7 +228,11 @@ class ChatHistory:
 
 def list_events(lines: Sequence[Line]) -> list[agent_pb2.AgentDelta]:
     """List a run's events by seq, with those its query implies while it waits its turn."""
-    return sorted((event for line in lines for event in _derive_events(line)), key=lambda event: event.seq)
+    params: dict[str, str] = {}
+    for message in (message for line in lines if isinstance(line, Step) for message in line.messages):
+        if message.action_id is not None and message.tool_calls:
+            params[message.action_id] = _find_params(message, message.tool_calls[0]) or ""
+    return sorted((event for line in lines for event in _derive_events(line, params)), key=lambda event: event.seq)
 
 
 def list_references(lines: Iterable[Line]) -> list[common_pb2.Reference]:
@@ -230,12 +254,12 @@ def _load_query(line: Query) -> agent_pb2.QueryRequest:
     return load_proto(line.query, agent_pb2.QueryRequest())
 
 
-def _derive_events(line: Line) -> Iterator[agent_pb2.AgentDelta]:
+def _derive_events(line: Line, params: Mapping[str, str]) -> Iterator[agent_pb2.AgentDelta]:
     match line:
         case Query():
             yield from _derive_query_events(line)
         case Step():
-            yield from make_snapshots(line)
+            yield from _make_snapshots(line, params)
         case Event():
             delta = load_delta(line.event)
             if delta is not None:

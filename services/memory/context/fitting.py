@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from services.memory.context.pairing import LEFT_OUT, MessageGroup, PairedMessage, format_notice, make_text_message
 from services.memory.log.media import copy_message, describe_media, get_media, name_reader
-from services.memory.log.messages import is_object
+from services.runtime.formats.json_form import is_object
 
 if TYPE_CHECKING:
     from services.memory.context.token_counter import TokenCounter

@@ -17,8 +17,9 @@ import msgspec
 
 from services.memory.context.pairing import QUOTE, SPOKEN, Position
 from services.memory.log.lines import Event, Line, Query
-from services.memory.log.messages import Call, Function, StoredMessage, TextPart, is_object
+from services.memory.log.messages import Call, Function, StoredMessage, TextPart
 from services.runtime.auth.identity import Identity
+from services.runtime.formats.json_form import is_object
 from services.runtime.formats.own_tags import neutralise_tag
 
 if TYPE_CHECKING:

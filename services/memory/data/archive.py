@@ -61,10 +61,13 @@ class UserArchive:
                 yield read
         async for read in self._read_others_chats():
             yield read
+        gates, owner = self._engine.gates, self._owner
+        grants_read = read_pages(gates.list_grants, GrantQuery(owner.tenant, now_ms(), owner), get_grant_place)
+        gates_read = read_pages(gates.list_gates, GateQuery(owner.tenant, requester=owner.user), get_gate_place)
         listed: dict[str, AsyncIterable[Any]] = {
             "facts": self._list_facts(),
-            "grants": self._list_grants(),
-            "gates": self._list_gates(),
+            "grants": (asdict(grant) async for grant in grants_read),
+            "gates": (asdict(gate) async for gate in gates_read),
             "run_webhooks": self._list_webhooks(),
             "spend": self._list_spend(),
         }
@@ -112,16 +115,6 @@ class UserArchive:
         for fact in await self._engine.records.facts.list_visible(self._owner):
             if fact.owner == self._owner and not fact.deleted_at:
                 yield {key: value for key, value in msgspec.to_builtins(fact).items() if not key.startswith("vector")}
-
-    async def _list_grants(self) -> AsyncGenerator[Any]:
-        query = GrantQuery(self._owner.tenant, now_ms(), self._owner)
-        async for grant in read_pages(self._engine.gates.list_grants, query, get_grant_place):
-            yield asdict(grant)
-
-    async def _list_gates(self) -> AsyncGenerator[Any]:
-        query = GateQuery(self._owner.tenant, requester=self._owner.user)
-        async for gate in read_pages(self._engine.gates.list_gates, query, get_gate_place):
-            yield asdict(gate)
 
     async def _list_webhooks(self) -> AsyncGenerator[Any]:
         for webhook in await self._engine.records.webhooks.list_all():

@@ -55,14 +55,11 @@ class RemainingParts:
 
     async def list_users(self) -> list[str]:
         """List whose data goes."""
-        erasure = self._erasure
-        users = {erasure.user} if erasure.user else await self._list_users_of_tenant()
-        return [user for user in sorted(users) if not self._holds.find(erasure.tenant, user)]
-
-    async def _list_users_of_tenant(self) -> set[str]:
-        engine, tenant = self._engine, self._erasure.tenant
-        users = await engine.eraser.list_users(tenant) | await engine.records.facts.list_users(tenant)
-        return users.union(*[await records.list_users(tenant) for records in engine.records.kinds])
+        engine, tenant, users = self._engine, self._erasure.tenant, {self._erasure.user}
+        if not self._erasure.user:
+            users = await engine.eraser.list_users(tenant) | await engine.records.facts.list_users(tenant)
+            users |= {user for records in engine.records.kinds for user in await records.list_users(tenant)}
+        return [user for user in sorted(users) if not self._holds.find(tenant, user)]
 
     async def list_live_runs(self) -> list[RunEntry]:
         """List runs that have not ended, of these users or in their chats."""
@@ -135,18 +132,14 @@ class RemainingParts:
 
     async def _find_of_kinds(self, who: Identity) -> AsyncGenerator[Part]:
         """Find records of a user, or for "" of the tenant itself."""
-        kept = await self._list_asking_keys()
+        way, _, digest = self._erasure.credential.partition(":")
+        keys = await self._engine.records.keys.list_own(self._erasure.tenant) if way == "api_key" else []
+        kept = [key.key_id for key in keys if key.sha256.startswith(digest)]  # it has asked for the erasure
         for records in self._engine.records.kinds:
             for record_id in await records.list_erasable(who.tenant, who.user):
                 if record_id not in kept:
                     counts = {records.kind.plural: 1}
                     yield Part(f"{records.kind.name}/{record_id}", counts, partial(records.erase, record_id))
-
-    async def _list_asking_keys(self) -> list[str]:
-        """List the ids of the key that has asked for this erasure, which is not revoked."""
-        way, _, digest = self._erasure.credential.partition(":")
-        keys = await self._engine.records.keys.list_own(self._erasure.tenant) if way == "api_key" else []
-        return [key.key_id for key in keys if key.sha256.startswith(digest)]
 
     async def _find_run_webhooks(self) -> AsyncGenerator[Part]:
         """Find webhooks of runs that are gone, of chats that were deleted before, whoever's they were; of a tenant all
@@ -194,8 +187,9 @@ class RemainingParts:
         """Find what is the tenant's, and of whom in it nobody can say: it goes with the tenant, but where it may be of
         somebody who is held."""
         tenant, user = self._erasure.tenant, self._erasure.user
+        holds = {hold.chat_id: hold for hold in self._holds.holds if hold.tenant == tenant and hold.chat_id}
         for kind, names in (await self._list_unreadable()).items():
-            held = {name: hold for name in names if kind == "chats" and (hold := self._find_hold_of_chat(name))}
+            held = {name: holds[name] for name in names if kind == "chats" and name in holds}
             self.unread += [Kept("held_chat", name, f"hold {hold.hold_id}") for name, hold in held.items()]
             going = [name for name in names if name not in held]
             if not going or (user and kind == "agents"):
@@ -215,10 +209,6 @@ class RemainingParts:
             self.held_chats[chat_id] = hold
         return hold
 
-    def _find_hold_of_chat(self, chat_id: str) -> StoredHold | None:
-        own = (hold for hold in self._holds.holds if hold.tenant == self._erasure.tenant)
-        return next((hold for hold in own if hold.chat_id == chat_id), None)
-
     async def _find_obstacle(self, chat_id: str) -> tuple[str, str] | None:
         """Return what keeps the chat from being changed: the name of what is kept, and why. Raises Overloaded where its
         key may be had in a moment."""
@@ -233,13 +223,10 @@ class RemainingParts:
                 return "damaged_chat", "its log is damaged"
         return None
 
-    async def _list_runs_of_chat(self, tenant: str, chat_id: str) -> list[str]:
-        query = RunQuery(tenant, PAGE_MAX, chat_id=chat_id)
-        return [run.run_id async for run in read_runs(self._engine, query)]
-
     async def _delete_chat(self, who: Identity, chat_id: str) -> None:
         with suppress(NotFound):
-            await self._forget_runs(who.tenant, await self._list_runs_of_chat(who.tenant, chat_id))
+            query = RunQuery(who.tenant, PAGE_MAX, chat_id=chat_id)
+            await self._forget_runs(who.tenant, [run.run_id async for run in read_runs(self._engine, query)])
             blobs = self._engine.blobs
             await blobs.delete_each(chat_id, await blobs.list_ids(chat_id))  # first, as in _redact_chat
             await self._engine.chats.delete(chat_id)

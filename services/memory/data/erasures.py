@@ -158,7 +158,10 @@ class ErasureStore:
             raise InvalidRequest.of("tenant", "must be the caller's own")
         erasure_id = str(uuid.uuid5(_IDS, f"{who.tenant}/{request.request_id}")) if request.request_id else new_uuid()
         known = await self._engine.records.erasures.find(erasure_id)
-        known = known or await self._find_going(who.tenant, request.user)
+        if known is None:
+            going = (found for found in await self._engine.records.erasures.list_all() if found.state == GOING)
+            of = (who.tenant, request.user)
+            known = next((found for found in going if (found.tenant, found.user) == of), None)
         if known is not None:
             return await self._engine.records.erasures.keep(known)
         (await HoldStore(self._engine).read_in_force()).check(who.tenant, request.user)
@@ -267,10 +270,6 @@ class ErasureStore:
     def get_wait_s(self, erasure: StoredErasure) -> float:
         """Return for how long its receipt has to wait for requests that were taken before everybody knew of it."""
         return max(0.0, self._engine.eraser.receipt_after_s - self._refusals.get_age_s(erasure))
-
-    async def _find_going(self, tenant: str, user: str) -> StoredErasure | None:
-        going = (found for found in await self._engine.records.erasures.list_all() if found.state == GOING)
-        return next((found for found in going if (found.tenant, found.user) == (tenant, user)), None)
 
 
 def _limit_ttl(ttl_ms: int) -> int:

@@ -40,7 +40,11 @@ class HoldsInForce:
 
     def find(self, tenant: str, user: str = "", chat_id: str = "") -> StoredHold | None:
         """Return a hold of the tenant, of the user, or of the chat."""
-        return next((hold for hold in self.holds if hold.tenant == tenant and _covers(hold, user, chat_id)), None)
+        for hold in self.holds:
+            covers = hold.chat_id == chat_id if hold.chat_id else hold.user in ("", user)
+            if covers and hold.tenant == tenant:
+                return hold
+        return None
 
     def check(self, tenant: str, user: str = "", chat_id: str = "") -> None:
         """Raise Held where the tenant, the user or the chat is held."""
@@ -48,12 +52,6 @@ class HoldsInForce:
             what = f"chat {hold.chat_id}" if hold.chat_id else f"user {hold.user}" if hold.user else "the tenant"
             message = f"{what} is held: nothing of it may be deleted until hold {hold.hold_id} is released"
             raise Held(message, holdId=hold.hold_id)
-
-
-def _covers(hold: StoredHold, user: str, chat_id: str) -> bool:
-    if hold.chat_id:
-        return hold.chat_id == chat_id
-    return hold.user in ("", user)
 
 
 class HoldStore:
@@ -122,15 +120,11 @@ class HoldStore:
         return holds.check_kept(await holds.change(hold, end))
 
     async def _refuse_erased(self, hold: StoredHold) -> None:
-        owner = await self._find_owner(hold)
+        owner = (await self._engine.index.find_row(hold.chat_id)).owner.user if hold.chat_id else hold.user
         for erasure in await self._engine.records.erasures.list_all():
             is_theirs = erasure.user in ("", owner) or not owner
             if erasure.state == GOING and erasure.tenant == hold.tenant and is_theirs:
                 raise Erasing("it is being erased at this moment", erasureId=erasure.erasure_id)
-
-    async def _find_owner(self, hold: StoredHold) -> str:
-        """Return whose what is held is; empty: everybody's of the tenant."""
-        return (await self._engine.index.find_row(hold.chat_id)).owner.user if hold.chat_id else hold.user
 
 
 def read_runs(engine: Engine, query: RunQuery) -> AsyncGenerator[RunEntry]:

@@ -89,7 +89,9 @@ class Keyring:
             return
         for key in self._stored.list_all():
             self._add_key(key)
-        self._adopt_newest()
+        for tenant in list(self._current):
+            with suppress(HeadraceError):  # it was told, and is tried again; until then the key before is used
+                self._adopt(tenant)
         self.is_strict = self.is_strict or (self.encrypts and self._stored.read_goal().startswith(AUTHENTICATED))
 
     def open_store(self, *, is_empty: bool) -> None:
@@ -299,12 +301,6 @@ class Keyring:
         newest = self._newest.get(key.tenant)
         if newest is None or key.version > newest.version:
             self._newest[key.tenant] = key
-
-    def _adopt_newest(self) -> None:
-        """Write with the newest keys of tenants that write; while one cannot be had, with the one before."""
-        for tenant in list(self._current):
-            with suppress(HeadraceError):  # it was told, and is tried again
-                self._adopt(tenant)
 
     def _adopt(self, tenant: str) -> None:
         key_id = bytes.fromhex(self._newest[tenant].key_id)

@@ -185,7 +185,11 @@ def _read_event(reading: _Reading, line: Event) -> Iterator[dict[str, Any]]:
     key = (line.run_id, gate_id)
     told = {name: _VALUE.decode(members[name]) for name in _FIELDS[kind] if name in members}
     place = {"gateId": gate_id} if gate_id else {}
-    content = _read_content(members) if reading.with_content else {}
+    content = dict[str, str]()
+    if reading.with_content:
+        # As text: JSON has numbers that others write in another way.
+        content = {name: bytes(members[name]).decode() for name in ("arguments", "payload") if name in members}
+        content |= {"note": _read_text(members, "note")} if "note" in members else {}
     match kind:
         case "gate.open":
             reading.kinds[key] = told.get("kind", "")
@@ -219,12 +223,6 @@ def _read_decision(kind: str, members: dict[str, Raw]) -> dict[str, Any]:
     payload = _VALUE.decode(members["payload"]) if "payload" in members else {}
     payload = payload if isinstance(payload, dict) else {}
     return {name: payload[name] for name in ("decision", "grant", "grantMs") if name in payload}
-
-
-def _read_content(members: dict[str, Raw]) -> dict[str, str]:
-    """Return what was said, as text: JSON has numbers that others write in another way."""
-    found = {name: bytes(members[name]).decode() for name in ("arguments", "payload") if name in members}
-    return found | ({"note": _read_text(members, "note")} if "note" in members else {})
 
 
 def _read_text(members: dict[str, Raw], name: str) -> str:

@@ -32,7 +32,10 @@ from services.runtime.rpc.field_rules import is_uuid
 def convert_lines(writing: LogBuilder, lines: list[Json]) -> None:
     for line in lines:
         ts = to_milliseconds(line.get("updatedAt"))
-        run_id = _make_run_id(writing, to_text(line.get("runId")))
+        name = to_text(line.get("runId"))
+        run_id = name or writing.run_id or make_uuid(writing.chat_id)
+        if name and not is_uuid(name):
+            run_id = make_uuid(f"{writing.chat_id} {name}")  # two chats may have the same name
         match line.get("_type"):
             case "query":
                 query = to_dict(line.get("query"))
@@ -43,12 +46,6 @@ def convert_lines(writing: LogBuilder, lines: list[Json]) -> None:
                 _end_run(writing, line, run_id, ts)
             case _:
                 writing.add_other(line, run_id if line.get("runId") else "", ts)
-
-
-def _make_run_id(writing: LogBuilder, name: str) -> str:
-    if not name:
-        return writing.run_id or make_uuid(writing.chat_id)
-    return name if is_uuid(name) else make_uuid(f"{writing.chat_id} {name}")  # two chats may have the same name
 
 
 def _add_step(writing: LogBuilder, line: Json, run_id: str, ts: int) -> None:

@@ -71,7 +71,10 @@ class SuspensionStore:
         )
         stored = await self._keys.find(key_id)
         if stored is None:
-            await self._check_room(caller.tenant)
+            if len(await self._keys.list_own(caller.tenant, suspends=True)) >= TENANT_MAX:
+                raise QuotaExceeded(f"{TENANT_MAX} users are or were suspended already", limit=str(TENANT_MAX))
+            if await self._keys.count_all() >= KEYS_MAX:
+                raise QuotaExceeded(f"all tenants together have {KEYS_MAX} keys already", limit=str(KEYS_MAX))
             if await self._keys.put(made):
                 return made, True
             stored = self._keys.check_kept(await self._keys.find(key_id))
@@ -99,12 +102,6 @@ class SuspensionStore:
 
     async def _change(self, stored: StoredKey, change: Callable[[StoredKey], StoredKey]) -> StoredKey:
         return self._keys.check_kept(await self._keys.change(stored, change))
-
-    async def _check_room(self, tenant: str) -> None:
-        if len(await self._keys.list_own(tenant, suspends=True)) >= TENANT_MAX:
-            raise QuotaExceeded(f"{TENANT_MAX} users are or were suspended already", limit=str(TENANT_MAX))
-        if await self._keys.count_all() >= KEYS_MAX:
-            raise QuotaExceeded(f"all tenants together have {KEYS_MAX} keys already", limit=str(KEYS_MAX))
 
 
 def _make_id(tenant: str, user: str) -> str:

@@ -163,11 +163,6 @@ class Chat:
         self.bases, self._timeline = CompactionBases(), Timeline()
         self.append_committed(lines)
 
-    def _check_revert(self, line: Revert) -> None:
-        """Refuse to take lines from under a run; one that is about to begin may take others' back, for models alone."""
-        is_before_run = line.run_id and line.scope != SCOPE_ALL
-        self._check_idle(self.info.list_begun() if is_before_run else self.info.list_unfinished())
-
     def _check_idle(self, busy: Sequence[RunInfo]) -> None:
         if busy:
             raise ChatBusy(
@@ -215,9 +210,13 @@ class Chat:
         if first.run_id or not isinstance(first, _OWN):
             self._check_run(first, lease_generation)
         if isinstance(first, Revert):
-            self._check_revert(first)
+            is_before_run = first.run_id and first.scope != SCOPE_ALL
+            self._check_idle(self.info.list_begun() if is_before_run else self.info.list_unfinished())
         if isinstance(first, Query) and not self.info.last_n and is_keyed_chat(chat_id):
-            _check_key(chat_id, first)
+            # An id that is made of a key needs the key, and the user that it was made for.
+            key = QUERY_FIELDS.decode(first.query).chat_key
+            if not key or find_keyed_chat(Identity.from_stored(first.tenant, first.user), key) != chat_id:
+                raise InvalidRequest.of("chatId", "must be a chat that exists: ids of version 8 are made of a chatKey")
         self._check_position(first)
 
     def _check_run(self, first: Known, lease_generation: int) -> None:
@@ -294,10 +293,3 @@ def _group_by_run(lines: Sequence[Line]) -> dict[str, list[Line]]:
     for line in lines:
         runs.setdefault(line.run_id, []).append(line)
     return runs
-
-
-def _check_key(chat_id: str, first: Query) -> None:
-    """Refuse a new chat under an id that is made of a key, unless it is the key and the user of its query."""
-    key = QUERY_FIELDS.decode(first.query).chat_key
-    if not key or find_keyed_chat(Identity.from_stored(first.tenant, first.user), key) != chat_id:
-        raise InvalidRequest.of("chatId", "must be a chat that exists: ids of version 8 are made of a chatKey")

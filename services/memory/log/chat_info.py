@@ -226,6 +226,10 @@ class ChatInfo:
         else:
             self._add_position(line)
         if not isinstance(line, Query | Unknown) and (run := self.runs.get(line.run_id)):
+            state = reason = ""
+            if isinstance(line, Run):
+                state = line.state
+                reason = line.finish_reason or (ERROR_FIELDS.decode(line.error).code if line.error else "")
             opens_gate = isinstance(line, Event) and _EVENT_FIELDS.decode(line.event).type == "gate.open"
             self.runs[run.run_id] = replace(
                 run.add_charges(line.charges or ()),
@@ -235,8 +239,8 @@ class ChatInfo:
                 has_gates=run.has_gates or opens_gate,
                 has_charges=run.has_charges or line.charges is not None,
                 is_ended=isinstance(line, Run),
-                state=line.state if isinstance(line, Run) else "",
-                reason=_get_reason(line),
+                state=state,
+                reason=reason,
                 updated_at=line.updated_at,
             )
 
@@ -274,16 +278,13 @@ class ChatInfo:
             case Revert():
                 self.state_versions = {key: version + 1 for key, version in self.state_versions.items()}
                 if line.scope == SCOPE_ALL:
-                    self._revert_to(line.to_checkpoint_id)
+                    self.checkpoints = line.to_checkpoint_id
+                    for run in self.runs.values():
+                        if not run.is_ended and run.checkpoint >= line.to_checkpoint_id:
+                            self.runs[run.run_id] = replace(run, checkpoint=self.checkpoints)
+                            self.checkpoints += 1
             case _:
                 pass
-
-    def _revert_to(self, checkpoint: int) -> None:
-        self.checkpoints = checkpoint
-        for run in self.runs.values():
-            if not run.is_ended and run.checkpoint >= checkpoint:
-                self.runs[run.run_id] = replace(run, checkpoint=self.checkpoints)
-                self.checkpoints += 1
 
 
 def read_info(chat_id: str, lines: Iterable[Line], *, is_damaged: bool = False) -> ChatInfo:
@@ -308,12 +309,6 @@ def get_last_seq(line: Line) -> int:
             return line.events.last
         case _:
             return 0
-
-
-def _get_reason(line: Line) -> str:
-    if not isinstance(line, Run):
-        return ""
-    return line.finish_reason or (ERROR_FIELDS.decode(line.error).code if line.error else "")
 
 
 def _get_last(events: Range | None) -> int:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-import orjson
 from msgspec import Raw, Struct, field
 
 from headrace.errors import InvalidRequest
 from headrace.v1 import llm_pb2, memory_pb2
 from services.memory.log.media import Blob, copy_message, extract_blob, get_media
 from services.memory.log.raw_json import ABSENT, Int64, dump_proto, embed_json
+from services.runtime.formats.json_form import is_object
 
 
 class Range(Struct, frozen=True, gc=False):
@@ -80,7 +80,7 @@ class Tokens(Struct, frozen=True, gc=False):
 class StoredMessage(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A message of a step. Pieces of one model answer share msg_id and have one content each."""
 
-    # Flat, though it has 21 fields: it is the record of the file format, which msgspec reads and writes without a step
+    # Flat, though it has 22 fields: it is the record of the file format, which msgspec reads and writes without a step
     # between. Parts of their own would be nested in the JSON too, or cost a conversion for every message.
     role: str
     content: list[Part] | None = None
@@ -97,6 +97,8 @@ class StoredMessage(Struct, frozen=True, omit_defaults=True, kw_only=True):
     tool_id: str | None = field(default=None, name="_toolId")
     action_id: str | None = field(default=None, name="_actionId")
     tool_params: Raw = field(default=ABSENT, name="_toolParams")
+    tool: Raw = field(default=ABSENT, name="_tool")
+    """The call's tool, a ToolDetails; absent in older logs."""
     ok: bool | None = field(default=None, name="_ok")
     timing: Timing | None = field(default=None, name="_timing")
     usage: Raw = field(default=ABSENT, name="_usage")
@@ -123,6 +125,10 @@ def encode_message(
     _check_message(message, path)
     call = message.tool_calls[0] if message.tool_calls else None
     is_whole = call is None or is_object(call.arguments)
+    counted = message
+    if not is_whole:
+        counted = copy_message(message)
+        counted.tool_calls[0].arguments = "{}"
     is_action = given.HasField("action_id") or (call.name if call else message.name) in action_tools
     event_id = (given.action_id or given.tool_id) or None
     return StoredMessage(
@@ -140,13 +146,14 @@ def encode_message(
         tool_id=None if is_action else event_id,
         action_id=event_id if is_action else None,
         tool_params=embed_json(given.tool_params) if given.tool_params else ABSENT,
+        tool=dump_proto(given.tool) if given.HasField("tool") else ABSENT,
         ok=given.ok if given.HasField("ok") else None,
         timing=Timing(given.timing.started_at, given.timing.ended_at) if given.HasField("timing") else None,
         usage=dump_proto(given.usage) if given.HasField("usage") else ABSENT,
         finish_reason=given.finish_reason or None,
         provider_state=embed_json(message.provider_state) if message.provider_state else ABSENT,
         events=encode_range(given),
-        tokens=count(message if is_whole else _clear_arguments(message)),
+        tokens=count(counted),
     )
 
 
@@ -187,20 +194,6 @@ def _check_message(message: llm_pb2.Message, path: str) -> None:
         raise InvalidRequest.of(path, f"must have content, and that alone, in a {message.role} message")
     if (message.role == "tool") != message.HasField("tool_call_id"):
         raise InvalidRequest.of(f"{path}.toolCallId", "must be set in tool messages, and only there")
-
-
-def _clear_arguments(message: llm_pb2.Message) -> llm_pb2.Message:
-    told = copy_message(message)
-    told.tool_calls[0].arguments = "{}"
-    return told
-
-
-def is_object(arguments: str) -> bool:
-    """Return whether a call's arguments are a JSON object; providers accept nothing else."""
-    try:
-        return isinstance(orjson.loads(arguments), dict)
-    except ValueError:
-        return False
 
 
 def _encode_part(part: llm_pb2.ContentPart, path: str, blobs: list[Blob]) -> Part:

@@ -101,21 +101,18 @@ def _fill_message(message: Message, values: dict[str, msgspec.Raw]) -> None:
         if field is None or value == _NULL:
             continue
         if field.is_repeated:
-            _fill_list(field, getattr(message, field.name), value)
+            into = getattr(message, field.name)
+            for item in _LIST.decode(value):
+                if field.message_type is not None:
+                    _fill_message(into.add(), _OBJECT.decode(item))
+                else:
+                    into.append(_SCALAR.decode(item))
         elif field.message_type is not None:
             inner = getattr(message, field.name)
             inner.SetInParent()
             _fill_message(inner, _OBJECT.decode(value))
         else:
             setattr(message, field.name, bytes(value).decode() if _is_json(field) else _SCALAR.decode(value))
-
-
-def _fill_list(field: FieldDescriptor, into: Any, value: msgspec.Raw) -> None:
-    for item in _LIST.decode(value):
-        if field.message_type is not None:
-            _fill_message(into.add(), _OBJECT.decode(item))
-        else:
-            into.append(_SCALAR.decode(item))
 
 
 Int64: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]

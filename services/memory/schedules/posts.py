@@ -55,13 +55,18 @@ class Posted:
 
 def check_form(posted: Posted, now_ms: int) -> None:
     """Check what can be checked before a schedule is looked up. Raises Unauthenticated."""
-    if not (_is_name(posted.webhook_id) and _is_recent(posted.timestamp, now_ms) and VERSION in posted.signature):
+    name, at = posted.webhook_id, posted.timestamp
+    is_name = 0 < len(name) <= ID_CHARS_MAX and name.isascii() and name.isprintable() and " " not in name
+    is_time = at.isascii() and at.isdecimal() and len(at) < len(str(now_ms))
+    is_recent = is_time and abs(int(at) - now_ms // 1000) <= TOLERANCE_S
+    if not (is_name and is_recent and VERSION in posted.signature):
         raise Unauthenticated(_REFUSAL)
 
 
 def check_proof(schedule: Schedule | None, posted: Posted, now_ms: int) -> Schedule:
     """Return the schedule, if the post, whose form is right, is proven to be for it. Raises Unauthenticated."""
-    secrets = _list_secrets(schedule, now_ms)
+    hooked = schedule.secrets if schedule is not None and schedule.on_webhook else ()
+    secrets = [secret.text for secret in hooked if not secret.ends_at or secret.ends_at > now_ms]
     # As many as there may be are tried, so that the time says nothing of how many there are.
     tried = (*secrets, *_STRANGER)[:SECRETS_MAX]
     is_proven = is_signed(
@@ -122,18 +127,3 @@ def add_secret(schedule: Schedule, secret: str, keep_s: int, now_ms: int) -> Sch
         return schedule
     old = tuple(replace(one, ends_at=now_ms + keep_s * 1000) for one in schedule.secrets[:1]) if keep_s else ()
     return replace(schedule, secrets=(Secret(secret), *old))
-
-
-def _list_secrets(schedule: Schedule | None, now_ms: int) -> list[str]:
-    if schedule is None or not schedule.on_webhook:
-        return []
-    return [secret.text for secret in schedule.secrets if not secret.ends_at or secret.ends_at > now_ms]
-
-
-def _is_name(text: str) -> bool:
-    return 0 < len(text) <= ID_CHARS_MAX and text.isascii() and text.isprintable() and " " not in text
-
-
-def _is_recent(timestamp: str, now_ms: int) -> bool:
-    is_number = timestamp.isascii() and timestamp.isdecimal() and len(timestamp) < len(str(now_ms))
-    return is_number and abs(int(timestamp) - now_ms // 1000) <= TOLERANCE_S

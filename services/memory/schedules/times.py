@@ -98,15 +98,12 @@ def _iterate_times(schedule: Schedule, after_ms: int) -> Iterator[int]:
 def _iterate(schedule: Schedule, from_ms: int, *, is_reverse: bool = False) -> Iterator[datetime]:
     """Yield the times of a stored schedule; none where its zone or its form is no more: all others' are to go on."""
     try:
-        times = CronSim(schedule.cron, _make_datetime(schedule, from_ms), reverse=is_reverse)
+        start = datetime.fromtimestamp(from_ms // MS, UTC).astimezone(_load_zone(schedule.time_zone))
+        times = CronSim(schedule.cron, start, reverse=is_reverse)
     except (OSError, ValueError, KeyError, CronSimError) as error:
         log.error("schedule has no times any more", schedule_id=schedule.schedule_id, error=str(error))
         return
     yield from times
-
-
-def _make_datetime(schedule: Schedule, time_ms: int) -> datetime:
-    return datetime.fromtimestamp(time_ms // MS, UTC).astimezone(_load_zone(schedule.time_zone))
 
 
 @lru_cache(maxsize=1000)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from services.memory.log.chat_info import ChatInfo, RunInfo
+from services.memory.log.chat_info import RunInfo
 from services.memory.log.lines import CompactSummary, Insight, Line, Query, Step, Title
 from services.memory.log.messages import join_text
 from services.memory.log.raw_json import QUERY_FIELDS
@@ -114,7 +114,9 @@ def make_full_change(chat: Chat, mtime_ns: int) -> IndexChange:
     shown = sorted((line for lines in chat.visible_runs.values() for line in lines), key=lambda line: line.n)
     # Of reverted runs too: what was decided stays so. All gates are there, so none is left to be closed.
     gates = GateChange(fold_gates(chat.info, chat.log).opened, grants=make_grant_rows(chat.info, 0))
-    texts = [*_list_title(chat.info), *extract_texts(shown)]
+    # The title that the chat was given last is the text of a line 0; the first words are their query's.
+    title = [Text(0, "", "chat", chat.info.given_title)] if chat.info.given_title else []
+    texts = [*title, *extract_texts(shown)]
     spend, events = fold_spend(chat.info, chat.log), fold_events(chat.info, chat.log, is_recovered=True)
     return IndexChange(
         *(_make_entry(chat), chat.size_bytes, mtime_ns, runs, texts),
@@ -128,11 +130,6 @@ def make_full_change(chat: Chat, mtime_ns: int) -> IndexChange:
 def extract_texts(lines: Iterable[Line]) -> list[Text]:
     """Return the searched texts: those of people and models, not results of tools."""
     return [found for line in lines if (found := _extract_text(line)).text]
-
-
-def _list_title(facts: ChatInfo) -> list[Text]:
-    """List the title that the chat was given last, as the text of a line 0; the first words are their query's."""
-    return [Text(0, "", "chat", facts.given_title)] if facts.given_title else []
 
 
 def _make_entry(chat: Chat) -> ChatEntry:

@@ -208,8 +208,9 @@ def find_ungranted(
 ) -> list[Problem]:
     """Return all problems; `free_tools` need no grant, `operators` are agents of files, both in small letters."""
     found = [*_check_models(agent, grants), *_check_names(agent, grants, free_tools, operators)]
-    for variant in _list_modes(agent):
-        found += _check_limits(variant, grants)
+    has_both = agent.react is not None and agent.plan_execute is not None  # a query may then ask for either
+    for mode in [agent.with_deep_think(0), agent.with_deep_think(1)] if has_both else [agent]:
+        found += _check_limits(mode, grants)
     return sorted(dict.fromkeys(found), key=lambda problem: problem.field)
 
 
@@ -276,13 +277,6 @@ def _check_remote(agent: Definition, grants: TenantGrants) -> Iterator[Problem]:
     for name, value in remote.headers.items():
         if value.startswith(SECRET_PLACES):
             yield Problem(f"remote.headers.{name}", SECRETS_ARE_THE_OPERATORS)
-
-
-def _list_modes(agent: Definition) -> list[Definition]:
-    """Return the agent in each mode that a query may ask for."""
-    if agent.react is None or agent.plan_execute is None:
-        return [agent]
-    return [agent.with_deep_think(0), agent.with_deep_think(1)]
 
 
 def _check_limits(agent: Definition, grants: TenantGrants) -> Iterator[Problem]:

@@ -91,7 +91,10 @@ class ModeFiles:
                     in_force[path.stem] = last_good
         REFUSED_FILES.labels("modes").set(refused)
         self._in_force, self.digests = in_force, {name: code.digest for name, code in in_force.items()}
-        self._forget_oldest()
+        used = {(code.name, code.digest) for code in in_force.values()}
+        old = [key for key in self._known if key not in used]
+        for key in old[: max(0, len(old) - VERSIONS_MAX)]:
+            sys.modules.pop(self._known.pop(key).run.__module__, None)
         if files or refused:
             log.info("modes in force", modes=self.names, refused=refused)
 
@@ -102,12 +105,6 @@ class ModeFiles:
         if known is None:
             known = self._known[path.stem, digest] = load_mode(path, source, digest)
         return known
-
-    def _forget_oldest(self) -> None:
-        in_force = {(code.name, code.digest) for code in self._in_force.values()}
-        old = [key for key in self._known if key not in in_force]
-        for key in old[: max(0, len(old) - VERSIONS_MAX)]:
-            sys.modules.pop(self._known.pop(key).run.__module__, None)
 
 
 def load_mode(path: Path, source: bytes, digest: str) -> ModeCode:

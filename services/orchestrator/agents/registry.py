@@ -6,7 +6,6 @@ here is asked for the tenant of the current identity, and answered without any o
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from services.orchestrator.agents.grants import GrantsFile, find_ungranted
 from services.orchestrator.agents.stored_agents import FILE_WINS, StoredAgents, TenantView, make_view
 from services.runtime.auth.identity import current_tenant
 from services.runtime.files.refused_files import REFUSED_FILES, report_refusal
+from services.runtime.newest import NewestDict
 from services.runtime.tokens.count import ESTIMATE_ENCODING, count_text
 
 FILE_BYTES_MAX = 1024 * 1024
@@ -48,7 +48,7 @@ class Registry:
         self._free_tools = free_tools
         self._files_win = files_win
         self.stored = StoredAgents()
-        self._views: OrderedDict[str, tuple[object, object, object, TenantView]] = OrderedDict()
+        self._views: NewestDict[str, tuple[object, object, object, TenantView]] = NewestDict(VIEWS_MAX)
         """By tenant, each behind what it was made of."""
         self._by_file: dict[str, Definition] = {}
         self._refused: dict[str, str] = {}
@@ -65,7 +65,9 @@ class Registry:
         agents: dict[str, Definition] = {}
         for name, path in files.items():
             try:
-                agent = _read_file(path)
+                agent = parse_agent(read_regular_file(path, FILE_BYTES_MAX), path.stem)
+                if tokens_over := _count_excess_tokens(agent):
+                    log.warning("prompt larger than activePromptMaxTokens", file=path.name, tokens_over=tokens_over)
                 if agent.key in agents:
                     raise DefinitionError(f"key: {agent.key!r} is defined in an earlier file already")
                 self._by_file[name] = agent
@@ -139,9 +141,6 @@ class Registry:
             return known[3]
         view = make_view(self._agents, stored, grants.select(tenant), self._free_tools, files_win=self._files_win)
         self._views[tenant] = (self._agents, stored, grants, view)
-        self._views.move_to_end(tenant)
-        if len(self._views) > VIEWS_MAX:
-            self._views.popitem(last=False)
         return view
 
     def find_problems(self, agent: Definition, tenant: str) -> list[Problem]:
@@ -176,13 +175,6 @@ class Registry:
     def all(self) -> list[Definition]:
         agents = self.view.agents
         return [agents[key] for key in sorted(agents)]
-
-
-def _read_file(path: Path) -> Definition:
-    agent = parse_agent(read_regular_file(path, FILE_BYTES_MAX), path.stem)
-    if tokens_over := _count_excess_tokens(agent):
-        log.warning("prompt larger than activePromptMaxTokens", file=path.name, tokens_over=tokens_over)
-    return agent
 
 
 def _count_excess_tokens(agent: Definition) -> int:

@@ -74,7 +74,7 @@ class StoredAgents:
         async with self._looking:
             try:
                 records = await self._read_records(read)
-                found = await asyncio.to_thread(_parse_all, records) if records else []
+                found = await asyncio.to_thread(lambda: [_parse(record) for record in records]) if records else []
             except (HeadraceError, grpc.aio.AioRpcError):
                 # The store may be another one when it is back, and count on from where a copy of it was.
                 self._is_complete = False
@@ -104,10 +104,6 @@ class StoredAgents:
             self._by_tenant = {tenant: own for tenant, own in (known | changed).items() if own}
             log.info("tenants' agents in force", changed=len(found), tenants=len(self._by_tenant))
         self._is_complete = True
-
-
-def _parse_all(records: list[memory_pb2.AgentRecord]) -> list[StoredAgent]:
-    return [_parse(record) for record in records]
 
 
 def _parse(record: memory_pb2.AgentRecord) -> StoredAgent:
@@ -150,7 +146,9 @@ def make_view(
     problems: dict[str, list[Problem]] = {}
     own: dict[str, Definition] = {}
     for folded, one in stored.items():
-        found = _find_problems(one, grants, free_tools, operators.keys())
+        found = [Problem("", f"this release cannot read it: {one.problem}")]
+        if one.agent is not None:
+            found = find_ungranted(one.agent, grants, free_tools, operators.keys())
         if files_win and folded in operators:
             found.insert(0, Problem("key", FILE_WINS))
         if found:
@@ -165,14 +163,6 @@ def make_view(
         problems=problems,
         hidden=sorted(key for key in files if key.casefold() in taken),
     )
-
-
-def _find_problems(
-    one: StoredAgent, grants: TenantGrants, free_tools: Collection[str], operators: Collection[str]
-) -> list[Problem]:
-    if one.agent is None:
-        return [Problem("", f"this release cannot read it: {one.problem}")]
-    return find_ungranted(one.agent, grants, free_tools, operators)
 
 
 def _list_below(agents: list[Definition], operators: Mapping[str, Definition]) -> list[Definition]:

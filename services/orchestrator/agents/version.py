@@ -69,8 +69,12 @@ def make_version(
     """Make the version of `agent` that is in force with these other agents, tools and skills, of any number."""
     agents = _list_agents(agent, there_are)
     seen = None if tools is None else [_strip(tool) for tool in tools if _is_seen(tool, agents.values())]
-    offered = None if skills is None else [_strip(skill) for skill in skills if _is_offered(skill, agent)]
-    used = _select_modes(agents.values(), modes or {})
+    named = {name.casefold() for name in agent.skills}
+    chosen = [skill for skill in skills or () if agent.may_use_tools and (not named or is_named(skill, named))]
+    offered = None if skills is None else [_strip(skill) for skill in chosen]
+    digests = modes or {}
+    used_modes = sorted({agent.custom.mode for agent in agents.values() if agent.custom is not None})
+    used = {name: digests[name] for name in used_modes if name in digests}
     owned = sorted(key for key, below in agents.items() if below.tenant)
     document = orjson.dumps(
         {
@@ -123,20 +127,11 @@ def _list_agents(agent: Definition, there_are: Mapping[str, Definition]) -> dict
     return found
 
 
-def _select_modes(agents: Iterable[Definition], digests: Mapping[str, str]) -> dict[str, str]:
-    named = sorted({agent.custom.mode for agent in agents if agent.custom is not None})
-    return {name: digests[name] for name in named if name in digests}
-
-
 def _is_seen(tool: tools_pb2.Tool, agents: Iterable[Definition]) -> bool:
     if tool.HasField("per_user_server"):  # a version is everybody's
         return False
     names = {tool.name.casefold(), *(name for name, tier in TIERS.items() if tier == tool.tier)}
     return any(agent.may_use_tools and (tool.always_available or names & agent.listed_tools) for agent in agents)
-
-
-def _is_offered(skill: tools_pb2.Skill, agent: Definition) -> bool:
-    return agent.may_use_tools and (not agent.skills or is_named(skill, {name.casefold() for name in agent.skills}))
 
 
 def _strip(given: M) -> M:

@@ -189,7 +189,7 @@ async def _execute_once(
 
 def _timeout_s(scope: Scope) -> float:
     spending = scope.run.spending
-    return min(spending.tool_timeout_ms / 1000, spending.time_left_s)
+    return min(spending.limits.tool_timeout_ms / 1000, spending.time_left_s)
 
 
 def _make_request(

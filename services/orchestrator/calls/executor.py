@@ -26,7 +26,8 @@ from services.runtime.telemetry import spans
 
 
 async def execute_action(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
-    scope.publish(agent_pb2.ActionParam(action_id=call.tool_id, param=call.effective))
+    param = scope.publish(agent_pb2.ActionParam(action_id=call.tool_id, param=call.effective))
+    call.param_seq = param.seq
     return tools_pb2.ToolOutcome(ok=True, result="OK")
 
 
@@ -39,7 +40,10 @@ class Permission:
 
 
 async def check_permission(scope: Scope, call: Call) -> Permission:
-    if not _is_granted(scope, call):
+    # It may have been granted when the model was shown it.
+    grants = find_grants(scope)
+    is_free = call.kind == "own" or call.is_programs or call.name.casefold() in NAMES
+    if not (grants is None or is_free or grants.allows_tool(call.name)):
         return Permission(results.make_refusal("denied", message="the operator grants this agent no such tool"))
     if call.kind == "own" or has_used_grant(scope, call):
         return Permission()
@@ -60,13 +64,6 @@ async def check_permission(scope: Scope, call: Call) -> Permission:
         changed = f"a person changed the arguments before this ran: {answer.arguments}"
         return Permission(note=f"{changed}; {answer.note}" if answer.note else changed)
     return Permission(note=f"a person approved this call and says: {answer.note}" if answer.note else "")
-
-
-def _is_granted(scope: Scope, call: Call) -> bool:
-    """Return whether the agent may call this now, which may have been otherwise when the model was shown it."""
-    grants = find_grants(scope)
-    is_free = call.kind == "own" or call.is_programs or call.name.casefold() in NAMES
-    return grants is None or is_free or grants.allows_tool(call.name)
 
 
 async def execute_frontend(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
@@ -155,7 +152,12 @@ async def _execute_call(scope: Scope, peers: Peers, call: Call, warn: Warn | Non
         if call.kind != "own":
             scope.run.control.go_live()
         passed = await check_permission(scope, call)
-        outcome = passed.outcome or await _run_tool(scope, peers, call)
+        outcome = passed.outcome
+        # The tools service checks the arguments of its own.
+        if outcome is None and call.kind != "backend" and (problem := violation(call)):
+            outcome = make_failure("INVALID_ARGUMENTS", problem)
+        if outcome is None:
+            outcome = await KINDS[call.kind](scope, peers, call)
         if not outcome.ok:
             spans.mark_failed(span, tracing.TOOL_FAILED)
     if outcome.ok:
@@ -169,10 +171,3 @@ async def _execute_call(scope: Scope, peers: Peers, call: Call, warn: Warn | Non
 def _note_success(scope: Scope, call: Call, result: str) -> None:
     scope.tools.note(call.name, result)
     scope.attention.note_call(call.effective)
-
-
-async def _run_tool(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
-    # The tools service checks the arguments of its own.
-    if call.kind != "backend" and (problem := violation(call)):
-        return make_failure("INVALID_ARGUMENTS", problem)
-    return await KINDS[call.kind](scope, peers, call)

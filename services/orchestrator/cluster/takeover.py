@@ -98,7 +98,10 @@ class Takeover:
             try:
                 # Some looks include owned runs: one that this process lost without knowing still has our lease.
                 await self._take_unowned(without_owner=bool(looks % LOOKS_PER_LEASE))
-                await self._take_held()
+                for held in self._held.all():  # for readers
+                    if held.due_at <= now_ms() and not (self._runs.is_draining or self._is_suspended(held.identity)):
+                        with acting_as(held.identity):
+                            await self.find(held.id)
             except HeadraceError as error:
                 log.warning("runs not looked for", reason=error.reason)
             except Exception:
@@ -112,7 +115,8 @@ class Takeover:
             found = await stored_runs.list_unfinished(self._peers, without_owner=without_owner)
         # A log that has taken no end is tried again, but not at every look.
         skipped = frozenset(self._runs.unstored if without_owner else ())
-        away = [run for run in found if not (self._is_here(run.run_id) or run.run_id in skipped)]
+        away = [run for run in found if not (self._runs.live.has(run.run_id) or self._held.has(run.run_id))]
+        away = [run for run in away if run.run_id not in skipped]
         away = [run for run in away if not (_is_parked(run) and self._is_suspended(_owner_identity(run)))]
         free = [*{run.chat_id: run for run in away if not self._is_owned_elsewhere(run)}.values()]
         for first in range(0, len(free), CHATS_AT_ONCE):
@@ -123,16 +127,6 @@ class Takeover:
             for problem in await asyncio.gather(*some, return_exceptions=True):
                 if problem is not None:
                     raise problem
-
-    async def _take_held(self) -> None:
-        """Go on with runs that are held here for readers, and are due."""
-        for held in self._held.all():
-            if held.due_at <= now_ms() and not (self._runs.is_draining or self._is_suspended(held.identity)):
-                with acting_as(held.identity):
-                    await self.find(held.id)
-
-    def _is_here(self, run_id: str) -> bool:
-        return self._runs.live.has(run_id) or self._held.has(run_id)
 
     async def _take_chat(self, run: memory_pb2.UnfinishedRun, skipped: Collection[str]) -> None:
         with acting_as(_owner_identity(run)):
@@ -230,7 +224,8 @@ class Takeover:
     ) -> Run | None:
         recording = Recording(chat.lines)
         query = next(line.query for line in chat.lines if line.HasField("query"))
-        version = await self._find_version(query)
+        pinned = query.agent_version_hash  # None of a version that is lost
+        version = await self._pins.find(query.query.agent_key, pinned) if pinned else None
         agent = self._find_agent(query, recording, version)
         seq_range = generation if generation <= GENERATION_MAX else entry.last_seq // SEQ_PER_GENERATION + 1
         base_seq = seq_range * SEQ_PER_GENERATION
@@ -245,7 +240,9 @@ class Takeover:
             await record_taken_run(self._peers, entry.run_id, query.query)
             log.warning("run ended as interrupted", run_id=entry.run_id, last_seq=entry.last_seq)
             return None
-        reason = self._find_reason(entry)
+        reason = HANDED_OVER if entry.owner and not entry.lease_expires_at else CRASHED
+        if _is_parked(entry) or self._held.has(entry.run_id):
+            reason = PARKED
         is_changed = version is None and agent.hash != query.agent_hash
         past = ResumePoint(
             generation, base_seq, chat.events, recording, reason, is_changed, query.traceparent, chat.owner
@@ -261,17 +258,6 @@ class Takeover:
         if reason != PARKED:
             await record_taken_run(self._peers, run.id, query.query)
         return run
-
-    def _find_reason(self, entry: memory_pb2.UnfinishedRun) -> str:
-        if _is_parked(entry) or self._held.has(entry.run_id):
-            return PARKED
-        return HANDED_OVER if entry.owner and not entry.lease_expires_at else CRASHED
-
-    async def _find_version(self, query: memory_pb2.QueryLine) -> AgentVersion | None:
-        """Return what the run is pinned to; None where that is nothing, or is lost."""
-        if not query.agent_version_hash:
-            return None
-        return await self._pins.find(query.query.agent_key, query.agent_version_hash)
 
     def _find_agent(
         self, query: memory_pb2.QueryLine, recording: Recording, version: AgentVersion | None

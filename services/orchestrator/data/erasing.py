@@ -80,7 +80,9 @@ class Erasing:
                 log.info("data erased", erasure_id=erasure_id)
             except (HeadraceError, grpc.aio.AioRpcError) as error:
                 if problem := _describe_problem(error):
-                    await self._report(erasure_id, problem)
+                    request = data_pb2.FinishErasureRequest(erasure_id=erasure_id, owner=self._owner, problem=problem)
+                    with _log_errors(erasure_id):
+                        await self._ask(self._stored.FinishErasure, request)
                 raise
 
     async def _erase(self, erasure: data_pb2.Erasure) -> None:
@@ -133,12 +135,6 @@ class Erasing:
             if response.is_done:
                 return response
             request.ClearField("erased")
-
-    async def _report(self, erasure_id: str, problem: str) -> None:
-        """Say in the record why it does not go on; it is claimed again at the next look."""
-        request = data_pb2.FinishErasureRequest(erasure_id=erasure_id, owner=self._owner, problem=problem)
-        with _log_errors(erasure_id):
-            await self._ask(self._stored.FinishErasure, request)
 
     async def _ask_patiently(self, rpc: Any, request: Any, until_s: float) -> Any:
         """Ask again while the erasure is not known to all services of the store, or the index is not made."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 
@@ -17,6 +16,7 @@ from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.run import Run
 from services.orchestrator.turn import context, model_stream
 from services.runtime.formats.own_tags import find_between
+from services.runtime.newest import NewestDict
 
 TITLED_CHARS_MAX = 2000
 
@@ -141,7 +141,7 @@ class AfterRuns:
         self._peers = peers
         self._questions: set[asyncio.Task[None]] = set()
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._skipped: OrderedDict[str, int] = OrderedDict()
+        self._skipped: NewestDict[str, int] = NewestDict(CHATS_MAX)
 
     def begin(self, run: Run, stored: memory_pb2.AppendResponse | None) -> None:
         """Begin what the run's agent wants once it has ended; None: what the log answered to its query is not known."""
@@ -194,8 +194,6 @@ class AfterRuns:
         self._skipped.pop(chat_id, None)
         if not is_done:
             self._skipped[chat_id] = RUNS_SKIPPED
-            if len(self._skipped) > CHATS_MAX:
-                self._skipped.popitem(last=False)
 
 
 async def _supervise(run: Run, ask: Callable[[], Coroutine[None, None, None]], problem: str) -> None:

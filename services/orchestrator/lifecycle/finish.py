@@ -49,9 +49,10 @@ def _close_scope(
     if pieces := recorded.open_calls:
         messages = [make_open_result(piece, open_result) for piece in pieces]
         for piece, message in zip(pieces, messages, strict=True):
-            event = run.feed.publish(
-                _make_event(piece, open_result), subagent_id=scope.subagent_id, task_id=scope.task_id
-            )
+            result = agent_pb2.ToolResult(tool_id=piece.tool_id, result=open_result, ok=False)
+            if piece.HasField("action_id"):
+                result = agent_pb2.ActionResult(action_id=piece.action_id, result=open_result)
+            event = run.feed.publish(result, subagent_id=scope.subagent_id, task_id=scope.task_id)
             message.events.first_seq = message.events.last_seq = event.seq
         step = run.log.step(recorded.last_stage, messages, run.feed.seq)
         if scope.context_id is not None:
@@ -89,12 +90,6 @@ def make_scope_end(scope: ScopeReset, line: memory_pb2.RunLine) -> Message | Non
         summary = "cancelled" if is_cancelled else line.error.message
         return agent_pb2.SubagentEnd(subagent_id=scope.subagent_id, ok=False, summary=summary)
     return None
-
-
-def _make_event(piece: memory_pb2.LogMessage, text: str) -> Message:
-    if piece.HasField("action_id"):
-        return agent_pb2.ActionResult(action_id=piece.action_id, result=text)
-    return agent_pb2.ToolResult(tool_id=piece.tool_id, result=text, ok=False)
 
 
 def make_interrupted_end(
@@ -199,7 +194,11 @@ async def finish(run: Run, line: memory_pb2.RunLine, ask_next: AskNext) -> commo
         run.feed.cut()
         is_open = failure.retriable or run.log.is_lost or failure.code in NO_ROOM_FOR_AN_END
         return None if is_open else failure
-    _publish_end(run, line)
+    metrics.ENDED.labels(line.state, line.error.code).inc()
+    tracing.mark_run_end(line)
+    run.feed.release_all()
+    run.state.end(State(line.state))
+    run.main.publish(make_end(run, line))
     log.info("run ended", run_id=run.id, state=line.state, error=line.error.code or None, seq=run.feed.seq)
     return None
 
@@ -243,14 +242,6 @@ async def _commit_end(run: Run, unheard: list[Steer], ask_next: AskNext) -> comm
         log.exception("last lines not committed", run_id=run.id)
         return INTERNAL
     return None
-
-
-def _publish_end(run: Run, line: memory_pb2.RunLine) -> None:
-    metrics.ENDED.labels(line.state, line.error.code).inc()
-    tracing.mark_run_end(line)
-    run.feed.release_all()
-    run.state.end(State(line.state))
-    run.main.publish(make_end(run, line))
 
 
 def make_end(run: Run, line: memory_pb2.RunLine) -> agent_pb2.RunComplete | agent_pb2.RunCancel | agent_pb2.RunError:

@@ -47,16 +47,12 @@ async def keep(live: Callable[[], Iterable[Run]], held: HeldRuns, peers: Peers, 
         if runs or parked:
             for run in await _renew_leases(runs | parked, peers, owner):
                 if isinstance(run, Run):
-                    _lose_run(run)
+                    if not run.feed.ended:
+                        log.warning("run lost", run_id=run.id)
+                        run.log.lose()
+                        run.control.give_up()
                 else:
                     held.let_go(run)
-
-
-def _lose_run(run: Run) -> None:
-    if not run.feed.ended:
-        log.warning("run lost", run_id=run.id)
-        run.log.lose()
-        run.control.give_up()
 
 
 async def release(run: Run, peers: Peers) -> None:

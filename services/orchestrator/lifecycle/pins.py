@@ -20,6 +20,7 @@ from services.orchestrator.agents.version import AgentVersion, make_version, rea
 from services.orchestrator.peers.stubs import Peers, TtlCache
 from services.orchestrator.setup import skills, tool_selection
 from services.runtime.auth.identity import require_identity, require_scope
+from services.runtime.newest import NewestDict
 
 LISTING_S = 2.0
 """Time in which the tools service is to say what there is, before a query is accepted."""
@@ -42,12 +43,14 @@ class Pins:
     def __init__(self, peers: Peers, modes: ModeFiles) -> None:
         self._peers = peers
         self._modes = modes
-        self._numbers: dict[tuple[str, str], int] = {}
+        self._numbers: NewestDict[tuple[str, str], int] = NewestDict(STORED_MAX)
         """Numbers of stored versions by whose they are and hash, in which the key is."""
-        self._built: dict[tuple[str, str], tuple[object, object, object, object, object, AgentVersion]] = {}
+        self._built: NewestDict[tuple[str, str], tuple[object, object, object, object, object, AgentVersion]] = (
+            NewestDict(BUILT_MAX)
+        )
         """By whose it is and key the version that was built last, behind what it was built of."""
 
-        self._read_versions: dict[tuple[str, str, int], AgentVersion] = {}
+        self._read_versions: NewestDict[tuple[str, str, int], AgentVersion] = NewestDict(READ_MAX)
 
     async def pin(self, agent: Definition, there_are: Mapping[str, Definition]) -> AgentVersion | None:
         """Return the version of `agent` that is in force beside these other agents, which memory has by then.
@@ -99,7 +102,7 @@ class Pins:
         Raises:
             NotFound, LogDamaged: The agent has no such version, or none that can be read.
         """
-        known = self._read_versions.pop((tenant, agent_key, number), None)
+        known = self._read_versions.get((tenant, agent_key, number))
         if known is None:
             request = memory_pb2.ReadAgentVersionRequest(agent_key=agent_key, version=number, is_shared=not tenant)
             try:
@@ -107,8 +110,6 @@ class Pins:
             except DefinitionError as error:
                 raise LogDamaged(f"version {number} of agent {agent_key!r} cannot be read by this release") from error
         self._read_versions[tenant, agent_key, number] = known
-        if len(self._read_versions) > READ_MAX:
-            del self._read_versions[next(iter(self._read_versions))]
         return known
 
     async def _read(self, request: memory_pb2.ReadAgentVersionRequest) -> AgentVersion:
@@ -146,10 +147,7 @@ class Pins:
         if known is not None and all(one is other for one, other in zip(known, parts, strict=False)):
             return known[-1]
         version = make_version(agent, there_are, tools, None if offered is None else offered.skills, digests)
-        self._built.pop(name, None)
         self._built[name] = (*parts, version)
-        if len(self._built) > BUILT_MAX:
-            del self._built[next(iter(self._built))]
         return version
 
     async def _store(self, version: AgentVersion) -> int:
@@ -163,8 +161,6 @@ class Pins:
 
     def _note(self, version: AgentVersion, number: int) -> None:
         self._numbers[version.agent.tenant, version.hash] = number
-        if len(self._numbers) > STORED_MAX:
-            del self._numbers[next(iter(self._numbers))]
 
 
 async def read_stored(peers: Peers, request: memory_pb2.ReadAgentVersionRequest) -> memory_pb2.ReadAgentVersionResponse:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import TypeAlias
 
@@ -73,13 +73,9 @@ async def _find_missing(peers: Peers, there_are: Mapping[str, Definition], agent
     if agent.skills:
         offered = await list_known(peers.skill_list, partial(skills.fetch_skills, peers, LISTING_S))
         if offered is not None:
-            given = (name for skill in offered.skills for name in (skill.id, skill.name))
-            found += list_unknown(number_names("skills", agent.skills), _fold(given), "skill")
+            given = frozenset(name.casefold() for skill in offered.skills for name in (skill.id, skill.name))
+            found += list_unknown(number_names("skills", agent.skills), given, "skill")
     return found
-
-
-def _fold(names: Iterable[str]) -> frozenset[str]:
-    return frozenset(name.casefold() for name in names)
 
 
 CHANGES_MAX = 1000

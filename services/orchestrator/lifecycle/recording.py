@@ -6,7 +6,6 @@ import asyncio
 import gzip
 import json
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -121,7 +120,8 @@ async def keep_recording(run: Run, line: memory_pb2.RunLine, end: Message) -> No
     tape = run.tape
     if tape is None:
         return
-    tape.note_event(_make_event(run, end).SerializeToString())
+    fields: Any = {KINDS[type(end)]: end}
+    tape.note_event(agent_pb2.AgentDelta(seq=run.feed.seq + 1, timestamp=now_ms(), **fields).SerializeToString())
     tape.close()
     if LISTENER.get() is not None:
         return
@@ -137,23 +137,17 @@ async def keep_recording(run: Run, line: memory_pb2.RunLine, end: Message) -> No
         line.recording_problem = tape.problem
 
 
-def _make_event(run: Run, end: Message) -> agent_pb2.AgentDelta:
-    """Make the terminal event, which is published when the log has it."""
-    fields: Any = {KINDS[type(end)]: end}
-    return agent_pb2.AgentDelta(seq=run.feed.seq + 1, timestamp=now_ms(), **fields)
-
-
 async def _store(run: Run, tape: Tape) -> str:
-    mask = partial(_mask, secrets=(*run.services.secrets, *list_credentials()))
+    secrets = (*run.services.secrets, *list_credentials())
+
+    def mask(text: str) -> str:
+        return mask_secrets(text, *secrets)
+
     # Some thousand lines take a tenth of a second, for which other runs should not wait.
     data = await asyncio.to_thread(_compress, run, tape, mask)
     request = memory_pb2.PutBlobRequest(chat_id=run.chat_id, mime_type=MIME_TYPE, data=data)
     stored = await run.services.peers.memory.PutBlob(request, timeout=STORE_TIMEOUT_S)
     return stored.blob_id
-
-
-def _mask(text: str, secrets: tuple[str, ...]) -> str:
-    return mask_secrets(text, *secrets)
 
 
 def _compress(run: Run, tape: Tape, mask: Mask) -> bytes:

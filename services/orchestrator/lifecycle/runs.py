@@ -33,6 +33,7 @@ from services.orchestrator.run.replay.resume_point import NEW, ResumePoint
 from services.orchestrator.run.run import Run, RunServices
 from services.orchestrator.turn import context
 from services.runtime.auth.identity import require_identity
+from services.runtime.newest import NewestDict
 from services.runtime.randomness import new_uuid
 from services.runtime.rpc.call_ids import bind_run_id
 from services.runtime.telemetry import spans
@@ -70,9 +71,9 @@ class Runs:
         self._group = group
         self._after = AfterRuns(group, services.peers)
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._stateful: dict[str, None] = {}
+        self._stateful: NewestDict[str, None] = NewestDict(STATEFUL_MAX)
         """Chats that have a state, which the work of their next runs asks for before anything else."""
-        self.unstored: dict[str, common_pb2.Failure] = {}
+        self.unstored: NewestDict[str, common_pb2.Failure] = NewestDict(UNSTORED_MAX)
         """Failures as which runs are to end whose logs took no end."""
 
     @property
@@ -154,7 +155,7 @@ class Runs:
                     if run.first_turn is not None and run.first_turn.take_answer(response):
                         run.first_turn = None
                     elif run.first_turn is not None:
-                        self._note_state(run)
+                        self._stateful[run.chat_id] = None
                         await run.drop_work(agent)
                     stored = response.append
                     self._cancel_earlier(run)
@@ -169,22 +170,12 @@ class Runs:
                 if line is None:
                     await hand_over(run, self._peers)
                 elif (failure := await finish(run, line, self._ask_next)) is not None:
-                    self._note_failure(run, failure)
+                    self.unstored[run.id] = failure
                 elif line.state != State.FAILED and not self.is_draining:
                     self._after.begin(run, stored)
         finally:
             del self._tasks[run.id]
             self.live.remove(run)
-
-    def _note_state(self, run: Run) -> None:
-        self._stateful[run.chat_id] = None
-        while len(self._stateful) > STATEFUL_MAX:
-            del self._stateful[next(iter(self._stateful))]
-
-    def _note_failure(self, run: Run, failure: common_pb2.Failure) -> None:
-        self.unstored[run.id] = failure
-        while len(self.unstored) > UNSTORED_MAX:
-            del self.unstored[next(iter(self.unstored))]
 
     def _cancel_earlier(self, run: Run) -> None:
         """Cancel what the run's query ends: as it says itself, or as agents say whose runs wait for people alone.

@@ -30,16 +30,13 @@ class Spending:
         """`recorded` is what earlier owners of the run were charged; `allowance` holds it against tenants' budgets."""
         self._allowance = allowance
         limits, defaults = agent.limits, MODES[agent.mode]
-        self._limits: Budget = limits
+        self.limits: Budget = limits
         self.model_calls_max = limits.max_model_calls or defaults.model_calls
         self.tool_calls_max = defaults.tool_calls if limits.max_tool_calls is None else limits.max_tool_calls
-        self.timeout_s = (limits.timeout_ms or defaults.timeout_ms) / 1000
-        self.model_timeout_s = limits.model_timeout_ms / 1000
-        self.tool_timeout_ms = limits.tool_timeout_ms
         self.usage = common_pb2.Usage()
         self.answers: Counter[str | None] = Counter()
         """Answers by sub-agent; None is the run itself."""
-        self.clock = Clock(self.timeout_s)
+        self.clock = Clock((limits.timeout_ms or defaults.timeout_ms) / 1000)
         self.unlogged: list[memory_pb2.Charge] = []
         """Charges that are not in the run's log yet."""
         self._recorded = [*recorded]
@@ -73,7 +70,7 @@ class Spending:
 
     @property
     def limits_money(self) -> bool:
-        return self._limits.max_cost_usd is not None
+        return self.limits.max_cost_usd is not None
 
     @property
     def needs_prices(self) -> bool:
@@ -126,7 +123,7 @@ class Spending:
         self.catch_up()
         if self.usage.model_calls > self.model_calls_max or (not beyond and self.model_calls_left == 0):
             raise self.make_exceeded("maxModelCalls")
-        if self._limits.max_tokens is not None and self.tokens >= self._limits.max_tokens:
+        if self.limits.max_tokens is not None and self.tokens >= self.limits.max_tokens:
             raise self.make_exceeded("maxTokens")
         reservation = self._reserve_money(needs)
         if calls_more:
@@ -136,7 +133,7 @@ class Spending:
         return reservation
 
     def _reserve_money(self, needs: CallNeeds) -> Reservation:
-        limits, spent_usd = self._limits, self.usage.cost_usd
+        limits, spent_usd = self.limits, self.usage.cost_usd
         if limits.max_cost_usd is None:
             return Reservation(needs.tokens)
         if needs.rates is None:
@@ -188,7 +185,7 @@ class Spending:
         Raises:
             PriceUnknown: Money is limited, and its calls may cost anything.
         """
-        limits = self._limits
+        limits = self.limits
         if limits.max_cost_usd is not None and needs.rates is None and limits.unknown_price == "REFUSE":
             raise _make_price_unknown(needs.model)
         calls = max(0, self.model_calls_left - 1) // share
@@ -201,7 +198,7 @@ class Spending:
 
     def make_tool_budget(self, reservation: Reservation, needs: CallNeeds) -> tools_pb2.ToolBudget:
         budget = tools_pb2.ToolBudget(model_calls=reservation.model_calls)
-        if self._limits.max_tokens is not None:
+        if self.limits.max_tokens is not None:
             budget.tokens = reservation.tokens
         if needs.rates is not None:
             budget.input_usd_per_mtok = needs.rates.input_usd_per_mtok
@@ -238,22 +235,22 @@ class Spending:
             toolCalls=usage.tool_calls,
             tokens=self.tokens,
             costUsd=f"{usage.cost_usd:.6f}",
-            timeMs=round((self.timeout_s - self.time_left_s) * 1000),
+            timeMs=round((self.clock.timeout_s - self.time_left_s) * 1000),
         )
 
     def describe_cut(self, needs: CallNeeds) -> str:
         return (
-            f"the answer was cut, as the run's maxCostUsd of {self._limits.max_cost_usd:g} US dollars leaves no more: "
+            f"the answer was cut, as the run's maxCostUsd of {self.limits.max_cost_usd:g} US dollars leaves no more: "
             f"{self.usage.cost_usd:.6f} are spent, and the whole answer might have cost {needs.cost_usd_max:.6f}"
         )
 
     def _make_too_dear(self, needs: CallNeeds) -> BudgetExceeded:
         error, next_usd = self.make_exceeded("maxCostUsd"), self._cost_ratio * needs.cost_usd_max
         error.message = (
-            f"the run's maxCostUsd of {self._limits.max_cost_usd:g} US dollars is too little for the next model call: "
+            f"the run's maxCostUsd of {self.limits.max_cost_usd:g} US dollars is too little for the next model call: "
             f"{self.usage.cost_usd:.6f} are spent, and the call might cost {next_usd:.6f}"
         )
-        error.metadata |= {"maxCostUsd": f"{self._limits.max_cost_usd:g}", "nextCallUsd": f"{next_usd:.6f}"}
+        error.metadata |= {"maxCostUsd": f"{self.limits.max_cost_usd:g}", "nextCallUsd": f"{next_usd:.6f}"}
         return error
 
     def measure_left(self) -> agent_pb2.BudgetLeft:
@@ -262,14 +259,14 @@ class Spending:
             tool_calls=max(0, self.tool_calls_max - self.usage.tool_calls),
             time_ms=round(self.time_left_s * 1000),
         )
-        if self._limits.max_tokens is not None:
-            left.tokens = max(0, self._limits.max_tokens - self.tokens)
-        if self._limits.max_cost_usd is not None:
-            left.cost_usd = max(0.0, self._limits.max_cost_usd - self.usage.cost_usd)
+        if self.limits.max_tokens is not None:
+            left.tokens = max(0, self.limits.max_tokens - self.tokens)
+        if self.limits.max_cost_usd is not None:
+            left.cost_usd = max(0.0, self.limits.max_cost_usd - self.usage.cost_usd)
         return left
 
     def _must_wait(self, needs: CallNeeds, beyond: bool) -> bool:
-        limits = self._limits
+        limits = self.limits
         if not beyond and not self.is_out_of_calls and self.model_calls_left == 0:
             return True
         reserved_tokens = sum(reservation.tokens for reservation in self._open)
@@ -294,7 +291,7 @@ class Spending:
     def _measure_free_usd(self) -> float:
         """Measure what is neither spent nor reserved; only where there is a limit."""
         reserved_usd = sum(reservation.cost_usd for reservation in self._open)
-        return (self._limits.max_cost_usd or 0.0) - self.usage.cost_usd - reserved_usd
+        return (self.limits.max_cost_usd or 0.0) - self.usage.cost_usd - reserved_usd
 
 
 def _make_price_unknown(model: str) -> PriceUnknown:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -23,7 +23,6 @@ from services.runtime.clock import now_ms
 from services.runtime.rpc.interceptors import Context
 
 if TYPE_CHECKING:
-    from google.protobuf.descriptor import FieldDescriptor
     from google.protobuf.message import Message
 
 log = structlog.get_logger()
@@ -44,22 +43,14 @@ def strip_content(message: Message) -> None:
     """Clear the texts of `message` and of those in it."""
     for field, value in message.ListFields():
         if field.type in (field.TYPE_STRING, field.TYPE_BYTES):
-            if not _is_kept(field):
+            if not (field.name.endswith("_id") or field.name in _TEXTS_KEPT):
                 message.ClearField(field.name)
         elif field.message_type is not None:
             if field.message_type.GetOptions().map_entry:
                 message.ClearField(field.name)
             else:
-                for inner in _list_values(field, value):
+                for inner in list(value) if field.is_repeated else [value]:
                     strip_content(inner)
-
-
-def _is_kept(field: FieldDescriptor) -> bool:
-    return field.name.endswith("_id") or field.name in _TEXTS_KEPT
-
-
-def _list_values(field: FieldDescriptor, value: Any) -> list[Message]:
-    return list(value) if field.is_repeated else [value]
 
 
 RUNS_MAX = 200

@@ -20,6 +20,7 @@ from headrace.v1.schedule_pb2_grpc import ScheduleServiceStub
 from headrace.v1.tools_pb2_grpc import ToolServiceStub
 from services.orchestrator.peers.tape import TAPE, tape_calls
 from services.runtime.clock import monotonic_s
+from services.runtime.newest import NewestDict
 from services.runtime.rpc.peer_calls import carry_metadata, complete_calls, repeat_until_answered
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class TtlCache(Generic[K, V]):
 
     def __init__(self, age_s: float) -> None:
         self._age_s = age_s
-        self._answers: dict[K, tuple[float, V]] = {}
+        self._answers: NewestDict[K, tuple[float, V]] = NewestDict(ANSWERS_MAX)
 
     def is_known(self, question: K) -> bool:
         """Return whether `get_or_ask` has not to wait now."""
@@ -82,8 +83,6 @@ class TtlCache(Generic[K, V]):
         self._answers.pop(question, None)
         if answer:
             self._answers[question] = monotonic_s(), answer
-        if len(self._answers) > ANSWERS_MAX:
-            del self._answers[next(iter(self._answers))]
         return answer
 
 

@@ -64,9 +64,10 @@ class GateService(gates_pb2_grpc.GateServiceServicer):
         caller, gate = require_identity(), response.gate
         requester = Identity.from_stored(caller.tenant, gate.requester)
         # Memory has seen to it that the caller may see the gate; what its call says is for those who decide.
-        if caller != requester and "read_content" not in caller.scopes and not _may_decide(gate, requester, caller):
-            return response
         if caller != requester:
+            decides = "answer" in caller.scopes and access.is_named(gate.answerers, requester, caller)
+            if not decides and "read_content" not in caller.scopes:
+                return response
             facts = {"chatId": gate.chat_id, "runId": gate.run_id, "gateId": gate.gate_id, "of": gate.requester}
             await self._audit.record("content.read", caller, **facts)
         wanted = memory_pb2.GetChatRequest(run_id=request.run_id)
@@ -195,7 +196,3 @@ class GateService(gates_pb2_grpc.GateServiceServicer):
 
     async def _find_requester(self, run_id: str, gate_id: str) -> Identity:
         return await access.find_requester(self._live.find_of_tenant(run_id), self._peers, run_id, gate_id)
-
-
-def _may_decide(gate: gates_pb2.Gate, requester: Identity, caller: Identity) -> bool:
-    return "answer" in caller.scopes and access.is_named(gate.answerers, requester, caller)

@@ -62,7 +62,12 @@ class Plan:
                 raise PlanProblem(f"taskId {task_id!r} must be one of those that are left, once: {', '.join(known)}")
         new = [task for task in given if not task.task_id]
         added = iter(self.add(new, made_by, parent=parent))
-        restated = [self._update_task(known[task.task_id], task) if task.task_id else next(added) for task in given]
+        restated = [known[task.task_id] if task.task_id else next(added) for task in given]
+        for task, one in zip(restated, given, strict=True):
+            if one.task_id:
+                task.description = one.description
+                if one.HasField("composite"):
+                    task.composite = one.composite
         for task in remaining:
             if task.task_id not in kept:
                 task.status = "skipped"
@@ -85,12 +90,6 @@ class Plan:
 
     def as_text(self) -> str:
         return "\n".join(f"- {task.task_id} [{task.status}] {task.description}" for task in self.tasks)
-
-    def _update_task(self, task: Task, given: Task) -> Task:
-        task.description = given.description
-        if given.HasField("composite"):
-            task.composite = given.composite
-        return task
 
     def _place_restated(self, former: Sequence[Task], restated: list[Task]) -> None:
         moved = [task for task in (*former, *restated) if task in self.tasks]

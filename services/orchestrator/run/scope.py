@@ -280,7 +280,7 @@ class Scope:
         message.message.role, message.message.name, message.message.tool_call_id = "tool", call.name, call.call_id
         message.message.content.add(text=text)
         message.message.content.extend(media)
-        message.events.first_seq = message.events.last_seq = event.seq
+        message.events.first_seq, message.events.last_seq = call.param_seq or event.seq, event.seq
         return message
 
     def close_call(self, call: Call) -> None:

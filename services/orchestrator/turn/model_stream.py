@@ -58,7 +58,7 @@ async def _push_answer(
     peers: Peers, spending: Spending, request: bytes, answer: Answer, take: Callable[[bytes], None]
 ) -> None:
     call = peers.stream_chat(request, timeout=spending.time_left_s)
-    limit_s = spending.model_timeout_s
+    limit_s = spending.limits.model_timeout_ms / 1000
     silence = asyncio.timeout(None)
     try:
         async with silence:

@@ -81,7 +81,11 @@ class KeyCalls:
                     continue
                 _check_refused(bucket, per_minute)
                 if self._take is None or monotonic_s() < self._alone_until_s:
-                    _count_alone(bucket, per_minute)
+                    now_s = monotonic_s()
+                    full_at_s = max(now_s, bucket.full_at_s) + MINUTE_S / per_minute
+                    if (wait_s := full_at_s - now_s - MINUTE_S) > 1e-6:
+                        raise _make_refusal(per_minute, wait_s)
+                    bucket.full_at_s = full_at_s
                     return
                 await self._take_lot(self._take, key_id, bucket, per_minute)
 
@@ -124,14 +128,6 @@ def _use_lot(bucket: _Bucket, per_minute: int) -> bool:
 def _check_refused(bucket: _Bucket, per_minute: int) -> None:
     if (wait_s := bucket.refused_until_s - monotonic_s()) > 0:
         raise _make_refusal(per_minute, wait_s)
-
-
-def _count_alone(bucket: _Bucket, per_minute: int) -> None:
-    now_s = monotonic_s()
-    full_at_s = max(now_s, bucket.full_at_s) + MINUTE_S / per_minute
-    if (wait_s := full_at_s - now_s - MINUTE_S) > 1e-6:
-        raise _make_refusal(per_minute, wait_s)
-    bucket.full_at_s = full_at_s
 
 
 def _make_refusal(per_minute: int, wait_s: float) -> QuotaExceeded:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from services.runtime.auth.api_keys import name_key
 from services.runtime.auth.identity import Identity
 from services.runtime.auth.key_calls import KeyCalls
 from services.runtime.clock import monotonic_s, now_ms
+from services.runtime.newest import NewestDict
 
 LOOK_GAP_S = 0.2
 """Shortest time between looks: texts that nobody knows make no more than five in a second."""
@@ -84,7 +84,7 @@ class StoredKeys:
         """Whether every look since the one that read all keys has succeeded."""
         self._is_away = False
         """Whether the last look failed."""
-        self._unknown: OrderedDict[bytes, float] = OrderedDict()
+        self._unknown: NewestDict[bytes, float] = NewestDict(UNKNOWN_MAX)
         """When each may be looked for again."""
         self._asked = asyncio.Event()
         self._waiting: list[asyncio.Future[None]] = []
@@ -239,9 +239,6 @@ class StoredKeys:
         key = self._by_hash.get(sha256)
         if key is None and self._is_complete:
             self._unknown[sha256] = monotonic_s() + UNKNOWN_S
-            self._unknown.move_to_end(sha256)
-            while len(self._unknown) > UNKNOWN_MAX:
-                self._unknown.popitem(last=False)
         return key
 
     async def _wait_for_look(self) -> None:

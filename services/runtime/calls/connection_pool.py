@@ -59,7 +59,11 @@ class ConnectionPool:
             self._next += 1
             if connection.has_room and (connection is not call.refused_by or len(self._order) == 1):
                 connection.open_call(call)
-                self._refresh_if_due()
+                if self._dialer.target.is_spread and self._connecting is None:
+                    # New and lost replicas are looked for from time to time.
+                    loop = asyncio.get_running_loop()
+                    if loop.time() - self._resolved_s > (MISSING_S if self._is_short else RESOLVE_S):
+                        self._connecting = loop.create_task(self._look_again())
                 return
         if self.state is State.TRANSIENT_FAILURE and not call.waits_for_ready:
             call.finish_call(Status(grpc.StatusCode.UNAVAILABLE, self._why))
@@ -149,13 +153,6 @@ class ConnectionPool:
         self._order.append(connection)
         self._set_state(State.READY)
         self._on_free()
-
-    def _refresh_if_due(self) -> None:
-        """Look for new and lost replicas from time to time."""
-        if not self._dialer.target.is_spread or self._connecting is not None:
-            return
-        if asyncio.get_running_loop().time() - self._resolved_s > (MISSING_S if self._is_short else RESOLVE_S):
-            self._connecting = asyncio.get_running_loop().create_task(self._look_again())
 
     async def _look_again(self) -> None:
         try:

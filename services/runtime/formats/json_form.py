@@ -37,6 +37,14 @@ def encode(message: Any) -> bytes:
     return _object(message.DESCRIPTOR)(message)
 
 
+def is_object(text: str) -> bool:
+    """Return whether `text` is a JSON object: providers accept no other arguments of a call."""
+    try:
+        return isinstance(orjson.loads(text), dict)
+    except ValueError:
+        return False
+
+
 def split(message: Any, name: str) -> tuple[bytes, bytes]:
     """Return the JSON of the field `name` ({} for an unset message), and the other `"name":value` pairs."""
     value, others = _parts(message.DESCRIPTOR, name)

@@ -82,7 +82,10 @@ class CompiledSchema:
         if self.cost.is_affordable(value, LISTED_EVALUATIONS_MAX):
             return list(self.validator.iter_errors(value))
         if not self.has_alternatives or self.cost.is_affordable(value, FOUND_EVALUATIONS_MAX):
-            return [_find_first(self.validator, value)]
+            try:
+                self.validator.validate(value)
+            except ValidationError as error:
+                return [error]
         raise NotChecked("does not fit its schema, and is too large to say where")
 
 
@@ -159,14 +162,6 @@ def describe_violations(value: Any, *schemas: CompiledSchema) -> str:
     except NotChecked as problem:
         return f"$: {problem}"
     return "; ".join([*dict.fromkeys(found)][:VIOLATIONS_SHOWN_MAX])
-
-
-def _find_first(validator: Validator, value: Any) -> ValidationError:
-    try:
-        validator.validate(value)
-    except ValidationError as error:
-        return error
-    raise AssertionError("it is not valid")
 
 
 def load_json(text: str) -> Any:

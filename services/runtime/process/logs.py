@@ -147,7 +147,11 @@ class LogWriter:
             except BlockingIOError:
                 return
             except OSError:
-                self._drop_waiting()
+                # A line break that stands first only ends a line that was torn before.
+                self._lost += self._waiting.count(b"\n") - self._waiting.startswith(b"\n")
+                self._waiting.clear()
+                if self._is_torn:
+                    self._waiting += b"\n"
                 return
             self._is_torn = self._waiting[written - 1] != ord("\n")
             del self._waiting[:written]
@@ -162,10 +166,3 @@ class LogWriter:
         while self._waiting and time.monotonic() < until_s:
             time.sleep(0.01)
             self.flush()
-
-    def _drop_waiting(self) -> None:
-        # A line break that stands first only ends a line that was torn before.
-        self._lost += self._waiting.count(b"\n") - self._waiting.startswith(b"\n")
-        self._waiting.clear()
-        if self._is_torn:
-            self._waiting += b"\n"

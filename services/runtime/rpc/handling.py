@@ -76,7 +76,8 @@ async def handling_rpc(method: str, context: Context) -> AsyncGenerator[dict[str
             await context.abort(code, error.details() or "a peer failed")
         except grpc.aio.AbortError:
             # A handler of another protocol has told its failure in that protocol's form.
-            code = _find_code(context)
+            given: Any = context.code()
+            code = next(code for code in grpc.StatusCode if given in (code, code.value[0]))
             raise
         except NotImplementedError:
             # What the generated base class raises for an RPC that a service leaves out.
@@ -100,12 +101,6 @@ async def handling_rpc(method: str, context: Context) -> AsyncGenerator[dict[str
             # A run is some ten inner calls, and a line costs more than most of them do (12 % of a run's CPU, 2026-11).
             say = log.debug if IS_INNER.get() and code is grpc.StatusCode.OK else log.info
             say("rpc done", method=method, code=code.name, ms=elapsed_ms, replies=done["replies"], peer=peer)
-
-
-def _find_code(context: Context) -> grpc.StatusCode:
-    """Return the status that a handler has set, which grpcio has as a number."""
-    given: Any = context.code()
-    return next(code for code in grpc.StatusCode if given in (code, code.value[0]))
 
 
 def _start_span(method: str, metadata: Iterable[tuple[str, str | bytes]]) -> AbstractContextManager[Span]:

@@ -160,18 +160,15 @@ def _bind_address(server: grpc.aio.Server, address: str) -> str:
         raise OSError(f"cannot listen on {address}: another process does")
     certificates = None if where != address else transport.load_certificates()
     try:
-        port = _add_port(server, where, certificates)
+        if certificates is None:
+            port = server.add_insecure_port(where)
+        elif isinstance(server, Server):
+            port = server.add_port(where, certificates.make_server_context())
+        else:
+            raise RuntimeError(f"{transport.CERT} needs {transport.VARIABLE}=h2")
     except (RuntimeError, OSError) as error:
         raise OSError(f"cannot listen on {address}: is something else listening there?") from error
     return address if path != where or where.startswith(LOCAL) else f"{address.rpartition(':')[0]}:{port}"
-
-
-def _add_port(server: grpc.aio.Server, address: str, certificates: transport.Certificates | None) -> int:
-    if certificates is None:
-        return server.add_insecure_port(address)
-    if not isinstance(server, Server):
-        raise RuntimeError(f"{transport.CERT} needs {transport.VARIABLE}=h2")
-    return server.add_port(address, certificates.make_server_context())
 
 
 def _is_in_use(path: str) -> bool:

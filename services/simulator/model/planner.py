@@ -70,7 +70,8 @@ def choose_plan_call(request: ModelRequest) -> tuple[str, dict[str, object]] | N
         return None
     if match := SPLIT_ASKED.search(request.text):
         return ADD, {"tasks": [{"description": f"{part} {match[1]}"} for part in ("Begin to", "Finish to")]}
-    drafted = DRAFT_TASK.findall(_find_last_answer(request)) if DRAFT_TAKEN in request.text else []
+    answer = next((said.text for said in reversed(request.dialogue) if said.role == "assistant"), "")
+    drafted = DRAFT_TASK.findall(answer) if DRAFT_TAKEN in request.text else []
     together = {"group": "together"} if TOGETHER in _find_question(request) else {}
     tasks = drafted[:TASKS_MAX] or _split_question(request.text)
     return ADD, {"tasks": [{"description": description, **together} for description in tasks]}
@@ -114,10 +115,6 @@ def _is_summary_asked(request: ModelRequest) -> bool:
     # Something that the user said meanwhile may stand behind the prompt.
     behind = takewhile(lambda said: said.role == "user", reversed(request.dialogue))
     return any(SUMMARY_ASKED in said.text for said in behind)
-
-
-def _find_last_answer(request: ModelRequest) -> str:
-    return next((said.text for said in reversed(request.dialogue) if said.role == "assistant"), "")
 
 
 def _find_question(request: ModelRequest) -> str:

@@ -34,12 +34,11 @@ def describe_results(results: Sequence[ToolResult]) -> str:
 
 def _describe_result(name: str, content: str) -> str:
     describe = DESCRIPTIONS.get(name)
-    return (describe(content) if describe else None) or f"{name} says: {_format_content(content)}"
-
-
-def _format_content(content: str) -> str:
+    if describe and (described := describe(content)):
+        return described
     data = _read_object(content)
-    return (", ".join(starmap("{} {}".format, data.items())) if data else content)[:RESULT_CHARS_MAX]
+    text = ", ".join(starmap("{} {}".format, data.items())) if data else content
+    return f"{name} says: {text[:RESULT_CHARS_MAX]}"
 
 
 def _describe_weather(content: str) -> str | None:

@@ -66,7 +66,8 @@ def parse_request(body: Any, headers: Mapping[str, str], names: Mapping[str, str
     if not isinstance(contents, list) or not contents:
         raise RequestRefused("* GenerateContentRequest.contents: contents is not specified")
     messages = _read_contents(contents)
-    if system := _join_text((body.get("systemInstruction") or {}).get("parts") or ()):
+    instructions = (body.get("systemInstruction") or {}).get("parts") or ()
+    if system := "".join(part.get("text", "") for part in instructions):
         messages.insert(0, {"role": "system", "content": system})
     tools = [
         _read_tool(tool) for offered in body.get("tools") or () for tool in offered.get("functionDeclarations", ())
@@ -136,10 +137,6 @@ def _read_tool(tool: dict[str, Any]) -> dict[str, Any]:
     if not _NAME.fullmatch(tool.get("name") or ""):
         raise RequestRefused("Invalid function name. Must start with a letter or an underscore.")
     return {"type": "function", "function": tool | {"parameters": tool.get("parametersJsonSchema")}}
-
-
-def _join_text(parts: Any) -> str:
-    return "".join(part.get("text", "") for part in parts)
 
 
 def build_error(message: str, status: int) -> dict[str, Any]:

@@ -66,7 +66,12 @@ def parse_request(body: Any, _headers: Mapping[str, str], _names: Mapping[str, s
         system="".join(_join_text(message) for message in messages if message["role"] in ("system", "developer")),
         text="\n".join(own_texts[last_user]) if last_user >= 0 else "",
         reminder="\n".join(read_reminder(message.get("content")) for message in messages),
-        dialogue=tuple(_read_dialogue(messages)),
+        dialogue=tuple(
+            SaidText(message["role"], text)
+            for message in messages
+            if message["role"] in ("user", "assistant")
+            for text in read_texts(message.get("content"))
+        ),
         turn=1 + len(answers),
         results=_find_newest_results(messages),
         tools=_read_tools(body),
@@ -78,12 +83,6 @@ def parse_request(body: Any, _headers: Mapping[str, str], _names: Mapping[str, s
         stream=bool(body.get("stream")),
         include_usage=bool(options.get("include_usage")),
     )
-
-
-def _read_dialogue(messages: list[dict[str, Any]]) -> Iterator[SaidText]:
-    for message in messages:
-        if message["role"] in ("user", "assistant"):
-            yield from (SaidText(message["role"], text) for text in read_texts(message.get("content")))
 
 
 def _check_messages(messages: Any) -> list[dict[str, Any]]:

@@ -70,7 +70,10 @@ async def execute(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
         outcome = make_result("\n\n".join([f"no file was made: {failure}", "".join(pieces)]).rstrip(), ok=False)
     else:
         cut = "; its text was cut: the answer had its greatest length" if model.is_cut else ""
-        outcome = make_result(f"wrote {path}{cut}{_describe_flaws(file)}")
+        missing = f"; {file.missing_chars} characters are in no font and stand there as ?" if file.missing_chars else ""
+        paths = ", ".join(map(repr, file.unplaced[:UNPLACED_SHOWN_MAX]))
+        unplaced = f"; not placed, because they are no picture or CSV file of the chat: {paths}" if paths else ""
+        outcome = make_result(f"wrote {path}{cut}{missing}{unplaced}")
     if model.usage.model_calls:
         yield model.make_usage()
     yield outcome
@@ -100,12 +103,6 @@ def _list_placeable(workspace: Workspace) -> list[str]:
         newest = sorted(found, key=lambda file: file.modified_ns, reverse=True)
         return [file.path for file in newest[:PLACEABLE_MAX]]
     return []
-
-
-def _describe_flaws(file: RenderedFile) -> str:
-    missing = f"; {file.missing_chars} characters are in no font and stand there as ?" if file.missing_chars else ""
-    paths = ", ".join(map(repr, file.unplaced[:UNPLACED_SHOWN_MAX]))
-    return missing + (f"; not placed, because they are no picture or CSV file of the chat: {paths}" if paths else "")
 
 
 async def _save_report(context: ToolContext, kind: str, text: str, path: str) -> RenderedFile:

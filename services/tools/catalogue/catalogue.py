@@ -115,7 +115,11 @@ class Catalogue:
 
     def _make_client_tool(self, stated: FileDefinition, kind: Literal["action", "frontend"]) -> Tool:
         definition = stated.definition
-        viewport_key = self._choose_view(stated) if kind == "frontend" else ""
+        viewport_key = ""
+        if kind == "frontend":
+            viewport_key = definition.viewport or definition.name
+            if definition.viewport is None and self.find_view(viewport_key) is None and self.find_view(stated.view_key):
+                viewport_key = stated.view_key
         schema = definition.result_schema
         result_schema = "" if schema is None else json.dumps(schema, ensure_ascii=False)
         # A tool that a view's file defines needs none: a front end then shows its own form.
@@ -125,12 +129,6 @@ class Catalogue:
             front_end=FrontEnd(kind, viewport_key, definition.timeout_ms, result_schema),
             unavailable="" if is_shown else f"its view {viewport_key!r} does not exist",
         )
-
-    def _choose_view(self, stated: FileDefinition) -> str:
-        definition = stated.definition
-        if definition.viewport is None and self.find_view(definition.name) is None and self.find_view(stated.view_key):
-            return stated.view_key
-        return definition.viewport or definition.name
 
 
 def _drop_taken(source_tools: Sequence[tuple[str, Tool]], taken: Iterable[str]) -> Iterable[Tool]:

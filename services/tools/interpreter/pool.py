@@ -11,6 +11,7 @@ import structlog
 
 from headrace.errors import Overloaded
 from services.runtime.ending import guard_task
+from services.runtime.newest import NewestDict
 from services.tools.interpreter.session import InterpreterSession
 
 log = structlog.get_logger()
@@ -46,7 +47,7 @@ class InterpreterPool:
         self._count_max = count_max
         self._idle_s = idle_s
         self._entries: dict[Key, _PoolEntry] = {}
-        self._ended_keys: dict[Key, None] = {}
+        self._ended_keys: NewestDict[Key, None] = NewestDict(REMEMBERED_MAX)
 
     @asynccontextmanager
     async def borrow_session(
@@ -115,8 +116,6 @@ class InterpreterPool:
 
     def _remember_ended(self, key: Key) -> None:
         self._ended_keys[key] = None
-        if len(self._ended_keys) > REMEMBERED_MAX:
-            del self._ended_keys[next(iter(self._ended_keys))]
 
 
 @asynccontextmanager

@@ -84,19 +84,17 @@ def _run_code(code: str, number: int, namespace: dict[str, Any]) -> bool:
         with contextlib.suppress(Exception):
             traceback.print_exception(type(error), error, frames)
             if isinstance(error, ModuleNotFoundError):
-                _explain_missing(error)
+                library = (error.name or "").partition(".")[0]
+                if library in DATA_LIBRARIES:
+                    note = (
+                        "is not installed here; headrace[data] brings it, where the tools service runs. Do without it."
+                    )
+                    print(f"{library} {note}", file=sys.stderr)  # noqa: T201
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt may have prevented the first one
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):  # the code may have put anything in their place
             stream.flush()
     return ok
-
-
-def _explain_missing(error: ModuleNotFoundError) -> None:
-    name = (error.name or "").partition(".")[0]
-    if name in DATA_LIBRARIES:
-        note = f"{name} is not installed here; headrace[data] brings it, where the tools service runs. Do without it."
-        print(note, file=sys.stderr)  # noqa: T201
 
 
 def _execute_code(code: str, name: str, namespace: dict[str, Any]) -> None:

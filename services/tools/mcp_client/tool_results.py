@@ -81,20 +81,17 @@ def _repair_content(result: dict[str, Any], version: str) -> None:
     rest = {key: value for key, value in result.items() if key != "structuredContent"} | {"content": []}
     if _find_problem("tools/call", version, rest):
         return
-    content = [
-        _describe(block) if _find_problem("tools/call", version, rest | {"content": [block]}) else block
-        for block in result["content"]
-    ]
+    content = list[Any]()
+    for block in result["content"]:
+        if _find_problem("tools/call", version, rest | {"content": [block]}):
+            kind = str(block.get("type") if isinstance(block, dict) else type(block).__name__)[:KIND_CHARS_MAX]
+            block = _make_text(f"[content of type {kind!r} left out: it breaks the protocol]")
+        content.append(block)
     structured = result.get("structuredContent")
     if _find_problem("tools/call", version, rest | {"structuredContent": structured}):
         result.pop("structuredContent", None)
         content.append(_make_text(json.dumps(structured, ensure_ascii=False)))
     result["content"] = content
-
-
-def _describe(block: Any) -> dict[str, Any]:
-    kind = str(block.get("type") if isinstance(block, dict) else type(block).__name__)
-    return _make_text(f"[content of type {kind[:KIND_CHARS_MAX]!r} left out: it breaks the protocol]")
 
 
 def _make_text(text: str) -> dict[str, Any]:

@@ -54,10 +54,8 @@ def test_an_event_without_values_comes_back_too(name: str) -> None:
 
 
 def test_an_event_is_flat_and_leaves_out_what_is_absent() -> None:
-    delta = agent_pb2.AgentDelta(
-        seq=7, timestamp=8, tool_snapshot=agent_pb2.ToolSnapshot(tool_id="t", arguments="[ 1]")
-    )
-    assert bytes(dump_proto(delta)) == b'{"seq":7,"type":"tool.snapshot","toolId":"t","arguments":[ 1],"timestamp":8}'
+    delta = agent_pb2.AgentDelta(seq=7, timestamp=8, tool_end=agent_pb2.ToolEnd(tool_id="t", tool_params="[ 1]"))
+    assert bytes(dump_proto(delta)) == b'{"seq":7,"type":"tool.end","toolId":"t","toolParams":[ 1],"timestamp":8}'
 
 
 def test_an_unknown_type_is_none_and_unknown_fields_are_passed_over() -> None:

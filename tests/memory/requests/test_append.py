@@ -268,8 +268,11 @@ async def test_calls_of_configured_tools_are_kept_and_given_as_actions(serve: Se
         called = call("a1", name="theme", events=events(6)), result("a1", "OK", name="theme", events=events(7))
         await memory.append(chat_id, run_id, step_line(*called, call("t1", events=events(8))))
         found = (await memory.chat(chat_id=chat_id)).events
-    assert found[3].action_snapshot == agent_pb2.ActionSnapshot(action_id="a1", action_name="theme", arguments="{}")
-    assert found[4].action_result == agent_pb2.ActionResult(action_id="a1", result="OK")
+    assert found[3].action_snapshot == agent_pb2.ActionSnapshot(
+        action_id="a1", run_id=run_id, action_name="theme", arguments="{}"
+    )
+    assert found[4].action_param == agent_pb2.ActionParam(action_id="a1", param="{}")
+    assert found[5].action_result == agent_pb2.ActionResult(action_id="a1", result="OK")
     ids = [(line.get("_toolId"), line.get("_actionId")) for line in (await lines_of(kept, chat_id))[1]["messages"]]
     assert ids == [(None, "a1"), (None, "a1"), ("t1", None)]
 

@@ -55,7 +55,11 @@ async def test_a_run_is_given_as_snapshots_in_the_order_of_their_seq(memory: Mem
     assert by_seq[9].reasoning_snapshot == agent_pb2.ReasoningSnapshot(reasoning_id="r_1", run_id=run_id, text="hm")
     assert (by_seq[9].task_id, by_seq[9].timestamp) == ("12345678", 1_700_000_000_000)
     assert by_seq[16].tool_snapshot == agent_pb2.ToolSnapshot(
-        tool_id="t1", tool_name="weather", tool_params='{"city": "Oslo", "day": 1}', arguments='{"city": "Oslo"}'
+        tool_id="t1",
+        run_id=run_id,
+        tool_name="weather",
+        tool_params='{"city": "Oslo", "day": 1}',
+        arguments='{"city": "Oslo"}',
     )
     assert not by_seq[19].tool_snapshot.HasField("arguments"), "what is no JSON cannot stand as JSON"
     assert by_seq[18].tool_result == agent_pb2.ToolResult(tool_id="t1", result="sun", ok=True)

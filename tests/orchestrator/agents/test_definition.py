@@ -52,7 +52,7 @@ def test_the_file_name_gives_the_key_and_defaults_hold() -> None:
     agent = parsed()
     assert agent.key == "helper"
     spending = Spending(agent)
-    assert (spending.model_calls_max, spending.tool_calls_max, spending.timeout_s) == (15, 20, 120)
+    assert (spending.model_calls_max, spending.tool_calls_max, spending.clock.timeout_s) == (15, 20, 120)
     assert agent.primary.steps_max == 6
 
 
@@ -174,7 +174,7 @@ def test_each_stage_of_a_plan_has_its_settings() -> None:
     section = agent.plan_execute
     assert (section.strategy, section.max_rounds, section.max_parallel) == ("SEQUENTIAL", 10, 8)
     spending = Spending(agent)
-    assert (spending.model_calls_max, spending.tool_calls_max, spending.timeout_s) == (30, 50, 300)
+    assert (spending.model_calls_max, spending.tool_calls_max, spending.clock.timeout_s) == (30, 50, 300)
     assert planning().working.steps_max == 15
     assert parsed(mode="PLAN_EXECUTE", planExecute=PLAN, budget={"maxSteps": 4}).working.steps_max == 4
 

@@ -1,5 +1,5 @@
-// Package tracing records a span for each request, as services/facade/middleware/tracing.py does, and exports it over
-// OTLP if the environment names an endpoint.
+// Package tracing records a span for each request, as services/facade/middleware/request_lifecycle.py does, and exports
+// it over OTLP if the environment names an endpoint.
 package tracing
 
 import (

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from headrace.errors import InvalidRequest
@@ -14,7 +12,7 @@ from services.facade.openai_api.body import (
     ResponseFormat,
     ToolChoice,
     choose_tools,
-    make_client_tool,
+    make_client_tools,
     parse_body,
     read_output_format,
     read_text,
@@ -80,7 +78,8 @@ def parse_chat_request(body: bytes) -> AgentRequest:
     entries = [_parse_entry(message, f"messages[{at}]") for at, message in enumerate(given.messages)]
     metadata = given.metadata or {}
     results = find_results(entries, "messages")
-    tool_choice, tools = choose_tools(given.tool_choice, _parse_tools(given))
+    functions = make_client_tools((tool.type, tool.function) for tool in given.tools or ())
+    tool_choice, tools = choose_tools(given.tool_choice, functions)
     conversation = Conversation() if results else split_conversation(entries, "messages")
     return AgentRequest(
         model=given.model,
@@ -113,10 +112,3 @@ def _parse_entry(message: _Message, name: str) -> EarlierMessage:
         message.tool_call_id,
         content.attachments,
     )
-
-
-def _parse_tools(given: _Body) -> list[Any]:
-    for at, tool in enumerate(given.tools or ()):
-        if tool.type != "function":
-            raise InvalidRequest.of(f"tools[{at}].type", "must be function: the agent has its own tools")
-    return [make_client_tool(tool.function, f"tools[{at}]") for at, tool in enumerate(given.tools or ())]

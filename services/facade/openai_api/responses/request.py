@@ -9,7 +9,6 @@ from dataclasses import replace
 import msgspec
 
 from headrace.errors import InvalidRequest, NotFound
-from headrace.v1 import agent_pb2
 from services.facade.openai_api.attachments.content import read_content
 from services.facade.openai_api.body import (
     Function,
@@ -17,7 +16,7 @@ from services.facade.openai_api.body import (
     ResponseFormat,
     ToolChoice,
     choose_tools,
-    make_client_tool,
+    make_client_tools,
     parse_body,
     read_output_format,
     read_text,
@@ -92,7 +91,8 @@ def parse_response_request(body: bytes) -> AgentRequest:
         entries.insert(0, EarlierMessage("instructions", "system", given.instructions))
     chat_id = given.conversation.id if isinstance(given.conversation, _Conversation) else given.conversation or ""
     results = find_results(entries, "input")
-    tool_choice, tools = choose_tools(given.tool_choice, _parse_tools(given))
+    functions = make_client_tools((tool.type, tool) for tool in given.tools or ())
+    tool_choice, tools = choose_tools(given.tool_choice, functions)
     return AgentRequest(
         model=given.model,
         conversation=Conversation() if results else split_conversation(entries, "input"),
@@ -142,10 +142,3 @@ def _parse_entry(item: _Item, name: str) -> EarlierMessage:
             return EarlierMessage(name, "tool", read_text(item.output, f"{name}.output"), call_id=item.call_id)
         case _:
             raise InvalidRequest.of(f"{name}.type", "must be message, function_call or function_call_output")
-
-
-def _parse_tools(given: _Body) -> list[agent_pb2.ClientTool]:
-    for at, tool in enumerate(given.tools or ()):
-        if tool.type != "function":
-            raise InvalidRequest.of(f"tools[{at}].type", "must be function: the agent has its own tools")
-    return [make_client_tool(tool, f"tools[{at}]") for at, tool in enumerate(given.tools or ())]

@@ -250,10 +250,11 @@ class AnswerBlocks:
         """Return the blocks; none where nothing but a text before calls has come."""
         if not self._texts:
             return []
-        return [self._complete(index, block) for index, block in self._blocks.items()]
-
-    def _complete(self, index: int, block: dict[str, Any]) -> dict[str, Any]:
-        written = "".join(self._texts.get(index, ()))
-        if block.get("type") == "thinking":
-            return block | {"thinking": written}
-        return block | {"input": parse_input(written)} if written else block
+        items = list[dict[str, Any]]()
+        for index, block in self._blocks.items():
+            written = "".join(self._texts.get(index, ()))
+            if block.get("type") == "thinking":
+                items.append(block | {"thinking": written})
+            else:
+                items.append(block | {"input": parse_input(written)} if written else block)
+        return items

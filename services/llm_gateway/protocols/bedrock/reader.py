@@ -141,7 +141,9 @@ class BedrockReader(AnswerReader):
         if block.tool_use is not None:
             self._read_call(index, block.tool_use)
         elif block.reasoning_content is not None:
-            self._read_reasoning(index, block.reasoning_content)
+            self._blocks.add_reasoning(index, block.reasoning_content)
+            piece = block.reasoning_content.reasoning_text or block.reasoning_content
+            self._add_text("reasoning", piece.text or "")
         elif block.text:
             self._blocks.count_text(index, self._add_text("content", block.text))
 
@@ -155,11 +157,6 @@ class BedrockReader(AnswerReader):
             )
             return
         self._add_arguments(self._by_index[index], arguments)
-
-    def _read_reasoning(self, index: int, piece: Reasoning) -> None:
-        whole = piece.reasoning_text
-        self._blocks.add_reasoning(index, piece)
-        self._add_text("reasoning", (piece.text if whole is None else whole.text) or "")
 
     def _flush_held(self) -> None:
         self._flush_halves()

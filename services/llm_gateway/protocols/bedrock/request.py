@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from headrace.v1 import common_pb2, llm_pb2
+from headrace.v1 import llm_pb2
 from services.llm_gateway.fitting.turns import BLANK_LINE, is_media, join_parts, join_system_text
 from services.llm_gateway.protocols.bedrock.reader import KIND, REASONING
 from services.llm_gateway.protocols.common.media import encode_media
@@ -62,7 +62,11 @@ def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -
     if has_form_in_words(request, model):
         instructions.append(describe_form(request.output_format))
     elif request.HasField("output_format"):
-        body["outputConfig"] = {"textFormat": _build_format(request.output_format)}
+        wanted = request.output_format
+        schema = {"schema": wanted.schema, "name": wanted.name or DEFAULT_NAME}
+        if wanted.description:
+            schema["description"] = wanted.description
+        body["outputConfig"] = {"textFormat": {"type": "json_schema", "structure": {"jsonSchema": schema}}}
     if request.tools and request.tool_choice == "none":
         instructions.append(NO_CALL)
     if text := BLANK_LINE.join(filter(None, instructions)):
@@ -81,13 +85,6 @@ def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -
     if is_cached:
         turns[-1]["content"].append(CACHE_POINT)
     return body
-
-
-def _build_format(wanted: common_pb2.OutputFormat) -> dict[str, Any]:
-    schema: dict[str, Any] = {"schema": wanted.schema, "name": wanted.name or DEFAULT_NAME}
-    if wanted.description:
-        schema["description"] = wanted.description
-    return {"type": "json_schema", "structure": {"jsonSchema": schema}}
 
 
 def _build_tools(request: llm_pb2.ChatRequest) -> dict[str, Any]:

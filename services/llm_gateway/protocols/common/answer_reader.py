@@ -197,10 +197,9 @@ class AnswerReader:
         """Send a text without halves of characters that its end may have; return what was sent."""
         if self._halves is not None:
             text = self._halves.join_text(channel, text)
-        if text and channel == "content":
-            self._send_content(text)
-        elif text:
-            self._send_reasoning(text)
+        if text:
+            self.deltas += 1
+            self._send(encode_content(text) if channel == "content" else encode_reasoning(text))
         return text
 
     def _add_arguments(self, index: int, text: str) -> None:

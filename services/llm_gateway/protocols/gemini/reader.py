@@ -126,8 +126,12 @@ class GeminiReader(AnswerReader):
             )
 
     def _read_part(self, part: Part) -> None:
-        if part.function_call is not None:
-            self._add_call(part.function_call, part)
+        if (call := part.function_call) is not None:
+            given_id = call.id or ""
+            self._parts.add_call(given_id, part)
+            arguments = read_arguments(call.args) or "{}"
+            self._send_call(self._calls, arguments, self._ids.make_unique(given_id), call.name or "")
+            self._calls += 1
         elif part.thought:
             self._parts.add_thought(part)
             self._add_text("reasoning", part.text or "")
@@ -138,13 +142,6 @@ class GeminiReader(AnswerReader):
             self._send_media(self._media.read_picture(f"data:{blob.mime_type};base64,{blob.data}"))
         else:
             self._parts.add_opaque(part)
-
-    def _add_call(self, call: FunctionCall, part: Part) -> None:
-        given_id = call.id or ""
-        self._parts.add_call(given_id, part)
-        arguments = read_arguments(call.args) or "{}"
-        self._send_call(self._calls, arguments, self._ids.make_unique(given_id), call.name or "")
-        self._calls += 1
 
     def _flush_held(self) -> None:
         self._flush_halves()

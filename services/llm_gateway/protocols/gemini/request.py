@@ -104,7 +104,10 @@ def build_contents(messages: Iterable[llm_pb2.Message], provider: str, *, wants_
             case "user":
                 contents.append({"role": "user", "parts": _build_parts(message)})
             case "tool":
-                response = _build_response(message, given_ids)
+                content: dict[str, Any] = {"name": message.name, "response": {"output": join_parts(message.content)}}
+                if given_id := given_ids.get(message.tool_call_id):
+                    content["id"] = given_id
+                response: Part = {"functionResponse": content}
                 # All results of a turn are one content.
                 if contents and "functionResponse" in contents[-1]["parts"][-1]:
                     contents[-1]["parts"].append(response)
@@ -116,13 +119,6 @@ def build_contents(messages: Iterable[llm_pb2.Message], provider: str, *, wants_
             case _:
                 pass  # instructions have a field of their own
     return contents
-
-
-def _build_response(message: llm_pb2.Message, given_ids: dict[str, str]) -> Part:
-    response: dict[str, Any] = {"name": message.name, "response": {"output": join_parts(message.content)}}
-    if given_id := given_ids.get(message.tool_call_id):
-        response["id"] = given_id
-    return {"functionResponse": response}
 
 
 def _build_answer(

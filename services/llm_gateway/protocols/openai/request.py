@@ -36,7 +36,11 @@ def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -
         "stream_options": {"include_usage": True},
     }
     if has_form_in_words(request, model):
-        _add_instruction(body["messages"], describe_form(request.output_format))
+        form = describe_form(request.output_format)
+        if (first := body["messages"][0])["role"] == "system":
+            first["content"] += f"\n\n{form}"  # some chat templates take a system message only in front
+        else:
+            body["messages"].insert(0, {"role": "system", "content": form})
     elif request.HasField("output_format"):
         body["response_format"] = _build_response_format(request.output_format)
     if request.tools:
@@ -45,14 +49,6 @@ def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -
     if "reasoning" in model.capabilities:
         body |= build_wish_fields(request, provider)
     return body
-
-
-def _add_instruction(messages: list[dict[str, Any]], text: str) -> None:
-    """Put `text` behind the instructions; some chat templates take a system message only in front."""
-    if messages[0]["role"] == "system":
-        messages[0]["content"] += f"\n\n{text}"
-    else:
-        messages.insert(0, {"role": "system", "content": text})
 
 
 def _build_response_format(wanted: common_pb2.OutputFormat) -> dict[str, Any]:
@@ -67,7 +63,11 @@ def _build_response_format(wanted: common_pb2.OutputFormat) -> dict[str, Any]:
 
 
 def _build_message(message: llm_pb2.Message, provider: Provider) -> dict[str, Any]:
-    fields: dict[str, Any] = {"role": message.role, "content": _build_content(message)}
+    # A string, which every provider takes; none for calls without a word, as some gateways make one of "".
+    content: Any = join_parts(message.content) or (None if message.tool_calls else "")
+    if any(map(is_media, message.content)):
+        content = [_build_part(part) for part in message.content]
+    fields: dict[str, Any] = {"role": message.role, "content": content}
     if message.tool_calls:
         opaque = {item.pop(AT, None): item for item in unpack_state(message.provider_state, provider.key, CALL_KIND)}
         fields["tool_calls"] = [
@@ -84,13 +84,6 @@ def _build_message(message: llm_pb2.Message, provider: Provider) -> dict[str, An
     if message.role == "tool":
         fields["tool_call_id"] = message.tool_call_id
     return fields | build_history_fields(message, provider)
-
-
-def _build_content(message: llm_pb2.Message) -> str | list[dict[str, Any]] | None:
-    """Prefer a string, which every provider takes; None for calls without a word, as some gateways make one of ""."""
-    if any(map(is_media, message.content)):
-        return [_build_part(part) for part in message.content]
-    return join_parts(message.content) or (None if message.tool_calls else "")
 
 
 def _build_part(part: llm_pb2.ContentPart) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -22,6 +23,7 @@ import structlog
 from services.memory.storage.audit import NO_HEAD, Head, chain_records, make_forgotten, parse_head
 from services.runtime.clock import now_ms
 from services.runtime.files.disk import disk_errors, make_folder, sync_folder, write_whole
+from services.runtime.newest import NewestDict
 
 if TYPE_CHECKING:
     from services.memory.storage.files.disk_room import DiskRoom
@@ -61,7 +63,10 @@ class Segments:
         if is_new:
             self._firsts.append(self._head[0] + 1)
         self._head = head
-        self._write_head()
+        try:
+            write_whole(self._folder / "head.json", json.dumps({"seq": self._head[0], "hash": self._head[1]}).encode())
+        except OSError as error:  # the lines are stored: it follows with the next ones
+            log.warning("head of the audit log not stored", error=str(error))
 
     def list_segments(self) -> list[int]:
         return list(self._firsts)
@@ -123,7 +128,10 @@ class Segments:
 
     def _mend(self) -> Head:
         """Cut off what a kill has left of a line, and return the head."""
-        head = self._read_head()
+        head = NO_HEAD
+        with suppress(FileNotFoundError, ValueError, KeyError, TypeError):
+            found = json.loads((self._folder / "head.json").read_bytes())
+            head = int(found["seq"]), str(found["hash"])
         if not self._firsts:
             return head
         path = self._get_path(self._firsts[-1])
@@ -138,19 +146,6 @@ class Segments:
         last = next((parse_head(lines[-1]) for lines in texts if lines), None)
         # One that was shortened or changed goes on where it was: verify shows it.
         return last if last is not None and last[0] >= head[0] else head
-
-    def _read_head(self) -> Head:
-        try:
-            found = json.loads((self._folder / "head.json").read_bytes())
-            return int(found["seq"]), str(found["hash"])
-        except (FileNotFoundError, ValueError, KeyError, TypeError):
-            return NO_HEAD
-
-    def _write_head(self) -> None:
-        try:
-            write_whole(self._folder / "head.json", json.dumps({"seq": self._head[0], "hash": self._head[1]}).encode())
-        except OSError as error:  # the lines are stored: it follows with the next ones
-            log.warning("head of the audit log not stored", error=str(error))
 
     def _read_segment(self, first: int) -> list[str]:
         text = self._get_path(first).read_bytes().decode("utf-8", "replace")
@@ -181,7 +176,7 @@ class AuditFolder:
         self._room = room
         self._clock = clock
         self._lock = Lock()
-        self._open: dict[str, Segments] = {}
+        self._open: NewestDict[str, Segments] = NewestDict(OPEN_MAX)
 
     async def append(self, tenant: str, records: Sequence[Mapping[str, Any]]) -> None:
         await self._run(_get_name(tenant), lambda log: log.append(records), is_write=True)
@@ -218,10 +213,7 @@ class AuditFolder:
         with self._lock, self._room.noting(), disk_errors("the audit log", ""):
             if is_write:
                 self._room.check()
-            log = self._open.pop(name, None) or Segments(self._folder / name)
-            self._open[name] = log
-            if len(self._open) > OPEN_MAX:
-                del self._open[next(iter(self._open))]
+            log = self._open[name] = self._open.get(name) or Segments(self._folder / name)
             return do(log)
 
 

@@ -54,7 +54,7 @@ class Backlog:
         """Raises IndexIncomplete where a log that was not taken in may have lines of `at_ms` or later: it was changed
         then, or the day before, as clocks differ."""
         progress = self.get_progress()
-        if progress is not None and self._find_newest_ns() // 1_000_000 >= at_ms - DAY_MS:
+        if progress is not None and max(mtime_ns for _, mtime_ns in self._logs.values()) // 1_000_000 >= at_ms - DAY_MS:
             raise progress.make_error(wanted)
 
     async def wait_until_empty(self) -> None:
@@ -107,9 +107,6 @@ class Backlog:
             if count and size_bytes > STEP_BYTES_MAX:
                 return
             yield chat_id
-
-    def _find_newest_ns(self) -> int:
-        return max(mtime_ns for _, mtime_ns in self._logs.values())
 
 
 REPORT_EVERY_S = 5.0

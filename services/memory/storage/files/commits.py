@@ -303,7 +303,11 @@ class Commits:
             for job in item.rewrites:
                 await self._rewrite_log(job, threads)
             for job in item.reencryptions:
-                await self._answer_reencryption(job, threads)
+                # Its error is nobody else's: what was appended with it is stored.
+                try:
+                    _answer_job(job.done, await self._reencrypt_chat(job.chat, threads))
+                except (HeadraceError, WrongCiphertext) as error:
+                    _refuse_job(job, error)
             if item.deletes:
                 chat_id = item.chat.chat_id
                 with disk_errors(chat_id):
@@ -341,13 +345,6 @@ class Commits:
         # Whoever was told of its events is not told again.
         self._index.put_change(replace(make_full_change(chat, mtime_ns), events=NO_EVENTS))
         _answer_job(job.done, None)
-
-    async def _answer_reencryption(self, job: Reencrypt, threads: ThreadPoolExecutor) -> None:
-        # Its error is nobody else's: what was appended with it is stored.
-        try:
-            _answer_job(job.done, await self._reencrypt_chat(job.chat, threads))
-        except (HeadraceError, WrongCiphertext) as error:
-            _refuse_job(job, error)
 
     async def _reencrypt_chat(self, chat: Chat, threads: ThreadPoolExecutor) -> bool:
         if chat.is_deleted or not chat.info.last_n:

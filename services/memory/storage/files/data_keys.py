@@ -37,7 +37,11 @@ class FileDataKeys:
         names = os.listdir(self._folder) if self._folder.is_dir() else []
         for name in sorted(names):
             if name.endswith(".json") and name not in self._known:
-                self._read_key(name)
+                try:
+                    with suppress(FileNotFoundError):
+                        self._known[name] = decode_data_key((self._folder / name).read_bytes())
+                except ValueError as error:
+                    log.error("data key cannot be read", file=name, error=str(error))
         return list(self._known.values())
 
     def add(self, key: DataKey) -> bool:
@@ -65,10 +69,3 @@ class FileDataKeys:
         with disk_errors("the state of encryption", ""):
             make_folder(self._folder)
             write_whole(self._folder / GOAL, goal.encode())
-
-    def _read_key(self, name: str) -> None:
-        try:
-            with suppress(FileNotFoundError):
-                self._known[name] = decode_data_key((self._folder / name).read_bytes())
-        except ValueError as error:
-            log.error("data key cannot be read", file=name, error=str(error))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from services.memory.encryption.master_keys import OpenKeys, open_no_keys
 from services.memory.log.chat_watch import ChatWatch
 from services.memory.storage.audit import AUDIT_TENANT, AuditTrail
-from services.memory.storage.encrypted.reencryption import Rewriting
+from services.memory.storage.encrypted.reencryption import Piece, Rewriting
 from services.memory.storage.encrypted.rows import RowCipher
 from services.memory.storage.engine import Engine
 from services.memory.storage.files.audit import AuditFolder
@@ -38,7 +38,6 @@ from services.memory.storage.files.key_uses import FileKeyUses
 from services.memory.storage.files.leases import LeaseTable
 from services.memory.storage.files.older_records import OLDER, import_older
 from services.memory.storage.files.outbox import FileWebhooks, Outbox
-from services.memory.storage.files.rewriting import ChatRewriting
 from services.memory.storage.files.sqlite import SqliteSql
 from services.memory.storage.gates.watch import GateWatch
 from services.memory.storage.lru import CACHE_BYTES_MAX
@@ -239,3 +238,22 @@ class Folders:
 
     def close(self) -> None:
         self._open.close()
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRewriting:
+    keys: Keyring
+    chats: FileChats
+    index: Index
+    blobs: BlobFolder
+
+    async def list_pieces(self) -> AsyncGenerator[Piece]:
+        await self.index.wait_until_complete()
+        for chat_id in await self.index.list_chats():
+            yield f"chat {chat_id}", partial(self._rewrite, chat_id)
+
+    async def _rewrite(self, chat_id: str) -> bool:
+        tenant = (await self.chats.load(chat_id)).info.owner.tenant
+        await self.keys.prepare_newest(tenant)
+        has_changed = await self.chats.rewrite(chat_id)
+        return await asyncio.to_thread(self.blobs.rewrite_blobs, chat_id, tenant) or has_changed

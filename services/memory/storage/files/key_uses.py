@@ -39,8 +39,11 @@ class FileKeyUses:
     async def reserve_run(self, tenant: str, credential: str, run_id: str, runs_max: int) -> bool:
         async with self._lock:
             now, reserved = self._clock(), self._reserved[credential]
-            # With those that have begun since, which the index has by now.
-            stored = await self._list_stored(tenant, reserved) if reserved else set[str]()
+            stored = set[str]()
+            if reserved:
+                # With those that have begun since, which the index has by now.
+                query = RunQuery(tenant, len(reserved), run_ids=[*reserved])
+                stored = {run.run_id for run in (await self._index.list_runs(query))[0]}
             for other, until in list(reserved.items()):
                 if until <= now or other in stored:
                     del reserved[other]
@@ -55,7 +58,3 @@ class FileKeyUses:
         self._reserved[credential].pop(run_id, None)
         if not self._reserved[credential]:
             del self._reserved[credential]
-
-    async def _list_stored(self, tenant: str, run_ids: dict[str, int]) -> set[str]:
-        query = RunQuery(tenant, len(run_ids), run_ids=[*run_ids])
-        return {run.run_id for run in (await self._index.list_runs(query))[0]}

@@ -134,7 +134,7 @@ class PostgresChats:
                 return await make_chat(chat_id, log, self._keys, connection)
 
         if self._keys.encrypts:
-            await self._keys.prepare(await asyncio.to_thread(_find_tenant, chat_id, log))
+            await self._keys.prepare((await asyncio.to_thread(read_chat, chat_id, log)).info.owner.tenant)
         if not await self._database.run(make):
             raise log_copy.make_exists_error(chat_id)
 
@@ -181,10 +181,6 @@ async def _delete_rows(chat_id: str, row: int, connection: Connection) -> None:
     await retire_chat(row, connection)
     await connection.execute("DELETE FROM chats WHERE id = $1", row)
     await delete_blobs(chat_id, connection)
-
-
-def _find_tenant(chat_id: str, log: bytes) -> str:
-    return read_chat(chat_id, log).info.owner.tenant
 
 
 async def make_chat(chat_id: str, log: bytes, keys: Keyring, connection: Connection) -> bool:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from services.memory.encryption.data_keys import DataKey
 from services.memory.log.recovery import read_chat
@@ -87,11 +87,9 @@ class ChatRewriting:
         for chat_id in await self._index.list_chats():
             yield f"chat {chat_id}", partial(self._rewrite_chat, chat_id)
 
-    async def _fetch(self, statement: str, *values: Any) -> list[Any]:
-        return await self._database.run(lambda connection: connection.fetch(statement, *values))
-
     async def _rewrite_chat(self, chat_id: str) -> bool:
-        tenant = (await self._fetch("SELECT tenant FROM chats WHERE chat_id = $1", chat_id) or [("",)])[0][0]
+        question = "SELECT tenant FROM chats WHERE chat_id = $1"
+        tenant = await self._database.run(lambda connection: connection.fetchval(question, chat_id))
         if not tenant:
             return False
         await self._keys.prepare_newest(tenant)

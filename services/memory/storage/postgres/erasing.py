@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from services.memory.encryption.keyring import NO_KEYS
 from services.memory.log.chat import chat_not_found
@@ -106,7 +106,7 @@ class PostgresEraser:
         return await self._database.run(partial(rename_spender, tenant, user, name))
 
     async def delete_spend(self, tenant: str) -> int:
-        return await self._count(_DELETE_SPEND, tenant)
+        return len(await self._database.run(lambda connection: connection.fetch(_DELETE_SPEND, tenant)))
 
     async def scrub(self, tenant: str, is_held: IsHeld) -> None:
         how = "FULL, ANALYZE" if self._rewrites else "ANALYZE"  # samples of users' names go with their rows
@@ -120,6 +120,3 @@ class PostgresEraser:
                 await connection.execute("RESET statement_timeout")
 
         await self._database.run(vacuum)
-
-    async def _count(self, statement: str, *values: Any) -> int:
-        return len(await self._database.run(lambda connection: connection.fetch(statement, *values)))

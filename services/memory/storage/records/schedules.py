@@ -139,13 +139,10 @@ class Schedule(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
         if self.triggered_at:
             times.append((self.triggered_at, self.triggered_at))
         if self.next_at and not self.paused:
-            times.append((self.next_at, self.next_at + self._measure_jitter_ms()))
+            # The same for all services, and for one that is started again.
+            digest = hashlib.sha256(f"{self.schedule_id}:{self.next_at}".encode()).digest()
+            times.append((self.next_at, self.next_at + int.from_bytes(digest[:8]) % (self.jitter_s * 1000 + 1)))
         return min(times, key=lambda time: time[1], default=(0, 0))
-
-    def _measure_jitter_ms(self) -> int:
-        # The same for all services, and for one that is started again.
-        digest = hashlib.sha256(f"{self.schedule_id}:{self.next_at}".encode()).digest()
-        return int.from_bytes(digest[:8]) % (self.jitter_s * 1000 + 1)
 
 
 SCHEDULES = Kind(

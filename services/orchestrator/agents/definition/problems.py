@@ -125,7 +125,9 @@ def _find_path(given: Any, loc: tuple[str | int, ...], kind: str) -> str:
         is_last = at == len(loc) - 1
         if isinstance(given, dict) and isinstance(part, str):
             part = RENAMED.get(part, part) if part not in given else part
-            if part not in given and not (is_last and kind == "missing") and not _is_field(part):
+            # Not an alternative that was tried for a field.
+            is_field = part.isidentifier() and part[0].islower() and part not in ALTERNATIVES
+            if part not in given and not (is_last and kind == "missing") and not is_field:
                 continue
             given = given.get(part)
         elif isinstance(given, list) and isinstance(part, int) and part < len(given):
@@ -134,11 +136,6 @@ def _find_path(given: Any, loc: tuple[str | int, ...], kind: str) -> str:
             continue
         parts.append(str(part))
     return ".".join(parts)
-
-
-def _is_field(part: str) -> bool:
-    """Return whether this names a field, and not an alternative that was tried for one."""
-    return part.isidentifier() and part[0].islower() and part not in ALTERNATIVES
 
 
 def _split_line(at: str, line: str) -> tuple[str, str]:

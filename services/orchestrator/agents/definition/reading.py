@@ -78,7 +78,9 @@ def read_definition(given: dict[str, Any], digest: str) -> Definition:
     try:
         agent = Definition.model_validate(given | {"hash": digest})
     except ValidationError as error:
-        raise DefinitionError("\n".join(_describe_problem(item) for item in error.errors())) from None
+        problems = ((".".join(map(str, item["loc"])), describe_rule(item)) for item in error.errors())
+        lines = (f"{field}: {rule}" if field else rule for field, rule in problems)
+        raise DefinitionError("\n".join(lines)) from None
     # Which share of chats gets the file is no part of what these get.
     kept = {name: value for name, value in given.items() if name != "canary"}
     agent.take_source(orjson.dumps(kept, option=orjson.OPT_SORT_KEYS))
@@ -93,12 +95,6 @@ def find_ineffective(given: Any, at: str = "") -> Iterator[str]:
             if name in WITHOUT_EFFECT:
                 yield path
             yield from find_ineffective(value, path)
-
-
-def _describe_problem(item: Any) -> str:
-    field = ".".join(str(part) for part in item["loc"])
-    text = describe_rule(item)
-    return f"{field}: {text}" if field else text
 
 
 def describe_rule(item: Any) -> str:

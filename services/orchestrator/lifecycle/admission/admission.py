@@ -170,7 +170,10 @@ class Admission:
         check_output_format(request)
         check_earlier_messages(request)
         check_version(request)
-        await self._check_access(request.chat_id)
+        caller = identity.require_identity()
+        # Not everybody may know of the runs that others have in the chat; the rest memory decides with the query.
+        if any(run.state.is_stored and run.identity != caller for run in self._live.of_chat(request.chat_id)):
+            await stored_runs.check_participant(self._peers, request.chat_id)
         async with AsyncExitStack() as stack:
             if not self._live.of_chat(request.chat_id):
                 self._check_capacity(request.chat_id)
@@ -189,12 +192,6 @@ class Admission:
             self._check_busy(query)
             self._key_limits.check(query.request_id)
             yield AdmittedQuery(query, routed, chosen, opens_chat=not request.chat_id)
-
-    async def _check_access(self, chat_id: str) -> None:
-        """Refuse who may not know of the runs that others have in the chat; the rest memory decides with the query."""
-        caller = identity.require_identity()
-        if any(run.state.is_stored and run.identity != caller for run in self._live.of_chat(chat_id)):
-            await stored_runs.check_participant(self._peers, chat_id)
 
     def _check_capacity(self, chat_id: str) -> None:
         # A chat that has a run here has no other place: its next one is handed over with it.

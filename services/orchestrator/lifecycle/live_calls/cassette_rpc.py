@@ -46,12 +46,18 @@ async def get_cassette(peers: Peers, request: agent_pb2.GetCassetteRequest) -> a
     if end is None:
         raise InvalidRequest.of("runId", "must be a run that has ended")
     if not end.recording:
-        raise NotFound(_say_why(request.run_id, end.recording_problem), runId=request.run_id)
+        why = "was not recorded: ask with record, or put record: true into the agent's file"
+        if problem := end.recording_problem:
+            why = f"has no recording: {WHY.get(problem, problem)}"
+        raise NotFound(f"run {request.run_id} {why}", runId=request.run_id)
     blob = await peers.memory.GetBlob(memory_pb2.GetBlobRequest(chat_id=chat.chat_id, blob_id=end.recording))
     lines = (await asyncio.to_thread(gzip.decompress, blob.data)).splitlines()
     if "operate" not in (scopes := require_identity().scopes):
         lines = [_withhold(line, scopes) for line in lines]
-    return _make_page(lines, _read_token(request.page_token, len(lines)))
+    token = request.page_token
+    if token and not (token.isascii() and token.isdigit() and 0 < int(token) < len(lines)):
+        raise InvalidRequest.of("pageToken", "must be the nextPageToken of an answer")
+    return _make_page(lines, int(token or 0))
 
 
 def _withhold(line: bytes, scopes: Collection[str]) -> bytes:
@@ -64,20 +70,6 @@ def _withhold(line: bytes, scopes: Collection[str]) -> bytes:
     if scope in scopes:
         return line
     return json.dumps(given | emptied | {"withheld": scope}, separators=(",", ":")).encode()
-
-
-def _say_why(run_id: str, problem: str) -> str:
-    if problem:
-        return f"run {run_id} has no recording: {WHY.get(problem, problem)}"
-    return f"run {run_id} was not recorded: ask with record, or put record: true into the agent's file"
-
-
-def _read_token(token: str, lines: int) -> int:
-    if not token:
-        return 0
-    if not (token.isascii() and token.isdigit() and 0 < int(token) < lines):
-        raise InvalidRequest.of("pageToken", "must be the nextPageToken of an answer")
-    return int(token)
 
 
 def _make_page(lines: list[bytes], first: int) -> agent_pb2.GetCassetteResponse:

@@ -74,17 +74,13 @@ async def _prepare_run(peers: Peers, registry: Registry, pins: Pins, request: ag
     setup = RunSetup()
     if agent.working.may_use_tools:
         run.main.attention.todos = state.read("todos", list[Todo], [])
-        setup = await _select_tools(run, peers, state.read("persistent_tools", list[str], []))
+        there_are = await find_catalogue(run.main, peers)
+        tools, _ = find_usable_tools(run.main, there_are, state.read("persistent_tools", list[str], []))
+        offered = await skills.list_skills(run, peers) if there_are.has_any else []
+        setup = RunSetup(tools, skills.render_section(offered, {}) if tools else "")
     run.main.offer_tools(setup.tools)
     run.main.begin(await make_prompt_context(run, peers, setup))
     return run
-
-
-async def _select_tools(run: Run, peers: Peers, persistent: list[str]) -> RunSetup:
-    there_are = await find_catalogue(run.main, peers)
-    tools, _ = find_usable_tools(run.main, there_are, persistent)
-    offered = await skills.list_skills(run, peers) if there_are.has_any else []
-    return RunSetup(tools, skills.render_section(offered, {}) if tools else "")
 
 
 def _make_response(

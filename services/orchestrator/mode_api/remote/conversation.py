@@ -86,7 +86,11 @@ class RemoteConversation:
         except StaleLease:
             raise
         except BaseException:
-            self._cancel_task()
+            run = self._scope.run
+            # Its next owner would follow it.
+            goes_on = run.control.is_given_up and (run.log.is_lost or run.control.mode != "now")
+            if self._task is not None and not goes_on:
+                self._agents.cancel_later(self._remote, self._task.task_id)
             raise
 
     async def _converse(self) -> str:
@@ -106,7 +110,7 @@ class RemoteConversation:
         """Return the committed answer to a message: its last call, if any, asks the user."""
         while True:
             self._scope.run.control.check()
-            sent = self._recall_message()
+            sent = self._notes.recall_last(Sent)
             was_sent = sent is not None
             if sent is None:
                 self._scope.run.control.go_live()
@@ -114,7 +118,7 @@ class RemoteConversation:
             if self._notes.recall(Unknown) is None:
                 received = self._notes.recall(Received)
                 self._task = received or self._task
-                asked = self._recall_question()
+                asked = self._notes.recall_last(Asked)
                 if recalled := self._scope.recalled_answer():
                     self._asked = asked
                     return self._recall(recalled)
@@ -128,20 +132,6 @@ class RemoteConversation:
                     await self._notes.keep(Unknown())
             self._again = sent
             await self._ask_whether_to_send_again()
-
-    def _recall_message(self) -> Sent | None:
-        """Take the last note of what was sent: one right behind another is in its place."""
-        last = None
-        while (sent := self._notes.recall(Sent)) is not None:
-            last = sent
-        return last
-
-    def _recall_question(self) -> Asked | None:
-        """Take the last note of what the task asks: it may have asked anew before the user was asked."""
-        last = None
-        while (asked := self._notes.recall(Asked)) is not None:
-            last = asked
-        return last
 
     async def _note_message(self) -> Sent:
         sent, self._again = self._again, None
@@ -160,7 +150,10 @@ class RemoteConversation:
         run.control.go_live()
         await run.state.wait_for_start()
         client = await self._open_client()
-        needs = self._measure_needs(text)
+        price = self._remote.price
+        rates = None if price is None else Rates(price.input_per_m_tok, price.output_per_m_tok)
+        model = f"a2a/{self._host}"
+        needs = CallNeeds(model, estimate_tokens(len(text.encode())), OUTPUT_TOKENS, OUTPUT_TOKENS, rates)
         async with run.spending.model_call(needs) as reservation:
             streamed = StreamedAnswer(scope, client.host, self._remote.max_answer_bytes, self._said, self._asked)
             exchange = Exchange(client, self._notes, sent, text, streamed, self._asked)
@@ -173,7 +166,9 @@ class RemoteConversation:
         self._said = streamed.text
         if streamed.left_out:
             await scope.notice("MEDIA_LEFT_OUT", f"the remote agent's answer has {streamed.left_out} files as bytes")
-        await self._keep_context_id(sent, streamed.context_id)
+        if scope is run.main and streamed.context_id and streamed.context_id != sent.context_id:
+            field = {f"{STATE}{scope.agent.key}": msgspec.json.encode(streamed.context_id)}
+            await session_state.change(scope, self._talk.peers, **field)
         if streamed.status.state not in QUESTIONS:
             self._task = None
             self._check_status(streamed.status)
@@ -246,13 +241,6 @@ class RemoteConversation:
             what = "failed" if status.state == a2a_pb2.TASK_STATE_FAILED else "was cancelled there"
             raise RemoteFailed(f"the task of {self._host} {what}: {words or 'it does not say why'}", remote=self._host)
 
-    def _cancel_task(self) -> None:
-        """Have the task cancelled there that this run will not follow any more; the run's next owner would."""
-        run = self._scope.run
-        goes_on = run.control.is_given_up and (run.log.is_lost or run.control.mode != "now")
-        if self._task is not None and not goes_on:
-            self._agents.cancel_later(self._remote, self._task.task_id)
-
     async def _open_client(self) -> RemoteClient:
         """Raises what RemoteAgents.open_client does; where a task waits for us, its agent may be restarting."""
         for delay_s in CARD_DELAYS_S if self._task is not None and self._client is None else ():
@@ -269,21 +257,9 @@ class RemoteConversation:
     def _host(self) -> str:
         return self._client.host if self._client is not None else self._scope.agent.key
 
-    def _measure_needs(self, text: str) -> CallNeeds:
-        price = self._remote.price
-        rates = None if price is None else Rates(price.input_per_m_tok, price.output_per_m_tok)
-        model = f"a2a/{self._host}"
-        return CallNeeds(model, estimate_tokens(len(text.encode())), OUTPUT_TOKENS, OUTPUT_TOKENS, rates)
-
     async def _load_context_id(self) -> str:
         """Return the remote conversation that the chat has gone on with; a sub-agent's task begins a new one."""
         scope = self._scope
         if scope is not scope.run.main or (scope.run.chat.is_first and not scope.run.past.reason):
             return ""
         return (await session_state.load(scope, self._talk.peers)).read(f"{STATE}{scope.agent.key}", str, "")
-
-    async def _keep_context_id(self, sent: Sent, context_id: str) -> None:
-        scope = self._scope
-        if scope is scope.run.main and context_id and context_id != sent.context_id:
-            field = {f"{STATE}{scope.agent.key}": msgspec.json.encode(context_id)}
-            await session_state.change(scope, self._talk.peers, **field)

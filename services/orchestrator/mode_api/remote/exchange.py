@@ -84,7 +84,12 @@ class StreamedAnswer:
         self.progress += 1
         match event.WhichOneof("payload"):
             case "task":
-                await self._take_task(event.task)
+                task = event.task
+                self._note_ids(task.id, task.context_id)
+                if task.artifacts:  # some tell a task at work without what has come of it
+                    self._artifacts.replace_all([*task.artifacts])
+                    await self._compare()
+                self._take_status(task.status)
             case "message":
                 self.context_id = event.message.context_id or self.context_id
                 self._tell(join_message(event.message))
@@ -101,13 +106,6 @@ class StreamedAnswer:
                     self._tell(more)
             case _:
                 raise RemoteBadAnswer(f"{self._host} said something that is no event of A2A 1.0", remote=self._host)
-
-    async def _take_task(self, task: a2a_pb2.Task) -> None:
-        self._note_ids(task.id, task.context_id)
-        if task.artifacts:  # some tell a task at work without what has come of it
-            self._artifacts.replace_all([*task.artifacts])
-            await self._compare()
-        self._take_status(task.status)
 
     def _note_ids(self, task_id: str, context_id: str) -> None:
         if not 0 < len(task_id) <= ID_CHARS_MAX or len(context_id) > ID_CHARS_MAX:

@@ -198,6 +198,13 @@ class Notes:
         self._step += 1
         return msgspec.convert(kept["value"], kind)
 
+    def recall_last(self, kind: type[N]) -> N | None:
+        """Take all next notes of this kind; each replaces the one before: a message, or what the task asks."""
+        last = None
+        while (note := self.recall(kind)) is not None:
+            last = note
+        return last
+
     async def keep(self, note: Sent | Received | Asked | Unknown) -> None:
         self._step += 1
         await answering.keep(self._scope, self._step, NAMES[type(note)], Kept(msgspec.json.encode(note)))

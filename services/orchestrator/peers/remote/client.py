@@ -218,15 +218,12 @@ def _load_object(interface: Interface, data: bytes) -> dict[str, Any]:
 def _make_refused(error: dict[str, Any], status: int = 0) -> Refused:
     code, message = error.get("code"), error.get("message")
     details = error.get("details", error.get("data"))
-    infos = [one["reason"] for one in _as_list(details) if isinstance(one, dict) and "reason" in one]
+    details = details if isinstance(details, list) else []
+    infos = [one["reason"] for one in details if isinstance(one, dict) and "reason" in one]
     reason = infos[0] if infos and isinstance(infos[0], str) else ""
     if not reason and isinstance(code, int):
         reason = REASONS.get(code) or STATUSES.get(status) or str(code)
     return Refused(reason[:64] or "ERROR", message if isinstance(message, str) else "")
-
-
-def _as_list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
 
 
 VERSION = "1.0"

@@ -13,7 +13,15 @@ from google.protobuf.message import Message
 
 from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2
 from services.orchestrator import ids
-from services.orchestrator.run.answers.call import Call, args_event, begin, end_event, restore_call, start_event
+from services.orchestrator.run.answers.call import (
+    Call,
+    args_event,
+    begin,
+    describe_tool,
+    end_event,
+    restore_call,
+    start_event,
+)
 from services.orchestrator.run.answers.toolbox import Toolbox, resolve
 from services.orchestrator.run.events import blocks
 from services.orchestrator.run.events.blocks import TextBlock
@@ -298,7 +306,7 @@ class Answer:
         if call.tool is not None and call.is_whole:
             resolve(call, self._tools)
         event = self._publish(end_event(call))
-        piece = memory_pb2.LogMessage(message=llm_pb2.Message(role="assistant"))
+        piece = memory_pb2.LogMessage(message=llm_pb2.Message(role="assistant"), tool=describe_tool(call))
         call.keep_in(piece)
         piece.message.tool_calls.add(id=call.call_id, name=call.name, arguments=call.arguments)
         if call.params:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-
-import orjson
+from typing import Any
 
 from headrace.v1 import agent_pb2, llm_pb2, memory_pb2, tools_pb2
 from services.orchestrator import ids
 from services.runtime.clock import now_ms
+from services.runtime.formats.json_form import is_object
 from services.runtime.formats.json_schema import NotChecked, compile_schema, describe_violations, format_path, load_json
 
 
@@ -62,6 +62,8 @@ class Call:
     """None when the model may not call a tool of this name."""
 
     first_seq: int = 0
+    param_seq: int = 0
+    """Of an action, number of the event that tells the front end to do it; 0: none."""
     started_at: int = 0
     pieces: list[str] = field(default_factory=list[str])
     ended: bool = False
@@ -116,10 +118,7 @@ class Call:
     @property
     def is_whole(self) -> bool:
         """Whether the arguments are a complete JSON object."""
-        try:
-            return isinstance(orjson.loads(self.arguments), dict)
-        except ValueError:
-            return False
+        return is_object(self.arguments)
 
     @property
     def viewport_key(self) -> str:
@@ -159,26 +158,28 @@ def restore_call(asked: llm_pb2.ToolCall, piece: memory_pb2.LogMessage, tool: to
     return call
 
 
-def start_event(call: Call, run_id: str) -> agent_pb2.ToolStart | agent_pb2.ActionStart:
-    tool = call.tool
-    description = tool.description if tool is not None and tool.description else None
-    if call.is_action:
-        return agent_pb2.ActionStart(
-            action_id=call.tool_id, run_id=run_id, action_name=call.name, description=description
-        )
-    start = agent_pb2.ToolStart(tool_id=call.tool_id, run_id=run_id, tool_name=call.name, tool_type="backend")
-    if call.kind == "own":
-        start.tool_type = "orchestrator"
-    if tool is not None and tool.kind == "frontend":
-        start.tool_type = "frontend"
+def describe_tool(call: Call) -> memory_pb2.ToolDetails:
+    tool, details = call.tool, memory_pb2.ToolDetails()
+    if not call.is_action:
+        details.tool_type = "orchestrator" if call.kind == "own" else call.kind
+    if tool is None or tool.kind not in ("frontend", "action"):
+        return details
+    if tool.description:
+        details.description = tool.description
+    if tool.kind == "frontend":
         if tool.tier == CLIENT:
-            start.tool_api = CLIENT
+            details.tool_api = CLIENT
         else:
-            start.viewport_key = call.viewport_key
-        start.tool_timeout = call.timeout_ms
-        if description is not None:
-            start.description = description
-    return start
+            details.viewport_key = call.viewport_key
+        details.tool_timeout = call.timeout_ms
+    return details
+
+
+def start_event(call: Call, run_id: str) -> agent_pb2.ToolStart | agent_pb2.ActionStart:
+    details: dict[str, Any] = {field.name: value for field, value in describe_tool(call).ListFields()}
+    if call.is_action:
+        return agent_pb2.ActionStart(action_id=call.tool_id, run_id=run_id, action_name=call.name, **details)
+    return agent_pb2.ToolStart(tool_id=call.tool_id, run_id=run_id, tool_name=call.name, **details)
 
 
 def args_event(call: Call, delta: str, chunk_index: int) -> agent_pb2.ToolArgs | agent_pb2.ActionArgs:

@@ -12,7 +12,10 @@ from functools import lru_cache
 from io import StringIO
 from typing import Any
 
+from google.protobuf.message import Message
+
 from headrace.v1 import agent_pb2, llm_pb2
+from services.runtime.formats.json_form import is_object
 
 Delta = agent_pb2.AgentDelta
 
@@ -101,8 +104,7 @@ class TextBlock:
         self.start = start
         opened = getattr(start, f"{kind}_start")
         self.block_id: str = getattr(opened, f"{kind}_id")
-        self._common = {field.name: value for field, value in opened.ListFields()}
-        """Part of the block's start that its snapshot has, too."""
+        self._common = _list_fields(opened)
         self._frame = TextFrame(kind, self.block_id, start)
         self._text = bytearray()
         self._last = (start.seq, start.timestamp)
@@ -221,13 +223,7 @@ class ToolBlock:
             yield self.end
 
     def _make_snapshot(self, end: Delta, args: str) -> Delta:
-        start = self.start.tool_start
-        fields: dict[str, Any] = {"tool_id": start.tool_id, "tool_name": start.tool_name}
-        fields |= {
-            name: getattr(start, name) for name in ("tool_type", "tool_api", "description") if start.HasField(name)
-        }
-        if end.tool_end.HasField("tool_params"):
-            fields |= {"tool_params": end.tool_end.tool_params, "arguments": args}
+        fields = _list_fields(self.start.tool_start) | _list_fields(end.tool_end) | _list_arguments(args)
         return _make_event(end, "tool_snapshot", **fields)
 
 
@@ -251,7 +247,7 @@ class ActionBlock:
         if self.result is not None:
             if self.end is not None:
                 yield self._make_snapshot(self.end)
-            yield self.result
+            yield from (event for event in (self.param, self.result) if event is not None)
             return
         yield _move_seq(self.start, last_seq)
         if self.args_last is not None:
@@ -261,10 +257,7 @@ class ActionBlock:
         yield from (event for event in (self.end, self.param) if event is not None)
 
     def _make_snapshot(self, end: Delta) -> Delta:
-        start = self.start.action_start
-        fields: dict[str, Any] = {"action_id": start.action_id, "action_name": start.action_name}
-        fields |= {"description": start.description} if start.HasField("description") else {}
-        fields |= {"arguments": self.args.getvalue()} if self.param is not None else {}
+        fields = _list_fields(self.start.action_start) | _list_arguments(self.args.getvalue())
         return _make_event(end, "action_snapshot", **fields)
 
 
@@ -280,6 +273,16 @@ class SingleEvent:
     def since(self, last_seq: int) -> Iterator[Delta]:
         if self._seq > last_seq:
             yield Delta.FromString(self._event)
+
+
+def _list_fields(part: Message) -> dict[str, Any]:
+    """List the set fields of a block's part: its snapshot has them under the same names."""
+    return {field.name: value for field, value in part.ListFields()}
+
+
+def _list_arguments(text: str) -> dict[str, Any]:
+    """List a call's written arguments as a field of its snapshot; none where they are no JSON object."""
+    return {"arguments": text or "{}"} if is_object(text or "{}") else {}
 
 
 def _make_event(like: Delta, kind: str, **fields: Any) -> Delta:

@@ -82,18 +82,15 @@ class Listener:
                 return
             connection.setblocking(False)
             if self._context is not None:
-                self._begin_handshake(connection, address)
+                is_full = len(self._beginning) >= self._server.limits.connections_max
+                if is_full or (handshake := self._server.begin_handshake(address)) is None:
+                    connection.close()
+                else:
+                    self._begin(connection, handshake)
             elif self._server.find_wait(address):
                 self._defer(connection, address)
             else:
                 self._begin(connection, Handshake())
-
-    def _begin_handshake(self, connection: socket.socket, address: object) -> None:
-        is_full = len(self._beginning) >= self._server.limits.connections_max
-        if is_full or (handshake := self._server.begin_handshake(address)) is None:
-            connection.close()
-        else:
-            self._begin(connection, handshake)
 
     def _defer(self, connection: socket.socket, address: tuple[str, int]) -> None:
         self._deferred.append((connection, address))

@@ -169,16 +169,13 @@ class Strangers:
         """Return the share of a socket's address; None on a Unix socket."""
         if not isinstance(peer, tuple):
             return None
-        self._forget_unused()
-        address = find_network(str(peer[0]))
-        share = self._shares.get(address)
-        if share is None:
-            share = self._shares[address] = AddressShare(self._limits)
-        return share
-
-    def _forget_unused(self) -> None:
         # Two are looked at for each that comes, so that they do not become more and more.
         for _ in range(min(2, len(self._shares))):
             address, share = self._shares.popitem(last=False)
             if not share.is_unused:
                 self._shares[address] = share
+        address = find_network(str(peer[0]))
+        share = self._shares.get(address)
+        if share is None:
+            share = self._shares[address] = AddressShare(self._limits)
+        return share

@@ -14,7 +14,7 @@ import socket
 import sys
 import time
 from contextlib import suppress
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from services.tools.sandbox.supervisor import kernel
 from services.tools.sandbox.supervisor.confine import become_command
@@ -49,7 +49,11 @@ def main() -> None:
     os.set_inheritable(link, False)
     with open(0, encoding="utf-8", closefd=False) as policy_file:
         policy = parse_policy(policy_file.read())
-    _close_others({0, 1, 2, link, policy.channel})
+    # uvloop leaves the policy's descriptor and duplicates of the outputs open below it, asyncio does not.
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) not in {0, 1, 2, link, policy.channel}:
+            with suppress(OSError):  # the listing's own
+                os.close(int(name))
     kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
     wakeups = _watch_children()
     home = f"{policy.home_parent}/{policy.mark}-{os.getpid()}-{os.urandom(4).hex()}"
@@ -73,7 +77,11 @@ def _supervise(policy: Policy, home: str, link: int, wakeups: int) -> Ending:
     questions, child_questions = socket.socketpair()
     child = os.fork()
     if child == 0:
-        _run_child(policy, home, port, failure_writer, child_questions)
+        try:
+            become_command(policy, home, port, (os.getppid(), read_parent(os.getppid())), child_questions)
+        except BaseException as error:  # whatever it is, a second supervisor must not come back from here
+            os.write(failure_writer, f"{type(error).__name__}: {error}"[:4000].encode(errors="replace"))
+        os._exit(127)
     os.close(failure_writer)
     child_questions.close()
     # Only the command holds the pipes of its output now: their end is its end.
@@ -108,22 +116,6 @@ def _list_places(policy: Policy, home: str) -> list[Place]:
         reserve_bytes=space.reserve_bytes if is_on_same_disk else 0,
     )
     return [workspace, private_home]
-
-
-def _run_child(policy: Policy, home: str, port: int | None, failure_writer: int, questions: socket.socket) -> NoReturn:
-    try:
-        become_command(policy, home, port, (os.getppid(), read_parent(os.getppid())), questions)
-    except BaseException as error:  # whatever it is, a second supervisor must not come back from here
-        os.write(failure_writer, f"{type(error).__name__}: {error}"[:4000].encode(errors="replace"))
-    os._exit(127)
-
-
-def _close_others(kept: set[int | None]) -> None:
-    # uvloop leaves the policy's descriptor and duplicates of the outputs open below it, asyncio does not.
-    for name in os.listdir("/proc/self/fd"):
-        if int(name) not in kept:
-            with suppress(OSError):  # the listing's own
-                os.close(int(name))
 
 
 def _hand_over_listener(link: int) -> int:

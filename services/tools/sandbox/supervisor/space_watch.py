@@ -196,7 +196,11 @@ class _WatchedPlace:
         used, unlinked_bytes = self._used, unlinked.size_bytes.pop(os.stat(self.place.path).st_dev, 0)
         for measured in self.place.measure():
             used = measured._replace(size_bytes=measured.size_bytes + unlinked_bytes)
-            yield self.place.find_excess(used) or self._find_excess_on_low_disk(used)
+            excess = self.place.find_excess(used)
+            if not excess and used.size_bytes > self._low_bytes_max and self._is_low():
+                kept = self.place.reserve_bytes
+                excess = f"the disk is almost full: the last {kept} bytes of it are for the chats themselves"
+            yield excess
         self._free, self._used = free, used
         if not self._is_low():
             self._settled_bytes = used.size_bytes
@@ -222,11 +226,6 @@ class _WatchedPlace:
         with suppress(OSError):
             return read_spare_bytes(self.place.path, reserve_bytes) if reserve_bytes else math.inf
         return math.inf
-
-    def _find_excess_on_low_disk(self, used: Usage) -> str:
-        if used.size_bytes <= self._low_bytes_max or not self._is_low():
-            return ""
-        return f"the disk is almost full: the last {self.place.reserve_bytes} bytes of it are for the chats themselves"
 
 
 class SpaceWatch:

@@ -121,7 +121,7 @@ async def test_an_older_log_is_read_and_continued(serve: Serve, folder: Path, en
     assert (chat.created_at, history.references[0].name) == (1_771_000_000_000, "a.txt")
     assert [event.WhichOneof("payload") for event in history.events] == [
         "request_query", "chat_start", "run_start", "reasoning_snapshot", "tool_snapshot", "tool_result",
-        "action_snapshot", "action_result", "content_snapshot", "run_complete",
+        "action_snapshot", "action_param", "action_result", "content_snapshot", "run_complete",
         "request_query", "run_start", "content_snapshot", "run_complete",
     ]  # fmt: skip
     assert path.with_suffix(".json.v3").read_bytes() == data

@@ -161,7 +161,6 @@ export function foldEvents(events) {
 function openBlock(kind, id, event, isWhole) {
     const fields = event;
     const { seq, subagentId = "", taskId = "" } = event;
-    const given = kind === "tool" ? fields.toolParams : fields.arguments;
     const written = fields.arguments === undefined ? "" : JSON.stringify(fields.arguments);
     const isText = kind === "content" || kind === "reasoning";
     return {
@@ -172,7 +171,7 @@ function openBlock(kind, id, event, isWhole) {
         text: (isWhole && (isText ? fields.text : written)) || "",
         isAnswer: kind === "content" && (fields.isAnswer ?? (!subagentId && !taskId)),
         isComplete: isWhole,
-        params: isWhole && !isText ? (given ?? null) : null,
+        params: isWhole ? (fields.toolParams ?? null) : null,
         ...{ result: null, ok: true },
     };
 }

@@ -261,8 +261,7 @@ export class RunView {
     if (!this.#views.has(id)) this.#addView(id, new ToolView(), event);
     const view = this.#views.get(id);
     view.beginCall(this.#fold.getBlock(id), event);
-    // A snapshot does not name the view; a frontend tool's own name is the usual one.
-    view.viewportKey = event.toolType === "frontend" ? (event.viewportKey ?? event.toolName) : event.viewportKey;
+    view.viewportKey = event.viewportKey;
   }
 
   #showViewport(view, event) {

@@ -325,9 +325,13 @@ class IndexDatabase:
                 if chat_id in chats:
                     self._put_changes(together)
                     together, chats = [], set()
-                if isinstance(change, str) or self._is_another(change):
+                made = self._db.execute("SELECT created_at FROM chats WHERE chat_id = ?", (chat_id,)).fetchone()
+                # Of a chat that was deleted and made again, the first may never have been written.
+                if isinstance(change, str) or (made is not None and made[0] != change.chat.created_at):
                     self.spend.retire_chat(chat_id)
-                self._remove_chat(chat_id)
+                self._db.execute("DELETE FROM texts WHERE rowid IN (SELECT id FROM places WHERE chat_id=?)", (chat_id,))
+                for table in ("places", "runs", "gates", "gate_grants", "spend", "chats"):
+                    self._db.execute(f"DELETE FROM {table} WHERE chat_id=?", (chat_id,))
             if isinstance(change, IndexChange):
                 together.append(self._rows.encrypt_change(change))
                 chats.add(chat_id)
@@ -368,17 +372,6 @@ class IndexDatabase:
             added = self._db.execute(insert, place)
             if added.rowcount:
                 self._db.execute("INSERT INTO texts(rowid, text) VALUES (?, ?)", (added.lastrowid, text.text))
-
-    def _is_another(self, change: IndexChange) -> bool:
-        """Return whether the chat was deleted and made again, of which the first was never written."""
-        chat = change.chat
-        row = self._db.execute("SELECT created_at FROM chats WHERE chat_id = ?", (chat.chat_id,)).fetchone()
-        return row is not None and row[0] != chat.created_at
-
-    def _remove_chat(self, chat_id: str) -> None:
-        self._db.execute("DELETE FROM texts WHERE rowid IN (SELECT id FROM places WHERE chat_id=?)", (chat_id,))
-        for table in ("places", "runs", "gates", "gate_grants", "spend", "chats"):
-            self._db.execute(f"DELETE FROM {table} WHERE chat_id=?", (chat_id,))
 
     def rename_spender(self, tenant: str, user: str, name: str) -> int:
         """As SpendTable.rename_spender; cut short and repeated it counts nothing twice."""

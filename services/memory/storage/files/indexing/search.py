@@ -15,21 +15,13 @@ def search_texts(question: Question, database: IndexDatabase, owner: Identity) -
     found = database.find_texts(owner, match, [], question.kinds, question.hits_max) if long else []
     if len(found) < question.hits_max and short:
         known = {row[:4] for row in found}
-        more = database.find_texts(
-            owner,
-            "",
-            [make_like_pattern(form) for term in short for form in _list_case_forms(term)],
-            question.kinds,
-            question.hits_max,
-        )
+        # LIKE ignores case in ASCII only, so other words are sought in all their ways of writing.
+        forms = [{term} if term.isascii() else {term.lower(), term.upper(), term.capitalize()} for term in short]
+        patterns = [make_like_pattern(form) for form in set().union(*forms)]
+        more = database.find_texts(owner, "", patterns, question.kinds, question.hits_max)
         # What only short words find comes after: they are in many texts.
         found += [(*row[:4], 1 / (1 - row[4])) for row in more if row[:4] not in known]
     return [
         Hit(chat_id, title, run_id, question.make_excerpt(text), -rank)
         for chat_id, title, run_id, text, rank in found[: question.hits_max]
     ]
-
-
-def _list_case_forms(term: str) -> set[str]:
-    # LIKE ignores case in ASCII only, so other words are sought in all their ways of writing.
-    return {term.lower(), term.upper(), term.capitalize()} if not term.isascii() else {term}
