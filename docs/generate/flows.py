@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -45,11 +45,13 @@ class Step:
     service: str
     step: str
     meaning: str
+    through: str = ""
+    """A function on the way to it, where others lead to such a step, too."""
 
 
-FLOWS: dict[str, tuple[str, Sequence[Step]]] = {
+FLOWS: dict[str, tuple[tuple[str, str] | None, Sequence[Step]]] = {
     "question": (
-        "",
+        None,
         (
             Step("facade", "AgentService.Query", "The facade receives `POST /api/query` and calls the orchestrator"),
             Step("orchestrator", "MemoryService.BeginRun", "The orchestrator starts a run and stores its question"),
@@ -60,15 +62,20 @@ FLOWS: dict[str, tuple[str, Sequence[Step]]] = {
         ),
     ),
     "delta": (
-        "content.delta",
+        ("facade", "AgentService.Submit"),
         (
-            Step("llm_gateway", "message", "The gateway reads a frame of the provider and sends an LlmDelta"),
-            Step("orchestrator", "message", "The run sends an AgentDelta to each of its readers"),
+            Step(
+                "llm_gateway",
+                "message",
+                "The gateway reads a frame of the provider and sends an LlmDelta",
+                "AnswerReader._send_content",
+            ),
+            Step("orchestrator", "message", "The run sends an AgentDelta to each of its readers", "Answer.take"),
             Step("facade", "frame", "The facade writes a frame of the SSE stream"),
         ),
     ),
     "tool-call": (
-        "approval.ask",
+        ("facade", "AgentService.Submit"),
         (
             Step("orchestrator", "ToolService.Execute", "The run has the tool called"),
             Step("tools", "tool", "The tools service runs the tool, and sends its output and result as they come"),
@@ -76,7 +83,7 @@ FLOWS: dict[str, tuple[str, Sequence[Step]]] = {
         ),
     ),
     "approval": (
-        "tool.start",
+        ("llm_gateway", "provider"),
         (
             Step("orchestrator", "MemoryService.Append", "The run stores the model's call"),
             Step("orchestrator", "MemoryService.Append", "It stores a gate, and waits for an answer"),
@@ -86,7 +93,8 @@ FLOWS: dict[str, tuple[str, Sequence[Step]]] = {
         ),
     ),
 }
-"""The event after which each begins, if it is not the first, and its steps."""
+"""The step after which each begins, as service and name, and its own steps. What the caller reads is no mark: a busy
+machine has it read late."""
 
 
 def describe_flow(name: str) -> str:
@@ -112,16 +120,17 @@ def trace_flow(name: str) -> list[tuple[Step, Spine]]:
     """Return the steps of a flow with their spines; raises LookupError for a step that the run did not take."""
     after, steps = FLOWS[name]
     lines = iter(_trace_run())
-    if after:
-        _find_line(lines, "caller", after)
-    return [(step, [tuple(pair) for pair in _find_line(lines, step.service, step.step)["spine"]]) for step in steps]
+    if after is not None:
+        _find_spine(lines, Step(*after, ""))
+    return [(step, _find_spine(lines, step)) for step in steps]
 
 
-def _find_line(lines: Any, service: str, step: str) -> dict[str, Any]:
+def _find_spine(lines: Iterator[dict[str, Any]], step: Step) -> Spine:
     for line in lines:
-        if (line["service"], line["step"]) == (service, step):
-            return line
-    raise LookupError(f"the traced run has no step {step!r} of {service} there")
+        is_step = (line["service"], line["step"]) == (step.service, step.step)
+        if is_step and (not step.through or any(name == step.through for _, name in line["spine"])):
+            return [(file, name) for file, name in line["spine"]]
+    raise LookupError(f"the traced run has no step {step.step!r} of {step.service} there")
 
 
 def _list_files(spine: Spine) -> list[str]:

@@ -1,8 +1,8 @@
 """`python -m docs.generate.traced_suite URL`: run the suite in this process, ask it one question, and print its steps.
 
-The question needs a tool that needs an approval. A step is a call to another service, a message to one, or a write;
-an event that the caller receives is one, too. Each is a JSON line: `service`, `step`, and `spine`, the functions that
-led to it as pairs of file and name, outermost first. Where a task made another one, the spine goes through both.
+The question needs a tool that needs an approval. A step is a call to another service, a message to one, or a write.
+Each is a JSON line: `service`, `step`, and `spine`, the functions that led to it as pairs of file and name, outermost
+first. Where a task made another one, the spine goes through both.
 """
 
 from __future__ import annotations
@@ -109,7 +109,6 @@ async def _follow_run(http: aiohttp.ClientSession) -> None:
             if not line.startswith(b"data: {"):
                 continue
             event = orjson.loads(line.removeprefix(b"data: "))
-            _print({"service": "caller", "step": event["type"], "spine": []})
             run_id = event.get("runId", run_id)
             if event["type"] == "approval.ask":
                 approval = {"runId": run_id, "approvalId": event["approvalId"], "payload": {"decision": "approve"}}
