@@ -70,7 +70,7 @@ FLOWS: dict[str, tuple[tuple[str, str] | None, Sequence[Step]]] = {
                 "The gateway reads a frame of the provider and sends an LlmDelta",
                 "AnswerReader._send_content",
             ),
-            Step("orchestrator", "message", "The run sends an AgentDelta to each of its readers", "Answer.take"),
+            Step("orchestrator", "message", "The run sends an AgentDelta to each of its readers", "Feed.write"),
             Step("facade", "frame", "The facade writes a frame of the SSE stream"),
         ),
     ),
