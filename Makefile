@@ -79,7 +79,7 @@ OPENAPI := deploy/gateway/internal/gateway/openapi.json
 RULES := deploy/kubernetes/components/prometheus-operator/rules.yaml
 # What of the client for browsers the console loads is committed as it is built: Python alone serves it.
 CONSOLE_CLIENT := services/facade/console/static/client
-CONSOLE_FILES := errors fold json pauses reading run_stream sse transport
+CONSOLE_FILES := errors fold json pauses reading run_stream sse transport watches
 # Which files are the versions of constraints.txt: what the suite needs, what each extra adds, and what builds the image.
 HASHES := packaging/hashes
 COMPILE := $(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \

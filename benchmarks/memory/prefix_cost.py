@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 from services.runtime.tokens import count
 
 if TYPE_CHECKING:
-    from headrace.v1 import memory_pb2
+    from collections.abc import Sequence
+
+    from google.protobuf.message import Message
+
+    from headrace.v1 import llm_pb2, memory_pb2
+
+ENCODING = "o200k_base"
 
 CACHED_PRICE = 0.1
 """Price of a token that the provider has in its cache, in other tokens."""
@@ -23,19 +29,18 @@ class PrefixCost:
     cost: float = 0.0
     """The same, with those that the request before had at its beginning at their price."""
     _before: list[bytes] = field(default_factory=list[bytes])
-    _counts: dict[bytes, int] = field(default_factory=dict[bytes, int])
 
-    def add(self, loaded: memory_pb2.LoadContextResponse) -> None:
-        messages = [message.SerializeToString(deterministic=True) for message in loaded.messages]
-        for data, message in zip(messages, loaded.messages, strict=True):
-            if data not in self._counts:
-                self._counts[data] = count.count_message(message, "o200k_base")
-        # The tools stand before the messages: once something has left the window there are more of them.
-        parts = [b"tools" if loaded.has_left else b"", *messages]
+    def add(self, loaded: memory_pb2.LoadContextResponse, tools: Sequence[llm_pb2.ToolSchema] = ()) -> None:
+        """`tools` come before the messages, as with the providers for which a change of them is dearest."""
+        tokens: list[tuple[Message, int]] = [
+            (tool, count.count_text(tool.name + tool.description + tool.parameters, ENCODING)) for tool in tools
+        ]
+        tokens += [(message, count.count_message(message, ENCODING)) for message in loaded.messages]
+        parts = [part.SerializeToString(deterministic=True) for part, _ in tokens]
         same = next(
             (at for at, (a, b) in enumerate(zip(self._before, parts, strict=False)) if a != b), len(self._before)
         )
-        cached = sum(self._counts[part] for part in parts[1:same])
+        cached = sum(counted for _, counted in tokens[:same])
         self._before = parts
         self.tokens += loaded.tokens
         self.cost += loaded.tokens - (1 - CACHED_PRICE) * cached

@@ -108,7 +108,7 @@ async def measure(stub: MemoryServiceAsyncStub, messages: int) -> Recall:
         run_id = new_id()
         await append(stub, chat_id, run_id, query(asked))
         loaded = await _load(stub, chat_id, run_id)
-        done.spent.add(loaded)
+        done.spent.add(loaded, TOOLS if loaded.has_left else ())
         for text in (asked, found, told):
             if text:
                 texts.append(text)

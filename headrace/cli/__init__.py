@@ -17,6 +17,7 @@ NAMES = (
     "authorizations",
     "context",
     "facts",
+    "follow",
     "schedules",
     "webhooks",
     "simulate",

@@ -2207,7 +2207,7 @@ class RecapSettings(_message.Message):
     active_prompt_tokens_max: _builtins.int
     """Greatest size of the active prompt in tokens: the system message, goal and open tasks; 0: 4,000."""
     insights_window_size: _builtins.int
-    """Steps whose results are replaced at a time, at least; 0: 5."""
+    """Steps whose results are replaced at a time, at least; 0: 3."""
     steps_max: _builtins.int
     """Steps that the context may take; 0: not known. Towards their end nothing more is replaced."""
     def __init__(
@@ -2293,6 +2293,7 @@ class LoadContextResponse(_message.Message):
     NOTICE_FIELD_NUMBER: _builtins.int
     FILL_RATIO_FIELD_NUMBER: _builtins.int
     REMINDED_FIELD_NUMBER: _builtins.int
+    WITHOUT_INSIGHT_FIELD_NUMBER: _builtins.int
     compaction_due: _builtins.bool
     """True when the context is to be compacted: at once where is_over says so, else before the run's next turn, or after
     its end.
@@ -2341,6 +2342,10 @@ class LoadContextResponse(_message.Message):
     def reminded(self) -> _containers.RepeatedCompositeFieldContainer[Global___Reminder]:
         """What the model is told now: the step with its answer is to keep it."""
 
+    @_builtins.property
+    def without_insight(self) -> _containers.RepeatedCompositeFieldContainer[_llm_pb2.Message]:
+        """Results, whole, that recap shows by their first characters because the log has no insight for them."""
+
     def __init__(
         self,
         *,
@@ -2358,10 +2363,11 @@ class LoadContextResponse(_message.Message):
         notice: _builtins.str = ...,
         fill_ratio: _builtins.float = ...,
         reminded: _abc.Iterable[Global___Reminder] | None = ...,
+        without_insight: _abc.Iterable[_llm_pb2.Message] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["between_runs_usage", b"between_runs_usage", "chat_usage", b"chat_usage", "compaction", b"compaction", "last_call", b"last_call"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["between_runs_usage", b"between_runs_usage", "chat_usage", b"chat_usage", "compaction", b"compaction", "compaction_due", b"compaction_due", "fill_ratio", b"fill_ratio", "has_left", b"has_left", "is_over", b"is_over", "is_past_cap", b"is_past_cap", "last_call", b"last_call", "messages", b"messages", "notice", b"notice", "parts", b"parts", "reminded", b"reminded", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["between_runs_usage", b"between_runs_usage", "chat_usage", b"chat_usage", "compaction", b"compaction", "compaction_due", b"compaction_due", "fill_ratio", b"fill_ratio", "has_left", b"has_left", "is_over", b"is_over", "is_past_cap", b"is_past_cap", "last_call", b"last_call", "messages", b"messages", "notice", b"notice", "parts", b"parts", "reminded", b"reminded", "tokens", b"tokens", "without_insight", b"without_insight"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

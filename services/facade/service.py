@@ -72,7 +72,7 @@ async def serve(config: Config, peers: Mapping[str, grpc.aio.Channel]) -> AsyncG
         open_requests, strangers, watches = OpenRequests(), Strangers(), Watches()
         application = _build_application(config, peers, open_requests, authenticator, strangers, watches)
         grpc_address = config.a2a_address or _name_port(a2a_listens)
-        a2a.add_routes(application, peers, _make_timeouts(config), shown, grpc_address=grpc_address)
+        a2a.add_routes(application, peers, _make_timeouts(config), shown, watches, grpc_address=grpc_address)
         runner = web.AppRunner(
             application,
             handler_cancellation=True,  # a client that leaves stops the RPC behind it, even while nothing is written
@@ -155,9 +155,9 @@ def _build_application(
         application.router.add_route(route.verb, route.path, answer)
         if route.is_file:
             application.router.add_head(route.path, answer)
-    openai_api.add_routes(application, peers, timeouts)
+    openai_api.add_routes(application, peers, timeouts, watches)
     for face in (agui, mcp_server):
-        face.add_routes(application, peers, timeouts, config.published_faces)
+        face.add_routes(application, peers, timeouts, config.published_faces, watches)
     console.add_routes(application)
     application.router.add_get("/healthz", serve_healthz)
     application.router.add_get("/readyz", make_readyz_handler(peers))

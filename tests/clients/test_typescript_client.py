@@ -55,6 +55,7 @@ RULES: list[dict[str, Any]] = [
     },
     {"match": {"text": r"Where am I\?"}, "steps": [{"repeat": "more ", "times": 300}]},
     {"match": {"text": r"Count\."}, "steps": [{"content": PIECES}]},
+    {"match": {"text": r"Where was I\?"}, "steps": [{"content": ["There."]}]},
     {"match": {"text": r"Wait\."}, "steps": [{"content": ["first ", "words "]}, {"stall": True}]},
     {"match": {"text": r"Fail\."}, "steps": [{"status": 401}]},
 ]
@@ -194,10 +195,11 @@ async def test_a_reader_that_stops_takes_no_more_and_has_all_in_the_end(suite: S
     await check_state(suite, told)
 
 
-async def test_node_reads_on_after_kill_9_of_the_facade(suite: Suite, project: Path) -> None:
+async def do_in_node_with_a_kill(suite: Suite, project: Path, exercise: str) -> Any:
+    """Do an exercise, at whose pause the facade is killed."""
     async with within(EXERCISE_S):
         program = await asyncio.create_subprocess_exec(
-            *("node", "program.mjs", "broken", suite.url),
+            *("node", "program.mjs", exercise, suite.url),
             cwd=project,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
@@ -207,7 +209,21 @@ async def test_node_reads_on_after_kill_9_of_the_facade(suite: Suite, project: P
         assert await program.stdout.readline()
         await kill_facade(suite)
         program.stdin.write(b"\n")
-        await check_broken(suite, json.loads((await program.stdout.read()).splitlines()[-1]))
+        return json.loads((await program.stdout.read()).splitlines()[-1])
+
+
+async def test_node_reads_on_after_kill_9_of_the_facade(suite: Suite, project: Path) -> None:
+    await check_broken(suite, await do_in_node_with_a_kill(suite, project, "broken"))
+
+
+async def test_a_chat_is_followed_over_its_runs_and_kill_9_of_the_facade(suite: Suite, project: Path) -> None:
+    told = await do_in_node_with_a_kill(suite, project, "follow")
+    assert told["followed"] == told["asked"]
+    places = [(run_id, seq) for run_id, seq, _ in told["events"]]
+    assert len(set(places)) == len(places) == len({cursor for *_, cursor in told["events"]})
+    for run_id, _ in told["asked"]:
+        seqs = [seq for of, seq in places if of == run_id]
+        assert seqs == sorted(seqs)
 
 
 async def test_a_page_reads_on_after_kill_9_of_the_facade(suite: Suite, site: str, browser: Browser) -> None:

@@ -60,7 +60,7 @@ async def test_each_message_is_one_frame(tmp_path: Path, front: Front) -> None:
 @pytest.mark.parametrize("cursor", ["", "3.1"])
 async def test_an_event_of_a_followed_chat_has_its_cursor_for_an_id(tmp_path: Path, front: Front, cursor: str) -> None:
     delta = agent_pb2.AgentDelta(seq=2, content_delta=agent_pb2.ContentDelta(content_id="c", delta="Hi"))
-    script = Script(followed=[agent_pb2.FollowDelta(cursor="3.2", run_id="r", delta=delta)])
+    script = Script(follows=[[agent_pb2.FollowDelta(cursor="3.2", run_id="r", delta=delta)]])
     async with suite(tmp_path, script, front=front) as facade:
         where, headers = {"chatId": CHAT, "cursor": "1.9"}, {"Last-Event-ID": cursor} if cursor else {}
         async with facade.http.get("/api/follow", params=where, headers=headers) as response:

@@ -6,11 +6,11 @@
 // Calls throw a HeadraceError, or a ConnectionLost where the server cannot be reached.
 
 import type * as contract from "./contract.js";
-import { watchGates } from "./gates.js";
 import { ROUTES } from "./routes.js";
 import type { StreamOptions } from "./reading.js";
 import { RunStream } from "./run_stream.js";
 import { buildPath, buildPost, createId, Transport, type Parameters, type TransportOptions } from "./transport.js";
+import { followChat, watchGates, type ChatEvent } from "./watches.js";
 
 type Operations = contract.Operations;
 type Request<Name extends keyof Operations> = Operations[Name]["request"];
@@ -82,6 +82,20 @@ export class Client {
   attach(runId: string, { lastSeq = 0, ...options }: StreamOptions & { lastSeq?: number } = {}): RunStream {
     const open = (runId: string, lastSeq: number, signal: AbortSignal) => this.#attach(runId, lastSeq, signal);
     return new RunStream(open, { ...this.#defaults, ...options }, runId, lastSeq);
+  }
+
+  /**
+   * Yield what a chat's runs did after the event with `cursor`, what they do, and each run that begins later. The stream
+   * has no end: leave it, or abort `signal`. Without a cursor it begins with the chat; `getChat` returns the cursor from
+   * which it continues after the history.
+   */
+  followChat(
+    chatId: string,
+    { cursor = "", ...options }: StreamOptions & { cursor?: string } = {},
+  ): AsyncGenerator<ChatEvent, void, undefined> {
+    const open = (cursor: string, signal: AbortSignal) =>
+      this.#stream(buildPath("/api/follow", { chatId, cursor }), {}, signal);
+    return followChat(open, cursor, { ...this.#defaults, ...options });
   }
 
   async listAgents(options?: CallOptions): Promise<contract.Agent[]> {

@@ -6,3 +6,4 @@ export { Fold, foldEvents, TERMINAL } from "./fold.js";
 export type { Block, BlockKind, SubagentState, TaskState } from "./fold.js";
 export type { StreamOptions } from "./reading.js";
 export { RunStream } from "./run_stream.js";
+export type { ChatEvent } from "./watches.js";

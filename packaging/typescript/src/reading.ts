@@ -2,6 +2,7 @@
 
 import { ConnectionLost, HeadraceError } from "./errors.js";
 import { Pauses } from "./pauses.js";
+import { readFrames } from "./sse.js";
 
 export const REATTACH_MS = 60_000;
 export const SILENCE_MS = 60_000;
@@ -63,6 +64,23 @@ export async function* readOn<Item>(
     const leastMs = problem instanceof HeadraceError ? problem.retryAfterMs : 0;
     if (!(await pauses.wait(source.limitMs(), leastMs, signal))) throw problem;
   }
+}
+
+/** Read a stream that never ends by itself. */
+export function watch<Item>(
+  open: (signal: AbortSignal) => Promise<Response>,
+  read: (frames: AsyncIterable<string>) => AsyncIterable<Item>,
+  options: StreamOptions,
+): AsyncGenerator<Item, void, undefined> {
+  const { reattachMs = REATTACH_MS, silenceMs = SILENCE_MS } = options;
+  const source = {
+    open,
+    read: (response: Response) => read(readFrames(response, silenceMs)),
+    isOver: () => false,
+    canRetry: (error: Error & { isRetriable?: boolean }) => error instanceof ConnectionLost || error.isRetriable === true,
+    limitMs: () => reattachMs,
+  };
+  return readOn(source, options);
 }
 
 /** Open a connection, or give it up: one that a network has swallowed does not fail by itself. */

@@ -14,8 +14,10 @@ from aiohttp import web
 
 from headrace.errors import HeadraceError
 from headrace.v1 import agent_pb2, common_pb2
+from services.facade.a2a.message import is_uuid
 from services.facade.a2a.operations import STREAMING, Operations
 from services.facade.a2a.protocol import (
+    BAD_PARAMS,
     CURSOR,
     EXTENSIONS_HEADER,
     LAST_EVENT_ID,
@@ -27,17 +29,21 @@ from services.facade.a2a.protocol import (
     check_version,
     convert_failure,
     find_kind,
+    parse_context_cursor,
     parse_cursor,
     parse_rpc,
     read_json,
 )
 from services.facade.a2a.rest_paths import read_rest_call
-from services.facade.a2a.task_view import ANSWER, TaskView
+from services.facade.a2a.task_view import ANSWER, ContextSink, TaskView
 from services.facade.faces.published import PublishedAgents
+from services.facade.faces.runs import FaceRuns, FollowedChats, rewind
 from services.facade.middleware.request_lifecycle import has_begun
 from services.facade.requests.body import read_single_header
 from services.facade.responses.frame_writer import FrameWriter, StreamTimeouts
 from services.facade.responses.sse import send_stream
+from services.facade.responses.stream_errors import ErrorEncoder
+from services.runtime.rpc.push_stream import Watches
 
 FACE = "a2a"
 
@@ -52,13 +58,15 @@ def add_routes(
     peers: Mapping[str, grpc.aio.Channel],
     timeouts: StreamTimeouts,
     published: PublishedAgents,
+    watches: Watches,
     *,
     grpc_address: str,
 ) -> None:
     """Serve A2A over HTTP; `grpc_address` is host:port of the gRPC binding, :port where it is at the card's own host,
     and empty where there is none.
     """
-    handlers = _A2aHandlers(published, Operations.from_peers(peers), timeouts, grpc_address)
+    followed = FollowedChats(peers["orchestrator"], FaceRuns(peers["orchestrator"]), watches)
+    handlers = _A2aHandlers(published, Operations.from_peers(peers), followed, timeouts, grpc_address)
     router = application.router
     router.add_get("/a2a", handlers.list_cards)
     router.add_get("/a2a/{agent}/.well-known/agent-card.json", handlers.get_card)
@@ -69,10 +77,16 @@ def add_routes(
 
 class _A2aHandlers:
     def __init__(
-        self, published: PublishedAgents, operations: Operations, timeouts: StreamTimeouts, grpc_address: str
+        self,
+        published: PublishedAgents,
+        operations: Operations,
+        followed: FollowedChats,
+        timeouts: StreamTimeouts,
+        grpc_address: str,
     ) -> None:
         self._published = published
         self._operations = operations
+        self._followed = followed
         self._timeouts = timeouts
         self._grpc_address = grpc_address
 
@@ -115,6 +129,8 @@ class _A2aHandlers:
             agent = await self._published.get_agent(request.match_info["agent"])
             call = await read_call()
             check_version(request.headers.get(VERSION_HEADER))
+            if call.method == "SubscribeToContext" and call.is_rpc:
+                return await self._follow_context(request, agent.key, call)
             if call.method in STREAMING:
                 return await self._stream(request, agent.key, call)
             return call.respond(
@@ -132,11 +148,28 @@ class _A2aHandlers:
         has_cursors = asks_for_cursors(request.headers.get(EXTENSIONS_HEADER))
         view = TaskView(JsonEvents(writer, call, has_cursors=has_cursors), known_seq, base_url=_find_base(request))
         sending = self._operations.follow_task(agent_key, call.method, call.params, view)
+        return await send_stream(writer, sending, _make_encoder(call), tells_breaks=True)
 
-        def encode_failure(failure: common_pb2.Failure) -> bytes:
-            return b"data: %b\n\n" % call.encode_error(A2aError(find_kind(failure.code), failure.message))
+    async def _follow_context(self, request: web.Request, agent_key: str, call: Call) -> web.StreamResponse:
+        context_id, writer = call.params.get("contextId"), FrameWriter(request, self._timeouts)
+        if not (isinstance(context_id, str) and is_uuid(context_id)):
+            raise A2aError(BAD_PARAMS, "contextId: must be that of a task")
+        cursor = parse_context_cursor(read_single_header(request, LAST_EVENT_ID))
+        has_cursors = asks_for_cursors(request.headers.get(EXTENSIONS_HEADER))
 
-        return await send_stream(writer, sending, encode_failure, tells_breaks=True)
+        def make_events(n: str) -> JsonEvents:
+            return JsonEvents(writer, call, has_cursors=has_cursors, n=n)
+
+        sink = ContextSink(make_events, cursor, _find_base(request))
+        sending = self._followed.follow(context_id, rewind(cursor), [agent_key], sink.take)
+        return await send_stream(writer, sending, _make_encoder(call), tells_breaks=True)
+
+
+def _make_encoder(call: Call) -> ErrorEncoder:
+    def encode_failure(failure: common_pb2.Failure) -> bytes:
+        return b"data: %b\n\n" % call.encode_error(A2aError(find_kind(failure.code), failure.message))
+
+    return encode_failure
 
 
 def _make_url(request: web.Request, agent_key: str) -> str:
@@ -156,7 +189,9 @@ def _find_host(request: web.Request) -> str:
 class JsonEvents:
     """An event sink; where the caller wants cursors, updates have them in their metadata, beside the frame's id."""
 
-    def __init__(self, writer: FrameWriter, call: Call, *, has_cursors: bool) -> None:
+    def __init__(self, writer: FrameWriter, call: Call, *, has_cursors: bool, n: str = "") -> None:
+        """`n` is what names the task in a context that is followed."""
+        self._n = f"{n}.".encode() if n else b""
         self._writer = writer
         self._head, self._tail = call.encode_result({"": 0}).split(b'{"":0}')
         self._has_cursors = has_cursors
@@ -165,7 +200,7 @@ class JsonEvents:
 
     def send_event(self, event: dict[str, Any], seq: int) -> bool:
         if self._has_cursors:
-            event = {kind: value | {"metadata": {CURSOR: str(seq)}} for kind, value in event.items()}
+            event = {kind: value | {"metadata": {CURSOR: f"{self._n.decode()}{seq}"}} for kind, value in event.items()}
         return self._send_frame(orjson.dumps(event), seq)
 
     def send_piece(self, ids: dict[str, str], text: str, seq: int, *, append: bool) -> bool:
@@ -176,11 +211,11 @@ class JsonEvents:
                 ANSWER.encode(),
             )
         word = b"true" if append else b"false"
-        cursor = b',"metadata":{"%b":"%d"}' % (CURSOR.encode(), seq) if self._has_cursors else b""
+        cursor = b',"metadata":{"%b":"%b%d"}' % (CURSOR.encode(), self._n, seq) if self._has_cursors else b""
         return self._send_frame(b'%b%b}]},"append":%b%b}}' % (self._piece_head, orjson.dumps(text), word, cursor), seq)
 
     def _send_frame(self, event: bytes, seq: int) -> bool:
-        return self._writer.send_frame(b"id: %d\ndata: %b%b%b\n\n" % (seq, self._head, event, self._tail))
+        return self._writer.send_frame(b"id: %b%d\ndata: %b%b%b\n\n" % (self._n, seq, self._head, event, self._tail))
 
     async def wait_until_drained(self) -> None:
         if self._writer.has_frames:
@@ -210,7 +245,10 @@ def build_card(agent: agent_pb2.Agent, url: str, grpc_address: str = "") -> dict
         "tags": [agent.mode.lower()],
         "examples": [*agent.questions],
     }
-    extension = {"uri": CURSOR, "description": "Events have cursors; SubscribeToTask takes one as Last-Event-ID."}
+    extension = {
+        "uri": CURSOR,
+        "description": "Events have cursors; SubscribeToTask takes one as Last-Event-ID, as does SubscribeToContext.",
+    }
     return {
         "name": agent.name,
         "description": agent.description or agent.name,

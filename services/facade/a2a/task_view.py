@@ -6,6 +6,7 @@ lost is replaced by the next piece.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import orjson
@@ -15,6 +16,7 @@ from headrace.run_states import LIVE_STATES, STATES_BY_EVENT, State
 from headrace.shown_text import make_visible
 from headrace.v1 import agent_pb2
 from services.facade.faces.gate_answers import APPROVAL, CREDENTIAL
+from services.facade.faces.runs import order
 from services.runtime.clock import format_time
 
 ANSWER = "answer"
@@ -105,6 +107,13 @@ class TaskView:
         if kind == "content_delta":
             return self._send_piece(delta.seq, delta.content_delta.content_id, delta.content_delta.delta)
         return self._take_event(kind or "", delta)
+
+    def recall(self, delta: agent_pb2.AgentDelta) -> bool:
+        """Take an event that the reader has."""
+        sink, self._sink = self._sink, None
+        self.take(delta)
+        self._sink = sink
+        return True
 
     def _take_event(self, kind: str, delta: agent_pb2.AgentDelta) -> bool:
         match kind:
@@ -234,3 +243,30 @@ def _name_answer(gate: agent_pb2.GateOpen) -> str:
     if gate.ask.authorizes:
         return f"an authorization at {gate.ask.url}: then say done"
     return "a credential" if gate.kind == CREDENTIAL else "an answer"
+
+
+class ContextSink:
+    """Takes the events of a chat's runs after `cursor`, whose run comes from its beginning; each run is a task."""
+
+    def __init__(self, make_events: Callable[[str], EventSink], cursor: str, base_url: str) -> None:
+        """`make_events` opens the events of a task by what names it in its context."""
+        self._make_events = make_events
+        self._known = order(cursor)
+        self._base_url = base_url
+        self._run_id = ""
+        self._task = TaskView()
+
+    async def take(self, followed: agent_pb2.FollowDelta) -> bool:
+        if not followed.run_id:
+            return True  # A2A has no events between tasks
+        n, seq = order(followed.cursor)
+        known_seq = self._known[1] if n == self._known[0] else 0
+        if followed.run_id != self._run_id:
+            self._run_id = followed.run_id
+            self._task = TaskView(self._make_events(str(n)), known_seq, base_url=self._base_url)
+            self._task.stays_while_waiting = True
+            self._task.has_begun = known_seq > 0
+        is_ready = self._task.take(followed.delta) if seq > known_seq else self._task.recall(followed.delta)
+        if not is_ready:
+            await self._task.wait_until_ready()
+        return True

@@ -1,8 +1,9 @@
-"""A run's events on their way to one AG-UI client, each written as it comes."""
+"""Events of a run, or of a thread's runs, on their way to one AG-UI client, each written as it comes."""
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -10,6 +11,7 @@ import grpc
 from headrace.errors import HeadraceError
 from headrace.v1 import agent_pb2
 from services.facade.agui.run_encoder import RunEncoder
+from services.facade.agui.segment import Segment
 from services.facade.faces.chat_states import ChatStates
 from services.facade.faces.run_pipe import pipe_run
 from services.facade.responses.frame_writer import FrameWriter
@@ -82,6 +84,38 @@ async def follow_run(call: Any, encoder: RunEncoder, writer: FrameWriter, states
     await pipe_run(call, _RunSink(encoder, writer, _StateRefresh(encoder, writer, states, chat_id)))
     if not encoder.is_over:
         await writer.write_frame(encoder.end_waiting())
+
+
+class ThreadSink:
+    """Takes the events of a chat's runs; the run of the segment's cursor comes from its beginning."""
+
+    def __init__(self, segment: Segment, writer: FrameWriter, states: ChatStates, chat_id: str) -> None:
+        self._segment = segment
+        self._writer = writer
+        self._states = states
+        self._chat_id = chat_id
+        self._run_id = ""
+        self._run: _RunSink | None = None
+
+    async def take(self, followed: agent_pb2.FollowDelta) -> bool:
+        if not followed.run_id:
+            return True  # AG-UI has no events between runs
+        if followed.run_id != self._run_id:
+            self._run_id, self._run = followed.run_id, self._begin_run(followed)
+        assert self._run is not None, "it has begun"
+        if not self._run.take(followed.delta):
+            await self._run.wait_until_ready()
+        return True
+
+    def _begin_run(self, followed: agent_pb2.FollowDelta) -> _RunSink:
+        n, _, _ = followed.cursor.partition(".")
+        cursor = self._segment.cursor
+        name = followed.delta.request_query.request_id or followed.run_id
+        segment = replace(
+            self._segment, n=n, client_run_id=name, cursor=cursor if cursor is not None and cursor.n == n else None
+        )
+        encoder = RunEncoder(segment, followed.run_id)
+        return _RunSink(encoder, self._writer, _StateRefresh(encoder, self._writer, self._states, self._chat_id))
 
 
 class StateView:

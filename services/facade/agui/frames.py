@@ -32,6 +32,6 @@ def encode_head(kind: str, **fields: Any) -> bytes:
     return encode_frame(kind, **fields)[: -len(b"}\n\n")] + b',"delta":'
 
 
-def add_id(frames: bytes, seq: int, open_ids: bytes) -> bytes:
+def add_id(frames: bytes, n: bytes, seq: int, open_ids: bytes) -> bytes:
     """Give the last of some frames its id."""
-    return b"%b\nid: %d%b\n\n" % (frames[:-2], seq, open_ids)
+    return b"%b\nid: %b%d%b\n\n" % (frames[:-2], n, seq, open_ids)

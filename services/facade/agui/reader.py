@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from services.facade.agui.cursor import Cursor, encode_open_ids
 from services.facade.agui.frames import encode_frame
 from services.facade.agui.messages import Message, MessageKind
+from services.facade.agui.segment import Cursor, encode_open_ids
 
 
 class Reader:

@@ -13,9 +13,8 @@ import orjson
 
 from headrace.errors import InvalidRequest
 from headrace.v1 import agent_pb2, common_pb2
-from services.facade.agui.cursor import Cursor
 from services.facade.agui.frames import OURS
-from services.facade.agui.segment import Segment
+from services.facade.agui.segment import Cursor, Segment
 from services.facade.faces.attachments.attachment import Attachment, decode_base64, make_attachment
 from services.facade.faces.gate_answers import Answer, make_answer, parse_gate_ref
 from services.facade.openai_api.body import Function, make_client_tools, parse_body
@@ -134,13 +133,28 @@ class RunRequest:
         return query
 
 
-def parse_run_request(body: bytes, agent_key: str, cursor: Cursor | None) -> RunRequest:
-    """Parse a request; a bad one raises InvalidRequest."""
+def parse_segment(body: bytes, cursor: Cursor | None) -> Segment:
+    """Parse the request of a reader of a thread; a bad one raises InvalidRequest.
+
+    Messages that were cut in the middle are left out: they come again.
+    """
+    given, raw = _parse_input(body)
+    is_open = cursor.open_ids if cursor else {}
+    return Segment(given.thread_id, "", [one for one in raw if one["id"] not in is_open], cursor=cursor)
+
+
+def _parse_input(body: bytes) -> tuple[_Body, list[dict[str, Any]]]:
+    """Return a RunAgentInput, and its messages as they were sent."""
     given = parse_body(body, _Body)
     for name, value in (("threadId", given.thread_id), ("runId", given.run_id)):
         if not 0 < len(value) <= NAME_CHARS_MAX:
             raise InvalidRequest.of(name, f"must have 1 to {NAME_CHARS_MAX} characters")
-    raw = msgspec.json.decode(body, type=_Messages).messages
+    return given, msgspec.json.decode(body, type=_Messages).messages
+
+
+def parse_run_request(body: bytes, agent_key: str, cursor: Cursor | None) -> RunRequest:
+    """Parse a request; a bad one raises InvalidRequest."""
+    given, raw = _parse_input(body)
     segment = Segment(given.thread_id, given.run_id, raw, cursor=cursor)
     chat_id, name = find_chat(given.thread_id)
     entries = [_read_message(message, f"messages[{at}]") for at, message in enumerate(given.messages)]

@@ -12,18 +12,25 @@ from aiohttp import web
 
 from headrace.errors import InvalidRequest
 from headrace.v1 import agent_pb2, common_pb2
-from services.facade.agui.cursor import LAST_EVENT_ID, parse_cursor
-from services.facade.agui.follow import follow_run
+from services.facade.agui.follow import ThreadSink, follow_run
 from services.facade.agui.frames import encode_frame
-from services.facade.agui.request import RunRequest, find_older_chat_id, parse_run_request
+from services.facade.agui.request import (
+    RunRequest,
+    find_chat,
+    find_older_chat_id,
+    parse_run_request,
+    parse_segment,
+)
 from services.facade.agui.run_encoder import RunEncoder
+from services.facade.agui.segment import LAST_EVENT_ID, parse_cursor
 from services.facade.faces.attachments.uploads import Uploads
 from services.facade.faces.chat_states import ChatStates
 from services.facade.faces.published import PublishedAgents
-from services.facade.faces.runs import FaceRuns
+from services.facade.faces.runs import FaceRuns, FollowedChats
 from services.facade.requests.body import read_body, read_single_header
 from services.facade.responses.frame_writer import FrameWriter, StreamTimeouts
 from services.facade.responses.sse import send_stream
+from services.runtime.rpc.push_stream import Watches
 
 FACE = "ag-ui"
 
@@ -33,13 +40,16 @@ def add_routes(
     peers: Mapping[str, grpc.aio.Channel],
     timeouts: StreamTimeouts,
     published_faces: frozenset[str],
+    watches: Watches,
 ) -> None:
     published = PublishedAgents(peers["orchestrator"], FACE, published_faces)
     runs, uploads = FaceRuns(peers["orchestrator"]), Uploads(peers["tools"])
-    handlers = _AguiHandlers(published, runs, uploads, ChatStates(peers["memory"]), timeouts)
+    followed = FollowedChats(peers["orchestrator"], runs, watches)
+    handlers = _AguiHandlers(published, runs, followed, uploads, ChatStates(peers["memory"]), timeouts)
     application.router.add_get("/agui", handlers.list_agents)
     application.router.add_get("/agui/{agent}", handlers.get_capabilities)
     application.router.add_post("/agui/{agent}", handlers.run_agent)
+    application.router.add_post("/agui/{agent}/connect", handlers.follow_thread)
 
 
 class _AguiHandlers:
@@ -47,12 +57,14 @@ class _AguiHandlers:
         self,
         published: PublishedAgents,
         runs: FaceRuns,
+        followed: FollowedChats,
         uploads: Uploads,
         states: ChatStates,
         timeouts: StreamTimeouts,
     ) -> None:
         self._published = published
         self._runs = runs
+        self._followed = followed
         self._uploads = uploads
         self._states = states
         self._timeouts = timeouts
@@ -83,6 +95,23 @@ class _AguiHandlers:
             return await send_stream(writer, following, encode_failure, tells_breaks=True)
         except InvalidRequest as error:
             raise run_request.conversation.rename_field(error) from error
+
+    async def follow_thread(self, request: web.Request) -> web.StreamResponse:
+        """Send the events of all runs of a thread, also of those that begin later; with a cursor, those after it."""
+        agent = await self._published.get_agent(request.match_info["agent"])
+        given = read_single_header(request, LAST_EVENT_ID)
+        cursor = parse_cursor(given) if given else None
+        if cursor is not None and not cursor.n:
+            raise InvalidRequest.of(LAST_EVENT_ID, "must be the id of an event of a followed thread, such as '12.34'")
+        segment = parse_segment(await read_body(request), cursor)
+        older = find_older_chat_id(segment.thread_id)
+        chat_id, name = find_chat(segment.thread_id)
+        chat_id = older if name and await self._states.owns_chat(older) else chat_id
+        writer = FrameWriter(request, self._timeouts)
+        sink = ThreadSink(segment, writer, self._states, chat_id)
+        place = f"{cursor.n}.0" if cursor else ""  # the run comes from its beginning
+        following = self._followed.follow(chat_id, place, [agent.key], sink.take)
+        return await send_stream(writer, following, encode_failure, tells_breaks=True)
 
     async def _find_older_chat(self, run_request: RunRequest) -> RunRequest:
         """Go on in the chat that the thread had before threads were a user's own, where that is the caller's."""

@@ -36,6 +36,8 @@ class RunEncoder:
         """`run_id` is the run's, where it is known before its events."""
         self._segment = segment
         self._run_id = run_id
+        self._id_head = f"{segment.n}.".encode() if segment.n else b""
+        self._question = ""
         self._known_ids = segment.list_known_ids()
         self._told_calls = segment.map_told_calls()
         self._silent_to = segment.known_seq
@@ -72,7 +74,7 @@ class RunEncoder:
             frames = self._encode_event(kind, delta)
         if self._is_silent or not (frames or begun):
             return b""
-        return add_id(begun + frames, seq, self._reader.cursor_tail)
+        return add_id(begun + frames, self._id_head, seq, self._reader.cursor_tail)
 
     def begin(self) -> bytes:
         """End the silence: tell what the reader needs before it goes on."""
@@ -91,10 +93,10 @@ class RunEncoder:
         begun, self.is_over = self.begin(), True
         outcome = self._waits.build_outcome(self._run_id, self.seq)
         closed = self._reader.close_all(is_suspended=True)
-        return add_id(begun + closed + self._finish(outcome), self.seq, b"")
+        return add_id(begun + closed + self._finish(outcome), self._id_head, self.seq, b"")
 
     def encode_state(self, kind: str, **fields: Any) -> bytes:
-        return add_id(encode_frame(kind, **fields), self.seq, self._reader.cursor_tail)
+        return add_id(encode_frame(kind, **fields), self._id_head, self.seq, self._reader.cursor_tail)
 
     def _encode_piece(self, block_id: str, piece: str) -> bytes:
         message = self._messages.get(block_id)
@@ -120,17 +122,21 @@ class RunEncoder:
                 return self._drop(find_scope(delta), payload.from_seq)
             case "run_start":
                 self._run_id = payload.run_id
-                return b"" if self._segment.is_continued or self._is_silent else self._start_run()
+                is_begun = self._segment.is_continued or self._is_silent
+                return b"" if is_begun else self._start_run() + self._encode_question()
+            case "request_query":
+                self._question = payload.message
+                return b""
             case "gate_open":
                 message = self._messages.get(payload.tool_id)
                 self._waits.open_gate(payload, delta.subagent_id, message.id if message else payload.tool_id)
-                return b""
+                return self._encode_custom(delta) if self._segment.n else b""
             case "gate_close":
                 self._waits.gates.pop(payload.gate_id, None)
                 return self._encode_custom(delta)
             case _ if kind in TERMINAL:
                 return self._end(kind, payload)
-            case "chat_start" | "request_query" | "action_param":
+            case "chat_start" | "action_param":
                 return b""
             case _:
                 return self._progress.encode(kind, delta) or self._encode_custom(delta)
@@ -218,6 +224,17 @@ class RunEncoder:
             protocolVersion=PROTOCOL_VERSION,
             metadata={OURS: {"runId": self._run_id}},
         )
+
+    def _encode_question(self) -> bytes:
+        """Return what a followed run was asked, unless its reader has asked it: whose request begins a run says it."""
+        message_id = f"{self._segment.client_run_id}_question"
+        if not self._segment.n or message_id in self._known_ids:
+            return b""
+        started = encode_frame("TEXT_MESSAGE_START", messageId=message_id, role="user")
+        said = (
+            encode_frame("TEXT_MESSAGE_CONTENT", messageId=message_id, delta=self._question) if self._question else b""
+        )
+        return started + said + encode_frame("TEXT_MESSAGE_END", messageId=message_id)
 
     def _end(self, kind: str, payload: Any) -> bytes:
         self.is_over = True

@@ -1,4 +1,4 @@
-"""The session state of a chat."""
+"""The session state of a chat, and what else faces ask of one."""
 
 from __future__ import annotations
 
@@ -29,6 +29,16 @@ class ChatStates:
         except NotFound:
             return False
         return reply.access == "own"
+
+    async def find_end(self, chat_id: str) -> str:
+        """Return the cursor after the chat's last event; empty if the chat is not there."""
+        request = memory_pb2.GetChatRequest(chat_id=chat_id)
+        try:
+            with rpc_errors():
+                reply = await self._memory.GetChat(request, timeout=TIMEOUT_S, metadata=call_ids.forward_metadata())
+        except NotFound:
+            return ""
+        return reply.cursor
 
     async def load_state(self, chat_id: str) -> dict[str, Any] | None:
         """Return a chat's state; None if the chat is not there, or not the caller's."""

@@ -1,7 +1,15 @@
-"""Chats with published agents, and their files, as resources: headrace://chats/{chatId} and …/files/{path}."""
+"""Chats with published agents, and their files, as resources: headrace://chats/{chatId}, with ?cursor= only what came
+after it, and …/files/{path}.
+
+subscriptions/listen: tells the client which of the chats that it names have news, until it leaves.
+
+https://modelcontextprotocol.io/specification/2026-07-28. Earlier versions have resources/subscribe, whose notifications
+want a stream of the whole session; sessions have no state here, so their clients read with a cursor now and then.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import re
 from collections.abc import Collection
@@ -9,19 +17,26 @@ from typing import Any
 from urllib.parse import unquote, urlencode
 
 import grpc
+import orjson
 
 from headrace.calls.chat_pages import read_chat
 from headrace.errors import NotFound
 from headrace.streams import reading, rpc_errors
-from headrace.v1 import memory_pb2, memory_pb2_grpc, tools_pb2, tools_pb2_grpc
-from services.facade.mcp_server.protocol import BAD_PARAMS, McpError
+from headrace.v1 import agent_pb2, memory_pb2, memory_pb2_grpc, tools_pb2, tools_pb2_grpc
+from services.facade.faces.runs import FollowedChats, order
+from services.facade.mcp_server.protocol import BAD_PARAMS, McpError, Message
 from services.facade.mcp_server.run_view import RESOURCES
+from services.facade.mcp_server.tool_call import encode_frame
+from services.facade.responses.frame_writer import FrameWriter
 from services.runtime.formats.json_form import encode
 from services.runtime.rpc import call_ids
 
 UNARY_TIMEOUT_S = 30.0
 
 PAGE = 50
+
+EVENTS_MAX = 2000
+"""Events that one read gives; the rest is there for the next."""
 
 FILE_BYTES_MAX = 4 * 1024 * 1024
 """Largest file that is read whole; larger ones are at GET /api/resource."""
@@ -30,17 +45,22 @@ NOT_HERE = "no such chat with an agent that is published here, or no such file i
 
 TEMPLATES = [
     {"uriTemplate": RESOURCES + "{chatId}", "name": "chat", "mimeType": "application/json"},
+    {"uriTemplate": RESOURCES + "{chatId}?cursor={cursor}", "name": "news of a chat", "mimeType": "application/json"},
     {"uriTemplate": RESOURCES + "{chatId}/files/{+path}", "name": "file of a chat"},
 ]
 
-_URI = re.compile(re.escape(RESOURCES) + r"([0-9a-fA-F-]{36})(?:/files/(.{1,4096}))?", re.DOTALL)
+_URI = re.compile(
+    re.escape(RESOURCES) + r"([0-9a-fA-F-]{36})(?:/files/(.{1,4096})|\?cursor=((?:[0-9]{1,18}\.[0-9]{1,18})?))?",
+    re.DOTALL,
+)
 
 
 class Resources:
-    def __init__(self, memory: grpc.aio.Channel, tools: grpc.aio.Channel) -> None:
+    def __init__(self, memory: grpc.aio.Channel, tools: grpc.aio.Channel, followed: FollowedChats) -> None:
         # Any: the stubs' types know the RPCs of synchronous channels too.
         self._memory: Any = memory_pb2_grpc.MemoryServiceStub(memory)
         self._tools: Any = tools_pb2_grpc.ToolServiceStub(tools)
+        self._followed = followed
 
     async def list_resources(self, agent_keys: Collection[str], cursor: Any) -> dict[str, Any]:
         """Return a page of the caller's own chats, the newest first."""
@@ -69,16 +89,49 @@ class Resources:
             text = f"uri: must be {RESOURCES}{{chatId}} or {RESOURCES}{{chatId}}/files/{{path}}"
             raise McpError(BAD_PARAMS, text, {"uri": uri} if isinstance(uri, str) else None)
         try:
-            chat = await read_chat(self._get_page, found[1])
-            runs = {event.run_start.agent_key for event in chat.events if event.HasField("run_start")}
-            if not runs or not runs <= set(agent_keys):
-                raise NotFound(NOT_HERE)
+            chat = await self._get_chat(found[1], agent_keys)
+            if found[3] is not None:
+                news = await self._read_news(chat, found[3], agent_keys)
+                return {"contents": [{"uri": uri, "mimeType": "application/json", "text": news}]}
             if found[2] is None:
                 text = encode(chat).decode()
                 return {"contents": [{"uri": uri, "mimeType": "application/json", "text": text}]}
             return {"contents": [{"uri": uri} | await self._read_file(found[1], unquote(found[2]))]}
         except NotFound:
             raise McpError(missing, NOT_HERE, {"uri": uri}) from None
+
+    async def find_place(self, agent_keys: Collection[str], uri: Any) -> tuple[str, str]:
+        """Return the id of the chat that a URI names, and the cursor after what it has now. Raises McpError."""
+        found = _URI.fullmatch(uri) if isinstance(uri, str) else None
+        if found is None or found[2] is not None:
+            raise McpError(BAD_PARAMS, f"resourceSubscriptions: must be chats, as {RESOURCES}{{chatId}}")
+        try:
+            return found[1], (await self._get_chat(found[1], agent_keys)).cursor
+        except NotFound:
+            raise McpError(BAD_PARAMS, NOT_HERE, {"uri": uri}) from None
+
+    async def _read_news(self, chat: memory_pb2.GetChatResponse, cursor: str, agent_keys: Collection[str]) -> str:
+        """Return what the chat has after the cursor, as JSON: its events, each as AgentService.Follow sends it, and the
+        cursor to read on from."""
+        events = list[bytes]()
+
+        async def take(followed: agent_pb2.FollowDelta) -> bool:
+            nonlocal cursor
+            events.append(encode(followed))
+            cursor = followed.cursor
+            return order(cursor) < order(chat.cursor) and len(events) < EVENTS_MAX
+
+        if order(cursor) < order(chat.cursor):
+            async with asyncio.timeout(UNARY_TIMEOUT_S):
+                await self._followed.follow(chat.chat_id, cursor, agent_keys, take)
+        return f'{{"events":[{b",".join(events).decode()}],"cursor":"{cursor}"}}'
+
+    async def _get_chat(self, chat_id: str, agent_keys: Collection[str]) -> memory_pb2.GetChatResponse:
+        chat = await read_chat(self._get_page, chat_id)
+        runs = {event.run_start.agent_key for event in chat.events if event.HasField("run_start")}
+        if not runs or not runs <= set(agent_keys):
+            raise NotFound(NOT_HERE)
+        return chat
 
     async def _get_page(self, request: memory_pb2.GetChatRequest) -> memory_pb2.GetChatResponse:
         with rpc_errors():
@@ -98,3 +151,59 @@ class Resources:
         if mime_type.startswith("text/") or mime_type.startswith("application/json"):
             return {"mimeType": mime_type, "text": data.decode(errors="replace")}
         return {"mimeType": mime_type, "blob": base64.b64encode(data).decode()}
+
+
+META_SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
+
+CHATS_MAX = 16
+"""Chats of one subscription."""
+
+PAUSE_S = 0.5
+"""Least time between two notifications about a chat, which may stream."""
+
+
+class Subscription:
+    def __init__(self, followed: FollowedChats, message: Message, writer: FrameWriter) -> None:
+        self._followed = followed
+        self._message = message
+        self._writer = writer
+
+    async def tell_changes(self, resources: Resources, agent_keys: Collection[str]) -> None:
+        """Acknowledge the chats, then tell of each whenever it has news, until the facade stops."""
+        wanted = self._message.params.get("notifications")
+        uris: Any = wanted.get("resourceSubscriptions", []) if isinstance(wanted, dict) else None
+        if not isinstance(uris, list) or len(uris) > CHATS_MAX:
+            text = f"notifications: must be an object, with at most {CHATS_MAX} resourceSubscriptions"
+            raise McpError(BAD_PARAMS, text)
+        chats = {uri: await resources.find_place(agent_keys, uri) for uri in uris}
+        await self._send("subscriptions/acknowledged", notifications={"resourceSubscriptions": [*chats]})
+        try:
+            async with asyncio.TaskGroup() as group:
+                for uri, (chat_id, cursor) in chats.items():
+                    group.create_task(self._follow(uri, chat_id, cursor, agent_keys))
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from errors
+
+    async def _follow(self, uri: str, chat_id: str, cursor: str, agent_keys: Collection[str]) -> None:
+        has_news = asyncio.Event()
+
+        async def take(_: agent_pb2.FollowDelta) -> bool:
+            has_news.set()
+            return True
+
+        telling = asyncio.create_task(self._tell(uri, has_news))
+        try:
+            await self._followed.follow(chat_id, cursor, agent_keys, take)
+        finally:
+            telling.cancel()
+
+    async def _tell(self, uri: str, has_news: asyncio.Event) -> None:
+        while await has_news.wait():
+            has_news.clear()
+            await self._send("resources/updated", uri=uri)
+            await asyncio.sleep(PAUSE_S)
+
+    async def _send(self, name: str, **params: Any) -> None:
+        params["_meta"] = {META_SUBSCRIPTION: self._message.id}
+        told = {"jsonrpc": "2.0", "method": f"notifications/{name}", "params": params}
+        await self._writer.write_frame(encode_frame(orjson.dumps(told)))

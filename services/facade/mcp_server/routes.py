@@ -15,7 +15,7 @@ from services.facade.faces.attachments.uploads import Uploads
 from services.facade.faces.gate_answers import parse_gate_ref
 from services.facade.faces.published import PublishedAgents
 from services.facade.faces.run_pipe import pipe_run
-from services.facade.faces.runs import FaceRuns
+from services.facade.faces.runs import FaceRuns, FollowedChats
 from services.facade.mcp_server.catalogue import build_prompts, build_tools, get_prompt, read_query
 from services.facade.mcp_server.elicitation import read_response
 from services.facade.mcp_server.protocol import (
@@ -37,7 +37,7 @@ from services.facade.mcp_server.protocol import (
     make_session_id,
     parse_message,
 )
-from services.facade.mcp_server.resources import TEMPLATES, Resources
+from services.facade.mcp_server.resources import TEMPLATES, Resources, Subscription
 from services.facade.mcp_server.run_view import RunView
 from services.facade.mcp_server.tasks import Tasks, build_related, check_method, is_task_wanted
 from services.facade.mcp_server.tool_call import ToolCall, encode_frame
@@ -48,12 +48,13 @@ from services.facade.responses.frame_writer import FrameWriter, StreamTimeouts
 from services.facade.responses.sse import send_stream
 from services.facade.responses.stream_errors import ErrorEncoder
 from services.runtime.auth import identity
+from services.runtime.rpc.push_stream import Watches
 
 FACE = "mcp"
 
 SERVER = {"name": "headrace", "title": "Headrace", "version": version("headrace")}
 CAPABILITIES: dict[str, Any] = {"tools": {}, "prompts": {}, "resources": {}}
-MODERN_CAPABILITIES = CAPABILITIES | {"extensions": {TASKS: {}}}
+MODERN_CAPABILITIES = CAPABILITIES | {"resources": {"subscribe": True}, "extensions": {TASKS: {}}}
 TASK_CAPABILITIES = CAPABILITIES | {"tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}}
 
 
@@ -62,11 +63,14 @@ def add_routes(
     peers: Mapping[str, grpc.aio.Channel],
     timeouts: StreamTimeouts,
     published_faces: frozenset[str],
+    watches: Watches,
 ) -> None:
     published = PublishedAgents(peers["orchestrator"], FACE, published_faces)
-    runs, resources = FaceRuns(peers["orchestrator"]), Resources(peers["memory"], peers["tools"])
+    runs = FaceRuns(peers["orchestrator"])
+    followed = FollowedChats(peers["orchestrator"], runs, watches)
+    resources = Resources(peers["memory"], peers["tools"], followed)
     tasks = Tasks(peers["memory"], runs)
-    handlers = _McpHandlers(published, runs, Uploads(peers["tools"]), tasks, resources, timeouts)
+    handlers = _McpHandlers(published, runs, Uploads(peers["tools"]), tasks, resources, followed, timeouts)
     application.router.add_post("/mcp", handlers.answer)
     # No DELETE: a session is what its id says, so none can be ended; clients take 405 as that.
 
@@ -79,6 +83,7 @@ class _McpHandlers:
         uploads: Uploads,
         tasks: Tasks,
         resources: Resources,
+        followed: FollowedChats,
         timeouts: StreamTimeouts,
     ) -> None:
         self._published = published
@@ -86,6 +91,7 @@ class _McpHandlers:
         self._uploads = uploads
         self._tasks = tasks
         self._resources = resources
+        self._followed = followed
         self._timeouts = timeouts
         self._calls: dict[tuple[str, ...], list[ToolCall]] = {}
         """Calls that go on here, for a cancel, by tenant, user, session and request; as many as there are requests.
@@ -121,6 +127,8 @@ class _McpHandlers:
             return await self._call_tool(request, message)
         if message.method == "tasks/result":
             return await self._follow_task(request, message)
+        if message.method == "subscriptions/listen" and message.is_modern:
+            return await self._listen(request, message)
         answer = _json_response(build_result(message, await self._get_result(message), SERVER))
         if message.method == "initialize":
             declared = message.params.get("capabilities")
@@ -208,6 +216,11 @@ class _McpHandlers:
             await writer.write_frame(encode_frame(build_result(message, result, SERVER)))
 
         return await send_stream(writer, follow(), _make_encoder(message), tells_breaks=True)
+
+    async def _listen(self, request: web.Request, message: Message) -> web.StreamResponse:
+        keys, writer = await self._list_keys(), FrameWriter(request, self._timeouts)
+        telling = Subscription(self._followed, message, writer).tell_changes(self._resources, keys)
+        return await send_stream(writer, telling, _make_encoder(message), tells_breaks=True)
 
     async def _open_run(self, agent: agent_pb2.Agent, message: Message, call: ToolCall) -> Any:
         """Start a run, or answer the one that an earlier request has begun."""

@@ -66,7 +66,7 @@ async def map_events(deltas: AsyncIterator[agent_pb2.AgentDelta], answered: froz
             raise Interrupted("the run's stream ended before the run did")
         seq = delta.seq
         pending.apply_delta(delta)
-        for event in _map_delta(delta):
+        for event in map_delta(delta):
             yield event
             if isinstance(event, RunEnded):
                 return
@@ -155,7 +155,7 @@ class _PendingCalls:
             self._calls[tool_id] = _PendingCall(tool_id, name, delta.seq, find_scope(delta), whole=whole)
 
 
-def _map_delta(delta: agent_pb2.AgentDelta) -> Iterator[RunEvent]:
+def map_delta(delta: agent_pb2.AgentDelta) -> Iterator[RunEvent]:
     if delta.HasField("subagent_id") or delta.HasField("task_id"):
         return
     seq = delta.seq

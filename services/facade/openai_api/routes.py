@@ -18,10 +18,20 @@ from headrace.run_states import LIVE_STATES, State
 from headrace.v1 import agent_pb2
 from services.facade.faces.attachments.uploads import Uploads
 from services.facade.faces.chat_states import ChatStates
-from services.facade.faces.runs import make_unread_error
+from services.facade.faces.runs import FaceRuns, FollowedChats, make_unread_error
 from services.facade.middleware.request_lifecycle import has_begun
 from services.facade.openai_api.attachments.files import Files
-from services.facade.openai_api.chat_completions.answer import build_completion, build_error_chunk, stream_chunks
+from services.facade.openai_api.chat_completions.answer import (
+    DONE,
+    LAST_EVENT_ID,
+    RESUMABLE,
+    FollowedAnswers,
+    Place,
+    build_completion,
+    build_error_chunk,
+    check_followed,
+    stream_chunks,
+)
 from services.facade.openai_api.chat_completions.request import parse_chat_request
 from services.facade.openai_api.embeddings import Embeddings
 from services.facade.openai_api.events import RunEnded, RunEvent, RunStarted
@@ -32,10 +42,11 @@ from services.facade.openai_api.responses.events import build_attach_error, buil
 from services.facade.openai_api.responses.request import parse_response_id, parse_response_request
 from services.facade.openai_api.responses.stored import StoredResponses
 from services.facade.openai_api.runs import UNARY_TIMEOUT_S, Runs
-from services.facade.requests.body import LargeBodies
+from services.facade.requests.body import LargeBodies, read_single_header
 from services.facade.responses import envelope, sse
-from services.facade.responses.frame_writer import StreamTimeouts
+from services.facade.responses.frame_writer import FrameWriter, StreamTimeouts
 from services.facade.responses.stream_errors import ErrorEncoder
+from services.runtime.rpc.push_stream import Watches
 
 LOOK_TIMEOUT_S = 1.0
 """Longest read of a waiting run's events, or of a cancelled run's end."""
@@ -44,10 +55,14 @@ BODY_BYTES_MAX = 36 * 1024 * 1024
 """Largest body: 26 MiB of pictures, sounds and files in base64, and 1 MiB of text."""
 
 
-def add_routes(application: web.Application, peers: Mapping[str, grpc.aio.Channel], timeouts: StreamTimeouts) -> None:
+def add_routes(
+    application: web.Application, peers: Mapping[str, grpc.aio.Channel], timeouts: StreamTimeouts, watches: Watches
+) -> None:
     orchestrator = peers["orchestrator"]
     states = ChatStates(peers["memory"])
-    handlers = _OpenAIHandlers(Runs(orchestrator), Uploads(peers["tools"]), states, timeouts)
+    face_runs = FaceRuns(orchestrator)
+    followed = FollowedChats(orchestrator, face_runs, watches)
+    handlers = _OpenAIHandlers(Runs(orchestrator), Uploads(peers["tools"]), states, timeouts, face_runs, followed)
     stored = StoredResponses(orchestrator, peers["memory"])
     files = Files(peers["tools"])
     router = application.router
@@ -65,10 +80,20 @@ def add_routes(application: web.Application, peers: Mapping[str, grpc.aio.Channe
 
 
 class _OpenAIHandlers:
-    def __init__(self, runs: Runs, uploads: Uploads, states: ChatStates, timeouts: StreamTimeouts) -> None:
+    def __init__(
+        self,
+        runs: Runs,
+        uploads: Uploads,
+        states: ChatStates,
+        timeouts: StreamTimeouts,
+        face_runs: FaceRuns,
+        followed: FollowedChats,
+    ) -> None:
         self._runs = runs
         self._uploads = uploads
         self._states = states
+        self._face_runs = face_runs
+        self._followed = followed
         self._bodies = LargeBodies(BODY_BYTES_MAX)
         self._timeouts = timeouts
 
@@ -81,7 +106,9 @@ class _OpenAIHandlers:
         return _json_response(_build_model(await self._runs.get_agent(request.match_info["model"])))
 
     async def create_completion(self, request: web.Request) -> web.StreamResponse:
-        """Start a run, or give results to the run that waits for them."""
+        """Start a run, or give results to the run that waits for them, or send what a client has missed."""
+        if LAST_EVENT_ID in request.headers or request.headers.get(RESUMABLE) == "true":
+            return await self._follow_chat(request)
         agent_request = await self._read_request(request, parse_chat_request)
         async with aclosing(self._runs.follow_run(agent_request)) as events:
             if agent_request.stream:
@@ -94,6 +121,33 @@ class _OpenAIHandlers:
         if end.reason == State.CANCELLED:
             return envelope.build_failure(499, "CANCELLED", "the run was cancelled")
         return _json_response(build_completion(agent_request, start, output, end))
+
+    async def _follow_chat(self, request: web.Request) -> web.StreamResponse:
+        """Send chunks with ids: of the run that is asked for, or after the one that the client names."""
+        given = read_single_header(request, LAST_EVENT_ID)
+        place = Place.parse(given) if given else None
+        if place is None:
+            agent_request = await self._read_request(request, parse_chat_request)
+        else:
+            async with self._bodies.reading_body(request) as body:
+                agent_request = parse_chat_request(body)
+        check_followed(agent_request, is_asked=place is None)
+        chat_id, writer = agent_request.chat_id, FrameWriter(request, self._timeouts)
+        if place is None:
+            cursor = await self._states.find_end(chat_id)
+            async with aclosing(self._runs.follow_run(replace(agent_request, background=True))) as events:
+                last_run_id = (await _read_start(events)).run_id
+        else:
+            cursor, runs = f"{place.n}.0", await self._face_runs.list_runs(chat_id)
+            last_run_id = runs[0].run_id if runs else ""
+        answers = FollowedAnswers(agent_request, place, last_run_id, writer.write_frame)
+
+        async def send_answers() -> None:
+            if last_run_id:
+                await self._followed.follow(chat_id, cursor, None, answers.take)
+            await writer.write_frame(DONE)
+
+        return await sse.send_stream(writer, send_answers(), build_error_chunk, tells_breaks=True)
 
     async def create_response(self, request: web.Request) -> web.StreamResponse:
         """Start or resume a run."""

@@ -40,6 +40,8 @@ GOAL_CHARS_MAX = 200
 RECAP = "recap"
 """Key of what recap tells again."""
 
+GOAL_OVER = "The goal and the open tasks that were named before no longer hold."
+
 MARGIN_RATIO = 0.01
 """Share of the greatest request that stays free when one is fitted, for what providers add and we do not count."""
 
@@ -105,10 +107,10 @@ def _build_response(
         return memory_pb2.LoadContextResponse(messages=list_texts(source)), 0
     view = build_view(source, window)
     system = "\n\n".join(text for text in (request.system, *source.instructions) if text)
-    current = list(request.current)
-    if request.HasField("recap") and (text := _apply_recap(runs, source, view, request, counter)):
-        current.append(memory_pb2.Reminder(key=RECAP, text=text))
-    texts = select_news(view, current, request.current_of_run)
+    without_insight = _apply_recap(source, view, request, counter) if request.HasField("recap") else None
+    goal = "" if without_insight is None else _describe_goal(runs, source, view, request, counter)
+    reminder = memory_pb2.Reminder(key=RECAP, text=goal or GOAL_OVER, is_over=not goal)
+    texts = select_news(view, [*request.current, reminder], request.current_of_run)
     aside = {str(number): text for number, text in enumerate(request.reminders) if text}
     view = tell(view, texts | aside)
     if request.HasField("limits"):
@@ -117,6 +119,7 @@ def _build_response(
         shown = view.groups
         messages = build_messages(system, shown)
         response, count = memory_pb2.LoadContextResponse(messages=messages, has_left=_has_left(shown)), 0
+    response.without_insight.extend(without_insight or ())
     response.reminded.extend(memory_pb2.Reminder(key=key, text=text) for key, text in texts.items())
     if request.with_parts:
         tools = _list_tools(request, has_left=response.has_left)
@@ -128,20 +131,26 @@ def _build_response(
 
 
 def _apply_recap(
+    source: ContextSource, view: ContextView, request: memory_pb2.LoadContextRequest, counter: TokenCounter
+) -> list[llm_pb2.Message] | None:
+    """Replace older results by insights; return those without one, None if nothing is replaced."""
+    # The same in all turns, whether a replacement has added the tools already. They come after the others, which stay
+    # in the provider's cache.
+    readers = [tool for tool in (*request.tools, *request.history_tools) if tool.name in READERS]
+    before = view.groups[: len(view.groups) - len(view.own)]
+    prefix_tokens = counter.count_frame(request.system, ()) + counter.count_groups(before)
+    tools_tokens = counter.count_frame("", readers)
+    return recap.condense_results(source, view.own, counter, request.recap, prefix_tokens, tools_tokens)
+
+
+def _describe_goal(
     runs: Mapping[str, Sequence[Line]],
     source: ContextSource,
     view: ContextView,
     request: memory_pb2.LoadContextRequest,
     counter: TokenCounter,
 ) -> str:
-    """Replace older results by insights; return the text that reminds the model of its goal then, empty if none is
-    replaced."""
-    # Without what a replacement brings along, so that the choice is the same in all turns behind it.
-    tools = [tool for tool in request.tools if tool.name not in READERS]
-    before = view.groups[: len(view.groups) - len(view.own)]
-    prefix_tokens = counter.count_frame(request.system, tools) + counter.count_groups(before)
-    if not recap.condense_results(source, view.own, counter, request.recap, prefix_tokens):
-        return ""
+    """Return what reminds the model of its goal and open tasks once results are replaced; empty: it needs nothing."""
     goal = find_intent(select_whole(runs, source.run_id, source.context_id))
     tasks = list_open_tasks(source.lines, source.context_id)
     is_shown = any(read_question(group).startswith(goal.text) for group in view.own)

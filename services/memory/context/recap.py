@@ -13,16 +13,17 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from services.memory.log.lines import Insight
+from services.memory.log.media import copy_message
 from services.runtime.formats.own_tags import format_reminder
 
 if TYPE_CHECKING:
-    from headrace.v1 import memory_pb2
+    from headrace.v1 import llm_pb2, memory_pb2
     from services.memory.context.pairing import MessageGroup, PairedMessage
     from services.memory.context.source import ContextSource
     from services.memory.context.token_counter import TokenCounter
 
 TOKENS_MAX = 4000
-WINDOW = 5
+WINDOW = 3
 
 STEPS_MIN = 7
 """A run of fewer steps with results gains too little to lose its cache for."""
@@ -33,10 +34,10 @@ RESULT_TOKENS_MIN = 200
 CACHED_PRICE = 0.1
 """Price of a cached token in uncached ones: of most providers (2026-11), and the worst case for a replacement."""
 
-TOOLS_TOKENS = 200
-"""Tokens of the tools by which a model reads results again; they come with the first replacement, before all else."""
-
 PREVIEW_CHARS = 100
+
+INSIGHT_TOKENS = 80
+"""Assumed for each insight, written or not: a choice must not change when a model has written its own."""
 
 INSIGHT = "insight"
 
@@ -53,8 +54,8 @@ class _Step:
     tokens: int
     """Of all its messages, whole."""
 
-    replaced: Sequence[tuple[PairedMessage, str]]
-    """Results long enough to be replaced, and what would stand in their place."""
+    replaced: Sequence[PairedMessage]
+    """Results long enough to be replaced."""
 
     gain: int
     """Tokens that replacing them saves."""
@@ -66,21 +67,27 @@ def condense_results(
     counter: TokenCounter,
     settings: memory_pb2.RecapSettings,
     prefix_tokens: int,
-) -> bool:
-    """Replace older results of `groups`, the run's own, and return whether there are any replaced.
+    tools_tokens: int,
+) -> list[llm_pb2.Message] | None:
+    """Replace older results of `groups`, the run's own; return those that have no insight in the log, whole. None:
+    nothing is replaced.
 
-    `prefix_tokens` stand before the groups.
+    The first replacement adds tools of `tools_tokens`, and a provider reads `prefix_tokens` before the groups again.
     """
     written = _read_insights(source)
-    steps = [_measure_step(group, written, counter) for group in groups if group.results]
+    steps = [_measure_step(group, counter) for group in groups if group.results]
     prefix_tokens += counter.count_groups(takewhile(lambda group: not group.results, groups))
-    count = _choose_steps(steps, settings, prefix_tokens)
-    for step in steps[:count]:
-        for answer, insight in step.replaced:
-            del answer.message.content[:]
-            answer.message.content.add(text=insight)
-            answer.form = INSIGHT
-    return any(step.replaced for step in steps[:count])
+    count = _choose_steps(steps, settings, prefix_tokens, tools_tokens)
+    replaced = [answer for step in steps[:count] for answer in step.replaced]
+    without_insight = [
+        copy_message(answer.message) for answer in replaced if answer.message.tool_call_id not in written
+    ]
+    for answer in replaced:
+        insight = _make_insight(answer, written)
+        del answer.message.content[:]
+        answer.message.content.add(text=insight)
+        answer.form = INSIGHT
+    return without_insight if replaced else None
 
 
 def format_active_part(
@@ -100,20 +107,21 @@ def _read_insights(source: ContextSource) -> dict[str, str]:
     return {line.tool_call_id: line.text for line in lines if line.tool_call_id}
 
 
-def _measure_step(group: MessageGroup, written: dict[str, str], counter: TokenCounter) -> _Step:
-    replaced: list[tuple[PairedMessage, str]] = []
+def _measure_step(group: MessageGroup, counter: TokenCounter) -> _Step:
+    replaced: list[PairedMessage] = []
     gain = 0
     for _, answer in sorted(group.results.items()):
         whole, is_plan = counter.count_paired(answer), answer.message.name.startswith(PLAN_TOOLS)
         if answer.is_error or is_plan or whole < RESULT_TOKENS_MIN:
             continue
-        insight = _make_insight(answer, written)
-        replaced.append((answer, insight))
-        gain += whole - counter.count_text(insight)
+        replaced.append(answer)
+        gain += whole - INSIGHT_TOKENS
     return _Step(counter.count_group(group), replaced, gain)
 
 
-def _choose_steps(steps: Sequence[_Step], settings: memory_pb2.RecapSettings, prefix_tokens: int) -> int:
+def _choose_steps(
+    steps: Sequence[_Step], settings: memory_pb2.RecapSettings, prefix_tokens: int, tools_tokens: int
+) -> int:
     """Return how many of the first steps stand as insights, by what was known at each turn.
 
     The last step's results are always whole.
@@ -128,8 +136,8 @@ def _choose_steps(steps: Sequence[_Step], settings: memory_pb2.RecapSettings, pr
         gain = sum(step.gain for step in waiting)
         read_again = sum(step.tokens for step in waiting) - gain
         if not has_begun:
-            read_again += prefix_tokens + TOOLS_TOKENS
-        lost = (1 - CACHED_PRICE) * read_again + (0 if has_begun else CACHED_PRICE * TOOLS_TOKENS * turns)
+            read_again += prefix_tokens + tools_tokens
+        lost = (1 - CACHED_PRICE) * read_again + (0 if has_begun else CACHED_PRICE * tools_tokens * turns)
         if CACHED_PRICE * gain * turns > lost:
             chosen, has_begun = done - 1, True
     return chosen

@@ -127,7 +127,6 @@ async def recall_result(scope: Scope, peers: Peers, call: Call) -> bool:
     text = "".join(part.text for part in found.message.content)
     scope.close_call(call)
     call.result, call.ok = text, found.ok
-    scope.recall_result(found)
     if not is_refusal(text):
         scope.run.spending.reserve_tool_calls(1)
         if call.kind == "own":

@@ -303,18 +303,10 @@ class Scope:
 
     def _insight_lines(self, messages: Sequence[memory_pb2.LogMessage]) -> list[memory_pb2.LogLine]:
         recap = self.agent.memory.recap
-        results = [message for message in messages if message.message.role == "tool" and message.ok]
-        if not recap.enabled:
-            return []
-        if recap.insights == "llm":
-            self.notes.keep_results(results)
-            return []
-        return [scope_parts.insight_line(self.context_id, message, scope_parts.preview(message)) for message in results]
-
-    def recall_result(self, message: memory_pb2.LogMessage) -> None:
-        recap, call_id = self.agent.memory.recap, message.message.tool_call_id
-        if recap.enabled and recap.insights == "llm" and message.ok and not self.recording.has_insight(call_id):
-            self.notes.keep_results([message])
+        results = [message.message for message in messages if message.message.role == "tool" and message.ok]
+        if not recap.enabled or recap.insights == "llm":
+            return []  # a model writes them once they are needed
+        return [scope_parts.insight_line(self.context_id, result, scope_parts.preview(result)) for result in results]
 
     def close(self, open_result: str) -> list[memory_pb2.LogLine]:
         """Give each call without a result `open_result`; return the lines for the log."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from headrace.v1 import memory_pb2
+from headrace.v1 import llm_pb2, memory_pb2
 from services.orchestrator.agents import prompts
 from services.orchestrator.agents.definition import Definition, StageSettings
 
@@ -81,16 +81,7 @@ class ScopeNotes:
         self.compact_after_run: Callable[[], Awaitable[bool]] | None = None
         """Compacts the context once its run has ended; None if it need not be."""
         self.artifact_ids = dict.fromkeys(artifact_ids)
-        self._results_without_insight: list[memory_pb2.LogMessage] = []
         self._returns: dict[str, SubagentReturn] = {}
-
-    def keep_results(self, results: Iterable[memory_pb2.LogMessage]) -> None:
-        """Keep results for a model that writes insights before the next turn."""
-        self._results_without_insight += results
-
-    def take_results(self) -> list[memory_pb2.LogMessage]:
-        results, self._results_without_insight = self._results_without_insight, []
-        return results
 
     def keep_return(self, tool_id: str, subagent: SubagentReturn) -> None:
         """Keep a return until all calls of the answer have ended."""
@@ -104,19 +95,17 @@ class ScopeNotes:
 PREVIEW_CHARS = 100
 
 
-def insight_line(context_id: str | None, message: memory_pb2.LogMessage, text: str) -> memory_pb2.LogLine:
-    note = memory_pb2.NoteLine(
-        context_id=context_id, text=f"[{message.message.name}] {text}", tool_call_id=message.message.tool_call_id
-    )
+def insight_line(context_id: str | None, result: llm_pb2.Message, text: str) -> memory_pb2.LogLine:
+    note = memory_pb2.NoteLine(context_id=context_id, text=f"[{result.name}] {text}", tool_call_id=result.tool_call_id)
     return memory_pb2.LogLine(insight=note)
 
 
-def preview(message: memory_pb2.LogMessage) -> str:
-    return " ".join(text_of(message)[: 2 * PREVIEW_CHARS].split())[:PREVIEW_CHARS]
+def preview(result: llm_pb2.Message) -> str:
+    return " ".join(text_of(result)[: 2 * PREVIEW_CHARS].split())[:PREVIEW_CHARS]
 
 
-def text_of(message: memory_pb2.LogMessage) -> str:
-    return "".join(part.text for part in message.message.content)
+def text_of(message: llm_pb2.Message) -> str:
+    return "".join(part.text for part in message.content)
 
 
 READERS = {

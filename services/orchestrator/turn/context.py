@@ -139,19 +139,17 @@ You keep notes for an agent that will not see these results again. For each numb
 _LINE = re.compile(r"^[ \t]*([0-9]{1,4})[.):][ \t]*(\S.*)$", re.MULTILINE)
 
 
-async def write_insights(scope: Scope, peers: Peers) -> None:
-    results = scope.notes.take_results()
-    if not results:
-        return
+async def write_insights(scope: Scope, peers: Peers, results: Sequence[llm_pb2.Message]) -> None:
+    """Have a model write the insights of results that a request is about to show by them."""
     text = "\n\n".join(
-        f"{number}. {message.message.name}:\n{text_of(message)[:RESULT_CHARS_MAX]}"
-        for number, message in enumerate(results, start=1)
+        f"{number}. {result.name}:\n{text_of(result)[:RESULT_CHARS_MAX]}"
+        for number, result in enumerate(results, start=1)
     )
     answer = await model_stream.ask_model(scope.run, peers, INSIGHT_STAGE, INSIGHT_SYSTEM, text)
     found = {int(number): text.strip()[:INSIGHT_CHARS_MAX] for number, text in _LINE.findall(answer)}
     lines = [
-        insight_line(scope.context_id, message, found.get(number) or preview(message))
-        for number, message in enumerate(results, start=1)
+        insight_line(scope.context_id, result, found.get(number) or preview(result))
+        for number, result in enumerate(results, start=1)
     ]
     await scope.run.log.append(lines)
 
@@ -190,8 +188,10 @@ class Context:
     async def load_messages(self) -> Sequence[llm_pb2.Message]:
         """Load the next turn's messages, compacted when due."""
         self._turn += 1
-        await write_insights(self._scope, self._peers)
         loaded = await self._load()
+        if loaded.without_insight and self._scope.agent.memory.recap.insights == "llm":
+            await write_insights(self._scope, self._peers, loaded.without_insight)
+            loaded = await self._load()
         is_due = loaded.compaction_due and (loaded.is_over or self._turn > 1)
         if is_due and self._compaction.is_worth_trying(loaded.tokens):
             # The turn itself needs a call too.

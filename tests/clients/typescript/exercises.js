@@ -1,6 +1,6 @@
 // What the tests do with @headrace/client, the same in Node and in a page.
 
-import { Client, ConnectionLost, Fold, HeadraceError } from "@headrace/client";
+import { Client, ConnectionLost, Fold, HeadraceError, TERMINAL } from "@headrace/client";
 
 const LOCATE = { name: "locate", description: "Where the user is", parameters: { type: "object", properties: {} } };
 
@@ -79,6 +79,28 @@ export const exercises = {
     const run = client.attach(runId);
     for await (const event of run) if (/^tool\.(end|snapshot)$/.test(event.type)) await answer(client, run);
     return tell(run);
+  },
+
+  /** Follows a chat from its history while others ask in it; `pause` may break the connection between two questions. */
+  async follow(url, pause) {
+    const client = new Client({ url });
+    const { chatId } = await client.ask("Count.", { agentKey: "react" }).finish();
+    const options = { cursor: (await client.getChat({ chatId })).cursor };
+    const [runs, events] = [new Map(), []];
+    const following = (async () => {
+      for await (const { runId, cursor, delta } of client.followChat(chatId, options)) {
+        if (!runs.has(runId)) runs.set(runId, new Fold());
+        runs.get(runId).apply(delta);
+        events.push([runId, delta.seq, cursor]);
+        if (TERMINAL.has(delta.type) && runs.size === 2) return;
+      }
+    })();
+    const asked = [await new Client({ url }).ask("Count.", { agentKey: "react", chatId }).finish()];
+    await pause(asked[0].runId);
+    asked.push(await new Client({ url }).ask("Where was I?", { agentKey: "react", chatId }).finish());
+    await following;
+    const tellAll = (folds) => folds.map((fold) => [fold.runId, fold.answer]);
+    return { asked: tellAll(asked), followed: tellAll([...runs.values()]), events };
   },
 
   async text(url) {

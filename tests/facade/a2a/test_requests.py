@@ -13,7 +13,7 @@ import pytest
 
 from headrace.errors import ChatBusy, InvalidRequest, ProviderUnavailable
 from headrace.v1 import agent_pb2, common_pb2
-from tests.support.facade.a2a import URL, message, post, rpc, stream
+from tests.support.facade.a2a import URL, fold, message, post, rpc, stream
 from tests.support.facade.fronts import Timing
 from tests.support.facade.openai_api import a_run, answer_from, block, client_call, many_runs, own_call, reset
 from tests.support.facade.scripted import (
@@ -29,17 +29,6 @@ from tests.support.facade.scripted import (
     suite,
 )
 from tests.support.timing import within
-
-
-def fold(events: list[Any]) -> tuple[str, str]:
-    """The answer and the state that a stream has told."""
-    text = state = ""
-    for event in (one["result"] for one in events):
-        if update := event.get("artifactUpdate"):
-            piece = update["artifact"]["parts"][0]["text"]
-            text = text + piece if update["append"] else piece
-        state = (event.get("task") or event.get("statusUpdate") or {"status": {"state": state}})["status"]["state"]
-    return text, state
 
 
 async def test_a_card_says_where_its_agent_is(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from headrace.errors import ChatBusy, InvalidRequest, Overloaded, ProviderUnavailable
 from headrace.sse import SseFrame
 from headrace.v1 import agent_pb2, common_pb2
+from tests.support.facade.agui import fold, kinds
 from tests.support.facade.fronts import Timing
 from tests.support.facade.openai_api import (
     a_run,
@@ -66,10 +67,6 @@ async def read_frames(facade: Suite, body: Any, cursor: str = "") -> list[SseFra
 
 async def read_events(facade: Suite, body: Any, cursor: str = "") -> list[dict[str, Any]]:
     return [json.loads(frame.data) for frame in await read_frames(facade, body, cursor)]
-
-
-def kinds(events: list[dict[str, Any]]) -> list[str]:
-    return [event["type"] for event in events]
 
 
 async def test_a_run_begins_and_ends_as_the_client_named_it(tmp_path: Path) -> None:
@@ -170,37 +167,6 @@ async def test_a_reader_may_come_back_behind_any_event(tmp_path: Path) -> None:
                     rest = await read_frames(facade, ask(), frame.id)
                     events = [json.loads(one.data) for one in [*whole[: at + 1], *rest]]
                     assert fold(events) == fold([json.loads(one.data) for one in whole]), frame.id
-
-
-def fold(events: list[dict[str, Any]]) -> dict[str, Any]:
-    """The texts and calls of a stream whose events come in order."""
-    said: dict[str, Any] = {}
-    is_open: set[str] = set()
-    for event in events:
-        key = event.get("toolCallId") or event.get("messageId", "")
-        match event["type"]:
-            case "TEXT_MESSAGE_START" | "REASONING_MESSAGE_START" | "TOOL_CALL_START":
-                assert key not in is_open
-                is_open.add(key)
-                said[key] = ""
-            case "TEXT_MESSAGE_CONTENT" | "REASONING_MESSAGE_CONTENT" | "TOOL_CALL_ARGS":
-                assert key in is_open
-                said[key] += event["delta"]
-            case "TEXT_MESSAGE_END" | "REASONING_MESSAGE_END" | "TOOL_CALL_END":
-                is_open.remove(key)
-            case "TOOL_CALL_RESULT":
-                said[event["messageId"]] = event["content"]
-            case "MESSAGES_SNAPSHOT":
-                said = {}
-                for message in event["messages"]:
-                    if message["role"] != "user":
-                        calls = message.get("toolCalls")
-                        said[message["id"]] = calls[0]["function"]["arguments"] if calls else message["content"]
-            case "RUN_FINISHED":
-                assert not is_open
-            case _:
-                pass
-    return said
 
 
 async def test_what_was_lost_is_taken_back(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 
 import orjson
 import pytest
@@ -267,13 +266,14 @@ async def test_a_run_is_steered_and_stopped(opening: Opening) -> None:
 async def test_what_came_too_late_for_a_run_is_the_next_one(opening: Opening) -> None:
     go_on = asyncio.Event()
     later = Story("Shorter!", run_id=LATER).content("Short.").complete()
-    script = Orchestrator(query=Story().wait(go_on).complete().steps, attaches=[later.steps], steered_into=LATER)
+    script = Orchestrator(query=Story().wait(go_on).complete().steps, steered_into=LATER)
     async with opening(script=script) as console:
         await console.ask()
         await expect(console.page.get_by_role("button", name="Stop")).to_be_visible()
         await console.ask("Shorter!")
         await script.first(agent_pb2.SteerRequest)
         go_on.set()
+        await script.begin(later.steps)
         await expect(console.page.locator(".question p")).to_have_text(["hi", "Shorter!"])
         await expect(console.page.locator(".answer")).to_have_text("Short.")
 
@@ -284,27 +284,24 @@ async def reload(page: Page) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("is_in_history", [True, False])
-async def test_a_reload_in_mid_stream_goes_on_with_the_run(opening: Opening, is_in_history: bool) -> None:
+async def test_a_reload_in_mid_stream_goes_on_with_the_run(opening: Opening) -> None:
     go_on = asyncio.Event()
-    story = (
-        Story().reasoning("hm").begin_content().say("one ", "two ").wait(go_on).say("three").end_content().complete()
-    )
-    script = Orchestrator(query=story.steps, attaches=[story.steps])
-    memory = Memory(events=story.events[:3]) if is_in_history else Memory(chats={})
-    async with opening(script=script, memory=memory) as console:
+    story = Story().reasoning("hm").begin_content().say("one ", "two ").wait(asyncio.Event())
+    again = [*story.steps[-4:-1], go_on, *story.say("three").end_content().complete().steps[-3:]]
+    memory = Memory(events=story.events[:3], cursor="1.3")
+    async with opening(script=Orchestrator(query=story.steps), memory=memory) as console:
         await console.ask()
         await expect(console.page.locator(".answer")).to_have_text("one two ")
-        if is_in_history:
-            memory.chats[await console.page.evaluate("location.hash.slice(6, 42)")] = "hi"
+        memory.chats[await console.page.evaluate("location.hash.slice(6, 42)")] = "hi"
         await reload(console.page)
+        await console.suite.script.begin(again)
         await expect(console.page.locator(".answer")).to_have_text("one two ")
+        await expect(console.page.get_by_role("button", name="Stop")).to_be_visible()
         go_on.set()
         await expect(console.page.locator(".answer")).to_have_text("one two three")
         await expect(console.page.locator(".run")).to_have_count(1)
-        await expect(console.page).not_to_have_url(re.compile(RUN))
-        attached = await script.first(agent_pb2.AttachRequest)
-        assert (attached.run_id, attached.last_seq) == (RUN, 0)
+        followed = [one.cursor for one in console.suite.script.requests if isinstance(one, agent_pb2.FollowRequest)]
+        assert followed == ["", "1.3"]
 
 
 async def test_what_was_answered_before_a_reload_is_not_asked_again(opening: Opening) -> None:
@@ -313,24 +310,25 @@ async def test_what_was_answered_before_a_reload_is_not_asked_again(opening: Ope
         call = agent_pb2.ToolSnapshot(tool_id=f"t_{number}", tool_name="page", tool_type="frontend", tool_params="{}")
         story.add(tool_snapshot=call)
         story.result("t_1", "yes") if number == 1 else story.wait(asyncio.Event())
-    async with opening(script=Orchestrator(attaches=[story.steps]), place=f"#chat={LATER}&run={RUN}") as console:
+    async with opening(memory=Memory(events=story.events), place=f"#chat={CHAT}") as console:
         await expect(console.page.locator(".tool").nth(1).locator("iframe")).to_be_visible()
         await expect(console.page.locator("iframe")).to_have_count(1)
 
 
 async def test_a_broken_stream_is_taken_up_after_its_last_event(opening: Opening) -> None:
     story = Story().begin_content().say("one ", "two ")
-    lost = story.seq
-    broken = [*story.steps, Overloaded("gone")]
-    rest = story.say("three").end_content().complete().steps[len(broken) - 1 :]
-    script = Orchestrator(query=broken, attaches=[[Overloaded("not yet")], rest])
+    begun = [*story.steps, Overloaded("gone")]
+    rest = [
+        agent_pb2.FollowDelta(cursor="1.9", delta=one) for one in story.say("three").complete().events[len(begun) - 1 :]
+    ]
+    script = Orchestrator(query=begun, follows=[[], [Overloaded("not yet")], rest])
     async with opening(script=script) as console:
         await console.ask()
         await expect(console.page.locator("#lost")).to_be_visible()
         await expect(console.page.locator(".answer")).to_have_text("one two three")
         await expect(console.page.locator("#lost")).to_be_hidden()
-        attached = [request for request in script.requests if isinstance(request, agent_pb2.AttachRequest)]
-        assert [request.last_seq for request in attached] == [lost, lost]
+        followed = [one.cursor for one in script.requests if isinstance(one, agent_pb2.FollowRequest)]
+        assert followed == ["", f"1.{len(begun) - 1}", f"1.{len(begun) - 1}"]
 
 
 @pytest.mark.nightly

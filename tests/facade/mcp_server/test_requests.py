@@ -14,26 +14,15 @@ from headrace.shown_text import SHOWN_CHARS_MAX
 from headrace.v1 import agent_pb2
 from services.facade.mcp_server.protocol import META_CAPABILITIES, META_VERSION, MODERN, TASKS
 from tests.support.facade.fronts import Timing
+from tests.support.facade.mcp import HEADERS, META, ask_modern, post
 from tests.support.facade.openai_api import many_runs
-from tests.support.facade.scripted import CHAT, Script, Step, Suite, answering, delta, frames_of, opening, suite, text
+from tests.support.facade.scripted import CHAT, Script, Step, answering, delta, frames_of, opening, suite, text
 from tests.support.timing import within
-
-META = {META_VERSION: MODERN, META_CAPABILITIES: {}}
-HEADERS = {"Accept": "application/json, text/event-stream"}
 
 
 def call(name: str = "helper", **fields: Any) -> dict[str, Any]:
     params = {"name": name, "arguments": {"message": "hi"}} | fields
     return {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params}
-
-
-async def post(facade: Suite, body: Any, **headers: str) -> tuple[int, Any]:
-    """The status and the answer, or the last message of a stream."""
-    given = HEADERS | {name.replace("_", "-"): value for name, value in headers.items()}
-    async with within(50), facade.http.post("/mcp", json=body, headers=given) as response:
-        if response.content_type == "text/event-stream":
-            return response.status, json.loads((await frames_of(response))[-1].data)
-        return response.status, json.loads(await response.read() or b"null")
 
 
 @pytest.mark.parametrize(
@@ -89,12 +78,6 @@ async def test_requests_that_say_their_version_are_checked_against_their_headers
         future = META | {META_VERSION: "2099-01-01"}
         status, answer = await post(facade, call(_meta=future), **headers | {"MCP_Protocol_Version": "2099-01-01"})
         assert (status, answer["error"]["code"], MODERN in answer["error"]["data"]["supported"]) == (400, -32022, True)
-
-
-def ask_modern(method: str, name: str = "", **params: Any) -> tuple[dict[str, Any], dict[str, str]]:
-    """The body and the headers of a request that says its version."""
-    body = {"jsonrpc": "2.0", "id": 7, "method": method, "params": {"_meta": META} | params}
-    return body, {"MCP_Protocol_Version": MODERN, "Mcp_Method": method} | ({"Mcp_Name": name} if name else {})
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ async def test_what_the_next_request_repeats_is_marked_for_the_cache(asking: Ask
         bare = await read_body(gateway, *loop, text_message("assistant", "so"), USER, tools=[TOOL, other])
     assert first["messages"][0]["content"] == [{"type": "text", "text": "hello"} | MARK]
     assert instructed["system"] == [{"type": "text", "text": "be brief"} | MARK]
-    assert find_marks(instructed) == [("system", 0, 0), ("messages", 0, 0), ("messages", 2, 1)]
+    assert find_marks(instructed) == [("system", 0, 0), ("tools", 0, 1), ("messages", 0, 0), ("messages", 2, 1)]
     assert find_marks(bare) == [("tools", 0, 1), ("messages", 0, 0), ("messages", 2, 1), ("messages", 4, 0)]
 
 

@@ -210,16 +210,20 @@ async def test_tools_that_ask_a_model_have_the_money_that_is_left(serve: Serve) 
     assert [ok for _, ok in results(events)] == [True, True]
 
 
-@pytest.mark.parametrize(("limit_usd", "asides"), [(0.0072, 0), (0.1, 1)])
+@pytest.mark.parametrize(("limit_usd", "asides"), [(0.0432, 0), (0.1, 1)])
 async def test_what_is_asked_beside_the_turns_shares_the_money(serve: Serve, limit_usd: float, asides: int) -> None:
     memory = {"recap": {"enabled": True, "insights": "llm"}}
-    async with serve(budget={"maxCostUsd": limit_usd}, memory=memory) as suite:
-        suite.llm.models = [priced(output_tokens_max=600)]
-        suite.llm.reply = lambda request: (
-            answer("done")
-            if texts_of(request, "tool")
-            else [*call("look"), *bill(request)[:-1], *finish("tool_calls")[1:]]
-        )
+    async with serve(budget={"maxCostUsd": limit_usd}, memory=memory, react={"maxSteps": 14}) as suite:
+        suite.llm.models, suite.tools.result_chars = [priced(output_tokens_max=600)], 900
+
+        def reply(request: llm_pb2.ChatRequest) -> list[Step]:
+            count = len(texts_of(request, "tool"))
+            if count == 7:
+                return answer("done")
+            look = call("look", f'{{"at":{count}}}', call_id=f"call_{count}")
+            return [*look, *bill(request)[:-1], *finish("tool_calls")[1:]]
+
+        suite.llm.reply = reply
         suite.llm.aside["insight"] = answer("1. seen")
         events = await suite.ask()
         insights = [request for request in suite.llm.aside_requests if request.stage == "insight"]

@@ -21,10 +21,22 @@ from services.orchestrator.money.budgets import (
     write_budgets,
 )
 from services.runtime.auth.identity import Identity
-from tests.support.orchestrator import Serve, Step, Suite, answer, as_json, ask_for, read, run_of, two_replicas
+from tests.support.orchestrator import (
+    Serve,
+    Step,
+    Suite,
+    answer,
+    as_json,
+    ask_for,
+    call,
+    content,
+    read,
+    run_of,
+    two_replicas,
+)
 from tests.support.orchestrator.crashes import Crashes, changes_of, read_rest, restart, run_killed, run_whole
 from tests.support.orchestrator.prices import CALL_USD, answer_dearly, limit, plant, priced, spent_usd, tree
-from tests.support.orchestrator.recorded_runs import RUNS, World, delegating
+from tests.support.orchestrator.recorded_runs import RUNS, Play, World, delegating
 from tests.support.order import Event
 from tests.support.tiers import Take, at_places
 
@@ -255,22 +267,28 @@ async def go_on(suite: Suite, crashes: Crashes, seen: list[Event]) -> Event:
     return [*seen, *rest][-1]
 
 
-INSIGHTS = {"recap": {"enabled": True, "insightsWindowSize": 2, "insights": "llm"}}
-"""Questions beside the turns, which a replay does not ask again."""
+WITH_INSIGHTS = "eight steps with insights"
+"""With a question beside the turns, which a replay does not ask again."""
+
+CASES: dict[str, tuple[str, Play, dict[str, Any]]] = RUNS | {
+    WITH_INSIGHTS: (
+        "react",
+        [*(call("look", f'{{"at":{n}}}', call_id=f"call_{n}") for n in range(8)), content("So.")],
+        {"memory": {"recap": {"enabled": True, "insights": "llm"}}, "react": {"maxSteps": 14}},
+    )
+}
 
 
 @at_places
 @pytest.mark.parametrize(
-    "memory", [INSIGHTS, pytest.param({}, marks=pytest.mark.nightly)], ids=["insights too", "turns alone"]
+    "case", ["three steps", "sub-agents", "a checked answer, its thoughts summed up", "a plan", WITH_INSIGHTS]
 )
-@pytest.mark.parametrize("case", ["three steps", "sub-agents", "a checked answer, its thoughts summed up", "a plan"])
-async def test_the_days_sum_is_that_of_the_runs_whoever_was_killed(
-    serve: Serve, case: str, memory: dict[str, Any], take: Take
-) -> None:
-    agent, play, changes = RUNS[case]
-    async with serve(**changes_of({"memory": memory} | changes)) as suite:
+async def test_the_days_sum_is_that_of_the_runs_whoever_was_killed(serve: Serve, case: str, take: Take) -> None:
+    agent, play, changes = CASES[case]
+    async with serve(**changes_of(changes)) as suite:
         await suite.stop()  # which would take the runs, as their owners have its name
         World(suite, play)
+        suite.tools.result_chars = 900 if case == WITH_INSIGHTS else 0
         suite.llm.aside["insight"] = answer("1. It is 330 m high.\n")
         price(suite)
         crashes, ends = Crashes(suite), list[Event]()
@@ -279,7 +297,7 @@ async def test_the_days_sum_is_that_of_the_runs_whoever_was_killed(
         for append in take(range(1, appends), case):
             seen = await run_killed(suite, crashes, agent, append=append)
             ends.append(await go_on(suite, crashes, seen))
-        assert bool(suite.llm.aside_requests) == bool(memory)
+        assert bool(suite.llm.aside_requests) == (case == WITH_INSIGHTS)
         usage = await suite.client.usage(group_by=["model", "agent"])
         for usage_of_end in [end["usage"] for end in ends]:
             calls = usage_of_end["cachedTokens"] // 3

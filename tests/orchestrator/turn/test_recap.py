@@ -97,20 +97,30 @@ async def test_a_turn_begins_with_the_bytes_of_the_one_before(serve: Serve, reca
         assert len(later) > len(earlier)
 
 
-async def test_a_model_may_write_the_insights_and_is_charged_for(serve: Serve, tmp_path: Path) -> None:
-    async with serve(*turns(2), memory={"recap": ON["recap"] | {"insights": "llm"}}) as suite:
-        suite.llm.aside["insight"] = [*content("1. The tower ", "is 330 m high.\n"), *finish()]
+BY_MODEL = {"recap": ON["recap"] | {"insights": "llm"}}
+
+
+async def test_a_model_writes_the_insights_when_the_first_are_needed_and_is_charged_for(
+    serve: Serve, tmp_path: Path
+) -> None:
+    async with serve(*turns(), memory=BY_MODEL, **steps(14)) as suite:
+        suite.tools.result_chars = 900
+        suite.llm.aside["insight"] = [*content(*(f"{n}. The tower is {n} m high.\n" for n in range(1, 7))), *finish()]
         events = await suite.ask("go")
-        assert lines(suite, tmp_path, "insight") == ["[look] The tower is 330 m high."] * 2
-        asked = suite.llm.aside_requests
-    assert events[-1]["usage"] | {"modelCalls": 5, "inputTokens": 50} == events[-1]["usage"]
-    assert asked[0].messages[1].content[0].text == '1. look:\nseen {"n":0}'
+        written = [f"[look] The tower is {n} m high." for n in range(1, 7)]
+        assert lines(suite, tmp_path, "insight")[:6] == written
+        first, *_ = suite.llm.aside_requests
+        asked = suite.llm.raw_requests
+        assert events[-1]["usage"]["modelCalls"] == len(asked) + len(suite.llm.aside_requests)
+    assert first.messages[1].content[0].text.startswith('1. look:\nseen {"n":0}·')
+    results = [[message for message in request.messages if message.role == "tool"] for request in asked]
+    assert all("·" in result.content[0].text for result in results[6]), "nothing is replaced yet"
+    assert [result.content[0].text.partition(" [900")[0] for result in results[7][:6]] == written
     assert [event["delta"] for event in events if event["type"] == "content.delta"] == ["All ", "good."]
 
 
 async def test_a_model_may_tell_a_new_goal(serve: Serve, tmp_path: Path) -> None:
-    memory = {"recap": ON["recap"] | {"insights": "llm"}}
-    async with serve(ANSWER, memory=memory) as suite:
+    async with serve(ANSWER, memory=BY_MODEL) as suite:
         await suite.ask("Find the tower.")
         assert suite.llm.aside_requests == []
         for answer, message in (("SAME", "And its height?"), ("new", "Now cook."), ("", "And salt?")):
@@ -135,18 +145,20 @@ async def test_a_model_may_tell_a_new_goal(serve: Serve, tmp_path: Path) -> None
     ],
 )
 async def test_what_the_model_does_not_write_is_a_preview(serve: Serve, tmp_path: Path, written: Any) -> None:
-    async with serve(*turns(1), memory={"recap": ON["recap"] | {"insights": "llm"}}) as suite:
+    async with serve(*turns(7), memory=BY_MODEL, **steps(14)) as suite:
+        suite.tools.result_chars = 900
         suite.llm.aside["insight"] = written
         events = await suite.ask("go")
-        assert lines(suite, tmp_path, "insight") == ['[look] seen {"n":0}']
+        previews = [f'[look] seen {{"n":{n}}}' for n in range(6)]
+        assert [line.rstrip("·") for line in lines(suite, tmp_path, "insight")] == previews
     assert events[-1]["type"] == "run.complete"
 
 
 async def test_the_last_call_of_a_budget_is_for_the_turn(serve: Serve, tmp_path: Path) -> None:
-    memory = {"recap": ON["recap"] | {"insights": "llm"}}
-    async with serve(*turns(1), memory=memory, budget={"maxModelCalls": 2}) as suite:
+    async with serve(*turns(7), memory=BY_MODEL, budget={"maxModelCalls": 8}, **steps(14)) as suite:
+        suite.tools.result_chars = 900
         events = await suite.ask("go")
-        assert lines(suite, tmp_path, "insight") == ['[look] seen {"n":0}']
+        assert len(lines(suite, tmp_path, "insight")) == 6
     assert suite.llm.aside_requests == []
     assert events[-1]["finishReason"] == "stop"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -205,6 +205,38 @@ class Orchestrator(Script):
     """What AnswerGate raises."""
     own: OwnAgents = field(default_factory=OwnAgents)
     data: ScriptedData = field(default_factory=ScriptedData)
+    begun: list[Sequence[Step]] = field(default_factory=list[Sequence[Step]])
+    """The runs of all queries, of which Follow tells too."""
+    has_begun: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+    async def Query(self, request: Any, context: Any) -> AsyncGenerator[agent_pb2.AgentDelta]:
+        is_first = True
+        async for event in super().Query(request, context):
+            if is_first and event.HasField("request_query"):
+                event.request_query.request_id = request.request_id
+                await self.begin(self.query)
+            is_first = False
+            yield event
+
+    async def begin(self, steps: Sequence[Step]) -> None:
+        """Begin a run in the chat that is followed."""
+        async with self.has_begun:
+            self.begun.append(steps)
+            self.has_begun.notify_all()
+
+    async def Follow(self, request: Any, context: Any) -> AsyncGenerator[agent_pb2.FollowDelta]:
+        """Give what `follows` has for this call, and then the runs that begin after that of the cursor."""
+        self.hear(request, context)
+        for delta in self.follows.pop(0) if self.follows else ():
+            if isinstance(delta, Exception):
+                raise delta
+            yield delta
+        for number in itertools.count(int(request.cursor.partition(".")[0] or 0) + 1):
+            async with self.has_begun:
+                while len(self.begun) < number:
+                    await self.has_begun.wait()
+            async for event in self._play(self.begun[number - 1]):
+                yield agent_pb2.FollowDelta(cursor=f"{number}.{event.seq}", delta=event)
 
     async def ValidateAgent(self, request: Any, context: Any) -> agent_pb2.ValidateAgentResponse:
         return agent_pb2.ValidateAgentResponse(problems=self.own.check(request.definition)[1])
@@ -331,6 +363,8 @@ class Memory(ScriptedMemory):
     """Chats in two pages, and one chat's history."""
 
     events: list[agent_pb2.AgentDelta] = field(default_factory=list[agent_pb2.AgentDelta])
+    cursor: str = "0.1"
+    """Of the last of these events."""
     chats: dict[str, str] = field(default_factory=lambda: {CHAT: "水车 怎么"})
     older: dict[str, str] = field(default_factory=dict[str, str])
     others: dict[str, str] = field(default_factory=dict[str, str])
@@ -374,7 +408,9 @@ class Memory(ScriptedMemory):
     async def GetChat(self, request: memory_pb2.GetChatRequest, context: Any) -> memory_pb2.GetChatResponse:
         if request.chat_id in self.others:
             events = [] if request.without_events else self.events
-            return memory_pb2.GetChatResponse(chat_id=request.chat_id, events=events, owner="ada", access=self.access)
+            return memory_pb2.GetChatResponse(
+                chat_id=request.chat_id, events=events, owner="ada", access=self.access, cursor=self.cursor
+            )
         if request.without_events:
             shares = self.shares
             names = sorted({*shares.shared_with, *shares.participants})
@@ -383,7 +419,7 @@ class Memory(ScriptedMemory):
             )
         if request.chat_id not in self.chats:
             raise NotFound("the chat does not exist", chatId=request.chat_id)
-        return memory_pb2.GetChatResponse(chat_id=request.chat_id, events=self.events)
+        return memory_pb2.GetChatResponse(chat_id=request.chat_id, events=self.events, cursor=self.cursor)
 
     async def UpdateChat(self, request: memory_pb2.UpdateChatRequest, context: Any) -> memory_pb2.UpdateChatResponse:
         if self.refusal is not None:

@@ -49,3 +49,14 @@ async def serving(folder: Path, script: Script) -> AsyncGenerator[tuple[Suite, A
         address = next((one["url"] for one in interfaces if one["protocolBinding"] == "GRPC"), "")
         async with open_channel(address) as channel, within(50):
             yield facade, a2a_pb2_grpc.A2AServiceStub(channel)
+
+
+def fold(events: list[Any]) -> tuple[str, str]:
+    """The answer and the state that a stream has told."""
+    text = state = ""
+    for event in (one["result"] for one in events):
+        if update := event.get("artifactUpdate"):
+            piece = update["artifact"]["parts"][0]["text"]
+            text = text + piece if update["append"] else piece
+        state = (event.get("task") or event.get("statusUpdate") or {"status": {"state": state}})["status"]["state"]
+    return text, state

@@ -173,8 +173,10 @@ class Script(_AgentServicer, _GateServicer):
     waits_for_gates: bool = True
     """Whether WatchGates goes on after that, as it does while its service lives."""
 
-    followed: Sequence[agent_pb2.FollowDelta] = ()
-    """What Follow gives, before it waits."""
+    follows: list[Sequence[agent_pb2.FollowDelta | HeadraceError]] = field(
+        default_factory=list[Sequence[agent_pb2.FollowDelta | HeadraceError]]
+    )
+    """What each call of Follow gives; the last one then waits."""
 
     requests: list[Any] = field(default_factory=list[Any])
     metadata: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
@@ -244,9 +246,12 @@ class Script(_AgentServicer, _GateServicer):
 
     async def Follow(self, request: Any, context: Context) -> AsyncGenerator[agent_pb2.FollowDelta]:
         self.hear(request, context)
-        for delta in self.followed:
+        for delta in self.follows.pop(0):
+            if isinstance(delta, Exception):
+                raise delta
             yield delta
-        await asyncio.Event().wait()
+        if not self.follows:
+            await asyncio.Event().wait()
 
     async def GetGate(self, request: Any, context: Context) -> gates_pb2.GetGateResponse:
         self.hear(request, context)

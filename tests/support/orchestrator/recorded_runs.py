@@ -120,6 +120,7 @@ class World:
         self.runs: Counter[tuple[str, str]] = Counter()
         """How often each effect of a tool came about."""
         self._play = play
+        self._tools = suite.tools
         self._done: dict[str, tools_pb2.ToolOutcome] = {}
         suite.llm.reply = self._reply
         suite.tools.tools.append(
@@ -146,7 +147,7 @@ class World:
         if request.effect_key not in self._done or request.tool_name != ONCE:
             await asyncio.sleep(0.005)
             self.runs[request.tool_name, request.effect_key] += 1
-            text = json.dumps({"saw": json.loads(request.arguments)})
+            text = json.dumps({"saw": json.loads(request.arguments)}).ljust(self._tools.result_chars, "·")
             self._done[request.effect_key] = tools_pb2.ToolOutcome(ok=request.tool_name != "fails", result=text)
         yield tools_pb2.ToolDelta(result=self._done[request.effect_key])
 

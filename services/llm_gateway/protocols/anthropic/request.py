@@ -47,7 +47,8 @@ TOP_P_MIN_THINKING = 0.95
 
 MARK: Final = {"cache_control": {"type": "ephemeral"}}
 
-MARKED_TURNS = 2
+MARKS_MAX = 4
+"""More are refused."""
 
 
 def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -> dict[str, Any]:
@@ -163,11 +164,17 @@ def _build_result(message: llm_pb2.Message) -> Block:
 
 
 def mark_cache(body: dict[str, Any]) -> None:
-    """Mark the ends of instructions (or else tools), of the user's first turn, and of the last two."""
+    """Mark the ends of tools and instructions, of the user's first turn, and of the last ones.
+
+    Tools have a mark of their own so that they stay in the cache when others come after them.
+    """
+    left = MARKS_MAX - 1
+    if tools := body.get("tools"):
+        tools[-1] |= MARK
+        left -= 1
     if system := body.get("system"):
         body["system"] = [{"type": "text", "text": system} | MARK]
-    elif tools := body.get("tools"):
-        tools[-1] |= MARK
+        left -= 1
     turns = [turn for turn in body["messages"] if turn["role"] == "user"]
-    for turn in (*turns[:1], *turns[1:][-MARKED_TURNS:]):
+    for turn in (*turns[:1], *turns[1:][-left:]):
         turn["content"][-1] |= MARK

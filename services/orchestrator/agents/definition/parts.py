@@ -221,13 +221,13 @@ class Recap(Part):
     """Tokens that the agent's prompt, goal and open tasks may take together; over it the middle of the text goes. A
     prompt that alone is larger is logged as a warning."""
 
-    insights_window_size: Positive = 5
+    insights_window_size: Positive = 3
     """Steps whose results are replaced at a time, at least; the first time is after seven steps or later. Results of
     less than 200 tokens stay, and those of the last step."""
 
     insights: Literal["preview", "llm"] = "preview"
-    """`preview` takes the first 100 characters of a tool result as its insight; `llm` asks the agent's model once a
-    turn, which counts as a model call."""
+    """`preview` takes the first 100 characters of a tool result as its insight; `llm` asks the agent's model for the
+    insights of all results that are about to be replaced, which counts as a model call each time."""
 
     max_recursion_depth: Positive | None = None
     """Another name for budget.maxDepth, which wins where both are given."""

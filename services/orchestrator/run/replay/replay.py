@@ -39,7 +39,6 @@ class ScopeRecording:
         self._said: deque[memory_pb2.LogMessage] = deque()
         self._results: dict[str, memory_pb2.LogMessage] = {}
         self._events: list[Delta] = []
-        self._insights: set[str] = set()
 
     @property
     def is_used_up(self) -> bool:
@@ -88,9 +87,6 @@ class ScopeRecording:
     def result(self, tool_call_id: str) -> memory_pb2.LogMessage | None:
         return self._results.get(tool_call_id)
 
-    def has_insight(self, tool_call_id: str) -> bool:
-        return tool_call_id in self._insights
-
     @property
     def artifact_ids(self) -> list[str]:
         kind = "artifact_publish"
@@ -126,8 +122,6 @@ class ScopeRecording:
             self._note_step(line.step)
         elif line.HasField("event"):
             self._events.append(line.event.event)
-        elif line.HasField("insight"):
-            self._insights.add(line.insight.tool_call_id)
 
     def _note_step(self, step: memory_pb2.StepLine) -> None:
         if step.stage == KEPT_STAGE:
@@ -162,7 +156,7 @@ class Recording:
         self._scopes: dict[str, ScopeRecording] = {}
         for line in lines:
             kind = line.WhichOneof("line")
-            if kind in ("step", "event", "insight"):
+            if kind in ("step", "event"):
                 context_id = getattr(line, kind).context_id
                 self._scopes.setdefault(context_id, ScopeRecording()).note(line)
 

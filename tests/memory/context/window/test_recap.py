@@ -7,8 +7,8 @@ import pytest
 from headrace.v1 import llm_pb2, memory_pb2
 from services.runtime.tokens import count
 from tests.support.memory.contexts import check_paired, text_of
-from tests.support.memory.messages import call, result, user
-from tests.support.memory.writing import Memory, new_id, step_line
+from tests.support.memory.messages import call, content, result, user
+from tests.support.memory.writing import Memory, new_id, run_line, step_line
 
 RECAP = memory_pb2.RecapSettings(insights_window_size=4)
 LONG = "the river is wide " * 80
@@ -110,3 +110,23 @@ async def test_the_active_prompt_keeps_to_its_tokens(memory: Memory, tokens_max:
     part = last.content[-1].text
     used = count.count_text(system, "o200k_base") + count.count_text(part, "o200k_base")
     assert tokens_max * 0.6 < used <= tokens_max or "[…]" not in part
+
+
+@pytest.mark.parametrize("recap", [RECAP, None], ids=["on", "off"])
+async def test_goal_and_tasks_of_an_ended_run_are_said_to_be_over_once(
+    memory: Memory, recap: memory_pb2.RecapSettings | None
+) -> None:
+    chat_id, run_id = await memory.begin("the goal")
+    plan = memory_pb2.Plan(plan_id="p")
+    plan.tasks.add(task_id="00000001", description="swim", status="init")
+    await memory.append(chat_id, run_id, step_line(user("go"), plan=plan))
+    for index in range(STEPS):
+        await work(memory, chat_id, run_id, index)
+    loaded = await memory.call("LoadContext", chat_id=chat_id, run_id=run_id, recap=RECAP)
+    assert "Open tasks" in str(loaded.reminded)
+    await memory.append(chat_id, run_id, step_line(content("done"), reminders=loaded.reminded), run_line())
+    for number, expected in enumerate(["The goal and the open tasks that were named before no longer hold.", ""]):
+        _, next_id = await memory.begin(f"and now? {number}", chat_id)
+        loaded = await memory.call("LoadContext", chat_id=chat_id, run_id=next_id, recap=recap)
+        assert "".join(reminder.text for reminder in loaded.reminded) == expected
+        await memory.append(chat_id, next_id, step_line(content("done"), reminders=loaded.reminded), run_line())

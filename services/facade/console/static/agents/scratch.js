@@ -62,8 +62,7 @@ export class Scratch {
       run = this.#addRun(message);
       this.message.value = "";
       const query = { message, agentKey, chatId: this.#chatId, requestId: api.createId(), trial: { definition } };
-      const onEvent = (told) => signal.aborted || run.apply(told);
-      await followRun({ query }, { onEvent, onLost() {}, signal });
+      await followRun(query, { onEvent: (event) => run.apply(event), onLost() {}, signal });
     } catch (error) {
       if (run) run.end.showFailure(error);
       else this.#showProblem(error);

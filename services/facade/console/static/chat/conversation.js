@@ -1,10 +1,10 @@
-// Shows one chat: replays its earlier runs from history, follows the live one and asks the next question.
+// Shows one chat: replays its history, follows all that comes after it, whoever asks, and asks the next question.
 
 import * as api from "../server/api.js";
 import { openConfirmation } from "../elements/confirm.js";
 import { shortenText } from "../elements/format.js";
 import { TERMINAL } from "../client/fold.js";
-import { followRun } from "../events/follow.js";
+import { followChat, followRun } from "../events/follow.js";
 import * as address from "../navigation/address.js";
 import { Pins } from "./pins.js";
 import { LINE_BUILDERS } from "../run/event_lines.js";
@@ -15,10 +15,14 @@ const PROGRESS_MS = 3000;
 export class Conversation {
   #abortController = new AbortController();
   #pins = new Pins();
+  #run = null; // the view of the run whose events come
+  #asked = new Map(); // views of own questions whose runs have not begun, by request id
+  #cursor; // of the last event
+  #isFollowing = false;
 
   /**
-   * `hooks`: onChange() when a run begins or ends; onLost(isLost) when the connection to it breaks and is back;
-   * onAgent(agentKey) when an agent's run is shown; onGate() when the live run begins or ceases to wait for a person;
+   * `hooks`: onChange() when a run begins or ends; onLost(isLost) when the connection to the chat breaks and is back;
+   * onAgent(agentKey) when a chat is opened or an own question answered; onGate() when the live run begins or ceases to wait for a person;
    * onFork(); onReturn(question) when the chat went back to before a question; onProblem(error) for errors without a
    * place of their own.
    */
@@ -29,8 +33,8 @@ export class Conversation {
     this.access = "own"; // what the user may do in the chat, as the server says it
   }
 
-  /** Show a chat and follow its live run; without an id, show a new chat. */
-  async openChat({ chatId, runId } = {}) {
+  /** Show a chat and follow it; without an id, show a new chat. */
+  async openChat({ chatId } = {}) {
     this.#leaveChat();
     this.chatId = chatId ?? null;
     this.access = "own";
@@ -38,37 +42,51 @@ export class Conversation {
     this.hooks.onChange();
     if (!chatId) return;
     const { signal } = this.#abortController;
-    const { runs, access } = await loadHistory(chatId, runId);
+    const { events, cursor, access } = await api.getChat(chatId);
     if (signal.aborted) return;
-    this.access = access;
+    this.access = access || "own";
     // What is pinned in another's chat is its owner's to know and to change.
     if (this.isOwn) await this.#pins.load(chatId).catch(this.hooks.onProblem);
     if (signal.aborted) return;
-    this.hooks.onChange();
-    this.#showRuns(runs, runId);
+    this.#showHistory(splitByRun(events));
+    this.#cursor = cursor;
+    this.#follow();
   }
 
   get isOwn() {
     return this.access === "own";
   }
 
-  askQuestion(query) {
+  /** Ask; the run's events come with those of the chat. */
+  async askQuestion(query) {
     const isNew = !this.chatId;
     this.chatId ??= query.chatId ?? api.createId();
     if (isNew) address.updateAddress({ chatId: this.chatId }, { isNew });
+    const requestId = api.createId();
     const run = this.#addRunView();
     run.showQuestion(query);
     run.element.scrollIntoView({ block: "end" });
-    this.#startFollowing({ query: { ...query, chatId: this.chatId, requestId: api.createId() } }, run);
+    this.#asked.set(requestId, run);
+    this.#goLive(run);
+    const { signal } = this.#abortController;
+    const starting = new AbortController();
+    const onEvent = (event) => {
+      if (event.type === "request.query") starting.abort();
+      else run.apply(event); // it was refused
+    };
+    try {
+      const body = { ...query, chatId: this.chatId, requestId };
+      await followRun(body, { onEvent, onLost: this.hooks.onLost, signal: AbortSignal.any([signal, starting.signal]) });
+      if (starting.signal.aborted && !this.#isFollowing) this.#follow();
+    } catch (error) {
+      this.#showFailure(run, error);
+    }
+    if (!starting.signal.aborted) this.#endLive(run);
   }
 
-  /** Send the live run a message; if the run ends first, the message starts the next run, which is then followed. */
-  async steerRun(message) {
-    const { runId, status } = await api.steerRun(this.live.runId, message);
-    if (status !== "queued" || runId === this.live?.runId) return;
-    const { signal } = this.#abortController;
-    await this.live?.completion;
-    if (!signal.aborted) this.#startFollowing({ runId }, this.#addRunView());
+  /** Send the live run a message; if the run ends first, the message starts the next run. */
+  steerRun(message) {
+    return api.steerRun(this.live.runId, message);
   }
 
   cancelRun() {
@@ -79,6 +97,10 @@ export class Conversation {
     this.#abortController.abort();
     this.#abortController = new AbortController();
     this.live = null;
+    this.#run = null;
+    this.#asked.clear();
+    this.#cursor = undefined;
+    this.#isFollowing = false;
     this.#pins = new Pins();
     this.hooks.onLost(false);
   }
@@ -97,75 +119,98 @@ export class Conversation {
     return run;
   }
 
-  /** Replay ended runs from history and follow the others from their beginning. */
-  #showRuns(runs, runId) {
-    const isKnown = runs.some((events) => findRunId(events) === runId);
+  #showHistory(runs) {
     for (const events of runs) {
-      const id = findRunId(events);
-      if (isBetweenRuns(events[0])) this.element.append(LINE_BUILDERS[events[0].type](events[0]));
-      else if (id && !hasEnded(events)) this.#startFollowing({ runId: id }, this.#addRunView());
-      else if (id || isKnown || !runId) this.#replayRun(events); // otherwise these events are the beginning of `runId`
+      if (isBetweenRuns(events[0])) {
+        this.#addLine(events[0]);
+        continue;
+      }
+      this.#run = this.#addRunView();
+      const isLast = events === runs.at(-1);
+      if (isLast && !events.some(({ type }) => TERMINAL.has(type))) this.#goLive(this.#run);
+      for (const event of events) this.#run.apply(event);
     }
-    if (runId && !isKnown) this.#startFollowing({ runId }, this.#addRunView());
-  }
-
-  #replayRun(events) {
-    const run = this.#addRunView();
-    for (const event of events) run.apply(event);
-    this.hooks.onAgent(run.agentKey);
-  }
-
-  #startFollowing(source, run) {
-    run.completion = this.#followToEnd(source, run);
-  }
-
-  async #followToEnd(source, run) {
-    const { signal } = this.#abortController;
-    this.live = run;
-    run.isLive = true;
-    run.element.setAttribute("aria-busy", "true");
+    if (this.#run) this.hooks.onAgent(this.#run.agentKey);
+    if (this.live) this.#showProgress(this.live);
     this.hooks.onChange();
-    const timer = setInterval(() => this.#showProgress(run), PROGRESS_MS);
+  }
+
+  async #follow() {
+    const { signal } = this.#abortController;
+    const onEvent = (event, cursor) => {
+      this.#cursor = cursor;
+      this.#applyEvent(event);
+    };
+    this.#isFollowing = true;
     try {
-      await followRun(source, {
-        onEvent: (event) => signal.aborted || this.#applyEvent(run, event),
-        onLost: this.hooks.onLost,
-        signal,
-      });
+      await followChat(this.chatId, this.#cursor, { onEvent, onLost: this.hooks.onLost, signal });
     } catch (error) {
-      if (!(error instanceof api.HeadraceError || error instanceof api.ConnectionLost)) throw error;
-      run.end.showFailure(error);
-    } finally {
-      clearInterval(timer);
-      run.isLive = false;
-      run.element.removeAttribute("aria-busy");
-      if (this.live === run) this.#endFollowing();
+      this.#isFollowing = false; // until the next question
+      if (this.live) this.#showFailure(this.live, error);
+      else this.hooks.onProblem(error);
     }
   }
 
-  #applyEvent(run, event) {
+  #addLine(event) {
+    this.element.append(LINE_BUILDERS[event.type](event));
+  }
+
+  #applyEvent(event) {
+    if (isBetweenRuns(event)) return this.#addLine(event);
+    if (event.type === "request.query" || !this.#run) this.#takeView(event);
+    const run = this.#run;
+    if (!run.isLive && !run.isOver) this.#goLive(run);
     run.apply(event);
     if (event.type.startsWith("gate.")) this.hooks.onGate();
     if (event.type === "run.start") {
-      address.updateAddress({ chatId: this.chatId, runId: run.runId });
-      this.hooks.onAgent(run.agentKey);
+      if (run.isAsked) this.hooks.onAgent(run.agentKey);
       this.hooks.onChange();
       this.#showProgress(run);
     }
+    if (run.isLive && run.isOver) this.#endLive(run);
   }
 
-  #endFollowing() {
-    this.live = null;
-    this.hooks.onLost(false);
-    address.updateAddress({ chatId: this.chatId });
+  /** Turn to the next run: its view is there where this page has asked. */
+  #takeView({ requestId }) {
+    if (this.#run?.isLive) this.#endLive(this.#run);
+    const asked = this.#asked.get(requestId);
+    this.#asked.delete(requestId);
+    this.#run = asked ?? this.#addRunView();
+    this.#run.isAsked = Boolean(asked);
+    this.element.append(this.#run.element); // others' runs may have begun since it was asked
+  }
+
+  #goLive(run) {
+    this.live = run;
+    run.isLive = true;
+    run.element.setAttribute("aria-busy", "true");
+    run.progress = setInterval(() => this.#showProgress(run), PROGRESS_MS);
+    this.#abortController.signal.addEventListener("abort", () => clearInterval(run.progress), { once: true });
     this.hooks.onChange();
+  }
+
+  #endLive(run) {
+    clearInterval(run.progress);
+    run.isLive = false;
+    run.element.removeAttribute("aria-busy");
+    if (this.live !== run) return;
+    this.live = null;
+    this.hooks.onChange();
+  }
+
+  #showFailure(run, error) {
+    if (!(error instanceof api.HeadraceError || error instanceof api.ConnectionLost)) throw error;
+    run.end.showFailure(error);
+    this.#endLive(run);
   }
 
   /** Show what the live run has spent; a facade that cannot say is asked again later. */
   async #showProgress(run) {
     if (!run.runId || run.isOver || document.hidden) return;
     const state = await api.getRun(run.runId).catch(() => null);
-    if (state && run.isLive && !run.isOver) run.end.showProgress(state);
+    if (!state || !run.isLive || run.isOver) return;
+    run.end.showProgress(state);
+    if (state.state === "running" && !state.budgetLeft) this.#endLive(run); // its end was reverted: no event of it will come
   }
 
   async #forkChat(runId) {
@@ -213,17 +258,6 @@ function confirmReturn(question, act) {
   });
 }
 
-/** Load the chat's events, one list for each run, and what the user may do in it. A chat whose first run has just begun may not be known yet. */
-async function loadHistory(chatId, runId) {
-  try {
-    const { events, access } = await api.getChat(chatId);
-    return { runs: splitByRun(events), access: access || "own" };
-  } catch (error) {
-    if (runId && error.status === 404) return { runs: [], access: "own" };
-    throw error;
-  }
-}
-
 function splitByRun(events) {
   const runs = [];
   for (const event of events) {
@@ -235,5 +269,3 @@ function splitByRun(events) {
 
 /** Tell whether an event, a compaction, is of no run: it has no number there. */
 const isBetweenRuns = ({ seq }) => seq === 0;
-const findRunId = (events) => events.find((event) => event.type === "run.start")?.runId;
-const hasEnded = (events) => TERMINAL.has(events.at(-1)?.type);

@@ -1,6 +1,7 @@
 // Reads a stream to its end, over as many connections as that takes.
 import { ConnectionLost, HeadraceError } from "./errors.js";
 import { Pauses } from "./pauses.js";
+import { readFrames } from "./sse.js";
 export const REATTACH_MS = 60_000;
 export const SILENCE_MS = 60_000;
 /** A connection that lasted longer was a good one, whatever it has brought: some proxies cut every stream after a while. */
@@ -37,6 +38,18 @@ export async function* readOn(source, { signal, onConnection, silenceMs = SILENC
         if (!(await pauses.wait(source.limitMs(), leastMs, signal)))
             throw problem;
     }
+}
+/** Read a stream that never ends by itself. */
+export function watch(open, read, options) {
+    const { reattachMs = REATTACH_MS, silenceMs = SILENCE_MS } = options;
+    const source = {
+        open,
+        read: (response) => read(readFrames(response, silenceMs)),
+        isOver: () => false,
+        canRetry: (error) => error instanceof ConnectionLost || error.isRetriable === true,
+        limitMs: () => reattachMs,
+    };
+    return readOn(source, options);
 }
 /** Open a connection, or give it up: one that a network has swallowed does not fail by itself. */
 async function openWithin(ms, source, signal) {

@@ -1,13 +1,13 @@
 // Keeps what is shown in the address after #, where it survives a reload and can be bookmarked: #chat=… or #page=….
 
-let chatAddress = { chatId: null, runId: null };
+let chatAddress = { chatId: null };
 
 /** Read the page's name (empty: the chats), its parameters, and the chat that is or was shown last. */
 export function readAddress() {
   const parameters = new URLSearchParams(location.hash.slice(1));
   const page = parameters.get("page") ?? "";
   parameters.delete("page");
-  if (!page) chatAddress = { chatId: parameters.get("chat"), runId: parameters.get("run") };
+  if (!page) chatAddress = { chatId: parameters.get("chat") };
   return { page, parameters: Object.fromEntries(parameters), ...chatAddress };
 }
 
@@ -15,17 +15,17 @@ function formatParameters(parameters) {
   return `#${new URLSearchParams(Object.entries(parameters).filter(([, value]) => value))}`;
 }
 
-export const formatHash = ({ chatId, runId }) => formatParameters({ chat: chatId, run: runId });
+export const formatHash = ({ chatId }) => formatParameters({ chat: chatId });
 
 export const formatPageHash = (page, parameters = {}) => formatParameters({ page, ...parameters });
 
 /** Return the address of the chats: the chat that was shown last, or a new one. */
 export const getChatsHash = () => formatHash(chatAddress);
 
-/** Write which chat is shown into the address, without loading anything; `runId` is given while the run is live. */
-export function updateAddress({ chatId = null, runId = null }, { isNew = false } = {}) {
+/** Write which chat is shown into the address, without loading anything */
+export function updateAddress({ chatId = null }, { isNew = false } = {}) {
   const { page } = readAddress();
-  chatAddress = { chatId, runId };
+  chatAddress = { chatId };
   if (page && !isNew) return; // a run that goes on behind another page leaves the address to that page
   history[isNew ? "pushState" : "replaceState"](null, "", chatId ? formatHash(chatAddress) : location.pathname);
 }

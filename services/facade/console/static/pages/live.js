@@ -120,7 +120,7 @@ export function createPage() {
       },
     });
     const about = createElement("small", {}, owner === ownUser ? "" : owner);
-    const chat = owner === ownUser ? createElement("a", { href: formatHash({ chatId, runId }) }, owner) : "";
+    const chat = owner === ownUser ? createElement("a", { href: formatHash({ chatId }) }, owner) : "";
     const tokens = (run.inputTokens ?? 0) + (run.outputTokens ?? 0);
     return createRow([
       createElement("span", { class: "named" }, choose, createElement("span", {}, agentKey, " ", about, chat)),

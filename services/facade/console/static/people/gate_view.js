@@ -98,7 +98,7 @@ function createFacts({ agentKey, requester, openedAt, expiresAt, chatId, runId }
     ["Waits since", `${formatDate(openedAt)} (${formatAge(openedAt)})`],
     ["Until", formatDate(expiresAt)],
   ];
-  if (isOwn) facts.push(["Chat", createElement("a", { href: formatHash({ chatId, runId }) }, "Open it")]);
+  if (isOwn) facts.push(["Chat", createElement("a", { href: formatHash({ chatId }) }, "Open it")]);
   return createElement(
     "dl",
     {},

@@ -71,6 +71,9 @@ export const startQuery = (body, signal) => transport.send("/api/query", { ...bu
 export const attachToRun = (runId, lastSeq, signal) =>
   transport.send(buildPath("/api/attach", { runId, lastSeq }), { signal });
 
+export const followChat = (chatId, cursor, signal) =>
+  transport.send(buildGet("/api/follow", { chatId, cursor }), { signal });
+
 export const submitPayload = async (body) =>
   (await fetchEnvelope("/api/submit", buildPost({ requestId: createId(), ...body }))).data;
 export const claimGate = (body) => fetchEnvelope("/api/gate/claim", buildPost(body));

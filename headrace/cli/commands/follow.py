@@ -1,0 +1,80 @@
+"""headrace follow: shows all runs of a chat as they come."""
+
+from __future__ import annotations
+
+import asyncio
+
+import click
+import msgspec
+
+from headrace.cli.commands.gates.watch import RETRIES_MAX, RETRY_S
+from headrace.cli.facade.client import FacadeClient
+from headrace.cli.facade.exit_codes import PeerUnavailable, ServerUnreachable, StreamCut
+from headrace.cli.facade.options import url_option
+from headrace.cli.run_view.run_display import RunDisplay
+from headrace.cli.run_view.view import View, choose_view
+from headrace.event_json import parse_event
+
+
+class _Frame(msgspec.Struct, frozen=True, rename="camel"):
+    """A frame of GET /api/follow."""
+
+    cursor: str
+    run_id: str
+    delta: msgspec.Raw
+
+
+@click.command()
+@url_option
+@click.option("--cursor", default="", help="Where an earlier `follow` ended; without it, from the chat's first event.")
+@click.argument("chat_id")
+def follow(url: str, cursor: str, chat_id: str) -> None:
+    """Show the runs of the chat CHAT_ID, also those that begin later, until Ctrl-C.
+
+    The cursor of the last event is printed on standard error. It stays valid for as long as the chat exists: with it,
+    the next `follow` shows what was missed, once.
+    """
+    follower = _ChatFollower(url, choose_view(), chat_id, cursor)
+    try:
+        asyncio.run(follower.run())
+    finally:
+        if follower.cursor:
+            click.echo(f"continue with: headrace follow {chat_id} --cursor {follower.cursor}", err=True)
+
+
+class _ChatFollower:
+    def __init__(self, url: str, view: View, chat_id: str, cursor: str) -> None:
+        self.cursor = cursor
+        self._url = url
+        self._view = view
+        self._chat_id = chat_id
+        self._run_id = ""
+        self._display = RunDisplay(view)
+
+    async def run(self) -> None:
+        """Show events until the server refuses, or cannot be reached."""
+        has_begun, failures = False, 0
+        while True:
+            where = {"chatId": self._chat_id, "cursor": self.cursor}
+            try:
+                async with FacadeClient(self._url) as facade, facade.watch("/api/follow", **where) as frames:
+                    has_begun = True
+                    async for frame in frames:
+                        self._show(msgspec.json.decode(frame, type=_Frame))
+                        failures = 0
+            except (StreamCut, ServerUnreachable, PeerUnavailable) as error:
+                failures += 1
+                if not has_begun or failures > RETRIES_MAX:
+                    raise
+                if failures == 1:
+                    self._view.show_notice(f"{error.message}; trying again")
+            await asyncio.sleep(RETRY_S)
+
+    def _show(self, frame: _Frame) -> None:
+        delta = parse_event(bytes(frame.delta))
+        if frame.run_id != self._run_id:  # the state of a run is kept while it is shown
+            self._run_id, self._display = frame.run_id, RunDisplay(self._view)
+        if delta.HasField("request_query"):
+            self._view.show_query(delta.request_query.message, delta.request_query.by)
+        self._display.show_event(delta)
+        self.cursor = frame.cursor

@@ -1,0 +1,40 @@
+"""What tests of AG-UI share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def kinds(events: list[dict[str, Any]]) -> list[str]:
+    return [event["type"] for event in events]
+
+
+def fold(events: list[dict[str, Any]]) -> dict[str, Any]:
+    """The texts and calls of a stream whose events come in order."""
+    said: dict[str, Any] = {}
+    is_open: set[str] = set()
+    for event in events:
+        key = event.get("toolCallId") or event.get("messageId", "")
+        match event["type"]:
+            case "TEXT_MESSAGE_START" | "REASONING_MESSAGE_START" | "TOOL_CALL_START":
+                assert key not in is_open
+                is_open.add(key)
+                said[key] = ""
+            case "TEXT_MESSAGE_CONTENT" | "REASONING_MESSAGE_CONTENT" | "TOOL_CALL_ARGS":
+                assert key in is_open
+                said[key] += event["delta"]
+            case "TEXT_MESSAGE_END" | "REASONING_MESSAGE_END" | "TOOL_CALL_END":
+                is_open.remove(key)
+            case "TOOL_CALL_RESULT":
+                said[event["messageId"]] = event["content"]
+            case "MESSAGES_SNAPSHOT":
+                said = {}
+                for message in event["messages"]:
+                    if message["role"] != "user":
+                        calls = message.get("toolCalls")
+                        said[message["id"]] = calls[0]["function"]["arguments"] if calls else message["content"]
+            case "RUN_FINISHED":
+                assert not is_open
+            case _:
+                pass
+    return said

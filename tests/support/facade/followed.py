@@ -1,0 +1,48 @@
+"""A followed chat for the faces: two runs of an agent, one after the other, and what is between them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+from headrace.v1 import agent_pb2
+from tests.support.facade.openai_api import thinking
+from tests.support.facade.scripted import BLOCK, CHAT, RUN, Script, Step, delta, opening, text
+
+SECOND = "22222222-2222-4222-8222-2222222222aa"
+
+LIVE: list[Step] = [*thinking()[:7], text(9, "I look."), *thinking()[9:]]
+"""A run whose reader comes back while it is live: what was said comes in one piece."""
+
+ENDED: list[Step] = [
+    *opening(),
+    delta(6, reasoning_snapshot=agent_pb2.ReasoningSnapshot(reasoning_id=f"{RUN}_r_1", text="Hm")),
+    delta(10, content_snapshot=agent_pb2.ContentSnapshot(content_id=BLOCK, text="I look.")),
+    *thinking()[10:],
+]
+"""The same run, told after its end."""
+
+COMPACTION = agent_pb2.FollowDelta(cursor="9.0", delta=delta(0, compaction_complete=agent_pb2.CompactionComplete()))
+
+
+def number(n: int, run_id: str, steps: Sequence[Step]) -> list[agent_pb2.FollowDelta]:
+    followed: list[agent_pb2.FollowDelta] = []
+    for event in cast("Sequence[agent_pb2.AgentDelta]", steps):
+        copy = agent_pb2.AgentDelta.FromString(event.SerializeToString())
+        if copy.HasField("run_start"):
+            copy.run_start.run_id = run_id
+        followed.append(agent_pb2.FollowDelta(cursor=f"{n}.{copy.seq}", run_id=run_id, delta=copy))
+    return followed
+
+
+def script_chat(*publish: str) -> Script:
+    """A chat of two runs that are live, and a follower of both."""
+    runs = [agent_pb2.Run(run_id=run_id, chat_id=CHAT, agent_key="helper") for run_id in (RUN, SECOND)]
+    return Script(follows=[follow_from("")], publish=publish, run=runs[0], runs=runs)
+
+
+def follow_from(cursor: str, told: Sequence[Step] = ()) -> list[agent_pb2.FollowDelta]:
+    """What Follow gives of the chat from the beginning of a cursor's run."""
+    told = told or thinking()
+    second = number(10, SECOND, told)
+    return second if cursor.startswith("10.") else [*number(1, RUN, told), COMPACTION, *second]
