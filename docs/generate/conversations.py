@@ -229,4 +229,4 @@ def _describe(message: llm_pb2.Message) -> str:
     if len(text) > TEXT_CHARS_MAX:
         text = f"{text[: TEXT_CHARS_MAX // 2]} … {text[-TEXT_CHARS_MAX // 2 :]}"
     who = f"{message.role} {message.tool_call_id}".rstrip()
-    return f"**{who}**: " + text.replace("|", "\\|").replace("<", "&lt;")
+    return f"**{who}**: " + text.replace("|", "\\|").replace("<", "&lt;").replace("](", "]\\(")

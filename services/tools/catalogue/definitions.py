@@ -135,7 +135,7 @@ class Definition(BaseModel):
 
     @model_validator(mode="after")
     def _check_kind(self, info: ValidationInfo) -> Definition:
-        # The file's kind is the validation's context.
+        assert info.context is not None, "the file's kind is the validation's context"
         own = self.find_kind(info.context)
         for field, kind in BELONGS_TO.items():
             if getattr(self, field) is not None and own != kind:
