@@ -23,7 +23,7 @@ ATTRIBUTES_LEFT = {
     "headrace/cli/operating/keys.py: Key": 17,
     "services/memory/log/chat_info.py: ChatInfo": 17,
     "services/memory/log/chat_info.py: RunInfo": 20,
-    "services/memory/log/messages.py: StoredMessage": 21,
+    "services/memory/log/messages.py: StoredMessage": 22,
     "services/memory/log/raw_json.py: GateEvent": 24,
     "services/memory/storage/gates/rows.py: GateEntry": 24,
     "services/memory/storage/records/erasures.py: StoredErasure": 17,
@@ -42,7 +42,7 @@ ATTRIBUTES_LEFT = {
     "services/runtime/auth/settings.py: AuthSettings": 17,
     "services/tools/config.py: Config": 19,
     # A field for each thing that a tool, a call of one or a command of the sandbox may be or have.
-    "services/orchestrator/run/answers/call.py: Call": 18,
+    "services/orchestrator/run/answers/call.py: Call": 19,
     "services/tools/sandbox/supervisor/policy.py: Policy": 16,
     "services/tools/toolkit/tool.py: Tool": 20,
     # A stub for each of the contract's services.
