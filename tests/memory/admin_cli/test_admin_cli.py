@@ -191,19 +191,20 @@ async def import_chat(folder: Path, tmp_path: Path, entries: list[dict[str, Any]
 async def test_v3_logs_are_read_with_their_old_names(serve: Serve, folder: Path, tmp_path: Path) -> None:
     chat_id = await import_chat(folder, tmp_path, V3)
     lines = [orjson.loads(line) for line in (folder / f"{chat_id}.json").read_bytes().splitlines()]
-    assert [line["_n"] for line in lines] == list(range(1, 8))
+    assert [line["_n"] for line in lines] == list(range(1, 9))
     assert lines[1]["plan"] == {
         "planId": "p1", "tasks": [{"taskId": "t1", "description": "look", "status": "init"}],
     }  # fmt: skip
     assert lines[1]["system"] == "Be brief."
     assert lines[1]["messages"][2]["_toolId"] == "tool_ab_1"
-    assert lines[3]["messages"][1]["_rawArguments"] == "{cut"
+    steps = [line for line in lines if line["_type"] == "step"]
+    assert steps[1]["messages"][1]["_rawArguments"] == "{cut"
     async with serve() as memory:
         payloads = [event.WhichOneof("payload") for event in (await memory.chat(chat_id=chat_id)).events]
         assert payloads == [
             "request_query", "chat_start", "run_start", "reasoning_snapshot", "tool_snapshot", "tool_result",
-            "content_snapshot", "run_complete", "request_query", "run_start", "content_snapshot", "tool_snapshot",
-            "run_complete",
+            "content_snapshot", "plan_create", "run_complete", "request_query", "run_start", "content_snapshot",
+            "tool_snapshot", "run_complete",
         ]  # fmt: skip
         assert await load_next_context(memory, chat_id) == [
             "user: Weather in Paris?",

@@ -49,6 +49,7 @@ HOOK = {"url": "https://hooks.example/"}
 FIELDS: dict[str, dict[str, Any] | Callable[[Ids], dict[str, Any]]] = {
     "AgentService.Query": {"message": "hi", "agent_key": "plain"},
     "AgentService.Attach": {},
+    "AgentService.Follow": {},
     "AgentService.Submit": {"tool_id": "t_1", "payload": "{}"},
     "AgentService.Cancel": {},
     "AgentService.Steer": {"message": "go on"},
@@ -71,6 +72,7 @@ FIELDS: dict[str, dict[str, Any] | Callable[[Ids], dict[str, Any]]] = {
     "MemoryService.RevokeGrant": GRANT,
     "MemoryService.GetGate": GATE,
     "MemoryService.GetChat": {"include_lines": True},
+    "MemoryService.WatchChat": {},
     "MemoryService.ShareChat": {"shared_with": ["tenant"]},
     "MemoryService.UpdateChat": {"title": "Mine"},
     "MemoryService.ForkChat": {},

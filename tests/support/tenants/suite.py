@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing
@@ -158,6 +159,10 @@ class TenantSuite:
         return start.chat_id, start.run_id
 
 
+ENOUGH = {"Attach": 3, "Follow": 3, "WatchChat": 1}
+"""Messages after which streams are left that may have no end."""
+
+
 async def _answer(
     channel: grpc.aio.Channel, method: str, rpc: MethodDescriptor, kinds: Any, requests: Sequence[Message], shown: Any
 ) -> Any:
@@ -173,7 +178,7 @@ async def _answer(
             # What a slow answer has said so far is enough.
             if SLOW in str(requests[0]) and event.DESCRIPTOR.name == "AgentDelta" and event.HasField("content_start"):
                 break
-            if rpc.name == "Attach" and len(events) >= 3:
+            if len(events) >= ENOUGH.get(rpc.name, math.inf):
                 break
     finally:
         answer.cancel()
