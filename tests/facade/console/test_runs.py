@@ -307,7 +307,8 @@ async def test_a_reload_in_mid_stream_goes_on_with_the_run(opening: Opening) -> 
 async def test_what_was_answered_before_a_reload_is_not_asked_again(opening: Opening) -> None:
     story = Story("", run_id=RUN)
     for number in (1, 2):
-        call = agent_pb2.ToolSnapshot(tool_id=f"t_{number}", tool_name="page", tool_type="frontend", tool_params="{}")
+        call = agent_pb2.ToolSnapshot(tool_id=f"t_{number}", tool_name="page", tool_params="{}")
+        call.tool_type, call.viewport_key = "frontend", "page"
         story.add(tool_snapshot=call)
         story.result("t_1", "yes") if number == 1 else story.wait(asyncio.Event())
     async with opening(memory=Memory(events=story.events), place=f"#chat={CHAT}") as console:

@@ -21,8 +21,8 @@ GOES_ON = {
     "KeyService": "ListKeys GetKey RevokeKey ReadKeyChanges TakeKeyCalls SuspendUser ReleaseUser ListSuspendedUsers",
     "MemoryService": "ListChats GetChat DeleteChat Search ListFacts RecallFacts DeleteFact ExportFacts LoadContext"
     " ReadHistory ReadResult ListCheckpoints ListPins GetSummary GetState GetBlob ListUnfinishedRuns ListGates"
-    " WatchGates WatchChat ListRuns ReadAgentVersion FindAgentVersions DeleteAgentDefinition ReadAgentChanges GetGate ListGrants"
-    " RevokeGrant ExportGates ListLimits MeasureBudgets"
+    " WatchGates ListRuns ReadAgentVersion FindAgentVersions DeleteAgentDefinition ReadAgentChanges GetGate ListGrants"
+    " WatchChat RevokeGrant ExportGates ListLimits MeasureBudgets"
     # Runs come to their end.
     " Append AcquireLease RenewLease RenewLeases ReleaseLease ReserveSpend",
     "ScheduleService": "ListSchedules GetSchedule DeleteSchedule ListDueSchedules RecordFiring"
