@@ -109,6 +109,19 @@ def list_scopes() -> str:
     return format_table("scope | RPC | over HTTP | in the audit log", rows)
 
 
+def list_callers() -> str:
+    """Return a table of who may call which methods, by service."""
+    methods: dict[tuple[str, str], list[str]] = {}
+    for path, callers in sources.CALLERS.items():
+        service, _, name = path.rpartition("/")
+        key = service.rpartition(".")[2], ", ".join(sorted(callers))
+        methods.setdefault(key, []).append(name)
+    rows = [
+        [code(service), callers, " ".join(map(code, names))] for (service, callers), names in sorted(methods.items())
+    ]
+    return format_table("service | who may call | methods", rows)
+
+
 def _signature(rpc: MethodDescriptor) -> str:
     takes = "stream " * rpc.client_streaming + rpc.input_type.name
     return f"{rpc.name}({takes}) returns ({'stream ' * rpc.server_streaming}{rpc.output_type.name})"

@@ -21,8 +21,7 @@ from docs.generate import (
 ROOT = Path(__file__).parents[2]
 PAGES = [
     *sorted((ROOT / "docs" / "reference").glob("*.md")),
-    ROOT / "docs" / "architecture.md",
-    ROOT / "docs" / "flows.md",
+    *(ROOT / "docs" / name for name in ("architecture.md", "flows.md", "operating.md")),
 ]
 
 _REGION = re.compile(r"(<!-- generated: ([\w-]+)((?: [\w.-]+)*) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -41,6 +40,7 @@ REGIONS: dict[str, Callable[..., str]] = {
     "routes": contract.describe_routes,
     "rpcs": contract.describe_rpcs,
     "scopes": contract.list_scopes,
+    "callers": contract.list_callers,
     "errors": code_tables.list_errors,
     "metrics": code_tables.list_metrics,
     "commands": command_line.describe_commands,
