@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeAlias
 
-from headrace.errors import LogDamaged, NotFound, Overloaded, PermissionDenied, ProviderUnavailable
+from headrace.errors import InvalidRequest, LogDamaged, NotFound, Overloaded, PermissionDenied, ProviderUnavailable
 from headrace.run_states import STATES_BY_EVENT
 from headrace.streams import reading
 from headrace.v1 import agent_pb2, agent_pb2_grpc, llm_pb2, memory_pb2
@@ -14,7 +14,6 @@ from services.orchestrator.agents.definition import Definition
 from services.orchestrator.agents.registry import Registry
 from services.orchestrator.cluster.forwarding import Forwarder
 from services.orchestrator.lifecycle.live_calls import cassette_rpc, context_rpc, run_list
-from services.orchestrator.lifecycle.live_calls.following import Cursor, RunSink, encode_delta
 from services.orchestrator.lifecycle.live_runs import HeldRuns, OwnedElsewhere, ParkedStream, RepeatedQuery, StartResult
 from services.orchestrator.lifecycle.pins import Pins
 from services.orchestrator.lifecycle.publishing import (
@@ -32,6 +31,7 @@ from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.people.gate_service import GateService
 from services.orchestrator.run.run import Run
 from services.runtime.auth.identity import Identity, acting_as, require_identity
+from services.runtime.formats.chat_cursor import ChatCursor
 from services.runtime.randomness import new_uuid
 from services.runtime.rpc.interceptors import Context
 from services.runtime.rpc.push_stream import MessageSink, Watches, opening_sink
@@ -87,7 +87,9 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         return await self._relays.stream(request, context, out, lambda run: self._follow_run(request, out, run))
 
     async def Follow(self, request: agent_pb2.FollowRequest, context: Context) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] - as Query
-        after = Cursor.parse(request.cursor)
+        after = ChatCursor.parse(request.cursor)
+        if after is None:
+            raise InvalidRequest.of("cursor", "must be of an event of this chat, such as '12.34'")
         watching = memory_pb2.WatchChatRequest(chat_id=request.chat_id, from_n=after.n)
         async with (
             self._watches.following(),
@@ -96,13 +98,13 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
             reading(self._peers.memory.WatchChat(watching)) as items,
         ):
             async for item in items:
-                at = after if item.n == after.n else Cursor(item.n)
+                at = after if item.n == after.n else ChatCursor(item.n)
                 if item.run_id:
-                    await self._follow_to_end(RunSink(out, item.run_id, at), context)
-                elif at != after and not out.send(encode_delta(at, "", item.event)):
+                    await self._follow_to_end(_RunSink(out, item.run_id, at), context)
+                elif at != after and not out.send(_encode_delta(at, "", item.event)):
                     await out.wait_until_drained()
 
-    async def _follow_to_end(self, sink: RunSink, context: Context) -> None:
+    async def _follow_to_end(self, sink: _RunSink, context: Context) -> None:
         """Send what a run has after the sink's last event. A stream of it that breaks is opened again."""
         try:
             while not sink.is_over:
@@ -349,6 +351,31 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         return await stored_runs.find_chat_owner(
             self._peers, chat_id=chat_id, run_id=run_id or None, shows_content=shows_content
         )
+
+
+class _RunSink:
+    """Sends the events of one run of a followed chat."""
+
+    def __init__(self, out: MessageSink, run_id: str, after: ChatCursor) -> None:
+        self.wait_until_drained = out.wait_until_drained
+        self.run_id = run_id
+        self.is_over = False
+        self._out = out
+        self._at = after
+
+    @property
+    def last_seq(self) -> int:
+        return self._at.seq
+
+    def send(self, message: bytes) -> bool:
+        delta = agent_pb2.AgentDelta.FromString(message)
+        self._at = ChatCursor(self._at.n, delta.seq)
+        self.is_over = delta.WhichOneof("payload") in STATES_BY_EVENT
+        return self._out.send(_encode_delta(self._at, self.run_id, delta))
+
+
+def _encode_delta(cursor: ChatCursor, run_id: str, delta: agent_pb2.AgentDelta) -> bytes:
+    return agent_pb2.FollowDelta(cursor=str(cursor), run_id=run_id, delta=delta).SerializeToString()
 
 
 async def _send_events(events: Sequence[agent_pb2.AgentDelta], out: MessageSink) -> int:

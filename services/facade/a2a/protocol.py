@@ -16,10 +16,10 @@ from aiohttp import web
 from headrace.errors import HeadraceError, NotFound, from_rpc_error
 from services.facade.requests.body import has_type, read_body
 from services.facade.responses import envelope
+from services.runtime.formats.chat_cursor import ChatCursor
 from services.runtime.formats.json_form import JSON_DEPTH_MAX, measure_json_depth
 
 VERSION = "1.0"
-_CONTEXT_CURSOR = re.compile(r"\d{1,18}\.\d{1,18}", re.ASCII)
 _WORD_BREAK = re.compile(r"(?<=[a-z])_([a-z])")
 
 MEDIA_TYPES = ("application/json", "application/a2a+json")
@@ -29,7 +29,7 @@ VERSION_HEADER = "A2A-Version"
 EXTENSIONS_HEADER = "A2A-Extensions"
 
 CURSOR = "urn:headrace:cursor:1"
-"""The extension: streamed events have cursors, and a subscription with Last-Event-ID goes on behind one.
+"""The extension: streamed events have cursors, and a subscription with Last-Event-ID continues after one.
 
 It has one method, of JSON-RPC: SubscribeToContext {contextId} streams the events of all tasks of a context, also of
 those that begin later; the cursors are the context's.
@@ -109,11 +109,11 @@ def parse_cursor(given: str | None) -> int:
     return int(text)
 
 
-def parse_context_cursor(given: str | None) -> str:
-    """Return the cursor of a context after which a subscription goes on; empty: from the beginning."""
-    if given and not _CONTEXT_CURSOR.fullmatch(given):
+def parse_context_cursor(given: str | None) -> ChatCursor:
+    """Return the cursor of a context after which a subscription continues."""
+    if (cursor := ChatCursor.parse(given or "")) is None:
         raise A2aError(BAD_PARAMS, f"{LAST_EVENT_ID}: must be the id of an event of this context, such as '12.34'")
-    return given or ""
+    return cursor
 
 
 def asks_for_cursors(given: str | None) -> bool:

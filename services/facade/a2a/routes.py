@@ -37,7 +37,7 @@ from services.facade.a2a.protocol import (
 from services.facade.a2a.rest_paths import read_rest_call
 from services.facade.a2a.task_view import ANSWER, ContextSink, TaskView
 from services.facade.faces.published import PublishedAgents
-from services.facade.faces.runs import FaceRuns, FollowedChats, rewind
+from services.facade.faces.runs import FaceRuns, FollowedChats
 from services.facade.middleware.request_lifecycle import has_begun
 from services.facade.requests.body import read_single_header
 from services.facade.responses.frame_writer import FrameWriter, StreamTimeouts
@@ -161,7 +161,7 @@ class _A2aHandlers:
             return JsonEvents(writer, call, has_cursors=has_cursors, n=n)
 
         sink = ContextSink(make_events, cursor, _find_base(request))
-        sending = self._followed.follow(context_id, rewind(cursor), [agent_key], sink.take)
+        sending = self._followed.follow(context_id, f"{cursor.n}.0", [agent_key], sink.take)
         return await send_stream(writer, sending, _make_encoder(call), tells_breaks=True)
 
 

@@ -16,8 +16,8 @@ from headrace.run_states import LIVE_STATES, STATES_BY_EVENT, State
 from headrace.shown_text import make_visible
 from headrace.v1 import agent_pb2
 from services.facade.faces.gate_answers import APPROVAL, CREDENTIAL
-from services.facade.faces.runs import order
 from services.runtime.clock import format_time
+from services.runtime.formats.chat_cursor import ChatCursor
 
 ANSWER = "answer"
 
@@ -248,10 +248,10 @@ def _name_answer(gate: agent_pb2.GateOpen) -> str:
 class ContextSink:
     """Takes the events of a chat's runs after `cursor`, whose run comes from its beginning; each run is a task."""
 
-    def __init__(self, make_events: Callable[[str], EventSink], cursor: str, base_url: str) -> None:
+    def __init__(self, make_events: Callable[[str], EventSink], cursor: ChatCursor, base_url: str) -> None:
         """`make_events` opens the events of a task by what names it in its context."""
         self._make_events = make_events
-        self._known = order(cursor)
+        self._known = cursor
         self._base_url = base_url
         self._run_id = ""
         self._task = TaskView()
@@ -259,14 +259,14 @@ class ContextSink:
     async def take(self, followed: agent_pb2.FollowDelta) -> bool:
         if not followed.run_id:
             return True  # A2A has no events between tasks
-        n, seq = order(followed.cursor)
-        known_seq = self._known[1] if n == self._known[0] else 0
+        at = ChatCursor.read(followed.cursor)
+        known_seq = self._known.seq if at.n == self._known.n else 0
         if followed.run_id != self._run_id:
             self._run_id = followed.run_id
-            self._task = TaskView(self._make_events(str(n)), known_seq, base_url=self._base_url)
+            self._task = TaskView(self._make_events(str(at.n)), known_seq, base_url=self._base_url)
             self._task.stays_while_waiting = True
             self._task.has_begun = known_seq > 0
-        is_ready = self._task.take(followed.delta) if seq > known_seq else self._task.recall(followed.delta)
+        is_ready = self._task.take(followed.delta) if at.seq > known_seq else self._task.recall(followed.delta)
         if not is_ready:
             await self._task.wait_until_ready()
         return True

@@ -113,17 +113,6 @@ class FaceRuns:
             await self._agents.Cancel(request, timeout=CANCEL_TIMEOUT_S, metadata=call_ids.forward_metadata())
 
 
-def rewind(cursor: str) -> str:
-    """Return the cursor from which the whole run of a chat's cursor comes again."""
-    return f"{cursor.partition('.')[0]}.0" if cursor else ""
-
-
-def order(cursor: str) -> tuple[int, int]:
-    """Return what orders the cursors of a chat; those of Follow have this form."""
-    n, _, seq = cursor.partition(".")
-    return int(n or 0), int(seq or 0)
-
-
 class FollowedChats:
     def __init__(self, orchestrator: grpc.aio.Channel, runs: FaceRuns, watches: Watches) -> None:
         # Any: the stubs' types know the RPCs of synchronous channels too.

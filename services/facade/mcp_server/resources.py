@@ -23,11 +23,12 @@ from headrace.calls.chat_pages import read_chat
 from headrace.errors import NotFound
 from headrace.streams import reading, rpc_errors
 from headrace.v1 import agent_pb2, memory_pb2, memory_pb2_grpc, tools_pb2, tools_pb2_grpc
-from services.facade.faces.runs import FollowedChats, order
+from services.facade.faces.runs import FollowedChats
 from services.facade.mcp_server.protocol import BAD_PARAMS, McpError, Message
 from services.facade.mcp_server.run_view import RESOURCES
 from services.facade.mcp_server.tool_call import encode_frame
 from services.facade.responses.frame_writer import FrameWriter
+from services.runtime.formats.chat_cursor import CURSOR, ChatCursor
 from services.runtime.formats.json_form import encode
 from services.runtime.rpc import call_ids
 
@@ -50,7 +51,7 @@ TEMPLATES = [
 ]
 
 _URI = re.compile(
-    re.escape(RESOURCES) + r"([0-9a-fA-F-]{36})(?:/files/(.{1,4096})|\?cursor=((?:[0-9]{1,18}\.[0-9]{1,18})?))?",
+    re.escape(RESOURCES) + rf"([0-9a-fA-F-]{{36}})(?:/files/(.{{1,4096}})|\?cursor=((?:{CURSOR})?))?",
     re.DOTALL,
 )
 
@@ -113,15 +114,15 @@ class Resources:
     async def _read_news(self, chat: memory_pb2.GetChatResponse, cursor: str, agent_keys: Collection[str]) -> str:
         """Return what the chat has after the cursor, as JSON: its events, each as AgentService.Follow sends it, and the
         cursor to read on from."""
-        events = list[bytes]()
+        events, end = list[bytes](), ChatCursor.read(chat.cursor)
 
         async def take(followed: agent_pb2.FollowDelta) -> bool:
             nonlocal cursor
             events.append(encode(followed))
             cursor = followed.cursor
-            return order(cursor) < order(chat.cursor) and len(events) < EVENTS_MAX
+            return ChatCursor.read(cursor) < end and len(events) < EVENTS_MAX
 
-        if order(cursor) < order(chat.cursor):
+        if ChatCursor.read(cursor) < end:
             async with asyncio.timeout(UNARY_TIMEOUT_S):
                 await self._followed.follow(chat.chat_id, cursor, agent_keys, take)
         return f'{{"events":[{b",".join(events).decode()}],"cursor":"{cursor}"}}'

@@ -22,6 +22,7 @@ from services.memory.storage.paging import Page
 from services.memory.storage.search import Question
 from services.runtime.auth import identity
 from services.runtime.auth.access import RUN_ONLY
+from services.runtime.formats.chat_cursor import ChatCursor
 from services.runtime.formats.same_fields import copy_fields
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class ChatRpcs(MemoryServiceServicer):
         access = describe_access(info.owner, info.shared_with, info.participants)
         response.MergeFrom(memory_pb2.GetChatResponse(**access))
         if run_id is None and not request.page_token and response.events:
-            response.cursor = f"{shown.runs[-1][0].n}.{response.events[-1].seq}"
+            response.cursor = str(ChatCursor(shown.runs[-1][0].n, response.events[-1].seq))
         if request.include_lines:
             if run_id is None:
                 raise InvalidRequest.of("runId", "is required where lines are wanted")

@@ -224,7 +224,7 @@ class Publishing:
             match orjson.loads(found.definition):
                 case {"agents": {request.agent_key: source}}:
                     pass
-                case _:  # whoever stored it is trusted, and was wrong
+                case _:  # its writer is trusted, and was wrong
                     why = f"version {request.version} of agent {request.agent_key!r} keeps no definition of it"
                     raise NotFound(why, agentKey=request.agent_key)
             text = orjson.dumps(source, option=orjson.OPT_INDENT_2).decode()
