@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from google.protobuf.descriptor_pool import Default
 
+from headrace.contract import RPCS
 from headrace.errors import Erasing
 from services.memory.data.erasures import NEW_WORK, Refusals
 from services.memory.storage.records.erasures import StoredErasure
@@ -35,12 +35,7 @@ GOES_ON = {
 
 
 def test_each_rpc_of_memory_is_refused_or_named_here() -> None:
-    files = {"MemoryService": "memory", "AuditService": "audit", "KeyService": "keys", "ScheduleService": "schedule"}
-    files |= {"SpendService": "spend", "WebhookService": "webhook", "DataStoreService": "data"}
-    rpcs: set[str] = set()
-    for service, file in files.items():
-        found = Default().FindFileByName(f"headrace/v1/{file}.proto").services_by_name[service]
-        rpcs |= {f"/{found.full_name}/{rpc.name}" for rpc in found.methods}
+    rpcs = {path for path, rpc in RPCS.items() if rpc.server == "memory"}
     going = {f"/headrace.v1.{service}/{name}" for service, names in GOES_ON.items() for name in names.split()}
     assert going | NEW_WORK == rpcs
     assert not going & NEW_WORK
