@@ -92,7 +92,7 @@ gen: $(VENV)/dev build/image.binpb ## Write all that is generated (HASHES=: with
 		headrace/a2a/a2a_pb2.py
 	$(PROTO_RUN) --grpc_python_out=. --mypy_grpc_out=quiet:. $(SERVICES) $(FOREIGN)
 	$(PROTO_VENV)/bin/python protos/comments build/image.binpb headrace/v1/comments.json
-	$(BIN)/python packaging/client/make_sync.py
+	$(BIN)/python packaging/client/make_stubs.py
 	$(BIN)/python -m services.facade.openapi >build/openapi.json
 	cmp -s build/openapi.json $(OPENAPI) || cp build/openapi.json $(OPENAPI)
 	$(BIN)/python -m docs.generate

@@ -62,11 +62,6 @@ class Rpc:
         return GetMessageClass(self.descriptor.output_type)
 
 
-def _load_files() -> list[FileDescriptor]:
-    names = sorted(module.name for module in iter_modules(headrace.v1.__path__) if module.name.endswith("_pb2"))
-    return [import_module(f"headrace.v1.{name}").DESCRIPTOR for name in names]
-
-
 def _read_rpc(descriptor: MethodDescriptor) -> Rpc:
     options = descriptor.GetOptions()
     service = descriptor.containing_service
@@ -85,7 +80,11 @@ def _read_rpc(descriptor: MethodDescriptor) -> Rpc:
     )
 
 
-FILES = _load_files()
+FILES: list[FileDescriptor] = [
+    import_module(f"headrace.v1.{name}").DESCRIPTOR
+    for name in sorted(module.name for module in iter_modules(headrace.v1.__path__))
+    if name.endswith("_pb2")
+]
 
 SERVICES: dict[str, ServiceDescriptor] = {
     service.name: service for file in FILES for service in file.services_by_name.values()
