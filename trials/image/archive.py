@@ -1,4 +1,4 @@
-"""Writes the image of this checkout to FOLDER as an OCI archive, with its digest: `python -m trials.image.archive FOLDER`.
+"""Writes the image of this checkout to FOLDER, as an OCI archive with its digest: `… trials.image.archive FOLDER`.
 
 Then it loads the archive, as a user would, and runs it.
 """
