@@ -34,6 +34,7 @@ class Rpc:
     """The service of the suite that answers, such as memory."""
     callers: frozenset[str]
     without_user: bool
+    creates: bool
     scope: str
     """Empty: every credential is enough."""
     audit: str
@@ -73,6 +74,7 @@ def _read_rpc(descriptor: MethodDescriptor) -> Rpc:
         server=defaults[common_pb2.server],
         callers=frozenset(words - {"public"} | PUBLIC if "public" in words else words),
         without_user=options.Extensions[common_pb2.without_user],
+        creates=options.Extensions[common_pb2.creates],
         scope=options.Extensions[common_pb2.scope],
         audit=options.Extensions[common_pb2.audit],
         client=options.Extensions[common_pb2.client] if options.HasExtension(common_pb2.client) else None,

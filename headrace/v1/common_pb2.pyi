@@ -567,6 +567,7 @@ SCOPE_FIELD_NUMBER: _builtins.int
 AUDIT_FIELD_NUMBER: _builtins.int
 CALLERS_FIELD_NUMBER: _builtins.int
 WITHOUT_USER_FIELD_NUMBER: _builtins.int
+CREATES_FIELD_NUMBER: _builtins.int
 CLIENT_FIELD_NUMBER: _builtins.int
 rules: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.FieldOptions, Global___FieldRules]
 """Rules of this field; see FieldRules."""
@@ -590,5 +591,7 @@ stands for client, facade and orchestrator. Others are refused with PERMISSION_D
 """
 without_user: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.MethodOptions, _builtins.bool]
 """Whether services call this on their own account: for no user, or for all users."""
+creates: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.MethodOptions, _builtins.bool]
+"""Whether it keeps something new of a user, and is refused with ERASING while the user's data is being erased."""
 client: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.MethodOptions, Global___ClientCall]
 """The method of the clients in Python that calls this; absent: they have none, or one written by hand."""
