@@ -13,8 +13,6 @@ HEAD = """\
 The cost and latency of runs and deltas at each entrance of the suite, compared with peers in the same session, all on
 one machine. `python -m trials bench entrances --write` writes this page in about {minutes:.0f} minutes; it omits no
 measured way.
-For the cost of a delta on each transport, in steady streams and at full speed, see
-[transports](performance-transports.md).
 """
 
 LEFT = """\
