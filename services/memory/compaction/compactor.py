@@ -132,7 +132,8 @@ class Compactor:
         counter = self._counting.create_counter(chat, request.limits)
         base = chat.bases.find(source.context_id)
         pins = _list_pins(chat, source)
-        return CompactionDraft(source, request, self._window.resize(request), counter, facts, base, pins)
+        is_ended = chat.info.runs[request.run_id].is_ended
+        return CompactionDraft(source, request, self._window.resize(request), counter, facts, base, pins, is_ended)
 
     async def _follow_chat(self, draft: CompactionDraft) -> CompactionDraft:
         """Return the draft with what people have pinned and edited meanwhile."""

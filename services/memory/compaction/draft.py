@@ -32,7 +32,7 @@ from services.memory.compaction.receipt import (
 )
 from services.memory.context.pairing import MessageGroup, make_text_message
 from services.memory.context.scopes import SummaryChanges, format_pins
-from services.memory.context.source import get_position
+from services.memory.context.source import get_position, keep_since
 from services.memory.context.token_counter import get_request_tokens_max
 from services.memory.context.view import UNBOUNDED, ContextWindow, build_view
 from services.memory.log.lines import CompactReceipt
@@ -83,6 +83,7 @@ class CompactionDraft:
     """What the compaction has to follow: the context's last boundary, or a later revert, and all redactions."""
     pins: Sequence[Pin] = ()
     """Messages that the user has pinned, those that stay beside the summary too."""
+    is_between_runs: bool = False
     edited: str = ""
     """Another text that the user gave to the former summary while this one was written; empty: none."""
 
@@ -177,7 +178,7 @@ class CompactionDraft:
         content = build_content(write(plan), told, receipt.unseen if unseen.groups_seen else (), self._facts, files)
         content_tokens = self.counter.count_for_log(make_text_message("user", content))
         shown = self._count_shown(content, self._list_replaced_pins(plan))
-        tokens = self._frame + shown + self.counter.count_groups(plan.kept)
+        tokens = self._frame + shown + self._count_kept(plan)
         return CompactionResult(
             plan,
             content,
@@ -209,6 +210,14 @@ class CompactionDraft:
                 *(f"Pinned by the user: line {pin.target}" for pin in self._list_replaced_pins(plan)),
             ],
         )
+
+    def _count_kept(self, plan: CompactionPlan) -> int:
+        """Count what stays as the next request shows it: between runs the last one is shortened by then."""
+        if not self.is_between_runs:
+            return self.counter.count_groups(plan.kept)
+        source = replace(self.source, before=[*self.source.before, self.source.lines], lines=())
+        shown = build_view(source, UNBOUNDED).earlier
+        return self.counter.count_groups(keep_since(shown, get_position(self.groups[plan.start])))
 
     def _list_replaced_pins(self, plan: CompactionPlan) -> list[Pin]:
         """List the pins that will stand behind the summary; those of messages beside it stand in their own place."""

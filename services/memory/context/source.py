@@ -6,7 +6,7 @@ scopes.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
@@ -118,10 +118,7 @@ class ContextSource:
     def _cut_compacted(self, groups: list[MessageGroup], lines: Sequence[Line]) -> list[MessageGroup]:
         if self.compacted is None or not _holds(lines, self.compacted.start):
             return groups
-        start = self.compacted.start
-        return keep_from(
-            groups, next((i for i, group in enumerate(groups) if get_position(group) >= start), len(groups))
-        )
+        return keep_since(groups, self.compacted.start)
 
 
 def select_source(runs: Mapping[str, Sequence[Line]], run_id: str, context_id: str | None) -> ContextSource:
@@ -231,6 +228,10 @@ def keep_from(groups: Sequence[MessageGroup], start: int) -> list[MessageGroup]:
         return list(groups[start:])
     asked = next((group for group in reversed(groups[:start]) if group.is_question), None)
     return [*([] if asked is None else [asked]), *groups[start:]]
+
+
+def keep_since(groups: Sequence[MessageGroup], start: Position) -> list[MessageGroup]:
+    return keep_from(groups, next((i for i, group in enumerate(groups) if get_position(group) >= start), len(groups)))
 
 
 def get_position(group: MessageGroup) -> Position:
