@@ -50,6 +50,9 @@ if TYPE_CHECKING:
 INTERRUPTED = "INTERRUPTED"
 """Fault of a compaction that ended before its summary was there."""
 
+OVERTAKEN = "ALREADY_COMPACTED"
+"""Fault of one whose context another has changed since it was due."""
+
 log = structlog.get_logger()
 
 
@@ -83,7 +86,8 @@ class Compactor:
         draft = self._make_draft(chat, request)
         before = await asyncio.to_thread(lambda: draft.tokens)
         yield memory_pb2.CompactDelta(start=agent_pb2.CompactionStart(pre_tokens=before, **_describe_request(request)))
-        if refusal := await asyncio.to_thread(draft.find_refusal):
+        is_overtaken = request.HasField("base") and request.base != draft.base.uuid
+        if refusal := OVERTAKEN if is_overtaken else await asyncio.to_thread(draft.find_refusal):
             yield _report_failure(request, refusal)
             return
         model = request.summary_model if request.HasField("summary_model") else request.limits
@@ -117,7 +121,7 @@ class Compactor:
                 fault = failure
             else:
                 is_done = await self._commit_unless_overtaken(draft, result, failure, agent_key)
-                fault = "" if is_done else "ALREADY_COMPACTED"
+                fault = "" if is_done else OVERTAKEN
         finally:
             if fault and agent_key is not None:
                 await self._charge_failure(draft, writer, fault, agent_key)
