@@ -13,7 +13,6 @@ HEAD = """\
 What runs and deltas cost and wait at each entrance of the suite, beside peers in the same run, everything on one
 machine. Written by `python -m trials bench entrances --write`, which takes about {minutes:.0f} minutes; no way that was
 measured is left out.
-What a delta costs on each transport, on steady streams and flat out: [transports](performance-transports.md).
 """
 
 LEFT = """\
