@@ -9,7 +9,7 @@ import asyncio
 import io
 import json
 import time
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -52,8 +52,6 @@ class LongChat:
     """As Ada and as Bob sees it."""
     chat_id: str = ""
     asked: list[Asked] = field(default_factory=list[Asked])
-    usages: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    """Of its runs that have ended."""
 
     async def ask(self, question: Question, crash: asyncio.Barrier | None = None) -> None:
         """Ask one question, and act as its kind wants; at a crash wait for the kill, and until the service is back."""
@@ -81,7 +79,6 @@ class LongChat:
             seen += await suite.follow(run_id)
         ends = {"cancel": "run.cancel", "fail": "run.error"}.get(question.kind, "run.complete")
         assert seen[-1]["type"] == ends, (question, seen[-1])
-        self.usages.append(seen[-1].get("usage") or {})
         if question.kind == "pinned":
             n = next(line["_n"] for line in self.read_log() if line.get("query", {}).get("message") == question.text)
             await self._do("pin", n=n)
@@ -93,7 +90,6 @@ class LongChat:
     async def compact(self) -> None:
         events = await self.suites[0].compact(self.chat_id)
         assert "compaction.complete" in [event["type"] for event in events], events
-        self.usages.append(events[-1].get("usage") or {})
 
     async def _do(self, what: str, **fields: Any) -> None:
         status, answer = await self.suites[0].post(f"/api/chat/{what}", {"chatId": self.chat_id, **fields})
@@ -125,7 +121,7 @@ class LongChats:
     def suite(self) -> Suite:
         return next(iter(self.chats.values())).suites[0]
 
-    async def play(self, questions: Iterable[Question], crashes: dict[int, str], compact_at: int) -> None:
+    async def play(self, questions: Iterable[Question], crashes: Mapping[int, str], compact_at: int) -> None:
         """Ask all questions in all chats; at those of `crashes` a service is killed, by name."""
         for question in questions:
             if victim := crashes.get(question.number):
@@ -163,12 +159,13 @@ def write_config(folder: Path, base_url: str, providers: Iterable[str], window: 
     (folder / "agents").mkdir(parents=True)
     entries: list[dict[str, Any]] = []
     for provider in providers:
-        model = {"name": f"long-{provider}", "capabilities": list_capabilities(provider)}
+        capabilities = list_capabilities(provider)
+        model: dict[str, Any] = {"name": f"long-{provider}", "capabilities": capabilities}
         model |= {"contextWindow": window, "maxOutput": window // 10}
         entry: dict[str, Any] = {"key": provider, "protocol": "openai", "baseUrl": base_url, "models": [model]}
         entries.append(entry | PROVIDERS[provider] | {"retry": {"maxAttempts": 1}})
         chosen: dict[str, Any] = {"providerKey": provider, "model": model["name"]}
-        if "reasoning" in model["capabilities"]:
+        if "reasoning" in capabilities:
             chosen["reasoning"] = {"enabled": True}
         agent = {
             "mode": "REACT",
