@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from PIL import Image
 from services.simulator.server import simulator
 from tests.judges.models.conversations import PROVIDERS, TIMEOUT_S, list_capabilities
 from tests.judges.models.long.script import SUMMARISE, Question
+from tests.judges.models.long.shown import View
 from tests.support.issuing import INTERNAL, keys_file
 from tests.support.order import Event
 from tests.support.suite import Suite, kill_service, up
@@ -43,6 +45,10 @@ class Asked:
     body: dict[str, Any]
     at_ms: float
     """Unix time of its arrival."""
+
+    @cached_property
+    def view(self) -> View:
+        return View.read(self.body)
 
 
 @dataclass

@@ -65,6 +65,10 @@ class View:
         found = [tuple(int(n) for n in match.groups() if n) for match in RANGES.finditer(text)]
         return cls(text, [(first, last) for first, last in found])
 
+    @property
+    def asks_for_summary(self) -> bool:
+        return ASKED_SUMMARY in self.text
+
     def find_lost(self, lines: Iterable[Line]) -> list[tuple[int, str]]:
         """Return the lines, with what they said, that are neither shown nor told of."""
         return [
@@ -96,8 +100,3 @@ def list_said(line: Line) -> Iterator[tuple[str, str]]:
             yield (drop_reminders(part["text"]).strip() if part["type"] == "text" else IMAGE), reader
         for call in message.get("tool_calls") or ():
             yield json.dumps(json.loads(call["function"]["arguments"]), sort_keys=True), by_line
-
-
-def is_summary(body: dict[str, Any]) -> bool:
-    """Return whether a request asks for a summary."""
-    return ASKED_SUMMARY in json.dumps(body)

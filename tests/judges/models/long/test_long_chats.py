@@ -21,7 +21,7 @@ from tests.judges.models.conversations import PROVIDERS
 from tests.judges.models.judging import Judge
 from tests.judges.models.long.playing import LongChat, LongChats, prepared
 from tests.judges.models.long.script import FACTS, Fact, Question, write_questions
-from tests.judges.models.long.shown import Line, View, find_texts, is_summary, list_said
+from tests.judges.models.long.shown import Line, View, find_texts, list_said
 
 NUMBER = re.compile(r"Question (\d+)\.")
 TIMEOUT_S = 3600.0
@@ -98,7 +98,7 @@ async def test_nothing_leaves_the_view_without_a_summary_a_short_form_or_a_notic
         log = chat.read_log()
         for number, asked in enumerate(chat.asked):
             before = [line for line in log if line["updatedAt"] < asked.at_ms - 1]
-            if not is_summary(asked.body) and (missing := View.read(asked.body).find_lost(before)):
+            if not asked.view.asks_for_summary and (missing := asked.view.find_lost(before)):
                 lost.append((provider, number, missing))
     assert lost == []
 
@@ -113,18 +113,16 @@ async def test_what_was_planted_is_known_in_the_end(played: Played) -> None:
 def knows(chat: LongChat, question: Question) -> bool:
     """Return whether the request has the fact, or the one search that it offers finds it."""
     assert question.fact is not None
-    first, second = (asked.body for asked in chat.asked if is_about(asked.body, question))
-    shown = View.read(first).text
-    if question.fact.value in shown:
+    first, second = (asked for asked in chat.asked if is_about(asked.view, question))
+    if question.fact.value in first.view.text:
         return True
-    offered = "read_history" in json.dumps(first.get("tools") or first.get("toolConfig"))
-    read = View.read(second).text.rpartition(question.fact.question)[2]
+    offered = "read_history" in json.dumps(first.body.get("tools") or first.body.get("toolConfig"))
+    read = second.view.text.rpartition(question.fact.question)[2]
     return offered and question.fact.value in read
 
 
-def is_about(body: dict[str, Any], question: Question) -> bool:
-    numbers = [int(number) for number in NUMBER.findall(View.read(body).text)]
-    return not is_summary(body) and max(numbers) == question.number
+def is_about(view: View, question: Question) -> bool:
+    return not view.asks_for_summary and max(map(int, NUMBER.findall(view.text))) == question.number
 
 
 async def test_receipts_add_up_with_the_requests_before_and_after(played: Played) -> None:
@@ -142,12 +140,12 @@ def check_receipt(chat: LongChat, log: Sequence[Line], boundary: Line) -> None:
     made, receipt = boundary["compactMetadata"], boundary["compactMetadata"]["receipt"]
     (summary,) = [line for line in log if line["_type"] == "compact_summary" and line["parentUuid"] == boundary["uuid"]]
     lines = (receipt["firstLine"], receipt["lastLine"])
-    asked = [one for one in chat.asked if not is_summary(one.body)]
-    after = next((one for one in asked if lines in View.read(one.body).ranges), None)
+    asked = [one for one in chat.asked if not one.view.asks_for_summary]
+    after = next((one for one in asked if lines in one.view.ranges), None)
     if after is None:
         return  # another compaction came before the next question
     figures = f"{chat.provider} {made['trigger']} {lines} {made}"[:400]
-    shown = View.read(after.body).text
+    shown = after.view.text
     assert summary["content"] in shown, figures
     assert receipt["seenTokens"] <= receipt["coveredTokens"]
     for item in receipt["pinned"]:
