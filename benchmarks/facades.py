@@ -171,7 +171,8 @@ async def starting_facade(
 ) -> AsyncGenerator[tuple[int, str]]:
     """Its process id and URL; `peers` are the services' addresses by name."""
     own = {f"HEADRACE_{prefix}_{name}_ADDRESS": address for name, address in peers.items()}
-    own |= {"HEADRACE_GATEWAY_LISTEN": "127.0.0.1:0"} if prefix == "GATEWAY" else {"HEADRACE_FACADE_PORT": "0"}
+    gateway = {"HEADRACE_GATEWAY_LISTEN": "127.0.0.1:0", "HEADRACE_AUTH": "api_key"}  # the services ask for none
+    own |= gateway if prefix == "GATEWAY" else {"HEADRACE_FACADE_PORT": "0"}
     async with _process(*command, stream="stderr", **own) as (process, line):
         yield process.pid, f"http://{json.loads(line)['addresses'][0]}"
 
