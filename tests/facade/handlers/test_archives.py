@@ -1,4 +1,4 @@
-"""Archives through each facade: their bytes as they come, a refusal before them, and a cut that a client notices."""
+"""Archives over HTTP: their bytes as they come, a refusal before them, and a cut that a client notices."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headrace.errors import Interrupted, PermissionDenied
 from headrace.v1 import data_pb2, data_pb2_grpc
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.server import GrpcService, serving_grpc
-from tests.support.facade.fronts import PEERS, Front, Timing
+from tests.support.facade.fronts import PEERS, Timing, embedded
 
 PIECES = [bytes([number]) * 64 * 1024 for number in range(40)]
 
@@ -40,19 +40,19 @@ def serve_pieces(*pieces: bytes | Exception) -> ScriptedData:
 
 
 @asynccontextmanager
-async def opening(folder: Path, front: Front, peer: ScriptedData) -> AsyncGenerator[aiohttp.ClientSession]:
+async def opening(folder: Path, peer: ScriptedData) -> AsyncGenerator[aiohttp.ClientSession]:
     address = f"unix:{folder}/peer.sock"
     served = GrpcService("headrace.v1.DataService", peer, data_pb2_grpc.add_DataServiceServicer_to_server)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(serving_grpc(ServerSettings(listen=address, drain_s=0), [served]))
-        url = await stack.enter_async_context(front(dict.fromkeys(PEERS, address), Timing()))
+        url = await stack.enter_async_context(embedded(dict.fromkeys(PEERS, address), Timing()))
         yield await stack.enter_async_context(aiohttp.ClientSession(url))
 
 
-async def test_an_archive_is_the_bytes_that_come(tmp_path: Path, front: Front) -> None:
+async def test_an_archive_is_the_bytes_that_come(tmp_path: Path) -> None:
     peer = serve_pieces(*PIECES)
     async with (
-        opening(tmp_path, front, peer) as http,
+        opening(tmp_path, peer) as http,
         http.get("/api/data/export", params={"user": "ada"}) as response,
     ):
         assert response.status == 200
@@ -64,17 +64,17 @@ async def test_an_archive_is_the_bytes_that_come(tmp_path: Path, front: Front) -
     assert peer.asked == [data_pb2.ExportDataRequest(user="ada")]
 
 
-async def test_a_refusal_is_an_answer_with_its_status(tmp_path: Path, front: Front) -> None:
-    async with opening(tmp_path, front, serve_pieces(PermissionDenied("the scope admin is needed"))) as http:
+async def test_a_refusal_is_an_answer_with_its_status(tmp_path: Path) -> None:
+    async with opening(tmp_path, serve_pieces(PermissionDenied("the scope admin is needed"))) as http:
         async with http.get("/api/data/export", params={"user": "ada"}) as response:
             assert (response.status, (await response.json())["error"]["code"]) == (403, "PERMISSION_DENIED")
         async with http.get("/api/data/export", params={"whose": "ada"}) as response:
             assert (response.status, (await response.json())["error"]["code"]) == (400, "INVALID_REQUEST")
 
 
-async def test_a_cut_archive_does_not_look_whole(tmp_path: Path, front: Front) -> None:
+async def test_a_cut_archive_does_not_look_whole(tmp_path: Path) -> None:
     peer = serve_pieces(*PIECES, Interrupted("memory has gone"))
-    async with opening(tmp_path, front, peer) as http, http.get("/api/data/export") as response:
+    async with opening(tmp_path, peer) as http, http.get("/api/data/export") as response:
         assert response.status == 200
         with pytest.raises(aiohttp.ClientPayloadError):
             await response.read()

@@ -1,15 +1,15 @@
-"""Which readiness each facade tells while what is behind it is away."""
+"""Which readiness the facade reports while its peers are away."""
 
 from __future__ import annotations
 
 import aiohttp
 
-from tests.support.facade.fronts import DEFAULTS, PEERS, Front
+from tests.support.facade.fronts import DEFAULTS, PEERS, embedded
 
 
-async def test_a_facade_stays_in_its_service_while_its_peers_are_away(front: Front) -> None:
+async def test_a_facade_stays_in_its_service_while_its_peers_are_away() -> None:
     async with (
-        front(dict.fromkeys(PEERS, "unix:/nobody"), DEFAULTS) as url,
+        embedded(dict.fromkeys(PEERS, "unix:/nobody"), DEFAULTS) as url,
         aiohttp.ClientSession(url) as http,
     ):
         async with http.get("/readyz") as response:

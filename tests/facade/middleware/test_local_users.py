@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.facade.fronts import Front
 from tests.support.facade.scripted import Script, answering, suite
 
 NOBODY = 65534
@@ -27,8 +26,8 @@ for path in ("/api/agents", "/healthz"):
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or PYTHON is None, reason="NOTICE: only root starts programs of other users")
-async def test_only_the_user_who_runs_a_facade_may_use_it(tmp_path: Path, front: Front) -> None:
-    async with suite(tmp_path, Script(query=answering("x")), front=front) as facade:
+async def test_only_the_user_who_runs_a_facade_may_use_it(tmp_path: Path) -> None:
+    async with suite(tmp_path, Script(query=answering("x"))) as facade:
         for user, statuses in ((NOBODY, b"403\n200\n"), (0, b"200\n200\n")):
             assert PYTHON is not None
             program = await asyncio.create_subprocess_exec(

@@ -1,4 +1,4 @@
-"""Streams of what is watched through each facade; the orchestrator is scripted, all sockets are real."""
+"""Watches over HTTP; the orchestrator is scripted, all sockets are real."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from headrace.errors import CredentialEnded, Overloaded, PermissionDenied
 from headrace.sse import SseReader
 from headrace.v1 import agent_pb2, gates_pb2
-from tests.support.facade.fronts import Front, Timing
+from tests.support.facade.fronts import Timing
 from tests.support.facade.messages import fill_message
 from tests.support.facade.scripted import GATE, Script, suite
 from tests.support.timing import within
@@ -36,10 +36,10 @@ async def read(response: aiohttp.ClientResponse, count: int) -> list[Any]:
     return found
 
 
-async def test_each_message_is_one_frame(tmp_path: Path, front: Front) -> None:
+async def test_each_message_is_one_frame(tmp_path: Path) -> None:
     full = News(gate=fill_message(gates_pb2.Gate.DESCRIPTOR))
     script = Script(gate_news=[BEGIN, ROW, END, full])
-    async with suite(tmp_path, script, front=front) as facade:
+    async with suite(tmp_path, script) as facade:
         where = {"scope": "own", "agentKey": "clerk", "kind": "approval", "risk": "high"}
         async with facade.http.get(PATH, params=where) as response:
             assert response.status == 200
@@ -58,10 +58,10 @@ async def test_each_message_is_one_frame(tmp_path: Path, front: Front) -> None:
 
 
 @pytest.mark.parametrize("cursor", ["", "3.1"])
-async def test_an_event_of_a_followed_chat_has_its_cursor_for_an_id(tmp_path: Path, front: Front, cursor: str) -> None:
+async def test_an_event_of_a_followed_chat_has_its_cursor_for_an_id(tmp_path: Path, cursor: str) -> None:
     delta = agent_pb2.AgentDelta(seq=2, content_delta=agent_pb2.ContentDelta(content_id="c", delta="Hi"))
     script = Script(follows=[[agent_pb2.FollowDelta(cursor="3.2", run_id="r", delta=delta)]])
-    async with suite(tmp_path, script, front=front) as facade:
+    async with suite(tmp_path, script) as facade:
         where, headers = {"chatId": CHAT, "cursor": "1.9"}, {"Last-Event-ID": cursor} if cursor else {}
         async with facade.http.get("/api/follow", params=where, headers=headers) as response:
             [(kind, cursor_told, told)] = await read(response, 1)
@@ -70,16 +70,16 @@ async def test_an_event_of_a_followed_chat_has_its_cursor_for_an_id(tmp_path: Pa
         assert script.requests == [agent_pb2.FollowRequest(chat_id=CHAT, cursor=cursor or "1.9")]
 
 
-async def test_the_end_of_the_callers_key_is_a_last_frame(tmp_path: Path, front: Front) -> None:
+async def test_the_end_of_the_callers_key_is_a_last_frame(tmp_path: Path) -> None:
     script = Script(gate_news=[BEGIN, CredentialEnded("the API key has expired; get a new one")])
-    async with suite(tmp_path, script, front=front) as facade, facade.http.get(PATH) as response:
+    async with suite(tmp_path, script) as facade, facade.http.get(PATH) as response:
         _, (kind, _, failure) = await read(response, 2)
     assert (kind, failure["error"]["code"]) == ("error", "CREDENTIAL_ENDED")
 
 
-async def test_a_refusal_is_an_answer_with_its_status(tmp_path: Path, front: Front) -> None:
+async def test_a_refusal_is_an_answer_with_its_status(tmp_path: Path) -> None:
     script = Script(gate_news=[PermissionDenied("the scope operate is needed")])
-    async with suite(tmp_path, script, front=front) as facade:
+    async with suite(tmp_path, script) as facade:
         async with facade.http.get(PATH, params={"scope": "tenant"}) as response:
             assert (response.status, (await response.json())["error"]["code"]) == (403, "PERMISSION_DENIED")
         async with facade.http.get(PATH, params={"kind": "riddle"}) as response:
@@ -87,9 +87,9 @@ async def test_a_refusal_is_an_answer_with_its_status(tmp_path: Path, front: Fro
 
 
 @pytest.mark.parametrize("error", [None, Overloaded("the store is away")])
-async def test_a_stream_that_has_begun_ends(tmp_path: Path, front: Front, error: Overloaded | None) -> None:
+async def test_a_stream_that_has_begun_ends(tmp_path: Path, error: Overloaded | None) -> None:
     script = Script(gate_news=[BEGIN, END, *([error] if error else [])], waits_for_gates=False)
-    async with suite(tmp_path, script, front=front) as facade, facade.http.get(PATH) as response:
+    async with suite(tmp_path, script) as facade, facade.http.get(PATH) as response:
         try:
             data = await response.read()
         except aiohttp.ClientPayloadError:  # it may be cut, where it did not end well
@@ -98,17 +98,17 @@ async def test_a_stream_that_has_begun_ends(tmp_path: Path, front: Front, error:
         assert data.count(b"data:") == 2
 
 
-async def test_silence_has_heartbeats(tmp_path: Path, front: Front) -> None:
+async def test_silence_has_heartbeats(tmp_path: Path) -> None:
     timing = Timing(heartbeat_s=0.1)
-    async with suite(tmp_path, Script(), front=front, timing=timing) as facade, facade.http.get(PATH) as response:
+    async with suite(tmp_path, Script(), timing=timing) as facade, facade.http.get(PATH) as response:
         async with asyncio.timeout(60):
             assert await response.content.readline() == b": heartbeat\n"
 
 
-async def test_who_stops_does_not_wait_for_watches(tmp_path: Path, front: Front) -> None:
+async def test_who_stops_does_not_wait_for_watches(tmp_path: Path) -> None:
     script = Script(gate_news=[BEGIN, END])
     async with aiohttp.ClientSession() as http:
-        async with suite(tmp_path, script, front=front, timing=Timing(drain_s=300)) as facade:
+        async with suite(tmp_path, script, timing=Timing(drain_s=300)) as facade:
             response = await http.get(facade.url + PATH)
             assert len(await read(response, 2)) == 2
         async with asyncio.timeout(60):

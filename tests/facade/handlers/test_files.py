@@ -1,4 +1,4 @@
-"""Uploads and resources over HTTP, through each facade and a real tools service."""
+"""Uploads and resources over HTTP, through the facade and a real tools service."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from services.tools.catalogue.catalogue import Catalogue
 from services.tools.config import Config as ToolsConfig
 from services.tools.sandbox.tiers import Sandbox
 from services.tools.server import tool_server
-from tests.support.facade.fronts import PEERS, Front, Timing
+from tests.support.facade.fronts import PEERS, Timing, embedded
 
 CHAT = "22222222-2222-4222-8222-222222222222"
 MIB = 1024 * 1024
@@ -56,20 +56,20 @@ class Site:
 
 
 @asynccontextmanager
-async def site(folder: Path, front: Front) -> AsyncGenerator[Site]:
+async def site(folder: Path) -> AsyncGenerator[Site]:
     """Nothing inside may take longer than 30 s."""
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(asyncio.timeout(300))
         listen = f"unix:{folder}/tools.sock"
         config = ToolsConfig(server=ServerSettings(listen=listen, drain_s=0), config_dir=folder, data_dir=folder)
         await stack.enter_async_context(tool_server(config, Sandbox("process"), Catalogue(folder / "tools")))
-        url = await stack.enter_async_context(front(dict.fromkeys(PEERS, listen), Timing(drain_s=0.1)))
+        url = await stack.enter_async_context(embedded(dict.fromkeys(PEERS, listen), Timing(drain_s=0.1)))
         http = await stack.enter_async_context(aiohttp.ClientSession(url))
         yield Site(http, int(url.rpartition(":")[2]), folder / "workspaces")
 
 
-async def test_an_upload_answers_with_the_reference_to_pass_in_a_query(tmp_path: Path, front: Front) -> None:
-    async with site(tmp_path, front) as files:
+async def test_an_upload_answers_with_the_reference_to_pass_in_a_query(tmp_path: Path) -> None:
+    async with site(tmp_path) as files:
         status, body = await files.upload(b"1,2\n", "数 据.csv", chatId=CHAT, requestId="q-1")
         reference = body["data"]
         parts = urlsplit(reference["url"])
@@ -82,8 +82,8 @@ async def test_an_upload_answers_with_the_reference_to_pass_in_a_query(tmp_path:
     assert content == b"1,2\n"
 
 
-async def test_without_a_chat_one_is_made_and_fields_come_in_any_order(tmp_path: Path, front: Front) -> None:
-    async with site(tmp_path, front) as files:
+async def test_without_a_chat_one_is_made_and_fields_come_in_any_order(tmp_path: Path) -> None:
+    async with site(tmp_path) as files:
         _, first = await files.upload(b"x")
         form = aiohttp.FormData({"chatId": first["chatId"]})
         form.add_field("file", b"y", filename="b")
@@ -123,11 +123,9 @@ BAD_FORMS = [
 
 
 @pytest.mark.parametrize(("body", "field"), BAD_FORMS)
-async def test_a_bad_form_is_refused_by_field_and_leaves_nothing(
-    tmp_path: Path, front: Front, body: bytes, field: str
-) -> None:
+async def test_a_bad_form_is_refused_by_field_and_leaves_nothing(tmp_path: Path, body: bytes, field: str) -> None:
     headers = {"Content-Type": "multipart/form-data; boundary=B"}
-    async with site(tmp_path, front) as files:
+    async with site(tmp_path) as files:
         async with files.http.post("/api/upload", data=body, headers=headers) as response:
             answer = await response.json()
         assert (response.status, answer["error"]["code"]) == (400, "INVALID_REQUEST"), answer
@@ -137,8 +135,8 @@ async def test_a_bad_form_is_refused_by_field_and_leaves_nothing(
 
 
 @pytest.mark.parametrize("content_type", ["application/json", "multipart/mixed; boundary=B", "multipart/form-data"])
-async def test_what_is_no_form_is_refused(tmp_path: Path, front: Front, content_type: str) -> None:
-    async with site(tmp_path, front) as files:
+async def test_what_is_no_form_is_refused(tmp_path: Path, content_type: str) -> None:
+    async with site(tmp_path) as files:
         response = await files.http.post("/api/upload", data=b"{}", headers={"Content-Type": content_type})
         assert (response.status, (await response.json())["code"]) == (400, 400)
 
@@ -149,17 +147,17 @@ async def endless(kind: bytes, size_bytes: int) -> AsyncIterator[bytes]:
         yield b" " * MIB
 
 
-async def test_a_file_that_is_too_large_is_refused_while_it_is_sent(tmp_path: Path, front: Front) -> None:
-    async with site(tmp_path, front) as files:
+async def test_a_file_that_is_too_large_is_refused_while_it_is_sent(tmp_path: Path) -> None:
+    async with site(tmp_path) as files:
         status, body = await files.upload(endless(b"text", 12 * MIB), chatId=CHAT)
         assert (status, body["error"]["code"]) == (400, "INVALID_REQUEST")
         assert "larger than 5 MiB" in body["msg"]
         assert not files.left_over()
 
 
-async def test_a_form_that_says_it_is_too_large_is_refused_unread(tmp_path: Path, front: Front) -> None:
+async def test_a_form_that_says_it_is_too_large_is_refused_unread(tmp_path: Path) -> None:
     head = "POST /api/upload HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=B\r\n"
-    async with site(tmp_path, front) as files:
+    async with site(tmp_path) as files:
         reader, writer = await asyncio.open_connection("127.0.0.1", files.port)
         writer.write(f"{head}Content-Length: {52 * MIB}\r\n\r\n".encode())
         assert (await reader.readline()).split()[1] == b"413"
@@ -167,8 +165,8 @@ async def test_a_form_that_says_it_is_too_large_is_refused_unread(tmp_path: Path
         writer.close()
 
 
-async def test_a_large_upload_and_download_pass_through_without_being_held(tmp_path: Path, front: Front) -> None:
-    async with site(tmp_path, front) as files:
+async def test_a_large_upload_and_download_pass_through_without_being_held(tmp_path: Path) -> None:
+    async with site(tmp_path) as files:
         await files.upload(endless(b"%PDF-1.7 ", MIB), "warm", chatId=CHAT)
         before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         status, body = await files.upload(endless(b"%PDF-1.7 ", 49 * MIB), "b", chatId=CHAT)
@@ -181,13 +179,13 @@ async def test_a_large_upload_and_download_pass_through_without_being_held(tmp_p
     assert grown_kib < 24 * 1024  # client, facade and tools service together
 
 
-async def test_a_caller_who_leaves_in_the_middle_leaves_nothing(tmp_path: Path, front: Front) -> None:
+async def test_a_caller_who_leaves_in_the_middle_leaves_nothing(tmp_path: Path) -> None:
     head = (
         "POST /api/upload HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=B\r\n"
         f'Content-Length: 99999\r\n\r\n--B\r\nContent-Disposition: form-data; name="chatId"\r\n\r\n{CHAT}\r\n'
         '--B\r\nContent-Disposition: form-data; name="file"; filename="a.txt"\r\n\r\nhalf a'
     )
-    async with site(tmp_path, front) as files:
+    async with site(tmp_path) as files:
         _, writer = await asyncio.open_connection("127.0.0.1", files.port)
         writer.write(head.encode() + b" " * 9000)
         while not files.left_over():
@@ -205,9 +203,9 @@ NO_RANGES = (
 """Headers that name no single range of bytes: the whole is sent."""
 
 
-async def test_a_resource_is_served_whole_and_by_range(tmp_path: Path, front: Front) -> None:
+async def test_a_resource_is_served_whole_and_by_range(tmp_path: Path) -> None:
     data = bytes(range(256)) * 1000
-    async with site(tmp_path, front) as files:
+    async with site(tmp_path) as files:
         await files.upload(data, "a.bin", chatId=CHAT)
         status, headers, body = await files.get("uploads/a.bin")
         assert (status, body, headers["Content-Length"], headers["Accept-Ranges"]) == (200, data, "256000", "bytes")
@@ -239,8 +237,8 @@ async def test_a_resource_is_served_whole_and_by_range(tmp_path: Path, front: Fr
         assert (await files.get("uploads/a.bin"))[2] == data  # the connection is still in step
 
 
-async def test_an_empty_resource_is_empty(tmp_path: Path, front: Front) -> None:
-    async with site(tmp_path, front) as files:
+async def test_an_empty_resource_is_empty(tmp_path: Path) -> None:
+    async with site(tmp_path) as files:
         await files.upload(b"", "a", chatId=CHAT)
         assert (await files.get("uploads/a"))[::2] == (200, b"")
         assert (await files.get("uploads/a", Range="bytes=0-"))[::2] == (200, b"")
@@ -263,9 +261,9 @@ SHOWN: list[tuple[str, bytes, str, str]] = [
 
 @pytest.mark.parametrize(("name", "data", "content_type", "disposition"), SHOWN)
 async def test_no_browser_runs_a_resource(
-    tmp_path: Path, front: Front, name: str, data: bytes, content_type: str, disposition: str
+    tmp_path: Path, name: str, data: bytes, content_type: str, disposition: str
 ) -> None:
-    async with site(tmp_path, front) as files:
+    async with site(tmp_path) as files:
         await files.upload(data, name, chatId=CHAT)
         _, headers, body = await files.get(f"uploads/{name}")
     assert body == data
@@ -275,8 +273,8 @@ async def test_no_browser_runs_a_resource(
     assert headers.get("Content-Security-Policy") == (None if name == "a.pdf" else "default-src 'none'; sandbox")
 
 
-async def test_a_name_cannot_write_headers(tmp_path: Path, front: Front) -> None:
-    async with site(tmp_path, front) as files:
+async def test_a_name_cannot_write_headers(tmp_path: Path) -> None:
+    async with site(tmp_path) as files:
         folder = files.workspaces / CHAT / "outputs"
         folder.mkdir(parents=True)
         (folder / 'a"\r\nSet-Cookie: x=1; 水').write_text("x")
@@ -308,10 +306,10 @@ async def test_a_name_cannot_write_headers(tmp_path: Path, front: Front) -> None
     ],
 )
 async def test_what_is_not_a_file_of_the_chat_is_a_failure_in_the_envelope(
-    tmp_path: Path, front: Front, query: str, status: int
+    tmp_path: Path, query: str, status: int
 ) -> None:
     (tmp_path / "secret").write_text("secret")
-    async with site(tmp_path, front) as files:
+    async with site(tmp_path) as files:
         await files.upload(b"x", chatId=CHAT)
         async with files.http.get(f"/api/resource?{query}") as response:
             body = await response.json()
@@ -319,8 +317,8 @@ async def test_what_is_not_a_file_of_the_chat_is_a_failure_in_the_envelope(
     assert body["error"]["code"] in ("NOT_FOUND", "INVALID_REQUEST")
 
 
-async def test_a_resource_that_is_cut_short_breaks_the_connection(tmp_path: Path, front: Front) -> None:
-    async with site(tmp_path, front) as files:
+async def test_a_resource_that_is_cut_short_breaks_the_connection(tmp_path: Path) -> None:
+    async with site(tmp_path) as files:
         await files.upload(endless(b"%PDF-", 40 * MIB), "a", chatId=CHAT)
         async with files.http.get("/api/resource", params={"chatId": CHAT, "path": "uploads/a"}) as response:
             await response.content.readany()

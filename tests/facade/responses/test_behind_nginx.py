@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from headrace.v1 import agent_pb2
-from tests.support.facade.fronts import Front, Timing
+from tests.support.facade.fronts import Timing
 from tests.support.facade.scripted import RUN, Script, complete, delta, frames_of, opening, suite
 
 CONFIG = """
@@ -62,9 +62,7 @@ async def _is_listening(path: Path) -> bool:
 
 
 @pytest.mark.parametrize("heartbeat_s", [0.25, 60.0])
-async def test_heartbeats_keep_a_silent_stream_open_behind_nginx(
-    tmp_path: Path, front: Front, heartbeat_s: float
-) -> None:
+async def test_heartbeats_keep_a_silent_stream_open_behind_nginx(tmp_path: Path, heartbeat_s: float) -> None:
     steps = [
         *opening(),
         delta(4, tool_start=agent_pb2.ToolStart(tool_id="t", run_id=RUN)),
@@ -73,7 +71,7 @@ async def test_heartbeats_keep_a_silent_stream_open_behind_nginx(
         complete(6),
     ]
     async with (
-        suite(tmp_path, Script(query=steps), front=front, timing=Timing(heartbeat_s)) as facade,
+        suite(tmp_path, Script(query=steps), timing=Timing(heartbeat_s)) as facade,
         nginx(tmp_path, facade.url) as http,
         http.post("/api/query", json={"message": "hi"}) as response,
     ):
