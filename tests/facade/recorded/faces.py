@@ -14,8 +14,8 @@ from headrace.cli.run_view.plain_view import PlainView
 from headrace.cli.run_view.run_display import RunDisplay
 from headrace.cli.run_view.terminal_view import TerminalView
 from headrace.cli.run_view.view import View
-from headrace.fold import fold_events
 from headrace.run_stream import RunStream
+from headrace.runs.fold import fold_events
 from headrace.sse import SseReader
 from headrace.v1 import agent_pb2
 from services.facade.a2a.protocol import CURSOR
@@ -30,6 +30,9 @@ from tests.support.folds import describe_fold
 PUBLISH = ("ag-ui", "a2a", "mcp")
 LEAVING_S = 1.0
 """How long a run's stream stays open after its last event; readers leave a run that waits before."""
+
+STATE = '{"n":1,"a/b":[2]}'
+"""The session state, which AG-UI has."""
 
 Reader: TypeAlias = Callable[[Suite, RecordedRun], Awaitable[bytes]]
 
@@ -160,7 +163,7 @@ def _ask_agui(**fields: Any) -> dict[str, Any]:
 async def read_agui(facade: Suite, run: RecordedRun) -> bytes:
     """Read the run's stream; then come back after an event in its middle; then answer what it waits for."""
     script_run(facade.script, run, last_seq=0)
-    facade.memory.state = '{"n":1,"a/b":[2]}'
+    facade.memory.state = STATE
     told = await _post(facade, "/agui/helper", _ask_agui())
     facade.script.query = facade.script.attaches[0]
     again = await _post(facade, "/agui/helper", _ask_agui(), Last_Event_ID=_find_middle_id(told) or "1")
@@ -181,6 +184,7 @@ def _read_events(answer: bytes) -> list[Any]:
 
 
 async def read_agui_thread(facade: Suite, run: RecordedRun) -> bytes:
+    facade.memory.state = STATE
     _follow(run, facade, run.deltas)
     whole = await _post(facade, "/agui/helper/connect", _ask_agui(messages=[]))
     _follow(run, facade, run.tell_again())

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.fold import TERMINAL
+from headrace.runs.fold import TERMINAL
 from headrace.v1 import agent_pb2
 from tests.support.facade.scripted import CHAT as CHAT
 from tests.support.facade.scripted import RUN as RUN

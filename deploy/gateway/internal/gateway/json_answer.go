@@ -86,7 +86,7 @@ type block struct {
 	text    []byte
 }
 
-// runText folds a run's events into its final text, with the rules of headrace/fold.py.
+// runText folds a run's events into its final text, with the rules of headrace/runs/fold.py.
 type runText struct{ blocks []block }
 
 // apply takes the next event; a delta of a block that is not open changes nothing.
